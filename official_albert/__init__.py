@@ -1,0 +1,24 @@
+"""ALBERT in TensorFlow 2: the model and what trains, loads and reads it.
+
+`AlbertConfig` needs the standard library only; `AlbertModel` loads TensorFlow
+when it is first asked for, so that tokenizing and data tools start at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from official_albert.config import AlbertConfig
+
+if TYPE_CHECKING:
+  from official_albert.model import AlbertModel
+
+__all__ = ["AlbertConfig", "AlbertModel"]
+
+
+def __getattr__(name: str):
+  if name == "AlbertModel":
+    from official_albert.model import AlbertModel
+
+    return AlbertModel
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

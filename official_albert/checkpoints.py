@@ -1,0 +1,158 @@
+"""Saving, restoring and warm-starting.
+
+A run's folder holds TensorFlow checkpoints of the weights, the optimizer and
+the number of examples seen: all that an exact resume needs, since everything
+else is a function of the flags.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import tensorflow as tf
+
+from official_albert import reference_checkpoints
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class Manager:
+  """The checkpoints of one run."""
+
+  def __init__(self, model_dir: str, max_to_keep: int, **trackables):
+    """Prepares the folder.
+
+    Args:
+      model_dir: where the checkpoints are.
+      max_to_keep: how many of the newest are kept.
+      **trackables: what a checkpoint holds, by name.
+
+    Raises:
+      OSError: the folder cannot be made or written.
+    """
+    tf.io.gfile.makedirs(model_dir)
+    if not os.access(model_dir, os.W_OK):
+      raise PermissionError(
+        f"model_dir {model_dir} is not writable: choose another folder."
+      )
+    self._checkpoint = tf.train.Checkpoint(**trackables)
+    self._manager = tf.train.CheckpointManager(
+      self._checkpoint, model_dir, max_to_keep, checkpoint_name="model.ckpt"
+    )
+
+  def initialize(self, model: tf.keras.Model, init_checkpoint: str) -> str:
+    """Own latest checkpoint, else `init_checkpoint`, else scratch.
+
+    Returns:
+      One sentence that says which of the three it was.
+
+    Raises:
+      ValueError: the checkpoint is of another model.
+      FileNotFoundError: there is no `init_checkpoint`.
+    """
+    latest = self._manager.latest_checkpoint
+    if latest:
+      self._remove_leftovers()
+      try:
+        self._checkpoint.restore(latest).assert_consumed()
+      except (AssertionError, ValueError) as error:
+        raise ValueError(
+          f"{latest} does not fit this model: its folder belongs to a run of "
+          "another configuration; choose another model_dir or remove it."
+        ) from error
+      return f"resumed from {latest}"
+    if init_checkpoint:
+      report = warm_start(model, init_checkpoint)
+      return f"warm start from {init_checkpoint}: {report}"
+    return "weights initialised from scratch"
+
+  def save(self, step: int) -> str:
+    """Writes a checkpoint under a temporary name, then renames it."""
+    return self._manager.save(checkpoint_number=step)
+
+  def _remove_leftovers(self) -> None:
+    """Removes what a save that was killed left behind."""
+    folder = self._manager.directory
+    for name in tf.io.gfile.listdir(folder):
+      if "_temp" in name and name.startswith("model.ckpt"):
+        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def warm_start(
+  model: tf.keras.Model, path: str
+) -> reference_checkpoints.LoadReport:
+  """Reads a model's weights, and nothing else, from a checkpoint.
+
+  Args:
+    model: the model to fill; variables that the checkpoint lacks keep their
+      values and are named in the report.
+    path: a checkpoint prefix (ours or the original's TF1 one), or a run's
+      folder, whose latest checkpoint is taken.
+
+  Raises:
+    FileNotFoundError: there is no such checkpoint.
+    ValueError: a shape differs, or no name matches.
+  """
+  if tf.io.gfile.isdir(path):
+    latest = tf.train.latest_checkpoint(path)
+    if latest is None:
+      raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
+    path = latest
+  if not tf.io.gfile.exists(f"{path}.index"):
+    raise FileNotFoundError(
+      f"no checkpoint at {path}: {path}.index does not exist; give the "
+      "prefix without .index or .data, or the folder."
+    )
+  reader = tf.train.load_checkpoint(path)
+  shapes = reader.get_variable_to_shape_map()
+  if _OBJECT_GRAPH not in shapes:
+    return reference_checkpoints.load_tf1_checkpoint(model, path)
+  entries = _entries(model)
+  stored = {
+    name for name in shapes if name.startswith("model/") and _is_weight(name)
+  }
+  matched = sorted(set(entries) & stored)
+  if not matched:
+    raise ValueError(f"{path} holds no variable of this model.")
+  for key in matched:
+    if shapes[key] != entries[key].shape.as_list():
+      raise ValueError(
+        f"{key[: -len(_VALUE)]} has shape {shapes[key]} in {path} but "
+        f"{entries[key].shape.as_list()} in the model: the checkpoint is of "
+        "another size or vocabulary."
+      )
+  for key in matched:
+    entries[key].assign(reader.get_tensor(key))
+  return reference_checkpoints.LoadReport(
+    matched=tuple(matched),
+    missing=tuple(sorted(set(entries) - stored)),
+    unexpected=tuple(sorted(stored - set(entries))),
+  )
+
+
+def _is_weight(key: str) -> bool:
+  return key.endswith(_VALUE) and "/.OPTIMIZER_SLOT/" not in key
+
+
+def _entries(model: tf.keras.Model) -> dict[str, tf.Variable]:
+  """The model's variables by the key that a checkpoint of ours gives them.
+
+  A TensorFlow checkpoint names a variable by the attributes on the way to it.
+  """
+  entries = {}
+
+  def walk(node, path: str) -> None:
+    if isinstance(node, tf.Variable):
+      entries.setdefault(path + _VALUE, node)
+    elif isinstance(node, (list, tuple)):
+      for index, child in enumerate(node):
+        walk(child, f"{path}/{index}")
+    elif isinstance(node, tf.Module):
+      for name, child in vars(node).items():
+        if not name.startswith("_"):
+          walk(child, f"{path}/{name}")
+
+  walk(model, "model")
+  return entries

@@ -1,0 +1,126 @@
+"""The two pretraining heads: masked LM and sentence order.
+
+Reference: google-research/albert run_pretraining.py (get_masked_lm_output,
+get_sentence_order_output).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from official_albert.layers import (
+  factorized_embedding,
+  shapes,
+  transformer_block,
+)
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class MaskedLMHead(tf.keras.layers.Layer):
+  """Scores the vocabulary at the masked positions only.
+
+  gather -> Dense(E) with the encoder's activation -> LayerNorm -> product
+  with the transposed word table -> bias.
+  """
+
+  def __init__(
+    self,
+    vocab_size: int,
+    embedding_size: int,
+    hidden_act: str = "gelu",
+    initializer_range: float = 0.02,
+    **kwargs,
+  ):
+    super().__init__(autocast=False, **kwargs)
+    self.vocab_size = vocab_size
+    self.embedding_size = embedding_size
+    self.hidden_act = hidden_act
+    self.initializer_range = initializer_range
+    self.transform = transformer_block.dense(
+      embedding_size, initializer_range, "transform", hidden_act
+    )
+    self.layer_norm = transformer_block.layer_norm()
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=[vocab_size], initializer="zeros"
+    )
+
+  def call(
+    self,
+    sequence_output: tf.Tensor,
+    positions: tf.Tensor,
+    embedding: factorized_embedding.FactorizedEmbedding,
+  ) -> tf.Tensor:
+    """Scores masked positions.
+
+    Args:
+      sequence_output: <float>[B, S, H].
+      positions: <int32>[B, P], in [0, S).
+      embedding: the layer whose word table is tied to the output.
+
+    Returns:
+      logits <float32>[B, P, V].
+    """
+    shapes.check_rank("sequence_output", sequence_output, "B S H")
+    shapes.check_ids("masked_lm_positions", positions, "B P")
+    length, width = tf.shape(sequence_output)[1], sequence_output.shape[2]
+    predictions = tf.shape(positions)[1]
+    rows = tf.range(tf.shape(positions)[0], dtype=positions.dtype)[:, None]
+    flat = tf.reshape(positions + rows * tf.cast(length, positions.dtype), [-1])
+    x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
+    x = self.transform(tf.gather(x, flat))  # [B * P, E]
+    scores = embedding.vocabulary_scores(self.layer_norm(x))  # [B * P, V]
+    logits = tf.cast(scores, tf.float32) + tf.cast(
+      self.output_bias, tf.float32
+    )
+    return tf.reshape(logits, [-1, predictions, self.vocab_size])
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "vocab_size": self.vocab_size,
+      "embedding_size": self.embedding_size,
+      "hidden_act": self.hidden_act,
+      "initializer_range": self.initializer_range,
+    }
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class SentenceOrderHead(tf.keras.layers.Layer):
+  """Two classes from the pooled output: 0 in order, 1 swapped.
+
+  The weights are stored [2, H], as in the released checkpoints.
+  """
+
+  def __init__(
+    self, hidden_size: int, initializer_range: float = 0.02, **kwargs
+  ):
+    super().__init__(**kwargs)
+    self.hidden_size = hidden_size
+    self.initializer_range = initializer_range
+    self.output_weights = self.add_weight(
+      name="output_weights",
+      shape=[2, hidden_size],
+      initializer=tf.keras.initializers.TruncatedNormal(
+        stddev=initializer_range
+      ),
+    )
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=[2], initializer="zeros"
+    )
+
+  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
+    """Maps <float>[B, H] to logits <float32>[B, 2]."""
+    shapes.check_rank("pooled_output", pooled_output, "B H")
+    scores = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
+    return tf.cast(scores, tf.float32) + tf.cast(
+      self.output_bias, tf.float32
+    )
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "hidden_size": self.hidden_size,
+      "initializer_range": self.initializer_range,
+    }

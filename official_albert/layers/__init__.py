@@ -1,0 +1,1 @@
+"""The Keras layers that ALBERT is made of."""

@@ -1,0 +1,116 @@
+"""The encoder whose layers share their parameters (paper, section 3.1).
+
+Layer i of L applies the blocks of group i * groups // L. With sharing "all"
+a group is one set of parameters; "attention" and "ffn" share only that half
+of the block and give every layer its own other half; "none" shares nothing,
+which is BERT (paper, Table 4).
+
+Reference: google-research/albert modeling.py (transformer_model).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert.layers import dropout as dropout_lib
+from official_albert.layers import transformer_block
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class SharedTransformerEncoder(tf.keras.layers.Layer):
+  """`num_hidden_layers` applications of shared transformer blocks."""
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    """Makes the blocks.
+
+    Args:
+      config: sizes, groups and sharing; a dict from `get_config` will do.
+      **kwargs: of `tf.keras.layers.Layer`.
+    """
+    super().__init__(**kwargs)
+    if isinstance(config, dict):
+      config = config_lib.AlbertConfig.from_dict(config)
+    self.config = config
+    # self.attentions[g][i]: the half of inner block i that layers of index g
+    # use; g counts groups where the half is shared, else layers.
+    self.attentions = [
+      [self._attention(f"{g}_{i}") for i in range(config.inner_group_num)]
+      for g in range(self._sets("attention"))
+    ]
+    self.ffns = [
+      [self._ffn(f"{g}_{i}") for i in range(config.inner_group_num)]
+      for g in range(self._sets("ffn"))
+    ]
+
+  def _shares(self, half: str) -> bool:
+    return self.config.sharing in ("all", half)
+
+  def _sets(self, half: str) -> int:
+    c = self.config
+    return c.num_hidden_groups if self._shares(half) else c.num_hidden_layers
+
+  def _attention(self, suffix: str) -> transformer_block.SelfAttention:
+    c = self.config
+    return transformer_block.SelfAttention(
+      c.hidden_size,
+      c.num_attention_heads,
+      c.attention_probs_dropout_prob,
+      c.hidden_dropout_prob,
+      c.initializer_range,
+      name=f"attention_{suffix}",
+    )
+
+  def _ffn(self, suffix: str) -> transformer_block.FeedForward:
+    c = self.config
+    return transformer_block.FeedForward(
+      c.hidden_size,
+      c.intermediate_size,
+      c.hidden_act,
+      c.hidden_dropout_prob,
+      c.initializer_range,
+      name=f"ffn_{suffix}",
+    )
+
+  def blocks(self):
+    """The pairs (attention, ffn) in the order in which they are applied."""
+    for layer in range(self.config.num_hidden_layers):
+      group = self.config.group_of_layer(layer)
+      attentions = self.attentions[
+        group if self._shares("attention") else layer
+      ]
+      ffns = self.ffns[group if self._shares("ffn") else layer]
+      yield from zip(attentions, ffns)
+
+  def call(
+    self,
+    x: tf.Tensor,
+    mask: tf.Tensor,
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> list[tf.Tensor]:
+    """Applies every layer.
+
+    Args:
+      x: <float>[B, S, H], the projected embedding.
+      mask: <int32>[B, S], 1 for tokens and 0 for padding.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`; each application of
+        a shared block draws its own mask.
+
+    Returns:
+      num_hidden_layers * inner_group_num tensors <float>[B, S, H], one per
+      block; the last is the sequence output.
+    """
+    outputs = []
+    for index, (attention, ffn) in enumerate(self.blocks()):
+      seed = dropout_lib.fold_in(dropout_seed, index)
+      x = attention(x, mask, training, dropout_lib.fold_in(seed, 0))
+      x = ffn(x, training, dropout_lib.fold_in(seed, 1))
+      outputs.append(x)
+    return outputs
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,0 +1,121 @@
+"""AlbertModel: embedding -> encoder -> pooler; a dict in, a dict out.
+
+Reference: google-research/albert modeling.py (AlbertModel).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert.layers import dropout as dropout_lib
+from official_albert.layers import (
+  factorized_embedding,
+  shapes,
+  shared_transformer_encoder,
+  transformer_block,
+)
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertModel(tf.keras.Model):
+  """The pretrained part that every task builds on.
+
+      model = AlbertModel(AlbertConfig.from_preset("albert_base_v2"))
+      outputs = model({"input_ids": ids, "input_mask": mask})
+
+  Attributes:
+    config: the `AlbertConfig`.
+    embedding: the `FactorizedEmbedding`.
+    encoder: the `SharedTransformerEncoder`.
+    pooler: Dense H -> H with tanh, applied to the first position.
+  """
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    # Ids must never be cast to a float compute dtype on the way in.
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+    self.embedding = factorized_embedding.FactorizedEmbedding(
+      config.vocab_size,
+      config.embedding_size,
+      config.hidden_size,
+      config.max_position_embeddings,
+      config.type_vocab_size,
+      config.hidden_dropout_prob,
+      config.initializer_range,
+      name="embeddings",
+    )
+    self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
+      config, name="encoder"
+    )
+    self.pooler = transformer_block.dense(
+      config.hidden_size, config.initializer_range, "pooler", "tanh"
+    )
+    # Every variable exists from here on, so that weights can be loaded,
+    # counted and given to an optimizer before the first batch.
+    with tf.init_scope():
+      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+
+  def call(
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> dict[str, Any]:
+    """Encodes a batch.
+
+    Args:
+      inputs: `input_ids` <int32>[B, S]; `input_mask` <int32>[B, S], 1 for
+        tokens and 0 for padding (all 1 when left out); `segment_ids`
+        <int32>[B, S] (all 0 when left out). Other keys are ignored.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2]; makes dropout a function of the seed.
+
+    Returns:
+      `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
+      `encoder_outputs`, a list of <float>[B, S, H], one per block;
+      `embedding_output` <float>[B, S, E], before the projection.
+
+    Raises:
+      ValueError: `input_ids` is missing, or a tensor has the wrong rank,
+        dtype or length; the message names it.
+    """
+    if "input_ids" not in inputs:
+      raise ValueError(
+        "the model needs input_ids, got only: "
+        f"{', '.join(sorted(inputs)) or 'nothing'}."
+      )
+    input_ids = tf.convert_to_tensor(inputs["input_ids"])
+    mask = inputs.get("input_mask")
+    mask = tf.ones_like(input_ids) if mask is None else mask
+    shapes.check_ids("input_mask", mask)
+    hidden, embedded = self.embedding(
+      input_ids,
+      inputs.get("segment_ids"),
+      training=training,
+      dropout_seed=dropout_lib.fold_in(dropout_seed, 0),
+    )
+    encoder_outputs = self.encoder(
+      hidden,
+      mask,
+      training=training,
+      dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
+    )
+    sequence_output = encoder_outputs[-1]
+    return {
+      "sequence_output": sequence_output,
+      "pooled_output": self.pooler(sequence_output[:, 0]),
+      "encoder_outputs": encoder_outputs,
+      "embedding_output": embedded,
+    }
+
+  def get_config(self) -> dict[str, Any]:
+    return {"config": self.config.to_dict(), "name": self.name}
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None) -> AlbertModel:
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    return cls(**values)

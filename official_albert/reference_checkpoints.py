@@ -1,0 +1,156 @@
+"""Reading weights by the names that google-research/albert gave them.
+
+Sources: the variable lists of the released checkpoints; modeling.py and
+run_pretraining.py of google-research/albert.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import tensorflow as tf
+
+# Optimizer state of the original, which a warm start does not read either.
+_OPTIMIZER_NAMES = re.compile(r"/(adam|lamb)_[mv]$|^global_step$")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+  """What happened to each name on both sides.
+
+  Attributes:
+    matched: names that were read into the model.
+    missing: names the model has and the checkpoint has not; those variables
+      keep their values.
+    unexpected: names the checkpoint has and the model has not.
+    ignored: the checkpoint's optimizer slots and step.
+  """
+
+  matched: tuple[str, ...]
+  missing: tuple[str, ...]
+  unexpected: tuple[str, ...]
+  ignored: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    lines = [
+      f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
+      f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
+      "variables ignored"
+    ]
+    lines += [f"  missing in the checkpoint: {name}" for name in self.missing]
+    lines += [f"  unexpected in it: {name}" for name in self.unexpected]
+    return "\n".join(lines)
+
+
+def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
+  """The model's variables by their TF1 names.
+
+  Args:
+    model: an `AlbertModel`, or a model with one as its attribute `albert` and
+      perhaps the heads `masked_lm` and `sentence_order`.
+
+  Raises:
+    ValueError: the model shares only parts of its layers, which no TF1
+      checkpoint can express.
+  """
+  albert = getattr(model, "albert", model)
+  if albert.config.sharing != "all":
+    raise ValueError(
+      f"a model with sharing={albert.config.sharing!r} has no TF1 names: the "
+      "original always shares whole layers."
+    )
+  names = {}
+
+  def add_dense(prefix: str, layer: tf.keras.layers.Dense) -> None:
+    names[f"{prefix}/kernel"] = layer.kernel
+    names[f"{prefix}/bias"] = layer.bias
+
+  def add_norm(prefix: str, layer: tf.keras.layers.LayerNormalization) -> None:
+    names[f"{prefix}/beta"] = layer.beta
+    names[f"{prefix}/gamma"] = layer.gamma
+
+  embedding = albert.embedding
+  for table in ("word", "token_type", "position"):
+    name = f"{table}_embeddings"
+    names[f"bert/embeddings/{name}"] = getattr(embedding, name)
+  add_norm("bert/embeddings/LayerNorm", embedding.layer_norm)
+  if embedding.projection is not None:
+    add_dense("bert/encoder/embedding_hidden_mapping_in", embedding.projection)
+  encoder = albert.encoder
+  for group, blocks in enumerate(zip(encoder.attentions, encoder.ffns)):
+    for inner, (attention, ffn) in enumerate(zip(*blocks)):
+      prefix = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
+      for part in ("query", "key", "value"):
+        add_dense(
+          f"{prefix}/attention_1/self/{part}", getattr(attention, part)
+        )
+      add_dense(f"{prefix}/attention_1/output/dense", attention.output_dense)
+      add_norm(f"{prefix}/LayerNorm", attention.layer_norm)
+      add_dense(f"{prefix}/ffn_1/intermediate/dense", ffn.intermediate)
+      # The original nests the second product under the first one's scope.
+      add_dense(f"{prefix}/ffn_1/intermediate/output/dense", ffn.output_dense)
+      add_norm(f"{prefix}/LayerNorm_1", ffn.layer_norm)
+  add_dense("bert/pooler/dense", albert.pooler)
+  if hasattr(model, "masked_lm"):
+    add_dense("cls/predictions/transform/dense", model.masked_lm.transform)
+    add_norm("cls/predictions/transform/LayerNorm", model.masked_lm.layer_norm)
+    names["cls/predictions/output_bias"] = model.masked_lm.output_bias
+  if hasattr(model, "sentence_order"):
+    head = model.sentence_order
+    names["cls/seq_relationship/output_weights"] = head.output_weights
+    names["cls/seq_relationship/output_bias"] = head.output_bias
+  return names
+
+
+def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
+  """Reads a checkpoint of the original into `model`.
+
+  Nothing is assigned unless every shape agrees.
+
+  Args:
+    model: see `tf1_variables`.
+    path: the checkpoint's prefix, such as ".../model.ckpt-best".
+
+  Returns:
+    A report of the names on both sides.
+
+  Raises:
+    FileNotFoundError: there is no such checkpoint.
+    ValueError: a shape differs (a checkpoint of another size), or no name
+      matches at all.
+  """
+  if not tf.io.gfile.exists(f"{path}.index"):
+    raise FileNotFoundError(
+      f"no TF1 checkpoint at {path}: {path}.index does not exist; give the "
+      "prefix without .index or .data."
+    )
+  reader = tf.train.load_checkpoint(path)
+  stored = {  # Names in a TF1 Hub module start with "module/".
+    name[len("module/") :] if name.startswith("module/") else name: name
+    for name in reader.get_variable_to_shape_map()
+  }
+  variables = tf1_variables(model)
+  matched = sorted(set(stored) & set(variables))
+  if not matched:
+    raise ValueError(
+      f"{path} holds no variable with an ALBERT name; its first is "
+      f"{min(stored)!r}."
+    )
+  shapes = reader.get_variable_to_shape_map()
+  for name in matched:
+    if shapes[stored[name]] != variables[name].shape.as_list():
+      raise ValueError(
+        f"{name} has shape {shapes[stored[name]]} in {path} but "
+        f"{variables[name].shape.as_list()} in the model: the checkpoint is "
+        "of another size or vocabulary."
+      )
+  for name in matched:
+    variables[name].assign(reader.get_tensor(stored[name]))
+  ignored = sorted(name for name in stored if _OPTIMIZER_NAMES.search(name))
+  return LoadReport(
+    matched=tuple(matched),
+    missing=tuple(sorted(set(variables) - set(stored))),
+    unexpected=tuple(sorted(set(stored) - set(variables) - set(ignored))),
+    ignored=tuple(ignored),
+  )

@@ -1,0 +1,151 @@
+"""What a run says while it trains: terminal, TensorBoard, metrics.jsonl.
+
+A line on the terminal for each loop, the same numbers as TensorBoard scalars
+(`train/` and `eval/` under the run's folder), and one JSON object a line in
+`metrics.jsonl`, which is what plots are made from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from typing import Iterator, Mapping, Optional, TextIO
+
+import tensorflow as tf
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class Reporter:
+  """Writes a run's progress; a context manager that closes its files."""
+
+  def __init__(self, model_dir: str, stream: Optional[TextIO] = None):
+    """Opens the logs under `model_dir`; `stream` defaults to stdout."""
+    self._stream = stream or sys.stdout
+    os.makedirs(model_dir, exist_ok=True)
+    self._writers = {
+      kind: tf.summary.create_file_writer(os.path.join(model_dir, kind))
+      for kind in ("train", "eval")
+    }
+    path = os.path.join(model_dir, METRICS_FILE)
+    self._file = open(path, "a", encoding="utf-8")
+    self._speed = None
+
+  def __enter__(self) -> Reporter:
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._file.close()
+    for writer in self._writers.values():
+      writer.close()
+
+  def note(self, text: str) -> None:
+    """Prints one line."""
+    print(text, file=self._stream, flush=True)
+
+  def start(self, step: int, last_step: int, batch_size: int, task) -> None:
+    """Starts the clock; `task` gives tokens and operations per example."""
+    self._last_step = last_step
+    self._begun = self._looked = time.monotonic()
+    self._paused = 0.0
+    self._first_step = step
+    self._batch_size = batch_size
+    self._tokens = task.tokens_per_example
+    self._flops = task.flops_per_example
+
+  @contextlib.contextmanager
+  def pause(self) -> Iterator[None]:
+    """Keeps the time of what runs inside it out of the throughput."""
+    begun = time.monotonic()
+    yield
+    self._paused += time.monotonic() - begun
+
+  def training(
+    self, step: int, steps: int, values: Mapping[str, float]
+  ) -> None:
+    """Reports `steps` updates that ended at `step`."""
+    now = time.monotonic()
+    seconds = max(now - self._looked - self._paused, 1e-9)
+    self._looked, self._paused = now, 0.0
+    rate = steps * self._batch_size / seconds
+    # The first loop includes the compilation of the graph; it would spoil the
+    # estimate of the time left.
+    if step - steps == self._first_step:
+      self._speed = None
+    elif self._speed is None:
+      self._speed = steps / seconds
+    else:
+      self._speed += 0.3 * (steps / seconds - self._speed)
+    speeds = {
+      "sequences_per_second": rate,
+      "tokens_per_second": rate * self._tokens,
+      "model_flops_per_second": rate * self._flops,
+    }
+    self._write("train", step, {**values, **speeds})
+    left = (self._last_step - step) / (self._speed or steps / seconds)
+    self.note(
+      f"step {step:,}/{self._last_step:,}  {_line(values)}  "
+      f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
+      f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {duration(left)} left"
+    )
+
+  def evaluation(self, step: int, values: Mapping[str, float]) -> None:
+    """Reports losses and metrics on held-out data."""
+    self._write("eval", step, values)
+    self.note(f"step {step:,} held-out  {_line(values)}")
+
+  def finish(self, step: int) -> None:
+    """Says how long the run took."""
+    if step > self._first_step:
+      seconds = time.monotonic() - self._begun
+      self.note(
+        f"trained {step - self._first_step:,} steps in {duration(seconds)}"
+      )
+
+  def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+    with self._writers[kind].as_default(step=step):
+      for name, value in values.items():
+        tf.summary.scalar(name, value)
+    self._writers[kind].flush()
+    record = {"kind": kind, "step": step, "unix_time_seconds": time.time()}
+    self._file.write(json.dumps({**record, **values}) + "\n")
+    self._file.flush()
+
+
+def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
+  """The records of `kind` ("train" or "eval") in the order of their steps.
+
+  A resumed run repeats some steps; the newest record of a step counts.
+  """
+  records = {}
+  path = os.path.join(model_dir, METRICS_FILE)
+  with open(path, encoding="utf-8") as file:
+    for line in file:
+      # A kill can cut the last line short.
+      if line.endswith("\n"):
+        record = json.loads(line)
+        if record.pop("kind") == kind:
+          records[record["step"]] = record
+  return [records[step] for step in sorted(records)]
+
+
+def duration(seconds: float) -> str:
+  """Seconds as 59s, 4m05s or 2h03m."""
+  seconds = int(seconds + 0.5)
+  if seconds < 60:
+    return f"{seconds}s"
+  if seconds < 3600:
+    return f"{seconds // 60}m{seconds % 60:02d}s"
+  return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
+
+
+def _line(values: Mapping[str, float]) -> str:
+  return "  ".join(
+    f"{name} {value:.2e}"
+    if name == "learning_rate"
+    else f"{name} {value:.4g}"
+    for name, value in values.items()
+  )

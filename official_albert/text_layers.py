@@ -1,0 +1,322 @@
+"""The tokenizer as part of the graph, so that a served model takes raw text.
+
+`SentencePieceTextLayer` repeats `official_albert.tokenization` with TensorFlow
+operations; `FillMaskTextLayer` turns strings with `[MASK]` into model inputs.
+Both are saved inside a SavedModel without any asset file (the vocabulary
+travels in the graph); whoever loads it has to import tensorflow_text first.
+
+Where the two tokenizers differ, on Python 3.11 with tensorflow_text 2.15.0:
+
+- None of the 420 golden lines, in lower case or cased.
+- 110 letters that are younger than the ICU of tensorflow_text (Unicode 13):
+  71 that Python 3.11 (Unicode 14) decomposes and 39 that it lower-cases stay
+  as they are. Python 3.9 and 3.10 are at Unicode 13 and have no such letter.
+- Two ways to cut a word that score alike: tensorflow_text carries an older
+  SentencePiece (0.1.96), and since 0.2.2 the Python package prefers the other
+  of the two, such as "66 6" to "6 66". This is 1 line in 31,200 of Wikipedia.
+
+Reference: google-research/albert tokenization.py (preprocess_text,
+encode_pieces).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import unicodedata
+from typing import Callable, Union
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+_WORD_START = "\u2581"
+_SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+_PAD_ID, _, _CLS_ID, _SEP_ID, _MASK_ID = range(len(_SPECIAL_PIECES))
+_MASK = "[MASK]"
+_DROPPED = -1
+# A noncharacter: in no text and in no vocabulary.
+_NUL_STAND_IN = "\uffff"
+
+
+class SentencePieceTextLayer(tf.Module):
+  """Raw strings to ids, equal to `SentencePieceTokenizer.encode`.
+
+  Make it outside of `tf.function`; call it anywhere.
+
+  Attributes:
+    lower_case: whether text is lower-cased first.
+    vocab_size: number of pieces V.
+  """
+
+  def __init__(
+    self,
+    model: Union[str, bytes, os.PathLike],
+    lower_case: bool = True,
+    name: str = "sentence_piece_text",
+  ):
+    """Reads and checks a model.
+
+    Args:
+      model: the path of a SentencePiece model file, or the file's bytes.
+      lower_case: whether text is lower-cased first.
+      name: of the module.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: not a SentencePiece model, or one without ALBERT's special
+        pieces at their ids.
+    """
+    super().__init__(name=name)
+    self.lower_case = lower_case
+    proto = model if isinstance(model, bytes) else _read(os.fspath(model))
+    try:
+      self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+        model=proto, out_type=tf.int32
+      )
+      self.vocab_size = int(self._tokenizer.vocab_size())
+    except tf.errors.OpError as error:
+      raise ValueError(
+        f"the {len(proto):,} bytes given are not a SentencePiece model: pass "
+        "the .model file (not .vocab or text), downloaded completely."
+      ) from error
+    pieces = [
+      piece.decode("utf-8")
+      for piece in self._tokenizer.id_to_string(
+        tf.range(self.vocab_size)
+      ).numpy()
+    ]
+    for expected, piece in enumerate(_SPECIAL_PIECES):
+      if pieces[expected : expected + 1] != [piece]:
+        raise ValueError(
+          f"the SentencePiece model lacks {piece} at id {expected}: ALBERT's "
+          f"vocabularies begin with {', '.join(_SPECIAL_PIECES)}; "
+          "`python -m tools.train_vocabulary` makes a fitting one."
+        )
+    self._split_values, self._split_starts = self._digit_comma_table(pieces)
+    self._inner_ids = _inner_id_table(pieces)
+
+  def _digit_comma_table(self, pieces: list[str]):
+    # Row i holds what id i becomes: itself, or for a piece that ends in a
+    # digit and a comma the pieces of its digits and the comma.
+    rows = [[i] for i in range(len(pieces))]
+    for i, piece in enumerate(pieces):
+      if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+        digits = piece[:-1].replace(_WORD_START, "")
+        cut = self._tokenizer.tokenize(digits).numpy().tolist()
+        rows[i] = cut + [int(self._tokenizer.string_to_id(","))]
+    values = np.array([part for row in rows for part in row], np.int32)
+    starts = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
+    return values, starts
+
+  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+    """`tokenization.normalize_text` of every string, of any shape."""
+    space = _character_class(str.isspace)
+    marks = _character_class(unicodedata.combining)
+    texts = tf.strings.unicode_transcode(
+      texts, "UTF-8", "UTF-8", errors="ignore"
+    )
+    texts = tf.strings.regex_replace(texts, f"{space}+", " ")
+    texts = tf.strings.regex_replace(texts, "^ | $", "")
+    texts = tensorflow_text.normalize_utf8(texts, "NFKD")
+    texts = tf.strings.regex_replace(texts, marks, "")
+    if not self.lower_case:
+      return texts
+    # The Unicode-aware operation ends a string at its first NUL, and follows
+    # the locale of the process: under a Turkish one "I" becomes a dotless i.
+    # So NUL steps aside (both are unknown to any vocabulary), and ASCII is
+    # lower-cased before.
+    texts = tf.strings.regex_replace(texts, r"\x00", _NUL_STAND_IN)
+    return tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """The ids of each text, without [CLS] and [SEP].
+
+    Args:
+      texts: <string>[B], UTF-8; bytes that are not are dropped.
+
+    Returns:
+      A RaggedTensor <int32>[B, (pieces)].
+
+    Raises:
+      ValueError: `texts` is not a batch of strings.
+    """
+    texts = _check_texts(texts)
+    ids = self._tokenizer.tokenize(self.normalize(texts))
+    table = tf.RaggedTensor.from_row_splits(
+      tf.constant(self._split_values),
+      tf.constant(self._split_starts),
+      validate=False,
+    )
+    return ids.with_flat_values(tf.gather(table, ids.flat_values)).merge_dims(
+      1, 2
+    )
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    """Ids of the same pieces inside a word, of any shape.
+
+    "▁able" becomes "able" where the vocabulary has it; the bare word mark
+    becomes -1, to be left out; every other piece stays.
+    """
+    return tf.gather(tf.constant(self._inner_ids), ids)
+
+  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+    """The vocabulary's pieces: <int>[...] -> <string>[...].
+
+    Raises:
+      tf.errors.InvalidArgumentError: an id is outside the vocabulary.
+    """
+    ids = tf.cast(ids, tf.int32)
+    # The operation behind id_to_string reads beyond its table without asking.
+    inside = tf.debugging.Assert(
+      tf.reduce_all((ids >= 0) & (ids < self.vocab_size)),
+      [f"an id is outside the vocabulary of {self.vocab_size} pieces:", ids],
+    )
+    with tf.control_dependencies([] if inside is None else [inside]):
+      return self._tokenizer.id_to_string(tf.identity(ids))
+
+
+class FillMaskTextLayer(tf.Module):
+  """Strings with `[MASK]` to the inputs of a masked language model.
+
+      layer = FillMaskTextLayer(SentencePieceTextLayer("30k-clean.model"))
+      layer(tf.constant(["The capital of [MASK] is Paris."]))
+
+  `[MASK]` is found literally (case matters) before anything is normalised;
+  the text between two masks is tokenised by itself. Text that touches the
+  mask on its left goes on within the mask's word: "[MASK]." is `[MASK]` and
+  ".", not `[MASK]`, "▁", ".", because that is what a masked word before a
+  full stop looks like in pretraining data.
+
+  Attributes:
+    text_layer: the `SentencePieceTextLayer`.
+    max_seq_length: the longest sequence S that it makes.
+  """
+
+  def __init__(
+    self,
+    text_layer: SentencePieceTextLayer,
+    max_seq_length: int = 512,
+    name: str = "fill_mask_text",
+  ):
+    """Composes the layer.
+
+    Raises:
+      ValueError: no room for a token between [CLS] and [SEP].
+    """
+    super().__init__(name=name)
+    if max_seq_length < 3:
+      raise ValueError(
+        f"max_seq_length must be at least 3, got {max_seq_length}: [CLS] and "
+        "[SEP] take two places."
+      )
+    self.text_layer = text_layer
+    self.max_seq_length = max_seq_length
+
+  def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Packs each text as `[CLS] text [SEP]`.
+
+    Args:
+      texts: <string>[B], UTF-8.
+
+    Returns:
+      `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], with S the
+      longest text of the batch up to max_seq_length (what is longer loses its
+      end, masks included), padded with 0; `mask_positions` <int32>[B, M],
+      where input_ids is [MASK], with M the most masks in a text, padded
+      with -1.
+
+    Raises:
+      ValueError: `texts` is not a batch of strings.
+    """
+    ids = self._body(_check_texts(texts))[:, : self.max_seq_length - 2]
+    batch = ids.nrows(out_type=tf.int32)
+    ids = tf.concat(
+      [
+        tf.fill([batch, 1], _CLS_ID),
+        ids,
+        tf.fill([batch, 1], _SEP_ID),
+      ],
+      axis=1,
+    )
+    positions = tf.ragged.range(ids.row_lengths())
+    positions = tf.ragged.boolean_mask(positions, tf.equal(ids, _MASK_ID))
+    input_ids = ids.to_tensor(_PAD_ID)
+    return {
+      "input_ids": input_ids,
+      "input_mask": tf.ones_like(ids).to_tensor(0),
+      "segment_ids": tf.zeros_like(input_ids),
+      "mask_positions": tf.cast(positions, tf.int32).to_tensor(-1),
+    }
+
+  def _body(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """<string>[B] -> <int32>[B, (pieces and masks)]."""
+    parts = tf.strings.split(texts, _MASK)  # [B, (1 + masks)]
+    ids = self._continued(parts)  # [all parts, (pieces)]
+    mask = tf.fill([ids.nrows(out_type=tf.int32), 1], _MASK_ID)
+    # Every part is followed by a mask, except the last one of a text.
+    ids = parts.with_flat_values(tf.concat([ids, mask], axis=1))
+    return ids.merge_dims(1, 2)[:, :-1]
+
+  def _continued(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Tokenises all parts; one that touches a mask begins within a word."""
+    ids = self.text_layer.tokenize(parts.flat_values)
+    index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
+    space = _character_class(str.isspace)
+    touches = (index_in_text > 0) & ~tf.strings.regex_full_match(
+      parts.flat_values, f"(?s){space}.*"
+    )
+    begins = tf.equal(tf.ragged.range(ids.row_lengths()).flat_values, 0)
+    within = begins & tf.gather(touches, ids.value_rowids())
+    inner = self.text_layer.without_word_start(ids.flat_values)
+    ids = ids.with_flat_values(tf.where(within, inner, ids.flat_values))
+    return tf.ragged.boolean_mask(ids, tf.not_equal(ids, _DROPPED))
+
+
+def _inner_id_table(pieces: list[str]) -> np.ndarray:
+  """<int32>[V]: see `SentencePieceTextLayer.without_word_start`."""
+  id_of = {piece: i for i, piece in enumerate(pieces)}
+  table = np.arange(len(pieces), dtype=np.int32)
+  for i, piece in enumerate(pieces):
+    if piece == _WORD_START:
+      table[i] = _DROPPED
+    elif piece.startswith(_WORD_START):
+      table[i] = id_of.get(piece[len(_WORD_START) :], i)
+  return table
+
+
+def _read(path: str) -> bytes:
+  if not tf.io.gfile.exists(path):
+    raise FileNotFoundError(
+      f"there is no SentencePiece model file {path!r}: check the path; "
+      "`python -m tools.train_vocabulary` makes one."
+    )
+  with tf.io.gfile.GFile(path, "rb") as file:
+    return file.read()
+
+
+def _check_texts(texts: tf.Tensor) -> tf.Tensor:
+  texts = tf.convert_to_tensor(texts)
+  if texts.dtype != tf.string or texts.shape.rank != 1:
+    raise ValueError(
+      "texts must be <string>[B], a list of strings, got "
+      f"<{texts.dtype.name}>{texts.shape}."
+    )
+  return texts
+
+
+@functools.lru_cache(maxsize=None)
+def _character_class(predicate: Callable[[str], object]) -> str:
+  """An RE2 class of the characters that Python's Unicode data says yes to.
+
+  RE2 has neither `str.isspace` nor the combining classes of its own.
+  """
+  ranges = []
+  for code in range(sys.maxunicode + 1):
+    if predicate(chr(code)):
+      if ranges and ranges[-1][1] == code - 1:
+        ranges[-1][1] = code
+      else:
+        ranges.append([code, code])
+  return "[%s]" % "".join(r"\x{%x}-\x{%x}" % (a, b) for a, b in ranges)

@@ -1,0 +1,375 @@
+"""The training loop, from top to bottom, and what a task must offer to it.
+
+Everything random is a pure function of (seed, step), and the batch of a step
+is a pure function of (seed, examples seen before it); so a run that is killed
+and started again computes what the uninterrupted run would have computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Mapping, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from official_albert import checkpoints, optimization, reporting
+from official_albert.layers import dropout as dropout_lib
+
+Batch = Mapping[str, tf.Tensor]
+
+
+class Ratio(NamedTuple):
+  """A sum and the weight to divide it by, both <float32>[].
+
+  Ratios add up over micro-batches, replicas and steps; their quotients, which
+  is what people read, do not.
+  """
+
+  total: tf.Tensor
+  weight: tf.Tensor
+
+
+class Task(Protocol):
+  """What the loop knows of an objective.
+
+  Attributes:
+    name: for logs.
+    tokens_per_example: padded length of one example, for throughput.
+    flops_per_example: operations of training on one example.
+  """
+
+  name: str
+  tokens_per_example: int
+  flops_per_example: int
+
+  def build_model(self) -> tf.keras.Model:
+    """A model with fresh weights; all its variables exist."""
+
+  def train_dataset(
+    self, batch_size: int, start_example: int
+  ) -> tf.data.Dataset:
+    """Batches without end, as if `start_example` examples had been drawn."""
+
+  def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+    """Each held-out example once; padded rows carry no weight."""
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """The denominator <float32>[] of each objective; needs no model."""
+
+  def forward(
+    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed
+  ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio]]:
+    """The sum <float32>[] of each objective, and the metrics."""
+
+  def describe(self) -> dict[str, Any]:
+    """What a run's record must say of the data, as JSON values."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+  """How to train; checked when made.
+
+  Raises (when made):
+    ValueError: a value out of range, or values that contradict each other.
+  """
+
+  # Checkpoints, logs and run.json go here.
+  model_dir: str
+  num_train_steps: int
+  num_warmup_steps: int
+  # Peak learning rate.
+  learning_rate: float
+  # Examples in one update, over all micro-batches.
+  train_batch_size: int
+  # Micro-batches that one update is computed in, to save memory.
+  gradient_accumulation_steps: int = 1
+  eval_batch_size: int = 64
+  # One of optimization.OPTIMIZERS, and its settings.
+  optimizer: str = "lamb"
+  weight_decay: float = 0.01
+  beta_1: float = 0.9
+  beta_2: float = 0.999
+  bias_correction: bool = False
+  # One of optimization.DECAYS.
+  learning_rate_decay: str = "original"
+  # Global norm to which gradients are clipped.
+  clip_norm: float = 1.0
+  # Updates between two looks at the loop from outside.
+  steps_per_loop: int = 100
+  # Updates between two evaluations; 0 evaluates at the end only.
+  eval_steps: int = 1000
+  save_checkpoints_steps: int = 1000
+  keep_checkpoint_max: int = 5
+  # Weights to start from when model_dir has no checkpoint of its own.
+  init_checkpoint: str = ""
+  # Seed of initial weights, data order and dropout.
+  seed: int = 12345
+
+  def __post_init__(self):
+    for name in (
+      "num_train_steps train_batch_size gradient_accumulation_steps "
+      "eval_batch_size steps_per_loop save_checkpoints_steps "
+      "keep_checkpoint_max"
+    ).split():
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f"{name} must be at least 1, got {getattr(self, name)}."
+        )
+    if self.train_batch_size % self.gradient_accumulation_steps:
+      raise ValueError(
+        f"train_batch_size {self.train_batch_size} cannot be cut into "
+        f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
+        "gradient_accumulation_steps that divides it."
+      )
+    if self.clip_norm <= 0:
+      raise ValueError(f"clip_norm must be positive, got {self.clip_norm}.")
+    if self.eval_steps < 0:
+      raise ValueError(f"eval_steps must not be negative: {self.eval_steps}.")
+    self.make_optimizer()
+
+  def make_optimizer(self) -> optimization.AlbertOptimizer:
+    """The optimizer with its schedule."""
+    schedule = optimization.WarmupPolynomialDecay(
+      self.learning_rate,
+      self.num_train_steps,
+      self.num_warmup_steps,
+      decay=self.learning_rate_decay,
+    )
+    return optimization.make_optimizer(
+      self.optimizer,
+      schedule,
+      weight_decay=self.weight_decay,
+      beta_1=self.beta_1,
+      beta_2=self.beta_2,
+      bias_correction=self.bias_correction,
+    )
+
+
+class Divergence(ValueError):
+  """The loss or the gradient is not finite any more."""
+
+
+def make_train_step(
+  task: Task,
+  model: tf.keras.Model,
+  optimizer: optimization.AlbertOptimizer,
+  config: TrainConfig,
+):
+  """The update: a function from a batch to the step's losses and metrics.
+
+  Deviation: the original clips each replica's gradient before it averages
+  them, so its result depends on the number of replicas; here the reduced
+  gradient is clipped. It also averages per-replica means; here each
+  objective is one division of global sums.
+
+  Deviation: the gradient of the word table is summed over its two uses before
+  its norm is taken.
+  """
+  variables = model.trainable_variables
+  micro_batches = config.gradient_accumulation_steps
+
+  def gradients_of(batch: Batch, weights, seed):
+    """Gradients of sum_k total_k / weight_k, with totals and metrics."""
+    with tf.GradientTape() as tape:
+      totals, metrics = task.forward(model, batch, True, seed)
+      loss = tf.add_n([totals[name] / weights[name] for name in totals])
+    gradients = tape.gradient(loss, variables)
+    dense = [
+      tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
+      for g, v in zip(gradients, variables)
+    ]
+    return dense, totals, metrics
+
+  def train_step(batch: Batch) -> dict[str, Ratio]:
+    replica = tf.distribute.get_replica_context()
+    seed = tf.random.experimental.stateless_fold_in(
+      tf.constant([config.seed, 0]), optimizer.iterations
+    )
+    seed = dropout_lib.fold_in(seed, replica.replica_id_in_sync_group)
+    # The denominators of the whole update come first: with them, gradients of
+    # sums add up to the gradient of the quotient.
+    weights = replica.all_reduce("SUM", task.loss_weights(batch))
+    if micro_batches == 1:
+      accumulated = gradients_of(batch, weights, seed)
+    else:
+      parts = {
+        name: tf.reshape(
+          x, [micro_batches, x.shape[0] // micro_batches, *x.shape[1:]]
+        )
+        for name, x in batch.items()
+      }
+
+      def part(index):
+        micro = {name: x[index] for name, x in parts.items()}
+        return gradients_of(micro, weights, dropout_lib.fold_in(seed, index))
+
+      accumulated = part(0)
+      for index in tf.range(1, micro_batches):
+        accumulated = tf.nest.map_structure(
+          tf.add, accumulated, part(index), expand_composites=True
+        )
+    gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
+    norm = tf.linalg.global_norm(gradients)
+    # One pass over the gradients; min() and not where(), so that a norm that
+    # is not finite shows in the weights at once and stops the run.
+    scale = config.clip_norm / tf.maximum(norm, config.clip_norm)
+    rate = optimizer.learning_rate(optimizer.iterations)
+    optimizer.apply_gradients(
+      [(g * scale, v) for g, v in zip(gradients, variables)],
+      experimental_aggregate_gradients=False,
+    )
+    one = tf.ones([])
+    return {
+      **{f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals},
+      **metrics,
+      "gradient_norm": Ratio(norm, one),
+      "learning_rate": Ratio(rate, one),
+    }
+
+  return train_step
+
+
+def _add(a: dict[str, Ratio], b: dict[str, Ratio]) -> dict[str, Ratio]:
+  return tf.nest.map_structure(tf.add, a, b)
+
+
+def _quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:
+  """What people read: totals over weights, and the sum of the losses."""
+  values = {
+    name: float(ratio.total) / max(float(ratio.weight), 1e-30)
+    for name, ratio in sums.items()
+  }
+  losses = [v for name, v in values.items() if name.endswith("_loss")]
+  return {"loss": sum(losses), **values}
+
+
+def make_train_loop(train_step, strategy: tf.distribute.Strategy):
+  """`steps` updates inside one graph; sums of Ratios come out."""
+
+  @tf.function
+  def train_loop(iterator, steps):
+    def one_step():
+      return strategy.run(train_step, args=(next(iterator),))
+
+    sums = one_step()
+    for _ in tf.range(1, steps):
+      sums = _add(sums, one_step())
+    return sums
+
+  return train_loop
+
+
+def make_evaluation(task: Task, model, strategy: tf.distribute.Strategy):
+  """A function from batches to the values of every loss and metric."""
+
+  def eval_step(batch: Batch) -> dict[str, Ratio]:
+    weights = task.loss_weights(batch)
+    totals, metrics = task.forward(model, batch, False, None)
+    losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
+    replica = tf.distribute.get_replica_context()
+    return replica.all_reduce("SUM", {**losses, **metrics})
+
+  @tf.function
+  def run(batch):
+    return strategy.run(eval_step, args=(batch,))
+
+  def evaluate(dataset) -> dict[str, float]:
+    sums = None
+    for batch in dataset:
+      part = run(batch)
+      sums = part if sums is None else _add(sums, part)
+    if sums is None:
+      raise ValueError("there is no held-out example to evaluate on.")
+    return _quotients(sums)
+
+  return evaluate
+
+
+def train(
+  task: Task,
+  config: TrainConfig,
+  strategy: tf.distribute.Strategy,
+  report: reporting.Reporter,
+) -> dict[str, float]:
+  """Trains to `num_train_steps` and evaluates; resumes if there is a way to.
+
+  Returns:
+    The last evaluation's losses and metrics.
+
+  Raises:
+    Divergence: a loss or gradient norm is not finite; names the steps.
+    ValueError: the checkpoints in model_dir are of another model.
+  """
+  # 1. Build.
+  tf.keras.utils.set_random_seed(config.seed)
+  with strategy.scope():
+    model = task.build_model()
+    optimizer = config.make_optimizer()
+    optimizer._create_all_weights(model.trainable_variables)
+    examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
+  report.note(
+    f"{task.name}: {model.count_params():,} parameters, batch "
+    f"{config.train_batch_size}, {config.num_train_steps:,} steps"
+  )
+
+  # 2. Initialise: own latest checkpoint, else warm start, else scratch.
+  manager = checkpoints.Manager(
+    config.model_dir,
+    config.keep_checkpoint_max,
+    model=model,
+    optimizer=optimizer,
+    examples_seen=examples_seen,
+  )
+  report.note(manager.initialize(model, config.init_checkpoint))
+  step = int(optimizer.iterations)
+
+  # 3. A look at the held-out data, so that evaluation fails now if it must.
+  evaluate = make_evaluation(task, model, strategy)
+  eval_data = task.eval_dataset(config.eval_batch_size)
+  values = evaluate(eval_data)
+  report.evaluation(step, values)
+
+  # 4. Train.
+  data = task.train_dataset(config.train_batch_size, int(examples_seen))
+  iterator = iter(data)
+  train_step = make_train_step(task, model, optimizer, config)
+  train_loop = make_train_loop(train_step, strategy)
+  report.start(step, config.num_train_steps, config.train_batch_size, task)
+  while step < config.num_train_steps:
+    steps = _steps_until_stop(step, config)
+    sums = train_loop(iterator, tf.constant(steps))
+    trained = _quotients(sums)
+    if not all(math.isfinite(value) for value in trained.values()):
+      raise Divergence(
+        f"the loss or the gradient norm is not finite between steps {step} "
+        f"and {step + steps} ({_brief(trained)}): lower the learning rate, "
+        "lengthen the warm-up, or restart from the last checkpoint."
+      )
+    step += steps
+    examples_seen.assign_add(steps * config.train_batch_size)
+    report.training(step, steps, trained)
+    last = step == config.num_train_steps
+    if last or step % config.save_checkpoints_steps == 0:
+      with report.pause():
+        manager.save(step)
+    if last or (config.eval_steps and step % config.eval_steps == 0):
+      with report.pause():
+        values = evaluate(eval_data)
+      report.evaluation(step, values)
+  report.finish(step)
+  return values
+
+
+def _steps_until_stop(step: int, config: TrainConfig) -> int:
+  """Steps to the next logging, evaluation, checkpoint or end."""
+  stops = [config.steps_per_loop, config.save_checkpoints_steps]
+  if config.eval_steps:
+    stops.append(config.eval_steps)
+  return min(
+    config.num_train_steps - step, *(every - step % every for every in stops)
+  )
+
+
+def _brief(values: Mapping[str, float]) -> str:
+  return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

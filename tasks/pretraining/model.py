@@ -1,0 +1,83 @@
+"""AlbertForPretraining: the encoder with its two pretraining heads.
+
+Reference: google-research/albert run_pretraining.py (model_fn_builder).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import heads
+from official_albert import model as model_lib
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForPretraining(tf.keras.Model):
+  """Masked LM and sentence order over one encoder.
+
+  Attributes:
+    albert: the `AlbertModel`.
+    masked_lm: the `MaskedLMHead`, tied to the encoder's word table.
+    sentence_order: the `SentenceOrderHead`.
+  """
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.masked_lm = heads.MaskedLMHead(
+      config.vocab_size,
+      config.embedding_size,
+      config.hidden_act,
+      config.initializer_range,
+      name="masked_lm",
+    )
+    self.sentence_order = heads.SentenceOrderHead(
+      config.hidden_size, config.initializer_range, name="sentence_order"
+    )
+    with tf.init_scope():  # As in AlbertModel: the variables exist at once.
+      one = tf.zeros([1, 1], tf.int32)
+      self({"input_ids": one, "masked_lm_positions": one})
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> dict[str, Any]:
+    """Runs encoder and heads.
+
+    Args:
+      features: what `AlbertModel` takes, and `masked_lm_positions`
+        <int32>[B, P]; the labels of a record may be there too.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+
+    Returns:
+      The outputs of `AlbertModel`, `masked_lm_logits` <float32>[B, P, V] and
+      `sentence_order_logits` <float32>[B, 2] (0 in order, 1 swapped).
+    """
+    outputs = self.albert(
+      features, training=training, dropout_seed=dropout_seed
+    )
+    outputs["masked_lm_logits"] = self.masked_lm(
+      outputs["sequence_output"],
+      features["masked_lm_positions"],
+      self.albert.embedding,
+    )
+    outputs["sentence_order_logits"] = self.sentence_order(
+      outputs["pooled_output"]
+    )
+    return outputs
+
+  def get_config(self) -> dict[str, Any]:
+    return {"config": self.config.to_dict(), "name": self.name}
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None) -> AlbertForPretraining:
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    return cls(**values)

@@ -1,0 +1,139 @@
+"""Losses, gradients and ten optimizer steps against the original's numbers."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import optimization, reference_checkpoints
+from tasks.pretraining import model as model_lib
+from tasks.pretraining import task as task_lib
+
+GOLDEN = (
+  pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
+)
+GROUPS = ("one_group", "two_groups")
+
+
+def load(group: str):
+  folder = GOLDEN / group
+  config = config_lib.AlbertConfig.from_json_file(
+    str(folder / "albert_config.json")
+  )
+  model = model_lib.AlbertForPretraining(config)
+  report = reference_checkpoints.load_tf1_checkpoint(
+    model, str(folder / "model.ckpt")
+  )
+  assert not report.missing and not report.unexpected
+  batch = dict(np.load(folder / "pretraining_batch.npz"))
+  return model, {name: tf.constant(value) for name, value in batch.items()}
+
+
+def total_loss(model, batch, training=False):
+  outputs = model(batch, training=training)
+  losses = task_lib.losses(outputs, batch)
+  return sum(r.total / r.weight for r in losses.values()), losses, outputs
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_outputs_and_losses_equal_the_original(group):
+  model, batch = load(group)
+  golden = np.load(GOLDEN / group / "pretraining_outputs.npz")
+  total, losses, outputs = total_loss(model, batch)
+  vocab = model.config.vocab_size
+  for name in ("embedding_output", "sequence_output", "pooled_output"):
+    np.testing.assert_allclose(outputs[name], golden[name], atol=1e-5)
+  layers = [name for name in golden.files if name.startswith("encoder_layer_")]
+  assert len(layers) == len(outputs["encoder_outputs"])
+  for index, output in enumerate(outputs["encoder_outputs"]):
+    np.testing.assert_allclose(
+      output, golden[f"encoder_layer_{index}"], atol=1e-5
+    )
+  np.testing.assert_allclose(
+    tf.reshape(tf.nn.log_softmax(outputs["masked_lm_logits"]), [-1, vocab]),
+    golden["masked_lm_log_probs"],
+    atol=1e-5,
+  )
+  np.testing.assert_allclose(
+    tf.nn.log_softmax(outputs["sentence_order_logits"]),
+    golden["sentence_order_log_probs"],
+    atol=1e-5,
+  )
+  for name in ("masked_lm", "sentence_order"):
+    loss = losses[name]
+    np.testing.assert_allclose(
+      loss.total / loss.weight, golden[f"{name}_loss"], atol=1e-5
+    )
+  np.testing.assert_allclose(total, golden["total_loss"], atol=1e-5)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_gradients_equal_the_original(group):
+  model, batch = load(group)
+  golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
+  variables = reference_checkpoints.tf1_variables(model)
+  assert set(golden.files) == set(variables)
+  with tf.GradientTape() as tape:
+    total, _, _ = total_loss(model, batch)
+  gradients = tape.gradient(total, variables)
+  for name, gradient in gradients.items():
+    expected = golden[name]
+    np.testing.assert_allclose(
+      tf.convert_to_tensor(gradient),
+      expected,
+      atol=1e-4 * np.abs(expected).max(),
+      rtol=0,
+      err_msg=name,
+    )
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_ten_steps_equal_the_original(group, name):
+  model, batch = load(group)
+  golden = np.load(GOLDEN / group / f"training_{name}.npz")
+  rate = {"lamb": 0.00176, "adamw": 0.001}[name]
+  schedule = optimization.WarmupPolynomialDecay(rate, 12, 4)
+  optimizer = optimization.make_optimizer(name, schedule)
+  variables = reference_checkpoints.tf1_variables(model)
+  names = sorted(variables)
+
+  @tf.function
+  def step():
+    with tf.GradientTape() as tape:
+      total, _, _ = total_loss(model, batch, training=True)
+    gradients = tape.gradient(total, [variables[n] for n in names])
+    clipped, norm = tf.clip_by_global_norm(gradients, 1.0)
+    optimizer.apply_gradients(zip(clipped, [variables[n] for n in names]))
+    return total, norm
+
+  losses, norms = [], []
+  for k in range(10):
+    np.testing.assert_allclose(
+      schedule(k), golden["learning_rates"][k], rtol=1e-6
+    )
+    loss, norm = step()
+    losses.append(loss)
+    norms.append(norm)
+  losses.append(total_loss(model, batch)[0])
+  np.testing.assert_allclose(losses, golden["losses"], rtol=1e-4)
+  np.testing.assert_allclose(norms, golden["gradient_norms"], rtol=1e-4)
+  for n in names:
+    np.testing.assert_allclose(
+      variables[n], golden[n], atol=1e-4, rtol=0, err_msg=n
+    )
+
+
+def test_serialization_keeps_the_configuration():
+  model, batch = load("two_groups")
+  clone = model_lib.AlbertForPretraining.from_config(model.get_config())
+  assert clone.config == model.config
+  assert clone.count_params() == model.count_params()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

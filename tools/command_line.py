@@ -1,0 +1,75 @@
+"""How every tool starts, and how it tells the user that something is wrong.
+
+Libraries raise `ValueError`, `OSError` or a TensorFlow error with one sentence
+that says what is wrong and what to do. A person at a terminal wants that
+sentence and an exit code, not a traceback; `--verbosity=1` shows both.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Callable, Sequence
+
+from absl import app, flags, logging
+
+# 128 + SIGINT, as shells report it.
+_INTERRUPTED = 130
+
+
+def _is_user_error(error: BaseException) -> bool:
+  """True for errors whose message is written for the user."""
+  if isinstance(error, (ValueError, OSError)):
+    return True
+  # Tools that never load TensorFlow must not pay for its import here.
+  tensorflow = sys.modules.get("tensorflow")
+  return tensorflow is not None and isinstance(
+    error, tensorflow.errors.OpError
+  )
+
+
+def describe(error: BaseException) -> str:
+  """The message of `error` on one line, without TensorFlow's graph dump."""
+  if isinstance(error, OSError) and error.strerror and error.filename:
+    return f"{error.filename}: {error.strerror}."
+  message = getattr(error, "message", None) or str(error)
+  message = message.split("\n\t [[")[0].split("[Op:")[0]
+  return " ".join(message.split()) or type(error).__name__
+
+
+def run(main: Callable[[Sequence[str]], None]) -> None:
+  """Parses the flags, runs `main(argv)` and exits.
+
+  Args:
+    main: the program; gets the arguments that are not flags.
+
+  Exits with 0 on success, 1 after a user error (one sentence on stderr), 2
+  for a wrong flag (absl prints which), 130 after Ctrl-C. Any other exception
+  is a bug of ours and keeps its traceback.
+  """
+  program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+  def guarded(argv: Sequence[str]) -> None:
+    logging.get_absl_handler().python_handler.stream = sys.stderr
+    if len(argv) > 1:
+      print(
+        f"{program}: error: unexpected argument {argv[1]!r}: settings are "
+        "given as --flag=value; --help lists them.",
+        file=sys.stderr,
+      )
+      sys.exit(2)
+    try:
+      main(argv)
+    except KeyboardInterrupt:
+      print(f"{program}: interrupted.", file=sys.stderr)
+      sys.exit(_INTERRUPTED)
+    except Exception as error:
+      if not _is_user_error(error):
+        raise
+      if flags.FLAGS["verbosity"].value >= 1:
+        traceback.print_exc()
+      print(f"{program}: error: {describe(error)}", file=sys.stderr)
+      sys.exit(1)
+
+  app.run(guarded)
