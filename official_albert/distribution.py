@@ -8,7 +8,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 STRATEGIES = ("one_device",)
-PRECISIONS = ("float32", "mixed_bfloat16")
+PRECISIONS = ("auto", "float32", "mixed_bfloat16")
+
+# Instructions that multiply bfloat16 matrices, as /proc/cpuinfo calls them.
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def make_strategy(name: str = "one_device") -> tf.distribute.Strategy:
@@ -25,11 +28,30 @@ def make_strategy(name: str = "one_device") -> tf.distribute.Strategy:
   return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
 
 
-def set_precision(name: str) -> None:
+def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
+  """Whether the device at hand multiplies bfloat16 faster than float32."""
+  if tf.config.list_logical_devices("GPU"):
+    return True
+  try:
+    with open(cpuinfo, encoding="utf-8") as file:
+      return any(
+        _BFLOAT16_FLAGS & set(line.split())
+        for line in file
+        if line.startswith("flags")
+      )
+  except OSError:
+    return False
+
+
+def set_precision(name: str) -> str:
   """Sets the dtype that layers compute in; variables stay float32.
 
   Under "mixed_bfloat16" matrix products run in bfloat16, LayerNorm, softmax
-  and losses in float32.
+  and losses in float32. "auto" takes it where the device has instructions for
+  it, else "float32".
+
+  Returns:
+    The precision that was set.
 
   Raises:
     ValueError: no such precision.
@@ -38,7 +60,10 @@ def set_precision(name: str) -> None:
     raise ValueError(
       f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
     )
+  if name == "auto":
+    name = "mixed_bfloat16" if multiplies_bfloat16() else "float32"
   tf.keras.mixed_precision.set_global_policy(name)
+  return name
 
 
 def make_deterministic() -> None:

@@ -65,8 +65,8 @@ class MaskedLMHead(tf.keras.layers.Layer):
     shapes.check_rank("sequence_output", sequence_output, "B S H")
     shapes.check_ids("masked_lm_positions", positions, "B P")
     length, width = tf.shape(sequence_output)[1], sequence_output.shape[2]
-    predictions = tf.shape(positions)[1]
-    rows = tf.range(tf.shape(positions)[0], dtype=positions.dtype)[:, None]
+    batch, predictions = tf.unstack(tf.shape(positions))
+    rows = tf.range(tf.cast(batch, positions.dtype))[:, None]
     flat = tf.reshape(positions + rows * tf.cast(length, positions.dtype), [-1])
     x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
     x = self.transform(tf.gather(x, flat))  # [B * P, E]
@@ -74,7 +74,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
     logits = tf.cast(scores, tf.float32) + tf.cast(
       self.output_bias, tf.float32
     )
-    return tf.reshape(logits, [-1, predictions, self.vocab_size])
+    return tf.reshape(logits, [batch, predictions, self.vocab_size])
 
   def get_config(self) -> dict[str, Any]:
     return {

@@ -76,8 +76,7 @@ def write(
   record_path = os.path.join(model_dir, RECORD_FILE)
   changes = []
   if os.path.exists(record_path):
-    with open(record_path, encoding="utf-8") as file:
-      old_record = json.load(file)
+    old_record = read(model_dir)
     old = {**old_record["settings"], "data": old_record["data"]}
     new = {**settings, "data": record["data"]}
     changes = [
@@ -93,6 +92,25 @@ def write(
     file.write("\n")
   os.replace(temporary, record_path)
   return changes
+
+
+def read(model_dir: str) -> dict[str, Any]:
+  """The record that `write` left in `model_dir`.
+
+  Raises:
+    FileNotFoundError: the folder is not that of a run.
+    ValueError: the file is not valid JSON.
+  """
+  path = os.path.join(model_dir, RECORD_FILE)
+  if not os.path.exists(path):
+    raise FileNotFoundError(
+      f"{path} does not exist: {model_dir} is not the folder of a run."
+    )
+  with open(path, encoding="utf-8") as file:
+    try:
+      return json.load(file)
+    except ValueError as error:
+      raise ValueError(f"{path} is not valid JSON: {error}.") from error
 
 
 def _versions() -> dict[str, str]:

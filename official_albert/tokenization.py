@@ -16,7 +16,7 @@ import functools
 import hashlib
 import os
 import unicodedata
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
@@ -25,7 +25,7 @@ WORD_START = "\u2581"  # SentencePiece's mark for a space before the piece.
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 _WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-_PUNCTUATION = frozenset("!\"#$%&()*+,-./:;?@[\\]^_`{|}~")
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _TRAIN_ADVICE = "`python -m tools.train_vocabulary` makes a fitting one"
 
 
@@ -179,10 +179,10 @@ class SentencePieceTokenizer:
     """`[encode(text) for text in texts]` in one call, on one thread.
 
     Raises:
-      ValueError: `texts` is a single string.
+      TypeError: `texts` is a single string.
     """
     if isinstance(texts, (str, bytes)):
-      raise ValueError(
+      raise TypeError(
         "encode_batch takes a list of texts; encode takes a single one."
       )
     rows = self._processor.encode(

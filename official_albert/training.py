@@ -163,8 +163,6 @@ def make_train_step(
   gradient is clipped. It also averages per-replica means; here each
   objective is one division of global sums.
 
-  Deviation: the gradient of the word table is summed over its two uses before
-  its norm is taken.
   """
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps

@@ -20,7 +20,7 @@ _MAX_WORDS = 80
 _MIN_LETTER_SHARE = 0.85
 # `batch_size`, `tf.Tensor`, `f(x)`, `float32`, `MyClass`: some belong to the
 # sentences of a manual, a list of them does not.
-_MAX_CODE_WORD_SHARE = 0.2
+_MAX_CODE_WORD_SHARE = 0.25
 # One word in eight; English prose has nearer one in two.
 _MIN_FUNCTION_WORD_SHARE = 0.125
 
@@ -36,13 +36,15 @@ _PROSE_DIRECTIVES = frozenset(
 )
 _RST_COMMENT = re.compile(r"\.\.( |$)")
 _RULE = re.compile(r"([=\-~^*#+\"_.])\1{2,}$")
-_HEADING = re.compile(r"#{1,6} |@\w+$|[A-Z][\w ]{0,30}:$")
-_TABLE_ROW = re.compile(r"\+[-=+]+|.*\|.*\||(=+ +)+=+$")
+_HEADING = re.compile(r"#{1,6} |@\w+$|[A-Z]\w*(?: \w+){0,2}:$")
+_TABLE_ROW = re.compile(r"\+[-=+]+|.*\|.*\||(=+ +)+=+$|\S+(?: \S+)?   +\S")
 _GRAMMAR = re.compile(r".*::=|\| ")
+# "(str) A name", "(optional) The ...".
+_LEADING_TYPE = re.compile(r"\([^()]{1,25}\)[:,.]? +(?=[A-Za-z])")
 _LIST_ITEM = re.compile(r"(?:[-*+•] +|\(?(?:\d{1,2}|[a-z])[.)] +)(?=\S)")
 # `name: text`, `*args: text`, `name (int): text`, `name : array_like`.
 _ENTRY = re.compile(
-  r"\*{0,2}`?[A-Za-z_][\w.]*`?"
+  r"(?::\w+ )?\*{0,2}`?[A-Za-z_][\w.]*`?"
   r"(?:, *\*{0,2}`?[A-Za-z_][\w.]*`?)*(?: *\([^()]*\))?(?P<colon> *: +)"
 )
 _NUMPYDOC_TYPE = re.compile(r"[^.!?]*$")
@@ -77,6 +79,7 @@ def _drop_blocks(lines: list[str]) -> Iterator[str]:
       if not text or indent > skip_deeper_than:
         continue
       skip_deeper_than = None
+      yield ""
     if _DOCTEST.match(text):
       in_doctest = True
     if in_doctest:
@@ -119,7 +122,8 @@ def _drop_sections(lines: list[str]) -> Iterator[str]:
 
 def _drop_markup(text: str) -> str:
   """The words of `text` without reStructuredText and Markdown marks."""
-  text = text.translate(_PLAIN_CHARACTERS)
+  text = text.translate(_PLAIN_CHARACTERS).replace(" -- ", " - ")
+  text = re.sub(r"(?<=\w)---?(?=\w)", " - ", text)
   text = re.sub(r"!?\[([^\[\]]*)\]\([^()\s]*\)", r"\1", text)
   text = re.sub(r"\[([^\[\]]*)\]\[[^\[\]]*\]", r"\1", text)
   text = re.sub(r"`([^`<>]+?) *<[^<>`]*>`_{0,2}", r"\1", text)
@@ -162,6 +166,9 @@ def paragraphs(docstring: str) -> list[str]:
       text = text[entry.end() :]
       if entry["colon"].startswith(" ") and _NUMPYDOC_TYPE.match(text):
         text = ""
+    leading_type = _LEADING_TYPE.match(text)
+    if leading_type and (entry or item or not blocks[-1]):
+      text = text[leading_type.end() :]
     if not text or item or entry:
       blocks.append([])
     if text:
@@ -176,12 +183,14 @@ def paragraphs(docstring: str) -> list[str]:
 
 # --- Sentences --------------------------------------------------------------
 
-_SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(]?[A-Z])")
+# A sentence may begin with the name of something: "`tf.where` returns ...".
+_SENTENCE_END = re.compile(
+  r"[.!?][\"')\]]*\s+(?=[\"'(]?(?:[A-Z]|[a-z]\w*[._(]\w))"
+)
 _ABBREVIATION = re.compile(
-  r"(?:\b(?:e\.g|i\.e|etc|vs|cf|al|approx|resp|no|fig|eq|eqn|sec|ch|vol|pp"
+  r"\b(?:(?i:e\.g|i\.e|etc|vs|cf|al|approx|resp|no|fig|eq|eqn|sec|ch|vol|pp"
   r"|ed|dr|mr|mrs|st|inc|jr|viz|incl|dept|w\.r\.t|a\.k\.a)"
-  r"|\b[A-Z])\.[\"')\]]*\s+$",
-  re.IGNORECASE,
+  r"|[A-Z])\.[\"')\]]*\s+$"
 )
 # "etc." and "al." may well end a sentence, which a capital then shows.
 _MAY_END = re.compile(r"\b(?:etc|al|inc|jr|no)\.[\"')\]]*\s+$")
@@ -206,11 +215,12 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 _NOT_PROSE = re.compile(
-  r"[=<>{}\[\]\\|^~$@#%_]{2}|[={}\\|^~$@#\u0080-\uffff]|[<>\[\]]"
-  r"|https?:|www\.|\w/\w+/|\.\.\.|:\w+:|\b0x|::|[-+*/]{2}"
-  r"|TODO|FIXME|Copyright|^\W*(?:param|type|return|rtype)\b.*:"
+  r"[=<>{}\[\]\\|^~$@#%]{2}|[{}\\|^~$\u0080-\uffff]"
+  r"|\s[=+*/<>]\s|https?:|www\.|\w/\w+/|\.\.\.|:\w+:|\b0x|::|[-+*/]{2}"
+  r"|TODO|FIXME|Copyright"
 )
-_CODE_WORD = re.compile(r"\w*[_\d]\w*|\w+\.\w|\w+\(|[a-z]+[A-Z]|[A-Z]+[a-z]+[A-Z]")
+_CODE_WORD = re.compile(r"[_\d=<>\[\]+*/@#%]|\w\.\w|\w\(|[a-z][A-Z]")
+_NAMES_LIKE_CODE = frozenset(["TensorFlow", "TensorBoard", "NumPy", "e.g", "i.e"])
 _FUNCTION_WORDS = frozenset(
   """a about after all also an and any are as at be because been before but by
   can cannot could do does each either for from had has have how however if in
@@ -231,12 +241,15 @@ def is_prose(sentence: str) -> bool:
     return False
   if any(sentence.count(mark) % 2 for mark in '"`'):
     return False
-  if sentence.count("(") != sentence.count(")"):
+  if any(sentence.count(a) != sentence.count(b) for a, b in ("()", "[]")):
     return False
   characters = "".join(words)
   plain = sum(c.isalpha() or c in ".,;:'" for c in characters)
   bare = [word.strip(".,;:!?\"'()").lower() for word in words]
-  code = sum(bool(_CODE_WORD.search(w.strip(".,;:!?\"'"))) for w in words)
+  code = sum(
+    bool(_CODE_WORD.search(word)) and word not in _NAMES_LIKE_CODE
+    for word in (word.strip(".,;:!?\"'") for word in words)
+  )
   known = sum(word in _FUNCTION_WORDS for word in bare)
   return (
     plain >= _MIN_LETTER_SHARE * len(characters)

@@ -6,6 +6,7 @@ each. Reference: google-research/albert run_pretraining.py.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Mapping, Optional
 
 import tensorflow as tf
@@ -88,11 +89,9 @@ class PretrainingTask:
     self, batch: Mapping[str, tf.Tensor]
   ) -> dict[str, tf.Tensor]:
     """Masked positions (plus 1e-5) and, with a pair objective, examples."""
-    weights = {
-      "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + _EPSILON
-    }
-    if self._sentence_pair:
-      weights["sentence_order"] = tf.reduce_sum(_example_weight(batch))
+    weights = loss_weights(batch)
+    if not self._sentence_pair:
+      del weights["sentence_order"]
     return weights
 
   def forward(
@@ -114,7 +113,8 @@ class PretrainingTask:
     """The data's fingerprint, for run.json."""
     return {
       "input_dir": self._input_dir,
-      "tokenizer_sha256": self.manifest.tokenizer.sha256,
+      "tokenizer": dataclasses.asdict(self.manifest.tokenizer),
+      "max_seq_length": self.manifest.max_seq_length,
       "random_seed": self.manifest.random_seed,
       "settings": dict(self.manifest.settings),
     }
@@ -126,6 +126,14 @@ def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
   if weight is None:
     return tf.ones(tf.shape(batch["input_ids"])[:1])
   return weight
+
+
+def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """What `loss_totals` are divided by, <float32>[] each."""
+  return {
+    "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + _EPSILON,
+    "sentence_order": tf.reduce_sum(_example_weight(batch)),
+  }
 
 
 def loss_totals(

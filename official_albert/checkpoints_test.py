@@ -1,0 +1,124 @@
+"""Tests of saving, restoring, warm starts and their reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, AlbertModel, checkpoints
+
+GOLDEN = pathlib.Path(__file__).parent / "testdata"
+SMALL = AlbertConfig(
+  vocab_size=29,
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=14,
+  max_position_embeddings=11,
+)
+
+
+def manager(folder, model, **kwargs):
+  return checkpoints.Manager(str(folder), 2, model=model, **kwargs)
+
+
+def test_own_checkpoint_comes_before_the_warm_start(tmp_path):
+  model, seen = AlbertModel(SMALL), tf.Variable(0, dtype=tf.int64)
+  first = manager(tmp_path, model, examples_seen=seen)
+  assert "from scratch" in first.initialize(model, "")
+  seen.assign(41)
+  first.save(7)
+  other, seen_again = AlbertModel(SMALL), tf.Variable(0, dtype=tf.int64)
+  second = manager(tmp_path, other, examples_seen=seen_again)
+  message = second.initialize(other, "no/such/checkpoint")
+  assert message.startswith("resumed from") and "model.ckpt-7" in message
+  assert int(seen_again) == 41
+  for a, b in zip(model.get_weights(), other.get_weights()):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_only_the_newest_are_kept(tmp_path):
+  model = AlbertModel(SMALL)
+  saver = manager(tmp_path, model)
+  for step in (1, 2, 3):
+    saver.save(step)
+  kept = sorted(p.name for p in tmp_path.glob("*.index"))
+  assert kept == ["model.ckpt-2.index", "model.ckpt-3.index"]
+
+
+def test_what_a_killed_save_left_is_removed(tmp_path):
+  model = AlbertModel(SMALL)
+  saver = manager(tmp_path, model)
+  saver.save(1)
+  (tmp_path / "model.ckpt-2_temp").mkdir()
+  (tmp_path / "model.ckpt-2_temp" / "part").write_text("half")
+  assert "model.ckpt-1" in manager(tmp_path, model).initialize(model, "")
+  assert not (tmp_path / "model.ckpt-2_temp").exists()
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+def test_warm_start_reads_every_weight(tmp_path, sharing):
+  config = dataclasses.replace(SMALL, sharing=sharing)
+  model, other = AlbertModel(config), AlbertModel(config)
+  manager(tmp_path, model).save(3)
+  report = checkpoints.warm_start(other, str(tmp_path))
+  assert len(report.matched) == len(model.weights)
+  assert not report.missing and not report.unexpected
+  for a, b in zip(model.get_weights(), other.get_weights()):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_warm_start_reports_both_sides(tmp_path):
+  manager(tmp_path, AlbertModel(SMALL)).save(3)
+  other = AlbertModel(dataclasses.replace(SMALL, num_hidden_groups=2))
+  report = checkpoints.warm_start(other, str(tmp_path / "model.ckpt-3"))
+  assert len(report.missing) == 16 and not report.unexpected
+
+
+def test_warm_start_reads_the_original(tmp_path):
+  config = AlbertConfig.from_json_file(
+    str(GOLDEN / "one_group" / "albert_config.json")
+  )
+  model = AlbertModel(config)
+  message = manager(tmp_path, model).initialize(
+    model, str(GOLDEN / "one_group" / "model.ckpt")
+  )
+  assert "warm start from" in message and "25 variables matched" in message
+  expected = tf.train.load_checkpoint(
+    str(GOLDEN / "one_group" / "model.ckpt")
+  ).get_tensor("bert/pooler/dense/bias")
+  np.testing.assert_array_equal(model.pooler.bias, expected)
+
+
+def test_wrong_checkpoints_are_refused(tmp_path):
+  manager(tmp_path, AlbertModel(SMALL)).save(3)
+  larger = AlbertModel(dataclasses.replace(SMALL, vocab_size=31))
+  before = larger.get_weights()
+  with pytest.raises(ValueError, match=r"has shape \[29, 6\] .* another size"):
+    checkpoints.warm_start(larger, str(tmp_path))
+  for a, b in zip(before, larger.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  with pytest.raises(ValueError, match="does not fit this model"):
+    manager(tmp_path, larger).initialize(larger, "")
+  with pytest.raises(FileNotFoundError, match="without .index"):
+    checkpoints.warm_start(larger, str(tmp_path / "none"))
+  (tmp_path / "empty").mkdir()
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    checkpoints.warm_start(larger, str(tmp_path / "empty"))
+
+
+def test_unwritable_folder_is_refused(tmp_path, monkeypatch):
+  # Root may write anywhere, so ask the question rather than the disk.
+  monkeypatch.setattr(os, "access", lambda path, mode: False)
+  with pytest.raises(PermissionError, match="not writable"):
+    manager(tmp_path, AlbertModel(SMALL))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

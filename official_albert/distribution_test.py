@@ -1,0 +1,47 @@
+"""Tests of names, precision and what a CPU is asked."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from official_albert import distribution
+
+
+@pytest.fixture(autouse=True)
+def restore_policy():
+  yield
+  tf.keras.mixed_precision.set_global_policy("float32")
+
+
+def test_one_device():
+  strategy = distribution.make_strategy("one_device")
+  assert strategy.num_replicas_in_sync == 1
+  with pytest.raises(ValueError, match="'pmap'; choose one of one_device"):
+    distribution.make_strategy("pmap")
+
+
+def test_precision():
+  assert distribution.set_precision("mixed_bfloat16") == "mixed_bfloat16"
+  layer = tf.keras.layers.Dense(3)
+  assert layer(tf.ones([2, 5])).dtype == tf.bfloat16
+  assert layer.kernel.dtype == tf.float32
+  with pytest.raises(ValueError, match="'float8'"):
+    distribution.set_precision("float8")
+
+
+@pytest.mark.parametrize(
+  "flags, expected", [("fpu avx512_bf16", True), ("fpu avx512f", False)]
+)
+def test_bfloat16_is_read_from_the_cpu(tmp_path, flags, expected):
+  path = tmp_path / "cpuinfo"
+  path.write_text(f"model name : amx_bf16\nflags : {flags}\n")
+  assert distribution.multiplies_bfloat16(str(path)) is expected
+
+
+def test_unknown_cpu_stays_with_float32(tmp_path):
+  assert not distribution.multiplies_bfloat16(str(tmp_path / "none"))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

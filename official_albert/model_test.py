@@ -1,0 +1,150 @@
+"""Tests of AlbertModel: sizes, inputs, padding, precision, saving."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import official_albert
+from official_albert import AlbertConfig, AlbertModel
+
+B, S = 3, 7
+SMALL = AlbertConfig(
+  vocab_size=29,
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=3,
+  num_attention_heads=2,
+  intermediate_size=14,
+  max_position_embeddings=11,
+  initializer_range=0.3,
+)
+
+
+def batch(seed=0):
+  rng = np.random.default_rng(seed)
+  return {
+    "input_ids": tf.constant(rng.integers(0, 29, [B, S]), tf.int32),
+    "input_mask": tf.constant(np.arange(S) < [[S], [4], [2]], tf.int32),
+    "segment_ids": tf.constant(rng.integers(0, 2, [B, S]), tf.int32),
+  }
+
+
+def test_output_shapes():
+  outputs = AlbertModel(SMALL)(batch())
+  assert outputs["sequence_output"].shape == [B, S, 10]
+  assert outputs["pooled_output"].shape == [B, 10]
+  assert outputs["embedding_output"].shape == [B, S, 6]
+  assert [x.shape for x in outputs["encoder_outputs"]] == [[B, S, 10]] * 3
+  assert outputs["encoder_outputs"][-1] is outputs["sequence_output"]
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+@pytest.mark.parametrize("embedding_size", [6, 10])
+@pytest.mark.parametrize("groups, inner", [(1, 1), (2, 1), (3, 2)])
+def test_closed_form_count_equals_the_built_model(
+  sharing, embedding_size, groups, inner
+):
+  config = dataclasses.replace(
+    SMALL,
+    sharing=sharing,
+    embedding_size=embedding_size,
+    num_hidden_groups=groups,
+    inner_group_num=inner,
+  )
+  assert AlbertModel(config).count_params() == config.parameter_count()
+
+
+def test_base_is_as_large_as_it_says():
+  config = AlbertConfig.from_preset("albert_base_v2")
+  assert AlbertModel(config).count_params() == 11_683_584
+
+
+def test_padding_cannot_leak():
+  model = AlbertModel(SMALL)
+  inputs = batch()
+  mask = inputs["input_mask"].numpy() == 1
+  other = dict(
+    inputs, input_ids=tf.where(mask, inputs["input_ids"], 28)
+  )
+  before = model(inputs)["sequence_output"].numpy()
+  after = model(other)["sequence_output"].numpy()
+  np.testing.assert_array_equal(before[mask], after[mask])
+
+
+def test_mask_and_segments_have_defaults():
+  model = AlbertModel(SMALL)
+  ids = batch()["input_ids"]
+  full = model(
+    {
+      "input_ids": ids,
+      "input_mask": tf.ones_like(ids),
+      "segment_ids": tf.zeros_like(ids),
+    }
+  )
+  short = model({"input_ids": ids})
+  np.testing.assert_array_equal(
+    full["sequence_output"], short["sequence_output"]
+  )
+
+
+def test_missing_ids_are_named():
+  with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
+    AlbertModel(SMALL)({"input_mask": tf.ones([B, S], tf.int32)})
+
+
+def test_bfloat16_keeps_variables_and_is_close():
+  inputs = batch()
+  model = AlbertModel(SMALL)
+  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+  try:
+    half = AlbertModel(SMALL)
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  half.set_weights(model.get_weights())
+  assert {v.dtype for v in half.weights} == {tf.float32}
+  outputs = half(inputs)
+  assert outputs["sequence_output"].dtype == tf.bfloat16
+  difference = tf.cast(outputs["sequence_output"], tf.float32) - model(inputs)[
+    "sequence_output"
+  ]
+  # LayerNorm's outputs are of size 1; bfloat16 has 8 bits, and six half
+  # blocks add their errors.
+  assert np.abs(difference.numpy()).max() < 6 * 2.0**-6
+
+
+def test_any_batch_and_length_in_a_graph():
+  model = AlbertModel(SMALL)
+  spec = tf.TensorSpec([None, None], tf.int32)
+  run = tf.function(
+    lambda ids: model({"input_ids": ids})["sequence_output"],
+    input_signature=[spec],
+  )
+  for shape in ([1, 1], [5, 3], [2, 11]):
+    ids = tf.ones(shape, tf.int32)
+    np.testing.assert_allclose(
+      run(ids), model({"input_ids": ids})["sequence_output"], atol=1e-5
+    )
+
+
+def test_serialization():
+  model = AlbertModel(SMALL, name="mine")
+  clone = AlbertModel.from_config(model.get_config())
+  assert clone.config == SMALL and clone.name == "mine"
+  clone.set_weights(model.get_weights())
+  np.testing.assert_array_equal(
+    model(batch())["pooled_output"], clone(batch())["pooled_output"]
+  )
+
+
+def test_package_offers_the_public_names():
+  assert official_albert.AlbertModel is AlbertModel
+  with pytest.raises(AttributeError, match="AlbertModle"):
+    _ = official_albert.AlbertModle
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,58 @@
+"""Tests of run.json and of what a resumed run is told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from official_albert import AlbertConfig, run_record
+
+CONFIG = AlbertConfig.from_preset("albert_tiny")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  learning_rate: float = 0.1
+  num_train_steps: int = 7
+
+
+def test_record_holds_settings_data_and_versions(tmp_path):
+  folder = str(tmp_path / "run")
+  assert run_record.write(folder, CONFIG, Settings(), {"sha": "a"}) == []
+  record = run_record.read(folder)
+  assert record["settings"] == {"learning_rate": 0.1, "num_train_steps": 7}
+  assert record["data"] == {"sha": "a"}
+  assert record["versions"]["tensorflow"].startswith("2.15")
+  config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
+  assert config == CONFIG
+
+
+def test_changes_that_matter_are_told(tmp_path):
+  folder = str(tmp_path)
+  run_record.write(folder, CONFIG, Settings(), {"sha": "a"})
+  longer = Settings(num_train_steps=9)
+  assert run_record.write(folder, CONFIG, longer, {"sha": "a"}) == []
+  changed = Settings(learning_rate=0.2)
+  changes = run_record.write(folder, CONFIG, changed, {"sha": "b"})
+  assert len(changes) == 2
+  assert "learning_rate was 0.1 at the last start and is now 0.2" in changes[0]
+
+
+def test_another_model_is_refused(tmp_path):
+  run_record.write(str(tmp_path), CONFIG, Settings(), {})
+  other = dataclasses.replace(CONFIG, num_hidden_layers=5)
+  with pytest.raises(ValueError, match="num_hidden_layers 4, .* ask for 5"):
+    run_record.write(str(tmp_path), other, Settings(), {})
+
+
+def test_no_record_and_broken_record(tmp_path):
+  with pytest.raises(FileNotFoundError, match="not the folder of a run"):
+    run_record.read(str(tmp_path))
+  (tmp_path / "run.json").write_text("{")
+  with pytest.raises(ValueError, match="not valid JSON"):
+    run_record.read(str(tmp_path))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

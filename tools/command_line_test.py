@@ -1,0 +1,78 @@
+"""Tests of exit codes and messages, in processes of their own."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROGRAM = """
+from tools import command_line
+def main(argv):
+  {body}
+command_line.run(main)
+"""
+
+
+def run(tmp_path, body, *arguments):
+  path = tmp_path / "program.py"
+  path.write_text(PROGRAM.format(body=body))
+  return subprocess.run(
+    [sys.executable, str(path), *arguments],
+    cwd=tmp_path,
+    env={"PYTHONPATH": str(ROOT), "PATH": ""},
+    capture_output=True,
+    text=True,
+  )
+
+
+def test_success(tmp_path):
+  result = run(tmp_path, "print('fine')")
+  assert (result.returncode, result.stdout) == (0, "fine\n")
+
+
+@pytest.mark.parametrize(
+  "body, message",
+  [
+    ("raise ValueError('size is\\n  wrong.')", "size is wrong."),
+    ("open('none.txt')", "none.txt: No such file or directory."),
+    ("raise FileNotFoundError('no data; make some.')", "no data; make some."),
+  ],
+)
+def test_user_errors_are_one_sentence(tmp_path, body, message):
+  result = run(tmp_path, body)
+  assert result.returncode == 1
+  assert result.stderr == f"program: error: {message}\n"
+
+
+def test_verbosity_shows_the_traceback(tmp_path):
+  result = run(tmp_path, "raise ValueError('no')", "--verbosity=1")
+  assert result.returncode == 1
+  assert "Traceback" in result.stderr
+  assert result.stderr.endswith("program: error: no\n")
+
+
+def test_our_own_bugs_keep_their_traceback(tmp_path):
+  result = run(tmp_path, "return {}['x']")
+  assert result.returncode == 1 and "KeyError" in result.stderr
+
+
+def test_stray_arguments_and_unknown_flags_are_refused(tmp_path):
+  result = run(tmp_path, "print('ran')", "data.txt")
+  assert result.returncode == 2 and "'data.txt'" in result.stderr
+  assert "ran" not in result.stdout
+  result = run(tmp_path, "print('ran')", "--no_such_flag=1")
+  assert result.returncode != 0 and "no_such_flag" in result.stderr
+
+
+def test_interruption(tmp_path):
+  result = run(tmp_path, "raise KeyboardInterrupt")
+  assert result.returncode == 130
+  assert result.stderr == "program: interrupted.\n"
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
