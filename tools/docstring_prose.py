@@ -132,7 +132,9 @@ def _drop_markup(text: str) -> str:
   text = re.sub(r"`+([^`]*)`+_{0,2}", r"\1", text)
   text = re.sub(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)", r"\1", text)
   text = re.sub(r"(?<!\w)\*(?=\S)([^*]+?)(?<=\S)\*(?!\w)", r"\1", text)
-  text = re.sub(r"(?<![\w_])_(?=[a-zA-Z])([^_]+?)(?<=\w)_(?![\w_])", r"\1", text)
+  text = re.sub(
+    r"(?<![\w_])_(?=[a-zA-Z])([^_]+?)(?<=\w)_(?![\w_])", r"\1", text
+  )
   return " ".join(text.split())
 
 
@@ -220,15 +222,16 @@ _NOT_PROSE = re.compile(
   r"|TODO|FIXME|Copyright"
 )
 _CODE_WORD = re.compile(r"[_\d=<>\[\]+*/@#%]|\w\.\w|\w\(|[a-z][A-Z]")
-_NAMES_LIKE_CODE = frozenset(["TensorFlow", "TensorBoard", "NumPy", "e.g", "i.e"])
+_NAMES_LIKE_CODE = frozenset(
+  ["TensorFlow", "TensorBoard", "NumPy", "e.g", "i.e"]
+)
 _FUNCTION_WORDS = frozenset(
   """a about after all also an and any are as at be because been before but by
   can cannot could do does each either for from had has have how however if in
   into is it its may might more most must no not of on once one only or other
   otherwise over same should so some such than that the their them then there
   these they this those through to under until up use used we were what when
-  where whether which while who will with within without would you your"""
-  .split()
+  where whether which while who will with within without would you your""".split()
 )
 
 

@@ -133,7 +133,9 @@ def test_the_real_library_gives_megabytes_of_sentences():
   assert 0.15 < sizes["pydoc_data.topics"] < 0.4
   names = [document.name for document in corpus.documents]
   assert names == sorted(set(names))
-  assert {"argparse", "pydoc_data.topics.compound", "asyncio.streams"} <= set(names)
+  assert {"argparse", "pydoc_data.topics.compound", "asyncio.streams"} <= set(
+    names
+  )
   lines = [line for d in corpus.documents for line in d.sentences]
   assert all(line == line.strip() and "\n" not in line for line in lines)
   assert len(set(lines)) == len(lines)

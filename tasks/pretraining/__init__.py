@@ -1,0 +1,1 @@
+"""Masked LM and sentence order: ALBERT's pretraining objective."""

@@ -1,0 +1,293 @@
+"""Documents to masked, labelled examples for masked LM and sentence order.
+
+`sentence_pairs` cuts a document into pairs of segments A and B; here a pair is
+laid out as `[CLS] A [SEP] B [SEP]`, `masking` chooses what is to be predicted,
+and many examples are padded to the features of the records.
+
+Every random choice comes from one generator per (seed, document, duplicate):
+an example does not depend on which process makes it, nor on what it made
+before. numpy only.
+
+arXiv 1909.11942 section 3.1; reference: google-research/albert
+create_pretraining_data.py (create_instances_from_document,
+write_instance_to_example_files).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from tasks.pretraining import masking, sentence_pairs
+
+# [CLS] A [SEP] B [SEP] with one token in A and one in B.
+_MIN_SEQ_LENGTH = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSettings:
+  """What shapes an example; names and defaults are those of the original.
+
+  Attributes:
+    max_seq_length: S.
+    max_predictions_per_seq: P, most predictions in a sequence.
+    masked_lm_prob: share of a sequence's tokens to predict. With 0 the
+      examples come out unmasked, for masking at training time.
+    ngram: most words in a masked n-gram.
+    favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
+    do_whole_word_mask: mask whole words rather than single pieces.
+    short_seq_prob: share of documents cut to a random shorter length.
+    sentence_pair: "sop": A and B in order (label 0) or swapped (1);
+      "nsp": B follows A (0) or is from another document (1); "none": always
+      in order, always 0.
+  """
+
+  max_seq_length: int = 512
+  max_predictions_per_seq: int = 20
+  masked_lm_prob: float = 0.15
+  ngram: int = 3
+  favor_shorter_ngram: bool = True
+  do_whole_word_mask: bool = True
+  short_seq_prob: float = 0.1
+  sentence_pair: str = "sop"
+
+  def __post_init__(self):
+    for name, least in (
+      ("max_seq_length", _MIN_SEQ_LENGTH),
+      ("max_predictions_per_seq", 1),
+      ("ngram", 1),
+    ):
+      if getattr(self, name) < least:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, but must be at least {least}."
+        )
+    for name in ("masked_lm_prob", "short_seq_prob"):
+      if not 0 <= getattr(self, name) <= 1:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, but must be from 0 to 1."
+        )
+    if self.sentence_pair not in sentence_pairs.KINDS:
+      raise ValueError(
+        f"sentence_pair is {self.sentence_pair!r}, but must be one of "
+        f"{', '.join(sentence_pairs.KINDS)}."
+      )
+
+  @functools.cached_property
+  def ngram_thresholds(self) -> np.ndarray:
+    """See `masking.ngram_thresholds`."""
+    return masking.ngram_thresholds(self.ngram, self.favor_shorter_ngram)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Vocabulary:
+  """What masking has to know of a tokenizer with V pieces; [PAD] is 0.
+
+  Attributes:
+    word_start_table: <bool>[V], whether a piece starts a word.
+    special_ids: ids that are not text.
+    cls_id, sep_id, mask_id: ids of [CLS], [SEP], [MASK].
+  """
+
+  word_start_table: np.ndarray
+  special_ids: frozenset[int]
+  cls_id: int = 2
+  sep_id: int = 3
+  mask_id: int = 4
+
+  @property
+  def size(self) -> int:
+    return len(self.word_start_table)
+
+  @functools.cached_property
+  def replacement_ids(self) -> np.ndarray:
+    """<int32>[R], ascending: what a masked token may be replaced with.
+
+    Deviation: without the special pieces. The original also draws <pad>,
+    [CLS], [SEP] and [MASK].
+    """
+    ids = np.arange(self.size, dtype=np.int32)
+    return np.delete(ids, sorted(self.special_ids))
+
+
+class Instance(NamedTuple):
+  """One example of length L before padding.
+
+  Attributes:
+    original: <int32>[L], `[CLS] A [SEP] B [SEP]`.
+    boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
+      word.
+    first_separator: position of the first [SEP].
+    label: 0 in order, 1 swapped or random.
+    masked: what is to be predicted.
+  """
+
+  original: np.ndarray
+  boundary: np.ndarray
+  first_separator: int
+  label: int
+  masked: masking.MaskedTokens
+
+
+def generator(
+  seed: int, document_index: int, duplicate: int
+) -> np.random.Generator:
+  """The one source of randomness of a document's examples."""
+  return np.random.default_rng([seed, document_index, duplicate])
+
+
+def create_instances(
+  documents: Sequence[sentence_pairs.Document],
+  index: int,
+  vocabulary: Vocabulary,
+  settings: ExampleSettings,
+  rng: np.random.Generator,
+) -> Iterator[Optional[Instance]]:
+  """Masked examples of document `index`.
+
+  Args:
+    documents: only documents[index] is looked at, and with "nsp" others that
+      `rng` draws.
+    index: of the document.
+    vocabulary: of the tokenizer that made the documents.
+    settings: what an example looks like.
+    rng: see `generator`.
+
+  Yields:
+    An example, or None for a chunk that had to be dropped.
+  """
+  for pair in sentence_pairs.create_pairs(
+    documents,
+    index,
+    rng,
+    max_tokens=settings.max_seq_length - 3,  # [CLS], [SEP], [SEP].
+    short_seq_prob=settings.short_seq_prob,
+    kind=settings.sentence_pair,
+    word_start_table=vocabulary.word_start_table,
+  ):
+    yield pair and create_instance(pair, vocabulary, settings, rng)
+
+
+def create_instance(
+  pair: sentence_pairs.Pair,
+  vocabulary: Vocabulary,
+  settings: ExampleSettings,
+  rng: np.random.Generator,
+) -> Instance:
+  """Lays out a pair and masks it."""
+  separator = len(pair.a) + 1
+  length = separator + len(pair.b) + 2
+  tokens = np.empty(length, np.int32)
+  tokens[0] = vocabulary.cls_id
+  tokens[1:separator] = pair.a
+  tokens[separator] = vocabulary.sep_id
+  tokens[separator + 1 : -1] = pair.b
+  tokens[-1] = vocabulary.sep_id
+  boundary = vocabulary.word_start_table[tokens]
+  boundary[[0, separator, -1]] = True
+  if settings.masked_lm_prob == 0:
+    nothing = np.zeros(0, np.int32)
+    masked = masking.MaskedTokens(tokens, nothing, nothing, [])
+    return Instance(tokens, boundary, separator, pair.label, masked)
+
+  if settings.do_whole_word_mask:
+    starts = boundary.copy()
+    starts[[1, separator + 1]] = True
+  else:
+    starts = np.ones(length, bool)
+  positions, ngram_lengths = masking.choose_ngrams(
+    starts,
+    separator,
+    masking.num_to_predict(
+      length, settings.masked_lm_prob, settings.max_predictions_per_seq
+    ),
+    settings.ngram_thresholds,
+    rng,
+  )
+  masked = masking.MaskedTokens(
+    masking.replace_tokens(
+      tokens, positions, vocabulary.mask_id, vocabulary.replacement_ids, rng
+    ),
+    positions,
+    tokens[positions],
+    ngram_lengths,
+  )
+  return Instance(tokens, boundary, separator, pair.label, masked)
+
+
+def pad_instances(
+  instances: Sequence[Instance], settings: ExampleSettings
+) -> dict[str, np.ndarray]:
+  """Features of N records, checked.
+
+  Args:
+    instances: N examples.
+    settings: those that they were made with.
+
+  Returns:
+    <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
+    <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
+    `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`.
+
+  Raises:
+    AssertionError: an example is not what it must be; a bug, never the user's
+      fault.
+  """
+  sequence = (len(instances), settings.max_seq_length)
+  predictions = (len(instances), settings.max_predictions_per_seq)
+  ids, mask, segments, boundary, original = np.zeros((5, *sequence), np.int32)
+  positions, labels = np.zeros((2, *predictions), np.int32)
+  weights = np.zeros(predictions, np.float32)
+  for row, instance in enumerate(instances):
+    length = len(instance.original)
+    count = len(instance.masked.positions)
+    _check(length <= sequence[1], row, "is too long")
+    _check(count <= predictions[1], row, "has too many predictions")
+    original[row, :length] = instance.original
+    ids[row, :length] = instance.masked.tokens
+    mask[row, :length] = 1
+    # [CLS] A [SEP] is segment 0, B [SEP] is 1.
+    segments[row, instance.first_separator + 1 : length] = 1
+    boundary[row, :length] = instance.boundary
+    positions[row, :count] = instance.masked.positions
+    labels[row, :count] = instance.masked.labels
+    weights[row, :count] = 1.0
+  _check_masking(ids, original, positions, labels, weights > 0)
+  return {
+    "input_ids": ids,
+    "input_mask": mask,
+    "segment_ids": segments,
+    "token_boundary": boundary,
+    "masked_lm_positions": positions,
+    "masked_lm_ids": labels,
+    "masked_lm_weights": weights,
+    "next_sentence_labels": np.array(
+      [[instance.label] for instance in instances], np.int32
+    ).reshape(-1, 1),
+  }
+
+
+def _check_masking(
+  ids: np.ndarray,
+  original: np.ndarray,
+  positions: np.ndarray,
+  labels: np.ndarray,
+  used: np.ndarray,
+) -> None:
+  """Positions ascend, and the labels put back give the original."""
+  ascending = np.diff(positions, axis=1) > 0
+  rows = np.flatnonzero((used[:, 1:] & ~ascending).any(axis=1))
+  _check(not len(rows), rows, "has a position twice or out of order")
+  restored = ids.copy()
+  row, column = np.nonzero(used)
+  restored[row, positions[row, column]] = labels[row, column]
+  rows = np.flatnonzero((restored != original).any(axis=1))
+  _check(not len(rows), rows, "does not give its text back")
+
+
+def _check(condition: bool, row, problem: str) -> None:
+  # Not an assert statement: these hold under `python -O` too.
+  if not condition:
+    raise AssertionError(f"example {row} of the batch {problem}.")

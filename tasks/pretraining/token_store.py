@@ -1,0 +1,99 @@
+"""The tokenized corpus on disk, so that its size is not bound by memory.
+
+Text is read and tokenized once, whatever `dupe_factor` is; every process maps
+the same files, so that any of them can make the examples of any document, and
+"nsp" can reach into another one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Sequence
+
+import numpy as np
+
+from tasks.pretraining import sentence_pairs
+
+_IDS_FILE = "ids.bin"
+_LENGTHS_FILE = "segment_lengths.bin"
+_TABLE_FILE = "documents.npy"
+
+
+def id_dtype(vocab_size: int) -> np.dtype:
+  """The smallest type for ids: half the disk for all released vocabularies."""
+  return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
+
+
+class TokenStoreWriter:
+  """Appends documents; `close` makes the folder a `TokenStore`."""
+
+  def __init__(self, directory: str, vocab_size: int):
+    """Creates the folder."""
+    os.makedirs(directory)
+    self._directory = directory
+    self._dtype = id_dtype(vocab_size)
+    self._ids = open(os.path.join(directory, _IDS_FILE), "wb")
+    self._lengths = open(os.path.join(directory, _LENGTHS_FILE), "wb")
+    self._table = [(0, 0, 0)]  # Number, end of tokens, end of segments.
+
+  def append(
+    self, number: int, ids: np.ndarray, segment_lengths: np.ndarray
+  ) -> None:
+    """Adds a document.
+
+    Args:
+      number: of the document in the whole corpus.
+      ids: <integer>[T].
+      segment_lengths: <integer>[segments], all above 0, sum T.
+    """
+    self._ids.write(np.ascontiguousarray(ids, self._dtype))
+    self._lengths.write(np.ascontiguousarray(segment_lengths, np.int32))
+    _, tokens, segments = self._table[-1]
+    self._table.append(
+      (number, tokens + len(ids), segments + len(segment_lengths))
+    )
+
+  def close(self) -> None:
+    self._ids.close()
+    self._lengths.close()
+    table = np.array(self._table, np.int64)
+    np.save(os.path.join(self._directory, _TABLE_FILE), table)
+
+
+class TokenStore(Sequence[sentence_pairs.Document]):
+  """A sequence of documents, read from mapped files when asked for.
+
+  Attributes:
+    numbers: <int64>[documents], each document's number in the whole corpus.
+    token_counts: <int64>[documents].
+  """
+
+  def __init__(self, directory: str, vocab_size: int):
+    """Maps the files that a `TokenStoreWriter` has closed."""
+    self._ids = _map(
+      os.path.join(directory, _IDS_FILE), id_dtype(vocab_size)
+    )
+    self._lengths = _map(os.path.join(directory, _LENGTHS_FILE), np.int32)
+    table = np.load(os.path.join(directory, _TABLE_FILE))
+    self.numbers = table[1:, 0]
+    self._tokens, self._segments = table[:, 1], table[:, 2]
+    self.token_counts = np.diff(self._tokens)
+
+  def __len__(self) -> int:
+    return len(self.numbers)
+
+  def __getitem__(self, index: int) -> sentence_pairs.Document:
+    if not 0 <= index < len(self):
+      raise IndexError(f"document {index} of {len(self)}")
+    first, end = self._segments[index : index + 2]
+    offsets = np.zeros(end - first + 1, np.int64)
+    np.cumsum(self._lengths[first:end], out=offsets[1:])
+    start, stop = self._tokens[index : index + 2]
+    return sentence_pairs.Document(self._ids[start:stop], offsets)
+
+
+def _map(path: str, dtype: np.dtype) -> np.ndarray:
+  if not os.path.getsize(path):  # An empty file cannot be mapped.
+    return np.zeros(0, dtype)
+  # A plain array over the map: slicing np.memmap is ten times slower.
+  return np.asarray(np.memmap(path, dtype, mode="r"))

@@ -1,0 +1,1 @@
+"""Records on disk: what is in them, how they are written, how they are read."""

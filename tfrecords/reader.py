@@ -1,0 +1,224 @@
+"""Shards to batches, in an order that can be taken up again anywhere.
+
+The stream of training examples is a pure function of (seed, epoch): an epoch
+permutes the shards, reads several of them in turns, and shuffles block after
+block. Every random choice is a stateless one, so no state has to be saved: the
+number of examples seen so far says where to go on. `tf.data.Dataset.shuffle`
+would not do: its seed cannot follow the epoch, and depends on the global seed.
+
+Skipped records are never parsed, and skipped blocks never shuffled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from tfrecords import schemas
+
+# Shards that are read in turns; more would only cost open files.
+_CYCLE_LENGTH = 8
+_FILE_BUFFER_BYTES = 1 << 20
+
+
+def read_dataset(
+  directory: str,
+  split: str,
+  batch_size: int,
+  *,
+  seed: int = 0,
+  start_example: int = 0,
+  repeat: bool = True,
+  shuffle: bool = True,
+  shuffle_buffer: int = 16384,
+) -> tf.data.Dataset:
+  """Batches of one split, each example once an epoch, none dropped.
+
+  Starting at example k gives exactly what the uninterrupted stream gives from
+  its example k on, over the borders of epochs. With `repeat`, batches run on
+  from one epoch into the next. Without, the last batch is filled up with
+  copies of its last example whose `example_weight` and `masked_lm_weights` are
+  0 (real text, so that nothing numerically odd can come of it).
+
+  Args:
+    directory: folder with the shards and their manifest.
+    split: "train" or "heldout".
+    batch_size: B.
+    seed: of the order of the examples.
+    start_example: examples of the stream to leave out.
+    repeat: whether the stream goes on with a next epoch, for ever.
+    shuffle: whether the order is random. It is that of the files otherwise.
+    shuffle_buffer: examples in a shuffled block.
+
+  Returns:
+    Dataset of dicts with static shapes: each feature of the schema
+    <int32>[B, ...] or <float32>[B, ...], and `example_weight` <float32>[B].
+
+  Raises:
+    FileNotFoundError: the folder, its manifest or a shard is missing.
+    ValueError: no such split, no records in it, a shard of another size than
+      the manifest says, or an argument out of range.
+  """
+  manifest = schemas.read_manifest(directory)
+  shards = [s for s in manifest.split(split).shards if s.records]
+  records = sum(shard.records for shard in shards)
+  if not records:
+    raise ValueError(f"the {split!r} split of {directory} has no records.")
+  for name, value, least in (
+    ("batch_size", batch_size, 1),
+    ("start_example", start_example, 0),
+    ("shuffle_buffer", shuffle_buffer, 1),
+  ):
+    if value < least:
+      raise ValueError(f"{name} is {value}, but must be at least {least}.")
+  if not repeat and start_example > records:
+    raise ValueError(
+      f"start_example is {start_example}, but {split!r} has {records} records."
+    )
+  check_shards(directory, shards)
+
+  paths = [os.path.join(directory, shard.file) for shard in shards]
+  block = min(shuffle_buffer, records)
+  first_epoch, skipped = divmod(start_example, records)
+
+  def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
+    skip = tf.where(epoch == first_epoch, tf.constant(skipped, tf.int64), 0)
+    if not shuffle:
+      return _sequential(paths).skip(skip)
+    return _shuffled(paths, block, seed, epoch, skip)
+
+  epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
+  serialized = epochs.flat_map(epoch_records)
+  batches = serialized.batch(batch_size, drop_remainder=repeat).map(
+    lambda batch: _parse(manifest.features, batch, batch_size),
+    num_parallel_calls=tf.data.AUTOTUNE,
+    deterministic=True,
+  )
+  options = tf.data.Options()
+  options.deterministic = True
+  return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
+  """Compares the files with the manifest.
+
+  Raises:
+    FileNotFoundError: a shard is missing.
+    ValueError: a shard has another size, so it was cut short or replaced.
+  """
+  for shard in shards:
+    path = os.path.join(directory, shard.file)
+    if not os.path.isfile(path):
+      raise FileNotFoundError(
+        f"shard {path} is missing, but the manifest lists it: copy the whole "
+        "folder, or make it again."
+      )
+    size = os.path.getsize(path)
+    if size != shard.bytes:
+      raise ValueError(
+        f"shard {path} has {size:,} bytes, but the manifest says "
+        f"{shard.bytes:,}: the file is damaged or was copied in part; copy "
+        "it again."
+      )
+
+
+def read_records(path: str) -> Iterator[bytes]:
+  """The serialized records of one file, for tools that look at files.
+
+  Raises:
+    ValueError: a record is damaged; unlike tf.data's, the message names the
+      file and the place.
+  """
+  records = iter(tf.data.TFRecordDataset(path).as_numpy_iterator())
+  for number in itertools.count():
+    try:
+      record = next(records, None)
+    except tf.errors.DataLossError as error:
+      raise ValueError(
+        f"{path} is damaged after its first {number} records: copy it again, "
+        "or make it again."
+      ) from error
+    if record is None:
+      return
+    yield record
+
+
+def _sequential(paths: Sequence[str]) -> tf.data.Dataset:
+  return tf.data.TFRecordDataset(
+    tf.constant(paths), buffer_size=_FILE_BUFFER_BYTES
+  )
+
+
+def _shuffled(
+  paths: Sequence[str],
+  block: int,
+  seed: int,
+  epoch: tf.Tensor,
+  skip: tf.Tensor,
+) -> tf.data.Dataset:
+  """One epoch of serialized records, from its record `skip` on.
+
+  Whole blocks that are skipped are left out before they are shuffled.
+  """
+  key = tf.random.experimental.stateless_fold_in(
+    tf.constant([seed, 0], tf.int64), epoch
+  )
+  records = tf.data.Dataset.from_tensor_slices(
+    tf.random.experimental.stateless_shuffle(tf.constant(paths), key)
+  ).interleave(
+    lambda path: tf.data.TFRecordDataset(path, buffer_size=_FILE_BUFFER_BYTES),
+    cycle_length=min(_CYCLE_LENGTH, len(paths)),
+    num_parallel_calls=tf.data.AUTOTUNE,
+    deterministic=True,
+  )
+  first_block = skip // block
+
+  def shuffle_block(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    # + 1: the epoch's own key has shuffled the shards.
+    block_key = tf.random.experimental.stateless_fold_in(key, index + 1)
+    return tf.random.experimental.stateless_shuffle(rows, block_key)
+
+  return (
+    records.skip(first_block * block)
+    .batch(block)
+    .enumerate(first_block)
+    .map(shuffle_block)
+    .prefetch(1)
+    .unbatch()
+    .skip(skip % block)
+  )
+
+
+def parse_spec(
+  features: Sequence[schemas.Feature],
+) -> dict[str, tf.io.FixedLenFeature]:
+  """The schema as `tf.io.parse_example` wants it."""
+  return {
+    feature.name: tf.io.FixedLenFeature(
+      feature.shape, tf.dtypes.as_dtype(feature.dtype)
+    )
+    for feature in features
+  }
+
+
+def _parse(
+  features: Sequence[schemas.Feature], batch: tf.Tensor, batch_size: int
+) -> Mapping[str, tf.Tensor]:
+  """Serialized records <string>[1..B] to features of static shape [B, ...]."""
+  real = tf.shape(batch)[0]
+  padding = tf.repeat(batch[-1:], batch_size - real)
+  batch = tf.reshape(tf.concat([batch, padding], axis=0), [batch_size])
+  parsed = tf.io.parse_example(batch, parse_spec(features))
+  # Accelerators want 32 bits; every id and position fits.
+  parsed = {
+    name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+    for name, value in parsed.items()
+  }
+  weight = tf.cast(tf.range(batch_size) < real, tf.float32)
+  parsed["example_weight"] = weight
+  if "masked_lm_weights" in parsed:
+    parsed["masked_lm_weights"] *= weight[:, None]
+  return parsed

@@ -1,0 +1,238 @@
+"""Tests of the order of examples, of resuming, and of damaged folders."""
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrecords import reader, schemas, writer
+
+_SEQ, _PREDICTIONS = 7, 2
+_SHARD_SIZES = (11, 5, 0, 7)
+_RECORDS = sum(_SHARD_SIZES)
+
+
+def _record(number):
+  """A record whose first id is its number."""
+  ids = np.arange(_SEQ) + number
+  return {
+    "input_ids": ids,
+    "input_mask": np.ones(_SEQ, int),
+    "segment_ids": np.arange(_SEQ) // 4,
+    "token_boundary": ids % 2,
+    "masked_lm_positions": np.array([1, 3]),
+    "masked_lm_ids": ids[[1, 3]],
+    "masked_lm_weights": np.float32([1, 0.5]),
+    "next_sentence_labels": np.array([number % 2]),
+  }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("data")
+  _write_folder(directory)
+  return str(directory)
+
+
+def _write_folder(directory):
+  schema = schemas.pretraining_schema(_SEQ, _PREDICTIONS)
+  number, shards = 0, []
+  for index, size in enumerate(_SHARD_SIZES):
+    name = schemas.shard_name("train", index, len(_SHARD_SIZES))
+    with writer.ShardWriter(str(directory / name), schema) as shard:
+      for _ in range(size):
+        shard.write(_record(number))
+        number += 1
+    shards.append(shard.result)
+  manifest = schemas.Manifest(
+    task="pretraining",
+    max_seq_length=_SEQ,
+    max_predictions_per_seq=_PREDICTIONS,
+    features=schema,
+    tokenizer=schemas.TokenizerInfo("0" * 64, 97, True),
+    settings={},
+    random_seed=1,
+    splits={
+      "train": schemas.Split(tuple(shards), {}),
+      "empty": schemas.Split((), {}),
+    },
+  )
+  schemas.write_manifest(str(directory), manifest)
+
+
+def _numbers(folder, count, batch_size=1, **kwargs):
+  """The numbers of the stream's first `count` examples."""
+  dataset = reader.read_dataset(folder, "train", batch_size, **kwargs)
+  batches = itertools.islice(dataset, -(-count // batch_size))
+  ids = [b["input_ids"].numpy()[:, 0] for b in batches]
+  return np.concatenate(ids)[:count].tolist() if ids else []
+
+
+def test_batches_have_static_shapes_32_bit_types_and_the_values(folder):
+  dataset = reader.read_dataset(folder, "train", 3, shuffle=False)
+  sequence, predictions = (3, _SEQ), (3, _PREDICTIONS)
+  assert dataset.element_spec == {
+    "input_ids": tf.TensorSpec(sequence, tf.int32),
+    "input_mask": tf.TensorSpec(sequence, tf.int32),
+    "segment_ids": tf.TensorSpec(sequence, tf.int32),
+    "token_boundary": tf.TensorSpec(sequence, tf.int32),
+    "masked_lm_positions": tf.TensorSpec(predictions, tf.int32),
+    "masked_lm_ids": tf.TensorSpec(predictions, tf.int32),
+    "masked_lm_weights": tf.TensorSpec(predictions, tf.float32),
+    "next_sentence_labels": tf.TensorSpec((3, 1), tf.int32),
+    "example_weight": tf.TensorSpec((3,), tf.float32),
+  }
+  batch = next(iter(dataset))
+  for name, values in _record(0).items():
+    np.testing.assert_array_equal(batch[name][0], values)
+  np.testing.assert_array_equal(batch["next_sentence_labels"], [[0], [1], [0]])
+  np.testing.assert_array_equal(batch["example_weight"], [1, 1, 1])
+
+
+def test_each_epoch_has_each_example_once_in_an_order_of_its_own(folder):
+  stream = _numbers(folder, 3 * _RECORDS, seed=4)
+  epochs = [stream[i : i + _RECORDS] for i in range(0, len(stream), _RECORDS)]
+  for epoch in epochs:
+    assert sorted(epoch) == list(range(_RECORDS))
+  assert len({tuple(epoch) for epoch in epochs}) == 3
+  assert tuple(range(_RECORDS)) not in map(tuple, epochs)
+
+
+def test_order_depends_on_the_seed_and_on_nothing_else(folder):
+  tf.random.set_seed(1)
+  stream = _numbers(folder, 30, seed=4)
+  tf.random.set_seed(2)
+  tf.random.uniform(())
+  assert _numbers(folder, 30, seed=4) == stream
+  assert _numbers(folder, 30, seed=4, batch_size=5) == stream
+  assert _numbers(folder, 30, seed=5) != stream
+  assert _numbers(folder, 30, seed=4 + 2**40) != stream
+
+
+# In the first epoch, in and at the border of a block of 4 and of 16384, at
+# the border of an epoch, and in later epochs.
+@pytest.mark.parametrize("start", [1, 4, 6, _RECORDS - 1, _RECORDS, 31, 69])
+@pytest.mark.parametrize("shuffle_buffer", [4, 16384])
+def test_resumed_stream_goes_on_where_it_stopped(
+  folder, start, shuffle_buffer
+):
+  arguments = {"seed": 9, "shuffle_buffer": shuffle_buffer}
+  stream = _numbers(folder, start + 30, **arguments)
+  resumed = _numbers(
+    folder, 30, batch_size=5, start_example=start, **arguments
+  )
+  assert resumed == stream[start:]
+
+
+def test_resumed_batches_are_the_same_to_the_bit(folder):
+  whole = reader.read_dataset(folder, "train", 4, seed=2)
+  resumed = reader.read_dataset(folder, "train", 4, seed=2, start_example=32)
+  pairs = zip(itertools.islice(whole, 8, 12), resumed)
+  for expected, batch in itertools.islice(pairs, 4):
+    for name, value in expected.items():
+      np.testing.assert_array_equal(batch[name], value)
+
+
+def test_unshuffled_stream_resumes_too(folder):
+  stream = _numbers(folder, 2 * _RECORDS, shuffle=False)
+  assert stream == 2 * list(range(_RECORDS))
+  assert (
+    _numbers(folder, 8, shuffle=False, start_example=20)
+    == [20, 21, 22, 0, 1, 2, 3, 4]
+  )
+
+
+def test_skipped_records_are_not_parsed(folder, tmp_path):
+  """A record that can't be parsed does no harm as long as it is skipped."""
+  _write_folder(tmp_path)
+  manifest = schemas.read_manifest(str(tmp_path))
+  first = tmp_path / manifest.split("train").shards[0].file
+  records = [r.numpy() for r in tf.data.TFRecordDataset(str(first))]
+  with tf.io.TFRecordWriter(str(first)) as shard:
+    shard.write(b"\x07" * len(records[0]))  # Keeps the file's size.
+    for record in records[1:]:
+      shard.write(record)
+  arguments = {"shuffle": False, "start_example": 1}
+  assert _numbers(str(tmp_path), 3, **arguments) == [1, 2, 3]
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    _numbers(str(tmp_path), 1, shuffle=False)
+
+
+def test_evaluation_drops_nothing_and_fills_up_the_last_batch(folder):
+  dataset = reader.read_dataset(
+    folder, "train", 9, shuffle=False, repeat=False
+  )
+  batches = list(dataset.as_numpy_iterator())
+  assert len(batches) == 3  # 23 = 9 + 9 + 5.
+  for batch in batches:
+    assert batch["input_ids"].shape == (9, _SEQ)
+  last = batches[-1]
+  assert last["example_weight"].tolist() == [1] * 5 + [0] * 4
+  assert last["input_ids"][:, 0].tolist() == [18, 19, 20, 21, 22] + [22] * 4
+  assert last["masked_lm_weights"][4].tolist() == [1, 0.5]
+  assert not last["masked_lm_weights"][5:].any()
+  assert sum(b["example_weight"].sum() for b in batches) == _RECORDS
+
+
+def test_one_pass_can_start_anywhere_up_to_its_end(folder):
+  once = {"shuffle": False, "repeat": False}
+  assert _numbers(folder, 99, start_example=21, **once) == [21, 22]
+  assert _numbers(folder, 99, start_example=_RECORDS, **once) == []
+  with pytest.raises(ValueError, match="is 24, but 'train' has 23 records"):
+    _numbers(folder, 99, start_example=_RECORDS + 1, **once)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
+    ({"start_example": -1}, "start_example is -1"),
+    ({"shuffle_buffer": 0}, "shuffle_buffer is 0"),
+    ({"split": "heldout"}, "no split 'heldout', only empty, train"),
+    ({"split": "empty"}, "'empty' split of .* has no records"),
+  ],
+)
+def test_wrong_arguments(folder, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    reader.read_dataset(
+      folder, **{"split": "train", "batch_size": 2, **arguments}
+    )
+
+
+def test_missing_and_damaged_shards_are_named(tmp_path):
+  _write_folder(tmp_path)
+  path = tmp_path / schemas.shard_name("train", 1, len(_SHARD_SIZES))
+  content = path.read_bytes()
+  path.write_bytes(content[:-1])
+  with pytest.raises(ValueError, match=f"{path.name} has .* damaged"):
+    reader.read_dataset(str(tmp_path), "train", 2)
+  os.remove(path)
+  with pytest.raises(FileNotFoundError, match=f"{path.name} is missing"):
+    reader.read_dataset(str(tmp_path), "train", 2)
+
+
+def test_a_flipped_byte_stops_the_stream(tmp_path):
+  _write_folder(tmp_path)
+  path = tmp_path / schemas.shard_name("train", 0, len(_SHARD_SIZES))
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+  with pytest.raises(tf.errors.DataLossError):
+    _numbers(str(tmp_path), _RECORDS, shuffle=False)
+  with pytest.raises(ValueError, match=f"{path.name} is damaged after its first"):
+    list(reader.read_records(str(path)))
+
+
+def test_read_records_gives_the_records_of_a_file(folder):
+  path = os.path.join(folder, schemas.shard_name("train", 1, 4))
+  records = list(reader.read_records(path))
+  parsed = tf.io.parse_example(
+    records, reader.parse_spec(schemas.pretraining_schema(7, 2))
+  )
+  assert parsed["input_ids"][:, 0].numpy().tolist() == [11, 12, 13, 14, 15]
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,268 @@
+"""The contract between who writes records and who reads them.
+
+`Feature` says what a record holds; `Manifest` (`dataset.json`, written last)
+says what a folder of records holds: shards with their counts, the schema, the
+tokenizer, the settings and the seed they were made with. Reading a manifest
+checks every field, so that a reader can trust it. No TensorFlow here.
+
+Feature names are those of google-research/albert create_pretraining_data.py,
+whose records can be read with the same schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any, Mapping
+
+MANIFEST_FILE = "dataset.json"
+TOKENIZER_FILE = "tokenizer.model"
+FORMAT_VERSION = 1
+DTYPES = ("int64", "float32")
+
+_ADVICE = "make the folder again with tools.create_pretraining_data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+  """One feature of a record: `dtype` "int64" or "float32", fixed `shape`."""
+
+  name: str
+  dtype: str
+  shape: tuple[int, ...]
+
+  def __post_init__(self):
+    if self.dtype not in DTYPES:
+      raise ValueError(
+        f"feature {self.name!r} has dtype {self.dtype!r}; a record holds "
+        f"{' or '.join(DTYPES)}."
+      )
+
+  @property
+  def length(self) -> int:
+    """Number of values."""
+    length = 1
+    for size in self.shape:
+      length *= size
+    return length
+
+
+def pretraining_schema(
+  max_seq_length: int, max_predictions_per_seq: int
+) -> tuple[Feature, ...]:
+  """S = max_seq_length, P = max_predictions_per_seq.
+
+  `next_sentence_labels` is 0 for segments in order and 1 for swapped ones
+  (SOP) or a random second one (NSP).
+  """
+  sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
+  return (
+    Feature("input_ids", "int64", sequence),
+    Feature("input_mask", "int64", sequence),
+    Feature("segment_ids", "int64", sequence),
+    Feature("token_boundary", "int64", sequence),
+    Feature("masked_lm_positions", "int64", predictions),
+    Feature("masked_lm_ids", "int64", predictions),
+    Feature("masked_lm_weights", "float32", predictions),
+    Feature("next_sentence_labels", "int64", (1,)),
+  )
+
+
+def shard_name(split: str, index: int, num_shards: int) -> str:
+  """For example `train-00007-of-00256.tfrecord`."""
+  return f"{split}-{index:05d}-of-{num_shards:05d}.tfrecord"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+  """One file: its name in the folder, its records, its size in bytes.
+
+  The size is there because a file that was cut short is then found at once
+  and by name, not by a data loss error hours later.
+  """
+
+  file: str
+  records: int
+  bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """Records for one purpose, and what was counted while writing them."""
+
+  shards: tuple[Shard, ...]
+  statistics: Mapping[str, Any]
+
+  @property
+  def records(self) -> int:
+    return sum(shard.records for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerInfo:
+  """Which tokenizer the ids belong to; its model lies beside the manifest."""
+
+  sha256: str
+  vocab_size: int
+  lower_case: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+  """All that is known about a folder of records."""
+
+  task: str
+  max_seq_length: int
+  max_predictions_per_seq: int
+  features: tuple[Feature, ...]
+  tokenizer: TokenizerInfo
+  settings: Mapping[str, Any]
+  random_seed: int
+  splits: Mapping[str, Split]
+
+  def split(self, name: str) -> Split:
+    """The split `name`.
+
+    Raises:
+      ValueError: there is none; the message lists those that there are.
+    """
+    if name not in self.splits:
+      raise ValueError(
+        f"the data has no split {name!r}, only "
+        f"{', '.join(sorted(self.splits)) or 'none at all'}: a held-out split "
+        "is made with --heldout_share above 0."
+      )
+    return self.splits[name]
+
+
+def write_manifest(directory: str, manifest: Manifest) -> None:
+  """Writes `dataset.json` in one step: it is whole or not there at all."""
+  value = {"format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
+  for name, split in manifest.splits.items():
+    value["splits"][name]["records"] = split.records
+  path = os.path.join(directory, MANIFEST_FILE)
+  temporary = f"{path}.{os.getpid()}.tmp"
+  try:
+    with open(temporary, "w", encoding="utf-8") as file:
+      json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
+      file.write("\n")
+    os.replace(temporary, path)
+  except BaseException:
+    if os.path.exists(temporary):
+      os.remove(temporary)
+    raise
+
+
+def read_manifest(directory: str) -> Manifest:
+  """Reads and checks `dataset.json`.
+
+  Raises:
+    FileNotFoundError: the folder or its manifest is not there.
+    ValueError: it is not what `write_manifest` of this version writes; the
+      message names the field.
+  """
+  path = os.path.join(directory, MANIFEST_FILE)
+  if not os.path.isfile(path):
+    what = "has no" if os.path.isdir(directory) else "is not a folder with a"
+    raise FileNotFoundError(
+      f"{directory!r} {what} {MANIFEST_FILE}: give a folder that "
+      "tools.create_pretraining_data has finished writing."
+    )
+  try:
+    with open(path, encoding="utf-8") as file:
+      value = json.load(file)
+  except ValueError as error:  # JSONDecodeError and UnicodeDecodeError.
+    raise ValueError(f"{path} is not JSON ({error}): {_ADVICE}.") from error
+  version = value.get("format_version") if isinstance(value, dict) else None
+  if version != FORMAT_VERSION:
+    raise ValueError(
+      f"{path} has format_version {version!r}, but this code reads version "
+      f"{FORMAT_VERSION}: {_ADVICE}, or use the code that wrote it."
+    )
+  value.pop("format_version")
+  try:
+    return _manifest(value)
+  except ValueError as error:
+    raise ValueError(f"{path}: {error} {_ADVICE.capitalize()}.") from error
+
+
+def _manifest(value: dict[str, Any]) -> Manifest:
+  value = _fields(Manifest, value, "the manifest")
+  value["features"] = tuple(
+    _feature(feature) for feature in value["features"]
+  )
+  value["tokenizer"] = _build(TokenizerInfo, value["tokenizer"], "tokenizer")
+  value["splits"] = {
+    name: _split(split, f"splits.{name}")
+    for name, split in value["splits"].items()
+  }
+  return Manifest(**value)
+
+
+def _feature(value: Any) -> Feature:
+  fields = _fields(Feature, value, "a feature")
+  if not all(_is_count(size) for size in fields["shape"]):
+    raise ValueError(f"feature {fields['name']!r} has shape {value['shape']}.")
+  return Feature(fields["name"], fields["dtype"], tuple(fields["shape"]))
+
+
+def _split(value: Any, where: str) -> Split:
+  records = value.pop("records", None) if isinstance(value, dict) else None
+  fields = _fields(Split, value, where)
+  shards = tuple(
+    _build(Shard, shard, f"a shard of {where}") for shard in fields["shards"]
+  )
+  for shard in shards:
+    if os.path.basename(shard.file) != shard.file or not shard.file:
+      raise ValueError(f"{where} has the shard file {shard.file!r}, a path.")
+    if shard.records < 0 or shard.bytes < 0:
+      raise ValueError(f"{where} has a negative count for {shard.file}.")
+  if len({shard.file for shard in shards}) < len(shards):
+    raise ValueError(f"{where} lists a shard twice.")
+  split = Split(shards, fields["statistics"])
+  if records != split.records:
+    raise ValueError(
+      f"{where}.records is {records}, but its shards have {split.records}."
+    )
+  return split
+
+
+_TYPES = {
+  "str": (str, "a string"),
+  "int": (int, "an integer"),
+  "bool": (bool, "true or false"),
+  "tuple": (list, "a list"),
+  "Mapping": (dict, "an object"),
+  "TokenizerInfo": (dict, "an object"),
+}
+
+
+def _fields(kind: type, value: Any, where: str) -> dict[str, Any]:
+  """Checks that `value` has the fields of a dataclass, and their JSON types."""
+  if not isinstance(value, dict):
+    raise ValueError(f"{where} must be an object, not {value!r}.")
+  fields = {field.name: field for field in dataclasses.fields(kind)}
+  for problem, names in (
+    ("unknown", value.keys() - fields.keys()),
+    ("missing", fields.keys() - value.keys()),
+  ):
+    if names:
+      raise ValueError(f"{where}: {problem} {', '.join(sorted(names))}.")
+  for name, field in fields.items():
+    # The annotations are strings: `from __future__ import annotations`.
+    wanted, description = _TYPES[field.type.split("[")[0]]
+    is_bool = isinstance(value[name], bool)
+    if not isinstance(value[name], wanted) or is_bool != (wanted is bool):
+      raise ValueError(
+        f"{where}: {name} must be {description}, not {value[name]!r}."
+      )
+  return dict(value)
+
+
+def _build(kind: type, value: Any, where: str) -> Any:
+  return kind(**_fields(kind, value, where))
+
+
+def _is_count(value: Any) -> bool:
+  return isinstance(value, int) and not isinstance(value, bool) and value >= 0

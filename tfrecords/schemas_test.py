@@ -1,0 +1,140 @@
+"""Tests of the record contract and of reading and writing manifests."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tfrecords import schemas
+
+
+@pytest.fixture
+def manifest():
+  return schemas.Manifest(
+    task="pretraining",
+    max_seq_length=7,
+    max_predictions_per_seq=2,
+    features=schemas.pretraining_schema(7, 2),
+    tokenizer=schemas.TokenizerInfo("ab" * 32, 97, True),
+    settings={"ngram": 3, "masked_lm_prob": 0.15, "sentence_pair": "sop"},
+    random_seed=5,
+    splits={
+      "train": schemas.Split(
+        (schemas.Shard("a.tfrecord", 3, 30), schemas.Shard("b", 2, 20)),
+        {"instances": 5, "padding_share": 0.25},
+      )
+    },
+  )
+
+
+def test_pretraining_schema():
+  schema = schemas.pretraining_schema(7, 2)
+  assert [(f.name, f.dtype, f.shape) for f in schema] == [
+    ("input_ids", "int64", (7,)),
+    ("input_mask", "int64", (7,)),
+    ("segment_ids", "int64", (7,)),
+    ("token_boundary", "int64", (7,)),
+    ("masked_lm_positions", "int64", (2,)),
+    ("masked_lm_ids", "int64", (2,)),
+    ("masked_lm_weights", "float32", (2,)),
+    ("next_sentence_labels", "int64", (1,)),
+  ]
+
+
+def test_feature_counts_its_values_and_refuses_other_dtypes():
+  assert schemas.Feature("x", "int64", (4, 3)).length == 12
+  assert schemas.Feature("x", "int64", ()).length == 1
+  with pytest.raises(ValueError, match="'x' has dtype 'int32'"):
+    schemas.Feature("x", "int32", (4,))
+
+
+def test_shard_name():
+  assert (
+    schemas.shard_name("train", 7, 256) == "train-00007-of-00256.tfrecord"
+  )
+
+
+def test_manifest_survives_the_way_through_the_file(tmp_path, manifest):
+  schemas.write_manifest(str(tmp_path), manifest)
+  assert schemas.read_manifest(str(tmp_path)) == manifest
+  assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]
+  value = json.loads((tmp_path / "dataset.json").read_text())
+  assert value["format_version"] == 1
+  assert value["splits"]["train"]["records"] == 5
+  assert value["features"][1] == {
+    "name": "input_mask",
+    "dtype": "int64",
+    "shape": [7],
+  }
+
+
+def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
+  schemas.write_manifest(str(tmp_path), manifest)
+  broken = dataclasses.replace(manifest, settings={"x": float("nan")})
+  with pytest.raises(ValueError, match="JSON compliant"):
+    schemas.write_manifest(str(tmp_path), broken)
+  assert schemas.read_manifest(str(tmp_path)) == manifest
+  assert [p.name for p in tmp_path.iterdir()] == ["dataset.json"]
+
+
+def test_unknown_split_is_refused_with_those_there_are(manifest):
+  assert manifest.split("train").records == 5
+  with pytest.raises(ValueError, match="no split 'heldout', only train"):
+    manifest.split("heldout")
+
+
+def test_missing_folder_or_file(tmp_path):
+  with pytest.raises(FileNotFoundError, match="has no dataset.json"):
+    schemas.read_manifest(str(tmp_path))
+  with pytest.raises(FileNotFoundError, match="is not a folder"):
+    schemas.read_manifest(str(tmp_path / "nowhere"))
+
+
+def _shard(value, **changes):
+  value["splits"]["train"]["shards"][1].update(changes)
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda v: v.update(format_version=2), "format_version 2"),
+    (lambda v: v.pop("format_version"), "format_version None"),
+    (lambda v: v.update(colour=1), "the manifest: unknown colour"),
+    (lambda v: v.pop("splits"), "the manifest: missing splits"),
+    (lambda v: v.update(task=3), "task must be a string, not 3"),
+    (lambda v: v.update(max_seq_length="7"), "must be an integer, not '7'"),
+    (lambda v: v.update(random_seed=True), "must be an integer, not True"),
+    (
+      lambda v: v["tokenizer"].update(lower_case=1),
+      "tokenizer: lower_case must be true or false, not 1",
+    ),
+    (lambda v: v["tokenizer"].update(x=1), "tokenizer: unknown x"),
+    (lambda v: v["features"][0].update(shape=[-1]), "'input_ids' has shape"),
+    (lambda v: v["features"][0].update(dtype="string"), "dtype 'string'"),
+    (lambda v: _shard(v, records=9), "is 5, but its shards have 12"),
+    (lambda v: _shard(v, bytes=-1), "a negative count for b"),
+    (lambda v: _shard(v, file="../b"), "the shard file '../b', a path"),
+    (lambda v: _shard(v, file="a.tfrecord"), "lists a shard twice"),
+    (lambda v: v["splits"].update(train=[]), "splits.train must be an object"),
+  ],
+)
+def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
+  schemas.write_manifest(str(tmp_path), manifest)
+  path = tmp_path / "dataset.json"
+  value = json.loads(path.read_text())
+  change(value)
+  path.write_text(json.dumps(value))
+  with pytest.raises(ValueError, match="dataset.json") as error:
+    schemas.read_manifest(str(tmp_path))
+  assert message in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"", b"[1]"])
+def test_file_that_is_no_manifest(tmp_path, content):
+  (tmp_path / "dataset.json").write_bytes(content)
+  with pytest.raises(ValueError, match="is not JSON|format_version None"):
+    schemas.read_manifest(str(tmp_path))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,63 @@
+"""Tests that a shard is whole and checked, or not there."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrecords import encoding, schemas, writer
+
+_SCHEMA = (
+  schemas.Feature("ids", "int64", (3,)),
+  schemas.Feature("weight", "float32", (1,)),
+)
+
+
+def _record(first):
+  return {"ids": [first, 500, 70000], "weight": np.float32([first / 2])}
+
+
+def test_records_come_back_as_they_went_in(tmp_path):
+  path = tmp_path / "train-00000-of-00001.tfrecord"
+  with writer.ShardWriter(str(path), _SCHEMA) as shard:
+    assert not path.exists()
+    shard.write(_record(1))
+    shard.write_encoded(
+      encoding.encode_examples(
+        _SCHEMA,
+        {"ids": np.array([[2, 500, 70000]]), "weight": np.float32([[1]])},
+      )[0]
+    )
+    assert shard.result is None
+  assert [p.name for p in tmp_path.iterdir()] == [path.name]
+  assert shard.result == schemas.Shard(path.name, 2, path.stat().st_size)
+
+  examples = [
+    tf.train.Example.FromString(record.numpy()).features.feature
+    for record in tf.data.TFRecordDataset(str(path))
+  ]
+  assert [list(e["ids"].int64_list.value) for e in examples] == [
+    [1, 500, 70000],
+    [2, 500, 70000],
+  ]
+  assert [e["weight"].float_list.value[0] for e in examples] == [0.5, 1.0]
+
+
+def test_failure_leaves_nothing_new_and_the_old_file(tmp_path):
+  path = tmp_path / "shard"
+  path.write_bytes(b"old")
+  with pytest.raises(ValueError, match=r"shape \[3\]"):
+    with writer.ShardWriter(str(path), _SCHEMA) as shard:
+      shard.write(_record(1))
+      shard.write({"ids": [1, 2], "weight": np.float32([0])})
+  assert shard.result is None
+  assert path.read_bytes() == b"old"
+  assert [p.name for p in tmp_path.iterdir()] == ["shard"]
+
+
+def test_folder_that_is_not_there(tmp_path):
+  with pytest.raises((OSError, tf.errors.OpError)):
+    writer.ShardWriter(str(tmp_path / "no" / "shard"), _SCHEMA)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

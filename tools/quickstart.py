@@ -1,0 +1,250 @@
+"""The whole way once: raw text to a pretrained ALBERT that fills masks.
+
+    python -m tools.quickstart [--input_files=GLOB] [--output_dir=quickstart]
+
+Each step is a command of its own, printed before it runs, so that it can be
+repeated by hand with other settings. A step whose result is there already is
+not run again, and a training run that was cut off is taken up where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import subprocess
+import sys
+import time
+
+from absl import flags
+
+from official_albert import reporting
+from tfrecords import schemas
+from tools import command_line
+
+_INPUT_FILES = flags.DEFINE_string(
+  "input_files",
+  "",
+  "Your own text: one sentence a line, blank lines between documents; or "
+  "JSONL with a field text; .gz too. Default: documentation that is "
+  "installed with Python and TensorFlow.",
+)
+_OUTPUT_DIR = flags.DEFINE_string(
+  "output_dir", "quickstart", "Everything is written below this folder."
+)
+_TRAINING_MINUTES = flags.DEFINE_float(
+  "training_minutes", 8.0, "How long to train, by a measurement beforehand."
+)
+_TRAIN_STEPS = flags.DEFINE_integer(
+  "num_train_steps", 0, "Updates; 0: as many as fit into training_minutes."
+)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 8000, "Pieces to learn.")
+_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything.")
+
+_SEQUENCE_FLAGS = ("--max_seq_length=64", "--max_predictions_per_seq=12")
+# What learned most on two cores; see README.md.
+_TRAINING_FLAGS = (
+  "--preset=albert_tiny",
+  "--optimizer=adamw",
+  "--bias_correction",
+  "--beta_2=0.98",
+  "--learning_rate=0.001",
+  "--learning_rate_decay=continuous",
+  "--train_batch_size=16",
+  "--eval_batch_size=64",
+  "--precision=auto",
+)
+_WARMUP_SHARE = 0.06
+_EVALUATIONS = 12
+# Loops of the measurement; the first one compiles and does not count.
+_MEASURED_LOOPS, _LOOP_STEPS = 4, 25
+
+_SENTENCES = (
+  "Returns a [MASK] with the same shape as the input.",
+  "If the file does not [MASK], an exception is raised.",
+  "This function returns the [MASK] of the elements along an axis.",
+  "Raises a [MASK] if the argument is not valid.",
+  "The default [MASK] is None.",
+)
+# Runs with no access to this package: only TensorFlow and tensorflow_text.
+_CLEAN_PROCESS = """
+import json, sys
+import tensorflow as tf, tensorflow_text
+folder, sentences = sys.argv[1], json.loads(sys.argv[2])
+fill = tf.saved_model.load(folder).signatures["serving_default"]
+ours = [name for name in sys.modules if name.startswith("official_albert")]
+assert not ours, ours
+answers = fill(text=tf.constant(sentences))
+for sentence, tokens, chances in zip(
+    sentences, answers["tokens"].numpy(), answers["probabilities"].numpy()):
+  print(sentence)
+  for mask_tokens, mask_chances in zip(tokens, chances):
+    print("   ", ", ".join(
+        f"{token.decode()} {chance:.0%}"
+        for token, chance in zip(mask_tokens, mask_chances)))
+"""
+
+
+class Quickstart:
+  """The steps, with their folders below `output_dir`."""
+
+  def __init__(self, output_dir: str):
+    self.folder = output_dir
+    self.corpus = os.path.join(output_dir, "corpus.txt")
+    self.vocabulary = os.path.join(output_dir, "vocabulary")
+    self.records = os.path.join(output_dir, "records")
+    self.run = os.path.join(output_dir, "run")
+    self.saved_model = os.path.join(output_dir, "saved_model")
+    self.curves = os.path.join(output_dir, "curves.png")
+
+  def tool(self, name: str, *arguments: str, result: str = "") -> None:
+    """Runs `python -m tools.NAME` unless `result` exists."""
+    command = ["-m", f"tools.{name}", *arguments]
+    if result and os.path.exists(result):
+      print(f"\n{result} is there; not run again: tools.{name}", flush=True)
+      return
+    print(f"\n$ python {shlex.join(command)}", flush=True)
+    completed = subprocess.run([sys.executable, *command])
+    if completed.returncode:
+      raise ValueError(
+        f"tools.{name} failed with exit code {completed.returncode}; what it "
+        "said is above. Mend that and run the quickstart again."
+      )
+
+  def make_data(self, input_files: str, vocab_size: int, seed: int) -> None:
+    """Text to vocabulary to records."""
+    if not input_files:
+      self.tool(
+        "gather_corpus", f"--output_file={self.corpus}", result=self.corpus
+      )
+    text = f"--input_files={input_files or self.corpus}"
+    model_file = os.path.join(self.vocabulary, schemas.TOKENIZER_FILE)
+    self.tool(
+      "train_vocabulary",
+      text,
+      f"--output_dir={self.vocabulary}",
+      f"--vocab_size={vocab_size}",
+      result=model_file,
+    )
+    self.tool(
+      "create_pretraining_data",
+      text,
+      f"--output_dir={self.records}",
+      f"--spm_model_file={model_file}",
+      *_SEQUENCE_FLAGS,
+      "--dupe_factor=5",
+      "--heldout_share=0.05",
+      "--num_shards=4",
+      f"--num_workers={os.cpu_count() or 1}",
+      f"--random_seed={seed}",
+      result=os.path.join(self.records, schemas.MANIFEST_FILE),
+    )
+
+  def steps_that_fit(self, minutes: float, seed: int) -> int:
+    """Measures how many updates fit into `minutes`."""
+    folder = os.path.join(self.folder, "measurement")
+    steps = _LOOP_STEPS * _MEASURED_LOOPS
+    self.train(folder, steps, seed, f"--steps_per_loop={_LOOP_STEPS}")
+    loops = reporting.read_metrics(folder, "train")[1:]
+    seconds = loops[-1]["unix_time_seconds"] - loops[0]["unix_time_seconds"]
+    rate = _LOOP_STEPS * (len(loops) - 1) / seconds
+    steps = max(100, int(rate * minutes * 60) // 100 * 100)
+    print(f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps")
+    return steps
+
+  def train(self, folder: str, steps: int, seed: int, *arguments: str) -> None:
+    """Pretrains into `folder`, or takes the run there up again."""
+    self.tool(
+      "run_pretraining",
+      f"--input_dir={self.records}",
+      f"--model_dir={folder}",
+      f"--num_train_steps={steps}",
+      f"--num_warmup_steps={int(steps * _WARMUP_SHARE)}",
+      f"--random_seed={seed}",
+      *_TRAINING_FLAGS,
+      *arguments,
+    )
+
+  def pretrain(self, steps: int, seed: int) -> None:
+    """Pretrains with an evaluation and a checkpoint now and then."""
+    every = max(1, steps // _EVALUATIONS)
+    self.train(
+      self.run,
+      steps,
+      seed,
+      f"--eval_steps={every}",
+      f"--save_checkpoints_steps={every}",
+      "--keep_checkpoint_max=2",
+    )
+
+  def use(self) -> None:
+    """Exports, and fills masks in a process that has not got our code."""
+    self.tool(
+      "export_saved_model",
+      f"--model_dir={self.run}",
+      f"--export_dir={self.saved_model}",
+      result=self.saved_model,
+    )
+    print("\nIn a process with tensorflow and tensorflow_text only:")
+    folder = os.path.abspath(self.saved_model)
+    subprocess.run(
+      # -I keeps the current folder, and with it this package, off the path.
+      [sys.executable, "-I", "-c", _CLEAN_PROCESS, folder]
+      + [json.dumps(_SENTENCES)],
+      cwd=os.path.sep,
+      env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+      check=True,
+    )
+
+  def report(self) -> None:
+    """Draws the curves and says whether anything was learned."""
+    data = schemas.read_manifest(self.records)
+    entropy = data.split("train").statistics["unigram_entropy_nats"]
+    self.tool(
+      "plot_curves",
+      f"--model_dir={self.run}",
+      f"--output_file={self.curves}",
+      f"--unigram_entropy={entropy:.3f}",
+    )
+    last = reporting.read_metrics(self.run, "eval")[-1]
+    examples = data.split("heldout").records
+    above = last["sentence_order_accuracy"] - 0.5
+    errors = above / (0.25 / examples) ** 0.5
+    print(
+      f"""
+held-out after {last["step"]:,} steps (seed {data.random_seed}):
+  masked LM loss           {last["masked_lm_loss"]:.3f} nats
+  unigram entropy          {entropy:.3f} nats
+  masked LM accuracy       {last["masked_lm_accuracy"]:.3f}
+  sentence-order accuracy  {last["sentence_order_accuracy"]:.3f}, """
+      f"{errors:.0f} standard errors above chance ({examples:,} examples)"
+    )
+
+
+def main(argv) -> None:
+  del argv
+  begun = time.monotonic()
+  quickstart = Quickstart(_OUTPUT_DIR.value)
+  os.makedirs(_OUTPUT_DIR.value, exist_ok=True)
+  quickstart.make_data(_INPUT_FILES.value, _VOCAB_SIZE.value, _SEED.value)
+  steps = _TRAIN_STEPS.value or quickstart.steps_that_fit(
+    _TRAINING_MINUTES.value, _SEED.value
+  )
+  quickstart.pretrain(steps, _SEED.value)
+  quickstart.use()
+  quickstart.report()
+  peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+  print(
+    f"""
+whole time {reporting.duration(time.monotonic() - begun)}, peak memory of one
+process {peak:.1f} GiB
+SavedModel   {quickstart.saved_model}
+curves       {quickstart.curves}
+TensorBoard  tensorboard --logdir={quickstart.run}"""
+  )
+
+
+if __name__ == "__main__":
+  command_line.run(main)
