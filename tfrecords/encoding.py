@@ -48,10 +48,7 @@ def encode_examples(
     rows = features[feature.name].reshape(num_records, feature.length)
     payloads = _PACK[feature.dtype](rows)
     encoded.append(
-      [
-        _entry(key, _LIST_FIELD[feature.dtype], payload)
-        for payload in payloads
-      ]
+      [_entry(key, _LIST_FIELD[feature.dtype], payload) for payload in payloads]
     )
   records = []
   for entries in zip(*encoded):
@@ -84,8 +81,7 @@ def _check(
       )
     if not _DTYPE_FITS[feature.dtype](value.dtype):
       raise ValueError(
-        f"feature {feature.name!r} must be {feature.dtype}, not "
-        f"{value.dtype}."
+        f"feature {feature.name!r} must be {feature.dtype}, not {value.dtype}."
       )
   return num_records
 

@@ -65,7 +65,9 @@ def test_long_rows_have_lengths_of_more_than_one_byte():
 
 
 def test_no_records():
-  assert encoding.encode_examples(_SCHEMA, _features(np.zeros((0, 5), int))) == []
+  assert (
+    encoding.encode_examples(_SCHEMA, _features(np.zeros((0, 5), int))) == []
+  )
 
 
 @pytest.mark.parametrize(

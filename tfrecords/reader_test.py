@@ -115,14 +115,10 @@ def test_order_depends_on_the_seed_and_on_nothing_else(folder):
 # the border of an epoch, and in later epochs.
 @pytest.mark.parametrize("start", [1, 4, 6, _RECORDS - 1, _RECORDS, 31, 69])
 @pytest.mark.parametrize("shuffle_buffer", [4, 16384])
-def test_resumed_stream_goes_on_where_it_stopped(
-  folder, start, shuffle_buffer
-):
+def test_resumed_stream_goes_on_where_it_stopped(folder, start, shuffle_buffer):
   arguments = {"seed": 9, "shuffle_buffer": shuffle_buffer}
   stream = _numbers(folder, start + 30, **arguments)
-  resumed = _numbers(
-    folder, 30, batch_size=5, start_example=start, **arguments
-  )
+  resumed = _numbers(folder, 30, batch_size=5, start_example=start, **arguments)
   assert resumed == stream[start:]
 
 
@@ -138,10 +134,16 @@ def test_resumed_batches_are_the_same_to_the_bit(folder):
 def test_unshuffled_stream_resumes_too(folder):
   stream = _numbers(folder, 2 * _RECORDS, shuffle=False)
   assert stream == 2 * list(range(_RECORDS))
-  assert (
-    _numbers(folder, 8, shuffle=False, start_example=20)
-    == [20, 21, 22, 0, 1, 2, 3, 4]
-  )
+  assert _numbers(folder, 8, shuffle=False, start_example=20) == [
+    20,
+    21,
+    22,
+    0,
+    1,
+    2,
+    3,
+    4,
+  ]
 
 
 def test_skipped_records_are_not_parsed(folder, tmp_path):
@@ -161,9 +163,7 @@ def test_skipped_records_are_not_parsed(folder, tmp_path):
 
 
 def test_evaluation_drops_nothing_and_fills_up_the_last_batch(folder):
-  dataset = reader.read_dataset(
-    folder, "train", 9, shuffle=False, repeat=False
-  )
+  dataset = reader.read_dataset(folder, "train", 9, shuffle=False, repeat=False)
   batches = list(dataset.as_numpy_iterator())
   assert len(batches) == 3  # 23 = 9 + 9 + 5.
   for batch in batches:
@@ -221,7 +221,9 @@ def test_a_flipped_byte_stops_the_stream(tmp_path):
   path.write_bytes(content)
   with pytest.raises(tf.errors.DataLossError):
     _numbers(str(tmp_path), _RECORDS, shuffle=False)
-  with pytest.raises(ValueError, match=f"{path.name} is damaged after its first"):
+  with pytest.raises(
+    ValueError, match=f"{path.name} is damaged after its first"
+  ):
     list(reader.read_records(str(path)))
 
 

@@ -189,9 +189,7 @@ def read_manifest(directory: str) -> Manifest:
 
 def _manifest(value: dict[str, Any]) -> Manifest:
   value = _fields(Manifest, value, "the manifest")
-  value["features"] = tuple(
-    _feature(feature) for feature in value["features"]
-  )
+  value["features"] = tuple(_feature(feature) for feature in value["features"])
   value["tokenizer"] = _build(TokenizerInfo, value["tokenizer"], "tokenizer")
   value["splits"] = {
     name: _split(split, f"splits.{name}")

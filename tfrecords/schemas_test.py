@@ -49,9 +49,7 @@ def test_feature_counts_its_values_and_refuses_other_dtypes():
 
 
 def test_shard_name():
-  assert (
-    schemas.shard_name("train", 7, 256) == "train-00007-of-00256.tfrecord"
-  )
+  assert schemas.shard_name("train", 7, 256) == "train-00007-of-00256.tfrecord"
 
 
 def test_manifest_survives_the_way_through_the_file(tmp_path, manifest):

@@ -11,7 +11,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tasks.pretraining import examples
+from tasks.pretraining import examples, sentence_pairs
 
 
 @dataclasses.dataclass
@@ -30,6 +30,14 @@ class TextCounts:
   @classmethod
   def zero(cls, vocab_size: int) -> TextCounts:
     return cls(0, 0, np.zeros(vocab_size, np.int64))
+
+  def move(self, document: sentence_pairs.Document, to: TextCounts) -> None:
+    """Counts a document there instead of here."""
+    pieces = np.bincount(document.ids, minlength=len(self.pieces))
+    for counts, sign in ((self, -1), (to, 1)):
+      counts.documents += sign
+      counts.segments += sign * (len(document.offsets) - 1)
+      counts.pieces = counts.pieces + sign * pieces
 
   def unigram_entropy(self, special_ids: Iterable[int]) -> float:
     """Of the tokens that are not special, in nats.

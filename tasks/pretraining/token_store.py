@@ -7,6 +7,8 @@ the same files, so that any of them can make the examples of any document, and
 
 from __future__ import annotations
 
+import array
+import contextlib
 import os
 from typing import Sequence
 
@@ -25,62 +27,62 @@ def id_dtype(vocab_size: int) -> np.dtype:
 
 
 class TokenStoreWriter:
-  """Appends documents; `close` makes the folder a `TokenStore`."""
+  """Appends documents; leaving its context makes the folder a `TokenStore`."""
 
   def __init__(self, directory: str, vocab_size: int):
     """Creates the folder."""
     os.makedirs(directory)
     self._directory = directory
     self._dtype = id_dtype(vocab_size)
-    self._ids = open(os.path.join(directory, _IDS_FILE), "wb")
-    self._lengths = open(os.path.join(directory, _LENGTHS_FILE), "wb")
-    self._table = [(0, 0, 0)]  # Number, end of tokens, end of segments.
+    self._files = contextlib.ExitStack()
+    self._ids, self._lengths = (
+      self._files.enter_context(open(os.path.join(directory, name), "wb"))
+      for name in (_IDS_FILE, _LENGTHS_FILE)
+    )
+    # Flat pairs: the end of a document's tokens, the end of its segments.
+    self._table = array.array("q", (0, 0))
 
-  def append(
-    self, number: int, ids: np.ndarray, segment_lengths: np.ndarray
-  ) -> None:
+  def append(self, ids: np.ndarray, segment_lengths: np.ndarray) -> None:
     """Adds a document.
 
     Args:
-      number: of the document in the whole corpus.
       ids: <integer>[T].
       segment_lengths: <integer>[segments], all above 0, sum T.
     """
     self._ids.write(np.ascontiguousarray(ids, self._dtype))
     self._lengths.write(np.ascontiguousarray(segment_lengths, np.int32))
-    _, tokens, segments = self._table[-1]
-    self._table.append(
-      (number, tokens + len(ids), segments + len(segment_lengths))
-    )
+    self._table.append(self._table[-2] + len(ids))
+    self._table.append(self._table[-2] + len(segment_lengths))
 
-  def close(self) -> None:
-    self._ids.close()
-    self._lengths.close()
-    table = np.array(self._table, np.int64)
-    np.save(os.path.join(self._directory, _TABLE_FILE), table)
+  def __enter__(self) -> TokenStoreWriter:
+    return self
+
+  def __exit__(self, error_type, error, traceback) -> None:
+    self._files.close()
+    if error_type is None:
+      table = np.array(self._table, np.int64).reshape(-1, 2)
+      np.save(os.path.join(self._directory, _TABLE_FILE), table)
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
   """A sequence of documents, read from mapped files when asked for.
 
   Attributes:
-    numbers: <int64>[documents], each document's number in the whole corpus.
     token_counts: <int64>[documents].
+    num_segments: of all documents.
   """
 
   def __init__(self, directory: str, vocab_size: int):
     """Maps the files that a `TokenStoreWriter` has closed."""
-    self._ids = _map(
-      os.path.join(directory, _IDS_FILE), id_dtype(vocab_size)
-    )
+    self._ids = _map(os.path.join(directory, _IDS_FILE), id_dtype(vocab_size))
     self._lengths = _map(os.path.join(directory, _LENGTHS_FILE), np.int32)
     table = np.load(os.path.join(directory, _TABLE_FILE))
-    self.numbers = table[1:, 0]
-    self._tokens, self._segments = table[:, 1], table[:, 2]
+    self._tokens, self._segments = table[:, 0], table[:, 1]
     self.token_counts = np.diff(self._tokens)
+    self.num_segments = len(self._lengths)
 
   def __len__(self) -> int:
-    return len(self.numbers)
+    return len(self.token_counts)
 
   def __getitem__(self, index: int) -> sentence_pairs.Document:
     if not 0 <= index < len(self):
@@ -90,6 +92,24 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     np.cumsum(self._lengths[first:end], out=offsets[1:])
     start, stop = self._tokens[index : index + 2]
     return sentence_pairs.Document(self._ids[start:stop], offsets)
+
+
+class Split(Sequence[sentence_pairs.Document]):
+  """Some documents of a store.
+
+  Attributes:
+    numbers: <int64>[documents], their indices in the store.
+  """
+
+  def __init__(self, store: TokenStore, numbers: np.ndarray):
+    self._store = store
+    self.numbers = numbers
+
+  def __len__(self) -> int:
+    return len(self.numbers)
+
+  def __getitem__(self, index: int) -> sentence_pairs.Document:
+    return self._store[self.numbers[index]]
 
 
 def _map(path: str, dtype: np.dtype) -> np.ndarray:

@@ -1,0 +1,94 @@
+"""One function over many items in several processes, results in order.
+
+With one worker everything happens in the calling process, by the same code.
+Only a few items are under way at a time, so that neither a long input nor slow
+results fill the memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import multiprocessing
+import os
+import signal
+from concurrent import futures
+from concurrent.futures import process
+from typing import Any, Callable, Iterable, Iterator, Sequence
+
+_ITEMS_PER_WORKER = 3
+
+
+def num_cpus() -> int:
+  """Processors that this process may use."""
+  if hasattr(os, "sched_getaffinity"):  # Not on macOS.
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+class WorkerPool:
+  """Processes that are set up once and then given work; a context manager."""
+
+  def __init__(
+    self,
+    num_workers: int,
+    initializer: Callable[..., None],
+    arguments: Sequence[Any],
+  ):
+    """Starts the processes.
+
+    Args:
+      num_workers: 1 for the calling process itself.
+      initializer: called once in each process.
+      arguments: of the initializer; must be picklable.
+    """
+    self._num_workers = num_workers
+    self._executor = None
+    if num_workers == 1:
+      initializer(*arguments)
+      return
+    self._executor = futures.ProcessPoolExecutor(
+      num_workers,
+      # A forked child of a process with TensorFlow's threads may hang.
+      mp_context=multiprocessing.get_context("spawn"),
+      initializer=_initialize,
+      initargs=(initializer, *arguments),
+    )
+
+  def map(
+    self, function: Callable[[Any], Any], items: Iterable[Any]
+  ) -> Iterator[Any]:
+    """Yields function(item) for each item, in order.
+
+    Raises:
+      OSError: a worker died.
+      Exception: what `function` or the iterator of the items raises.
+    """
+    if self._executor is None:
+      yield from map(function, items)
+      return
+    pending = collections.deque()
+    try:
+      for item in items:
+        if len(pending) >= _ITEMS_PER_WORKER * self._num_workers:
+          yield pending.popleft().result()
+        pending.append(self._executor.submit(function, item))
+      while pending:
+        yield pending.popleft().result()
+    except process.BrokenProcessPool as error:
+      raise OSError(
+        "a worker process died; if the system ran out of memory, use a "
+        "smaller --num_workers."
+      ) from error
+
+  def __enter__(self) -> WorkerPool:
+    return self
+
+  def __exit__(self, *unused_error) -> None:
+    if self._executor is not None:
+      self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _initialize(initializer: Callable[..., None], *arguments: Any) -> None:
+  # Ctrl-C reaches every process of the terminal; the parent alone answers.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  initializer(*arguments)

@@ -1,0 +1,76 @@
+"""One line on stderr that says how far a long run has come.
+
+On a terminal the line is rewritten in place; in a log file a new line is
+written now and then.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Callable, TextIO
+
+
+def format_seconds(seconds: float) -> str:
+  """For example "1:02:03"."""
+  minutes, seconds = divmod(int(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+
+class ProgressLine:
+  """Shows a line a second on a terminal, one every ten seconds elsewhere."""
+
+  def __init__(
+    self,
+    stream: TextIO = sys.stderr,
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    self._stream = stream
+    self._clock = clock
+    self._is_terminal = stream.isatty()
+    self._interval_seconds = 1.0 if self._is_terminal else 10.0
+    self._phase = None
+    self._phase_start = self._last_shown = clock()
+    self._width = 0
+
+  def show(
+    self, phase: str, fraction: float, tokens: int, details: str
+  ) -> None:
+    """Shows the state if it is time to.
+
+    Args:
+      phase: what is being done; a new phase starts a new clock.
+      fraction: of the phase that is done.
+      tokens: of the phase that are done.
+      details: what else to show.
+    """
+    now = self._clock()
+    if phase != self._phase:
+      self._phase, self._phase_start = phase, now
+      if self._is_terminal and self._width:
+        self.close()
+    if now - self._last_shown < self._interval_seconds:
+      return
+    self._last_shown = now
+    seconds = now - self._phase_start
+    left = ""
+    if seconds > 0 and fraction > 0:
+      remaining = seconds * max(0.0, 1 - fraction) / fraction
+      left = (
+        f", {tokens / seconds:,.0f} tokens/s, {format_seconds(remaining)} left"
+      )
+    line = f"{phase}: {details}{left}"
+    if self._is_terminal:
+      self._stream.write("\r" + line.ljust(self._width))
+      self._width = len(line)
+    else:
+      self._stream.write(line + "\n")
+    self._stream.flush()
+
+  def close(self) -> None:
+    """Ends the line on a terminal."""
+    if self._is_terminal and self._width:
+      self._stream.write("\n")
+      self._stream.flush()
+      self._width = 0
