@@ -43,9 +43,10 @@ class ExternalSort:
       os.path.join(directory, f"bucket-{index:03d}") for index in range(buckets)
     ]
     self._stack = contextlib.ExitStack()
-    self._files = [
-      self._stack.enter_context(open(path, "wb")) for path in self._paths
-    ]
+    self._files = []
+    for path in self._paths:
+      file = open(path, "wb")  # noqa: SIM115 (the stack closes it)
+      self._files.append(self._stack.enter_context(file))
     self._records = 0
 
   def __len__(self) -> int:

@@ -45,10 +45,10 @@ def test_records_come_back_as_they_went_in(tmp_path):
 def test_failure_leaves_nothing_new_and_the_old_file(tmp_path):
   path = tmp_path / "shard"
   path.write_bytes(b"old")
-  with pytest.raises(ValueError, match=r"shape \[3\]"):
-    with writer.ShardWriter(str(path), _SCHEMA) as shard:
-      shard.write(_record(1))
-      shard.write({"ids": [1, 2], "weight": np.float32([0])})
+  shard = writer.ShardWriter(str(path), _SCHEMA)
+  with pytest.raises(ValueError, match=r"shape \[3\]"), shard:
+    shard.write(_record(1))
+    shard.write({"ids": [1, 2], "weight": np.float32([0])})
   assert shard.result is None
   assert path.read_bytes() == b"old"
   assert [p.name for p in tmp_path.iterdir()] == ["shard"]

@@ -1,7 +1,7 @@
-"""Makes TFRecords for masked LM and sentence-order pretraining from raw text.
+r"""Makes TFRecords for pretraining (masked LM, sentence order) from raw text.
 
-    python -m tools.create_pretraining_data --input_files='corpus/*.txt.gz' \\
-      --output_dir=data --spm_model_file=30k-clean.model \\
+    python -m tools.create_pretraining_data --input_files='corpus/*.txt.gz' \
+      --output_dir=data --spm_model_file=30k-clean.model \
       --max_predictions_per_seq=76 --num_workers=8
 
 Text files have one sentence a line and a blank line between documents; JSON
@@ -32,7 +32,6 @@ from tasks.pretraining import (
   data_statistics,
   dataset_builder,
   examples,
-  masking,
   sentence_pairs,
 )
 from tools import command_line, progress_line
@@ -103,11 +102,8 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
   """The flags as checked settings.
 
   Raises:
-    ValueError: a flag that is needed is missing, or one is out of range.
+    ValueError: one of them is out of range.
   """
-  for flag in (_INPUT_FILES, _OUTPUT_DIR, _SPM_MODEL_FILE):
-    if not flag.value:
-      raise ValueError(f"--{flag.name} is missing; --help explains it.")
   return dataset_builder.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
@@ -136,13 +132,14 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
 def advice(settings: examples.ExampleSettings) -> str:
   """A warning about predictions that are cut off, or nothing."""
   length = settings.max_seq_length
-  wanted = masking.num_to_predict(length, settings.masked_lm_prob, length)
+  wanted = int(settings.masked_lm_prob * length)  # 76 of 512, as is usual.
   if settings.max_predictions_per_seq >= wanted:
     return ""
+  limit = settings.max_predictions_per_seq
   return (
-    f"Note: {settings.masked_lm_prob:g} of {length} tokens are {wanted} "
-    f"predictions, but --max_predictions_per_seq={wanted} is not given: "
-    f"full examples get {settings.max_predictions_per_seq} only."
+    f"Note: full examples get {limit} predictions, {limit / length:.1%} of "
+    f"their tokens; --max_predictions_per_seq={wanted} lets them have "
+    f"masked_lm_prob={settings.masked_lm_prob:g} of {length}."
   )
 
 
@@ -174,4 +171,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+  flags.mark_flags_as_required(["input_files", "output_dir", "spm_model_file"])
   command_line.run(main)

@@ -231,7 +231,8 @@ _FUNCTION_WORDS = frozenset(
   into is it its may might more most must no not of on once one only or other
   otherwise over same should so some such than that the their them then there
   these they this those through to under until up use used we were what when
-  where whether which while who will with within without would you your""".split()
+  where whether which while who will with within without would you your
+  """.split()
 )
 
 

@@ -105,7 +105,11 @@ def test_the_text_of_a_note_is_kept():
 
 
 def test_list_items_are_paragraphs():
-  text = "Choose one of these:\n- the first of them\n* the second,\n  if there is\n1. it"
+  text = """Choose one of these:
+  - the first of them
+  * the second,
+    if there is
+  1. it"""
   assert docstring_prose.paragraphs(text) == [
     "Choose one of these:",
     "the first of them",

@@ -62,12 +62,11 @@ def _import_nodes(node: ast.AST, at_start: bool) -> Iterator[tuple]:
   for child in ast.iter_child_nodes(node):
     if isinstance(child, (ast.Import, ast.ImportFrom)):
       yield child, at_start
-    elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-      yield from _import_nodes(child, False)
-    elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-      yield from _import_nodes(child, False)
     else:
-      yield from _import_nodes(child, at_start)
+      later = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
+        isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+      )
+      yield from _import_nodes(child, at_start and not later)
 
 
 def _find_imports(tree: ast.Module, paths: frozenset[str]) -> tuple:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 
 import matplotlib
-
 from absl import flags
 
 from official_albert import reporting
@@ -18,7 +17,7 @@ from tools import command_line
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot  # noqa: E402  (after the choice of backend)
+from matplotlib import pyplot
 
 _MODEL_DIR = flags.DEFINE_string(
   "model_dir", None, "Folder of tools.run_pretraining."

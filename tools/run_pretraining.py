@@ -13,6 +13,8 @@ and defaults of google-research/albert run_pretraining.py where they have one.
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
 
 from absl import flags
 
@@ -148,6 +150,11 @@ def main(argv) -> None:
   strategy = distribution.make_strategy(_DISTRIBUTION.value)
   changes = run_record.write(
     _MODEL_DIR.value, albert_config, train_config, task.describe()
+  )
+  # The run's folder is all that an export needs.
+  name = schemas.TOKENIZER_FILE
+  shutil.copy(
+    os.path.join(_INPUT_DIR.value, name), os.path.join(_MODEL_DIR.value, name)
   )
   with reporting.Reporter(_MODEL_DIR.value) as report:
     for change in changes:

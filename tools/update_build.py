@@ -72,10 +72,10 @@ _ROOM_TITLES = {
   "tasks": "objectives",
   "tools": "programs, `bazel run //:NAME -- --help`",
 }
-# A test that reads the repository itself names the file group it reads.
-_DATA_WORDS = {
-  "testdata": ":testdata",
-  "import_graph.read_tree": ":sources",
+# What a test reads besides the testdata folders.
+_DATA = {
+  "tools/layering_test.py": [":sources"],
+  "tools/make_venv_test.py": ["tools/make_venv.sh"],
 }
 
 
@@ -95,16 +95,28 @@ def target_name(path: str) -> str:
 
 
 def _has_target(module: import_graph.Module) -> bool:
-  """False for the packages that hold no more than a docstring.
+  """False for a package that holds no more than a docstring.
 
   Bazel makes an empty __init__.py where a target brings none.
   """
-  statements = [
-    node
-    for node in module.tree.body
-    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-  ]
-  return not module.is_package or bool(statements)
+  text_only = len(module.tree.body) <= bool(ast.get_docstring(module.tree))
+  return not (module.is_package and text_only)
+
+
+def _programs_run(module: import_graph.Module) -> set[str]:
+  """Names of what a file of tools may run with `python -m`.
+
+  Where "-m" is among its strings, those are the strings that could name a
+  program: "tools.gather_corpus", or "gather_corpus" for f"tools.{name}".
+  """
+  strings = {
+    node.value
+    for node in ast.walk(module.tree)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+  }
+  if "-m" not in strings or not module.path.startswith("tools/"):
+    return set()
+  return {string.split("tools.")[-1] for string in strings}
 
 
 def dependencies(
@@ -114,9 +126,8 @@ def dependencies(
 
   These are its imports; its package, where that imports nothing of the
   repository itself (else it would depend on what depends on it); for a test,
-  the module beside it and conftest.py of its folder and those above; and in
-  tools, each program named by a string such as "tools.gather_corpus", because
-  that is run with `python -m`.
+  the module beside it and conftest.py of its folder and those above; and the
+  programs that it runs.
   """
   paths = set(module.imported_paths)
   folders = [str(f) for f in pathlib.PurePosixPath(module.path).parents][:-1]
@@ -127,12 +138,7 @@ def dependencies(
   if module.is_test:
     tested = module.path.replace("_test.py", ".py")
     paths |= {tested, *(f"{f}/conftest.py" for f in folders)} & set(modules)
-  if module.path.startswith("tools/"):
-    for node in ast.walk(module.tree):
-      if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if node.value.startswith("tools."):
-          path = node.value.replace(".", "/") + ".py"
-          paths |= {path} & set(modules)
+  paths |= {f"tools/{name}.py" for name in _programs_run(module)} & set(modules)
   paths.discard(module.path)
   return sorted(path for path in paths if _has_target(modules[path]))
 
@@ -142,8 +148,8 @@ def _is_program(module: import_graph.Module) -> bool:
 
 
 def _data(module: import_graph.Module) -> list[str]:
-  groups = {group for word, group in _DATA_WORDS.items() if word in module.text}
-  return sorted(groups)
+  testdata = [":testdata"] if "testdata" in module.text else []
+  return testdata + _DATA.get(module.path, [])
 
 
 def _render_list(name: str, items: Sequence[str]) -> list[str]:
@@ -165,14 +171,13 @@ def render_target(
   elif module.path.startswith("tools/") and _is_program(module):
     rule = "py_binary"
   lines = [f"{rule}(", f'    name = "{target_name(module.path)}",']
-  if rule != "py_library" and "/" in module.path:
-    lines += _render_list("srcs", [module.path])
-    lines += _render_list("data", _data(module) if rule == "py_test" else [])
+  if rule == "py_library" and module.is_test:
+    lines += ["    testonly = True,"]
+  lines += _render_list("srcs", [module.path])
+  if rule == "py_test":
+    lines += _render_list("data", _data(module))
+  if rule != "py_library":
     lines += [f'    main = "{module.path}",']
-  else:
-    if module.is_test:
-      lines += ["    testonly = True,"]
-    lines += _render_list("srcs", [module.path])
   deps = [f":{target_name(path)}" for path in dependencies(module, modules)]
   lines += _render_list("deps", sorted(deps))
   return "\n".join([*lines, ")"]) + "\n"

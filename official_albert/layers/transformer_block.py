@@ -13,6 +13,7 @@ size, H = N * D hidden, I intermediate.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -25,11 +26,30 @@ from official_albert.layers import factorized_embedding, shapes
 _MASKED_SCORE = -10000.0
 
 
+@tf.custom_gradient
+def gelu(x: tf.Tensor):
+  """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in every release.
+
+  tf.nn.gelu computes the same through a general power, which costs half as
+  much again; the gradient by hand saves a quarter of the operations.
+
+  Args:
+    x: <float>[...].
+  """
+  a, b = math.sqrt(2 / math.pi), 0.044715
+  square = x * x
+  t = tf.tanh(x * (a + a * b * square))
+
+  def gradient(dy: tf.Tensor) -> tf.Tensor:
+    slope = x * (1 - t * t) * (a + 3 * a * b * square)
+    return dy * 0.5 * (1 + t + slope)
+
+  return 0.5 * x * (1 + t), gradient
+
+
 def activation(name: str):
   """The activation called `name`; "gelu" is the tanh approximation."""
-  if name == "gelu":
-    return lambda x: tf.nn.gelu(x, approximate=True)
-  return tf.keras.activations.get(name)
+  return gelu if name == "gelu" else tf.keras.activations.get(name)
 
 
 def dense(

@@ -184,7 +184,7 @@ def _tokenize(
   vocab_size = job.vocabulary.size
   pieces = np.zeros(vocab_size, np.int64)
   count = tokens = 0
-  with token_store.TokenStoreWriter(job.store, vocab_size) as store:
+  with token_store.TokenStoreWriter(job.store_folder, vocab_size) as store:
     for result in pool.map(build_worker.tokenize, _text_batches(reader)):
       pieces += result.piece_counts
       for ids, lengths in result.documents:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import array
 import contextlib
 import os
-from typing import Sequence
+from typing import BinaryIO, Sequence
 
 import numpy as np
 
 from tasks.pretraining import sentence_pairs
 
-_IDS_FILE = "ids.bin"
-_LENGTHS_FILE = "segment_lengths.bin"
-_TABLE_FILE = "documents.npy"
+_IDS = "ids.bin"
+_LENGTHS = "segment_lengths.bin"
+_TABLE = "documents.npy"
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -35,12 +35,14 @@ class TokenStoreWriter:
     self._directory = directory
     self._dtype = id_dtype(vocab_size)
     self._files = contextlib.ExitStack()
-    self._ids, self._lengths = (
-      self._files.enter_context(open(os.path.join(directory, name), "wb"))
-      for name in (_IDS_FILE, _LENGTHS_FILE)
-    )
+    self._ids = self._open(_IDS)
+    self._lengths = self._open(_LENGTHS)
     # Flat pairs: the end of a document's tokens, the end of its segments.
     self._table = array.array("q", (0, 0))
+
+  def _open(self, name: str) -> BinaryIO:
+    path = os.path.join(self._directory, name)
+    return self._files.enter_context(open(path, "wb"))
 
   def append(self, ids: np.ndarray, segment_lengths: np.ndarray) -> None:
     """Adds a document.
@@ -61,7 +63,7 @@ class TokenStoreWriter:
     self._files.close()
     if error_type is None:
       table = np.array(self._table, np.int64).reshape(-1, 2)
-      np.save(os.path.join(self._directory, _TABLE_FILE), table)
+      np.save(os.path.join(self._directory, _TABLE), table)
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
@@ -74,9 +76,9 @@ class TokenStore(Sequence[sentence_pairs.Document]):
 
   def __init__(self, directory: str, vocab_size: int):
     """Maps the files that a `TokenStoreWriter` has closed."""
-    self._ids = _map(os.path.join(directory, _IDS_FILE), id_dtype(vocab_size))
-    self._lengths = _map(os.path.join(directory, _LENGTHS_FILE), np.int32)
-    table = np.load(os.path.join(directory, _TABLE_FILE))
+    self._ids = _map(os.path.join(directory, _IDS), id_dtype(vocab_size))
+    self._lengths = _map(os.path.join(directory, _LENGTHS), np.int32)
+    table = np.load(os.path.join(directory, _TABLE))
     self._tokens, self._segments = table[:, 0], table[:, 1]
     self.token_counts = np.diff(self._tokens)
     self.num_segments = len(self._lengths)

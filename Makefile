@@ -1,0 +1,49 @@
+# Everything runs in .venv, which is made when it is first needed.
+# PYTHON=... names the Python 3.9, 3.10 or 3.11 to make it from.
+
+python = .venv/bin/python
+user_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements.txt
+dev_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements-dev.txt
+
+.PHONY: help quickstart test test-all format bazel-test clean
+
+help:  ## Lists these commands.
+	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 20
+
+quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
+	$(user_venv)
+	@$(python) -m tools.quickstart $(ARGS)
+
+test:  ## Lint, format and all tests that are not heavy.
+	$(dev_venv)
+	@$(python) -m ruff check --quiet .
+	@$(python) -m ruff format --check . || \
+	  { echo "error: run make format." >&2; exit 1; }
+	@$(python) -m pytest $(pytest_options)
+
+# Two to four processes, as many as there are cores; each takes about 1 GB.
+pytest_options = --quiet -n auto --maxprocesses 4 --dist loadfile
+
+test-all:  ## The heavy tests too, and Bazel's, if it is installed.
+	$(dev_venv)
+	@if command -v bazel >/dev/null; then $(MAKE) bazel-test; fi
+	@$(python) -m ruff check --quiet .
+	@$(python) -m ruff format --check .
+	@$(python) -m pytest $(pytest_options) -m ""
+
+format:  ## Formats the code, sorts imports and writes BUILD.
+	$(dev_venv)
+	@$(python) -m ruff check --quiet --fix . || true
+	@$(python) -m ruff format --quiet .
+	@$(python) -m tools.update_build
+
+bazel-test:  ## The tests through BUILD, with each target's own deps only.
+	$(dev_venv)
+	@command -v bazel >/dev/null || { echo "error: Bazel is not installed" \
+	  "(Debian: bazel-bootstrap bazel-rules-java bazel-rules-proto)." >&2; \
+	  exit 1; }
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test //...
+
+clean:  ## Removes .venv and all caches, not what you trained.
+	@rm -rf .venv .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,188 @@
+"""Tests of the program: a killed run, its record, its refusals.
+
+Everything runs in processes of its own, as a user would run it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import reporting
+from tasks.pretraining import dataset_builder, examples
+from tools import train_vocabulary
+
+ROOT = pathlib.Path(__file__).parents[1]
+CONFIG = {
+  "vocab_size": 150,
+  "embedding_size": 6,
+  "hidden_size": 10,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 14,
+  "max_position_embeddings": 24,
+  "hidden_dropout_prob": 0.2,
+  "attention_probs_dropout_prob": 0.1,
+}
+_WORDS = (
+  "river boat wind hill rain stone bridge field horse road light water tree "
+  "house bread wheel morning winter garden letter"
+).split()
+
+
+def write_corpus(path):
+  rng = np.random.default_rng(0)
+  documents = []
+  for _ in range(40):
+    lines = [
+      " ".join(rng.choice(_WORDS, rng.integers(4, 9))) + "."
+      for _ in range(rng.integers(4, 9))
+    ]
+    documents.append("\n".join(lines))
+  path.write_text("\n\n".join(documents) + "\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """A folder with records, and a configuration that fits them."""
+  path = tmp_path_factory.mktemp("pretraining")
+  write_corpus(path / "corpus.txt")
+  model = train_vocabulary.train(
+    iter((path / "corpus.txt").read_text().split("\n")), 45, 1.0, 10000, 1
+  )
+  train_vocabulary.write(model, str(path / "tokenizer"))
+  manifest = dataset_builder.build_dataset(
+    dataset_builder.BuildSettings(
+      input_files=str(path / "corpus.txt"),
+      output_dir=str(path / "records"),
+      spm_model_file=str(path / "tokenizer.model"),
+      examples=examples.ExampleSettings(
+        max_seq_length=24, max_predictions_per_seq=4
+      ),
+      dupe_factor=2,
+      heldout_share=0.2,
+      num_shards=3,
+    )
+  )
+  config = dict(CONFIG, vocab_size=manifest.tokenizer.vocab_size)
+  (path / "albert_config.json").write_text(json.dumps(config))
+  return path
+
+
+def command(folder, model_dir, *arguments):
+  return [
+    sys.executable,
+    "-m",
+    "tools.run_pretraining",
+    f"--input_dir={folder / 'records'}",
+    f"--model_dir={model_dir}",
+    f"--albert_config_file={folder / 'albert_config.json'}",
+    "--train_batch_size=8",
+    "--eval_batch_size=16",
+    "--learning_rate=0.01",
+    "--num_train_steps=60",
+    "--num_warmup_steps=5",
+    "--steps_per_loop=4",
+    "--eval_steps=30",
+    "--save_checkpoints_steps=8",
+    *arguments,
+  ]
+
+
+def run(*args):
+  return subprocess.run(
+    command(*args), cwd=ROOT, capture_output=True, text=True
+  )
+
+
+def weights(model_dir):
+  path = tf.train.latest_checkpoint(str(model_dir))
+  reader = tf.train.load_checkpoint(path)
+  names = reader.get_variable_to_shape_map()
+  return {
+    name: reader.get_tensor(name)
+    for name in names
+    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+  }
+
+
+def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path):
+  whole = run(folder, tmp_path / "whole")
+  assert whole.returncode == 0, whole.stderr
+  assert whole.stderr == ""
+  assert "weights initialised from scratch" in whole.stdout
+  assert "step 60/60" in whole.stdout and "tokens/s" in whole.stdout
+
+  killed = tmp_path / "killed"
+  process = subprocess.Popen(
+    command(folder, killed), cwd=ROOT, stdout=subprocess.DEVNULL
+  )
+  while not (killed / "model.ckpt-16.index").exists():
+    assert process.poll() is None, "finished before it could be killed"
+    time.sleep(0.01)
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  resumed = run(folder, killed)
+  assert resumed.returncode == 0, resumed.stderr
+  assert "resumed from" in resumed.stdout
+  expected, got = weights(tmp_path / "whole"), weights(killed)
+  assert expected.keys() == got.keys()
+  assert any("OPTIMIZER_SLOT" in name for name in got)
+  for name, value in expected.items():
+    np.testing.assert_array_equal(value, got[name], err_msg=name)
+  # The logs of both say the same of the last steps.
+  last = [
+    {k: v for k, v in reporting.read_metrics(str(d), "train")[-1].items()}
+    for d in (tmp_path / "whole", killed)
+  ]
+  assert last[0]["loss"] == last[1]["loss"]
+
+  record = json.loads((killed / "run.json").read_text())
+  assert record["settings"]["train_batch_size"] == 8
+  assert (killed / "tokenizer.model").read_bytes() == (
+    folder / "records" / "tokenizer.model"
+  ).read_bytes()
+  assert (killed / "albert_config.json").exists()
+
+
+@pytest.mark.parametrize(
+  "arguments, message",
+  [
+    (["--preset=albert_tiny"], "either --albert_config_file or --preset"),
+    (["--gradient_accumulation_steps=3"], "cannot be cut into 3 equal"),
+    (["--init_checkpoint=none"], "no checkpoint at none"),
+    (["--num_warmup_steps=61"], "num_warmup_steps 61"),
+    (["--input_dir=nowhere"], "nowhere"),
+  ],
+)
+def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):
+  result = run(folder, tmp_path / "run", *arguments)
+  assert result.returncode == 1
+  assert result.stderr.startswith("run_pretraining: error: ")
+  assert len(result.stderr.splitlines()) == 1
+  assert message in result.stderr
+  checkpoints = list((tmp_path / "run").glob("model.ckpt*"))
+  assert not checkpoints
+
+
+def test_model_of_another_size_is_refused(folder, tmp_path):
+  config = json.loads((folder / "albert_config.json").read_text())
+  path = tmp_path / "other.json"
+  path.write_text(json.dumps(dict(config, vocab_size=77)))
+  result = run(folder, tmp_path / "run", f"--albert_config_file={path}")
+  assert result.returncode == 1
+  assert "vocab_size 77" in result.stderr
+  assert not os.path.exists(tmp_path / "run")
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,208 @@
+"""Trains ALBERT's SentencePiece vocabulary on raw text.
+
+    python -m tools.train_vocabulary --input_files='corpus/*.txt.gz' \
+      --output_dir=vocabulary --vocab_size=30000
+
+Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
+forms that tools.create_pretraining_data reads) is first put in the form in
+which the tokenizer will see it. The same text gives the same bytes.
+
+Options: google-research/albert README.md, "SentencePiece".
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from typing import Iterator, Sequence
+
+import sentencepiece
+from absl import flags
+
+from official_albert import tokenization
+from tasks.pretraining import documents
+from tools import command_line
+
+_INPUT_FILES = flags.DEFINE_string(
+  "input_files", None, "Text or JSON lines: names and globs, comma-separated."
+)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", "", "Folder of the result.")
+_MODEL_PREFIX = flags.DEFINE_string(
+  "model_prefix",
+  "tokenizer",
+  "The result is PREFIX.model and PREFIX.vocab, in output_dir if it is given.",
+)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Pieces to learn.")
+_CHARACTER_COVERAGE = flags.DEFINE_float(
+  "character_coverage",
+  0.99995,
+  "Share of the text's characters that get a piece; rarer ones are <unk>.",
+)
+_DO_LOWER_CASE = flags.DEFINE_bool(
+  "do_lower_case", True, "Lower-case the text."
+)
+_INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
+  "input_sentence_size",
+  10_000_000,
+  "Train on a random sample of so many sentences if there are more.",
+)
+_RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of the sample.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a vocabulary.")
+
+_USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
+_TOO_HIGH = re.compile(r"Vocabulary size too high.* <= (\d+)")
+_TOO_LOW = re.compile(r"Vocabulary size is smaller than .* vs (\d+)")
+
+
+def train(
+  sentences: Iterator[str],
+  vocab_size: int,
+  character_coverage: float,
+  input_sentence_size: int,
+  seed: int,
+) -> bytes:
+  """Trains a unigram model; returns the bytes of the model file.
+
+  Args:
+    sentences: normalised text.
+    vocab_size: V.
+    character_coverage: share of characters with pieces.
+    input_sentence_size: most sentences to train on.
+    seed: of the sample and the order of sentences.
+
+  Raises:
+    ValueError: no text, or too little or too much of it for `vocab_size`.
+    Exception: what `sentences` raises.
+  """
+  model = io.BytesIO()
+  failures = []
+
+  def remembered() -> Iterator[str]:
+    try:
+      yield from sentences
+    except Exception as error:
+      failures.append(error)
+      raise
+
+  sentencepiece.set_random_generator_seed(seed)
+  try:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=remembered(),
+      model_writer=model,
+      model_type="unigram",
+      vocab_size=vocab_size,
+      character_coverage=character_coverage,
+      pad_id=0,
+      unk_id=1,
+      bos_id=-1,
+      eos_id=-1,
+      control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+      user_defined_symbols=_USER_PIECES,
+      shuffle_input_sentence=True,
+      input_sentence_size=input_sentence_size,
+      # Deviation: the default, 4192 bytes, silently leaves out longer lines.
+      max_sentence_length=1 << 20,
+      # Fixed, for sums of floats depend on it.
+      num_threads=16,
+      minloglevel=2,
+    )
+  except RuntimeError as error:
+    if failures:  # SentencePiece buries it in a text of its own.
+      raise failures[0] from None
+    raise ValueError(_explain(str(error), vocab_size)) from error
+  return model.getvalue()
+
+
+def _explain(message: str, vocab_size: int) -> str:
+  """SentencePiece's complaint in terms of the flags."""
+  too_high, too_low = _TOO_HIGH.search(message), _TOO_LOW.search(message)
+  if too_high:
+    return (
+      f"the text is too little for {vocab_size} pieces: give more text, or "
+      f"--vocab_size={too_high[1]}, the largest that it can fill."
+    )
+  if too_low:
+    return (
+      f"{vocab_size} pieces are fewer than the text's characters: give "
+      f"--vocab_size={too_low[1]} at least, or a lower --character_coverage."
+    )
+  if "sentences_.empty()" in message or "all_chars_count" in message:
+    return "the input files hold no text."
+  return f"SentencePiece failed: {message}"
+
+
+def write(model: bytes, prefix: str) -> None:
+  """Writes PREFIX.model and PREFIX.vocab, each in one step, model last."""
+  processor = sentencepiece.SentencePieceProcessor()
+  processor.LoadFromSerializedProto(model)
+  lines = [
+    f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
+    for i in range(processor.get_piece_size())
+  ]
+  vocab = "".join(lines).encode("utf-8")
+  for ending, content in ((".vocab", vocab), (".model", model)):
+    temporary = f"{prefix}{ending}.{os.getpid()}.tmp"
+    try:
+      with open(temporary, "wb") as file:
+        file.write(content)
+      os.replace(temporary, prefix + ending)
+    finally:
+      if os.path.exists(temporary):
+        os.remove(temporary)
+
+
+def check_flags() -> None:
+  """Refuses values that SentencePiece would misunderstand."""
+  for flag in (_VOCAB_SIZE, _INPUT_SENTENCE_SIZE):
+    if flag.value < 1:
+      raise ValueError(f"--{flag.name} is {flag.value}; must be at least 1.")
+  # SentencePiece's own limits.
+  if not 0.98 <= _CHARACTER_COVERAGE.value <= 1:
+    raise ValueError(
+      f"--character_coverage is {_CHARACTER_COVERAGE.value}; must be from "
+      "0.98 to 1."
+    )
+  if not 0 <= _RANDOM_SEED.value < 2**32:
+    raise ValueError(
+      f"--random_seed is {_RANDOM_SEED.value}; must be from 0 to 2^32 - 1."
+    )
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  check_flags()
+  prefix = os.path.join(_OUTPUT_DIR.value, _MODEL_PREFIX.value)
+  if os.path.exists(f"{prefix}.model") and not _OVERWRITE.value:
+    raise ValueError(
+      f"{prefix}.model exists already, and data made with it would no longer "
+      "fit: name another output_dir, or replace it with --overwrite."
+    )
+  reader = documents.DocumentReader(documents.find_files(_INPUT_FILES.value))
+  print(
+    f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "
+    "minutes.",
+    file=sys.stderr,
+  )
+  model = train(
+    (
+      tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
+      for document in reader
+      for sentence in document
+    ),
+    _VOCAB_SIZE.value,
+    _CHARACTER_COVERAGE.value,
+    _INPUT_SENTENCE_SIZE.value,
+    _RANDOM_SEED.value,
+  )
+  os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
+  write(model, prefix)
+  # As the other tools will load it, which checks the special pieces.
+  tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")
+  print(f"Wrote {tokenizer.vocab_size:,} pieces to {prefix}.model")
+
+
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["input_files"])
+  command_line.run(main)
