@@ -16,7 +16,7 @@ quickstart:  ## Corpus to served model in minutes; settings in ARGS="--...".
 
 test:  ## Lint, format and all tests that are not heavy.
 	$(dev_venv)
-	@$(python) -m ruff check --quiet .
+	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check . || \
 	  { echo "error: run make format." >&2; exit 1; }
 	@$(python) -m pytest $(pytest_options)
@@ -27,7 +27,7 @@ pytest_options = --quiet -n auto --maxprocesses 4 --dist loadfile
 test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 	$(dev_venv)
 	@if command -v bazel >/dev/null; then $(MAKE) bazel-test; fi
-	@$(python) -m ruff check --quiet .
+	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check .
 	@$(python) -m pytest $(pytest_options) -m ""
 

@@ -25,11 +25,16 @@ _SENTENCE_END = re.compile(
   r"""[.!?…]+["'”’»)\]]*\s+(?=["'“‘«(\[]*[^\W_a-zß-öø-ÿ])"""
   r"""|[。！？]+[」』”’）]*\s*(?=\S)"""
 )
-# A full stop after these ends no sentence: titles, references, initials.
+# A full stop after these ends no sentence: titles, references, initials; and
+# these if a number follows.
+_BEFORE_WORD = r"""(?:^|[\s("'“‘\[])"""
 _ABBREVIATION = re.compile(
-  r"""(?:^|[\s("'“‘\[])(?:[A-Z]|Mrs?|Ms|Dr|Prof|Rev|Hon|Gen|Col|Capt|Lt|Sgt"""
-  r"""|St|Mt|Sr|Jr|Messrs|vs|cf|ca|viz|e\.g|i\.e|al|No|Nos|Fig|Figs|Eq|Sec"""
-  r"""|Vol|pp?|approx|[A-Z](?:\.[A-Z])+)\.$"""
+  _BEFORE_WORD
+  + r"(?:[A-Z](?:\.[A-Z])*|Mrs?|Ms|Dr|Prof|Rev|Hon|Gen|Col|Capt|Lt|Sgt|St|Mt"
+  r"|Sr|Jr|Messrs|vs|cf|ca|viz|e\.g|i\.e|al|approx)$"
+)
+_NUMBERED = re.compile(
+  _BEFORE_WORD + r"(?:Nos?|Figs?|Eqs?|Secs?|Ch|Art|[Vv]ols?|pp?)$"
 )
 
 
@@ -67,10 +72,13 @@ def split_sentences(paragraph: str) -> list[str]:
   """
   sentences, start = [], 0
   for match in _SENTENCE_END.finditer(paragraph):
-    is_stop = paragraph[match.start()] == "."
-    sentence = paragraph[start : match.start() + 1]
-    if is_stop and _ABBREVIATION.search(sentence[-12:]):
-      continue
+    if match[0].rstrip() == ".":
+      before = paragraph[max(start, match.start() - 12) : match.start()]
+      number_follows = paragraph[match.end()].isdigit()
+      if _ABBREVIATION.search(before) or (
+        number_follows and _NUMBERED.search(before)
+      ):
+        continue
     sentences.append(paragraph[start : match.end()].strip())
     start = match.end()
   sentences.append(paragraph[start:].strip())

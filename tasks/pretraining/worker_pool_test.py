@@ -1,0 +1,82 @@
+"""Tests of the pool with one process and with two."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tasks.pretraining import worker_pool
+
+_offset = 0
+
+
+def _set_offset(offset):
+  global _offset
+  _offset = offset
+
+
+def _add(number):
+  time.sleep(0.02 * (number % 3 == 0))  # Results come out of order.
+  return number + _offset, os.getpid()
+
+
+def _fail(number):
+  if number == 2:
+    raise ValueError("two")
+  return number
+
+
+def _die(number):
+  os._exit(1)
+
+
+def test_results_in_order_and_from_several_processes():
+  outcomes = {}
+  for num_workers in (1, 2):
+    with worker_pool.WorkerPool(num_workers, _set_offset, [100]) as pool:
+      outcomes[num_workers] = list(pool.map(_add, range(20)))
+  expected = list(range(100, 120))
+  for outcome in outcomes.values():
+    assert [number for number, _ in outcome] == expected
+  assert {pid for _, pid in outcomes[1]} == {os.getpid()}
+  assert os.getpid() not in {pid for _, pid in outcomes[2]}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_items_are_taken_as_they_are_needed(num_workers):
+  taken = []
+
+  def items():
+    for number in range(1000):
+      taken.append(number)
+      yield number
+
+  with worker_pool.WorkerPool(num_workers, _set_offset, [0]) as pool:
+    results = pool.map(_add, items())
+    next(results)
+    assert len(taken) <= 3 * num_workers + 1
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_errors_arrive(num_workers):
+  with worker_pool.WorkerPool(num_workers, _set_offset, [0]) as pool:
+    with pytest.raises(ValueError, match="two"):
+      list(pool.map(_fail, range(5)))
+    with pytest.raises(ZeroDivisionError):
+      list(pool.map(_add, (1 // (3 - n) for n in range(5))))
+
+
+def test_dead_worker_is_an_error_not_a_hang():
+  pool = worker_pool.WorkerPool(2, _set_offset, [0])
+  with pool, pytest.raises(OSError, match="a worker process died"):
+    list(pool.map(_die, range(3)))
+
+
+def test_num_cpus():
+  assert 1 <= worker_pool.num_cpus() <= os.cpu_count()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
