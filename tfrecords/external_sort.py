@@ -45,7 +45,7 @@ class ExternalSort:
     self._stack = contextlib.ExitStack()
     self._files = []
     for path in self._paths:
-      file = open(path, "wb")  # noqa: SIM115 (the stack closes it)
+      file = open(path, "wb")
       self._files.append(self._stack.enter_context(file))
     self._records = 0
 

@@ -26,9 +26,7 @@ def _sorted(folder, buckets, keys, records, step=7):
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 16])
-def test_order_is_that_of_the_keys_for_any_number_of_buckets(
-  tmp_path, buckets
-):
+def test_order_is_that_of_the_keys_for_any_number_of_buckets(tmp_path, buckets):
   keys, records = _records(500)
   expected = [records[i] for i in np.argsort(keys)]
   folder = tmp_path / "sort"

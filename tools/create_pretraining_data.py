@@ -23,6 +23,7 @@ create_pretraining_data.py, except for these, which are gone:
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Sequence
 
@@ -149,6 +150,8 @@ def main(argv: Sequence[str]) -> None:
   note = advice(settings.examples)
   if note:
     print(note, file=sys.stderr)
+  # A terminated run, too, removes what it has not finished.
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   line = progress_line.ProgressLine(sys.stderr)
 
   def report(progress: dataset_builder.Progress) -> None:

@@ -128,6 +128,7 @@ def _drop_markup(text: str) -> str:
   text = re.sub(r"\[([^\[\]]*)\]\[[^\[\]]*\]", r"\1", text)
   text = re.sub(r"`([^`<>]+?) *<[^<>`]*>`_{0,2}", r"\1", text)
   text = re.sub(r" ?\[#?[\w-]*\]_", "", text)
+  text = re.sub(r"`(\w[\w.]*)'", r"\1", text)
   text = re.sub(r":[a-z]+(?::[a-z]+)?:`[~!]?([^`]*)`", r"\1", text)
   text = re.sub(r"`+([^`]*)`+_{0,2}", r"\1", text)
   text = re.sub(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)", r"\1", text)

@@ -122,6 +122,7 @@ def test_list_items_are_paragraphs():
   "marked, plain",
   [
     ("Use ``x`` or `y` of :class:`~a.B`.", "Use x or y of a.B."),
+    ("Use `this' and `that' of it.", "Use this and that of it."),
     ("See [the *guide*](http://a.b/c) first.", "See the guide first."),
     ("See `the guide <http://a.b>`_ first.", "See the guide first."),
     ("It is **very** _strange_ indeed.", "It is very strange indeed."),

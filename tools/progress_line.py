@@ -56,7 +56,7 @@ class ProgressLine:
     seconds = now - self._phase_start
     left = ""
     if seconds > 0 and fraction > 0:
-      remaining = seconds * max(0.0, 1 - fraction) / fraction
+      remaining = round(seconds * max(0.0, 1 - fraction) / fraction)
       left = (
         f", {tokens / seconds:,.0f} tokens/s, {format_seconds(remaining)} left"
       )

@@ -50,7 +50,7 @@ def describe(
   for name, segment in (("A", 0), ("B", 1)):
     positions = np.flatnonzero(segments == segment).tolist()
     pieces = (_piece(ids[p], labels.get(p), tokenizer) for p in positions)
-    text = "".join(pieces).strip()
+    text = " ".join("".join(pieces).split())
     lines += textwrap.wrap(
       f"{name}: {text}",
       _WIDTH,

@@ -13,11 +13,13 @@ Options: google-research/albert README.md, "SentencePiece".
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import sys
-from typing import Iterator, Sequence
+from typing import Iterable, Iterator, Sequence
 
+import numpy as np
 import sentencepiece
 from absl import flags
 
@@ -56,6 +58,20 @@ _TOO_HIGH = re.compile(r"Vocabulary size too high.* <= (\d+)")
 _TOO_LOW = re.compile(r"Vocabulary size is smaller than .* vs (\d+)")
 
 
+def sample(
+  sentences: Iterable[str], count: int, size: int, seed: int
+) -> Iterator[str]:
+  """Yields `size` of `count` sentences, each set of them equally likely.
+
+  Like SentencePiece's own sample, but the same one each time.
+  """
+  rng = np.random.default_rng(seed)
+  for seen, sentence in enumerate(sentences):
+    if rng.random() * (count - seen) < size:
+      size -= 1
+      yield sentence
+
+
 def train(
   sentences: Iterator[str],
   vocab_size: int,
@@ -69,8 +85,9 @@ def train(
     sentences: normalised text.
     vocab_size: V.
     character_coverage: share of characters with pieces.
-    input_sentence_size: most sentences to train on.
-    seed: of the sample and the order of sentences.
+    input_sentence_size: of more sentences SentencePiece would take a sample
+      of its own, whose seed cannot be set: `sample` them before.
+    seed: of the order of sentences.
 
   Raises:
     ValueError: no text, or too little or too much of it for `vocab_size`.
@@ -185,16 +202,21 @@ def main(argv: Sequence[str]) -> None:
     "minutes.",
     file=sys.stderr,
   )
+  # Read twice, so that the text need not fit into memory.
+  count = sum(len(document) for document in reader)
+  sentences = itertools.chain.from_iterable(reader)
+  size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
+  if count > size:
+    sentences = sample(sentences, count, size, seed)
   model = train(
     (
       tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
-      for document in reader
-      for sentence in document
+      for sentence in sentences
     ),
     _VOCAB_SIZE.value,
     _CHARACTER_COVERAGE.value,
-    _INPUT_SENTENCE_SIZE.value,
-    _RANDOM_SEED.value,
+    size,
+    seed,
   )
   os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
   write(model, prefix)

@@ -84,12 +84,12 @@ def target_name(path: str) -> str:
 
   A module of official_albert or tools goes by its own name; the rooms where
   names repeat put the folder in front: `pretraining_model`,
-  `tfrecords_reader`. A package goes by its folder.
+  `tfrecords_reader`, and so does every conftest. A package goes by its folder.
   """
   parts = pathlib.PurePosixPath(path).with_suffix("").parts
   if parts[-1] == "__init__":
     return parts[-2]
-  if parts[0] in ("tasks", "tfrecords"):
+  if parts[0] in ("tasks", "tfrecords") or parts[-1] == "conftest":
     return "_".join(parts[-2:])
   return parts[-1]
 
@@ -103,8 +103,19 @@ def _has_target(module: import_graph.Module) -> bool:
   return not (module.is_package and text_only)
 
 
-def _programs_run(module: import_graph.Module) -> set[str]:
-  """Names of what a file of tools may run with `python -m`.
+def _is_program(module: import_graph.Module) -> bool:
+  """True for what becomes a py_binary."""
+  return (
+    module.path.startswith("tools/")
+    and not module.is_test
+    and '\nif __name__ == "__main__":' in module.text
+  )
+
+
+def _programs_run(
+  module: import_graph.Module, modules: Mapping[str, import_graph.Module]
+) -> set[str]:
+  """The programs that a file of tools may run with `python -m`.
 
   Where "-m" is among its strings, those are the strings that could name a
   program: "tools.gather_corpus", or "gather_corpus" for f"tools.{name}".
@@ -116,7 +127,8 @@ def _programs_run(module: import_graph.Module) -> set[str]:
   }
   if "-m" not in strings or not module.path.startswith("tools/"):
     return set()
-  return {string.split("tools.")[-1] for string in strings}
+  paths = {f"tools/{string.split('tools.')[-1]}.py" for string in strings}
+  return {path for path in paths & set(modules) if _is_program(modules[path])}
 
 
 def dependencies(
@@ -138,13 +150,9 @@ def dependencies(
   if module.is_test:
     tested = module.path.replace("_test.py", ".py")
     paths |= {tested, *(f"{f}/conftest.py" for f in folders)} & set(modules)
-  paths |= {f"tools/{name}.py" for name in _programs_run(module)} & set(modules)
+  paths |= _programs_run(module, modules)
   paths.discard(module.path)
   return sorted(path for path in paths if _has_target(modules[path]))
-
-
-def _is_program(module: import_graph.Module) -> bool:
-  return 'if __name__ == "__main__":' in module.text
 
 
 def _data(module: import_graph.Module) -> list[str]:
@@ -168,7 +176,7 @@ def render_target(
   rule = "py_library"
   if module.path.endswith("_test.py"):
     rule = "py_test"
-  elif module.path.startswith("tools/") and _is_program(module):
+  elif _is_program(module):
     rule = "py_binary"
   lines = [f"{rule}(", f'    name = "{target_name(module.path)}",']
   if rule == "py_library" and module.is_test:

@@ -19,9 +19,11 @@ _FILES = {
   "tasks/x/model.py": "from official_albert import AlbertConfig\n"
   "from official_albert.layers import shapes",
   "tools/__init__.py": "import os",
-  "tools/run.py": "def f():\n  from tasks.x import model\n" + _PROGRAM,
-  "tools/look.py": "",
-  "tools/see.py": "",
+  "tools/run.py": "def f():\n  from tasks.x import model\n"
+  "NAMES = ['-m', 'see', 'conftest', 'run']\n" + _PROGRAM,
+  "tools/look.py": "x = 1\n" + _PROGRAM,
+  "tools/see.py": "x = 1\n" + _PROGRAM,
+  "tools/conftest.py": "",
   "tools/run_test.py": "COMMAND = ['-m', 'tools.look', 'tools.none', 'see']",
   "tools/see_test.py": "NAMES = ['tools.look', 'run']",
 }
@@ -54,7 +56,7 @@ py_library(
 )
 
 py_library(
-    name = "conftest",
+    name = "official_albert_conftest",
     testonly = True,
     srcs = ["official_albert/conftest.py"],
 )
@@ -70,7 +72,7 @@ py_test(
     data = [":testdata"],
     main = "official_albert/layers/shapes_test.py",
     deps = [
-        ":conftest",
+        ":official_albert_conftest",
         ":shapes",
     ],
 )
@@ -94,8 +96,16 @@ py_library(
 )
 
 py_library(
+    name = "tools_conftest",
+    testonly = True,
+    srcs = ["tools/conftest.py"],
+    deps = [":tools"],
+)
+
+py_binary(
     name = "look",
     srcs = ["tools/look.py"],
+    main = "tools/look.py",
     deps = [":tools"],
 )
 
@@ -104,6 +114,7 @@ py_binary(
     srcs = ["tools/run.py"],
     main = "tools/run.py",
     deps = [
+        ":see",
         ":tools",
         ":x_model",
     ],
@@ -118,12 +129,14 @@ py_test(
         ":run",
         ":see",
         ":tools",
+        ":tools_conftest",
     ],
 )
 
-py_library(
+py_binary(
     name = "see",
     srcs = ["tools/see.py"],
+    main = "tools/see.py",
     deps = [":tools"],
 )
 
@@ -134,6 +147,7 @@ py_test(
     deps = [
         ":see",
         ":tools",
+        ":tools_conftest",
     ],
 )
 """

@@ -15,7 +15,9 @@ def _features():
   return {
     "input_ids": np.array([[2, 4, 3, 9, 4, 3, 0], [2, 8, 3, 4, 3, 0, 0]]),
     "input_mask": np.array([[1] * 6 + [0], [1] * 5 + [0] * 2]),
-    "segment_ids": np.array([[0] * 3 + [1] * 3 + [0], [0] * 3 + [1] * 2 + [0] * 2]),
+    "segment_ids": np.array(
+      [[0] * 3 + [1] * 3 + [0], [0] * 3 + [1] * 2 + [0] * 2]
+    ),
     "masked_lm_positions": np.array([[1, 3, 4], [1, 3, 0]]),
     # Row 0: masked, random, masked. Row 1: kept, masked.
     "masked_lm_ids": np.array([[7, 8, 9], [8, 5, 0]]),
@@ -25,7 +27,9 @@ def _features():
 
 
 def test_examples():
-  counts = data_statistics.count_examples(_features(), _MASK, 3, [1, 2, 1, 1], 6)
+  counts = data_statistics.count_examples(
+    _features(), _MASK, 3, [1, 2, 1, 1], 6
+  )
   assert data_statistics.summarize_examples(counts) == {
     "instances": 2,
     "dropped_chunks": 6,

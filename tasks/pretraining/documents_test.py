@@ -119,7 +119,10 @@ def test_find_files(tmp_path):
     ("Mr. Jones and J. S. Bach. Yes.", ["Mr. Jones and J. S. Bach.", "Yes."]),
     ("The U.S. Army won. It did.", ["The U.S. Army won.", "It did."]),
     ("St. John, vol. 3, No. 4 of it", ["St. John, vol. 3, No. 4 of it"]),
-    ("Is it? No. It was 4. Fig. B.", ["Is it?", "No.", "It was 4.", "Fig.", "B."]),
+    (
+      "Is it? No. It was 4. Fig. B.",
+      ["Is it?", "No.", "It was 4.", "Fig.", "B."],
+    ),
     ("Run with --x. then stop", ["Run with --x. then stop"]),
     ("What?! No... Maybe… Well.", ["What?!", "No...", "Maybe…", "Well."]),
     ("Это так. Да.", ["Это так.", "Да."]),

@@ -166,9 +166,7 @@ def test_same_generator_same_examples(documents, vocabulary):
     return examples.pad_instances([i for i in made if i], _settings())
 
   def same(a, b):
-    return all(
-      np.array_equal(a[name], b[name], equal_nan=True) for name in a
-    )
+    return all(np.array_equal(a[name], b[name], equal_nan=True) for name in a)
 
   assert same(make(1, 3, 0), make(1, 3, 0))
   assert not same(make(1, 3, 0), make(1, 3, 1))

@@ -73,8 +73,7 @@ def test_a_chunk_reaches_the_target_with_the_fewest_segments():
 def test_cut_is_uniform_between_segments():
   document = _document(1, [5, 5, 5, 5])
   cuts = [
-    len(_pairs([document], seed=seed, kind="none")[0].a)
-    for seed in range(3000)
+    len(_pairs([document], seed=seed, kind="none")[0].a) for seed in range(3000)
   ]
   counts = np.bincount(cuts, minlength=16)
   assert counts.sum() == counts[[5, 10, 15]].sum()
@@ -94,7 +93,9 @@ def test_half_of_the_sop_pairs_are_swapped():
 
 
 def test_single_segment_is_split_at_the_word_nearest_to_its_middle():
-  document = sentence_pairs.Document(np.array([2, 1, 3, 4, 5]), np.array([0, 5]))
+  document = sentence_pairs.Document(
+    np.array([2, 1, 3, 4, 5]), np.array([0, 5])
+  )
   labels = set()
   for seed in range(20):
     (pair,) = _pairs([document], seed=seed)
@@ -162,9 +163,7 @@ def test_short_sequences_are_drawn_once_for_a_document():
     assert len(lengths) == 1  # Only the rest may differ.
     targets |= lengths
   assert targets == set(range(2, 10))
-  lengths = [
-    len(p.a) + len(p.b) for p in _pairs([document], max_tokens=9)[:-1]
-  ]
+  lengths = [len(p.a) + len(p.b) for p in _pairs([document], max_tokens=9)[:-1]]
   assert set(lengths) == {9}
 
 
@@ -205,7 +204,9 @@ def test_truncation_takes_either_end_with_equal_chance():
   starts = []
   for seed in range(2000):
     rng = np.random.default_rng(seed)
-    first, _ = sentence_pairs.truncate_pair(np.arange(30), np.arange(2), 22, rng)
+    first, _ = sentence_pairs.truncate_pair(
+      np.arange(30), np.arange(2), 22, rng
+    )
     starts.append(first[0])  # Binomial(10, 1/2).
   assert set(starts) <= set(range(11))
   assert abs(np.mean(starts) - 5) <= 4 * np.sqrt(10 / 4 / 2000)

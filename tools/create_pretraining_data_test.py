@@ -1,0 +1,157 @@
+"""Runs the tool as its users do; tools.inspect_tfrecords reads its result.
+
+What it makes of its settings is tested in
+tasks/pretraining/dataset_builder_test.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tfrecords import schemas
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def _run(tool, *arguments):
+  return subprocess.run(
+    [sys.executable, "-m", f"tools.{tool}", *map(str, arguments)],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  """Thirty documents as JSON lines, and a vocabulary of 35 pieces."""
+  folder = tmp_path_factory.mktemp("corpus")
+  rng = np.random.default_rng(0)
+  words = "tea rain stone river cloud amber slowly under every green".split()
+  with open(folder / "a.jsonl", "w") as file:
+    for _ in range(30):
+      text = " ".join(
+        " ".join(rng.choice(words, 6)).capitalize() + "." for _ in range(20)
+      )
+      file.write(json.dumps({"text": text}) + "\n")
+  done = _run(
+    "train_vocabulary",
+    f"--input_files={folder}/a.jsonl",
+    f"--output_dir={folder}",
+    "--vocab_size=35",
+  )
+  assert done.returncode == 0, done.stderr
+  return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(corpus):
+  """What the tool says, and the folder that it has made."""
+  folder = corpus / "data"
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={folder}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=5",
+    "--dupe_factor=2",
+    "--heldout_share=0.1",
+    "--num_shards=3",
+    "--num_workers=2",
+    "--random_seed=7",
+  )
+  assert done.returncode == 0, done.stderr
+  return done, folder
+
+
+def test_flags_reach_the_data_and_statistics_are_printed(dataset):
+  done, folder = dataset
+  manifest = schemas.read_manifest(str(folder))
+  assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (64, 5)
+  assert manifest.random_seed == 7
+  assert manifest.settings["dupe_factor"] == 2
+  assert len(manifest.split("train").shards) == 3
+  statistics = manifest.split("train").statistics
+  lines = done.stdout.splitlines()
+  assert lines[0].split() == ["train", "heldout"]
+  assert lines[-1] == f"Wrote 4 files and dataset.json to {folder}"
+  table = {line.split("  ")[0]: line.split()[-2] for line in lines[1:-1]}
+  assert table["instances"] == str(statistics["instances"])
+  assert table["unigram_entropy_nats"] == (
+    f"{statistics['unigram_entropy_nats']:.4f}"
+  )
+  assert "ngram_length_share 3" in table
+
+
+def test_note_that_there_are_too_few_predictions(dataset):
+  assert (
+    "Note: full examples get 5 predictions, 7.8% of their tokens; "
+    "--max_predictions_per_seq=9 lets them have masked_lm_prob=0.15 of 64."
+  ) in dataset[0].stderr
+
+
+def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
+  _, folder = dataset
+  arguments = (
+    f"--input_files={corpus}/a.jsonl",
+    f"--output_dir={folder}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=32",
+  )
+  before = sorted(os.listdir(folder))
+  done = _run("create_pretraining_data", *arguments)
+  assert done.returncode == 1
+  assert "holds a dataset already" in done.stderr
+  assert sorted(os.listdir(folder)) == before
+  assert schemas.read_manifest(str(folder)).max_seq_length == 64
+
+
+@pytest.mark.parametrize(
+  ("content", "arguments", "message"),
+  [
+    ('{"text": "ok"}\n{"te', [], r"a\.jsonl, line 2, is not JSON"),
+    ("", [], "no text in"),
+    ("{}", ["--max_seq_length=4"], "max_seq_length is 4, but must be at"),
+    ("{}", ["--heldout_share=2"], "heldout_share is 2.0, but must be from 0"),
+    ("{}", ["--output_dir=/dev/null/x"], "/dev/null/x: Not a directory"),
+    ("{}", ["--spm_model_file=x"], "no SentencePiece model file 'x'"),
+  ],
+)
+def test_bad_input_is_one_sentence(
+  corpus, tmp_path, content, arguments, message
+):
+  (tmp_path / "a.jsonl").write_text(content)
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--num_workers=1",
+    *arguments,
+  )
+  assert done.returncode == 1
+  error = done.stderr.splitlines()[-1]
+  assert error.startswith("create_pretraining_data: error: ")
+  assert re.search(message, error)
+  assert "Traceback" not in done.stderr
+  assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_unknown_kind_of_pair_is_refused():
+  done = _run("create_pretraining_data", "--sentence_pair=sopp")
+  assert done.returncode != 0
+  assert "should be one of <sop|nsp|none>" in done.stderr
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,152 @@
+"""Runs the tool as its users do."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from official_albert import tokenization
+from tools import train_vocabulary
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+  """Two hundred lines over 300 made-up words, with accents and capitals."""
+  rng = np.random.default_rng(0)
+  letters = list("aeiouklmnprst")
+  words = ["".join(rng.choice(letters, 5)).capitalize() for _ in range(300)]
+  words[:9] = ["Éa", "1922,", "(it)", '"so"', "£5", "€7", "a–b", "x-y", "end."]
+  path = tmp_path_factory.mktemp("text") / "a.txt"
+  lines = [" ".join(rng.choice(words, 12)) for _ in range(200)]
+  path.write_text("\n".join(lines), encoding="utf-8")
+  return path
+
+
+def _run(*arguments):
+  return subprocess.run(
+    [sys.executable, "-m", "tools.train_vocabulary", *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+def test_makes_the_same_albert_vocabulary_twice(text, tmp_path):
+  hashes = set()
+  for name in ("a", "b"):
+    done = _run(
+      f"--input_files={text}",
+      f"--output_dir={tmp_path / name}",
+      "--vocab_size=211",
+      "--input_sentence_size=150",  # A sample of the 200 lines.
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+      f"Wrote 211 pieces to {tmp_path / name}/tokenizer.model\n"
+    )
+    # One line of ours, no chatter of the trainer.
+    assert re.fullmatch(r"Training on 0\.0 MB of files; .*\n", done.stderr)
+    files = sorted(os.listdir(tmp_path / name))
+    assert files == ["tokenizer.model", "tokenizer.vocab"]
+    content = b"".join((tmp_path / name / f).read_bytes() for f in files)
+    hashes.add(hashlib.sha256(content).hexdigest())
+  assert len(hashes) == 1
+
+  tokenizer = tokenization.SentencePieceTokenizer(
+    str(tmp_path / "a" / "tokenizer.model")
+  )
+  assert [tokenizer.id_to_piece(i) for i in range(13)] == (
+    '<pad> <unk> [CLS] [SEP] [MASK] ( ) " - . – £ €'.split()
+  )
+  assert tokenizer.vocab_size == 211
+  vocab = (tmp_path / "a" / "tokenizer.vocab").read_text("utf-8").splitlines()
+  assert len(vocab) == 211
+  assert vocab[4] == "[MASK]\t0"
+  # Trained on normalised text.
+  pieces = "".join(line.split("\t")[0] for line in vocab[13:])
+  assert pieces == pieces.lower()
+  assert "é" not in pieces
+
+
+def test_sample_is_of_the_size_and_fair():
+  counts = collections.Counter()
+  for seed in range(2000):
+    chosen = list(train_vocabulary.sample("abcde", 5, 2, seed))
+    assert len(chosen) == 2
+    assert chosen == sorted(set(chosen))
+    counts.update(chosen)
+  # 4 standard errors of a share of 2/5.
+  error = 4 * np.sqrt(0.4 * 0.6 / 2000)
+  for letter in "abcde":
+    assert abs(counts[letter] / 2000 - 0.4) <= error
+  assert list(train_vocabulary.sample("abcde", 5, 5, 0)) == list("abcde")
+
+
+def test_cased(text, tmp_path):
+  done = _run(
+    f"--input_files={text}",
+    f"--model_prefix={tmp_path / 'cased'}",
+    "--vocab_size=211",
+    "--nodo_lower_case",
+  )
+  assert done.returncode == 0, done.stderr
+  vocab = (tmp_path / "cased.vocab").read_text("utf-8")
+  assert re.search("▁[A-Z]", vocab)
+
+
+def test_largest_size_that_is_named_works_and_nothing_is_overwritten(
+  text, tmp_path
+):
+  arguments = [f"--input_files={text}", f"--output_dir={tmp_path / 'v'}"]
+  done = _run(*arguments)
+  assert done.returncode == 1
+  assert "the text is too little for 30000 pieces" in done.stderr
+  assert os.listdir(tmp_path) == []
+  largest = re.search(r"--vocab_size=(\d+)", done.stderr)[0]
+  done = _run(*arguments, largest)
+  assert done.returncode == 0, done.stderr
+  done = _run(*arguments, largest)
+  assert done.returncode == 1
+  assert "tokenizer.model exists already" in done.stderr
+
+
+@pytest.mark.parametrize(
+  ("content", "arguments", "message"),
+  [
+    ("a cat", ["--vocab_size=9"], r"9 pieces are fewer .* --vocab_size=1\d "),
+    ("\n\n", [], "the input files hold no text"),
+    ("a", ["--vocab_size=0"], "--vocab_size is 0; must be at least 1"),
+    ("a", ["--character_coverage=0.5"], "must be from 0.98 to 1"),
+    ("a", ["--random_seed=-1"], "--random_seed is -1"),
+    ("a", ["--input_files=nowhere"], "no input file matches 'nowhere'"),
+    (b"ok\n\xff", [], "a.txt, line 2, is not UTF-8"),
+  ],
+)
+def test_bad_input_is_one_sentence(tmp_path, content, arguments, message):
+  path = tmp_path / "a.txt"
+  content = content if isinstance(content, bytes) else content.encode()
+  path.write_bytes(content)
+  done = _run(
+    f"--input_files={path}", f"--output_dir={tmp_path / 'v'}", *arguments
+  )
+  assert done.returncode == 1
+  error = done.stderr.splitlines()[-1]
+  assert error.startswith("train_vocabulary: error: ")
+  assert re.search(message, error)
+  assert "Traceback" not in done.stderr
+  assert os.listdir(tmp_path) == ["a.txt"]
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
