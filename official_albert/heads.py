@@ -71,9 +71,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
     x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
     x = self.transform(tf.gather(x, flat))  # [B * P, E]
     scores = embedding.vocabulary_scores(self.layer_norm(x))  # [B * P, V]
-    logits = tf.cast(scores, tf.float32) + tf.cast(
-      self.output_bias, tf.float32
-    )
+    logits = tf.cast(scores, tf.float32) + tf.cast(self.output_bias, tf.float32)
     return tf.reshape(logits, [batch, predictions, self.vocab_size])
 
   def get_config(self) -> dict[str, Any]:
@@ -114,9 +112,7 @@ class SentenceOrderHead(tf.keras.layers.Layer):
     """Maps <float>[B, H] to logits <float32>[B, 2]."""
     shapes.check_rank("pooled_output", pooled_output, "B H")
     scores = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
-    return tf.cast(scores, tf.float32) + tf.cast(
-      self.output_bias, tf.float32
-    )
+    return tf.cast(scores, tf.float32) + tf.cast(self.output_bias, tf.float32)
 
   def get_config(self) -> dict[str, Any]:
     return {

@@ -67,9 +67,7 @@ def test_padding_cannot_leak():
   model = AlbertModel(SMALL)
   inputs = batch()
   mask = inputs["input_mask"].numpy() == 1
-  other = dict(
-    inputs, input_ids=tf.where(mask, inputs["input_ids"], 28)
-  )
+  other = dict(inputs, input_ids=tf.where(mask, inputs["input_ids"], 28))
   before = model(inputs)["sequence_output"].numpy()
   after = model(other)["sequence_output"].numpy()
   np.testing.assert_array_equal(before[mask], after[mask])
@@ -108,9 +106,10 @@ def test_bfloat16_keeps_variables_and_is_close():
   assert {v.dtype for v in half.weights} == {tf.float32}
   outputs = half(inputs)
   assert outputs["sequence_output"].dtype == tf.bfloat16
-  difference = tf.cast(outputs["sequence_output"], tf.float32) - model(inputs)[
-    "sequence_output"
-  ]
+  difference = (
+    tf.cast(outputs["sequence_output"], tf.float32)
+    - model(inputs)["sequence_output"]
+  )
   # LayerNorm's outputs are of size 1; bfloat16 has 8 bits, and six half
   # blocks add their errors.
   assert np.abs(difference.numpy()).max() < 6 * 2.0**-6

@@ -132,7 +132,9 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
       weight_decay=weight_decay,
       exclude_from_weight_decay=list(EXCLUDED),
       # "" is a regular expression that every name matches.
-      exclude_from_layer_adaptation=list(EXCLUDED) if layer_adaptation else [""],
+      exclude_from_layer_adaptation=list(EXCLUDED)
+      if layer_adaptation
+      else [""],
       name=name,
       **kwargs,
     )

@@ -42,9 +42,7 @@ def test_update_equals_numpy(name, corrected, variable_name, excluded):
   start = rng.normal(size=[3, 5])
   gradients = rng.normal(size=[4, 3, 5])
   variable = tf.Variable(start, dtype=tf.float32, name=variable_name)
-  optimizer = optimization.make_optimizer(
-    name, RATE, bias_correction=corrected
-  )
+  optimizer = optimization.make_optimizer(name, RATE, bias_correction=corrected)
   for g in gradients:
     optimizer.apply_gradients([(tf.constant(g, tf.float32), variable)])
   expected = numpy_steps(start, gradients, name == "lamb", excluded, corrected)

@@ -82,9 +82,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     for inner, (attention, ffn) in enumerate(zip(*blocks)):
       prefix = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
       for part in ("query", "key", "value"):
-        add_dense(
-          f"{prefix}/attention_1/self/{part}", getattr(attention, part)
-        )
+        add_dense(f"{prefix}/attention_1/self/{part}", getattr(attention, part))
       add_dense(f"{prefix}/attention_1/output/dense", attention.output_dense)
       add_norm(f"{prefix}/LayerNorm", attention.layer_norm)
       add_dense(f"{prefix}/ffn_1/intermediate/dense", ffn.intermediate)

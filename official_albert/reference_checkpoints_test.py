@@ -15,7 +15,9 @@ GOLDEN = pathlib.Path(__file__).parent / "testdata"
 
 
 def make(group="one_group", **changes):
-  config = AlbertConfig.from_json_file(str(GOLDEN / group / "albert_config.json"))
+  config = AlbertConfig.from_json_file(
+    str(GOLDEN / group / "albert_config.json")
+  )
   return AlbertModel(dataclasses.replace(config, **changes))
 
 
@@ -59,7 +61,9 @@ def test_released_base_has_our_names_and_shapes():
 def test_another_size_changes_nothing():
   model = make(vocab_size=212)
   before = model.get_weights()
-  with pytest.raises(ValueError, match=r"word_embeddings has shape \[211, 16\]"):
+  with pytest.raises(
+    ValueError, match=r"word_embeddings has shape \[211, 16\]"
+  ):
     reference_checkpoints.load_tf1_checkpoint(
       model, str(GOLDEN / "one_group" / "model.ckpt")
     )

@@ -144,8 +144,6 @@ def duration(seconds: float) -> str:
 
 def _line(values: Mapping[str, float]) -> str:
   return "  ".join(
-    f"{name} {value:.2e}"
-    if name == "learning_rate"
-    else f"{name} {value:.4g}"
+    f"{name} {value:.2e}" if name == "learning_rate" else f"{name} {value:.4g}"
     for name, value in values.items()
   )

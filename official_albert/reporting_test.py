@@ -60,7 +60,13 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
 
 @pytest.mark.parametrize(
   "seconds, text",
-  [(0.4, "0s"), (59.4, "59s"), (60, "1m00s"), (3599, "59m59s"), (7380, "2h03m")],
+  [
+    (0.4, "0s"),
+    (59.4, "59s"),
+    (60, "1m00s"),
+    (3599, "59m59s"),
+    (7380, "2h03m"),
+  ],
 )
 def test_duration(seconds, text):
   assert reporting.duration(seconds) == text

@@ -80,8 +80,7 @@ def write(
     old = {**old_record["settings"], "data": old_record["data"]}
     new = {**settings, "data": record["data"]}
     changes = [
-      f"{name} was {old.get(name)!r} at the last start and is now "
-      f"{new[name]!r}"
+      f"{name} was {old.get(name)!r} at the last start and is now {new[name]!r}"
       for name in new
       if name not in _FREE and new[name] != old.get(name)
     ]

@@ -14,9 +14,9 @@ from typing import Any, Mapping, NamedTuple, Protocol
 import tensorflow as tf
 
 from official_albert import checkpoints, optimization, reporting
-from official_albert.layers import dropout as dropout_lib
 
 Batch = Mapping[str, tf.Tensor]
+fold_in = tf.random.experimental.stateless_fold_in
 
 
 class Ratio(NamedTuple):
@@ -181,10 +181,8 @@ def make_train_step(
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
-    seed = tf.random.experimental.stateless_fold_in(
-      tf.constant([config.seed, 0]), optimizer.iterations
-    )
-    seed = dropout_lib.fold_in(seed, replica.replica_id_in_sync_group)
+    seed = fold_in(tf.constant([config.seed, 0]), optimizer.iterations)
+    seed = fold_in(seed, replica.replica_id_in_sync_group)
     # The denominators of the whole update come first: with them, gradients of
     # sums add up to the gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
@@ -200,7 +198,7 @@ def make_train_step(
 
       def part(index):
         micro = {name: x[index] for name, x in parts.items()}
-        return gradients_of(micro, weights, dropout_lib.fold_in(seed, index))
+        return gradients_of(micro, weights, fold_in(seed, index))
 
       accumulated = part(0)
       for index in tf.range(1, micro_batches):

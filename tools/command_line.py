@@ -7,12 +7,13 @@ sentence and an exit code, not a traceback; `--verbosity=1` shows both.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
 from typing import Callable, Sequence
 
-from absl import app, flags, logging
+from absl import app, flags
 
 # 128 + SIGINT, as shells report it.
 _INTERRUPTED = 130
@@ -24,9 +25,7 @@ def _is_user_error(error: BaseException) -> bool:
     return True
   # Tools that never load TensorFlow must not pay for its import here.
   tensorflow = sys.modules.get("tensorflow")
-  return tensorflow is not None and isinstance(
-    error, tensorflow.errors.OpError
-  )
+  return tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
 
 
 def describe(error: BaseException) -> str:
@@ -51,7 +50,10 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
   def guarded(argv: Sequence[str]) -> None:
-    logging.get_absl_handler().python_handler.stream = sys.stderr
+    # TensorFlow and Keras talk about assets and untraced functions; what
+    # they must not be silent about are errors.
+    for name in ("absl", "tensorflow"):
+      logging.getLogger(name).setLevel(logging.ERROR)
     if len(argv) > 1:
       print(
         f"{program}: error: unexpected argument {argv[1]!r}: settings are "

@@ -87,7 +87,7 @@ _NUM_HELDOUT_SHARDS = flags.DEFINE_integer(
 )
 _HELDOUT_SHARE = flags.DEFINE_float(
   "heldout_share",
-  0.0,
+  0.01,
   "Share of documents kept for evaluation, each used once; 0.01 is plenty for "
   "a large corpus.",
 )

@@ -33,6 +33,7 @@ _PANELS = (
   ("sentence_order_accuracy", "sentence-order accuracy"),
 )
 
+
 def plot(model_dir: str, output_file: str, unigram_entropy: float = 0) -> None:
   """Writes the PNG.
 
@@ -81,10 +82,12 @@ def plot(model_dir: str, output_file: str, unigram_entropy: float = 0) -> None:
   pyplot.close(figure)
   os.replace(temporary, output_file)
 
+
 def main(argv) -> None:
   del argv
   plot(_MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value)
   print(f"wrote {_OUTPUT_FILE.value}")
+
 
 if __name__ == "__main__":
   flags.mark_flags_as_required(["model_dir", "output_file"])

@@ -141,8 +141,8 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path):
     np.testing.assert_array_equal(value, got[name], err_msg=name)
   # The logs of both say the same of the last steps.
   last = [
-    {k: v for k, v in reporting.read_metrics(str(d), "train")[-1].items()}
-    for d in (tmp_path / "whole", killed)
+    reporting.read_metrics(str(folder), "train")[-1]
+    for folder in (tmp_path / "whole", killed)
   ]
   assert last[0]["loss"] == last[1]["loss"]
 

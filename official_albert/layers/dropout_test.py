@@ -27,7 +27,9 @@ def test_share_and_scale():
   np.testing.assert_allclose(y[y != 0], 1 / 0.7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("training, rate", [(False, 0.5), (None, 0.5), (True, 0)])
+@pytest.mark.parametrize(
+  "training, rate", [(False, 0.5), (None, 0.5), (True, 0)]
+)
 def test_identity_when_there_is_nothing_to_drop(training, rate):
   x = tf.range(7.0)
   assert dropout.seeded_dropout(x, rate, training, tf.constant([1, 2])) is x

@@ -13,9 +13,7 @@ from official_albert import optimization, reference_checkpoints
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import task as task_lib
 
-GOLDEN = (
-  pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
-)
+GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
 GROUPS = ("one_group", "two_groups")
 
 
@@ -67,9 +65,7 @@ def test_outputs_and_losses_equal_the_original(group):
     atol=1e-5,
   )
   for name in ("masked_lm", "sentence_order"):
-    np.testing.assert_allclose(
-      losses[name], golden[f"{name}_loss"], atol=1e-5
-    )
+    np.testing.assert_allclose(losses[name], golden[f"{name}_loss"], atol=1e-5)
   np.testing.assert_allclose(total, golden["total_loss"], atol=1e-5)
 
 

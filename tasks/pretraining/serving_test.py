@@ -150,7 +150,9 @@ def test_saved_model_in_a_clean_process(fill_mask, tmp_path):
   np.testing.assert_array_equal(
     served["mask_positions"], answers["mask_positions"]
   )
-  assert served["tokens"][0][0][0] == answers["tokens"][0, 0, 0].numpy().decode()
+  assert (
+    served["tokens"][0][0][0] == answers["tokens"][0, 0, 0].numpy().decode()
+  )
 
 
 def test_bad_settings_are_refused(fill_mask, model_file):

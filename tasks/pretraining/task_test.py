@@ -88,7 +88,9 @@ def test_losses_by_hand(folder):
   for b in range(4):
     for p in range(P):
       label = int(batch["masked_lm_ids"][b, p])
-      expected -= float(batch["masked_lm_weights"][b, p]) * log_probs[b, p, label]
+      expected -= (
+        float(batch["masked_lm_weights"][b, p]) * log_probs[b, p, label]
+      )
   np.testing.assert_allclose(totals["masked_lm"], expected, rtol=1e-5)
   count = float(tf.reduce_sum(batch["masked_lm_weights"]))
   np.testing.assert_allclose(weights["masked_lm"], count + 1e-5, rtol=1e-6)
