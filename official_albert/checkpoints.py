@@ -33,7 +33,7 @@ class Manager:
       OSError: the folder cannot be made or written.
     """
     tf.io.gfile.makedirs(model_dir)
-    if not os.access(model_dir, os.W_OK):
+    if "://" not in model_dir and not os.access(model_dir, os.W_OK):
       raise PermissionError(
         f"model_dir {model_dir} is not writable: choose another folder."
       )
@@ -53,8 +53,8 @@ class Manager:
       FileNotFoundError: there is no `init_checkpoint`.
     """
     latest = self._manager.latest_checkpoint
+    self._remove_leftovers()
     if latest:
-      self._remove_leftovers()
       try:
         self._checkpoint.restore(latest).assert_consumed()
       except (AssertionError, ValueError) as error:

@@ -14,7 +14,6 @@ import difflib
 import json
 import logging
 import os
-import tempfile
 from typing import Any, Mapping
 
 SHARING = ("all", "attention", "ffn", "none")
@@ -190,15 +189,14 @@ class AlbertConfig:
   def to_json_file(self, path: str) -> None:
     """Writes an albert_config.json that every ALBERT code base can read."""
     text = json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    temporary = f"{path}.{os.getpid()}.tmp"
     try:
-      with os.fdopen(handle, "w", encoding="utf-8") as file:
+      with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
       os.replace(temporary, path)
-    except BaseException:
-      os.unlink(temporary)
-      raise
+    finally:
+      if os.path.exists(temporary):
+        os.remove(temporary)
 
   @property
   def head_size(self) -> int:
@@ -293,7 +291,7 @@ def _presets() -> dict[str, AlbertConfig]:
       shape, 0.1, embedding_size=shape[0], sharing="none"
     )
   # Ours, for quickstarts and tests on a laptop.
-  presets["albert_tiny"] = make((256, 1024, 4, 4))
+  presets["albert_tiny"] = make((128, 512, 4, 2))
   return presets
 
 

@@ -30,8 +30,12 @@ def make_strategy(name: str = "one_device") -> tf.distribute.Strategy:
 
 def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
   """Whether the device at hand multiplies bfloat16 faster than float32."""
-  if tf.config.list_logical_devices("GPU"):
-    return True
+  gpus = tf.config.list_physical_devices("GPU")
+  if gpus:  # From NVIDIA's Ampere on.
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    return all(
+      detail.get("compute_capability", (0, 0)) >= (8, 0) for detail in details
+    )
   try:
     with open(cpuinfo, encoding="utf-8") as file:
       return any(

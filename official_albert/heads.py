@@ -43,7 +43,10 @@ class MaskedLMHead(tf.keras.layers.Layer):
     )
     self.layer_norm = transformer_block.layer_norm()
     self.output_bias = self.add_weight(
-      name="output_bias", shape=[vocab_size], initializer="zeros"
+      name="output_bias",
+      shape=[vocab_size],
+      initializer="zeros",
+      experimental_autocast=False,
     )
 
   def call(
@@ -71,7 +74,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
     x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
     x = self.transform(tf.gather(x, flat))  # [B * P, E]
     scores = embedding.vocabulary_scores(self.layer_norm(x))  # [B * P, V]
-    logits = tf.cast(scores, tf.float32) + tf.cast(self.output_bias, tf.float32)
+    logits = tf.cast(scores, tf.float32) + self.output_bias
     return tf.reshape(logits, [batch, predictions, self.vocab_size])
 
   def get_config(self) -> dict[str, Any]:
@@ -103,16 +106,21 @@ class SentenceOrderHead(tf.keras.layers.Layer):
       initializer=tf.keras.initializers.TruncatedNormal(
         stddev=initializer_range
       ),
+      experimental_autocast=False,
     )
     self.output_bias = self.add_weight(
-      name="output_bias", shape=[2], initializer="zeros"
+      name="output_bias",
+      shape=[2],
+      initializer="zeros",
+      experimental_autocast=False,
     )
 
   def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
     """Maps <float>[B, H] to logits <float32>[B, 2]."""
     shapes.check_rank("pooled_output", pooled_output, "B H")
+    pooled_output = tf.cast(pooled_output, tf.float32)
     scores = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
-    return tf.cast(scores, tf.float32) + tf.cast(self.output_bias, tf.float32)
+    return scores + self.output_bias
 
   def get_config(self) -> dict[str, Any]:
     return {

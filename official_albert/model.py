@@ -90,7 +90,9 @@ class AlbertModel(tf.keras.Model):
     input_ids = tf.convert_to_tensor(inputs["input_ids"])
     mask = inputs.get("input_mask")
     mask = tf.ones_like(input_ids) if mask is None else mask
+    mask = tf.convert_to_tensor(mask)
     shapes.check_ids("input_mask", mask)
+    shapes.check_same_shape("input_mask", mask, "input_ids", input_ids)
     hidden, embedded = self.embedding(
       input_ids,
       inputs.get("segment_ids"),

@@ -94,6 +94,13 @@ def test_missing_ids_are_named():
     AlbertModel(SMALL)({"input_mask": tf.ones([B, S], tf.int32)})
 
 
+@pytest.mark.parametrize("name", ["input_mask", "segment_ids"])
+def test_inputs_of_another_length_are_named(name):
+  inputs = dict(batch(), **{name: tf.ones([B, 1], tf.int32)})
+  with pytest.raises(ValueError, match=rf"{name} has the shape \[3, 1\]"):
+    AlbertModel(SMALL)(inputs)
+
+
 def test_bfloat16_keeps_variables_and_is_close():
   inputs = batch()
   model = AlbertModel(SMALL)

@@ -32,6 +32,9 @@ class Reporter:
     }
     path = os.path.join(model_dir, METRICS_FILE)
     self._file = open(path, "a", encoding="utf-8")
+    # A full disk or a kill can have cut the last line; it ends here.
+    if os.path.getsize(path) and not _ends_with_newline(path):
+      self._file.write("\n")
     self._speed = None
 
   def __enter__(self) -> Reporter:
@@ -124,11 +127,12 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   path = os.path.join(model_dir, METRICS_FILE)
   with open(path, encoding="utf-8") as file:
     for line in file:
-      # A kill can cut the last line short.
-      if line.endswith("\n"):
+      try:
         record = json.loads(line)
-        if record.pop("kind") == kind:
-          records[record["step"]] = record
+      except ValueError:  # Cut short by a kill.
+        continue
+      if record.pop("kind") == kind:
+        records[record["step"]] = record
   return [records[step] for step in sorted(records)]
 
 
@@ -142,8 +146,26 @@ def duration(seconds: float) -> str:
   return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
+def _ends_with_newline(path: str) -> bool:
+  with open(path, "rb") as file:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
 def _line(values: Mapping[str, float]) -> str:
-  return "  ".join(
-    f"{name} {value:.2e}" if name == "learning_rate" else f"{name} {value:.4g}"
-    for name, value in values.items()
-  )
+  """One line's worth: each objective with its accuracy, then the rest.
+
+  `x_loss` and `x_accuracy` become "x 6.283 (8.3% right)".
+  """
+  parts = []
+  for name, value in values.items():
+    objective = name[: -len("_loss")] if name.endswith("_loss") else ""
+    if objective:
+      accuracy = values.get(f"{objective}_accuracy")
+      right = "" if accuracy is None else f" ({accuracy:.1%} right)"
+      parts.append(f"{objective} {value:.4g}{right}")
+    elif name == "learning_rate":
+      parts.append(f"learning rate {value:.2e}")
+    elif f"{name[: -len('_accuracy')]}_loss" not in values:
+      parts.append(f"{name.replace('_', ' ')} {value:.4g}")
+  return "  ".join(parts)

@@ -20,14 +20,17 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
   stream = io.StringIO()
   with reporting.Reporter(str(tmp_path), stream) as report:
     report.start(0, 30, 4, TASK)  # at 100
-    report.training(10, 10, {"loss": 2.5, "learning_rate": 1e-3})  # at 102
+    values = {"loss": 2.5, "a_loss": 2.0, "a_accuracy": 0.25, "x_norm": 3.0}
+    report.training(10, 10, {**values, "learning_rate": 1e-3})  # at 102
     with report.pause():  # from 103 to 104
       pass
     report.training(20, 10, {"loss": 1.5, "learning_rate": 1e-3})  # at 106
     report.evaluation(20, {"loss": 1.75})
     report.finish(20)  # at 110
   lines = stream.getvalue().splitlines()
-  assert lines[0].startswith("step 10/30  loss 2.5  learning_rate 1.00e-03")
+  assert lines[0].startswith(
+    "step 10/30  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
+  )
   assert "20.0 sequences/s  160 tokens/s  20 GFLOP/s" in lines[0]
   # 4 seconds less 1 of pause: 10 steps in 3 seconds, 10 more to go.
   assert "13.3 sequences/s" in lines[1] and lines[1].endswith("3s left")
@@ -56,6 +59,11 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
   (tmp_path / reporting.METRICS_FILE).write_text(text)
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [(r["step"], r["loss"]) for r in train] == [(10, 3.0), (20, 2.5)]
+  with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
+    report.evaluation(30, {"loss": 1.0})
+  assert len(reporting.read_metrics(str(tmp_path), "train")) == 2
+  held_out = reporting.read_metrics(str(tmp_path), "eval")
+  assert [r["step"] for r in held_out] == [20, 30]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ RECORD_FILE = "run.json"
 # Settings that may change from one start to the next without changing what
 # the steps that are already done would have been.
 _FREE = {
-  "num_train_steps",
   "eval_batch_size",
   "eval_steps",
   "steps_per_loop",
@@ -30,14 +29,13 @@ _FREE = {
   "keep_checkpoint_max",
   "model_dir",
   "init_checkpoint",
-  "gradient_accumulation_steps",
 }
 
 
 def write(
   model_dir: str,
   albert_config: config_lib.AlbertConfig,
-  train_config: Any,
+  settings: Mapping[str, Any],
   data: Mapping[str, Any],
 ) -> list[str]:
   """Writes both files and returns what differs from the run before.
@@ -45,19 +43,23 @@ def write(
   Args:
     model_dir: the run's folder; made if missing.
     albert_config: the model.
-    train_config: a dataclass of settings.
-    data: the data's fingerprint, as JSON values.
+    settings: how it is trained, as JSON values.
+    data: the data's fingerprint, as JSON values; `tokenizer` in it has to
+      stay what it was.
 
   Returns:
     A sentence for each setting that changed since the folder's last start.
 
   Raises:
-    ValueError: the folder belongs to a model of another configuration.
+    ValueError: the folder holds checkpoints of another configuration or
+      another tokenizer.
     OSError: the folder cannot be made or written.
   """
   os.makedirs(model_dir, exist_ok=True)
   config_path = os.path.join(model_dir, CONFIG_FILE)
-  if os.path.exists(config_path):
+  # A start that failed before its first checkpoint binds nobody.
+  resumes = os.path.exists(os.path.join(model_dir, "checkpoint"))
+  if resumes and os.path.exists(config_path):
     before = config_lib.AlbertConfig.from_json_file(config_path)
     for field in dataclasses.fields(before):
       old, new = getattr(before, field.name), getattr(albert_config, field.name)
@@ -66,17 +68,21 @@ def write(
           f"{model_dir} holds a run with {field.name} {old}, but the flags "
           f"ask for {new}: choose another model_dir, or the old setting."
         )
-  settings = dataclasses.asdict(train_config)
   record = {
-    "settings": settings,
+    "settings": dict(settings),
     "data": dict(data),
     "versions": _versions(),
     "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
   }
   record_path = os.path.join(model_dir, RECORD_FILE)
   changes = []
-  if os.path.exists(record_path):
+  if resumes and os.path.exists(record_path):
     old_record = read(model_dir)
+    if old_record["data"].get("tokenizer") != record["data"].get("tokenizer"):
+      raise ValueError(
+        f"{model_dir} was trained with another tokenizer than that of the "
+        "data: its ids would mean other pieces; choose another model_dir."
+      )
     old = {**old_record["settings"], "data": old_record["data"]}
     new = {**settings, "data": record["data"]}
     changes = [

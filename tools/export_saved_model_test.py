@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 
@@ -19,11 +18,6 @@ _TEXT = [
   "a boat goes up the river with the wind",
   "the wind comes from the sea and goes to the hills",
 ] * 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  learning_rate: float = 0.1
 
 
 @pytest.fixture
@@ -44,7 +38,7 @@ def run(tmp_path):
     initializer_range=0.5,
   )
   data = {"max_seq_length": 17, "tokenizer": {"lower_case": True}}
-  run_record.write(folder, config, Settings(), data)
+  run_record.write(folder, config, {}, data)
   model = model_lib.AlbertForPretraining(config)
   checkpoints.Manager(folder, 1, model=model).save(3)
   return folder, model

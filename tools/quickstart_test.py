@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -55,7 +56,8 @@ def test_the_whole_way_and_again(tmp_path):
   assert "unigram entropy" in first.stdout
   # The clean process printed its sentences with percentages.
   assert "If the file does not [MASK], an exception is raised." in first.stdout
-  assert "% " in first.stdout or "%\n" in first.stdout
+  served = first.stdout.split("In a process with tensorflow")[1]
+  assert len(re.findall(r"^    \S+ \d+%, ", served, re.M)) >= 5
   assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
   assert (out / "saved_model" / "saved_model.pb").exists()
   config = AlbertConfig.from_json_file(str(out / "run" / "albert_config.json"))
@@ -67,6 +69,10 @@ def test_the_whole_way_and_again(tmp_path):
   assert "is there; not run again: tools.train_vocabulary" in again.stdout
   assert "resumed from" in again.stdout
   assert "held-out after 12 steps" in again.stdout
+
+  other = run(*arguments, "--random_seed=2")
+  assert other.returncode == 1
+  assert "was made with random_seed 12345, not 2" in other.stderr
 
 
 def test_a_failing_step_stops_with_advice(tmp_path):

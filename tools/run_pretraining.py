@@ -13,8 +13,8 @@ and defaults of google-research/albert run_pretraining.py where they have one.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
-import shutil
 
 from absl import flags
 
@@ -120,6 +120,22 @@ def model_config() -> config_lib.AlbertConfig:
   )
 
 
+def copy_tokenizer(manifest: schemas.Manifest) -> None:
+  """Puts the data's tokenizer into the run, which is all an export needs."""
+  source = os.path.join(_INPUT_DIR.value, schemas.TOKENIZER_FILE)
+  with open(source, "rb") as file:
+    model = file.read()
+  if hashlib.sha256(model).hexdigest() != manifest.tokenizer.sha256:
+    raise ValueError(
+      f"{source} is not the tokenizer that the records were made with: make "
+      "the folder again with tools.create_pretraining_data."
+    )
+  target = os.path.join(_MODEL_DIR.value, schemas.TOKENIZER_FILE)
+  with open(f"{target}.tmp", "wb") as file:
+    file.write(model)
+  os.replace(f"{target}.tmp", target)
+
+
 def main(argv) -> None:
   del argv
   train_config = training.TrainConfig(
@@ -146,17 +162,19 @@ def main(argv) -> None:
   albert_config = model_config()
   task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
   distribution.make_deterministic()
-  distribution.set_precision(_PRECISION.value)
+  precision = distribution.set_precision(_PRECISION.value)
   strategy = distribution.make_strategy(_DISTRIBUTION.value)
+  settings = {
+    **dataclasses.asdict(train_config),
+    "precision": precision,
+    "distribution": _DISTRIBUTION.value,
+  }
   changes = run_record.write(
-    _MODEL_DIR.value, albert_config, train_config, task.describe()
+    _MODEL_DIR.value, albert_config, settings, task.describe()
   )
-  # The run's folder is all that an export needs.
-  name = schemas.TOKENIZER_FILE
-  shutil.copy(
-    os.path.join(_INPUT_DIR.value, name), os.path.join(_MODEL_DIR.value, name)
-  )
+  copy_tokenizer(task.manifest)
   with reporting.Reporter(_MODEL_DIR.value) as report:
+    report.note(f"precision {precision}, logs in {_MODEL_DIR.value}")
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
     training.train(task, train_config, strategy, report)

@@ -103,6 +103,7 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
     if segment_ids is None:
       segment_ids = tf.zeros_like(input_ids)
     shapes.check_ids("segment_ids", segment_ids)
+    shapes.check_same_shape("segment_ids", segment_ids, "input_ids", input_ids)
     length = input_ids.shape[1]
     if length is None:
       length = tf.shape(input_ids)[1]

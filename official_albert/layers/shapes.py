@@ -24,6 +24,24 @@ def check_rank(name: str, tensor: tf.Tensor, letters: str) -> None:
     )
 
 
+def check_same_shape(
+  name: str, tensor: tf.Tensor, other_name: str, other: tf.Tensor
+) -> None:
+  """Refuses `tensor` unless it has the shape of `other`.
+
+  Sizes that are known only when the graph runs are not compared.
+
+  Raises:
+    ValueError: a size differs; the message names both tensors. (TensorFlow
+      would stretch a size of 1 without a word.)
+  """
+  if not tensor.shape.is_compatible_with(other.shape):
+    raise ValueError(
+      f"{name} has the shape {tensor.shape.as_list()}, but {other_name} has "
+      f"{other.shape.as_list()}."
+    )
+
+
 def check_ids(name: str, tensor: tf.Tensor, letters: str = "B S") -> None:
   """Refuses `tensor` unless it holds int32 or int64 and has these axes.
 

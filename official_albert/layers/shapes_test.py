@@ -15,6 +15,14 @@ def test_messages_name_the_tensor():
     shapes.check_ids("input_mask", tf.zeros([3, 5]))
 
 
+def test_other_shapes_are_refused_even_where_they_would_stretch():
+  ids = tf.zeros([3, 5], tf.int32)
+  shapes.check_same_shape("input_mask", tf.ones([3, 5]), "input_ids", ids)
+  for shape in ([3, 1], [1, 5], [3, 4]):
+    with pytest.raises(ValueError, match="input_mask .* input_ids has"):
+      shapes.check_same_shape("input_mask", tf.ones(shape), "input_ids", ids)
+
+
 def test_right_shapes_pass():
   shapes.check_ids("input_ids", tf.zeros([3, 5], tf.int64))
   shapes.check_rank("x", tf.zeros([2, 3, 5]), "B S H")

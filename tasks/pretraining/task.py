@@ -115,6 +115,10 @@ class PretrainingTask:
       "input_dir": self._input_dir,
       "tokenizer": dataclasses.asdict(self.manifest.tokenizer),
       "max_seq_length": self.manifest.max_seq_length,
+      "shards": {
+        name: [[shard.file, shard.records, shard.bytes] for shard in s.shards]
+        for name, s in self.manifest.splits.items()
+      },
       "random_seed": self.manifest.random_seed,
       "settings": dict(self.manifest.settings),
     }
