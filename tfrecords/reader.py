@@ -43,6 +43,8 @@ def read_dataset(
   copies of its last example whose `example_weight` and `masked_lm_weights` are
   0 (real text, so that nothing numerically odd can come of it).
 
+  Deviation: the original drops the last partial batch of an evaluation.
+
   Args:
     directory: folder with the shards and their manifest.
     split: "train" or "heldout".

@@ -79,9 +79,6 @@ def export(
       fill_mask,
       temporary,
       signatures={"serving_default": fill_mask.fill_mask},
-      options=tf.saved_model.SaveOptions(
-        experimental_custom_gradients=False, save_debug_info=False
-      ),
     )
     # TF Serving leaves this folder alone; people want it beside the weights.
     extra = os.path.join(temporary, "assets.extra")

@@ -277,8 +277,8 @@ def main(argv) -> None:
   peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
   print(
     f"""
-whole time {reporting.duration(time.monotonic() - begun)}, peak memory of one
-process {peak:.1f} GiB
+whole time   {reporting.duration(time.monotonic() - begun)}
+peak memory  {peak:.1f} GiB (the largest process)
 SavedModel   {quickstart.saved_model}
 curves       {quickstart.curves}
 TensorBoard  tensorboard --logdir={quickstart.run}"""

@@ -33,6 +33,7 @@ CONFIG = {
   "hidden_dropout_prob": 0.2,
   "attention_probs_dropout_prob": 0.1,
 }
+_CONFIG = "--albert_config_file=albert_config.json"  # In the data's folder.
 _WORDS = (
   "river boat wind hill rain stone bridge field horse road light water tree "
   "house bread wheel morning winter garden letter"
@@ -85,7 +86,6 @@ def command(folder, model_dir, *arguments):
     "tools.run_pretraining",
     f"--input_dir={folder / 'records'}",
     f"--model_dir={model_dir}",
-    f"--albert_config_file={folder / 'albert_config.json'}",
     "--train_batch_size=8",
     "--eval_batch_size=16",
     "--learning_rate=0.01",
@@ -94,7 +94,7 @@ def command(folder, model_dir, *arguments):
     "--steps_per_loop=4",
     "--eval_steps=30",
     "--save_checkpoints_steps=8",
-    *arguments,
+    *(x.replace("=albert_c", f"={folder}/albert_c") for x in arguments),
   ]
 
 
@@ -115,8 +115,25 @@ def weights(model_dir):
   }
 
 
-def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path):
-  whole = run(folder, tmp_path / "whole")
+@pytest.mark.parametrize(
+  "arguments",
+  [
+    # A small configuration with dropout.
+    [_CONFIG],
+    # Products large enough to be cut up among threads, and bfloat16.
+    pytest.param(
+      [
+        "--preset=albert_tiny",
+        "--precision=mixed_bfloat16",
+        "--train_batch_size=64",
+        "--gradient_accumulation_steps=2",
+      ],
+      marks=pytest.mark.heavy,
+    ),
+  ],
+)
+def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
+  whole = run(folder, tmp_path / "whole", *arguments)
   assert whole.returncode == 0, whole.stderr
   assert whole.stderr == ""
   assert "weights initialised from scratch" in whole.stdout
@@ -124,14 +141,14 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path):
 
   killed = tmp_path / "killed"
   process = subprocess.Popen(
-    command(folder, killed), cwd=ROOT, stdout=subprocess.DEVNULL
+    command(folder, killed, *arguments), cwd=ROOT, stdout=subprocess.DEVNULL
   )
   while not (killed / "model.ckpt-16.index").exists():
     assert process.poll() is None, "finished before it could be killed"
     time.sleep(0.01)
   process.send_signal(signal.SIGKILL)
   process.wait()
-  resumed = run(folder, killed)
+  resumed = run(folder, killed, *arguments)
   assert resumed.returncode == 0, resumed.stderr
   assert "resumed from" in resumed.stdout
   expected, got = weights(tmp_path / "whole"), weights(killed)
@@ -147,7 +164,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path):
   assert last[0]["loss"] == last[1]["loss"]
 
   record = json.loads((killed / "run.json").read_text())
-  assert record["settings"]["train_batch_size"] == 8
+  assert record["settings"]["num_train_steps"] == 60
   assert (killed / "tokenizer.model").read_bytes() == (
     folder / "records" / "tokenizer.model"
   ).read_bytes()
@@ -157,11 +174,15 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path):
 @pytest.mark.parametrize(
   "arguments, message",
   [
-    (["--preset=albert_tiny"], "either --albert_config_file or --preset"),
-    (["--gradient_accumulation_steps=3"], "cannot be cut into 3 equal"),
-    (["--init_checkpoint=none"], "no checkpoint at none"),
-    (["--num_warmup_steps=61"], "num_warmup_steps 61"),
-    (["--input_dir=nowhere"], "nowhere"),
+    ([_CONFIG, "--preset=albert_tiny"], "either --albert_config_file or"),
+    ([], "either --albert_config_file or --preset"),
+    (
+      [_CONFIG, "--gradient_accumulation_steps=3"],
+      "cannot be cut into 3 equal",
+    ),
+    ([_CONFIG, "--init_checkpoint=none"], "no checkpoint at none"),
+    ([_CONFIG, "--num_warmup_steps=61"], "num_warmup_steps 61"),
+    ([_CONFIG, "--input_dir=nowhere"], "nowhere"),
   ],
 )
 def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):

@@ -7,6 +7,10 @@ or the budget of predictions would be overdrawn, none where one of them is
 taken already. Of the chosen tokens 80% become [MASK], 10% stay, 10% become a
 random piece.
 
+Deviation: the lengths come from the same seeded generator as all else. The
+original draws them from NumPy's global one, which its --random_seed leaves
+alone, so that it never writes the same records twice.
+
 arXiv 1909.11942 section 3.1 and 4.1; reference: google-research/albert
 create_pretraining_data.py (create_masked_lm_predictions).
 """
