@@ -193,7 +193,7 @@ class Quickstart:
 
   def pretrain(self, steps: int, seed: int) -> None:
     """Pretrains with an evaluation and a checkpoint now and then."""
-    every = max(1, steps // _EVALUATIONS)
+    every = -(-steps // _EVALUATIONS)
     self.train(
       self.run,
       steps,
