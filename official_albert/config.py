@@ -291,7 +291,7 @@ def _presets() -> dict[str, AlbertConfig]:
       shape, 0.1, embedding_size=shape[0], sharing="none"
     )
   # Ours, for quickstarts and tests on a laptop.
-  presets["albert_tiny"] = make((128, 512, 4, 2))
+  presets["albert_tiny"] = make((128, 512, 4, 4))
   return presets
 
 

@@ -57,7 +57,7 @@ def test_the_whole_way_and_again(tmp_path):
   # The clean process printed its sentences with percentages.
   assert "If the file does not [MASK], an exception is raised." in first.stdout
   served = first.stdout.split("In a process with tensorflow")[1]
-  assert len(re.findall(r"^    \S+ \d+%, ", served, re.M)) >= 5
+  assert len(re.findall(r"^    .*\d+%, .*\d+%$", served, re.M)) >= 5
   assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
   assert (out / "saved_model" / "saved_model.pb").exists()
   config = AlbertConfig.from_json_file(str(out / "run" / "albert_config.json"))
