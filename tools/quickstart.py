@@ -218,7 +218,9 @@ class Quickstart:
       f"--export_dir={self.saved_model}",
       result=self.saved_model,
     )
-    print("\nIn a process with tensorflow and tensorflow_text only:")
+    print(
+      "\nIn a process with tensorflow and tensorflow_text only:", flush=True
+    )
     folder = os.path.abspath(self.saved_model)
     completed = subprocess.run(
       # -I keeps the current folder, and with it this package, off the path.
