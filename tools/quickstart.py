@@ -175,7 +175,10 @@ class Quickstart:
     seconds = loops[-1]["unix_time_seconds"] - loops[0]["unix_time_seconds"]
     rate = _LOOP_STEPS * (len(loops) - 1) / seconds
     steps = max(100, int(rate * minutes * 60) // 100 * 100)
-    print(f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps")
+    print(
+      f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps",
+      flush=True,
+    )
     return steps
 
   def train(self, folder: str, steps: int, seed: int, *arguments: str) -> None:
