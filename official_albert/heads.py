@@ -6,12 +6,13 @@ get_sentence_order_output).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow as tf
 
 from official_albert.layers import (
   factorized_embedding,
+  layer_norm,
   shapes,
   transformer_block,
 )
@@ -39,9 +40,9 @@ class MaskedLMHead(tf.keras.layers.Layer):
     self.hidden_act = hidden_act
     self.initializer_range = initializer_range
     self.transform = transformer_block.dense(
-      embedding_size, initializer_range, "transform", hidden_act
+      embedding_size, initializer_range, "transform"
     )
-    self.layer_norm = transformer_block.layer_norm()
+    self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
     self.output_bias = self.add_weight(
       name="output_bias",
       shape=[vocab_size],
@@ -54,6 +55,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
     sequence_output: tf.Tensor,
     positions: tf.Tensor,
     embedding: factorized_embedding.FactorizedEmbedding,
+    training: Optional[bool] = None,
   ) -> tf.Tensor:
     """Scores masked positions.
 
@@ -61,6 +63,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
       sequence_output: <float>[B, S, H].
       positions: <int32>[B, P], in [0, S).
       embedding: the layer whose word table is tied to the output.
+      training: whether XLA compiles what is between the products.
 
     Returns:
       logits <float32>[B, P, V].
@@ -73,7 +76,9 @@ class MaskedLMHead(tf.keras.layers.Layer):
     flat = tf.reshape(positions + rows * tf.cast(length, positions.dtype), [-1])
     x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
     x = self.transform(tf.gather(x, flat))  # [B * P, E]
-    scores = embedding.vocabulary_scores(self.layer_norm(x))  # [B * P, V]
+    x = transformer_block.activation(self.hidden_act, x, training)
+    x = self.layer_norm(x, training=training)  # [B * P, E]
+    scores = embedding.vocabulary_scores(x)  # [B * P, V]
     logits = tf.cast(scores, tf.float32) + self.output_bias
     return tf.reshape(logits, [batch, predictions, self.vocab_size])
 

@@ -193,12 +193,7 @@ def make_train_step(
     if micro_batches == 1:
       accumulated = gradients_of(batch, weights, seed)
     else:
-      parts = {
-        name: tf.reshape(
-          x, [micro_batches, x.shape[0] // micro_batches, *x.shape[1:]]
-        )
-        for name, x in batch.items()
-      }
+      parts = {name: _split(x, micro_batches) for name, x in batch.items()}
 
       def part(index):
         micro = {name: x[index] for name, x in parts.items()}
@@ -229,6 +224,11 @@ def make_train_step(
   return train_step
 
 
+def _split(x: tf.Tensor, parts: int) -> tf.Tensor:
+  """[B, ...] to [parts, B / parts, ...]."""
+  return tf.reshape(x, [parts, x.shape[0] // parts, *x.shape[1:]])
+
+
 def _add(a: dict[str, Ratio], b: dict[str, Ratio]) -> dict[str, Ratio]:
   return tf.nest.map_structure(tf.add, a, b)
 
@@ -243,13 +243,21 @@ def _quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:
   return {"loss": sum(losses), **values}
 
 
+def _run(strategy: tf.distribute.Strategy, step, batch):
+  """Runs a step whose results are the same on all replicas: returns one's."""
+  results = strategy.run(step, args=(batch,))
+  return tf.nest.map_structure(
+    lambda x: strategy.experimental_local_results(x)[0], results
+  )
+
+
 def make_train_loop(train_step, strategy: tf.distribute.Strategy):
   """`steps` updates inside one graph; sums of Ratios come out."""
 
   @tf.function
   def train_loop(iterator, steps):
     def one_step():
-      return strategy.run(train_step, args=(next(iterator),))
+      return _run(strategy, train_step, next(iterator))
 
     sums = one_step()
     for _ in tf.range(1, steps):
@@ -261,17 +269,21 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy):
 
 def make_evaluation(task: Task, model, strategy: tf.distribute.Strategy):
   """A function from batches to the values of every loss and metric."""
+  replicas = strategy.num_replicas_in_sync
 
   def eval_step(batch: Batch) -> dict[str, Ratio]:
+    # Every replica is given the whole batch and takes its rows.
+    replica = tf.distribute.get_replica_context()
+    index = replica.replica_id_in_sync_group
+    batch = {name: _split(x, replicas)[index] for name, x in batch.items()}
     weights = task.loss_weights(batch)
     totals, metrics = task.forward(model, batch, False, None)
     losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
-    replica = tf.distribute.get_replica_context()
     return replica.all_reduce("SUM", {**losses, **metrics})
 
   @tf.function
   def run(batch):
-    return strategy.run(eval_step, args=(batch,))
+    return _run(strategy, eval_step, batch)
 
   def evaluate(dataset) -> dict[str, float]:
     sums = None
@@ -301,12 +313,22 @@ def train(
     ValueError: the checkpoints in model_dir are of another model.
   """
   # 1. Build.
+  replicas = strategy.num_replicas_in_sync
+  for name, parts in (
+    ("train_batch_size", replicas * config.gradient_accumulation_steps),
+    ("eval_batch_size", replicas),
+  ):
+    if getattr(config, name) % parts:
+      raise ValueError(
+        f"{name} {getattr(config, name)} cannot be cut into {parts} equal "
+        "parts for the devices and their micro-batches: choose a multiple."
+      )
   tf.keras.utils.set_random_seed(config.seed)
   with strategy.scope():
     model = task.build_model()
     optimizer = config.make_optimizer()
     optimizer._create_all_weights(model.trainable_variables)
-    examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
+  examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
   report.note(
     f"{task.name}: {model.count_params():,} parameters, batch "
     f"{config.train_batch_size}, {config.num_train_steps:,} steps"
@@ -324,7 +346,7 @@ def train(
   # Keras keeps these in the checkpoint; what the user says now counts.
   for name in ("weight_decay", "beta_1", "beta_2"):
     setattr(optimizer, name, getattr(config, name))
-  step = int(optimizer.iterations)
+  step = int(optimizer.iterations.numpy())
   if step > config.num_train_steps:
     raise ValueError(
       f"{config.model_dir} is at step {step:,} already, beyond "
@@ -339,8 +361,14 @@ def train(
   report.evaluation(step, values)
 
   # 4. Train.
-  data = task.train_dataset(config.train_batch_size, int(examples_seen))
-  iterator = iter(data)
+  iterator = iter(
+    strategy.distribute_datasets_from_function(
+      lambda context: task.train_dataset(
+        config.train_batch_size // replicas,
+        int(examples_seen),
+      )
+    )
+  )
   train_step = make_train_step(task, model, optimizer, config)
   train_loop = make_train_loop(train_step, strategy)
   report.start(step, config.num_train_steps, config.train_batch_size, task)

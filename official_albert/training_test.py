@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -59,7 +61,17 @@ class ToyTask:
     data = tf.data.Dataset.from_tensor_slices(
       {"x": self.x, "y": self.y, "w": self.w}
     )
-    return data.batch(batch_size)
+    # Of one length, as the reader makes them: the rest has no weight.
+    rest = -EXAMPLES % batch_size
+    nothing = tf.data.Dataset.from_tensors(
+      {
+        "x": tf.zeros([FEATURES]),
+        "y": tf.zeros([2]),
+        "w": tf.zeros([2]),
+      }
+    )
+    data = data.concatenate(nothing.repeat(rest))
+    return data.batch(batch_size, drop_remainder=True)
 
   def loss_weights(self, batch):
     weights = tf.reduce_sum(batch["w"], 0)
@@ -70,7 +82,7 @@ class ToyTask:
       batch["x"], self.dropout_rate, training_, dropout_seed
     )
     errors = tf.reduce_sum(batch["w"] * (model(x) - batch["y"]) ** 2, 0)
-    ones = tf.ones_like(batch["x"][:, 0])
+    ones = tf.cast(batch["w"][:, 0] > 0, tf.float32)
     big = tf.cast(batch["x"][:, 0] > 0, tf.float32)
     metric = training.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))
     return {"first": errors[0], "second": errors[1]}, {"share": metric}
@@ -104,6 +116,37 @@ def run(task, cfg):
   with reporting.Reporter(cfg.model_dir, stream) as report:
     values = training.train(task, cfg, strategy, report)
   return values, built[-1].get_weights(), stream.getvalue()
+
+
+_ON_LOGICAL_DEVICES = """
+import json, sys
+from official_albert import distribution
+strategy = distribution.make_strategy("mirrored", int(sys.argv[1]))
+assert strategy.num_replicas_in_sync == int(sys.argv[1])
+from official_albert import reporting, training, training_test as t
+config = t.config(sys.argv[2], eval_batch_size=4)
+with reporting.Reporter(sys.argv[2]) as report:
+  training.train(t.ToyTask(), config, strategy, report)
+"""
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_logical_devices_equal_one(tmp_path, devices):
+  """Losses of the whole batch, whatever the number of replicas."""
+  run(ToyTask(), config(tmp_path / "one", eval_batch_size=4))
+  folder = str(tmp_path / "many")
+  # TensorFlow must not have started when the CPU is cut into devices.
+  subprocess.run(
+    [sys.executable, "-c", _ON_LOGICAL_DEVICES, str(devices), folder],
+    check=True,
+  )
+  for kind in ("train", "eval"):
+    one = reporting.read_metrics(str(tmp_path / "one"), kind)
+    many = reporting.read_metrics(folder, kind)
+    assert len(one) == len(many) > 0
+    for a, b in zip(one, many):
+      for name in ("first_loss", "second_loss", "share"):
+        np.testing.assert_allclose(a[name], b[name], rtol=1e-5)
 
 
 def test_three_and_three_steps_are_six_to_the_bit(tmp_path):

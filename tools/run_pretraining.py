@@ -103,6 +103,11 @@ _PRECISION = flags.DEFINE_enum(
 _DISTRIBUTION = flags.DEFINE_enum(
   "distribution", "one_device", distribution.STRATEGIES, "Devices to use."
 )
+_NUM_DEVICES = flags.DEFINE_integer(
+  "num_devices",
+  0,
+  "Devices of --distribution=mirrored; 0: all GPUs, or one for each core.",
+)
 
 
 def model_config() -> config_lib.AlbertConfig:
@@ -161,9 +166,9 @@ def main(argv) -> None:
   )
   albert_config = model_config()
   task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
+  strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
   distribution.make_deterministic()
   precision = distribution.set_precision(_PRECISION.value)
-  strategy = distribution.make_strategy(_DISTRIBUTION.value)
   settings = {
     **dataclasses.asdict(train_config),
     "precision": precision,

@@ -15,10 +15,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from official_albert.layers import dropout as dropout_lib
-from official_albert.layers import shapes
-
-# Reference: contrib layer_norm's variance epsilon for float32 and bfloat16.
-LAYER_NORM_EPSILON = 1e-12
+from official_albert.layers import layer_norm, shapes
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -64,9 +61,7 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
     self.position_embeddings = table(
       "position_embeddings", max_position_embeddings
     )
-    self.layer_norm = tf.keras.layers.LayerNormalization(
-      epsilon=LAYER_NORM_EPSILON, dtype=tf.float32, name="LayerNorm"
-    )
+    self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
     self.projection = None
     if embedding_size != hidden_size:
       self.projection = tf.keras.layers.Dense(
@@ -126,7 +121,7 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
       tf.cast(self.token_type_embeddings, words.dtype),
     )
     positions = tf.cast(self.position_embeddings[:length], words.dtype)
-    embedded = self.layer_norm(words + segments + positions)
+    embedded = self.layer_norm(words + segments + positions, training=training)
     embedded = tf.cast(embedded, self.compute_dtype)
     embedded = dropout_lib.seeded_dropout(
       embedded, self.hidden_dropout_prob, training, dropout_seed

@@ -13,43 +13,23 @@ size, H = N * D hidden, I intermediate.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Optional
 
 import tensorflow as tf
 
+from official_albert import fused_ops
 from official_albert.layers import dropout as dropout_lib
-from official_albert.layers import factorized_embedding, shapes
-
-# Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
-# padding cannot leak into any row that has at least one real token.
-_MASKED_SCORE = -10000.0
+from official_albert.layers import layer_norm as layer_norm_lib
+from official_albert.layers import shapes
 
 
-@tf.custom_gradient
-def gelu(x: tf.Tensor):
-  """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in every release.
-
-  tf.nn.gelu computes the same through a general power, which costs half as
-  much again; the gradient by hand saves a quarter of the operations.
-
-  Args:
-    x: <float>[...].
-  """
-  a, b = math.sqrt(2 / math.pi), 0.044715
-  square = x * x
-  t = tf.tanh(x * (a + a * b * square))
-
-  def gradient(dy: tf.Tensor) -> tf.Tensor:
-    slope = x * (1 - t * t) * (a + 3 * a * b * square)
-    return dy * 0.5 * (1 + t + slope)
-
-  return 0.5 * x * (1 + t), gradient
-
-
-def activation(name: str):
-  """The activation called `name`; "gelu" is the tanh approximation."""
-  return gelu if name == "gelu" else tf.keras.activations.get(name)
+def activation(
+  name: str, x: tf.Tensor, training: Optional[bool] = None
+) -> tf.Tensor:
+  """Applies the activation `name`; "gelu" is the tanh approximation."""
+  if name == "gelu":
+    return fused_ops.gelu(x, compiled=bool(training))
+  return tf.keras.activations.get(name)(x)
 
 
 def dense(
@@ -58,20 +38,11 @@ def dense(
   """A Dense layer with the reference's truncated-normal kernel."""
   return tf.keras.layers.Dense(
     units,
-    activation=activation(act),
+    activation=act,
     kernel_initializer=tf.keras.initializers.TruncatedNormal(
       stddev=initializer_range
     ),
     name=name,
-  )
-
-
-def layer_norm() -> tf.keras.layers.LayerNormalization:
-  """LayerNorm over the last axis, in float32 under any precision policy."""
-  return tf.keras.layers.LayerNormalization(
-    epsilon=factorized_embedding.LAYER_NORM_EPSILON,
-    dtype=tf.float32,
-    name="LayerNorm",
   )
 
 
@@ -98,7 +69,7 @@ class SelfAttention(tf.keras.layers.Layer):
     self.key = dense(hidden_size, initializer_range, "key")
     self.value = dense(hidden_size, initializer_range, "value")
     self.output_dense = dense(hidden_size, initializer_range, "output")
-    self.layer_norm = layer_norm()
+    self.layer_norm = layer_norm_lib.LayerNorm(name="LayerNorm")
 
   def call(
     self,
@@ -132,9 +103,9 @@ class SelfAttention(tf.keras.layers.Layer):
     k = split_heads(self.key(x))  # [B, N, T, D]
     v = split_heads(self.value(x))  # [B, N, T, D]
     scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
-    padding = 1.0 - tf.cast(mask[:, None, None, :], tf.float32)  # [B, 1, 1, T]
-    scores = tf.cast(scores, tf.float32) + padding * _MASKED_SCORE
-    probs = tf.cast(tf.nn.softmax(scores), x.dtype)  # [B, N, S, T]
+    probs = fused_ops.attention_probs(  # [B, N, S, T]
+      scores, mask, compiled=bool(training)
+    )
     probs = dropout_lib.seeded_dropout(
       probs,
       self.attention_probs_dropout_prob,
@@ -149,7 +120,7 @@ class SelfAttention(tf.keras.layers.Layer):
       training,
       dropout_lib.fold_in(dropout_seed, 1),
     )
-    return tf.cast(self.layer_norm(x + y), self.compute_dtype)
+    return self.layer_norm(y, residual=x, training=training)
 
   def get_config(self) -> dict[str, Any]:
     return {
@@ -182,10 +153,10 @@ class FeedForward(tf.keras.layers.Layer):
     self.hidden_dropout_prob = hidden_dropout_prob
     self.initializer_range = initializer_range
     self.intermediate = dense(
-      intermediate_size, initializer_range, "intermediate", hidden_act
+      intermediate_size, initializer_range, "intermediate"
     )
     self.output_dense = dense(hidden_size, initializer_range, "output")
-    self.layer_norm = layer_norm()
+    self.layer_norm = layer_norm_lib.LayerNorm(name="LayerNorm")
 
   def call(
     self,
@@ -195,11 +166,13 @@ class FeedForward(tf.keras.layers.Layer):
   ) -> tf.Tensor:
     """Transforms each position: <float>[B, S, H] -> <float>[B, S, H]."""
     shapes.check_rank("hidden states", x, "B S H")
-    y = self.output_dense(self.intermediate(x))  # [B, S, I] -> [B, S, H]
+    y = self.intermediate(x)  # [B, S, I]
+    y = activation(self.hidden_act, y, training)  # [B, S, I]
+    y = self.output_dense(y)  # [B, S, H]
     y = dropout_lib.seeded_dropout(
       y, self.hidden_dropout_prob, training, dropout_seed
     )
-    return tf.cast(self.layer_norm(x + y), self.compute_dtype)
+    return self.layer_norm(y, residual=x, training=training)
 
   def get_config(self) -> dict[str, Any]:
     return {

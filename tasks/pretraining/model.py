@@ -67,6 +67,7 @@ class AlbertForPretraining(tf.keras.Model):
       outputs["sequence_output"],
       features["masked_lm_positions"],
       self.albert.embedding,
+      training=training,
     )
     outputs["sentence_order_logits"] = self.sentence_order(
       outputs["pooled_output"]

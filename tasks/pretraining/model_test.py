@@ -34,7 +34,7 @@ def load(group: str):
 def total_loss(model, batch, training=False):
   """The training loss, its parts and the outputs."""
   outputs = model(batch, training=training)
-  totals = task_lib.loss_totals(outputs, batch)
+  totals = task_lib.loss_totals(outputs, batch, compiled=training)
   weights = task_lib.loss_weights(batch)
   losses = {name: totals[name] / weights[name] for name in totals}
   return sum(losses.values()), losses, outputs
@@ -69,14 +69,15 @@ def test_outputs_and_losses_equal_the_original(group):
   np.testing.assert_allclose(total, golden["total_loss"], atol=1e-5)
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("group", GROUPS)
-def test_gradients_equal_the_original(group):
+def test_gradients_equal_the_original(group, training):
   model, batch = load(group)
   golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
   variables = reference_checkpoints.tf1_variables(model)
   assert set(golden.files) == set(variables)
   with tf.GradientTape() as tape:
-    total, _, _ = total_loss(model, batch)
+    total, _, _ = total_loss(model, batch, training)
   gradients = tape.gradient(total, variables)
   for name, gradient in gradients.items():
     expected = golden[name]

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional
 import tensorflow as tf
 
 from official_albert import config as config_lib
-from official_albert import training
+from official_albert import fused_ops, training
 from tasks.pretraining import metrics as metrics_lib
 from tasks.pretraining import model as model_lib
 from tfrecords import reader, schemas
@@ -103,7 +103,7 @@ class PretrainingTask:
   ) -> tuple[dict[str, tf.Tensor], dict[str, training.Ratio]]:
     """Sums of the losses, and the accuracies."""
     outputs = model(batch, training=training, dropout_seed=dropout_seed)
-    totals = loss_totals(outputs, batch)
+    totals = loss_totals(outputs, batch, compiled=training)
     metrics = metrics_lib.accuracies(outputs, batch, _example_weight(batch))
     if not self._sentence_pair:
       del totals["sentence_order"], metrics["sentence_order_accuracy"]
@@ -141,7 +141,9 @@ def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def loss_totals(
-  outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]
+  outputs: Mapping[str, tf.Tensor],
+  batch: Mapping[str, tf.Tensor],
+  compiled: bool = False,
 ) -> dict[str, tf.Tensor]:
   """Summed cross entropies in nats.
 
@@ -151,15 +153,16 @@ def loss_totals(
     batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
       `next_sentence_labels` <int32>[B, 1] and perhaps `example_weight`
       <float32>[B].
+    compiled: whether XLA compiles what is between products.
 
   Returns:
     `masked_lm` and `sentence_order`, <float32>[] each.
   """
-  masked_lm = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    batch["masked_lm_ids"], outputs["masked_lm_logits"]
+  masked_lm = fused_ops.cross_entropy(
+    outputs["masked_lm_logits"], batch["masked_lm_ids"], compiled
   )
-  sentence_order = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    batch["next_sentence_labels"][:, 0], outputs["sentence_order_logits"]
+  sentence_order = fused_ops.cross_entropy(
+    outputs["sentence_order_logits"], batch["next_sentence_labels"][:, 0]
   )
   return {
     "masked_lm": tf.reduce_sum(masked_lm * batch["masked_lm_weights"]),
