@@ -292,21 +292,5 @@ def test_an_empty_evaluation_is_an_error(tmp_path):
     run(task, config(tmp_path))
 
 
-@pytest.mark.parametrize(
-  "changes, message",
-  [
-    (dict(train_batch_size=0), "train_batch_size must be at least 1"),
-    (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
-    (dict(clip_norm=0.0), "clip_norm must be positive"),
-    (dict(eval_steps=-1), "eval_steps must not be negative"),
-    (dict(optimizer="lamp"), "unknown optimizer 'lamp'"),
-    (dict(num_warmup_steps=7), "num_warmup_steps 7"),
-  ],
-)
-def test_bad_settings_are_refused(tmp_path, changes, message):
-  with pytest.raises(ValueError, match=message):
-    config(tmp_path, **changes)
-
-
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -30,8 +30,10 @@ _ROOM_MAY_IMPORT = {
 _MAY_IMPORT = {
   "official_albert/config.py": (),
   "official_albert/tokenization.py": (),
+  "official_albert/fused_ops.py": (),
   "official_albert/layers/*": (
     "official_albert/config.py",
+    "official_albert/fused_ops.py",
     "official_albert/layers/*",
   ),
   "official_albert/heads.py": (
