@@ -121,7 +121,7 @@ def test_lawful_trees(tmp_path, files):
     (
       "official_albert/layers/shapes.py",
       "from official_albert import training",
-      "it may import official_albert/config.py, official_albert/fused_ops.py.",
+      "it may import official_albert/config.py, official_albert/fused_ops.py,",
     ),
     (
       "official_albert/model.py",
