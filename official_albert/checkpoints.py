@@ -16,6 +16,8 @@ from official_albert import reference_checkpoints
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_NAME = "model.ckpt"
+_DAMAGED = "damaged-"
 
 
 class Manager:
@@ -38,46 +40,127 @@ class Manager:
         f"model_dir {model_dir} is not writable: choose another folder."
       )
     self._checkpoint = tf.train.Checkpoint(**trackables)
+    self._max_to_keep = max_to_keep
+    self._directory = model_dir
+    self._open()
+
+  def _open(self) -> None:
     self._manager = tf.train.CheckpointManager(
-      self._checkpoint, model_dir, max_to_keep, checkpoint_name="model.ckpt"
+      self._checkpoint,
+      self._directory,
+      self._max_to_keep,
+      checkpoint_name=_NAME,
     )
 
   def initialize(self, model: tf.keras.Model, init_checkpoint: str) -> str:
     """Own latest checkpoint, else `init_checkpoint`, else scratch.
 
+    A checkpoint that cannot be read any more is renamed, and the one before it
+    is taken.
+
     Returns:
-      One sentence that says which of the three it was.
+      A sentence that says which of them it was, and what was damaged.
 
     Raises:
-      ValueError: the checkpoint is of another model.
+      ValueError: the checkpoint is of another model, or all are damaged.
       FileNotFoundError: there is no `init_checkpoint`.
     """
-    latest = self._manager.latest_checkpoint
     self._remove_leftovers()
-    if latest:
-      try:
-        self._checkpoint.restore(latest).assert_consumed()
-      except (AssertionError, ValueError) as error:
-        raise ValueError(
-          f"{latest} does not fit this model: its folder belongs to a run of "
-          "another configuration; choose another model_dir or remove it."
-        ) from error
-      return f"resumed from {latest}"
+    self._find_again()
+    if self._manager.checkpoints:
+      return self.restore_latest()
     if init_checkpoint:
       report = warm_start(model, init_checkpoint)
       return f"warm start from {init_checkpoint}: {report}"
     return "weights initialised from scratch"
 
+  def restore_latest(self) -> str:
+    """Restores the newest checkpoint that is whole; see `initialize`."""
+    damaged = []
+    for path in reversed(self._manager.checkpoints):
+      try:
+        self._checkpoint.restore(path).assert_consumed()
+      except (AssertionError, ValueError) as error:
+        raise ValueError(
+          f"{path} does not fit this model: its folder belongs to a run of "
+          "another configuration; choose another model_dir or remove it."
+        ) from error
+      except (tf.errors.OpError, IndexError):
+        damaged.append(path)
+        continue
+      if damaged:
+        self._set_aside(damaged)
+        names = ", ".join(map(os.path.basename, damaged))
+        return (
+          f"resumed from {path}, because {names} cannot be read (renamed to "
+          f"{_DAMAGED}...)"
+        )
+      return f"resumed from {path}"
+    raise ValueError(
+      f"no checkpoint in {self._directory} can be read, all {len(damaged)} "
+      "are damaged: restore one from a copy, or choose another model_dir to "
+      "start again."
+    )
+
   def save(self, step: int) -> str:
-    """Writes a checkpoint under a temporary name, then renames it."""
-    return self._manager.save(checkpoint_number=step)
+    """Writes a checkpoint under a temporary name, then renames it.
+
+    Raises:
+      OSError: it could not be written, the disk may be full; the checkpoints
+        before it are untouched.
+    """
+    try:
+      return self._manager.save(checkpoint_number=step)
+    except (OSError, tf.errors.OpError) as error:
+      self._remove_leftovers()
+      before = self._manager.latest_checkpoint or "none"
+      reason = getattr(error, "message", None) or str(error)
+      raise OSError(
+        f"the checkpoint of step {step:,} could not be written to "
+        f"{self._directory} ({reason.splitlines()[0]}): make room there and "
+        f"give the same command again; the latest whole checkpoint is {before}."
+      ) from error
+
+  def _find_again(self) -> None:
+    """Lists the checkpoints by their files if their list is lost."""
+    if self._manager.checkpoints:
+      return
+    names = tf.io.gfile.glob(os.path.join(self._directory, f"{_NAME}-*.index"))
+    self._keep(sorted((n[: -len(".index")] for n in names), key=_step))
+
+  def _set_aside(self, paths: list[str]) -> None:
+    for path in paths:
+      for name in tf.io.gfile.glob(f"{path}.*"):
+        folder, base = os.path.split(name)
+        tf.io.gfile.rename(
+          name, os.path.join(folder, _DAMAGED + base), overwrite=True
+        )
+    self._keep([p for p in self._manager.checkpoints if p not in paths])
+
+  def _keep(self, paths: list[str]) -> None:
+    """Makes `paths`, oldest first, the checkpoints of the folder."""
+    if paths:
+      tf.compat.v1.train.update_checkpoint_state(
+        self._directory,
+        paths[-1],
+        all_model_checkpoint_paths=paths,
+        # CheckpointManager forgets paths without a time.
+        all_model_checkpoint_timestamps=[
+          tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in paths
+        ],
+      )
+      self._open()
 
   def _remove_leftovers(self) -> None:
     """Removes what a save that was killed left behind."""
     folder = self._manager.directory
     for name in tf.io.gfile.listdir(folder):
-      if "_temp" in name and name.startswith("model.ckpt"):
+      if "_temp" in name and name.startswith(_NAME):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def _step(path: str) -> int:
+  return int(path.rsplit("-", 1)[1])
 
 
 def warm_start(

@@ -62,6 +62,79 @@ def test_what_a_killed_save_left_is_removed(tmp_path):
   assert not (tmp_path / "model.ckpt-2_temp").exists()
 
 
+def _truncate(path):
+  path.write_bytes(path.read_bytes()[:100])
+
+
+def _flip(path):
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 0xFF
+  path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("harm", [_truncate, _flip, pathlib.Path.unlink])
+@pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+  tmp_path, harm, part
+):
+  model, seen = AlbertModel(SMALL), tf.Variable(1, dtype=tf.int64)
+  saver = manager(tmp_path, model, examples_seen=seen)
+  saver.save(1)
+  before = model.get_weights()
+  seen.assign(2)
+  model.set_weights([w + 1 for w in before])
+  saver.save(2)
+  harm(tmp_path / f"model.ckpt-2.{part}")
+  other = AlbertModel(SMALL)
+  second = manager(tmp_path, other, examples_seen=seen)
+  message = second.initialize(other, "")
+  assert "model.ckpt-1, because model.ckpt-2 cannot be read" in message
+  assert int(seen) == 1
+  for a, b in zip(before, other.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  # It is out of the way: the run goes on and saves the same step again.
+  second.save(2)
+  third = manager(tmp_path, AlbertModel(SMALL), examples_seen=seen)
+  assert "model.ckpt-2" in third.initialize(other, "")
+
+
+def test_only_damaged_checkpoints_are_an_error(tmp_path):
+  model = AlbertModel(SMALL)
+  manager(tmp_path, model).save(1)
+  _flip(tmp_path / "model.ckpt-1.data-00000-of-00001")
+  with pytest.raises(ValueError, match="all 1 are damaged"):
+    manager(tmp_path, model).initialize(model, "")
+
+
+def test_checkpoints_are_found_without_their_list(tmp_path):
+  model = AlbertModel(SMALL)
+  saver = manager(tmp_path, model)
+  saver.save(9)
+  saver.save(10)
+  (tmp_path / "checkpoint").unlink()
+  message = manager(tmp_path, model).initialize(model, "")
+  assert message.endswith("model.ckpt-10")
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+  model = AlbertModel(SMALL)
+  saver = manager(tmp_path, model)
+  saver.save(1)
+
+  def fail(*args, **kwargs):
+    (tmp_path / "model.ckpt-2_temp").mkdir()
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left")
+
+  monkeypatch.setattr(tf.train.Checkpoint, "_write", fail)
+  monkeypatch.setattr(tf.train.Checkpoint, "write", fail)
+  monkeypatch.setattr(tf.train.Checkpoint, "save", fail)
+  with pytest.raises(OSError, match="step 2 could not.*No space left.*ckpt-1"):
+    saver.save(2)
+  assert not list(tmp_path.glob("*_temp*"))
+  monkeypatch.undo()
+  assert "ckpt-1" in manager(tmp_path, model).initialize(model, "")
+
+
 @pytest.mark.parametrize("sharing", ["all", "attention", "none"])
 def test_warm_start_reads_every_weight(tmp_path, sharing):
   config = dataclasses.replace(SMALL, sharing=sharing)
