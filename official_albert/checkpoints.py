@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Optional
 
 import tensorflow as tf
 
@@ -51,6 +52,11 @@ class Manager:
       self._max_to_keep,
       checkpoint_name=_NAME,
     )
+
+  @property
+  def latest(self) -> Optional[str]:
+    """The newest checkpoint's prefix, or None."""
+    return self._manager.latest_checkpoint
 
   def initialize(self, model: tf.keras.Model, init_checkpoint: str) -> str:
     """Own latest checkpoint, else `init_checkpoint`, else scratch.

@@ -74,9 +74,7 @@ def _flip(path):
 
 @pytest.mark.parametrize("harm", [_truncate, _flip, pathlib.Path.unlink])
 @pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-  tmp_path, harm, part
-):
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, harm, part):
   model, seen = AlbertModel(SMALL), tf.Variable(1, dtype=tf.int64)
   saver = manager(tmp_path, model, examples_seen=seen)
   saver.save(1)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import statistics
 import sys
 import time
 from typing import Iterator, Mapping, Optional, TextIO
@@ -17,6 +19,7 @@ from typing import Iterator, Mapping, Optional, TextIO
 import tensorflow as tf
 
 METRICS_FILE = "metrics.jsonl"
+REPORT_FILE = "report.json"
 
 
 class Reporter:
@@ -25,6 +28,7 @@ class Reporter:
   def __init__(self, model_dir: str, stream: Optional[TextIO] = None):
     """Opens the logs under `model_dir`; `stream` defaults to stdout."""
     self._stream = stream or sys.stdout
+    self._model_dir = model_dir
     os.makedirs(model_dir, exist_ok=True)
     self._writers = {
       kind: tf.summary.create_file_writer(os.path.join(model_dir, kind))
@@ -55,6 +59,7 @@ class Reporter:
     self._begun = self._looked = time.monotonic()
     self._paused = 0.0
     self._first_step = step
+    self._event("start", step)
     self._batch_size = batch_size
     self._tokens = task.tokens_per_example
     self._flops = task.flops_per_example
@@ -95,26 +100,48 @@ class Reporter:
       f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {duration(left)} left"
     )
 
+  def rollback(self, step: int, message: str) -> None:
+    """Reports that the steps up to `step` were of no use."""
+    self._event("rollback", step)
+    self._speed = None
+    self.note(f"warning: {message}; its batches are left out")
+
   def evaluation(self, step: int, values: Mapping[str, float]) -> None:
     """Reports losses and metrics on held-out data."""
     self._write("eval", step, values)
     self.note(f"step {step:,} held-out  {_line(values)}")
 
   def finish(self, step: int) -> None:
-    """Says how long the run took."""
-    if step > self._first_step:
-      seconds = time.monotonic() - self._begun
-      self.note(
-        f"trained {step - self._first_step:,} steps in {duration(seconds)}"
-      )
+    """Says how the run went as a whole, on the terminal and in report.json."""
+    if step <= self._first_step:
+      return
+    seconds = time.monotonic() - self._begun
+    self.note(
+      f"trained {step - self._first_step:,} steps in {duration(seconds)}"
+    )
+    summary = summarize(self._model_dir)
+    path = os.path.join(self._model_dir, REPORT_FILE)
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+      json.dump(summary, file, indent=1)
+    os.replace(f"{path}.tmp", path)
+    self.note(
+      f"best held-out loss {summary['best_loss']:.4g} at step "
+      f"{summary['best_step']:,}; {summary['restarts']} restarts, "
+      f"{summary['rollbacks']} rollbacks; more in {path}"
+    )
 
   def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
     with self._writers[kind].as_default(step=step):
       for name, value in values.items():
         tf.summary.scalar(name, value)
     self._writers[kind].flush()
+    self._event(kind, step, values)
+
+  def _event(
+    self, kind: str, step: int, values: Optional[Mapping[str, float]] = None
+  ) -> None:
     record = {"kind": kind, "step": step, "unix_time_seconds": time.time()}
-    self._file.write(json.dumps({**record, **values}) + "\n")
+    self._file.write(json.dumps({**record, **(values or {})}) + "\n")
     self._file.flush()
 
 
@@ -123,17 +150,47 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
 
   A resumed run repeats some steps; the newest record of a step counts.
   """
-  records = {}
-  path = os.path.join(model_dir, METRICS_FILE)
-  with open(path, encoding="utf-8") as file:
-    for line in file:
-      try:
-        record = json.loads(line)
-      except ValueError:  # Cut short by a kill.
-        continue
-      if record.pop("kind") == kind:
-        records[record["step"]] = record
+  records = {r["step"]: r for r in _records(model_dir) if r.pop("kind") == kind}
   return [records[step] for step in sorted(records)]
+
+
+def summarize(model_dir: str) -> dict[str, float]:
+  """What `report.json` holds: the best evaluation, speed, accidents.
+
+  Returns:
+    `best_step` and `best_loss` of the evaluations (-1 and NaN if none was
+    finite), `last_step`, the median
+    `tokens_per_second`, how many `restarts` and `rollbacks` there were.
+  """
+  kinds = [record["kind"] for record in _records(model_dir)]
+  trained = read_metrics(model_dir, "train")
+  evaluated = [
+    record
+    for record in read_metrics(model_dir, "eval")
+    if math.isfinite(record["loss"])
+  ]
+  best = min(
+    evaluated,
+    key=lambda record: record["loss"],
+    default={"step": -1, "loss": math.nan},
+  )
+  return {
+    "best_step": best["step"],
+    "best_loss": best["loss"],
+    "last_step": trained[-1]["step"],
+    "tokens_per_second": statistics.median(
+      record["tokens_per_second"] for record in trained
+    ),
+    "restarts": kinds.count("start") - 1,
+    "rollbacks": kinds.count("rollback"),
+  }
+
+
+def _records(model_dir: str) -> Iterator[dict]:
+  with open(os.path.join(model_dir, METRICS_FILE), encoding="utf-8") as file:
+    for line in file:
+      with contextlib.suppress(ValueError):  # Cut short by a kill.
+        yield json.loads(line)
 
 
 def duration(seconds: float) -> str:

@@ -6,6 +6,8 @@ import dataclasses
 
 from official_albert import optimization
 
+ON_DIVERGENCE = ("stop", "rollback")
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -44,6 +46,9 @@ class TrainConfig:
   keep_checkpoint_max: int = 5
   # Weights to start from when model_dir has no checkpoint of its own.
   init_checkpoint: str = ""
+  # When a loss or gradient is not finite: "stop", or "rollback" to the last
+  # checkpoint and leave out the batches since the last look.
+  on_divergence: str = "stop"
   # Seed of initial weights, data order and dropout.
   seed: int = 12345
 
@@ -67,6 +72,11 @@ class TrainConfig:
       raise ValueError(f"clip_norm must be positive, got {self.clip_norm}.")
     if self.eval_steps < 0:
       raise ValueError(f"eval_steps must not be negative: {self.eval_steps}.")
+    if self.on_divergence not in ON_DIVERGENCE:
+      raise ValueError(
+        f"unknown on_divergence {self.on_divergence!r}; choose one of "
+        f"{', '.join(ON_DIVERGENCE)}."
+      )
     self.make_optimizer()
 
   def make_optimizer(self) -> optimization.AlbertOptimizer:

@@ -12,7 +12,12 @@ from typing import Any, Mapping, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from official_albert import checkpoints, optimization, reporting
+from official_albert import (
+  checkpoints,
+  optimization,
+  preemption,
+  reporting,
+)
 from official_albert.train_config import TrainConfig
 
 Batch = Mapping[str, tf.Tensor]
@@ -64,6 +69,10 @@ class Task(Protocol):
 
   def describe(self) -> dict[str, Any]:
     """What a run's record must say of the data, as JSON values."""
+
+
+# A run that diverges more often than this needs other settings.
+MAX_ROLLBACKS = 3
 
 
 class Divergence(ValueError):
@@ -171,18 +180,29 @@ def _run(strategy: tf.distribute.Strategy, step, batch):
   )
 
 
-def make_train_loop(train_step, strategy: tf.distribute.Strategy):
-  """`steps` updates inside one graph; sums of Ratios come out."""
+def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
+  """Up to `steps` updates inside one graph, fewer if `stop` becomes true.
+
+  Args:
+    train_step: see `make_train_step`.
+    strategy: runs it on its devices.
+    stop: <bool>[], a variable that is looked at after each update.
+
+  Returns:
+    A function of an iterator and `steps` <int32>[] to the sums of the step's
+    Ratios and the number of updates <int32>[].
+  """
 
   @tf.function
   def train_loop(iterator, steps):
     def one_step():
       return _run(strategy, train_step, next(iterator))
 
-    sums = one_step()
-    for _ in tf.range(1, steps):
+    sums, done = one_step(), tf.constant(1)
+    while done < steps and not stop:
       sums = _add(sums, one_step())
-    return sums
+      done += 1
+    return sums, done
 
   return train_loop
 
@@ -230,6 +250,8 @@ def train(
 
   Raises:
     Divergence: a loss or gradient norm is not finite; names the steps.
+    Preempted: SIGTERM came; the step under way is finished and saved.
+    OSError: a checkpoint could not be written.
     ValueError: the checkpoints in model_dir are of another model.
   """
   # 1. Build.
@@ -281,38 +303,59 @@ def train(
   report.evaluation(step, values)
 
   # 4. Train.
-  iterator = iter(
-    strategy.distribute_datasets_from_function(
-      lambda context: task.train_dataset(
-        config.train_batch_size // replicas,
-        int(examples_seen),
+  def batches():
+    per_replica = config.train_batch_size // replicas
+    return iter(
+      strategy.distribute_datasets_from_function(
+        lambda context: task.train_dataset(per_replica, int(examples_seen))
       )
     )
-  )
-  train_step = make_train_step(task, model, optimizer, config)
-  train_loop = make_train_loop(train_step, strategy)
+
+  if config.on_divergence == "rollback" and not manager.latest:
+    manager.save(step)  # Something to go back to.
+  rollbacks, iterator = 0, batches()
   report.start(step, config.num_train_steps, config.train_batch_size, task)
-  while step < config.num_train_steps:
-    steps = _steps_until_stop(step, config)
-    sums = train_loop(iterator, tf.constant(steps))
-    trained = _quotients(sums)
-    if not all(math.isfinite(value) for value in trained.values()):
-      raise Divergence(
-        f"the loss or the gradient norm is not finite between steps {step} "
-        f"and {step + steps} ({_brief(trained)}): lower the learning rate, "
-        "lengthen the warm-up, or restart from the last checkpoint."
-      )
-    step += steps
-    examples_seen.assign_add(steps * config.train_batch_size)
-    report.training(step, steps, trained)
-    last = step == config.num_train_steps
-    if last or step % config.save_checkpoints_steps == 0:
-      with report.pause():
-        manager.save(step)
-    if last or (config.eval_steps and step % config.eval_steps == 0):
-      with report.pause():
-        values = evaluate(eval_data)
-      report.evaluation(step, values)
+  with preemption.PreemptionWatch() as watch:
+    train_step = make_train_step(task, model, optimizer, config)
+    train_loop = make_train_loop(train_step, strategy, watch.requested)
+    while step < config.num_train_steps:
+      wanted = tf.constant(_steps_until_stop(step, config))
+      sums, done = train_loop(iterator, wanted)
+      trained, steps = _quotients(sums), int(done)
+      step += steps
+      examples_seen.assign_add(steps * config.train_batch_size)
+      if not all(math.isfinite(value) for value in trained.values()):
+        message = (
+          f"the loss or the gradient norm is not finite between steps "
+          f"{step - steps} and {step} ({_brief(trained)})"
+        )
+        if config.on_divergence == "stop" or rollbacks == MAX_ROLLBACKS:
+          raise Divergence(
+            f"{message}: lower the learning rate, lengthen the warm-up, or "
+            f"go on with --on_divergence=rollback ({rollbacks} tried)."
+          )
+        rollbacks += 1
+        seen = int(examples_seen)
+        report.rollback(step, f"{message}; {manager.restore_latest()}")
+        step = int(optimizer.iterations.numpy())
+        # The weights are those of an earlier step, the data goes on.
+        examples_seen.assign(seen)
+        iterator = batches()
+        continue
+      report.training(step, steps, trained)
+      last = step == config.num_train_steps
+      preempted = bool(watch.requested)
+      if last or preempted or step % config.save_checkpoints_steps == 0:
+        with report.pause():
+          manager.save(step)
+      if preempted and not last:
+        message = f"stopped by SIGTERM: step {step:,} is saved"
+        report.note(f"{message}, the same command goes on from there.")
+        raise preemption.Preempted(message)
+      if last or (config.eval_steps and step % config.eval_steps == 0):
+        with report.pause():
+          values = evaluate(eval_data)
+        report.evaluation(step, values)
   report.finish(step)
   return values
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -34,6 +37,7 @@ class ToyTask:
     self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
     self.y = rng.normal(size=[EXAMPLES, 2]).astype(np.float32)
     self.w = rng.integers(0, 3, [EXAMPLES, 2]).astype(np.float32) + 0.5
+    self.eval_x = self.x.copy()
     if poison_at is not None:
       self.x[poison_at] = np.inf
     self.dropout_rate = dropout_rate
@@ -59,7 +63,7 @@ class ToyTask:
 
   def eval_dataset(self, batch_size):
     data = tf.data.Dataset.from_tensor_slices(
-      {"x": self.x, "y": self.y, "w": self.w}
+      {"x": self.eval_x, "y": self.y, "w": self.w}
     )
     # Of one length, as the reader makes them: the rest has no weight.
     rest = -EXAMPLES % batch_size
@@ -264,6 +268,56 @@ def test_divergence_names_the_steps_and_keeps_the_good_checkpoint(tmp_path):
   with pytest.raises(training.Divergence, match="between steps 3 and 4"):
     run(task, config(tmp_path, steps_per_loop=1))
   assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-3")
+
+
+def test_rollback_leaves_the_bad_batches_out(tmp_path):
+  task = ToyTask(poison_at=20)  # Example 20 of 37, of 57 and of 94.
+  cfg = config(tmp_path, on_divergence="rollback", save_checkpoints_steps=1)
+  values, weights_, log = run(task, cfg)
+  assert all(np.isfinite(w).all() for w in weights_)
+  assert math.isfinite(values["loss"])
+  assert task.starts == [0, 24, 60, 96]
+  assert log.count("warning: the loss or the gradient norm") == 3
+  summary = reporting.summarize(str(tmp_path))
+  assert (summary["rollbacks"], summary["restarts"]) == (3, 0)
+  assert summary["last_step"] == 6
+
+
+def test_rollbacks_come_to_an_end(tmp_path):
+  task = ToyTask()
+  task.x[:] = np.inf
+  cfg = config(tmp_path, on_divergence="rollback")
+  with pytest.raises(training.Divergence, match="rollback .3 tried"):
+    run(task, cfg)
+
+
+def test_sigterm_saves_the_step_and_the_run_goes_on(tmp_path):
+  _, whole, _ = run(ToyTask(), config(tmp_path / "a"))
+  task = ToyTask()
+  forward, calls = task.forward, []
+
+  def forward_and_kill(*arguments):
+    def kill():
+      calls.append(None)
+      if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)  # The watch gets its turn.
+
+    if arguments[2]:
+      tf.py_function(kill, [], [])
+    return forward(*arguments)
+
+  task.forward = forward_and_kill
+  cfg = config(tmp_path / "b", steps_per_loop=6)
+  with pytest.raises(SystemExit) as ended:
+    run(task, cfg)
+  assert ended.value.code == 143
+  assert (tmp_path / "b" / "model.ckpt-2.index").exists()
+  task = ToyTask()
+  _, resumed, log = run(task, cfg)
+  assert "model.ckpt-2" in log and task.starts == [24]
+  for a, b in zip(whole, resumed):
+    np.testing.assert_array_equal(a, b)
 
 
 def test_stops_for_logs_checkpoints_and_evaluations(tmp_path):

@@ -19,6 +19,7 @@ import os
 from absl import flags
 
 from official_albert import config as config_lib
+from official_albert import train_config as train_config_lib
 from official_albert import (
   distribution,
   optimization,
@@ -94,6 +95,13 @@ _SAVE_STEPS = flags.DEFINE_integer(
 _KEEP_MAX = flags.DEFINE_integer(
   "keep_checkpoint_max", 5, "How many of the newest checkpoints are kept."
 )
+_ON_DIVERGENCE = flags.DEFINE_enum(
+  "on_divergence",
+  "stop",
+  train_config_lib.ON_DIVERGENCE,
+  "When a loss or gradient is not finite: stop, or go back to the last "
+  "checkpoint and leave out those batches, three times at most.",
+)
 _SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of weights, data order and dropout."
 )
@@ -161,6 +169,7 @@ def main(argv) -> None:
     eval_steps=_EVAL_STEPS.value,
     save_checkpoints_steps=_SAVE_STEPS.value,
     keep_checkpoint_max=_KEEP_MAX.value,
+    on_divergence=_ON_DIVERGENCE.value,
     init_checkpoint=_INIT_CHECKPOINT.value,
     seed=_SEED.value,
   )
