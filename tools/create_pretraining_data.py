@@ -33,6 +33,7 @@ from tasks.pretraining import (
   data_statistics,
   dataset_builder,
   examples,
+  masking,
   sentence_pairs,
 )
 from tools import command_line, progress_line
@@ -73,6 +74,13 @@ _DUPE_FACTOR = flags.DEFINE_integer(
   "dupe_factor", 40, "Times each document is used, with other masks."
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of all choices.")
+_MASKING = flags.DEFINE_enum(
+  "masking",
+  "static",
+  list(masking.KINDS),
+  "static: masks are drawn here, once for each duplicate; dynamic: while "
+  "training, anew in each epoch; compat: here, with the original's quirks.",
+)
 _SENTENCE_PAIR = flags.DEFINE_enum(
   "sentence_pair",
   "sop",
@@ -118,6 +126,7 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
       favor_shorter_ngram=_FAVOR_SHORTER_NGRAM.value,
       do_whole_word_mask=_DO_WHOLE_WORD_MASK.value,
       short_seq_prob=_SHORT_SEQ_PROB.value,
+      masking=_MASKING.value,
       sentence_pair=_SENTENCE_PAIR.value,
     ),
     dupe_factor=_DUPE_FACTOR.value,

@@ -40,6 +40,7 @@ class ExampleSettings:
     favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
     do_whole_word_mask: mask whole words rather than single pieces.
     short_seq_prob: share of documents cut to a random shorter length.
+    masking: when masks are drawn, one of `masking.KINDS`.
     sentence_pair: "sop": A and B in order (label 0) or swapped (1);
       "nsp": B follows A (0) or is from another document (1); "none": always
       in order, always 0.
@@ -52,6 +53,7 @@ class ExampleSettings:
   favor_shorter_ngram: bool = True
   do_whole_word_mask: bool = True
   short_seq_prob: float = 0.1
+  masking: str = "static"
   sentence_pair: str = "sop"
 
   def __post_init__(self):
@@ -69,11 +71,15 @@ class ExampleSettings:
         raise ValueError(
           f"{name} is {getattr(self, name)}, but must be from 0 to 1."
         )
-    if self.sentence_pair not in sentence_pairs.KINDS:
-      raise ValueError(
-        f"sentence_pair is {self.sentence_pair!r}, but must be one of "
-        f"{', '.join(sentence_pairs.KINDS)}."
-      )
+    for name, kinds in (
+      ("masking", masking.KINDS),
+      ("sentence_pair", sentence_pairs.KINDS),
+    ):
+      if getattr(self, name) not in kinds:
+        raise ValueError(
+          f"{name} is {getattr(self, name)!r}, but must be one of "
+          f"{', '.join(kinds)}."
+        )
 
   @functools.cached_property
   def ngram_thresholds(self) -> np.ndarray:

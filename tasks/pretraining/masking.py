@@ -21,6 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+# Drawn once, when records are made; anew in each epoch, while training; or
+# once with all quirks of the original.
+KINDS = ("static", "dynamic", "compat")
+
 _MASK_SHARE = 0.8
 _KEEP_SHARE = 0.1
 
