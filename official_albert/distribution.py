@@ -132,3 +132,21 @@ def make_deterministic() -> None:
   """
   if tf.config.list_logical_devices("GPU"):
     tf.config.experimental.enable_op_determinism()
+
+
+def start_compiler() -> None:
+  """Compiles a first function, with XLA's notice of it kept off stderr.
+
+  XLA says once in a process that it works, through a logger that no setting
+  of TensorFlow's reaches. Must come after `make_strategy`.
+  """
+  first = tf.function(tf.identity, jit_compile=True)
+  stderr = os.dup(2)
+  nowhere = os.open(os.devnull, os.O_WRONLY)
+  try:
+    os.dup2(nowhere, 2)
+    first(tf.zeros([]))
+  finally:
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    os.close(nowhere)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
@@ -28,6 +32,25 @@ def test_precision():
   assert layer.kernel.dtype == tf.float32
   with pytest.raises(ValueError, match="'float8'"):
     distribution.set_precision("float8")
+
+
+def test_the_compiler_starts_without_a_word():
+  program = """
+import sys
+from official_albert import distribution, fused_ops
+distribution.start_compiler()
+import tensorflow as tf
+fused_ops.gelu(tf.zeros([3]), compiled=True)
+print("said", file=sys.stderr)
+"""
+  result = subprocess.run(
+    [sys.executable, "-c", program],
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert result.stderr == "said\n"
 
 
 @pytest.mark.parametrize(

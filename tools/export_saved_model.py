@@ -14,7 +14,6 @@ import os
 import shutil
 import tempfile
 
-import tensorflow as tf
 from absl import flags
 
 from official_albert import checkpoints, run_record, text_layers
@@ -75,11 +74,7 @@ def export(
   os.makedirs(parent, exist_ok=True)
   temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
   try:
-    tf.saved_model.save(
-      fill_mask,
-      temporary,
-      signatures={"serving_default": fill_mask.fill_mask},
-    )
+    fill_mask.save(temporary)
     # TF Serving leaves this folder alone; people want it beside the weights.
     extra = os.path.join(temporary, "assets.extra")
     os.makedirs(extra)

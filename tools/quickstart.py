@@ -48,12 +48,12 @@ _SEQUENCE_FLAGS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
 # What learned most on two cores; see README.md.
 _TRAINING_FLAGS = (
   "--preset=albert_tiny",
-  "--optimizer=lamb",
+  "--optimizer=adamw",
   "--bias_correction",
   "--beta_2=0.98",
-  "--learning_rate=0.003",
+  "--learning_rate=0.0015",
   "--learning_rate_decay=continuous",
-  "--train_batch_size=16",
+  "--train_batch_size=32",
   "--eval_batch_size=64",
   "--precision=auto",
 )

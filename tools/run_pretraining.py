@@ -167,6 +167,7 @@ def main(argv) -> None:
   albert_config = model_config()
   task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
   strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
+  distribution.start_compiler()
   distribution.make_deterministic()
   precision = distribution.set_precision(_PRECISION.value)
   settings = {

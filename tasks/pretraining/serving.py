@@ -74,3 +74,17 @@ class FillMask(tf.Module):
       "probabilities": tf.where(there_k, probabilities, 0.0),
       "mask_positions": positions,
     }
+
+  def save(self, directory: str) -> None:
+    """Writes a SavedModel that holds the weights and `fill_mask`, no more.
+
+    Saved as they are, Keras layers would add every function they have been
+    traced with, those of the training step too, which need XLA.
+    """
+    module = tf.Module(name=self.name)
+    module.model_weights = self.model.variables
+    module.text_layer = self.text_layer
+    module.fill_mask = self.fill_mask
+    tf.saved_model.save(
+      module, directory, signatures={"serving_default": self.fill_mask}
+    )

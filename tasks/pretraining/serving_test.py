@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from official_albert import AlbertConfig, text_layers, tokenization
 from tasks.pretraining import model as model_lib
@@ -131,9 +132,14 @@ def test_missing_masks_are_empty(fill_mask):
 
 
 def test_saved_model_in_a_clean_process(fill_mask, tmp_path):
-  tf.saved_model.save(
-    fill_mask, str(tmp_path), {"serving_default": fill_mask.fill_mask}
+  fill_mask.save(str(tmp_path))
+  saved = saved_model_pb2.SavedModel.FromString(
+    (tmp_path / "saved_model.pb").read_bytes()
   )
+  functions = saved.meta_graphs[0].graph_def.library.function
+  # A server need not have XLA.
+  assert functions
+  assert not any(f.attr["_XlaMustCompile"].b for f in functions)
   result = subprocess.run(
     [sys.executable, "-I", "-c", _CLIENT, str(tmp_path)]
     + [json.dumps(SENTENCES)],
