@@ -241,7 +241,7 @@ def _parse(
 
 
 def _weigh(batch: Batch, weight: tf.Tensor) -> Batch:
-  """Adds `example_weight`; what is 0 there has no `masked_lm_weights` either."""
+  """Adds `example_weight`; where it is 0, nothing is to be predicted."""
   batch = {**batch, "example_weight": weight}
   if "masked_lm_weights" in batch:
     batch["masked_lm_weights"] *= weight[:, None]
