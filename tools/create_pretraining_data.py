@@ -11,6 +11,9 @@ settings and statistics. The same text, settings and seed give the same bytes
 for any number of workers. Document after document is read and written by way
 of files in the output folder, so memory does not grow with the text.
 
+With --masking=dynamic the records hold the text as it is, and training draws
+masks and swaps anew in each epoch: one pass instead of --dupe_factor=40.
+
 Flags have the names and defaults of google-research/albert
 create_pretraining_data.py, except for these, which are gone:
   --input_file, --output_file: now --input_files and --output_dir.

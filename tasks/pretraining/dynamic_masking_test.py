@@ -251,6 +251,21 @@ def test_row_of_one_word_in_each_segment():
   assert abs((positions == 1).mean() - 0.5) < 4 * 0.5 / np.sqrt(1000)
 
 
+@pytest.mark.parametrize("label", [0, 1])
+def test_word_cut_by_truncation_is_a_unit_of_its_own(label):
+  """A segment that starts inside a word: 9 and 12 go on with one."""
+  a, b = np.array([9, 12, 8]), np.array([12, 7, 8])
+  pair = sentence_pairs.Pair(*((b, a) if label else (a, b)), 0)
+  mask = _dynamic(sentence_pair="none", ngram=1, masked_lm_prob=0.2)
+  # 20% of 9 tokens are two: one word of two pieces or two of one.
+  batch = mask(_unmasked([pair] * 300), tf.constant(0, tf.int64))
+  chosen = set(map(tuple, batch["masked_lm_positions"].numpy()[:, :2].tolist()))
+  if label:
+    assert chosen == {(5, 6), (1, 2), (1, 3), (1, 7), (2, 3), (2, 7), (3, 7)}
+  else:
+    assert chosen == {(1, 2), (3, 5), (3, 6), (3, 7), (5, 6), (5, 7), (6, 7)}
+
+
 def test_half_is_rounded_to_even():
   """10 tokens with 0.25 are 2.5, so 2; 14 are 3.5, so 4."""
   mask = _dynamic(masked_lm_prob=0.25, ngram=1)
