@@ -56,15 +56,28 @@ def pretraining_schema(
   `next_sentence_labels` is 0 for segments in order and 1 for swapped ones
   (SOP) or a random second one (NSP).
   """
-  sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
+  *text, label = unmasked_schema(max_seq_length)
+  predictions = (max_predictions_per_seq,)
+  return (
+    *text,
+    Feature("masked_lm_positions", "int64", predictions),
+    Feature("masked_lm_ids", "int64", predictions),
+    Feature("masked_lm_weights", "float32", predictions),
+    label,
+  )
+
+
+def unmasked_schema(max_seq_length: int) -> tuple[Feature, ...]:
+  """Records that are masked while training, with S = max_seq_length.
+
+  Segments that training may swap (SOP) are in order here, and labelled 0.
+  """
+  sequence = (max_seq_length,)
   return (
     Feature("input_ids", "int64", sequence),
     Feature("input_mask", "int64", sequence),
     Feature("segment_ids", "int64", sequence),
     Feature("token_boundary", "int64", sequence),
-    Feature("masked_lm_positions", "int64", predictions),
-    Feature("masked_lm_ids", "int64", predictions),
-    Feature("masked_lm_weights", "float32", predictions),
     Feature("next_sentence_labels", "int64", (1,)),
   )
 

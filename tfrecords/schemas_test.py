@@ -41,6 +41,13 @@ def test_pretraining_schema():
   ]
 
 
+def test_unmasked_schema():
+  masked = schemas.pretraining_schema(7, 2)
+  assert schemas.unmasked_schema(7) == tuple(
+    f for f in masked if not f.name.startswith("masked_lm")
+  )
+
+
 def test_feature_counts_its_values_and_refuses_other_dtypes():
   assert schemas.Feature("x", "int64", (4, 3)).length == 12
   assert schemas.Feature("x", "int64", ()).length == 1

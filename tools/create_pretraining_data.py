@@ -11,6 +11,9 @@ settings and statistics. The same text, settings and seed give the same bytes
 for any number of workers. Document after document is read and written by way
 of files in the output folder, so memory does not grow with the text.
 
+With --masking=dynamic the records hold the text as it is, and training draws
+masks and swaps anew in each epoch: one pass instead of --dupe_factor=40.
+
 Flags have the names and defaults of google-research/albert
 create_pretraining_data.py, except for these, which are gone:
   --input_file, --output_file: now --input_files and --output_dir.
@@ -58,7 +61,7 @@ _MAX_PREDICTIONS_PER_SEQ = flags.DEFINE_integer(
   "share is never reached in long examples.",
 )
 _MASKED_LM_PROB = flags.DEFINE_float(
-  "masked_lm_prob", 0.15, "Share of tokens to mask; 0 masks none."
+  "masked_lm_prob", 0.15, "Share of tokens to mask."
 )
 _NGRAM = flags.DEFINE_integer("ngram", 3, "Most words masked in a row.")
 _FAVOR_SHORTER_NGRAM = flags.DEFINE_bool(
@@ -71,7 +74,10 @@ _SHORT_SEQ_PROB = flags.DEFINE_float(
   "short_seq_prob", 0.1, "Share of documents cut to a random shorter length."
 )
 _DUPE_FACTOR = flags.DEFINE_integer(
-  "dupe_factor", 40, "Times each document is used, with other masks."
+  "dupe_factor",
+  None,
+  "Times each document is used, with other cuts and masks; default: 40, or 1 "
+  "with --masking=dynamic, which draws other masks in each epoch.",
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of all choices.")
 _MASKING = flags.DEFINE_enum(
@@ -113,6 +119,9 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
   Raises:
     ValueError: one of them is out of range.
   """
+  dupe_factor = _DUPE_FACTOR.value
+  if dupe_factor is None:
+    dupe_factor = 1 if _MASKING.value == "dynamic" else 40
   return dataset_builder.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
@@ -129,7 +138,7 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
       masking=_MASKING.value,
       sentence_pair=_SENTENCE_PAIR.value,
     ),
-    dupe_factor=_DUPE_FACTOR.value,
+    dupe_factor=dupe_factor,
     random_seed=_RANDOM_SEED.value,
     heldout_share=_HELDOUT_SHARE.value,
     num_shards=_NUM_SHARDS.value,

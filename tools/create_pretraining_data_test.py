@@ -147,6 +147,31 @@ def test_bad_input_is_one_sentence(
   assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
+def test_masks_are_left_to_training(corpus, tmp_path):
+  """One pass over the text; what is written can be looked at and trained on."""
+  folder = tmp_path / "data"
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/a.jsonl",
+    f"--output_dir={folder}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--masking=dynamic",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=9",
+    "--heldout_share=0.1",
+    "--num_workers=1",
+  )
+  assert done.returncode == 0, done.stderr
+  assert "masked_share_of_tokens" not in done.stdout
+  manifest = schemas.read_manifest(str(folder))
+  assert manifest.features == schemas.unmasked_schema(64)
+  assert manifest.settings["dupe_factor"] == 1
+  done = _run("inspect_tfrecords", f"--input_dir={folder}", "--num_examples=1")
+  assert done.returncode == 0, done.stderr
+  assert "0 to predict" in done.stdout
+  assert "{" not in done.stdout
+
+
 def test_unknown_kind_of_pair_is_refused():
   done = _run("create_pretraining_data", "--sentence_pair=sopp")
   assert done.returncode != 0

@@ -32,6 +32,9 @@ def infer_schema(path: str) -> tuple[schemas.Feature, ...]:
     len(features[name].int64_list.value) if name in features else 0
     for name in ("input_ids", "masked_lm_positions")
   ]
+  unmasked = schemas.unmasked_schema(lengths[0])
+  if lengths[0] and features.keys() == {feature.name for feature in unmasked}:
+    return unmasked
   if not all(lengths):
     raise ValueError(
       f"{path} holds no pretraining records; their features are "
@@ -92,5 +95,8 @@ def survey(
       )
     counts.add(data_statistics.count_examples(features, tokenizer.mask_id))
   statistics = data_statistics.summarize_examples(counts)
-  del statistics["dropped_chunks"], statistics["ngram_length_share"]
+  del statistics["dropped_chunks"]
+  statistics.pop(
+    "ngram_length_share", None
+  )  # Of unmasked records there's none.
   return statistics

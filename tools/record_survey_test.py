@@ -89,6 +89,25 @@ def test_all_files_are_counted_and_the_first_examples_shown(
   }
 
 
+def test_unmasked_records(tmp_path, capsys):
+  schema = schemas.unmasked_schema(9)
+  path = str(tmp_path / "a")
+  with writer.ShardWriter(path, schema) as shard:
+    names = {feature.name for feature in schema}
+    shard.write({k: v for k, v in _record(1).items() if k in names})
+  assert record_survey.infer_schema(path) == schema
+  statistics = record_survey.survey([path], schema, _Tokenizer(), 1)
+  assert "7 of 9 tokens, 0 to predict" in capsys.readouterr().out
+  assert statistics == {
+    "instances": 1,
+    "tokens": 7,
+    "mean_length": 7.0,
+    "padding_share": 2 / 9,
+    "segment_a_share": 4 / 7,
+    "label_1_share": 1.0,
+  }
+
+
 def test_record_that_does_not_fit_is_named_with_its_file(tmp_path):
   path = _write(tmp_path / "a", 1)
   other = schemas.pretraining_schema(8, 2)

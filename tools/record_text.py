@@ -32,13 +32,15 @@ def describe(
     ValueError: an id is outside the tokenizer's vocabulary.
   """
   length = int(record["input_mask"].sum())
-  used = record["masked_lm_weights"] > 0
-  labels = dict(
-    zip(
-      record["masked_lm_positions"][used].tolist(),
-      record["masked_lm_ids"][used].tolist(),
+  labels = {}
+  if "masked_lm_weights" in record:  # Not before masking while training.
+    used = record["masked_lm_weights"] > 0
+    labels = dict(
+      zip(
+        record["masked_lm_positions"][used].tolist(),
+        record["masked_lm_ids"][used].tolist(),
+      )
     )
-  )
   label = int(record["next_sentence_labels"][0])
   ids = record["input_ids"][:length].tolist()
   segments = record["segment_ids"][:length]

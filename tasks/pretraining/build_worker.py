@@ -57,6 +57,8 @@ class Job:
 
   @functools.cached_property
   def schema(self) -> tuple[schemas.Feature, ...]:
+    if self.settings.masking == "dynamic":
+      return schemas.unmasked_schema(self.settings.max_seq_length)
     return schemas.pretraining_schema(
       self.settings.max_seq_length, self.settings.max_predictions_per_seq
     )

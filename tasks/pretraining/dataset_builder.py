@@ -148,7 +148,7 @@ def build_dataset(
       tokenizer=schemas.TokenizerInfo(
         tokenizer.sha256, tokenizer.vocab_size, tokenizer.lower_case
       ),
-      settings=settings.content(paths),
+      settings={**settings.content(paths), **_masking_ids(job)},
       random_seed=settings.random_seed,
       splits=splits,
     )
@@ -157,6 +157,16 @@ def build_dataset(
     )
     output_folder.publish(staging, settings.output_dir, manifest)
   return manifest
+
+
+def _masking_ids(job: build_worker.Job) -> dict[str, Any]:
+  """What masking while training has to know of the tokenizer."""
+  if job.settings.masking != "dynamic":
+    return {}
+  return {
+    "mask_id": job.vocabulary.mask_id,
+    "special_ids": sorted(job.vocabulary.special_ids),
+  }
 
 
 def _text_batches(

@@ -198,7 +198,7 @@ def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
     input_files=str(tmp_path / "a.txt"),
     heldout_share=0.25,
     examples=dataclasses.replace(
-      _EXAMPLES, masked_lm_prob=0.0, short_seq_prob=0.0
+      _EXAMPLES, masking="dynamic", short_seq_prob=0.0
     ),
     num_shards=1,
   )
@@ -212,6 +212,29 @@ def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
     assert len(rows) == documents * (3 if name == "train" else 1)
     assert len(contents[name]) == documents
   assert not contents["train"] & contents["heldout"]
+
+
+def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
+  settings = dataclasses.replace(_EXAMPLES, masking="dynamic")
+  manifest = _build(corpus, tmp_path, examples=settings, dupe_factor=1)
+  assert schemas.read_manifest(str(tmp_path)) == manifest
+  assert manifest.features == schemas.unmasked_schema(41)
+  assert manifest.settings == {
+    "input_files": ["a.txt", "b.txt.gz"],
+    "do_lower_case": True,
+    **dataclasses.asdict(settings),
+    "dupe_factor": 1,
+    "heldout_share": 0.1,
+    "mask_id": 4,
+    "special_ids": [0, 1, 2, 3, 4],
+  }
+  for name, split in manifest.splits.items():
+    records = _records(tmp_path, manifest, name)
+    example = tf.train.Example.FromString(records[0]).features.feature
+    assert set(example) == {feature.name for feature in manifest.features}
+    assert "predictions" not in split.statistics
+    assert split.statistics["label_1_share"] == 0
+    assert split.statistics["instances"] == len(records)
 
 
 def test_more_shards_than_examples(corpus, tmp_path):

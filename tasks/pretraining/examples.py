@@ -34,13 +34,14 @@ class ExampleSettings:
   Attributes:
     max_seq_length: S.
     max_predictions_per_seq: P, most predictions in a sequence.
-    masked_lm_prob: share of a sequence's tokens to predict. With 0 the
-      examples come out unmasked, for masking at training time.
+    masked_lm_prob: share of a sequence's tokens to predict, above 0.
     ngram: most words in a masked n-gram.
     favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
     do_whole_word_mask: mask whole words rather than single pieces.
     short_seq_prob: share of documents cut to a random shorter length.
-    masking: when masks are drawn, one of `masking.KINDS`.
+    masking: when masks are drawn, one of `masking.KINDS`. With "dynamic"
+      examples are unmasked here, and the swap of "sop" is left to training,
+      too.
     sentence_pair: "sop": A and B in order (label 0) or swapped (1);
       "nsp": B follows A (0) or is from another document (1); "none": always
       in order, always 0.
@@ -71,6 +72,11 @@ class ExampleSettings:
         raise ValueError(
           f"{name} is {getattr(self, name)}, but must be from 0 to 1."
         )
+    if self.masked_lm_prob == 0:
+      raise ValueError(
+        "masked_lm_prob is 0, but must be above 0, or there is nothing to "
+        "learn from; records without masks are made with --masking=dynamic."
+      )
     for name, kinds in (
       ("masking", masking.KINDS),
       ("sentence_pair", sentence_pairs.KINDS),
@@ -127,7 +133,7 @@ class Instance(NamedTuple):
       word.
     first_separator: position of the first [SEP].
     label: 0 in order, 1 swapped or random.
-    masked: what is to be predicted.
+    masked: what is to be predicted; nothing with dynamic masking.
   """
 
   original: np.ndarray
@@ -170,10 +176,19 @@ def create_instances(
     rng,
     max_tokens=settings.max_seq_length - 3,  # [CLS], [SEP], [SEP].
     short_seq_prob=settings.short_seq_prob,
-    kind=settings.sentence_pair,
+    kind=_kind_of_pairs(settings),
     word_start_table=vocabulary.word_start_table,
   ):
     yield pair and create_instance(pair, vocabulary, settings, rng)
+
+
+def _kind_of_pairs(settings: ExampleSettings) -> str:
+  """What `sentence_pairs` is asked for."""
+  swapped_later = (settings.masking, settings.sentence_pair) == (
+    "dynamic",
+    "sop",
+  )
+  return "none" if swapped_later else settings.sentence_pair
 
 
 def create_instance(
@@ -182,7 +197,7 @@ def create_instance(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Instance:
-  """Lays out a pair and masks it."""
+  """Lays out a pair and masks it, unless training will."""
   separator = len(pair.a) + 1
   length = separator + len(pair.b) + 2
   tokens = np.empty(length, np.int32)
@@ -193,7 +208,7 @@ def create_instance(
   tokens[-1] = vocabulary.sep_id
   boundary = vocabulary.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
-  if settings.masked_lm_prob == 0:
+  if settings.masking == "dynamic":
     nothing = np.zeros(0, np.int32)
     masked = masking.MaskedTokens(tokens, nothing, nothing, [])
     return Instance(tokens, boundary, separator, pair.label, masked)
@@ -235,7 +250,8 @@ def pad_instances(
   Returns:
     <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
     <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
-    `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`.
+    `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
+    masking those that start with `masked_lm_` are not there.
 
   Raises:
     AssertionError: an example is not what it must be; a bug, never the user's
@@ -261,17 +277,22 @@ def pad_instances(
     labels[row, :count] = instance.masked.labels
     weights[row, :count] = 1.0
   _check_masking(ids, original, positions, labels, weights > 0)
-  return {
+  features = {
     "input_ids": ids,
     "input_mask": mask,
     "segment_ids": segments,
     "token_boundary": boundary,
-    "masked_lm_positions": positions,
-    "masked_lm_ids": labels,
-    "masked_lm_weights": weights,
     "next_sentence_labels": np.array(
       [[instance.label] for instance in instances], np.int32
     ).reshape(-1, 1),
+  }
+  if settings.masking == "dynamic":
+    return features
+  return {
+    **features,
+    "masked_lm_positions": positions,
+    "masked_lm_ids": labels,
+    "masked_lm_weights": weights,
   }
 
 

@@ -25,8 +25,8 @@ import numpy as np
 # once with all quirks of the original.
 KINDS = ("static", "dynamic", "compat")
 
-_MASK_SHARE = 0.8
-_KEEP_SHARE = 0.1
+MASK_SHARE = 0.8
+KEEP_SHARE = 0.1
 
 
 class MaskedTokens(NamedTuple):
@@ -157,8 +157,8 @@ def replace_tokens(
   kept = tokens[positions]
   replaced = tokens.copy()
   replaced[positions] = np.where(
-    choice < _MASK_SHARE,
+    choice < MASK_SHARE,
     mask_id,
-    np.where(choice < _MASK_SHARE + _KEEP_SHARE, kept, random),
+    np.where(choice < MASK_SHARE + KEEP_SHARE, kept, random),
   )
   return replaced
