@@ -240,6 +240,7 @@ def test_defaults_are_those_of_the_original():
     "favor_shorter_ngram": True,
     "do_whole_word_mask": True,
     "short_seq_prob": 0.1,
+    "masking": "static",
     "sentence_pair": "sop",
   }
 
