@@ -30,7 +30,12 @@ class Split(NamedTuple):
 
   @property
   def length(self) -> int:
+    """Tokens of a record, S."""
     return next(f.length for f in self.schema if f.name == "input_ids")
+
+  @property
+  def has_masks(self) -> bool:
+    return any(feature.name == "masked_lm_ids" for feature in self.schema)
 
 
 def checked_batches(

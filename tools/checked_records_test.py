@@ -83,7 +83,8 @@ def test_whole_split(tmp_path, shards):
   survey = _survey(split)
   assert survey.records == [3, 0, 1]
   assert survey.counts.instances == 4
-  assert split.length == 9
+  assert (split.length, split.has_masks) == (9, True)
+  assert not split._replace(schema=_SCHEMA[:4]).has_masks
   shown = list(checked_records.first_examples(split, _Tokenizer(), 4))
   assert [r["masked_lm_ids"][0] for r in shown] == [6, 7, 8, 9]
   assert not list(checked_records.first_examples(split, _Tokenizer(), 0))

@@ -69,8 +69,8 @@ def open_tokenizer(splits: Mapping[str, checked_records.Split], directory: str):
   )
   if manifest and manifest.tokenizer.sha256 != tokenizer.sha256:
     raise ValueError(
-      f"{model_file} is not the tokenizer that the records were made with: "
-      "its sha256 is not the manifest's."
+      f"{model_file} is not the tokenizer of the records, whose sha256 is in "
+      "the manifest."
     )
   return tokenizer
 
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
   tokenizer = open_tokenizer(splits, directory)
 
   color = record_text.use_color(_COLOR.value, sys.stdout)
-  if _NUM_EXAMPLES.value:
+  if _NUM_EXAMPLES.value and any(split.has_masks for split in splits.values()):
     print(record_text.legend(color))
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")

@@ -93,7 +93,7 @@ def describe(
   label = int(record["next_sentence_labels"][0])
   ids = record["input_ids"][:length].tolist()
   segments = record["segment_ids"][:length]
-  count = f"{len(labels)} to predict" if has_masks else "not masked"
+  count = f"{len(labels)} to predict{'' if has_masks else ' (not masked)'}"
   lines = [
     f"{length} of {len(record['input_ids'])} tokens, {count}, "
     f"next_sentence_labels {label} "

@@ -138,7 +138,8 @@ def test_record_for_masking_while_training_shows_its_words():
     next_sentence_labels=[0],
   )
   assert record_text.describe(record, _Tokenizer()).splitlines() == [
-    "10 of 12 tokens, not masked, next_sentence_labels 0 (in order)",
+    "10 of 12 tokens, 0 to predict (not masked), next_sentence_labels 0 "
+    "(in order)",
     "A: [CLS] the cats|, [SEP]",
     "B: the , [SEP]",
     "text A: the cats,",
