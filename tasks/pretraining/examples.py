@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tasks.pretraining import masking, sentence_pairs
+from tasks.pretraining import compat, masking, sentence_pairs
 
 # [CLS] A [SEP] B [SEP] with one token in A and one in B.
 _MIN_SEQ_LENGTH = 5
@@ -86,6 +86,11 @@ class ExampleSettings:
           f"{name} is {getattr(self, name)!r}, but must be one of "
           f"{', '.join(kinds)}."
         )
+    if self.masking == "compat" and self.sentence_pair not in compat.KINDS:
+      raise ValueError(
+        f"sentence_pair is {self.sentence_pair!r}, but masking compat has only "
+        f"what the original has: {', '.join(compat.KINDS)}."
+      )
 
   @functools.cached_property
   def ngram_thresholds(self) -> np.ndarray:
@@ -118,10 +123,15 @@ class Vocabulary:
     """<int32>[R], ascending: what a masked token may be replaced with.
 
     Deviation: without the special pieces. The original also draws <pad>,
-    [CLS], [SEP] and [MASK].
+    [CLS], [SEP] and [MASK], and so does `compat`.
     """
     ids = np.arange(self.size, dtype=np.int32)
     return np.delete(ids, sorted(self.special_ids))
+
+  @functools.cached_property
+  def all_ids(self) -> np.ndarray:
+    """<int32>[V]: see `compat.replacement_ids`."""
+    return compat.replacement_ids(self.size)
 
 
 class Instance(NamedTuple):
@@ -141,6 +151,29 @@ class Instance(NamedTuple):
   first_separator: int
   label: int
   masked: masking.MaskedTokens
+
+
+class _Rules(NamedTuple):
+  """The choices that `masking` "compat" makes in another way."""
+
+  create_pairs: Callable[..., Iterator[Optional[sentence_pairs.Pair]]]
+  choose_ngrams: Callable[..., tuple[np.ndarray, list[int]]]
+  replacement_ids: Callable[[Vocabulary], np.ndarray]
+
+
+def _rules(settings: ExampleSettings) -> _Rules:
+  """The one place that knows which they are."""
+  if settings.masking == "compat":
+    return _Rules(
+      compat.create_pairs,
+      compat.choose_ngrams,
+      lambda vocabulary: vocabulary.all_ids,
+    )
+  return _Rules(
+    sentence_pairs.create_pairs,
+    masking.choose_ngrams,
+    lambda vocabulary: vocabulary.replacement_ids,
+  )
 
 
 def generator(
@@ -170,7 +203,7 @@ def create_instances(
   Yields:
     An example, or None for a chunk that had to be dropped.
   """
-  for pair in sentence_pairs.create_pairs(
+  for pair in _rules(settings).create_pairs(
     documents,
     index,
     rng,
@@ -213,13 +246,9 @@ def create_instance(
     masked = masking.MaskedTokens(tokens, nothing, nothing, [])
     return Instance(tokens, boundary, separator, pair.label, masked)
 
-  if settings.do_whole_word_mask:
-    starts = boundary.copy()
-    starts[[1, separator + 1]] = True
-  else:
-    starts = np.ones(length, bool)
-  positions, ngram_lengths = masking.choose_ngrams(
-    starts,
+  rules = _rules(settings)
+  positions, ngram_lengths = rules.choose_ngrams(
+    boundary if settings.do_whole_word_mask else np.ones(length, bool),
     separator,
     masking.num_to_predict(
       length, settings.masked_lm_prob, settings.max_predictions_per_seq
@@ -229,7 +258,11 @@ def create_instance(
   )
   masked = masking.MaskedTokens(
     masking.replace_tokens(
-      tokens, positions, vocabulary.mask_id, vocabulary.replacement_ids, rng
+      tokens,
+      positions,
+      vocabulary.mask_id,
+      rules.replacement_ids(vocabulary),
+      rng,
     ),
     positions,
     tokens[positions],
