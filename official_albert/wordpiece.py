@@ -42,7 +42,7 @@ _CHINESE = (
   (0x2F800, 0x2FA1F),
 )
 _CACHED_WORD_CHARACTERS = 24
-_MAX_CACHED_WORDS = 1 << 19  # About 100 MB.
+_MAX_CACHED_WORDS = 1 << 18  # About 50 MB, twice.
 
 
 def is_control(char: str) -> bool:
@@ -142,7 +142,8 @@ class WordPieceTokenizer:
       if piece in SPECIAL_PIECES or _UNUSED.fullmatch(piece)
     )
     self._longest = max(map(len, self._pieces))
-    self._cache: dict[str, tuple[int, ...]] = {}
+    self._words: dict[str, tuple[int, ...]] = {}
+    self._parts: dict[str, tuple[int, ...]] = {}
 
   def _check_special_pieces(self) -> None:
     for piece in SPECIAL_PIECES:
@@ -167,17 +168,14 @@ class WordPieceTokenizer:
     if not text.isprintable():
       text = text.translate(_Cleaner())
     ids: list[int] = []
-    cache = self._cache
+    cache = self._words
     # Case and accents are the same whether the words or the text lose them:
     # the one letter that looks around itself, sigma, stops at spaces.
     for word in text.split():
       found = cache.get(word)
       if found is None:
         found = self._encode_word(word)
-        if len(word) <= _CACHED_WORD_CHARACTERS:
-          if len(cache) >= _MAX_CACHED_WORDS:
-            cache.clear()
-          cache[word] = found
+        _remember(cache, word, found)
       ids += found
     return ids
 
@@ -198,14 +196,12 @@ class WordPieceTokenizer:
     if self.lower_case:
       word = _lower(word)
     ids: list[int] = []
-    cache = self._cache
+    cache = self._parts
     for part in _word_pattern().findall(word):
-      # A part is its own lower case, so that it may share the cache.
       found = cache.get(part)
       if found is None:
         found = tuple(self._longest_pieces(part))
-        if len(part) <= _CACHED_WORD_CHARACTERS:
-          cache[part] = found
+        _remember(cache, part, found)
       ids += found
     return tuple(ids)
 
@@ -273,6 +269,15 @@ class WordPieceTokenizer:
     table = np.array([not p.startswith(CONTINUATION) for p in self._pieces])
     table.setflags(write=False)
     return table
+
+
+def _remember(
+  cache: dict[str, tuple[int, ...]], word: str, ids: tuple[int, ...]
+) -> None:
+  if len(word) <= _CACHED_WORD_CHARACTERS:
+    if len(cache) >= _MAX_CACHED_WORDS:
+      cache.clear()
+    cache[word] = ids
 
 
 def _lower(word: str) -> str:

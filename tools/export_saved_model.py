@@ -60,12 +60,13 @@ def export(
   report = checkpoints.warm_start(model, model_dir)
   if report.missing:
     raise ValueError(f"{model_dir} lacks weights of the model: {report}")
-  tokenizer_file = os.path.join(model_dir, schemas.TOKENIZER_FILE)
+  tokenizer = schemas.TokenizerInfo(**data["tokenizer"])
+  tokenizer_file = os.path.join(model_dir, tokenizer.file)
   fill_mask = serving.FillMask(
     model,
     text_layers.FillMaskTextLayer(
-      text_layers.SentencePieceTextLayer(
-        tokenizer_file, data["tokenizer"]["lower_case"]
+      text_layers.make_text_layer(
+        tokenizer.kind, tokenizer_file, tokenizer.lower_case
       ),
       max_seq_length or data["max_seq_length"],
     ),
