@@ -1,9 +1,10 @@
 """The tokenizer as part of the graph, so that a served model takes raw text.
 
 `SentencePieceTextLayer` repeats `official_albert.tokenization` with TensorFlow
-operations (for WordPiece see wordpiece_text_layer); `FillMaskTextLayer` turns strings with `[MASK]` into model inputs.
-Both are saved inside a SavedModel without any asset file (the vocabulary
-travels in the graph); whoever loads it has to import tensorflow_text first.
+operations (for WordPiece see wordpiece_text_layer); `FillMaskTextLayer` turns
+strings with `[MASK]` into model inputs. Both are saved inside a SavedModel
+without any asset file (the vocabulary travels in the graph); whoever loads it
+has to import tensorflow_text first.
 
 Where the two tokenizers differ, with tensorflow_text 2.15.0:
 
@@ -75,8 +76,10 @@ class SentencePieceTextLayer(tf.Module):
     """
     super().__init__(name=name)
     self.lower_case = lower_case
-    proto = model if isinstance(model, bytes) else graph_text.read_file(
-      os.fspath(model), "SentencePiece model file"
+    proto = (
+      model
+      if isinstance(model, bytes)
+      else graph_text.read_file(os.fspath(model), "SentencePiece model file")
     )
     try:
       self._tokenizer = tensorflow_text.SentencepieceTokenizer(
@@ -252,7 +255,9 @@ class FillMaskTextLayer(tf.Module):
     Raises:
       ValueError: `texts` is not a batch of strings.
     """
-    ids = self._body(graph_text.check_texts(texts))[:, : self.max_seq_length - 2]
+    ids = self._body(graph_text.check_texts(texts))[
+      :, : self.max_seq_length - 2
+    ]
     batch = ids.nrows(out_type=tf.int32)
     ids = tf.concat(
       [
@@ -263,7 +268,9 @@ class FillMaskTextLayer(tf.Module):
       axis=1,
     )
     positions = tf.ragged.range(ids.row_lengths())
-    positions = tf.ragged.boolean_mask(positions, tf.equal(ids, self.text_layer.mask_id))
+    positions = tf.ragged.boolean_mask(
+      positions, tf.equal(ids, self.text_layer.mask_id)
+    )
     input_ids = ids.to_tensor(self.text_layer.pad_id)
     return {
       "input_ids": input_ids,

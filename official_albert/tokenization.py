@@ -27,7 +27,7 @@ import sentencepiece
 
 from official_albert import wordpiece
 
-WORD_START = "\u2581"  # SentencePiece's mark for a space before the piece.
+WORD_START = wordpiece.WORD_START  # Of a space before the piece.
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
@@ -245,6 +245,10 @@ class SentencePieceTokenizer:
       ValueError: the id is outside the vocabulary.
     """
     return self._pieces[self._checked_id(id)]
+
+  def marked_piece(self, id: int) -> str:
+    """`id_to_piece`, as both kinds of tokenizers write it: "▁" is a space."""
+    return self.id_to_piece(id)
 
   def _checked_id(self, id: int) -> int:
     if not 0 <= id < self.vocab_size:

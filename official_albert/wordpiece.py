@@ -24,6 +24,7 @@ from typing import Optional
 import numpy as np
 
 CONTINUATION = "##"
+WORD_START = "\u2581"  # SentencePiece's mark for a space.
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # A longer word is [UNK].
 MAX_WORD_CHARACTERS = 200
@@ -230,18 +231,11 @@ class WordPieceTokenizer:
     Raises:
       ValueError: an id is outside the vocabulary.
     """
-    text = ""
-    for i in ids:
-      piece = self.id_to_piece(i)
-      if i in self.special_ids and i != self.unk_id:
-        continue
-      if piece.startswith(CONTINUATION) and len(piece) > len(CONTINUATION):
-        text += piece[len(CONTINUATION) :]
-      elif text and not (_is_cjk(text[-1]) or _is_cjk(piece[0])):
-        text += f" {piece}"
-      else:
-        text += piece
-    return text
+    kept = [i for i in ids if self._is_text(i)]
+    return "".join(map(self.marked_piece, kept)).replace(WORD_START, " ").strip()
+
+  def _is_text(self, id: int) -> bool:
+    return id == self.unk_id or id not in self.special_ids
 
   def piece_to_id(self, piece: str) -> int:
     """The id of a piece, `unk_id` if the vocabulary lacks it."""
@@ -259,6 +253,18 @@ class WordPieceTokenizer:
         "it made with another tokenizer?"
       )
     return self._pieces[id]
+
+  def marked_piece(self, id: int) -> str:
+    """The piece as SentencePiece writes it: "▁" stands for a space before it.
+
+    A special piece is as it is; no space stands beside Chinese characters.
+    """
+    piece = self.id_to_piece(id)
+    if id in self.special_ids and id != self.unk_id:
+      return piece
+    if piece.startswith(CONTINUATION) and len(piece) > len(CONTINUATION):
+      return piece[len(CONTINUATION) :]
+    return piece if _is_cjk(piece[0]) else WORD_START + piece
 
   @functools.cached_property
   def word_start_table(self) -> np.ndarray:

@@ -90,7 +90,9 @@ class WordPieceTextLayer(tf.Module):
     )
     texts = tf.strings.regex_replace(texts, control, "")
     # The Python tokenizer's str.split knows two more separators.
-    texts = tf.strings.regex_replace(texts, rf"{space}|[\x{{2028}}\x{{2029}}]", " ")
+    texts = tf.strings.regex_replace(
+      texts, rf"{space}|[\x{{2028}}\x{{2029}}]", " "
+    )
     if self.lower_case:
       # ASCII first: the Unicode-aware operation follows the process' locale.
       texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")

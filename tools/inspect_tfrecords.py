@@ -30,7 +30,10 @@ _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples shown of each split."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Default: the folder's tokenizer.model."
+  "spm_model_file", None, "Default: the folder's tokenizer."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", None, "Instead: a WordPiece vocabulary."
 )
 
 
@@ -54,10 +57,13 @@ def main(argv: Sequence[str]) -> None:
     paths = documents.find_files(_INPUT_FILES.value)
     directory = os.path.dirname(paths[0])
     splits = {"files": (paths, record_survey.infer_schema(paths[0]))}
-  model_file = _SPM_MODEL_FILE.value or os.path.join(
-    directory, schemas.TOKENIZER_FILE
-  )
-  tokenizer = tokenization.SentencePieceTokenizer(model_file, lower_case)
+  model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
+  if not model_file and not vocab_file:
+    model_file = os.path.join(directory, schemas.TOKENIZER_FILE)
+    vocabulary = os.path.join(directory, schemas.TOKENIZER_FILES["wordpiece"])
+    if os.path.isfile(vocabulary) and not os.path.isfile(model_file):
+      model_file, vocab_file = "", vocabulary
+  tokenizer = tokenization.open_tokenizer(model_file, vocab_file, lower_case)
   statistics = {}
   for name, (paths, schema) in splits.items():
     print(f"\n== {name}: {len(paths)} files ==")

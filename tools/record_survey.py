@@ -67,7 +67,7 @@ def batches(
 def survey(
   paths: Sequence[str],
   schema: Sequence[schemas.Feature],
-  tokenizer: tokenization.SentencePieceTokenizer,
+  tokenizer: tokenization.Tokenizer,
   num_examples: int,
 ) -> dict[str, Any]:
   """Prints the first examples; returns the statistics of all.

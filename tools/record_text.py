@@ -20,7 +20,7 @@ _WIDTH = 78
 
 def describe(
   record: Mapping[str, np.ndarray],
-  tokenizer: tokenization.SentencePieceTokenizer,
+  tokenizer: tokenization.Tokenizer,
 ) -> str:
   """Several lines about one record.
 
@@ -62,11 +62,11 @@ def describe(
 
 
 def _piece(shown_id, label_id, tokenizer) -> str:
-  shown = tokenizer.id_to_piece(shown_id)
+  shown = tokenizer.marked_piece(shown_id)
   if label_id is None:
     space = " " if shown_id in tokenizer.special_ids else ""
     return space + shown.replace(tokenization.WORD_START, " ") + space
-  label = tokenizer.id_to_piece(label_id)
+  label = tokenizer.marked_piece(label_id)
   space = " " if label.startswith(tokenization.WORD_START) else ""
   # A word mark alone is a piece too.
   label = label.lstrip(tokenization.WORD_START) or label

@@ -69,8 +69,8 @@ def name_without_compression(path: str) -> str:
 class InputFile:
   """The lines of one file; a context manager.
 
-      with InputFile("a.txt.gz") as file:
-        for number, line in file.lines(): ...
+  with InputFile("a.txt.gz") as file:
+    for number, line in file.lines(): ...
   """
 
   def __init__(self, path: str):
