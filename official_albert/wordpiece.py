@@ -16,9 +16,8 @@ import functools
 import hashlib
 import os
 import re
-import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 import numpy as np
@@ -42,6 +41,8 @@ _CHINESE = (
   (0xF900, 0xFAFF),
   (0x2F800, 0x2FA1F),
 )
+# Beyond are no punctuation marks, nor any of the above.
+_END_OF_WORDS_ALONE = 0x30000
 _CACHED_WORD_CHARACTERS = 24
 _MAX_CACHED_WORDS = 1 << 18  # About 50 MB, twice.
 
@@ -166,7 +167,7 @@ class WordPieceTokenizer:
 
   def encode(self, text: str) -> list[int]:
     """The ids of `tokenize(text)`, without [CLS] and [SEP]."""
-    if not text.isprintable():
+    if not text.isprintable() or "\ufffd" in text:
       text = text.translate(_Cleaner())
     ids: list[int] = []
     cache = self._words
@@ -232,7 +233,9 @@ class WordPieceTokenizer:
       ValueError: an id is outside the vocabulary.
     """
     kept = [i for i in ids if self._is_text(i)]
-    return "".join(map(self.marked_piece, kept)).replace(WORD_START, " ").strip()
+    return (
+      "".join(map(self.marked_piece, kept)).replace(WORD_START, " ").strip()
+    )
 
   def _is_text(self, id: int) -> bool:
     return id == self.unk_id or id not in self.special_ids
@@ -322,17 +325,11 @@ def _word_pattern() -> re.Pattern:
   def alone(char: str) -> bool:
     return is_chinese(char) or is_punctuation(char)
 
-  single = character_class(alone)
+  codes = [code for code in range(_END_OF_WORDS_ALONE) if alone(chr(code))]
+  # An end begins after each gap.
+  ends = [i for i, code in enumerate(codes[:-1], 1) if codes[i] > code + 1]
+  single = "".join(
+    rf"\U{codes[first]:08x}-\U{codes[end - 1]:08x}"
+    for first, end in zip([0, *ends], [*ends, len(codes)])
+  )
   return re.compile(f"[{single}]|[^{single}]+")
-
-
-def character_class(predicate: Callable[[str], object]) -> str:
-  """The inside of a regular expression's class of the characters it accepts."""
-  ranges: list[list[int]] = []
-  for code in range(sys.maxunicode + 1):
-    if predicate(chr(code)):
-      if ranges and ranges[-1][1] == code - 1:
-        ranges[-1][1] = code
-      else:
-        ranges.append([code, code])
-  return "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)

@@ -84,7 +84,7 @@ class DocumentReader:
   def __init__(
     self,
     paths: Sequence[str],
-    settings: ReaderSettings = ReaderSettings(),  # noqa: B008, it is frozen.
+    settings: ReaderSettings = ReaderSettings(),
   ):
     self._sizes = {path: input_files.size_bytes(path) for path in paths}
     self._settings = settings
