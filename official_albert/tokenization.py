@@ -110,11 +110,11 @@ class SentencePieceTokenizer:
     lower_case: whether text is lower-cased first.
     sha256: of the model file's bytes, in hexadecimal.
     vocab_size: number of pieces V.
-    kind = "sentencepiece"
-  pad_id, unk_id, cls_id, sep_id, mask_id: 0, 1, 2, 3, 4.
+    pad_id, unk_id, cls_id, sep_id, mask_id: 0, 1, 2, 3, 4.
     special_ids: ids of all control and unknown pieces.
   """
 
+  kind = "sentencepiece"
   pad_id, unk_id, cls_id, sep_id, mask_id = range(len(SPECIAL_PIECES))
 
   def __init__(self, model_file: str, lower_case: bool = True):

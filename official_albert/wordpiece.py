@@ -233,9 +233,8 @@ class WordPieceTokenizer:
       ValueError: an id is outside the vocabulary.
     """
     kept = [i for i in ids if self._is_text(i)]
-    return (
-      "".join(map(self.marked_piece, kept)).replace(WORD_START, " ").strip()
-    )
+    text = "".join(map(self.marked_piece, kept))
+    return text.replace(WORD_START, " ").strip()
 
   def _is_text(self, id: int) -> bool:
     return id == self.unk_id or id not in self.special_ids

@@ -13,7 +13,7 @@ _PIECES = "<pad> <unk> [CLS] [SEP] [MASK] ▁the ▁cat s ▁sat ▁ ,".split()
 class _Tokenizer:
   special_ids = frozenset(range(5))
 
-  def id_to_piece(self, id):
+  def marked_piece(self, id):
     if id >= len(_PIECES):
       raise ValueError(f"id {id} is outside the vocabulary")
     return _PIECES[id]

@@ -43,8 +43,8 @@ class BuildSettings:
   """All settings of a dataset; see the flags of tools.create_pretraining_data.
 
   Exactly one of `spm_model_file` (SentencePiece) and `vocab_file` (WordPiece)
-  must be given. `num_workers` 0 means one for each processor. Held-out documents
-  are written once, whatever `dupe_factor` is.
+  must be given. `num_workers` 0 means one for each processor. Held-out
+  documents are written once, whatever `dupe_factor` is.
   """
 
   input_files: str

@@ -105,9 +105,8 @@ def test_bad_documents_are_skipped_counted_and_named(tmp_path):
     assert list(reader) == [["a"], ["d"], ["e."]]
     assert reader.bytes_read == reader.total_bytes
     assert reader.skipped.count == 7
-    assert [
-      name[len(str(tmp_path)) + 1 :] for name in reader.skipped.named
-    ] == [
+    named = [name[len(str(tmp_path)) + 1 :] for name in reader.skipped.named]
+    assert named == [
       "a.txt, line 4, is not UTF-8 (byte 1 of the line)",
       "a.txt, line 10, is not UTF-8 (byte 1 of the line)",
       'b.jsonl, line 2, is no JSON object with a string in its field "text"',

@@ -66,7 +66,10 @@ def test_nothing_is_lost_but_space(language):
 
 
 def test_half_a_surrogate_pair_is_dropped():
-  assert sentence_splitting.split_sentences("A\ud800 b. C") == ["A b.", "C"]
+  assert sentence_splitting.split_sentences("A\ud800 tea. Two.") == [
+    "A tea.",
+    "Two.",
+  ]
 
 
 def test_language_codes():
