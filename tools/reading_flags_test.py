@@ -1,38 +1,54 @@
-"""Tests of the flags of reading."""
+"""Tests of the flags of reading, parsed as a program does."""
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
+import sys
+
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from tasks.pretraining import documents
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PROGRAM = """
+import sys
+from absl import flags
 from tools import reading_flags
+flags.FLAGS(sys.argv)
+print(reading_flags.reader_settings())
+"""
 
 
-@pytest.fixture(autouse=True)
-def _parsed():
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS(["test"])
-
-
-def test_defaults_are_those_of_the_library():
-  assert reading_flags.reader_settings() == documents.ReaderSettings()
-
-
-@flagsaver.flagsaver(
-  split_sentences=True, sentence_language="de", skip_bad_documents=True
-)
-def test_flags_reach_the_settings():
-  assert reading_flags.reader_settings() == documents.ReaderSettings(
-    split_sentences=True, sentence_language="de", skip_bad_documents=True
+def _run(*arguments):
+  return subprocess.run(
+    [sys.executable, "-c", _PROGRAM, *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
-@flagsaver.flagsaver(sentence_language="German")
+def test_defaults_are_those_of_the_library():
+  assert _run().stdout.strip() == str(documents.ReaderSettings())
+
+
+def test_flags_reach_the_settings():
+  done = _run(
+    "--split_sentences", "--sentence_language=de", "--skip_bad_documents"
+  )
+  assert done.stdout.strip() == str(
+    documents.ReaderSettings(
+      split_sentences=True, sentence_language="de", skip_bad_documents=True
+    )
+  )
+
+
 def test_no_language():
-  with pytest.raises(ValueError, match="sentence_language is 'German'"):
-    reading_flags.reader_settings()
+  done = _run("--sentence_language=German")
+  assert done.returncode != 0
+  assert "sentence_language is 'German', but must be an ISO code" in done.stderr
 
 
 if __name__ == "__main__":

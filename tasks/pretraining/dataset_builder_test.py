@@ -114,6 +114,10 @@ def test_manifest_says_what_is_there(corpus, built):
   assert manifest.settings == {
     "input_files": ["a.txt", "b.txt.gz"],
     "do_lower_case": True,
+    "split_sentences": False,
+    "sentence_language": "en",
+    "skip_bad_documents": False,
+    "skipped_documents": {"count": 0, "named": []},
     **dataclasses.asdict(_EXAMPLES),
     "dupe_factor": 3,
     "heldout_share": 0.1,
