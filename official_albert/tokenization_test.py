@@ -222,7 +222,7 @@ def test_starts_word(piece):
 
 
 @pytest.mark.parametrize("piece", ["ing", "x", "ING", "...", "[MASK]", "a-b"]
-  + ["é", "ж", "ского", "σεις", "ß", "यह", "क्या", "ות", "ية", "\u1112\u1161\u11ab"]
+  + ["é", "ж", "ского", "σεις", "ß", "यह", "क्या", "ות", "ية", "\u1112\u1161"]
 )  # fmt: skip
 def test_continues_word(piece):
   assert not tokenization.starts_word(piece)

@@ -142,6 +142,12 @@ def test_find_remote_files():
     input_files.find_files("nonsense://bucket/*.txt")
 
 
+def test_local_files_by_address(tmp_path):
+  (tmp_path / "a.txt").write_bytes(_DATA)
+  (found,) = input_files.find_files(f"file://{tmp_path}/*.txt")
+  assert _lines(found) == _LINES
+
+
 def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):
   (tmp_path / "a.txt").write_text("x")
   code = (
