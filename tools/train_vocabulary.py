@@ -4,7 +4,7 @@
       --output_dir=vocabulary --vocab_size=30000
 
 Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
-forms that tools.create_pretraining_data reads) is first put in the form in
+forms and with the flags that tools.create_pretraining_data reads) is first put in the form in
 which the tokenizer will see it. The same text gives the same bytes.
 
 Options: google-research/albert README.md, "SentencePiece".
