@@ -4,8 +4,9 @@
       --output_dir=vocabulary --vocab_size=30000
 
 Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
-forms and with the flags that tools.create_pretraining_data reads) is first put in the form in
-which the tokenizer will see it. The same text gives the same bytes.
+forms that tools.create_pretraining_data reads, with the same flags) is first
+put in the form in which the tokenizer will see it. The same text gives the same
+bytes.
 
 Options: google-research/albert README.md, "SentencePiece".
 """
