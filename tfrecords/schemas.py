@@ -17,7 +17,9 @@ import os
 from typing import Any, Mapping
 
 MANIFEST_FILE = "dataset.json"
-TOKENIZER_FILE = "tokenizer.model"
+# Of each kind of tokenizer, the name that its file gets.
+TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
+TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 FORMAT_VERSION = 1
 DTYPES = ("int64", "float32")
 
@@ -114,11 +116,24 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerInfo:
-  """Which tokenizer the ids belong to; its model lies beside the manifest."""
+  """Which tokenizer the ids belong to; its file lies beside the manifest."""
 
   sha256: str
   vocab_size: int
   lower_case: bool
+  kind: str = "sentencepiece"
+
+  def __post_init__(self):
+    if self.kind not in TOKENIZER_FILES:
+      raise ValueError(
+        f"tokenizer: kind must be one of {', '.join(TOKENIZER_FILES)}, not "
+        f"{self.kind!r}."
+      )
+
+  @property
+  def file(self) -> str:
+    """The name of its file."""
+    return TOKENIZER_FILES[self.kind]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +218,9 @@ def read_manifest(directory: str) -> Manifest:
 def _manifest(value: dict[str, Any]) -> Manifest:
   value = _fields(Manifest, value, "the manifest")
   value["features"] = tuple(_feature(feature) for feature in value["features"])
-  value["tokenizer"] = _build(TokenizerInfo, value["tokenizer"], "tokenizer")
+  # Manifests did not say the kind while there was only this one.
+  tokenizer = {"kind": "sentencepiece", **value["tokenizer"]}
+  value["tokenizer"] = _build(TokenizerInfo, tokenizer, "tokenizer")
   value["splits"] = {
     name: _split(split, f"splits.{name}")
     for name, split in value["splits"].items()

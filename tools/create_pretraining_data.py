@@ -4,8 +4,9 @@ r"""Makes TFRecords for pretraining (masked LM, sentence order) from raw text.
       --output_dir=data --spm_model_file=30k-clean.model \
       --max_predictions_per_seq=76 --num_workers=8
 
-Text files have one sentence a line and a blank line between documents; JSON
-lines one document a line in the field `text`. Both may be gzipped. The output
+Text files have one sentence a line and a blank line between documents (with
+--split_sentences, one paragraph a line); JSON lines one document a line in the
+field `text`. Both may end in .gz or .zst and lie at gs:// addresses. The output
 folder holds shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same text, settings and seed give the same bytes
 for any number of workers. Document after document is read and written by way
@@ -15,9 +16,10 @@ With --masking=dynamic the records hold the text as it is, and training draws
 masks and swaps anew in each epoch: one pass instead of --dupe_factor=40.
 
 Flags have the names and defaults of google-research/albert
-create_pretraining_data.py, except for these, which are gone:
+create_pretraining_data.py, except for these, which are gone or differ:
   --input_file, --output_file: now --input_files and --output_dir.
-  --vocab_file: ids are those of the SentencePiece model; WordPiece is to come.
+  --vocab_file: only for WordPiece, as the released zh models need it; not
+    needed beside --spm_model_file.
   --do_permutation: doubled the predictions, but no reader could take them.
   --random_next_sentence: now --sentence_pair=nsp.
   --input_file_mode, --meta_data_file_path, --num_outputs and the like:
@@ -35,18 +37,22 @@ from absl import flags
 from tasks.pretraining import (
   data_statistics,
   dataset_builder,
+  documents,
   examples,
   masking,
   sentence_pairs,
 )
-from tools import command_line, progress_line
+from tools import command_line, progress_line, reading_flags
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files", None, "Text or JSON lines: names and globs, comma-separated."
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where to write.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "SentencePiece model."
+  "spm_model_file", None, "SentencePiece model; this or --vocab_file."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", None, "WordPiece vocabulary, as the released zh models have."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Lower-case the text; as the model was trained."
@@ -125,8 +131,10 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
   return dataset_builder.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
-    spm_model_file=_SPM_MODEL_FILE.value,
+    spm_model_file=_SPM_MODEL_FILE.value or "",
+    vocab_file=_VOCAB_FILE.value or "",
     do_lower_case=_DO_LOWER_CASE.value,
+    reading=reading_flags.reader_settings(),
     examples=examples.ExampleSettings(
       max_seq_length=_MAX_SEQ_LENGTH.value,
       max_predictions_per_seq=_MAX_PREDICTIONS_PER_SEQ.value,
@@ -187,10 +195,13 @@ def main(argv: Sequence[str]) -> None:
       {name: split.statistics for name, split in manifest.splits.items()}
     )
   )
+  skipped = documents.Skipped(**manifest.settings["skipped_documents"])
+  if skipped.count:
+    print(skipped.describe(), file=sys.stderr)
   files = sum(len(split.shards) for split in manifest.splits.values())
   print(f"Wrote {files} files and dataset.json to {settings.output_dir}")
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input_files", "output_dir", "spm_model_file"])
+  flags.mark_flags_as_required(["input_files", "output_dir"])
   command_line.run(main)

@@ -6,6 +6,7 @@ tasks/pretraining/dataset_builder_test.py.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import sys
 
 import numpy as np
 import pytest
+import zstandard
 
 from tfrecords import schemas
 
@@ -120,17 +122,31 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
   ("content", "arguments", "message"),
   [
     ('{"text": "ok"}\n{"te', [], r"a\.jsonl, line 2, is not JSON"),
-    ("", [], "no text in"),
+    ("", [], r"a\.jsonl holds no document: .* --skip_bad_documents"),
     ("{}", ["--max_seq_length=4"], "max_seq_length is 4, but must be at"),
     ("{}", ["--heldout_share=2"], "heldout_share is 2.0, but must be from 0"),
     ("{}", ["--output_dir=/dev/null/x"], "/dev/null/x: Not a directory"),
     ("{}", ["--spm_model_file=x"], "no SentencePiece model file 'x'"),
+    ("{}", [], r"a\.jsonl, line 1, is no JSON object with a string"),
+    ('{"text": "\\udcff"}', [], r"a\.jsonl, line 1, is not UTF-8"),
+    ("{}", ["--vocab_file=x"], "give either spm_model_file .* and not both"),
+    ("{}", ["--spm_model_file="], "give either spm_model_file"),
+    ("{}", [f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
+    (
+      "{}",
+      ["--spm_model_file=", f"--vocab_file={__file__}"],
+      r"lacks the piece \[PAD\]",
+    ),
+    ("{}", ["--input_files=nowhere*"], "no input file matches 'nowhere"),
+    ("{}", ["--sentence_language=English"], "sentence_language is 'English'"),
   ],
 )
 def test_bad_input_is_one_sentence(
   corpus, tmp_path, content, arguments, message
 ):
-  (tmp_path / "a.jsonl").write_text(content)
+  # The escape stands for a byte that is not UTF-8.
+  content = content.replace("\\udcff", "\udcff")
+  (tmp_path / "a.jsonl").write_bytes(content.encode("utf-8", "surrogateescape"))
   done = _run(
     "create_pretraining_data",
     f"--input_files={tmp_path}/a.jsonl",
@@ -170,6 +186,79 @@ def test_masks_are_left_to_training(corpus, tmp_path):
   assert done.returncode == 0, done.stderr
   assert "0 to predict" in done.stdout
   assert "{" not in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_cut_archive_is_one_sentence_and_never_skipped(
+  corpus, tmp_path, ending
+):
+  text = (corpus / "a.jsonl").read_bytes()
+  packed = (
+    gzip.compress(text)
+    if ending == "gz"
+    else zstandard.ZstdCompressor().compress(text)
+  )
+  (tmp_path / f"a.jsonl.{ending}").write_bytes(packed[:-20])
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl.{ending}",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--num_workers=1",
+    "--skip_bad_documents",
+  )
+  assert done.returncode == 1 and "Traceback" not in done.stderr
+  error = done.stderr.splitlines()[-1]
+  assert re.search(rf"a\.jsonl\.{ending} is not a whole .* file", error)
+  assert os.listdir(tmp_path) == [f"a.jsonl.{ending}"]
+
+
+def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
+  """From text to records that read as Chinese."""
+  rng = np.random.default_rng(1)
+  characters = "天地玄黄宇宙洪荒日月盈昃"
+  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] 。 abc ##d".split()
+  (tmp_path / "my.txt").write_text("\n".join([*pieces, *characters]), "utf-8")
+  with open(tmp_path / "a.jsonl", "w", encoding="utf-8") as file:
+    for number in range(9):
+      text = "".join(
+        "".join(rng.choice(list(characters), 7)) + "abcd。" for _ in range(9)
+      )
+      file.write(json.dumps({"text": text}) + "\n")
+      if number in (2, 5):
+        file.write("not this\n")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--vocab_file={tmp_path}/my.txt",
+    "--max_seq_length=31",
+    "--max_predictions_per_seq=5",
+    "--dupe_factor=1",
+    "--heldout_share=0",
+    "--num_shards=1",
+    "--num_workers=1",
+    "--sentence_language=zh",
+    "--skip_bad_documents",
+  )
+  assert done.returncode == 0, done.stderr
+  skipped = done.stderr[done.stderr.index("Skipped 2 bad documents:") :]
+  assert "a.jsonl, line 4, is not JSON" in skipped
+  assert "a.jsonl, line 8, is not JSON" in skipped
+  manifest = schemas.read_manifest(str(tmp_path / "data"))
+  assert manifest.settings["skipped_documents"]["count"] == 2
+  assert manifest.tokenizer.kind == "wordpiece"
+  assert manifest.tokenizer.vocab_size == 20
+  copied = (tmp_path / "data" / "vocab.txt").read_bytes()
+  assert copied == (tmp_path / "my.txt").read_bytes()
+  statistics = manifest.split("train").statistics
+  assert statistics["documents"] == 9
+  assert statistics["segments"] == 81
+  # Characters are words, "abc" and "##d" one: 9 words of 10 tokens.
+  done = _run("inspect_tfrecords", f"--input_dir={tmp_path}/data")
+  assert done.returncode == 0, done.stderr
+  shown = "".join(done.stdout.split())
+  assert re.search("[天地玄黄宇宙洪荒日月盈昃]{2}", shown) and "abcd" in shown
 
 
 def test_unknown_kind_of_pair_is_refused():

@@ -36,7 +36,10 @@ _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples shown of each split."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Default: the folder's tokenizer.model."
+  "spm_model_file", None, "Default: the folder's tokenizer."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", None, "Instead: a WordPiece vocabulary."
 )
 _CHECK = flags.DEFINE_bool(
   "check",
@@ -60,17 +63,20 @@ def open_tokenizer(splits: Mapping[str, checked_records.Split], directory: str):
   Raises:
     ValueError: not the one that the manifest names.
   """
-  model_file = _SPM_MODEL_FILE.value or os.path.join(
-    directory, schemas.TOKENIZER_FILE
-  )
+  model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
+  if not model_file and not vocab_file:
+    model_file = os.path.join(directory, schemas.TOKENIZER_FILE)
+    vocabulary = os.path.join(directory, schemas.TOKENIZER_FILES["wordpiece"])
+    if os.path.isfile(vocabulary) and not os.path.isfile(model_file):
+      model_file, vocab_file = "", vocabulary
   manifest = next(iter(splits.values())).manifest
-  tokenizer = tokenization.SentencePieceTokenizer(
-    model_file, manifest.tokenizer.lower_case if manifest else True
+  tokenizer = tokenization.open_tokenizer(
+    model_file, vocab_file, manifest.tokenizer.lower_case if manifest else True
   )
   if manifest and manifest.tokenizer.sha256 != tokenizer.sha256:
     raise ValueError(
-      f"{model_file} is not the tokenizer of the records, whose sha256 is in "
-      "the manifest."
+      f"{model_file or vocab_file} is not the tokenizer of the records, "
+      "whose sha256 is in the manifest."
     )
   return tokenizer
 

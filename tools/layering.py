@@ -29,7 +29,8 @@ _ROOM_MAY_IMPORT = {
 # What a module may import of this repository; its test may import more.
 _MAY_IMPORT = {
   "official_albert/config.py": (),
-  "official_albert/tokenization.py": (),
+  "official_albert/wordpiece.py": (),
+  "official_albert/tokenization.py": ("official_albert/wordpiece.py",),
   "official_albert/fused_ops.py": (),
   "official_albert/layers/*": (
     "official_albert/config.py",
@@ -53,7 +54,9 @@ _MODEL_SIDE = (
   "official_albert/heads.py",
   "official_albert/layers/*",
   "official_albert/tokenization.py",
+  "official_albert/wordpiece.py",
   "official_albert/text_layers.py",
+  "official_albert/wordpiece_text_layer.py",
 )
 _NEVER_IMPORTS = {
   "official_albert/training.py": _MODEL_SIDE,
@@ -84,15 +87,22 @@ _HOMES = {
     "tools/train_vocabulary.py",
   ),
   "tensorflow_addons": ("official_albert/optimization.py", "*/metrics.py"),
-  "tensorflow_text": ("official_albert/text_layers.py",),
+  "tensorflow_text": (
+    "official_albert/text_layers.py",
+    "official_albert/wordpiece_text_layer.py",
+  ),
+  "sentencex": ("tasks/pretraining/sentence_splitting.py",),
+  "zstandard": ("tasks/pretraining/input_files.py",),
 }
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
   "official_albert/config.py",
   "official_albert/tokenization.py",
+  "official_albert/wordpiece.py",
   "tfrecords/schemas.py",
   "tasks/*/examples.py",
   "tasks/*/documents.py",
+  "tasks/*/build_worker.py",
   "tasks/*/masking.py",
 )
 _TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_addons", "keras")

@@ -129,13 +129,13 @@ def _wrap(text: str) -> list[str]:
 
 
 def _piece(shown_id, label_id, boundary, tokenizer) -> str:
-  shown = tokenizer.id_to_piece(shown_id)
+  shown = tokenizer.marked_piece(shown_id)
   if label_id is None:
     space = " " if shown_id in tokenizer.special_ids else ""
     mark = boundary and not space and not shown.startswith(_WORD_START)
     shown = shown.replace(_WORD_START, " ")
     return f"{space}{_WORD_BEGINS if mark else ''}{shown}{space}"
-  label = tokenizer.id_to_piece(label_id)
+  label = tokenizer.marked_piece(label_id)
   space = " " if label.startswith(_WORD_START) else ""
   # A word mark alone is a piece too.
   label = label.lstrip(_WORD_START) or label

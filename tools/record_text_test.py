@@ -17,7 +17,7 @@ class _Tokenizer:
   special_ids = frozenset(range(5))
   mask_id = 4
 
-  def id_to_piece(self, id):
+  def marked_piece(self, id):
     if id >= len(_PIECES):
       raise ValueError(f"id {id} is outside the vocabulary")
     return _PIECES[id]

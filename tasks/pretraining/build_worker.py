@@ -26,11 +26,12 @@ class Job:
   """What all workers have to know, and what they open of it when needed.
 
   Attributes:
-    spm_model_file: of the tokenizer.
+    spm_model_file: of the tokenizer; empty if `vocab_file` is given.
     do_lower_case: whether text is lower-cased.
     settings: what examples look like.
     random_seed: of all random choices.
     folder: where the token store and the splits are.
+    vocab_file: of a WordPiece tokenizer.
   """
 
   spm_model_file: str
@@ -38,11 +39,12 @@ class Job:
   settings: examples.ExampleSettings
   random_seed: int
   folder: str
+  vocab_file: str = ""
 
   @functools.cached_property
-  def tokenizer(self) -> tokenization.SentencePieceTokenizer:
-    return tokenization.SentencePieceTokenizer(
-      self.spm_model_file, self.do_lower_case
+  def tokenizer(self) -> tokenization.Tokenizer:
+    return tokenization.open_tokenizer(
+      self.spm_model_file, self.vocab_file, self.do_lower_case
     )
 
   @functools.cached_property

@@ -42,14 +42,17 @@ _BYTES_PER_TOKEN = 8
 class BuildSettings:
   """All settings of a dataset; see the flags of tools.create_pretraining_data.
 
-  `num_workers` 0 means one for each processor. Held-out documents are written
-  once, whatever `dupe_factor` is.
+  Exactly one of `spm_model_file` (SentencePiece) and `vocab_file` (WordPiece)
+  must be given. `num_workers` 0 means one for each processor. Held-out
+  documents are written once, whatever `dupe_factor` is.
   """
 
   input_files: str
   output_dir: str
-  spm_model_file: str
+  spm_model_file: str = ""
+  vocab_file: str = ""
   do_lower_case: bool = True
+  reading: documents.ReaderSettings = documents.ReaderSettings()
   examples: examples.ExampleSettings = examples.ExampleSettings()
   dupe_factor: int = 40
   random_seed: int = 12345
@@ -82,6 +85,7 @@ class BuildSettings:
     return {
       "input_files": [os.path.basename(path) for path in input_files],
       "do_lower_case": self.do_lower_case,
+      **self.reading.content(input_files),
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
       "heldout_share": self.heldout_share,
@@ -118,6 +122,7 @@ def build_dataset(
     OSError: the output folder can't be written.
   """
   paths = documents.find_files(settings.input_files)
+  reader = documents.DocumentReader(paths, settings.reading)
   with output_folder.staging_folder(
     settings.output_dir, settings.overwrite
   ) as staging:
@@ -127,6 +132,7 @@ def build_dataset(
       settings.examples,
       settings.random_seed,
       staging,
+      settings.vocab_file,
     )
     tokenizer = job.tokenizer  # Loaded here first: complains before any work.
     with worker_pool.WorkerPool(
@@ -134,7 +140,7 @@ def build_dataset(
       build_worker.set_job,
       [dataclasses.replace(job)],  # Without what this one has opened.
     ) as pool:
-      pieces = _tokenize(pool, job, paths, report)
+      pieces = _tokenize(pool, job, reader, report)
       splits = {
         name: _make_split(pool, job, name, text, settings, report)
         for name, text in _split(job, pieces, settings).items()
@@ -146,14 +152,21 @@ def build_dataset(
       max_predictions_per_seq=settings.examples.max_predictions_per_seq,
       features=job.schema,
       tokenizer=schemas.TokenizerInfo(
-        tokenizer.sha256, tokenizer.vocab_size, tokenizer.lower_case
+        tokenizer.sha256,
+        tokenizer.vocab_size,
+        tokenizer.lower_case,
+        tokenizer.kind,
       ),
-      settings={**settings.content(paths), **_masking_ids(job)},
+      settings={
+        **settings.content(paths),
+        **_masking_ids(job),
+        "skipped_documents": dataclasses.asdict(reader.skipped),
+      },
       random_seed=settings.random_seed,
       splits=splits,
     )
     shutil.copyfile(
-      settings.spm_model_file, os.path.join(staging, schemas.TOKENIZER_FILE)
+      tokenizer.model_file, os.path.join(staging, manifest.tokenizer.file)
     )
     output_folder.publish(staging, settings.output_dir, manifest)
   return manifest
@@ -186,11 +199,10 @@ def _text_batches(
 def _tokenize(
   pool: worker_pool.WorkerPool,
   job: build_worker.Job,
-  paths: Sequence[str],
+  reader: documents.DocumentReader,
   report: Callable[[Progress], None],
 ) -> np.ndarray:
   """Fills the token store; returns the counts of all pieces, <int64>[V]."""
-  reader = documents.DocumentReader(paths)
   vocab_size = job.vocabulary.size
   pieces = np.zeros(vocab_size, np.int64)
   count = tokens = 0
@@ -206,7 +218,7 @@ def _tokenize(
       report(Progress("tokenizing", count, 0, tokens, fraction))
   if not count:
     raise ValueError(
-      f"no text in {', '.join(paths)}: there must be at least one document."
+      "no text in the input files: there must be at least one document."
     )
   return pieces
 

@@ -57,7 +57,10 @@ def publish(staging: str, output_dir: str, manifest: schemas.Manifest) -> None:
   for name in os.listdir(output_dir):
     if _SHARD.fullmatch(name):
       os.remove(os.path.join(output_dir, name))
-  files = [schemas.TOKENIZER_FILE]
+  for name in schemas.TOKENIZER_FILES.values():
+    if os.path.exists(os.path.join(output_dir, name)):
+      os.remove(os.path.join(output_dir, name))
+  files = [manifest.tokenizer.file]
   for split in manifest.splits.values():
     files += [shard.file for shard in split.shards]
   for name in files:

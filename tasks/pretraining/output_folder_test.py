@@ -39,6 +39,7 @@ def test_dataset_is_put_in_place_and_replaced(tmp_path):
   _publish(output_dir, 1)
   (output_dir / "train-00007-of-00009.tfrecord").write_text("of another set")
   (output_dir / "notes.txt").write_text("mine")
+  (output_dir / "vocab.txt").write_text("of another set")
   with pytest.raises(ValueError, match="holds a dataset already"):
     _publish(output_dir, 2)
   assert (output_dir / _SHARD).read_text() == "s1"
