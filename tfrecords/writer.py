@@ -6,8 +6,10 @@ name when it is complete, and the temporary file is removed when it isn't.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-from typing import Mapping, Sequence
+from typing import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -48,8 +50,13 @@ class ShardWriter:
     self.write_encoded(encoding.encode_examples(self._schema, rows)[0])
 
   def write_encoded(self, record: bytes) -> None:
-    """Writes a record that `encoding.encode_examples` has checked already."""
-    self._writer.write(record)
+    """Writes a record that `encoding.encode_examples` has checked already.
+
+    Raises:
+      OSError: the disk is full.
+    """
+    with _full_disk_as_os_error(self._path):
+      self._writer.write(record)
     self._records += 1
 
   def __enter__(self) -> ShardWriter:
@@ -57,7 +64,8 @@ class ShardWriter:
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      self._writer.close()
+      with _full_disk_as_os_error(self._path):
+        self._writer.close()
       if error_type is None:
         size = os.path.getsize(self._temporary)
         os.replace(self._temporary, self._path)
@@ -67,3 +75,12 @@ class ShardWriter:
     finally:
       if os.path.exists(self._temporary):
         os.remove(self._temporary)
+
+
+@contextlib.contextmanager
+def _full_disk_as_os_error(path: str) -> Iterator[None]:
+  """So that callers need not know TensorFlow's errors."""
+  try:
+    yield
+  except tf.errors.ResourceExhaustedError as error:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error

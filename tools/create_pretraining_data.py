@@ -8,7 +8,8 @@ Text files have one sentence a line and a blank line between documents; JSON
 lines one document a line in the field `text`. Both may be gzipped. The output
 folder holds shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same text, settings and seed give the same bytes
-for any number of workers. Document after document is read and written by way
+for any number of workers, and after a kill: the same command then goes on with
+what it finds in OUTPUT_DIR/.unfinished. Document after document is read and written by way
 of files in the output folder, so memory does not grow with the text.
 
 Flags have the names and defaults of google-research/albert
@@ -35,6 +36,7 @@ from tasks.pretraining import (
   examples,
   masking,
   sentence_pairs,
+  split_builder,
 )
 from tools import command_line, progress_line
 
@@ -159,11 +161,11 @@ def main(argv: Sequence[str]) -> None:
   note = advice(settings.examples)
   if note:
     print(note, file=sys.stderr)
-  # A terminated run, too, removes what it has not finished.
+  # Else a terminated run would end without a word.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   line = progress_line.ProgressLine(sys.stderr)
 
-  def report(progress: dataset_builder.Progress) -> None:
+  def report(progress: split_builder.Progress) -> None:
     details = f"{progress.documents:,} documents"
     if progress.instances:
       details += f", {progress.instances:,} instances"
@@ -171,6 +173,12 @@ def main(argv: Sequence[str]) -> None:
 
   try:
     manifest = dataset_builder.build_dataset(settings, report)
+  except (KeyboardInterrupt, SystemExit):
+    line.close()
+    print(
+      "Stopped: the same command goes on where this one was.", file=sys.stderr
+    )
+    raise
   finally:
     line.close()
   print(

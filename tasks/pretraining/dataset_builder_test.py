@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tasks.pretraining import dataset_builder, examples
+from tasks.pretraining import dataset_builder, examples, split_builder
 from tfrecords import reader, schemas
 
 _WORDS = (
@@ -159,9 +159,9 @@ def test_same_bytes_for_any_number_of_workers(corpus, tmp_path, sentence_pair):
 def test_same_bytes_however_the_work_is_cut(
   corpus, built, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(dataset_builder, "_UNIT_TOKENS", 300)
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
   monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
-  monkeypatch.setattr(dataset_builder, "_BYTES_PER_TOKEN", 1 << 20)
+  monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 20)
   _build(corpus, tmp_path)
   assert _hashes(tmp_path) == _hashes(built[0])
 
