@@ -9,8 +9,8 @@ lines one document a line in the field `text`. Both may be gzipped. The output
 folder holds shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same text, settings and seed give the same bytes
 for any number of workers, and after a kill: the same command then goes on with
-what it finds in OUTPUT_DIR/.unfinished. Document after document is read and written by way
-of files in the output folder, so memory does not grow with the text.
+what it finds in OUTPUT_DIR/.unfinished. Document after document is read and
+written by way of files there, so memory does not grow with the text.
 
 Flags have the names and defaults of google-research/albert
 create_pretraining_data.py, except for these, which are gone:

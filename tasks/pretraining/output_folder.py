@@ -64,11 +64,14 @@ def staging_folder(
     for leftover in glob.glob(f"{glob.escape(staging)}-*"):
       shutil.rmtree(leftover)
     journal = build_journal.Journal(staging)
-    _start(journal, output_dir, overwrite, fingerprint)
+    is_ours = False
     try:
+      _start(journal, output_dir, overwrite, fingerprint)
+      is_ours = True
       yield journal
     except BaseException as error:
-      if isinstance(error, ValueError) or not journal.holds_work:
+      is_of_no_use = is_ours and isinstance(error, ValueError)
+      if is_of_no_use or not journal.holds_work:
         _remove(staging)
       if isinstance(error, OSError) and error.errno in _DISK_FULL:
         raise OSError(_disk_full_advice(staging)) from error
@@ -137,12 +140,7 @@ def _start(
   if not (goes_on and journal.get(_PUBLISHING)) and not overwrite:
     # One that was killed while it was being put in place may go on: the
     # dataset is its own.
-    try:
-      _refuse_dataset(output_dir)
-    except ValueError:
-      if not journal.holds_work:
-        _remove(journal.folder)
-      raise
+    _refuse_dataset(output_dir)
   if goes_on:
     for leftover in glob.glob(f"{glob.escape(journal.folder)}/*.tmp"):
       os.remove(leftover)  # Of a shard that was not finished.
