@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -145,6 +146,61 @@ def test_bad_input_is_one_sentence(
   assert re.search(message, error)
   assert "Traceback" not in done.stderr
   assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+_STOPPED = """
+import os, runpy, signal, sys
+from tasks.pretraining import build_journal, build_worker, split_builder
+
+build_journal._INTERVAL_SECONDS = 0
+split_builder._UNIT_TOKENS = 300
+make, left = build_worker.make, 5
+
+def stop(unit):
+  global left
+  left -= 1
+  if not left:
+    os.kill(os.getpid(), int(sys.argv.pop()))
+  return make(unit)
+
+build_worker.make = stop
+runpy.run_module("tools.create_pretraining_data", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+  ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_same_command_goes_on_when_it_was_stopped(
+  corpus, tmp_path, number, code
+):
+  arguments = [
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--dupe_factor=2",
+    "--num_workers=1",
+  ]
+  stopped = subprocess.run(
+    [sys.executable, "-c", _STOPPED, *arguments, str(int(number))],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert stopped.returncode == code, stopped.stderr
+  assert "the same command goes on where this one was" in stopped.stderr
+  assert "Traceback" not in stopped.stderr
+  assert os.listdir(tmp_path) == [".unfinished"]
+
+  done = _run("create_pretraining_data", *arguments, "--random_seed=3")
+  assert done.returncode == 1
+  assert "with other settings (random_seed): repeat its" in done.stderr
+  done = _run("create_pretraining_data", *arguments)
+  assert done.returncode == 0, done.stderr
+  assert schemas.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
+  assert ".unfinished" not in os.listdir(tmp_path)
 
 
 def test_unknown_kind_of_pair_is_refused():

@@ -119,7 +119,7 @@ class SplitBuilder:
         schemas.Shard(**shards[index]["shard"])
         for index in range(self._num_shards)
       ),
-      _counts_from_json(made["counts"]),
+      counts_from_json(made["counts"]),
     )
 
   def _finished_shards(self) -> dict[int, dict[str, Any]]:
@@ -146,7 +146,7 @@ class SplitBuilder:
     return {
       "units": 0,
       "is_whole": False,
-      "counts": _counts_to_json(counts),
+      "counts": counts_to_json(counts),
       "buckets": None,
     }
 
@@ -165,14 +165,14 @@ class SplitBuilder:
     report: Callable[[Progress], None],
   ) -> dict[str, Any]:
     """Puts the examples of all units that are left into buckets."""
-    counts = _counts_from_json(made["counts"])
+    counts = counts_from_json(made["counts"])
     num_done = made["units"]
 
     def note(is_whole: bool) -> dict[str, Any]:
       entry = {
         "units": num_done,
         "is_whole": is_whole,
-        "counts": _counts_to_json(counts),
+        "counts": counts_to_json(counts),
         "buckets": order.state(),
       }
       self._journal.put(self._made_entry, entry)
@@ -264,16 +264,18 @@ def shard_range(
   return first, first + size + (index < larger)
 
 
-def _counts_to_json(counts: data_statistics.ExampleCounts) -> dict[str, Any]:
+def counts_to_json(counts: data_statistics.ExampleCounts) -> dict[str, Any]:
+  """The counts as JSON values."""
   return {
     field.name: np.asarray(getattr(counts, field.name)).tolist()
     for field in dataclasses.fields(counts)
   }
 
 
-def _counts_from_json(
+def counts_from_json(
   value: Mapping[str, Any],
 ) -> data_statistics.ExampleCounts:
+  """The counts that `counts_to_json` was given."""
   return data_statistics.ExampleCounts(
     **{
       name: np.array(count, np.int64) if isinstance(count, list) else count
