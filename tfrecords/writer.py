@@ -1,7 +1,8 @@
 """Writing a shard: every record checked, the file whole or not there.
 
 The bytes go to a temporary name in the same folder; the shard gets its own
-name when it is complete, and the temporary file is removed when it isn't.
+name when it is complete, and the temporary file is removed when it isn't. A
+path may be any that TensorFlow can write, such as gs://bucket/name.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import uuid
 from typing import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -32,7 +34,8 @@ class ShardWriter:
     """Opens the temporary file; `schema` is what every record must hold."""
     self.result = None
     self._path = path
-    self._temporary = f"{path}.{os.getpid()}.tmp"
+    # Unique among machines too: several may try the same shard.
+    self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = 0
     self._writer = tf.io.TFRecordWriter(self._temporary)
@@ -67,14 +70,14 @@ class ShardWriter:
       with _full_disk_as_os_error(self._path):
         self._writer.close()
       if error_type is None:
-        size = os.path.getsize(self._temporary)
-        os.replace(self._temporary, self._path)
+        size = int(tf.io.gfile.stat(self._temporary).length)
+        tf.io.gfile.rename(self._temporary, self._path, overwrite=True)
         self.result = schemas.Shard(
           os.path.basename(self._path), self._records, size
         )
     finally:
-      if os.path.exists(self._temporary):
-        os.remove(self._temporary)
+      if tf.io.gfile.exists(self._temporary):
+        tf.io.gfile.remove(self._temporary)
 
 
 @contextlib.contextmanager

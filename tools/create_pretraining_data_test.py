@@ -154,13 +154,13 @@ from tasks.pretraining import build_journal, build_worker, split_builder
 
 build_journal._INTERVAL_SECONDS = 0
 split_builder._UNIT_TOKENS = 300
-make, left = build_worker.make, 5
+make, left, number = build_worker.make, 5, int(sys.argv.pop())
 
 def stop(unit):
   global left
   left -= 1
   if not left:
-    os.kill(os.getpid(), int(sys.argv.pop()))
+    os.kill(os.getpid(), number)
   return make(unit)
 
 build_worker.make = stop

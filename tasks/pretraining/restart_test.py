@@ -8,7 +8,6 @@ but has not used it: loading takes most of a build's time here.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import io
 import json
@@ -29,7 +28,7 @@ from tasks.pretraining import (
   examples,
   split_builder,
 )
-from tfrecords import external_sort, writer
+from tfrecords import writer
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
@@ -379,55 +378,6 @@ def _files_of_dataset(folder):
     for path in pathlib.Path(folder).iterdir()
     if path.is_file()
   }
-
-
-@pytest.mark.parametrize("phase", ["store", "buckets", "shards"])
-def test_full_disk_can_be_gone_on_from(
-  corpus, whole, tmp_path, monkeypatch, phase
-):
-  def full(*unused):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-  left = [150]
-
-  def fills_up(original):
-    def function(*args):
-      left[0] -= 1
-      return full() if left[0] < 0 else original(*args)
-
-    return function
-
-  settings = _settings(corpus, tmp_path / "data")
-  with monkeypatch.context() as patch:
-    if phase == "store":
-      left[0] = 20
-      owner, name = dataset_builder.token_store.TokenStoreWriter, "append"
-    elif phase == "buckets":
-      left[0] = 5
-      owner, name = external_sort.ExternalSort, "add"
-    else:
-      owner, name = writer.ShardWriter, "write_encoded"
-    patch.setattr(owner, name, fills_up(getattr(owner, name)))
-    with pytest.raises(
-      OSError,
-      match="the disk of .*data is full: make room and the same command goes "
-      "on where this one stopped; or remove .*unfinished to give up",
-    ):
-      dataset_builder.build_dataset(settings)
-  assert os.listdir(tmp_path / "data") == [".unfinished"]
-  assert not list(tmp_path.rglob("*.tmp"))
-  dataset_builder.build_dataset(settings)
-  assert _files(tmp_path / "data") == whole
-
-
-def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
-  def full(*unused):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-  monkeypatch.setattr(build_journal.Journal, "start", full)
-  with pytest.raises(OSError, match="full: make room and the same command sta"):
-    dataset_builder.build_dataset(_settings(corpus, tmp_path / "data"))
-  assert os.listdir(tmp_path) == []
 
 
 if __name__ == "__main__":

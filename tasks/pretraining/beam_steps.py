@@ -1,0 +1,449 @@
+"""The steps of a build as Apache Beam runs them: the same functions, as DoFns.
+
+    files -> documents -> tokens -> examples -> buckets -> shards
+
+An element is a few hundred documents, the records of a bucket or of a shard;
+inside it arrays travel as their bytes. What has to be known of the whole (the
+number of a document, who is held out, the place of a record among all) is
+counted and comes as a side input, so that the shards are those of the local
+engine, byte by byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import tempfile
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+
+import apache_beam as beam
+import numpy as np
+
+from tasks.pretraining import (
+  build_worker,
+  data_statistics,
+  dataset_builder,
+  documents,
+  heldout,
+  sentence_pairs,
+  split_builder,
+  token_store,
+)
+from tfrecords import schemas
+
+_BUCKET_BYTES = 1 << 26
+_BYTES_PER_TOKEN = 8  # As in split_builder: generous.
+_MAX_BUCKETS = 1 << 14
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """All that the steps are told before any text is read.
+
+  Attributes:
+    settings: of the dataset.
+    job: what workers know; its `folder` is where the shards go.
+    tokenizer_model: content of the job's file, which only the driver has.
+  """
+
+  settings: dataset_builder.BuildSettings
+  job: build_worker.Job
+  tokenizer_model: bytes
+
+  @property
+  def splits(self) -> tuple[str, ...]:
+    if self.settings.heldout_share:
+      return heldout.TRAIN, heldout.HELDOUT
+    return (heldout.TRAIN,)
+
+
+@functools.lru_cache(maxsize=2)
+def _open_job(plan: Plan) -> build_worker.Job:
+  """The job with a tokenizer file of this machine; once in a process."""
+  with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, schemas.TOKENIZER_FILE)
+    with open(path, "wb") as file:
+      file.write(plan.tokenizer_model)
+    job = dataclasses.replace(plan.job, spm_model_file=path)
+    # Loaded while the file is there.
+    return job if job.vocabulary.size else job
+
+
+class Chunk(NamedTuple):
+  """Some tokenized documents of a file, those without tokens left out.
+
+  Attributes:
+    file, index: the chunk's place in the input.
+    ids: bytes of <integer>[tokens], `token_store.id_dtype`.
+    lengths: bytes of <int32>[segments].
+    segments: bytes of <int32>[documents], the segments of each.
+  """
+
+  file: int
+  index: int
+  ids: bytes
+  lengths: bytes
+  segments: bytes
+
+  @property
+  def num_documents(self) -> int:
+    return len(self.segments) // 4
+
+  def documents(self, vocab_size: int) -> list[sentence_pairs.Document]:
+    ids = np.frombuffer(self.ids, token_store.id_dtype(vocab_size))
+    lengths = np.frombuffer(self.lengths, np.int32)
+    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    made, first = [], 0
+    for count in np.frombuffer(self.segments, np.int32).tolist():
+      offsets = ends[first : first + count + 1]
+      made.append(
+        sentence_pairs.Document(
+          ids[offsets[0] : offsets[-1]], offsets - offsets[0]
+        )
+      )
+      first += count
+    return made
+
+
+class Order(NamedTuple):
+  """What is known when all text is tokenized.
+
+  Attributes:
+    first_numbers: for each file <int64>[chunks], the number of a chunk's first
+      document among all.
+    heldout_numbers: <int64>, ascending.
+    num_buckets: of each split; a power of two.
+  """
+
+  first_numbers: list[np.ndarray]
+  heldout_numbers: np.ndarray
+  num_buckets: dict[str, int]
+
+
+class Records(NamedTuple):
+  """Encoded examples on their way, with what puts them in order.
+
+  Attributes:
+    first: where they stand before all others with the same keys.
+    keys: bytes of <int64>[N].
+    sizes: bytes of <int64>[N], of each record.
+    data: the records, one after the other.
+  """
+
+  first: tuple[int, ...]
+  keys: bytes
+  sizes: bytes
+  data: bytes
+
+  @classmethod
+  def pack(
+    cls, first: tuple[int, ...], keys: np.ndarray, records: Sequence[bytes]
+  ) -> Records:
+    sizes = np.fromiter(map(len, records), np.int64, len(records))
+    return cls(first, keys.tobytes(), sizes.tobytes(), b"".join(records))
+
+  def unpack(self) -> list[bytes]:
+    ends = np.cumsum(np.frombuffer(self.sizes, np.int64)).tolist()
+    return [self.data[a:b] for a, b in zip([0, *ends], ends)]
+
+
+def read_texts(
+  element: tuple[int, str],
+) -> Iterator[tuple[int, int, list[list[str]]]]:
+  """(number of a file, its path) -> (number, number of the chunk, texts)."""
+  number, path = element
+  reader = documents.DocumentReader([path])
+  for index, texts in enumerate(dataset_builder.text_batches(reader)):
+    yield number, index, texts
+
+
+def tokenize(
+  element: tuple[int, int, list[list[str]]], plan: Plan
+) -> Chunk:
+  """What `read_texts` yields, tokenized."""
+  file, index, texts = element
+  made = build_worker.tokenize_texts(_open_job(plan), texts).documents
+  made = [(ids, lengths) for ids, lengths in made if len(ids)]
+  segments = np.array([len(lengths) for _, lengths in made], np.int32)
+  return Chunk(
+    file,
+    index,
+    b"".join(ids.tobytes() for ids, _ in made),
+    b"".join(lengths.tobytes() for _, lengths in made),
+    segments.tobytes(),
+  )
+
+
+def count_chunk(chunk: Chunk) -> tuple[int, int, int, int]:
+  """Place, documents and bytes of the ids of a chunk."""
+  return chunk.file, chunk.index, chunk.num_documents, len(chunk.ids)
+
+
+def put_in_order(
+  counts: Iterable[tuple[int, int, int, int]], plan: Plan, num_files: int
+) -> Order:
+  """Numbers the documents and decides which are held out.
+
+  Raises:
+    ValueError: there are too few documents.
+  """
+  counts = np.array(sorted(counts), np.int64).reshape(-1, 4)
+  total = int(counts[:, 2].sum())
+  if not total:
+    raise ValueError(
+      f"no text in {plan.settings.input_files}: there must be at least one "
+      "document."
+    )
+  numbers = heldout.split_documents(
+    total,
+    plan.settings.heldout_share,
+    plan.settings.random_seed,
+    plan.settings.examples.sentence_pair,
+  )
+  firsts = np.cumsum(counts[:, 2]) - counts[:, 2]
+  buckets = {}
+  for name in plan.splits:
+    duplicates, _ = plan.settings.duplicates_and_shards(name)
+    share = plan.settings.heldout_share if name == heldout.HELDOUT else 1
+    ids_bytes = duplicates * share * int(counts[:, 3].sum())
+    wanted = int(ids_bytes * _BYTES_PER_TOKEN / 2 / _BUCKET_BYTES)
+    buckets[name] = min(_MAX_BUCKETS, 1 << wanted.bit_length())
+  return Order(
+    [firsts[counts[:, 0] == number] for number in range(num_files)],
+    numbers.get(heldout.HELDOUT, np.zeros(0, np.int64)),
+    buckets,
+  )
+
+
+class _ChunkSplit(Sequence[sentence_pairs.Document]):
+  """The documents of a chunk that belong to a split; see token_store.Split."""
+
+  def __init__(
+    self, texts: Sequence[sentence_pairs.Document], numbers: np.ndarray
+  ):
+    self._texts = texts
+    self.numbers = numbers
+
+  def __len__(self) -> int:
+    return len(self.numbers)
+
+  def __getitem__(self, index: int) -> sentence_pairs.Document:
+    return self._texts[index]
+
+
+class MakeExamples(beam.DoFn):
+  """A chunk -> ((split, bucket), Records), and counts beside them.
+
+  Outputs `COUNTS`: (split, ExampleCounts); `TEXT`: (split, TextCounts);
+  `SIZES`: ((split, bucket), number of records).
+  """
+
+  COUNTS, TEXT, SIZES = "counts", "text", "sizes"
+
+  def __init__(self, plan: Plan):
+    self._plan = plan
+
+  def process(self, chunk: Chunk, order: Order) -> Iterator[Any]:
+    job = _open_job(self._plan)
+    texts = chunk.documents(job.vocabulary.size)
+    first = int(order.first_numbers[chunk.file][chunk.index])
+    numbers = np.arange(first, first + len(texts))
+    is_heldout = np.isin(numbers, order.heldout_numbers)
+    for name in self._plan.splits:
+      mine = is_heldout if name == heldout.HELDOUT else ~is_heldout
+      if mine.any():
+        split = _ChunkSplit(
+          [texts[index] for index in np.flatnonzero(mine)], numbers[mine]
+        )
+        yield from self._make(job, name, split, order.num_buckets[name])
+
+  def _make(
+    self,
+    job: build_worker.Job,
+    name: str,
+    split: _ChunkSplit,
+    num_buckets: int,
+  ) -> Iterator[Any]:
+    text = data_statistics.TextCounts.zero(job.vocabulary.size)
+    unused = data_statistics.TextCounts.zero(job.vocabulary.size)
+    for document in split:
+      unused.move(document, text)
+    yield beam.pvalue.TaggedOutput(self.TEXT, (name, text))
+    shift = 63 - (num_buckets.bit_length() - 1)
+    duplicates, _ = self._plan.settings.duplicates_and_shards(name)
+    for duplicate in range(duplicates):
+      made = build_worker.make_examples(
+        job, split, build_worker.Unit(name, duplicate, 0, len(split))
+      )
+      yield beam.pvalue.TaggedOutput(self.COUNTS, (name, made.counts))
+      buckets = made.keys >> shift
+      for bucket in np.unique(buckets).tolist():
+        places = np.flatnonzero(buckets == bucket)
+        yield beam.pvalue.TaggedOutput(self.SIZES, ((name, bucket), len(places)))
+        yield (
+          (name, bucket),
+          Records.pack(
+            (duplicate, int(split.numbers[0])),
+            made.keys[places],
+            [made.records[place] for place in places],
+          ),
+        )
+
+
+def sort_bucket(
+  element: tuple[tuple[str, int], Iterable[Records]],
+  sizes: Mapping[tuple[str, int], int],
+  plan: Plan,
+) -> Iterator[tuple[tuple[str, int], Records]]:
+  """((split, bucket), Records) -> ((split, shard), Records in order).
+
+  Args:
+    element: all records of a bucket.
+    sizes: the number of records of every bucket.
+    plan: of the build.
+  """
+  (name, bucket), parts = element
+  # As they come to the local engine, which keeps the order of equal keys.
+  parts = sorted(parts, key=lambda part: part.first)
+  keys = np.concatenate([np.frombuffer(part.keys, np.int64) for part in parts])
+  records = list(
+    itertools.chain.from_iterable(part.unpack() for part in parts)
+  )
+  places = np.argsort(keys, kind="stable")
+  own = {b: count for (split, b), count in sizes.items() if split == name}
+  first = sum(count for b, count in own.items() if b < bucket)
+  _, num_shards = plan.settings.duplicates_and_shards(name)
+  for shard in range(num_shards):
+    start, end = split_builder.shard_range(sum(own.values()), shard, num_shards)
+    start, end = max(start, first), min(end, first + len(keys))
+    if start < end:
+      chosen = places[start - first : end - first]
+      yield (
+        (name, shard),
+        Records.pack((start,), keys[chosen], [records[i] for i in chosen]),
+      )
+
+
+def write_shard(
+  element: tuple[tuple[str, int], Iterable[Records]], plan: Plan
+) -> tuple[str, int, dict[str, Any]]:
+  """Writes a shard; returns its split, its number and its manifest entry."""
+  # Here, because the other steps need no TensorFlow.
+  from tfrecords import writer
+
+  (name, index), parts = element
+  job = _open_job(plan)
+  _, num_shards = plan.settings.duplicates_and_shards(name)
+  path = os.path.join(
+    job.folder, schemas.shard_name(name, index, num_shards)
+  )
+  with writer.ShardWriter(path, job.schema) as shard:
+    for part in sorted(parts, key=lambda part: part.first):
+      for record in part.unpack():
+        shard.write_encoded(record)
+  return name, index, dataclasses.asdict(shard.result)
+
+
+def add_up(values: Iterable[Any]) -> Any:
+  """The sum of ExampleCounts or TextCounts, of which there is at least one."""
+  values = iter(values)
+  total = dataclasses.replace(next(values))
+  for value in values:
+    for field in dataclasses.fields(total):
+      part = getattr(total, field.name) + getattr(value, field.name)
+      setattr(total, field.name, part)
+  return total
+
+
+def write_result(
+  unused_element: None,
+  path: str,
+  shards: Sequence[tuple[str, int, dict[str, Any]]],
+  counts: Mapping[str, data_statistics.ExampleCounts],
+  text: Mapping[str, data_statistics.TextCounts],
+) -> None:
+  """Leaves what the manifest needs for the driver, who may be far away."""
+  import tensorflow as tf
+
+  value = {
+    name: {
+      "shards": [entry for split, _, entry in sorted(
+        shards, key=lambda shard: shard[:2]) if split == name],
+      "counts": split_builder.counts_to_json(counts[name]),
+      "text": [
+        text[name].documents,
+        text[name].segments,
+        text[name].pieces.tolist(),
+      ],
+    }
+    for name in counts
+  }
+  with tf.io.gfile.GFile(path, "w") as file:
+    file.write(json.dumps(value))
+
+
+def build(
+  pipeline: beam.Pipeline, plan: Plan, paths: Sequence[str], result_path: str
+) -> None:
+  """Adds all steps to a pipeline; `result_path` is what it writes last."""
+  chunks = (
+    pipeline
+    | "Files" >> beam.Create(list(enumerate(paths)))
+    | "SpreadFiles" >> beam.Reshuffle()
+    | "Read" >> beam.FlatMap(read_texts)
+    # Else a large file would be tokenized by one worker.
+    | "SpreadTexts" >> beam.Reshuffle()
+    | "Tokenize" >> beam.Map(tokenize, plan)
+    | "SpreadTokens" >> beam.Reshuffle()
+  )
+  order = (
+    chunks
+    | "CountChunks" >> beam.Map(count_chunk)
+    | "AllCounts" >> beam.combiners.ToList()
+    | "Order" >> beam.Map(put_in_order, plan, len(paths))
+  )
+  made = chunks | "Make" >> beam.ParDo(
+    MakeExamples(plan), beam.pvalue.AsSingleton(order)
+  ).with_outputs(
+    MakeExamples.COUNTS,
+    MakeExamples.TEXT,
+    MakeExamples.SIZES,
+    main="records",
+  )
+  sizes = made[MakeExamples.SIZES] | "BucketSizes" >> beam.CombinePerKey(sum)
+  in_order = (
+    made["records"]
+    | "Buckets" >> beam.GroupByKey()
+    | "Sort" >> beam.FlatMap(sort_bucket, beam.pvalue.AsDict(sizes), plan)
+  )
+  # A shard without records is a file too.
+  every_shard = [
+    ((name, index), Records((0,), b"", b"", b""))
+    for name in plan.splits
+    for index in range(plan.settings.duplicates_and_shards(name)[1])
+  ]
+  shards = (
+    (in_order, pipeline | "Shards" >> beam.Create(every_shard))
+    | beam.Flatten()
+    | "ByShard" >> beam.GroupByKey()
+    | "Write" >> beam.Map(write_shard, plan)
+  )
+  counts, text = (
+    made[name] | f"AddUp_{name}" >> beam.CombinePerKey(add_up)
+    for name in (MakeExamples.COUNTS, MakeExamples.TEXT)
+  )
+  _ = (
+    pipeline
+    | "Once" >> beam.Create([None])
+    | "Result"
+    >> beam.Map(
+      write_result,
+      result_path,
+      beam.pvalue.AsList(shards),
+      beam.pvalue.AsDict(counts),
+      beam.pvalue.AsDict(text),
+    )
+  )
