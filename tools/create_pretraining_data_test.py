@@ -164,6 +164,8 @@ def stop(unit):
   return make(unit)
 
 build_worker.make = stop
+# Shells let background jobs ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("tools.create_pretraining_data", run_name="__main__")
 """
 

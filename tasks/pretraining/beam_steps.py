@@ -160,9 +160,7 @@ def read_texts(
     yield number, index, texts
 
 
-def tokenize(
-  element: tuple[int, int, list[list[str]]], plan: Plan
-) -> Chunk:
+def tokenize(element: tuple[int, int, list[list[str]]], plan: Plan) -> Chunk:
   """What `read_texts` yields, tokenized."""
   file, index, texts = element
   made = build_worker.tokenize_texts(_open_job(plan), texts).documents
@@ -282,7 +280,9 @@ class MakeExamples(beam.DoFn):
       buckets = made.keys >> shift
       for bucket in np.unique(buckets).tolist():
         places = np.flatnonzero(buckets == bucket)
-        yield beam.pvalue.TaggedOutput(self.SIZES, ((name, bucket), len(places)))
+        yield beam.pvalue.TaggedOutput(
+          self.SIZES, ((name, bucket), len(places))
+        )
         yield (
           (name, bucket),
           Records.pack(
@@ -309,9 +309,7 @@ def sort_bucket(
   # As they come to the local engine, which keeps the order of equal keys.
   parts = sorted(parts, key=lambda part: part.first)
   keys = np.concatenate([np.frombuffer(part.keys, np.int64) for part in parts])
-  records = list(
-    itertools.chain.from_iterable(part.unpack() for part in parts)
-  )
+  records = list(itertools.chain.from_iterable(part.unpack() for part in parts))
   places = np.argsort(keys, kind="stable")
   own = {b: count for (split, b), count in sizes.items() if split == name}
   first = sum(count for b, count in own.items() if b < bucket)
@@ -337,9 +335,7 @@ def write_shard(
   (name, index), parts = element
   job = _open_job(plan)
   _, num_shards = plan.settings.duplicates_and_shards(name)
-  path = os.path.join(
-    job.folder, schemas.shard_name(name, index, num_shards)
-  )
+  path = os.path.join(job.folder, schemas.shard_name(name, index, num_shards))
   with writer.ShardWriter(path, job.schema) as shard:
     for part in sorted(parts, key=lambda part: part.first):
       for record in part.unpack():
@@ -370,8 +366,11 @@ def write_result(
 
   value = {
     name: {
-      "shards": [entry for split, _, entry in sorted(
-        shards, key=lambda shard: shard[:2]) if split == name],
+      "shards": [
+        entry
+        for split, _, entry in sorted(shards, key=lambda shard: shard[:2])
+        if split == name
+      ],
       "counts": split_builder.counts_to_json(counts[name]),
       "text": [
         text[name].documents,

@@ -95,12 +95,22 @@ def _disk_full_advice(staging: str) -> str:
   )
 
 
+def holds_dataset(output_dir: str) -> str:
+  """What to say of a folder that is not to be written over."""
+  return (
+    f"{output_dir!r} holds a dataset already ({schemas.MANIFEST_FILE}): "
+    "name another output_dir, or replace it with --overwrite."
+  )
+
+
+def is_shard(name: str) -> bool:
+  """Whether a file has the name of a shard."""
+  return bool(_SHARD.fullmatch(name))
+
+
 def _refuse_dataset(output_dir: str) -> None:
   if os.path.exists(os.path.join(output_dir, schemas.MANIFEST_FILE)):
-    raise ValueError(
-      f"{output_dir!r} holds a dataset already ({schemas.MANIFEST_FILE}): "
-      "name another output_dir, or replace it with --overwrite."
-    )
+    raise ValueError(holds_dataset(output_dir))
 
 
 def _lock(staging: str) -> BinaryIO:
@@ -203,7 +213,7 @@ def publish(
   if os.path.exists(old):
     os.remove(old)
   for name in os.listdir(output_dir):
-    if _SHARD.fullmatch(name) and name not in in_place:
+    if is_shard(name) and name not in in_place:
       os.remove(os.path.join(output_dir, name))
   for name in files:
     if name not in in_place:

@@ -197,12 +197,7 @@ class SplitBuilder:
           done / self._total,
         )
       )
-    if not counts.instances:
-      raise ValueError(
-        f"the {self._name} documents give no example, for each of them is a "
-        "single word: one sentence a line and blank lines between documents "
-        "only."
-      )
+    check_some(self._name, counts)
     return note(is_whole=True)
 
   def _units(self, ends: np.ndarray) -> Iterator[build_worker.Unit]:
@@ -262,6 +257,15 @@ def shard_range(
   size, larger = divmod(num_records, num_shards)
   first = index * size + min(index, larger)
   return first, first + size + (index < larger)
+
+
+def check_some(split: str, counts: data_statistics.ExampleCounts) -> None:
+  """Raises ValueError for a split without examples."""
+  if not counts.instances:
+    raise ValueError(
+      f"the {split} documents give no example, for each of them is a single "
+      "word: one sentence a line and blank lines between documents only."
+    )
 
 
 def counts_to_json(counts: data_statistics.ExampleCounts) -> dict[str, Any]:

@@ -1,0 +1,242 @@
+"""The dataset of `dataset_builder`, built by a runner of Apache Beam.
+
+For text that one machine is too slow for. The shards and the manifest are
+those of the local engine, byte by byte. A build that fails starts anew; within
+a build it is the runner that repeats what is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from typing import Any, Callable, Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.options import pipeline_options
+from apache_beam.runners.portability import fn_api_runner
+
+from tasks.pretraining import (
+  beam_steps,
+  build_worker,
+  data_statistics,
+  dataset_builder,
+  documents,
+  output_folder,
+  split_builder,
+)
+from tfrecords import schemas
+
+_RESULT_FILE = "result.json"
+# How Beam hands on what a step has raised: somewhere in a long text.
+_STEP_ERROR = re.compile(
+  r"^(?:\w+\.)*(ValueError|FileNotFoundError|OSError|PermissionError): (.*?)"
+  r" \[while running",
+  re.MULTILINE | re.DOTALL,
+)
+# Runners whose workers are on other machines for sure.
+_REMOTE_RUNNERS = ("DataflowRunner",)
+
+
+def build_dataset(
+  settings: dataset_builder.BuildSettings,
+  runner: str = "DirectRunner",
+  beam_options: str = "",
+) -> schemas.Manifest:
+  """Makes the dataset.
+
+  Args:
+    settings: what to make of what; `num_workers` is the runner's affair.
+    runner: its name, such as "DataflowRunner".
+    beam_options: more options of the pipeline, as on a command line.
+
+  Returns:
+    The manifest that has been written.
+
+  Raises:
+    ValueError: a setting or the input is of no use; the message says why.
+    OSError: a file can't be read or written.
+  """
+  options = _options(runner, beam_options)
+  if settings.examples.sentence_pair == "nsp":
+    raise ValueError(
+      "sentence_pair nsp takes segments from any other document, which a "
+      "worker of Beam cannot reach: use --engine=local, or sop."
+    )
+  paths = documents.find_files(settings.input_files)
+  _check_reachable(runner, [*paths, settings.output_dir])
+  job = build_worker.Job(
+    settings.spm_model_file,
+    settings.do_lower_case,
+    settings.examples,
+    settings.random_seed,
+    folder="",
+  )
+  tokenizer = job.tokenizer  # Complains before any work.
+  with open(settings.spm_model_file, "rb") as file:
+    model = file.read()
+  fingerprint = settings.fingerprint(paths, tokenizer.sha256)
+  with _output(settings, {"engine": "beam", **fingerprint}) as (
+    folder,
+    publish,
+  ):
+    plan = beam_steps.Plan(
+      dataclasses.replace(settings),
+      dataclasses.replace(job, folder=folder),
+      model,
+    )
+    result_path = os.path.join(folder, _RESULT_FILE)
+    _run(options, plan, [_absolute(path) for path in paths], result_path)
+    manifest = _manifest(settings, job, paths, result_path)
+    publish(manifest)
+  return manifest
+
+
+def _options(
+  runner: str, beam_options: str
+) -> pipeline_options.PipelineOptions:
+  options = pipeline_options.PipelineOptions(
+    shlex.split(beam_options), runner=runner
+  )
+  direct = options.view_as(pipeline_options.DirectOptions)
+  if direct.direct_running_mode == "multi_threading":
+    raise ValueError(
+      "direct_running_mode multi_threading loses records without saying so: "
+      "use in_memory or multi_processing."
+    )
+  return options
+
+
+def _absolute(path: str) -> str:
+  """For workers that run in another folder."""
+  return path if "://" in path else os.path.abspath(path)
+
+
+def _check_reachable(runner: str, paths: Sequence[str]) -> None:
+  for path in paths:
+    if runner in _REMOTE_RUNNERS and "://" not in path:
+      raise ValueError(
+        f"the workers of {runner} cannot reach {path!r} on this machine: name "
+        "a place like gs://bucket/folder."
+      )
+
+
+def _run(
+  options: pipeline_options.PipelineOptions,
+  plan: beam_steps.Plan,
+  paths: Sequence[str],
+  result_path: str,
+) -> None:
+  name = options.view_as(pipeline_options.StandardOptions).runner
+  # "DirectRunner" would look for another runner to download first.
+  runner = fn_api_runner.FnApiRunner() if name == "DirectRunner" else None
+  pipeline = beam.Pipeline(runner=runner, options=options)
+  beam_steps.build(pipeline, plan, paths, result_path)
+  try:
+    pipeline.run().wait_until_finish()
+  except Exception as error:
+    found = _STEP_ERROR.search(str(error))
+    if not found:
+      raise
+    kind = ValueError if found[1] == "ValueError" else OSError
+    raise kind(found[2].strip()) from error
+
+
+def _manifest(
+  settings: dataset_builder.BuildSettings,
+  job: build_worker.Job,
+  paths: Sequence[str],
+  result_path: str,
+) -> schemas.Manifest:
+  """The manifest of what the pipeline has left.
+
+  Raises:
+    ValueError: a split has no example.
+  """
+  import tensorflow as tf
+
+  with tf.io.gfile.GFile(result_path) as file:
+    result = json.loads(file.read())
+  splits = {}
+  for name, value in result.items():
+    counts = split_builder.counts_from_json(value["counts"])
+    split_builder.check_some(name, counts)
+    num_documents, num_segments, pieces = value["text"]
+    text = data_statistics.TextCounts(
+      num_documents, num_segments, np.array(pieces, np.int64)
+    )
+    splits[name] = schemas.Split(
+      tuple(schemas.Shard(**shard) for shard in value["shards"]),
+      dataset_builder.statistics(job, text, counts),
+    )
+  return dataset_builder.make_manifest(settings, job, paths, splits)
+
+
+_Publish = Callable[[schemas.Manifest], None]
+
+
+@contextlib.contextmanager
+def _output(
+  settings: dataset_builder.BuildSettings, fingerprint: dict[str, Any]
+) -> Iterator[tuple[str, _Publish]]:
+  """Where the workers write, and what puts the dataset in place."""
+  if "://" in settings.output_dir:
+    yield from _remote_output(settings)
+    return
+  with output_folder.staging_folder(
+    settings.output_dir, settings.overwrite, fingerprint
+  ) as journal:
+
+    def publish(manifest: schemas.Manifest) -> None:
+      shutil.copyfile(
+        settings.spm_model_file,
+        os.path.join(journal.folder, schemas.TOKENIZER_FILE),
+      )
+      output_folder.publish(journal, settings.output_dir, manifest)
+
+    yield os.path.abspath(journal.folder), publish
+
+
+def _remote_output(
+  settings: dataset_builder.BuildSettings,
+) -> Iterator[tuple[str, _Publish]]:
+  """On storage without folders to rename: shards go to their place at once.
+
+  The manifest, without which no reader takes them, still comes last.
+  """
+  from tensorflow.io import gfile
+
+  folder = settings.output_dir
+  manifest_path = os.path.join(folder, schemas.MANIFEST_FILE)
+  if gfile.exists(manifest_path):
+    if not settings.overwrite:
+      raise ValueError(output_folder.holds_dataset(folder))
+    gfile.remove(manifest_path)
+
+  def remove_shards() -> None:
+    if gfile.exists(folder):
+      for name in gfile.listdir(folder):
+        if output_folder.is_shard(name) or name == _RESULT_FILE:
+          gfile.remove(os.path.join(folder, name))
+
+  def publish(manifest: schemas.Manifest) -> None:
+    gfile.remove(os.path.join(folder, _RESULT_FILE))
+    tokenizer_path = os.path.join(folder, schemas.TOKENIZER_FILE)
+    gfile.copy(settings.spm_model_file, tokenizer_path, overwrite=True)
+    with tempfile.TemporaryDirectory() as local:
+      schemas.write_manifest(local, manifest)
+      gfile.copy(os.path.join(local, schemas.MANIFEST_FILE), manifest_path)
+
+  remove_shards()
+  gfile.makedirs(folder)
+  try:
+    yield folder, publish
+  except BaseException:
+    remove_shards()
+    raise
