@@ -12,6 +12,9 @@ for any number of workers, and after a kill: the same command then goes on with
 what it finds in OUTPUT_DIR/.unfinished. Document after document is read and
 written by way of files there, so memory does not grow with the text.
 
+Where one machine is too slow, --engine=beam gives the same bytes by way of
+Apache Beam (requirements-beam.txt), for example on Dataflow.
+
 Flags have the names and defaults of google-research/albert
 create_pretraining_data.py, except for these, which are gone:
   --input_file, --output_file: now --input_files and --output_dir.
@@ -38,6 +41,7 @@ from tasks.pretraining import (
   sentence_pairs,
   split_builder,
 )
+from tfrecords import schemas
 from tools import command_line, progress_line
 
 _INPUT_FILES = flags.DEFINE_string(
@@ -104,6 +108,24 @@ _HELDOUT_SHARE = flags.DEFINE_float(
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 0, "Processes; 0 is one for each processor."
 )
+_ENGINE = flags.DEFINE_enum(
+  "engine",
+  "local",
+  ["local", "beam"],
+  "local: processes of this machine; beam: Apache Beam (requirements-beam.txt), "
+  "with the same bytes.",
+)
+_RUNNER = flags.DEFINE_string(
+  "runner",
+  "DirectRunner",
+  "Of Beam: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner...",
+)
+_BEAM_OPTIONS = flags.DEFINE_string(
+  "beam_options",
+  "",
+  "More options for Beam in one string, as on a command line: '--project=... "
+  "--region=...'.",
+)
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Replace the dataset in output_dir."
 )
@@ -155,12 +177,42 @@ def advice(settings: examples.ExampleSettings) -> str:
   )
 
 
+def _build_with_beam(
+  settings: dataset_builder.BuildSettings,
+) -> schemas.Manifest:
+  try:
+    from tasks.pretraining import beam_builder
+  except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("apache_beam"):
+      raise
+    raise ValueError(
+      "--engine=beam needs Apache Beam: python -m pip install -r "
+      "requirements-beam.txt."
+    ) from error
+  return beam_builder.build_dataset(
+    settings, _RUNNER.value, _BEAM_OPTIONS.value
+  )
+
+
+def _print_result(manifest: schemas.Manifest) -> None:
+  print(
+    data_statistics.format_table(
+      {name: split.statistics for name, split in manifest.splits.items()}
+    )
+  )
+  files = sum(len(split.shards) for split in manifest.splits.values())
+  print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   settings = settings_from_flags()
   note = advice(settings.examples)
   if note:
     print(note, file=sys.stderr)
+  if _ENGINE.value == "beam":
+    _print_result(_build_with_beam(settings))
+    return
   # Else a terminated run would end without a word.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   line = progress_line.ProgressLine(sys.stderr)
@@ -181,13 +233,7 @@ def main(argv: Sequence[str]) -> None:
     raise
   finally:
     line.close()
-  print(
-    data_statistics.format_table(
-      {name: split.statistics for name, split in manifest.splits.items()}
-    )
-  )
-  files = sum(len(split.shards) for split in manifest.splits.values())
-  print(f"Wrote {files} files and dataset.json to {settings.output_dir}")
+  _print_result(manifest)
 
 
 if __name__ == "__main__":

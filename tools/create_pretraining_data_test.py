@@ -6,6 +6,7 @@ tasks/pretraining/dataset_builder_test.py.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -203,6 +204,49 @@ def test_same_command_goes_on_when_it_was_stopped(
   assert done.returncode == 0, done.stderr
   assert schemas.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
   assert ".unfinished" not in os.listdir(tmp_path)
+
+
+def test_beam_that_is_not_installed_is_one_sentence(corpus, tmp_path):
+  if importlib.util.find_spec("apache_beam"):
+    pytest.skip("Apache Beam is installed.")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--engine=beam",
+  )
+  assert done.returncode == 1
+  assert done.stderr.splitlines()[-1] == (
+    "create_pretraining_data: error: --engine=beam needs Apache Beam: python "
+    "-m pip install -r requirements-beam.txt."
+  )
+  assert os.listdir(tmp_path) == []
+
+
+def test_beam_builds_the_same_dataset(corpus, dataset, tmp_path):
+  pytest.importorskip("apache_beam")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=5",
+    "--dupe_factor=2",
+    "--heldout_share=0.1",
+    "--num_shards=3",
+    "--random_seed=7",
+    "--engine=beam",
+    "--runner=DirectRunner",
+    "--beam_options=--direct_num_workers=1",
+  )
+  assert done.returncode == 0, done.stderr
+  local, folder = dataset
+  assert done.stdout.replace(str(tmp_path), str(folder)) == local.stdout
+  assert sorted(os.listdir(tmp_path)) == sorted(os.listdir(folder))
+  for name in os.listdir(folder):
+    assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_unknown_kind_of_pair_is_refused():
