@@ -112,8 +112,8 @@ _ENGINE = flags.DEFINE_enum(
   "engine",
   "local",
   ["local", "beam"],
-  "local: processes of this machine; beam: Apache Beam (requirements-beam.txt), "
-  "with the same bytes.",
+  "local: processes of this machine; beam: Apache Beam, with the same bytes "
+  "(requirements-beam.txt).",
 )
 _RUNNER = flags.DEFINE_string(
   "runner",

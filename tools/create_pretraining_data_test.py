@@ -249,6 +249,24 @@ def test_beam_builds_the_same_dataset(corpus, dataset, tmp_path):
     assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
+def test_bad_input_is_one_sentence_with_beam_too(corpus, tmp_path):
+  pytest.importorskip("apache_beam")
+  (tmp_path / "a.jsonl").write_text('{"text": "ok"}\n{"te')
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--engine=beam",
+  )
+  assert done.returncode == 1
+  error = done.stderr.splitlines()[-1]
+  assert re.search(r"error: .*a\.jsonl, line 2, is not JSON", error)
+  assert "while running" not in error
+  assert "Traceback" not in done.stderr
+  assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
 def test_unknown_kind_of_pair_is_refused():
   done = _run("create_pretraining_data", "--sentence_pair=sopp")
   assert done.returncode != 0

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import re
 import shlex
 import shutil
 import tempfile
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -134,18 +135,43 @@ def _run(
   result_path: str,
 ) -> None:
   name = options.view_as(pipeline_options.StandardOptions).runner
-  # "DirectRunner" would look for another runner to download first.
-  runner = fn_api_runner.FnApiRunner() if name == "DirectRunner" else None
+  runner, loggers = None, contextlib.nullcontext()
+  if name == "DirectRunner":
+    # By this name Beam would look for another runner to download first.
+    runner = fn_api_runner.FnApiRunner()
+    # It prints the traceback of what is raised here as one sentence.
+    loggers = _silent(logging.getLogger("apache_beam"))
   pipeline = beam.Pipeline(runner=runner, options=options)
   beam_steps.build(pipeline, plan, paths, result_path)
   try:
-    pipeline.run().wait_until_finish()
+    with loggers:
+      pipeline.run().wait_until_finish()
   except Exception as error:
-    found = _STEP_ERROR.search(str(error))
-    if not found:
+    raised = _raised_by_step(error)
+    if raised is None:
       raise
-    kind = ValueError if found[1] == "ValueError" else OSError
-    raise kind(found[2].strip()) from error
+    raise raised from error
+
+
+@contextlib.contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+  level = logger.level
+  logger.setLevel(logging.CRITICAL)
+  try:
+    yield
+  finally:
+    logger.setLevel(level)
+
+
+def _raised_by_step(error: Exception) -> Optional[Exception]:
+  """The error of ours in what Beam has made of it."""
+  if isinstance(error, (ValueError, OSError)):  # Of this process.
+    return type(error)(str(error).split(" [while running")[0])
+  found = _STEP_ERROR.search(str(error))
+  if not found:
+    return None
+  kind = ValueError if found[1] == "ValueError" else OSError
+  return kind(found[2].strip())
 
 
 def _manifest(

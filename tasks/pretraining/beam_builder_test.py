@@ -16,7 +16,7 @@ from tasks.pretraining import dataset_builder, examples
 
 pytest.importorskip("apache_beam")
 
-from tasks.pretraining import beam_builder, beam_steps  # noqa: E402
+from tasks.pretraining import beam_builder, beam_steps
 
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _MULTI_PROCESSING = (

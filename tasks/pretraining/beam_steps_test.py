@@ -12,7 +12,7 @@ from tasks.pretraining import data_statistics
 
 pytest.importorskip("apache_beam")
 
-from tasks.pretraining import beam_steps  # noqa: E402
+from tasks.pretraining import beam_steps
 
 
 @pytest.mark.parametrize("vocab_size", [97, (1 << 16) + 1])
