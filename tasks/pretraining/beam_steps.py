@@ -17,20 +17,19 @@ import itertools
 import json
 import os
 import tempfile
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
 
 from tasks.pretraining import (
+  beam_elements,
   build_worker,
   data_statistics,
   dataset_builder,
   documents,
   heldout,
-  sentence_pairs,
   split_builder,
-  token_store,
 )
 from tfrecords import schemas
 
@@ -72,84 +71,6 @@ def _open_job(plan: Plan) -> build_worker.Job:
     return job if job.vocabulary.size else job
 
 
-class Chunk(NamedTuple):
-  """Some tokenized documents of a file, those without tokens left out.
-
-  Attributes:
-    file, index: the chunk's place in the input.
-    ids: bytes of <integer>[tokens], `token_store.id_dtype`.
-    lengths: bytes of <int32>[segments].
-    segments: bytes of <int32>[documents], the segments of each.
-  """
-
-  file: int
-  index: int
-  ids: bytes
-  lengths: bytes
-  segments: bytes
-
-  @property
-  def num_documents(self) -> int:
-    return len(self.segments) // 4
-
-  def documents(self, vocab_size: int) -> list[sentence_pairs.Document]:
-    ids = np.frombuffer(self.ids, token_store.id_dtype(vocab_size))
-    lengths = np.frombuffer(self.lengths, np.int32)
-    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    made, first = [], 0
-    for count in np.frombuffer(self.segments, np.int32).tolist():
-      offsets = ends[first : first + count + 1]
-      made.append(
-        sentence_pairs.Document(
-          ids[offsets[0] : offsets[-1]], offsets - offsets[0]
-        )
-      )
-      first += count
-    return made
-
-
-class Order(NamedTuple):
-  """What is known when all text is tokenized.
-
-  Attributes:
-    first_numbers: for each file <int64>[chunks], the number of a chunk's first
-      document among all.
-    heldout_numbers: <int64>, ascending.
-    num_buckets: of each split; a power of two.
-  """
-
-  first_numbers: list[np.ndarray]
-  heldout_numbers: np.ndarray
-  num_buckets: dict[str, int]
-
-
-class Records(NamedTuple):
-  """Encoded examples on their way, with what puts them in order.
-
-  Attributes:
-    first: where they stand before all others with the same keys.
-    keys: bytes of <int64>[N].
-    sizes: bytes of <int64>[N], of each record.
-    data: the records, one after the other.
-  """
-
-  first: tuple[int, ...]
-  keys: bytes
-  sizes: bytes
-  data: bytes
-
-  @classmethod
-  def pack(
-    cls, first: tuple[int, ...], keys: np.ndarray, records: Sequence[bytes]
-  ) -> Records:
-    sizes = np.fromiter(map(len, records), np.int64, len(records))
-    return cls(first, keys.tobytes(), sizes.tobytes(), b"".join(records))
-
-  def unpack(self) -> list[bytes]:
-    ends = np.cumsum(np.frombuffer(self.sizes, np.int64)).tolist()
-    return [self.data[a:b] for a, b in zip([0, *ends], ends)]
-
-
 def read_texts(
   element: tuple[int, str],
 ) -> Iterator[tuple[int, int, list[list[str]]]]:
@@ -160,13 +81,15 @@ def read_texts(
     yield number, index, texts
 
 
-def tokenize(element: tuple[int, int, list[list[str]]], plan: Plan) -> Chunk:
+def tokenize(
+  element: tuple[int, int, list[list[str]]], plan: Plan
+) -> beam_elements.Chunk:
   """What `read_texts` yields, tokenized."""
   file, index, texts = element
   made = build_worker.tokenize_texts(_open_job(plan), texts).documents
   made = [(ids, lengths) for ids, lengths in made if len(ids)]
   segments = np.array([len(lengths) for _, lengths in made], np.int32)
-  return Chunk(
+  return beam_elements.Chunk(
     file,
     index,
     b"".join(ids.tobytes() for ids, _ in made),
@@ -175,14 +98,14 @@ def tokenize(element: tuple[int, int, list[list[str]]], plan: Plan) -> Chunk:
   )
 
 
-def count_chunk(chunk: Chunk) -> tuple[int, int, int, int]:
+def count_chunk(chunk: beam_elements.Chunk) -> tuple[int, int, int, int]:
   """Place, documents and bytes of the ids of a chunk."""
   return chunk.file, chunk.index, chunk.num_documents, len(chunk.ids)
 
 
 def put_in_order(
   counts: Iterable[tuple[int, int, int, int]], plan: Plan, num_files: int
-) -> Order:
+) -> beam_elements.Order:
   """Numbers the documents and decides which are held out.
 
   Raises:
@@ -209,27 +132,11 @@ def put_in_order(
     ids_bytes = duplicates * share * int(counts[:, 3].sum())
     wanted = int(ids_bytes * _BYTES_PER_TOKEN / 2 / _BUCKET_BYTES)
     buckets[name] = min(_MAX_BUCKETS, 1 << wanted.bit_length())
-  return Order(
+  return beam_elements.Order(
     [firsts[counts[:, 0] == number] for number in range(num_files)],
     numbers.get(heldout.HELDOUT, np.zeros(0, np.int64)),
     buckets,
   )
-
-
-class _ChunkSplit(Sequence[sentence_pairs.Document]):
-  """The documents of a chunk that belong to a split; see token_store.Split."""
-
-  def __init__(
-    self, texts: Sequence[sentence_pairs.Document], numbers: np.ndarray
-  ):
-    self._texts = texts
-    self.numbers = numbers
-
-  def __len__(self) -> int:
-    return len(self.numbers)
-
-  def __getitem__(self, index: int) -> sentence_pairs.Document:
-    return self._texts[index]
 
 
 class MakeExamples(beam.DoFn):
@@ -244,7 +151,9 @@ class MakeExamples(beam.DoFn):
   def __init__(self, plan: Plan):
     self._plan = plan
 
-  def process(self, chunk: Chunk, order: Order) -> Iterator[Any]:
+  def process(
+    self, chunk: beam_elements.Chunk, order: beam_elements.Order
+  ) -> Iterator[Any]:
     job = _open_job(self._plan)
     texts = chunk.documents(job.vocabulary.size)
     first = int(order.first_numbers[chunk.file][chunk.index])
@@ -253,7 +162,7 @@ class MakeExamples(beam.DoFn):
     for name in self._plan.splits:
       mine = is_heldout if name == heldout.HELDOUT else ~is_heldout
       if mine.any():
-        split = _ChunkSplit(
+        split = beam_elements.ChunkSplit(
           [texts[index] for index in np.flatnonzero(mine)], numbers[mine]
         )
         yield from self._make(job, name, split, order.num_buckets[name])
@@ -262,7 +171,7 @@ class MakeExamples(beam.DoFn):
     self,
     job: build_worker.Job,
     name: str,
-    split: _ChunkSplit,
+    split: beam_elements.ChunkSplit,
     num_buckets: int,
   ) -> Iterator[Any]:
     text = data_statistics.TextCounts.zero(job.vocabulary.size)
@@ -285,7 +194,7 @@ class MakeExamples(beam.DoFn):
         )
         yield (
           (name, bucket),
-          Records.pack(
+          beam_elements.Records.pack(
             (duplicate, int(split.numbers[0])),
             made.keys[places],
             [made.records[place] for place in places],
@@ -294,10 +203,10 @@ class MakeExamples(beam.DoFn):
 
 
 def sort_bucket(
-  element: tuple[tuple[str, int], Iterable[Records]],
+  element: tuple[tuple[str, int], Iterable[beam_elements.Records]],
   sizes: Mapping[tuple[str, int], int],
   plan: Plan,
-) -> Iterator[tuple[tuple[str, int], Records]]:
+) -> Iterator[tuple[tuple[str, int], beam_elements.Records]]:
   """((split, bucket), Records) -> ((split, shard), Records in order).
 
   Args:
@@ -321,12 +230,14 @@ def sort_bucket(
       chosen = places[start - first : end - first]
       yield (
         (name, shard),
-        Records.pack((start,), keys[chosen], [records[i] for i in chosen]),
+        beam_elements.Records.pack(
+          (start,), keys[chosen], [records[i] for i in chosen]
+        ),
       )
 
 
 def write_shard(
-  element: tuple[tuple[str, int], Iterable[Records]], plan: Plan
+  element: tuple[tuple[str, int], Iterable[beam_elements.Records]], plan: Plan
 ) -> tuple[str, int, dict[str, Any]]:
   """Writes a shard; returns its split, its number and its manifest entry."""
   # Here, because the other steps need no TensorFlow.
@@ -341,17 +252,6 @@ def write_shard(
       for record in part.unpack():
         shard.write_encoded(record)
   return name, index, dataclasses.asdict(shard.result)
-
-
-def add_up(values: Iterable[Any]) -> Any:
-  """The sum of ExampleCounts or TextCounts, of which there is at least one."""
-  values = iter(values)
-  total = dataclasses.replace(next(values))
-  for value in values:
-    for field in dataclasses.fields(total):
-      part = getattr(total, field.name) + getattr(value, field.name)
-      setattr(total, field.name, part)
-  return total
 
 
 def write_result(
@@ -420,7 +320,7 @@ def build(
   )
   # A shard without records is a file too.
   every_shard = [
-    ((name, index), Records((0,), b"", b"", b""))
+    ((name, index), beam_elements.Records((0,), b"", b"", b""))
     for name in plan.splits
     for index in range(plan.settings.duplicates_and_shards(name)[1])
   ]
@@ -431,7 +331,7 @@ def build(
     | "Write" >> beam.Map(write_shard, plan)
   )
   counts, text = (
-    made[name] | f"AddUp_{name}" >> beam.CombinePerKey(add_up)
+    made[name] | f"AddUp_{name}" >> beam.CombinePerKey(beam_elements.add_up)
     for name in (MakeExamples.COUNTS, MakeExamples.TEXT)
   )
   _ = (

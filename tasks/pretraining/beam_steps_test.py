@@ -1,58 +1,64 @@
-"""Tests of how documents and records travel between the steps.
-
-Whole pipelines are in beam_builder_test.py.
-"""
+"""Tests of single steps; whole pipelines are in beam_builder_test.py."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tasks.pretraining import data_statistics
+from tasks.pretraining import beam_elements, build_worker, dataset_builder
 
 pytest.importorskip("apache_beam")
 
 from tasks.pretraining import beam_steps
 
 
-@pytest.mark.parametrize("vocab_size", [97, (1 << 16) + 1])
-def test_documents_of_a_chunk_come_back(vocab_size):
-  dtype = np.uint16 if vocab_size == 97 else np.int32
-  chunk = beam_steps.Chunk(
-    3,
-    1,
-    np.array([5, 96, 6, 7, 8, 9], dtype).tobytes(),
-    np.array([2, 1, 1, 2], np.int32).tobytes(),
-    np.array([2, 1, 1], np.int32).tobytes(),
+def _plan(**changes):
+  settings = dataset_builder.BuildSettings(
+    "a.txt", "data", "toy.model", **changes
   )
-  assert chunk.num_documents == 3
-  documents = chunk.documents(vocab_size)
-  assert [d.ids.tolist() for d in documents] == [[5, 96, 6], [7], [8, 9]]
-  assert [d.offsets.tolist() for d in documents] == [[0, 2, 3], [0, 1], [0, 2]]
+  job = build_worker.Job("toy.model", True, settings.examples, 1, "there")
+  return beam_steps.Plan(settings, job, b"")
 
 
-def test_chunk_without_documents():
-  chunk = beam_steps.Chunk(0, 0, b"", b"", b"")
-  assert (chunk.num_documents, chunk.documents(97)) == (0, [])
+def test_documents_are_numbered_over_all_files():
+  # (file, chunk, documents, bytes), as they may arrive; file 1 holds nothing.
+  counts = [(2, 0, 5, 60), (0, 1, 2, 20), (0, 0, 3, 40)]
+  order = beam_steps.put_in_order(
+    counts, _plan(heldout_share=0.3, dupe_factor=1), num_files=3
+  )
+  assert [first.tolist() for first in order.first_numbers] == [[0, 3], [], [5]]
+  assert 1 <= len(order.heldout_numbers) < 10
+  assert order.num_buckets == {"train": 1, "heldout": 1}
 
 
-def test_records_come_back():
-  records = [b"abc", b"", b"d"]
-  packed = beam_steps.Records.pack((1, 7), np.array([9, 8, 7]), records)
-  assert packed.unpack() == records
-  assert np.frombuffer(packed.keys, np.int64).tolist() == [9, 8, 7]
-  assert beam_steps.Records((0,), b"", b"", b"").unpack() == []
+def test_buckets_grow_with_the_text_and_its_duplicates():
+  counts = [(0, 0, 5, 1 << 26)]  # 2^25 tokens, 2^28 bytes of records.
+  order = beam_steps.put_in_order(counts, _plan(dupe_factor=3), num_files=1)
+  assert order.num_buckets == {"train": 16}
+  assert order.heldout_numbers.tolist() == []
 
 
-def test_sum_leaves_its_parts_alone():
+def test_no_text():
+  with pytest.raises(ValueError, match="no text in a.txt"):
+    beam_steps.put_in_order([(0, 0, 0, 0)], _plan(), num_files=1)
+
+
+def test_bucket_is_sorted_and_dealt_to_shards_by_rank():
+  pack = beam_elements.Records.pack
   parts = [
-    data_statistics.ExampleCounts(np.array([1, 2]), instances=n, tokens=10 * n)
-    for n in (3, 5)
+    pack((1, 0), np.array([7, 5]), [b"d", b"b"]),
+    pack((0, 4), np.array([5, 9]), [b"a", b"e"]),
+    pack((0, 9), np.array([5]), [b"A"]),
   ]
-  total = beam_steps.add_up(iter(parts))
-  assert (total.instances, total.tokens) == (8, 80)
-  assert total.ngrams.tolist() == [2, 4]
-  assert (parts[0].instances, parts[0].ngrams.tolist()) == (3, [1, 2])
+  # Two records come before, four behind: 11 in 3 shards of 4, 4 and 3.
+  sizes = {("train", 0): 2, ("train", 1): 5, ("train", 3): 4, ("heldout", 0): 9}
+  dealt = beam_steps.sort_bucket(
+    (("train", 1), parts), sizes, _plan(num_shards=3)
+  )
+  assert [(key, part.first, part.unpack()) for key, part in dealt] == [
+    (("train", 0), (2,), [b"a", b"A"]),
+    (("train", 1), (4,), [b"b", b"d", b"e"]),
+  ]
 
 
 if __name__ == "__main__":
