@@ -256,6 +256,7 @@ def write_shard(
 
 def write_result(
   unused_element: None,
+  plan: Plan,
   path: str,
   shards: Sequence[tuple[str, int, dict[str, Any]]],
   counts: Mapping[str, data_statistics.ExampleCounts],
@@ -278,7 +279,8 @@ def write_result(
         text[name].pieces.tolist(),
       ],
     }
-    for name in counts
+    # Not in the order in which they come.
+    for name in plan.splits
   }
   with tf.io.gfile.GFile(path, "w") as file:
     file.write(json.dumps(value))
@@ -340,6 +342,7 @@ def build(
     | "Result"
     >> beam.Map(
       write_result,
+      plan,
       result_path,
       beam.pvalue.AsList(shards),
       beam.pvalue.AsDict(counts),

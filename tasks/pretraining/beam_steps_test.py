@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from tasks.pretraining import beam_elements, build_worker, dataset_builder
+from tasks.pretraining import (
+  beam_elements,
+  build_worker,
+  data_statistics,
+  dataset_builder,
+)
 
 pytest.importorskip("apache_beam")
 
@@ -59,6 +66,24 @@ def test_bucket_is_sorted_and_dealt_to_shards_by_rank():
     (("train", 0), (2,), [b"a", b"A"]),
     (("train", 1), (4,), [b"b", b"d", b"e"]),
   ]
+
+
+def test_result_has_the_order_of_the_manifest(tmp_path):
+  counts = data_statistics.ExampleCounts(np.array([2, 1]), instances=3)
+  text = data_statistics.TextCounts(4, 9, np.array([0, 7]))
+  beam_steps.write_result(
+    None,
+    _plan(heldout_share=0.1),
+    str(tmp_path / "result.json"),
+    [("train", 1, {"n": 1}), ("heldout", 0, {"n": 2}), ("train", 0, {"n": 0})],
+    {"heldout": counts, "train": counts},
+    {"heldout": text, "train": text},
+  )
+  value = json.loads((tmp_path / "result.json").read_text())
+  assert list(value) == ["train", "heldout"]
+  assert value["train"]["shards"] == [{"n": 0}, {"n": 1}]
+  assert value["train"]["text"] == [4, 9, [0, 7]]
+  assert value["heldout"]["counts"]["ngrams"] == [2, 1]
 
 
 if __name__ == "__main__":
