@@ -210,11 +210,11 @@ def main(argv: Sequence[str]) -> None:
   note = advice(settings.examples)
   if note:
     print(note, file=sys.stderr)
+  # Else a terminated run would end without a word.
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   if _ENGINE.value == "beam":
     _print_result(_build_with_beam(settings))
     return
-  # Else a terminated run would end without a word.
-  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   line = progress_line.ProgressLine(sys.stderr)
 
   def report(progress: split_builder.Progress) -> None:
