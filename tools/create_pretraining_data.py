@@ -27,6 +27,7 @@ create_pretraining_data.py, except for these, which are gone:
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Sequence
@@ -180,6 +181,8 @@ def advice(settings: examples.ExampleSettings) -> str:
 def _build_with_beam(
   settings: dataset_builder.BuildSettings,
 ) -> schemas.Manifest:
+  # Else it lists what of Google's cloud is not installed.
+  logging.getLogger("apache_beam").setLevel(logging.WARNING)
   try:
     from tasks.pretraining import beam_builder
   except ModuleNotFoundError as error:

@@ -135,16 +135,17 @@ def _run(
   result_path: str,
 ) -> None:
   name = options.view_as(pipeline_options.StandardOptions).runner
-  runner, loggers = None, contextlib.nullcontext()
+  # Of a distant runner the messages on its job are wanted.
+  runner, level = None, logging.INFO
   if name == "DirectRunner":
-    # By this name Beam would look for another runner to download first.
-    runner = fn_api_runner.FnApiRunner()
-    # It prints the traceback of what is raised here as one sentence.
-    loggers = _silent(logging.getLogger("apache_beam"))
-  pipeline = beam.Pipeline(runner=runner, options=options)
-  beam_steps.build(pipeline, plan, paths, result_path)
+    # By this name Beam would look for another runner to download first. It
+    # prints the traceback of what is raised here as one sentence.
+    runner, level = fn_api_runner.FnApiRunner(), logging.CRITICAL
+  with _log_level(logging.WARNING):
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    beam_steps.build(pipeline, plan, paths, result_path)
   try:
-    with loggers:
+    with _log_level(level):
       pipeline.run().wait_until_finish()
   except Exception as error:
     raised = _raised_by_step(error)
@@ -154,13 +155,15 @@ def _run(
 
 
 @contextlib.contextmanager
-def _silent(logger: logging.Logger) -> Iterator[None]:
-  level = logger.level
-  logger.setLevel(logging.CRITICAL)
+def _log_level(level: int) -> Iterator[None]:
+  """What Beam says at least, for a while."""
+  logger = logging.getLogger("apache_beam")
+  before = logger.level
+  logger.setLevel(level)
   try:
     yield
   finally:
-    logger.setLevel(level)
+    logger.setLevel(before)
 
 
 def _raised_by_step(error: Exception) -> Optional[Exception]:
