@@ -115,6 +115,7 @@ def test_same_bytes_with_processes(corpus, tmp_path, files):
     # More shards than examples: some hold nothing.
     {"num_shards": 150, "dupe_factor": 1},
     {"examples": examples.ExampleSettings(sentence_pair="none")},
+    {"examples": examples.ExampleSettings(masking="dynamic")},
   ],
 )
 def test_same_bytes_with_other_settings(
