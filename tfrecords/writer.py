@@ -1,13 +1,17 @@
 """Writing a shard: every record checked, the file whole or not there.
 
 The bytes go to a temporary name in the same folder; the shard gets its own
-name when it is complete, and the temporary file is removed when it isn't.
+name when it is complete, and the temporary file is removed when it isn't. A
+path may be any that TensorFlow can write, such as gs://bucket/name.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-from typing import Mapping, Sequence
+import uuid
+from typing import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +34,8 @@ class ShardWriter:
     """Opens the temporary file; `schema` is what every record must hold."""
     self.result = None
     self._path = path
-    self._temporary = f"{path}.{os.getpid()}.tmp"
+    # Unique among machines too: several may try the same shard.
+    self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = 0
     self._writer = tf.io.TFRecordWriter(self._temporary)
@@ -48,8 +53,13 @@ class ShardWriter:
     self.write_encoded(encoding.encode_examples(self._schema, rows)[0])
 
   def write_encoded(self, record: bytes) -> None:
-    """Writes a record that `encoding.encode_examples` has checked already."""
-    self._writer.write(record)
+    """Writes a record that `encoding.encode_examples` has checked already.
+
+    Raises:
+      OSError: the disk is full.
+    """
+    with _full_disk_as_os_error(self._path):
+      self._writer.write(record)
     self._records += 1
 
   def __enter__(self) -> ShardWriter:
@@ -57,13 +67,23 @@ class ShardWriter:
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      self._writer.close()
+      with _full_disk_as_os_error(self._path):
+        self._writer.close()
       if error_type is None:
-        size = os.path.getsize(self._temporary)
-        os.replace(self._temporary, self._path)
+        size = int(tf.io.gfile.stat(self._temporary).length)
+        tf.io.gfile.rename(self._temporary, self._path, overwrite=True)
         self.result = schemas.Shard(
           os.path.basename(self._path), self._records, size
         )
     finally:
-      if os.path.exists(self._temporary):
-        os.remove(self._temporary)
+      if tf.io.gfile.exists(self._temporary):
+        tf.io.gfile.remove(self._temporary)
+
+
+@contextlib.contextmanager
+def _full_disk_as_os_error(path: str) -> Iterator[None]:
+  """So that callers need not know TensorFlow's errors."""
+  try:
+    yield
+  except tf.errors.ResourceExhaustedError as error:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error

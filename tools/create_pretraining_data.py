@@ -9,8 +9,12 @@ Text files have one sentence a line and a blank line between documents (with
 field `text`. Both may end in .gz or .zst and lie at gs:// addresses. The output
 folder holds shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same text, settings and seed give the same bytes
-for any number of workers. Document after document is read and written by way
-of files in the output folder, so memory does not grow with the text.
+for any number of workers, and after a kill: the same command then goes on with
+what it finds in OUTPUT_DIR/.unfinished. Document after document is read and
+written by way of files there, so memory does not grow with the text.
+
+Where one machine is too slow, --engine=beam gives the same bytes by way of
+Apache Beam (requirements-beam.txt), for example on Dataflow.
 
 With --masking=dynamic the records hold the text as it is, and training draws
 masks and swaps anew in each epoch: one pass instead of --dupe_factor=40.
@@ -28,6 +32,7 @@ create_pretraining_data.py, except for these, which are gone or differ:
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Sequence
@@ -41,7 +46,9 @@ from tasks.pretraining import (
   examples,
   masking,
   sentence_pairs,
+  split_builder,
 )
+from tfrecords import schemas
 from tools import command_line, progress_line, reading_flags
 
 _INPUT_FILES = flags.DEFINE_string(
@@ -114,6 +121,24 @@ _HELDOUT_SHARE = flags.DEFINE_float(
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 0, "Processes; 0 is one for each processor."
 )
+_ENGINE = flags.DEFINE_enum(
+  "engine",
+  "local",
+  ["local", "beam"],
+  "local: processes of this machine; beam: Apache Beam, with the same bytes "
+  "(requirements-beam.txt).",
+)
+_RUNNER = flags.DEFINE_string(
+  "runner",
+  "DirectRunner",
+  "Of Beam: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner...",
+)
+_BEAM_OPTIONS = flags.DEFINE_string(
+  "beam_options",
+  "",
+  "More options for Beam in one string, as on a command line: '--project=... "
+  "--region=...'.",
+)
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Replace the dataset in output_dir."
 )
@@ -170,26 +195,26 @@ def advice(settings: examples.ExampleSettings) -> str:
   )
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
-  settings = settings_from_flags()
-  note = advice(settings.examples)
-  if note:
-    print(note, file=sys.stderr)
-  # A terminated run, too, removes what it has not finished.
-  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  line = progress_line.ProgressLine(sys.stderr)
-
-  def report(progress: dataset_builder.Progress) -> None:
-    details = f"{progress.documents:,} documents"
-    if progress.instances:
-      details += f", {progress.instances:,} instances"
-    line.show(progress.phase, progress.fraction, progress.tokens, details)
-
+def _build_with_beam(
+  settings: dataset_builder.BuildSettings,
+) -> schemas.Manifest:
+  # Else it lists what of Google's cloud is not installed.
+  logging.getLogger("apache_beam").setLevel(logging.WARNING)
   try:
-    manifest = dataset_builder.build_dataset(settings, report)
-  finally:
-    line.close()
+    from tasks.pretraining import beam_builder
+  except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("apache_beam"):
+      raise
+    raise ValueError(
+      "--engine=beam needs Apache Beam: python -m pip install -r "
+      "requirements-beam.txt."
+    ) from error
+  return beam_builder.build_dataset(
+    settings, _RUNNER.value, _BEAM_OPTIONS.value
+  )
+
+
+def _print_result(manifest: schemas.Manifest) -> None:
   print(
     data_statistics.format_table(
       {name: split.statistics for name, split in manifest.splits.items()}
@@ -199,7 +224,39 @@ def main(argv: Sequence[str]) -> None:
   if skipped.count:
     print(skipped.describe(), file=sys.stderr)
   files = sum(len(split.shards) for split in manifest.splits.values())
-  print(f"Wrote {files} files and dataset.json to {settings.output_dir}")
+  print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  settings = settings_from_flags()
+  note = advice(settings.examples)
+  if note:
+    print(note, file=sys.stderr)
+  # Else a terminated run would end without a word.
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+  if _ENGINE.value == "beam":
+    _print_result(_build_with_beam(settings))
+    return
+  line = progress_line.ProgressLine(sys.stderr)
+
+  def report(progress: split_builder.Progress) -> None:
+    details = f"{progress.documents:,} documents"
+    if progress.instances:
+      details += f", {progress.instances:,} instances"
+    line.show(progress.phase, progress.fraction, progress.tokens, details)
+
+  try:
+    manifest = dataset_builder.build_dataset(settings, report)
+  except (KeyboardInterrupt, SystemExit):
+    line.close()
+    print(
+      "Stopped: the same command goes on where this one was.", file=sys.stderr
+    )
+    raise
+  finally:
+    line.close()
+  _print_result(manifest)
 
 
 if __name__ == "__main__":

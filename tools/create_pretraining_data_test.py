@@ -7,10 +7,12 @@ tasks/pretraining/dataset_builder_test.py.
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -259,6 +261,124 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
   assert done.returncode == 0, done.stderr
   shown = "".join(done.stdout.split())
   assert re.search("[天地玄黄宇宙洪荒日月盈昃]{2}", shown) and "abcd" in shown
+
+
+_STOPPED = """
+import os, runpy, signal, sys
+from tasks.pretraining import build_journal, build_worker, split_builder
+
+build_journal._INTERVAL_SECONDS = 0
+split_builder._UNIT_TOKENS = 300
+make, left, number = build_worker.make, 5, int(sys.argv.pop())
+
+def stop(unit):
+  global left
+  left -= 1
+  if not left:
+    os.kill(os.getpid(), number)
+  return make(unit)
+
+build_worker.make = stop
+# Shells let background jobs ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("tools.create_pretraining_data", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+  ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_same_command_goes_on_when_it_was_stopped(
+  corpus, tmp_path, number, code
+):
+  arguments = [
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--dupe_factor=2",
+    "--num_workers=1",
+  ]
+  stopped = subprocess.run(
+    [sys.executable, "-c", _STOPPED, *arguments, str(int(number))],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert stopped.returncode == code, stopped.stderr
+  assert "the same command goes on where this one was" in stopped.stderr
+  assert "Traceback" not in stopped.stderr
+  assert os.listdir(tmp_path) == [".unfinished"]
+
+  done = _run("create_pretraining_data", *arguments, "--random_seed=3")
+  assert done.returncode == 1
+  assert "with other settings (random_seed): repeat its" in done.stderr
+  done = _run("create_pretraining_data", *arguments)
+  assert done.returncode == 0, done.stderr
+  assert schemas.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
+  assert ".unfinished" not in os.listdir(tmp_path)
+
+
+def test_beam_that_is_not_installed_is_one_sentence(corpus, tmp_path):
+  if importlib.util.find_spec("apache_beam"):
+    pytest.skip("Apache Beam is installed.")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--engine=beam",
+  )
+  assert done.returncode == 1
+  assert done.stderr.splitlines()[-1] == (
+    "create_pretraining_data: error: --engine=beam needs Apache Beam: python "
+    "-m pip install -r requirements-beam.txt."
+  )
+  assert os.listdir(tmp_path) == []
+
+
+def test_beam_builds_the_same_dataset(corpus, dataset, tmp_path):
+  pytest.importorskip("apache_beam")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=5",
+    "--dupe_factor=2",
+    "--heldout_share=0.1",
+    "--num_shards=3",
+    "--random_seed=7",
+    "--engine=beam",
+    "--runner=DirectRunner",
+    "--beam_options=--direct_num_workers=1",
+  )
+  assert done.returncode == 0, done.stderr
+  local, folder = dataset
+  assert done.stdout.replace(str(tmp_path), str(folder)) == local.stdout
+  assert sorted(os.listdir(tmp_path)) == sorted(os.listdir(folder))
+  for name in os.listdir(folder):
+    assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_bad_input_is_one_sentence_with_beam_too(corpus, tmp_path):
+  pytest.importorskip("apache_beam")
+  (tmp_path / "a.jsonl").write_text('{"text": "ok"}\n{"te')
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--engine=beam",
+  )
+  assert done.returncode == 1
+  error = done.stderr.splitlines()[-1]
+  assert re.search(r"error: .*a\.jsonl, line 2, is not JSON", error)
+  assert "while running" not in error
+  assert "Traceback" not in done.stderr
+  assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 def test_unknown_kind_of_pair_is_refused():

@@ -80,6 +80,8 @@ _TASK_ORDER = (
 # Other people's packages that have a home, and the homes.
 _HOMES = {
   "absl.flags": ("tools/*",),
+  # An extra, in requirements-beam.txt.
+  "apache_beam": ("tasks/*/beam_*.py",),
   "absl.app": ("tools/*",),
   "matplotlib": ("tools/*",),
   "sentencepiece": (
@@ -203,7 +205,7 @@ def check_third_parties(
 
   Args:
     modules: the tree.
-    requirements: the text of requirements.txt and requirements-dev.txt.
+    requirements: the text of the requirements files.
   """
   required = {
     _IMPORT_NAMES.get(name, name.replace("-", "_"))
@@ -299,7 +301,11 @@ def check_all(root: pathlib.Path) -> list[str]:
   modules = import_graph.read_tree(root)
   requirements = "".join(
     (root / name).read_text(encoding="utf-8")
-    for name in ("requirements.txt", "requirements-dev.txt")
+    for name in (
+      "requirements.txt",
+      "requirements-dev.txt",
+      "requirements-beam.txt",
+    )
   )
   return [
     *check_levels(modules),

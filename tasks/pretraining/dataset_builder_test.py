@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
 import hashlib
 import io
@@ -14,8 +15,14 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tasks.pretraining import dataset_builder, examples
-from tfrecords import reader, schemas
+from tasks.pretraining import (
+  build_journal,
+  dataset_builder,
+  examples,
+  split_builder,
+  token_store,
+)
+from tfrecords import external_sort, reader, schemas, writer
 
 _WORDS = (
   "the cat sat on a mat and dogs ran under old trees while birds sang, "
@@ -163,9 +170,9 @@ def test_same_bytes_for_any_number_of_workers(corpus, tmp_path, sentence_pair):
 def test_same_bytes_however_the_work_is_cut(
   corpus, built, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(dataset_builder, "_UNIT_TOKENS", 300)
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
   monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
-  monkeypatch.setattr(dataset_builder, "_BYTES_PER_TOKEN", 1 << 20)
+  monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 20)
   _build(corpus, tmp_path)
   assert _hashes(tmp_path) == _hashes(built[0])
 
@@ -282,6 +289,53 @@ def test_bad_input_is_refused_and_leaves_nothing(
   with pytest.raises((ValueError, FileNotFoundError), match=message):
     _build(corpus, tmp_path / "data", **{"input_files": str(path), **changes})
   assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+  ("owner", "name", "calls"),
+  [
+    (token_store.TokenStoreWriter, "append", 20),
+    (external_sort.ExternalSort, "add", 5),
+    (writer.ShardWriter, "write_encoded", 150),
+  ],
+)
+def test_full_disk_can_be_gone_on_from(
+  corpus, built, tmp_path, monkeypatch, owner, name, calls
+):
+  monkeypatch.setattr(build_journal, "_INTERVAL_SECONDS", 0)
+  monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
+  original, left = getattr(owner, name), calls
+
+  def fills_up(*args):
+    nonlocal left
+    left -= 1
+    if left < 0:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return original(*args)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(owner, name, fills_up)
+    with pytest.raises(
+      OSError,
+      match="the disk of .*data is full: make room and the same command goes "
+      "on where this one stopped; or remove .*unfinished to give up",
+    ):
+      _build(corpus, tmp_path / "data")
+  assert os.listdir(tmp_path / "data") == [".unfinished"]
+  assert not list(tmp_path.rglob("*.tmp"))
+  _build(corpus, tmp_path / "data")
+  assert _hashes(tmp_path / "data") == _hashes(built[0])
+
+
+def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
+  def full(*unused):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(build_journal.Journal, "start", full)
+  with pytest.raises(OSError, match="full: make room and the same command sta"):
+    _build(corpus, tmp_path / "data")
+  assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

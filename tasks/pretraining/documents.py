@@ -63,6 +63,10 @@ class Skipped:
     if len(self.named) < _MAX_NAMED:
       self.named.append(problem)
 
+  def add_all(self, other: Skipped) -> None:
+    self.count += other.count
+    self.named += other.named[: _MAX_NAMED - len(self.named)]
+
   def describe(self, max_named: int = 10) -> str:
     """Lines for a person; nothing if nothing was skipped."""
     if not self.count:
