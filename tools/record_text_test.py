@@ -23,7 +23,7 @@ class _Tokenizer:
     return _PIECES[id]
 
   def decode(self, ids):
-    pieces = [self.id_to_piece(id) for id in ids if id not in (2, 3)]
+    pieces = [self.marked_piece(id) for id in ids if id not in (2, 3)]
     return "".join(pieces).replace("▁", " ").strip()
 
 

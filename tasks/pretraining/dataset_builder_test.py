@@ -236,6 +236,10 @@ def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
     **dataclasses.asdict(settings),
     "dupe_factor": 1,
     "heldout_share": 0.1,
+    "split_sentences": False,
+    "sentence_language": "en",
+    "skip_bad_documents": False,
+    "skipped_documents": {"count": 0, "named": []},
     "mask_id": 4,
     "special_ids": [0, 1, 2, 3, 4],
   }

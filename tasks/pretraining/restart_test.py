@@ -35,7 +35,8 @@ _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 
 _FORKER = """
 import json, os, signal, sys
-from tasks.pretraining import build_journal, dataset_builder, examples
+from tasks.pretraining import build_journal, dataset_builder, documents
+from tasks.pretraining import examples
 from tasks.pretraining import output_folder, split_builder, token_store
 from tfrecords import external_sort, schemas, writer
 
@@ -58,6 +59,7 @@ def build(settings, call, number):
 
   setattr(owner, name, stop)
   settings["examples"] = examples.ExampleSettings(**settings["examples"])
+  settings["reading"] = documents.ReaderSettings(**settings["reading"])
   dataset_builder.build_dataset(dataset_builder.BuildSettings(**settings))
 
 for line in sys.stdin:
