@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from tasks.pretraining import dataset_builder, examples
+from tasks.pretraining import dataset_builder, documents, examples
 
 pytest.importorskip("apache_beam")
 
@@ -168,14 +168,14 @@ def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
 @pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
-    (b"", {}, r"^no text in .*a\.txt: there must be at least one document\.$"),
+    (b"", {}, r"^.*a\.txt holds no document: give a file with text"),
     (b"tea", {"heldout_share": 0.0}, "^the train documents give no example"),
     (b"tea rain\nriver", {}, "^the number of documents is 1, too few to hold"),
     (b"tea\nrain \xff", {}, r"^.*a\.txt, line 2, is not UTF-8 .*iconv\.$"),
     (
       b"tea",
       {"examples": examples.ExampleSettings(sentence_pair="nsp")},
-      "worker of Beam cannot reach: use --engine=local, or sop",
+      "worker of Beam cannot reach: use --engine=local",
     ),
     (b"tea", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     (b"tea", {"input_files": "nowhere*"}, "no input file matches"),
@@ -190,6 +190,32 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
   with pytest.raises((ValueError, OSError), match=message):
     beam_builder.build_dataset(dataclasses.replace(settings, **changes))
   assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_masking_compat_is_refused(corpus, tmp_path):
+  settings = _settings(
+    corpus,
+    tmp_path / "data",
+    examples=examples.ExampleSettings(masking="compat"),
+  )
+  with pytest.raises(ValueError, match="masking compat take segments from"):
+    beam_builder.build_dataset(settings)
+
+
+def test_skipped_documents_are_those_of_the_local_engine(corpus, tmp_path):
+  lines = ['{"text": "tea rain. Stone river."}', "not this"] * 4
+  for name in "ab":
+    (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+  changes = dict(
+    input_files=f"{tmp_path}/*.jsonl",
+    reading=documents.ReaderSettings(skip_bad_documents=True),
+  )
+  manifests = [
+    build(_settings(corpus, tmp_path / build.__module__, **changes))
+    for build in (beam_builder.build_dataset, dataset_builder.build_dataset)
+  ]
+  assert manifests[0] == manifests[1]
+  assert manifests[0].settings["skipped_documents"]["count"] == 8
 
 
 def test_bad_input_found_by_another_process(corpus, tmp_path):
