@@ -51,6 +51,7 @@ _TRAINING_FLAGS = (
   "--optimizer=adamw",
   "--bias_correction",
   "--beta_2=0.98",
+  "--weight_decay=0.1",
   "--learning_rate=0.0015",
   "--learning_rate_decay=continuous",
   "--train_batch_size=32",
