@@ -4,12 +4,14 @@ Matrix products are best left to the libraries below TensorFlow, but what is
 between them is bound by memory: run operation by operation, the GELU of a
 [1024, 512] bfloat16 tensor takes longer than the product before it. Here each
 such chain, and each gradient, is one function that XLA compiles to a single
-pass; nothing is kept for the gradient but the chain's own inputs.
+pass; little more than the chain's own inputs or its output is kept for the
+gradient.
 
 With `compiled=False` the same function runs as plain TensorFlow operations: for
 exported models, since a server need not have XLA.
 
-All compute in float32 inside and return the dtype that came in.
+All compute in float32 inside and return the dtype that came in; losses are
+float32.
 """
 
 from __future__ import annotations
@@ -94,9 +96,8 @@ def _add_layer_norm_gradient(x, residual, gamma, dy, epsilon):
 
 
 def _sum_rows(x: tf.Tensor) -> tf.Tensor:
-  """[..., H] to [H]; a product with ones, since XLA's column sums are slow."""
-  x = tf.reshape(x, [-1, x.shape[-1]])
-  return tf.matmul(tf.ones([1, tf.shape(x)[0]], x.dtype), x)[0]
+  """[..., H] to [H]; outside of XLA, whose column sums are slow on CPUs."""
+  return tf.raw_ops.BiasAddGrad(out_backprop=x)
 
 
 def add_layer_norm(
@@ -176,17 +177,21 @@ def attention_probs(
 
 @_compiled
 def _cross_entropy(logits, labels):
+  logits = tf.cast(logits, tf.float32)
   top = tf.reduce_max(logits, axis=-1, keepdims=True)
   total = tf.reduce_sum(tf.exp(logits - top), axis=-1, keepdims=True)
   normalizer = tf.math.log(total) + top  # log sum exp
-  right = tf.reduce_sum(tf.where(_hits(logits, labels), logits, 0.0), -1)
+  hits = _hits(logits, labels)
+  right = tf.reduce_sum(tf.where(hits, logits, 0.0), -1)
+  right = tf.where(tf.reduce_any(hits, -1), right, math.nan)
   return normalizer[..., 0] - right, normalizer
 
 
 @_compiled
 def _cross_entropy_gradient(logits, labels, normalizer, dy):
   hits = tf.cast(_hits(logits, labels), tf.float32)
-  return (tf.exp(logits - normalizer) - hits) * dy[..., None]
+  probs = tf.exp(tf.cast(logits, tf.float32) - normalizer)
+  return tf.cast((probs - hits) * dy[..., None], logits.dtype)
 
 
 def _hits(logits, labels):
@@ -200,8 +205,8 @@ def cross_entropy(
   """-log softmax(logits)[label].
 
   Args:
-    logits: <float32>[..., V].
-    labels: <int32>[...], in [0, V).
+    logits: <float>[..., V].
+    labels: <int32>[...], in [0, V); the loss of any other is NaN.
     compiled: whether XLA compiles it.
 
   Returns:

@@ -66,7 +66,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     names[f"{prefix}/kernel"] = layer.kernel
     names[f"{prefix}/bias"] = layer.bias
 
-  def add_norm(prefix: str, layer: tf.keras.layers.LayerNormalization) -> None:
+  def add_norm(prefix: str, layer: layer_norm.LayerNorm) -> None:
     names[f"{prefix}/beta"] = layer.beta
     names[f"{prefix}/gamma"] = layer.gamma
 

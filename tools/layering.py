@@ -64,7 +64,12 @@ _NEVER_IMPORTS = {
   "tfrecords/reader.py": ("tfrecords/writer.py",),
   **{
     f"official_albert/{name}.py": (*_MODEL_SIDE, "official_albert/training.py")
-    for name in ("optimization", "checkpoints", "distribution")
+    for name in (
+      "optimization",
+      "checkpoints",
+      "distribution",
+      "train_config",
+    )
   },
 }
 # Inside a task, from what is known first to what is known last.

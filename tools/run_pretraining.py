@@ -170,8 +170,10 @@ def main(argv) -> None:
   distribution.start_compiler()
   distribution.make_deterministic()
   precision = distribution.set_precision(_PRECISION.value)
+  training.check_batch_sizes(train_config, strategy.num_replicas_in_sync)
   settings = {
     **dataclasses.asdict(train_config),
+    "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": _DISTRIBUTION.value,
   }
