@@ -12,6 +12,7 @@ from tasks.pretraining import (
   build_worker,
   data_statistics,
   dataset_builder,
+  documents,
 )
 
 pytest.importorskip("apache_beam")
@@ -78,9 +79,11 @@ def test_result_has_the_order_of_the_manifest(tmp_path):
     [("train", 1, {"n": 1}), ("heldout", 0, {"n": 2}), ("train", 0, {"n": 0})],
     {"heldout": counts, "train": counts},
     {"heldout": text, "train": text},
+    [(1, documents.Skipped(1, ["b"])), (0, documents.Skipped(2, ["a", "A"]))],
   )
   value = json.loads((tmp_path / "result.json").read_text())
-  assert list(value) == ["train", "heldout"]
+  assert list(value) == ["train", "heldout", "skipped"]
+  assert value["skipped"] == {"count": 3, "named": ["a", "A", "b"]}
   assert value["train"]["shards"] == [{"n": 0}, {"n": 1}]
   assert value["train"]["text"] == [4, 9, [0, 7]]
   assert value["heldout"]["counts"]["ngrams"] == [2, 1]
