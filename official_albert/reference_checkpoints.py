@@ -11,6 +11,8 @@ import re
 
 import tensorflow as tf
 
+from official_albert.layers import layer_norm
+
 # Optimizer state of the original, which a warm start does not read either.
 _OPTIMIZER_NAMES = re.compile(r"/(adam|lamb)_[mv]$|^global_step$")
 

@@ -1,8 +1,9 @@
 """The training loop, from top to bottom, and what a task must offer to it.
 
-Everything random is a pure function of (seed, step), and the batch of a step
-is a pure function of (seed, examples seen before it); so, on the same number of devices, a run that is killed
-and started again computes what the uninterrupted run would have computed.
+Everything random is a pure function of (seed, step, replica), and the batch of
+a step is a pure function of (seed, examples seen before it); so, on the same
+number of devices, a run that is killed and started again computes what the
+uninterrupted run would have computed.
 """
 
 from __future__ import annotations

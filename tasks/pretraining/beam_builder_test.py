@@ -174,7 +174,7 @@ def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
     (
       b"tea\nrain \xff",
       {},
-      r"^.*a\.txt, line 2, is not UTF-8 .*skip_bad_documents\.$",
+      r"^.*a\.txt, line 2, is not UTF-8 .*documents\.$",
     ),
     (
       b"tea",
