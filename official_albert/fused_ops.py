@@ -16,6 +16,7 @@ float32.
 
 from __future__ import annotations
 
+import atexit
 import math
 from typing import Optional
 
@@ -27,26 +28,30 @@ _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 MASKED_SCORE = -10000.0
 
 
-def _compiled(function):
-  return tf.function(function, jit_compile=True, autograph=False)
+# Plain functions to their compiled twins, which are made when first needed.
+_TWINS = {}
+# While TensorFlow is still whole: what it deletes later complains.
+atexit.register(_TWINS.clear)
 
 
-def _pick(kernel, compiled: bool):
-  return kernel if compiled else kernel.python_function
+def _pick(chain, compiled: bool):
+  if not compiled:
+    return chain
+  if chain not in _TWINS:
+    _TWINS[chain] = tf.function(chain, jit_compile=True, autograph=False)
+  return _TWINS[chain]
 
 
 def _mean(x: tf.Tensor) -> tf.Tensor:
   return tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
-@_compiled
 def _gelu(x):
   y = tf.cast(x, tf.float32)
   t = tf.tanh(y * (_GELU_SCALE + _GELU_SCALE * _GELU_CUBIC * y * y))
   return tf.cast(0.5 * y * (1 + t), x.dtype)
 
 
-@_compiled
 def _gelu_gradient(x, dy):
   y, dy = tf.cast(x, tf.float32), tf.cast(dy, tf.float32)
   square = _GELU_SCALE * _GELU_CUBIC * y * y
@@ -80,13 +85,11 @@ def _normalized(x, residual, epsilon):
   return y * scale, scale
 
 
-@_compiled
 def _add_layer_norm(x, residual, gamma, beta, epsilon):
   y, _ = _normalized(x, residual, epsilon)
   return tf.cast(y * gamma + beta, x.dtype)
 
 
-@_compiled
 def _add_layer_norm_gradient(x, residual, gamma, dy, epsilon):
   y, scale = _normalized(x, residual, epsilon)
   dy = tf.cast(dy, tf.float32)
@@ -138,14 +141,12 @@ def add_layer_norm(
   return tf.custom_gradient(run)(x, gamma, beta, *residuals)
 
 
-@_compiled
 def _attention_probs(scores, mask):
   padding = 1.0 - tf.cast(mask[:, None, None, :], tf.float32)
   y = tf.cast(scores, tf.float32) + padding * MASKED_SCORE
   return tf.cast(tf.nn.softmax(y), scores.dtype)
 
 
-@_compiled
 def _attention_probs_gradient(probs, dy):
   p, dy = tf.cast(probs, tf.float32), tf.cast(dy, tf.float32)
   total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
@@ -175,7 +176,6 @@ def attention_probs(
   return run(scores)
 
 
-@_compiled
 def _cross_entropy(logits, labels):
   logits = tf.cast(logits, tf.float32)
   top = tf.reduce_max(logits, axis=-1, keepdims=True)
@@ -187,7 +187,6 @@ def _cross_entropy(logits, labels):
   return normalizer[..., 0] - right, normalizer
 
 
-@_compiled
 def _cross_entropy_gradient(logits, labels, normalizer, dy):
   hits = tf.cast(_hits(logits, labels), tf.float32)
   probs = tf.exp(tf.cast(logits, tf.float32) - normalizer)
