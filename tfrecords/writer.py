@@ -2,7 +2,11 @@
 
 The bytes go to a temporary name in the same folder; the shard gets its own
 name when it is complete, and the temporary file is removed when it isn't. A
-path may be any that TensorFlow can write, such as gs://bucket/name.
+path may be any that TensorFlow can write, such as gs://bucket/name; TensorFlow,
+whose import takes seconds, is loaded for those only.
+
+A TFRecord is its length in 8 bytes, a checksum of these, the record and a
+checksum of it (tensorflow.org/tutorials/load_data/tfrecord).
 """
 
 from __future__ import annotations
@@ -10,13 +14,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import struct
 import uuid
-from typing import Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
+import google_crc32c
 import numpy as np
-import tensorflow as tf
 
 from tfrecords import encoding, schemas
+
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_BUFFER_BYTES = 1 << 20
 
 
 class ShardWriter:
@@ -38,7 +46,11 @@ class ShardWriter:
     self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = 0
-    self._writer = tf.io.TFRecordWriter(self._temporary)
+    self._is_local = "://" not in path
+    if self._is_local:
+      self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)
+    else:
+      self._file = _gfile().GFile(self._temporary, "wb")
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
     """Writes one record.
@@ -58,8 +70,11 @@ class ShardWriter:
     Raises:
       OSError: the disk is full.
     """
-    with _full_disk_as_os_error(self._path):
-      self._writer.write(record)
+    length = _LENGTH.pack(len(record))
+    with self._errors():
+      self._file.write(
+        length + _masked_checksum(length) + record + _masked_checksum(record)
+      )
     self._records += 1
 
   def __enter__(self) -> ShardWriter:
@@ -67,23 +82,50 @@ class ShardWriter:
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      with _full_disk_as_os_error(self._path):
-        self._writer.close()
+      with self._errors():
+        self._file.close()
       if error_type is None:
-        size = int(tf.io.gfile.stat(self._temporary).length)
-        tf.io.gfile.rename(self._temporary, self._path, overwrite=True)
-        self.result = schemas.Shard(
-          os.path.basename(self._path), self._records, size
-        )
+        self.result = self._put_in_place()
     finally:
-      if tf.io.gfile.exists(self._temporary):
-        tf.io.gfile.remove(self._temporary)
+      if self._is_local:
+        with contextlib.suppress(FileNotFoundError):
+          os.remove(self._temporary)
+      elif _gfile().exists(self._temporary):
+        _gfile().remove(self._temporary)
+
+  def _put_in_place(self) -> schemas.Shard:
+    if self._is_local:
+      size = os.path.getsize(self._temporary)
+      os.replace(self._temporary, self._path)
+    else:
+      size = int(_gfile().stat(self._temporary).length)
+      _gfile().rename(self._temporary, self._path, overwrite=True)
+    return schemas.Shard(os.path.basename(self._path), self._records, size)
+
+  @contextlib.contextmanager
+  def _errors(self) -> Iterator[None]:
+    """A full disk as an OSError with the path, on any storage."""
+    try:
+      yield
+    except OSError as error:
+      if error.errno != errno.ENOSPC:
+        raise
+      raise OSError(error.errno, error.strerror, self._path) from error
+    except Exception as error:
+      # TensorFlow's own, of which only that of remote storage can come here.
+      if type(error).__name__ != "ResourceExhaustedError":
+        raise
+      text = os.strerror(errno.ENOSPC)
+      raise OSError(errno.ENOSPC, text, self._path) from error
 
 
-@contextlib.contextmanager
-def _full_disk_as_os_error(path: str) -> Iterator[None]:
-  """So that callers need not know TensorFlow's errors."""
-  try:
-    yield
-  except tf.errors.ResourceExhaustedError as error:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
+def _gfile() -> Any:
+  from tensorflow.io import gfile
+
+  return gfile
+
+
+def _masked_checksum(data: bytes) -> bytes:
+  """CRC-32C, rotated and shifted, for records may hold checksums too."""
+  crc = google_crc32c.value(data)
+  return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -98,6 +98,7 @@ _HOMES = {
     "official_albert/text_layers.py",
     "official_albert/wordpiece_text_layer.py",
   ),
+  "google_crc32c": ("tfrecords/writer.py",),
   "sentencex": ("tasks/pretraining/sentence_splitting.py",),
   "zstandard": ("tasks/pretraining/input_files.py",),
 }

@@ -31,7 +31,7 @@ from tasks.pretraining import (
   heldout,
   split_builder,
 )
-from tfrecords import schemas
+from tfrecords import schemas, writer
 
 _BUCKET_BYTES = 1 << 26
 _BYTES_PER_TOKEN = 8  # As in split_builder: generous.
@@ -244,9 +244,6 @@ def write_shard(
   element: tuple[tuple[str, int], Iterable[beam_elements.Records]], plan: Plan
 ) -> tuple[str, int, dict[str, Any]]:
   """Writes a shard; returns its split, its number and its manifest entry."""
-  # Here, because the other steps need no TensorFlow.
-  from tfrecords import writer
-
   (name, index), parts = element
   job = _open_job(plan)
   _, num_shards = plan.settings.duplicates_and_shards(name)

@@ -24,7 +24,7 @@ from tasks.pretraining import (
   output_folder,
   worker_pool,
 )
-from tfrecords import external_sort, schemas
+from tfrecords import external_sort, schemas, writer
 
 # The journal's format has to change with these two: a build would go on with
 # other pieces of work or other files.
@@ -222,9 +222,6 @@ class SplitBuilder:
     missing: list[int],
   ) -> None:
     """Writes what is missing of the shards, one after the other."""
-    # Here, because the workers import this module too and need no TensorFlow.
-    from tfrecords import writer
-
     records, place = iter(()), -1
     for index in missing:
       first, end = shard_range(len(order), index, self._num_shards)
