@@ -8,6 +8,7 @@ many short operations of a small model split badly over cores.
 from __future__ import annotations
 
 import os
+import tempfile
 
 import tensorflow as tf
 
@@ -33,11 +34,17 @@ def make_strategy(
       CPU device for each core.
 
   Raises:
-    ValueError: no such strategy, or more GPUs asked for than there are.
+    ValueError: no such strategy, more GPUs asked for than there are, or a
+      number of devices for `one_device`.
   """
   if name not in STRATEGIES:
     raise ValueError(
       f"unknown distribution {name!r}; choose one of {', '.join(STRATEGIES)}."
+    )
+  if num_devices < 0 or (num_devices > 1 and name == "one_device"):
+    raise ValueError(
+      f"num_devices {num_devices} does not go with the distribution {name}: "
+      "it is the number of devices of mirrored, 0 for all."
     )
   gpus = tf.config.list_physical_devices("GPU")
   if name == "one_device":
@@ -126,9 +133,9 @@ def make_deterministic() -> None:
   """Makes TensorFlow pick kernels that give the same bits every time.
 
   Must come before the first operation that it should hold for. TensorFlow's
-  CPU kernels give the same bits anyway (tools/run_pretraining_test.py compares
-  a killed run with an uninterrupted one), and its deterministic mode replaces
-  the fused cross entropy by a slower chain, so only GPUs are told.
+  CPU kernels do so anyway (tools/run_pretraining_test.py compares a killed run
+  with an uninterrupted one); its deterministic mode forbids some and slows
+  others down, so only GPUs are told.
   """
   if tf.config.list_logical_devices("GPU"):
     tf.config.experimental.enable_op_determinism()
@@ -139,14 +146,25 @@ def start_compiler() -> None:
 
   XLA says once in a process that it works, through a logger that no setting
   of TensorFlow's reaches. Must come after `make_strategy`.
+
+  Raises:
+    OSError: XLA cannot compile for this device.
   """
-  first = tf.function(tf.identity, jit_compile=True)
+  zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
+  first = tf.function(tf.tanh, jit_compile=True)
   stderr = os.dup(2)
-  nowhere = os.open(os.devnull, os.O_WRONLY)
-  try:
-    os.dup2(nowhere, 2)
-    first(tf.zeros([]))
-  finally:
-    os.dup2(stderr, 2)
-    os.close(stderr)
-    os.close(nowhere)
+  with tempfile.TemporaryFile() as said:
+    os.dup2(said.fileno(), 2)
+    try:
+      first(zero)
+    except tf.errors.OpError as error:
+      said.seek(0)
+      os.write(stderr, said.read())
+      raise OSError(
+        f"XLA cannot compile for this device ({error.message}): a GPU needs "
+        "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
+        "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
+      ) from error
+    finally:
+      os.dup2(stderr, 2)
+      os.close(stderr)

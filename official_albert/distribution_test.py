@@ -25,6 +25,18 @@ def test_one_device():
     distribution.make_strategy("pmap")
 
 
+@pytest.mark.parametrize("name, count", [("mirrored", -1), ("one_device", 2)])
+def test_numbers_of_devices_that_make_no_sense(name, count):
+  with pytest.raises(ValueError, match=f"num_devices {count} does not go"):
+    distribution.make_strategy(name, count)
+
+
+def test_logical_devices_must_be_asked_for_first():
+  tf.zeros([])
+  with pytest.raises(ValueError, match="before TensorFlow's first operation"):
+    distribution.make_strategy("mirrored", 3)
+
+
 def test_precision():
   assert distribution.set_precision("mixed_bfloat16") == "mixed_bfloat16"
   layer = tf.keras.layers.Dense(3)

@@ -4,16 +4,19 @@ Matrix products are best left to the libraries below TensorFlow, but what is
 between them is bound by memory: run operation by operation, the GELU of a
 [1024, 512] bfloat16 tensor takes longer than the product before it. Here each
 such chain, and each gradient, is one function that XLA compiles to a single
-pass; nothing is kept for the gradient but the chain's own inputs.
+pass; little more than the chain's own inputs or its output is kept for the
+gradient.
 
 With `compiled=False` the same function runs as plain TensorFlow operations: for
 exported models, since a server need not have XLA.
 
-All compute in float32 inside and return the dtype that came in.
+All compute in float32 inside and return the dtype that came in; losses are
+float32.
 """
 
 from __future__ import annotations
 
+import atexit
 import math
 from typing import Optional
 
@@ -25,26 +28,30 @@ _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 MASKED_SCORE = -10000.0
 
 
-def _compiled(function):
-  return tf.function(function, jit_compile=True, autograph=False)
+# Plain functions to their compiled twins, which are made when first needed.
+_TWINS = {}
+# While TensorFlow is still whole: what it deletes later complains.
+atexit.register(_TWINS.clear)
 
 
-def _pick(kernel, compiled: bool):
-  return kernel if compiled else kernel.python_function
+def _pick(chain, compiled: bool):
+  if not compiled:
+    return chain
+  if chain not in _TWINS:
+    _TWINS[chain] = tf.function(chain, jit_compile=True, autograph=False)
+  return _TWINS[chain]
 
 
 def _mean(x: tf.Tensor) -> tf.Tensor:
   return tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
-@_compiled
 def _gelu(x):
   y = tf.cast(x, tf.float32)
   t = tf.tanh(y * (_GELU_SCALE + _GELU_SCALE * _GELU_CUBIC * y * y))
   return tf.cast(0.5 * y * (1 + t), x.dtype)
 
 
-@_compiled
 def _gelu_gradient(x, dy):
   y, dy = tf.cast(x, tf.float32), tf.cast(dy, tf.float32)
   square = _GELU_SCALE * _GELU_CUBIC * y * y
@@ -78,13 +85,11 @@ def _normalized(x, residual, epsilon):
   return y * scale, scale
 
 
-@_compiled
 def _add_layer_norm(x, residual, gamma, beta, epsilon):
   y, _ = _normalized(x, residual, epsilon)
   return tf.cast(y * gamma + beta, x.dtype)
 
 
-@_compiled
 def _add_layer_norm_gradient(x, residual, gamma, dy, epsilon):
   y, scale = _normalized(x, residual, epsilon)
   dy = tf.cast(dy, tf.float32)
@@ -94,9 +99,8 @@ def _add_layer_norm_gradient(x, residual, gamma, dy, epsilon):
 
 
 def _sum_rows(x: tf.Tensor) -> tf.Tensor:
-  """[..., H] to [H]; a product with ones, since XLA's column sums are slow."""
-  x = tf.reshape(x, [-1, x.shape[-1]])
-  return tf.matmul(tf.ones([1, tf.shape(x)[0]], x.dtype), x)[0]
+  """[..., H] to [H]; outside of XLA, whose column sums are slow on CPUs."""
+  return tf.raw_ops.BiasAddGrad(out_backprop=x)
 
 
 def add_layer_norm(
@@ -137,14 +141,12 @@ def add_layer_norm(
   return tf.custom_gradient(run)(x, gamma, beta, *residuals)
 
 
-@_compiled
 def _attention_probs(scores, mask):
   padding = 1.0 - tf.cast(mask[:, None, None, :], tf.float32)
   y = tf.cast(scores, tf.float32) + padding * MASKED_SCORE
   return tf.cast(tf.nn.softmax(y), scores.dtype)
 
 
-@_compiled
 def _attention_probs_gradient(probs, dy):
   p, dy = tf.cast(probs, tf.float32), tf.cast(dy, tf.float32)
   total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
@@ -174,19 +176,21 @@ def attention_probs(
   return run(scores)
 
 
-@_compiled
 def _cross_entropy(logits, labels):
+  logits = tf.cast(logits, tf.float32)
   top = tf.reduce_max(logits, axis=-1, keepdims=True)
   total = tf.reduce_sum(tf.exp(logits - top), axis=-1, keepdims=True)
   normalizer = tf.math.log(total) + top  # log sum exp
-  right = tf.reduce_sum(tf.where(_hits(logits, labels), logits, 0.0), -1)
+  hits = _hits(logits, labels)
+  right = tf.reduce_sum(tf.where(hits, logits, 0.0), -1)
+  right = tf.where(tf.reduce_any(hits, -1), right, math.nan)
   return normalizer[..., 0] - right, normalizer
 
 
-@_compiled
 def _cross_entropy_gradient(logits, labels, normalizer, dy):
   hits = tf.cast(_hits(logits, labels), tf.float32)
-  return (tf.exp(logits - normalizer) - hits) * dy[..., None]
+  probs = tf.exp(tf.cast(logits, tf.float32) - normalizer)
+  return tf.cast((probs - hits) * dy[..., None], logits.dtype)
 
 
 def _hits(logits, labels):
@@ -200,8 +204,8 @@ def cross_entropy(
   """-log softmax(logits)[label].
 
   Args:
-    logits: <float32>[..., V].
-    labels: <int32>[...], in [0, V).
+    logits: <float>[..., V].
+    labels: <int32>[...], in [0, V); the loss of any other is NaN.
     compiled: whether XLA compiles it.
 
   Returns:

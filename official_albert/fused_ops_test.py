@@ -111,6 +111,14 @@ def test_cross_entropy(compiled):
   )
 
 
+@compiled_or_not
+@pytest.mark.parametrize("label", [-1, V])
+def test_a_label_that_does_not_exist_has_no_loss(compiled, label):
+  logits, labels = normal(2, V), tf.constant([label, 3])
+  loss = fused_ops.cross_entropy(logits, labels, compiled).numpy()
+  assert np.isnan(loss).tolist() == [True, False]
+
+
 def test_plain_chains_hold_no_compiled_function():
   """A server without XLA must be able to load an export."""
 

@@ -51,7 +51,7 @@ class AlbertModel(tf.keras.Model):
       config, name="encoder"
     )
     self.pooler = transformer_block.dense(
-      config.hidden_size, config.initializer_range, "pooler", "tanh"
+      config.hidden_size, config.initializer_range, "pooler"
     )
     # Every variable exists from here on, so that weights can be loaded,
     # counted and given to an optimizer before the first batch.
@@ -108,7 +108,7 @@ class AlbertModel(tf.keras.Model):
     sequence_output = encoder_outputs[-1]
     return {
       "sequence_output": sequence_output,
-      "pooled_output": self.pooler(sequence_output[:, 0]),
+      "pooled_output": tf.tanh(self.pooler(sequence_output[:, 0])),
       "encoder_outputs": encoder_outputs,
       "embedding_output": embedded,
     }

@@ -11,6 +11,8 @@ import re
 
 import tensorflow as tf
 
+from official_albert.layers import layer_norm
+
 # Optimizer state of the original, which a warm start does not read either.
 _OPTIMIZER_NAMES = re.compile(r"/(adam|lamb)_[mv]$|^global_step$")
 
@@ -66,7 +68,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     names[f"{prefix}/kernel"] = layer.kernel
     names[f"{prefix}/bias"] = layer.bias
 
-  def add_norm(prefix: str, layer: tf.keras.layers.LayerNormalization) -> None:
+  def add_norm(prefix: str, layer: layer_norm.LayerNorm) -> None:
     names[f"{prefix}/beta"] = layer.beta
     names[f"{prefix}/gamma"] = layer.gamma
 

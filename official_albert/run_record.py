@@ -78,7 +78,7 @@ def write(
   changes = []
   if resumes and os.path.exists(record_path):
     old_record = read(model_dir)
-    if old_record["data"].get("tokenizer") != record["data"].get("tokenizer"):
+    if _tokenizer(old_record["data"]) != _tokenizer(record["data"]):
       raise ValueError(
         f"{model_dir} was trained with another tokenizer than that of the "
         "data: its ids would mean other pieces; choose another model_dir."
@@ -116,6 +116,11 @@ def read(model_dir: str) -> dict[str, Any]:
       return json.load(file)
     except ValueError as error:
       raise ValueError(f"{path} is not valid JSON: {error}.") from error
+
+
+def _tokenizer(data: Mapping[str, Any]) -> dict[str, Any]:
+  # Runs did not say the kind while there was only this one.
+  return {"kind": "sentencepiece", **data.get("tokenizer", {})}
 
 
 def _versions() -> dict[str, str]:

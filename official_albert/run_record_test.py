@@ -46,6 +46,17 @@ def test_another_model_is_refused(tmp_path):
     run_record.write(str(tmp_path), CONFIG, SETTINGS, {})
 
 
+def test_records_from_before_there_were_kinds_of_tokenizers(tmp_path):
+  info = {"sha256": "a"}
+  run_record.write(str(tmp_path), CONFIG, SETTINGS, {"tokenizer": info})
+  (tmp_path / "checkpoint").write_text("")
+  same = {"tokenizer": {"kind": "sentencepiece", **info}}
+  run_record.write(str(tmp_path), CONFIG, SETTINGS, same)
+  other = {"tokenizer": {"kind": "wordpiece", **info}}
+  with pytest.raises(ValueError, match="another tokenizer"):
+    run_record.write(str(tmp_path), CONFIG, SETTINGS, other)
+
+
 def test_another_tokenizer_is_refused(tmp_path):
   data = {"tokenizer": {"sha256": "a"}}
   run_record.write(str(tmp_path), CONFIG, SETTINGS, data)

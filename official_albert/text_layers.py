@@ -1,9 +1,10 @@
 """The tokenizer as part of the graph, so that a served model takes raw text.
 
 `SentencePieceTextLayer` repeats `official_albert.tokenization` with TensorFlow
-operations; `FillMaskTextLayer` turns strings with `[MASK]` into model inputs.
-Both are saved inside a SavedModel without any asset file (the vocabulary
-travels in the graph); whoever loads it has to import tensorflow_text first.
+operations (for WordPiece see wordpiece_text_layer); `FillMaskTextLayer` turns
+strings with `[MASK]` into model inputs. Both are saved inside a SavedModel
+without any asset file (the vocabulary travels in the graph); whoever loads it
+has to import tensorflow_text first.
 
 Where the two tokenizers differ, with tensorflow_text 2.15.0:
 
@@ -24,19 +25,18 @@ encode_pieces).
 
 from __future__ import annotations
 
-import functools
 import os
-import sys
 import unicodedata
-from collections.abc import Callable
+from typing import Union
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
+from official_albert import graph_text, wordpiece_text_layer
+
 _WORD_START = "\u2581"
 _SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-_PAD_ID, _, _CLS_ID, _SEP_ID, _MASK_ID = range(len(_SPECIAL_PIECES))
 _MASK = "[MASK]"
 _DROPPED = -1
 # A noncharacter: no text that means something has it.
@@ -51,7 +51,10 @@ class SentencePieceTextLayer(tf.Module):
   Attributes:
     lower_case: whether text is lower-cased first.
     vocab_size: number of pieces V.
+    pad_id, cls_id, sep_id, mask_id: 0, 2, 3, 4.
   """
+
+  pad_id, _, cls_id, sep_id, mask_id = range(len(_SPECIAL_PIECES))
 
   def __init__(
     self,
@@ -73,7 +76,11 @@ class SentencePieceTextLayer(tf.Module):
     """
     super().__init__(name=name)
     self.lower_case = lower_case
-    proto = model if isinstance(model, bytes) else _read(os.fspath(model))
+    proto = (
+      model
+      if isinstance(model, bytes)
+      else graph_text.read_file(os.fspath(model), "SentencePiece model file")
+    )
     try:
       self._tokenizer = tensorflow_text.SentencepieceTokenizer(
         model=proto, out_type=tf.int32
@@ -118,8 +125,8 @@ class SentencePieceTextLayer(tf.Module):
 
     NUL comes out as U+FFFF; both are unknown to any vocabulary.
     """
-    space = _character_class(str.isspace)
-    marks = _character_class(unicodedata.combining)
+    space = graph_text.character_class(str.isspace)
+    marks = graph_text.character_class(unicodedata.combining)
     texts = tf.strings.unicode_transcode(
       texts, "UTF-8", "UTF-8", errors="ignore"
     )
@@ -147,7 +154,7 @@ class SentencePieceTextLayer(tf.Module):
     Raises:
       ValueError: `texts` is not a batch of strings.
     """
-    texts = _check_texts(texts)
+    texts = graph_text.check_texts(texts)
     ids = self._tokenizer.tokenize(self.normalize(texts))
     table = tf.RaggedTensor.from_row_splits(
       tf.constant(self._split_values),
@@ -183,6 +190,18 @@ class SentencePieceTextLayer(tf.Module):
       return self._tokenizer.id_to_string(tf.identity(ids))
 
 
+TextLayer = Union[
+  SentencePieceTextLayer, wordpiece_text_layer.WordPieceTextLayer
+]
+
+
+def make_text_layer(kind: str, file: str, lower_case: bool) -> TextLayer:
+  """The twin of a tokenizer of this kind, "sentencepiece" or "wordpiece"."""
+  if kind == "wordpiece":
+    return wordpiece_text_layer.WordPieceTextLayer(file, lower_case)
+  return SentencePieceTextLayer(file, lower_case)
+
+
 class FillMaskTextLayer(tf.Module):
   """Strings with `[MASK]` to the inputs of a masked language model.
 
@@ -196,13 +215,13 @@ class FillMaskTextLayer(tf.Module):
   full stop looks like in pretraining data.
 
   Attributes:
-    text_layer: the `SentencePieceTextLayer`.
+    text_layer: the tokenizer.
     max_seq_length: the longest sequence S that it makes.
   """
 
   def __init__(
     self,
-    text_layer: SentencePieceTextLayer,
+    text_layer: TextLayer,
     max_seq_length: int = 512,
     name: str = "fill_mask_text",
   ):
@@ -236,19 +255,23 @@ class FillMaskTextLayer(tf.Module):
     Raises:
       ValueError: `texts` is not a batch of strings.
     """
-    ids = self._body(_check_texts(texts))[:, : self.max_seq_length - 2]
+    ids = self._body(graph_text.check_texts(texts))[
+      :, : self.max_seq_length - 2
+    ]
     batch = ids.nrows(out_type=tf.int32)
     ids = tf.concat(
       [
-        tf.fill([batch, 1], _CLS_ID),
+        tf.fill([batch, 1], self.text_layer.cls_id),
         ids,
-        tf.fill([batch, 1], _SEP_ID),
+        tf.fill([batch, 1], self.text_layer.sep_id),
       ],
       axis=1,
     )
     positions = tf.ragged.range(ids.row_lengths())
-    positions = tf.ragged.boolean_mask(positions, tf.equal(ids, _MASK_ID))
-    input_ids = ids.to_tensor(_PAD_ID)
+    positions = tf.ragged.boolean_mask(
+      positions, tf.equal(ids, self.text_layer.mask_id)
+    )
+    input_ids = ids.to_tensor(self.text_layer.pad_id)
     return {
       "input_ids": input_ids,
       "input_mask": tf.ones_like(ids).to_tensor(0),
@@ -260,7 +283,7 @@ class FillMaskTextLayer(tf.Module):
     """<string>[B] -> <int32>[B, (pieces and masks)]."""
     parts = tf.strings.split(texts, _MASK)  # [B, (1 + masks)]
     ids = self._continued(parts)  # [all parts, (pieces)]
-    mask = tf.fill([ids.nrows(out_type=tf.int32), 1], _MASK_ID)
+    mask = tf.fill([ids.nrows(out_type=tf.int32), 1], self.text_layer.mask_id)
     # Every part is followed by a mask, except the last one of a text.
     ids = parts.with_flat_values(tf.concat([ids, mask], axis=1))
     return ids.merge_dims(1, 2)[:, :-1]
@@ -269,7 +292,7 @@ class FillMaskTextLayer(tf.Module):
     """Tokenises all parts; one that touches a mask begins within a word."""
     ids = self.text_layer.tokenize(parts.flat_values)
     index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
-    space = _character_class(str.isspace)
+    space = graph_text.character_class(str.isspace)
     touches = (index_in_text > 0) & tf.equal(
       parts.flat_values,
       tf.strings.regex_replace(parts.flat_values, f"^{space}", ""),
@@ -291,40 +314,3 @@ def _inner_id_table(pieces: list[str]) -> np.ndarray:
     elif piece.startswith(_WORD_START):
       table[i] = id_of.get(piece[len(_WORD_START) :], i)
   return table
-
-
-def _read(path: str) -> bytes:
-  if not tf.io.gfile.exists(path):
-    raise FileNotFoundError(
-      f"there is no SentencePiece model file {path!r}: check the path; "
-      "`python -m tools.train_vocabulary` makes one."
-    )
-  with tf.io.gfile.GFile(path, "rb") as file:
-    return file.read()
-
-
-def _check_texts(texts: tf.Tensor) -> tf.Tensor:
-  texts = tf.convert_to_tensor(texts)
-  if texts.dtype != tf.string or texts.shape.rank != 1:
-    raise ValueError(
-      "texts must be <string>[B], a list of strings, got "
-      f"<{texts.dtype.name}>{texts.shape}."
-    )
-  return texts
-
-
-@functools.cache
-def _character_class(predicate: Callable[[str], object]) -> str:
-  """An RE2 class of the characters that Python's Unicode data says yes to.
-
-  RE2 has neither `str.isspace` nor the combining classes of its own.
-  """
-  ranges = []
-  for code in range(sys.maxunicode + 1):
-    if predicate(chr(code)):
-      if ranges and ranges[-1][1] == code - 1:
-        ranges[-1][1] = code
-      else:
-        ranges.append([code, code])
-  inside = [rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges]
-  return f"[{''.join(inside)}]"

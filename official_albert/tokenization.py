@@ -1,5 +1,8 @@
 """Text to pieces to ids, and back: ALBERT's SentencePiece tokenizer.
 
+`open_tokenizer` makes this one, or the WordPiece tokenizer of `wordpiece` that
+the released Chinese models need.
+
 Three steps, each as in the original: the text is normalised
 (`normalize_text`), SentencePiece cuts it, and a piece that ends in a digit and
 a comma is cut once more, so that "1922," and "1922" share their pieces.
@@ -17,14 +20,23 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Union
 
 import numpy as np
 import sentencepiece
 
-WORD_START = "\u2581"  # SentencePiece's mark for a space before the piece.
+from official_albert import wordpiece
+
+WORD_START = wordpiece.WORD_START  # Of a space before the piece.
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
-_WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+# Scripts that put spaces between words, as their characters' names begin.
+_SPACED_SCRIPTS = frozenset(
+  "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC SYRIAC DEVANAGARI BENGALI "
+  "GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA MALAYALAM SINHALA GEORGIAN "
+  "ETHIOPIC CHEROKEE MONGOLIAN HANGUL MODIFIER".split()
+)
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _TRAIN_ADVICE = "`python -m tools.train_vocabulary` makes a fitting one"
 
@@ -50,19 +62,34 @@ def normalize_text(text: str, lower_case: bool) -> str:
   return text.lower() if lower_case else text
 
 
+@functools.cache
+def _is_word_character(char: str) -> bool:
+  """Whether the character, in lower case, can be inside a word."""
+  return char in _LETTERS or (
+    unicodedata.category(char)[0] in "LM"
+    and unicodedata.name(char, "").split(" ")[0] in _SPACED_SCRIPTS
+  )
+
+
 def starts_word(piece: str) -> bool:
   """Whether whole-word masking begins a new word at this piece.
 
   True for a leading word mark, for a leading "<", for single punctuation
-  marks, and for any piece with a character other than a letter a-z or one of
-  those marks: digits, apostrophes and other scripts. So "..." continues the
-  word before it, and so does "[MASK]".
+  marks, and for any piece with a character other than a letter or one of
+  those marks: digits, apostrophes, other signs. So "..." continues the word
+  before it, and so does "[MASK]".
+
+  Deviation: letters are those of all scripts that put spaces between words. In
+  the original they are a to z, so that of a Russian or Greek word single
+  pieces are masked. As in the original, each piece of text without spaces
+  (Chinese, Japanese, Thai, ...) starts a word: such pieces are words or
+  characters, and taken together they would be a line that no n-gram fits in.
   """
   return (
     piece.startswith((WORD_START, "<"))
     or piece in _PUNCTUATION
     or any(
-      char not in _WORD_CHARACTERS and char not in _PUNCTUATION
+      char not in _PUNCTUATION and not _is_word_character(char)
       for char in piece.lower()
     )
   )
@@ -78,6 +105,7 @@ class SentencePieceTokenizer:
   text, because control pieces are not matched in text.
 
   Attributes:
+    kind: "sentencepiece".
     model_file: the path that was read.
     lower_case: whether text is lower-cased first.
     sha256: of the model file's bytes, in hexadecimal.
@@ -86,6 +114,7 @@ class SentencePieceTokenizer:
     special_ids: ids of all control and unknown pieces.
   """
 
+  kind = "sentencepiece"
   pad_id, unk_id, cls_id, sep_id, mask_id = range(len(SPECIAL_PIECES))
 
   def __init__(self, model_file: str, lower_case: bool = True):
@@ -217,6 +246,10 @@ class SentencePieceTokenizer:
     """
     return self._pieces[self._checked_id(id)]
 
+  def marked_piece(self, id: int) -> str:
+    """`id_to_piece`, as both kinds of tokenizers write it: "▁" is a space."""
+    return self.id_to_piece(id)
+
   def _checked_id(self, id: int) -> int:
     if not 0 <= id < self.vocab_size:
       raise ValueError(
@@ -236,3 +269,26 @@ class SentencePieceTokenizer:
     table = np.array([starts_word(piece) for piece in self._pieces])
     table.setflags(write=False)
     return table
+
+
+WordPieceTokenizer = wordpiece.WordPieceTokenizer
+Tokenizer = Union[SentencePieceTokenizer, WordPieceTokenizer]
+
+
+def open_tokenizer(
+  spm_model_file: str = "", vocab_file: str = "", lower_case: bool = True
+) -> Tokenizer:
+  """The tokenizer of whichever file is given.
+
+  Raises:
+    FileNotFoundError: it is not there.
+    ValueError: none or both are given, or the file is of no use.
+  """
+  if bool(spm_model_file) == bool(vocab_file):
+    raise ValueError(
+      "give either spm_model_file (SentencePiece) or vocab_file (WordPiece, "
+      "for the released zh models), and not both."
+    )
+  if vocab_file:
+    return WordPieceTokenizer(vocab_file, lower_case)
+  return SentencePieceTokenizer(spm_model_file, lower_case)

@@ -214,16 +214,33 @@ def test_ids_outside_the_vocabulary_are_refused(tokenizer, bad_id):
 
 
 @pytest.mark.parametrize(
-  "piece", ["▁the", "▁", "<unk>", ".", "[", "_", "€", "7", "'", "=", ">", "é"]
-  + ["ж", "1st", "don't"]
+  "piece", ["▁the", "▁", "<unk>", ".", "[", "_", "€", "7", "'", "=", ">", "1st"]
+  + ["don't", "。", "…", "中", "中国", "の", "ไทย", "ខ្មែរ", "٣", "।", "👍"]
 )  # fmt: skip
 def test_starts_word(piece):
   assert tokenization.starts_word(piece)
 
 
-@pytest.mark.parametrize("piece", ["ing", "x", "ING", "...", "[MASK]", "a-b"])
+@pytest.mark.parametrize("piece", ["ing", "x", "ING", "...", "[MASK]", "a-b"]
+  + ["é", "ж", "ского", "σεις", "ß", "यह", "क्या", "ות", "ية", "\u1112\u1161"]
+)  # fmt: skip
 def test_continues_word(piece):
   assert not tokenization.starts_word(piece)
+
+
+def test_words_of_other_scripts_are_whole_and_text_without_spaces_is_cut(
+  tmp_path,
+):
+  sentences = ["привет мир и мирный приветик", "今天天气好。明天天气不好。"] * 9
+  tokenizer = tokenization.SentencePieceTokenizer(
+    train_model(tmp_path / "a.model", sentences, vocab_size=50)
+  )
+  ids = tokenizer.encode("мирный приветик мир")
+  starts = tokenizer.word_start_table[ids]
+  assert len(ids) > starts.sum() == 3
+  ids = tokenizer.encode("今天天气好明天天气不好")
+  # The first may be a word mark alone; the others are words, each of them.
+  assert len(ids) > 4 and tokenizer.word_start_table[ids].all()
 
 
 def test_word_start_table(tokenizer):

@@ -1,8 +1,9 @@
 """The training loop, from top to bottom, and what a task must offer to it.
 
-Everything random is a pure function of (seed, step), and the batch of a step
-is a pure function of (seed, examples seen before it); so a run that is killed
-and started again computes what the uninterrupted run would have computed.
+Everything random is a pure function of (seed, step, replica), and the batch of
+a step is a pure function of (seed, examples seen before it); so, on the same
+number of devices, a run that is killed and started again computes what the
+uninterrupted run would have computed.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ class Task(Protocol):
     """Batches without end, as if `start_example` examples had been drawn."""
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-    """Each held-out example once; padded rows carry no weight."""
+    """Each held-out example once; padded rows carry no weight.
+
+    Every batch has exactly `batch_size` rows, as its static shape says.
+    """
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """The denominator <float32>[] of each objective; needs no model."""
@@ -232,9 +236,32 @@ def make_evaluation(task: Task, model, strategy: tf.distribute.Strategy):
       sums = part if sums is None else _add(sums, part)
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
-    return _quotients(sums)
+    values = _quotients(sums)
+    if not math.isfinite(values["loss"]):
+      raise Divergence(
+        f"the held-out loss is not finite ({_brief(values)}): the model has "
+        "diverged, or the held-out data has labels that do not exist."
+      )
+    return values
 
   return evaluate
+
+
+def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
+  """Refuses batches that the devices cannot share.
+
+  Raises:
+    ValueError: a batch size is no multiple of the parts it is cut into.
+  """
+  for name, parts in (
+    ("train_batch_size", replicas * config.gradient_accumulation_steps),
+    ("eval_batch_size", replicas),
+  ):
+    if getattr(config, name) % parts:
+      raise ValueError(
+        f"{name} {getattr(config, name)} cannot be cut into {parts} equal "
+        "parts for the devices and their micro-batches: choose a multiple."
+      )
 
 
 def train(
@@ -256,15 +283,7 @@ def train(
   """
   # 1. Build.
   replicas = strategy.num_replicas_in_sync
-  for name, parts in (
-    ("train_batch_size", replicas * config.gradient_accumulation_steps),
-    ("eval_batch_size", replicas),
-  ):
-    if getattr(config, name) % parts:
-      raise ValueError(
-        f"{name} {getattr(config, name)} cannot be cut into {parts} equal "
-        "parts for the devices and their micro-batches: choose a multiple."
-      )
+  check_batch_sizes(config, replicas)
   tf.keras.utils.set_random_seed(config.seed)
   with strategy.scope():
     model = task.build_model()

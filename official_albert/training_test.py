@@ -123,7 +123,7 @@ def run(task, cfg):
 
 
 _ON_LOGICAL_DEVICES = """
-import json, sys
+import sys
 from official_albert import distribution
 strategy = distribution.make_strategy("mirrored", int(sys.argv[1]))
 assert strategy.num_replicas_in_sync == int(sys.argv[1])
@@ -337,6 +337,15 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
   _, after, _ = run(ToyTask(), config(tmp_path))
   for a, b in zip(before, after):
     np.testing.assert_array_equal(a, b)
+
+
+def test_batches_that_devices_cannot_share_are_refused(tmp_path):
+  cfg = config(tmp_path, gradient_accumulation_steps=2)
+  training.check_batch_sizes(cfg, 2)
+  with pytest.raises(ValueError, match="train_batch_size 12 cannot be cut"):
+    training.check_batch_sizes(cfg, 5)
+  with pytest.raises(ValueError, match="eval_batch_size 10 cannot be cut"):
+    training.check_batch_sizes(cfg, 3)
 
 
 def test_an_empty_evaluation_is_an_error(tmp_path):

@@ -3,23 +3,31 @@
 With random keys this is an exact global shuffle: records go to bucket files by
 the leading bits of their keys, and one bucket at a time is sorted in memory.
 The order depends neither on the number of buckets nor on who made the records.
+
+A sort can go on after a kill: `state` says what the files hold, and a new sort
+that gets it cuts them to that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import struct
-from typing import Iterator, Sequence
+import zlib
+from typing import Any, BinaryIO, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
 KEY_BITS = 63  # Keys are non-negative int64.
 _HEADER = struct.Struct("<qI")  # Key, bytes of the record.
 _MAX_BUCKETS = 256  # Each is an open file.
+_BUCKET_BYTES = 1 << 26  # What a bucket is meant to have.
+_MEMORY_BYTES = 1 << 28  # A larger bucket is parted again.
+_PARTS = 16
 
 
-def num_buckets(total_bytes: int, bucket_bytes: int = 1 << 26) -> int:
+def num_buckets(total_bytes: int, bucket_bytes: int = _BUCKET_BYTES) -> int:
   """A power of two that keeps buckets to about `bucket_bytes`."""
   wanted = -(-total_bytes // bucket_bytes)
   return min(_MAX_BUCKETS, 1 << max(0, wanted - 1).bit_length())
@@ -33,44 +41,126 @@ class ExternalSort:
     for record in sort.drain(): ...
   """
 
-  def __init__(self, directory: str, buckets: int):
-    """Creates `directory` with `buckets` (a power of two) files in it."""
+  def __init__(
+    self,
+    directory: str,
+    buckets: int,
+    state: Optional[Mapping[str, Any]] = None,
+    key_bits: int = KEY_BITS,
+  ):
+    """Opens or, without a state, creates `directory` with its bucket files.
+
+    Args:
+      directory: of the bucket files.
+      buckets: how many; a power of two.
+      state: of the sort to go on with.
+      key_bits: how many of a key's low bits tell records apart.
+
+    Raises:
+      ValueError: the number of buckets is of no use, or not that of the state.
+    """
     if buckets < 1 or buckets & (buckets - 1):
       raise ValueError(f"{buckets} buckets: must be a power of two.")
-    os.makedirs(directory)
-    self._shift = KEY_BITS - (buckets.bit_length() - 1)
+    self._directory = directory
+    self._shift = key_bits - (buckets.bit_length() - 1)
     self._paths = [
       os.path.join(directory, f"bucket-{index:03d}") for index in range(buckets)
     ]
+    state = state or {}
+    self._bytes = list(state.get("bytes", [0] * buckets))
+    self._records = list(state.get("records", [0] * buckets))
+    self._checksums = list(state.get("crc32", [0] * buckets))
+    if len(self._bytes) != buckets:
+      raise ValueError(
+        f"{buckets} buckets, but {len(self._bytes)} in the state."
+      )
     self._stack = contextlib.ExitStack()
-    self._files = []
-    for path in self._paths:
-      file = open(path, "wb")
-      self._files.append(self._stack.enter_context(file))
-    self._records = 0
+    self._files: list[BinaryIO] = []
 
   def __len__(self) -> int:
-    return self._records
+    return sum(self._records)
+
+  def holds_from(self, first: int) -> bool:
+    """Whether the files have all records from the `first` in order on."""
+    end = 0
+    for path, size, count in zip(self._paths, self._bytes, self._records):
+      end += count
+      is_needed = count and end > first
+      if is_needed and not (
+        os.path.isfile(path) and os.path.getsize(path) >= size
+      ):
+        return False
+    return True
+
+  def _open(self) -> None:
+    os.makedirs(self._directory, exist_ok=True)
+    for path, size in zip(self._paths, self._bytes):
+      file = self._stack.enter_context(open(path, "ab"))
+      file.truncate(size)
+      self._files.append(file)
 
   def add(self, keys: np.ndarray, records: Sequence[bytes]) -> None:
     """Adds N records with their keys <int64>[N], from 0 to 2^63 - 1."""
     if len(keys) != len(records):
       raise ValueError(f"{len(keys)} keys for {len(records)} records.")
-    buckets = (keys >> self._shift).tolist()
+    if not self._files:
+      self._open()
+    buckets = ((keys >> self._shift) & (len(self._paths) - 1)).tolist()
     for key, bucket, record in zip(keys.tolist(), buckets, records):
-      self._files[bucket].write(_HEADER.pack(key, len(record)) + record)
-    self._records += len(records)
+      data = _HEADER.pack(key, len(record)) + record
+      self._files[bucket].write(data)
+      self._bytes[bucket] += len(data)
+      self._records[bucket] += 1
+      self._checksums[bucket] = zlib.crc32(data, self._checksums[bucket])
 
-  def drain(self) -> Iterator[bytes]:
-    """Yields all records; equal keys in the order in which they came.
+  def state(self) -> dict[str, list[int]]:
+    """What the files hold, for another sort to go on; a JSON value.
 
-    Each bucket file is removed when it has been read.
+    The system has the bytes then, so that no kill of the process loses them.
     """
-    self._stack.close()
-    for path in self._paths:
+    for file in self._files:
+      file.flush()
+    return {
+      "bytes": list(self._bytes),
+      "records": list(self._records),
+      "crc32": list(self._checksums),
+    }
+
+  def drain(self, first: int = 0) -> Iterator[bytes]:
+    """Yields the records; equal keys in the order in which they came.
+
+    Args:
+      first: how many to leave out.
+
+    Raises:
+      OSError: a bucket file is not what was written.
+    """
+    self._close()
+    end = 0
+    for index, count in enumerate(self._records):
+      end += count
+      if count and end > first:
+        skip = max(0, first - (end - count))
+        for place, record in enumerate(self._sorted(index)):
+          if place >= skip:
+            yield record
+
+  def discard(self, end: int) -> None:
+    """Removes the files whose records are all before the `end`th in order."""
+    self._close()
+    last = 0
+    for path, count in zip(self._paths, self._records):
+      last += count
+      if last <= end and os.path.exists(path):
+        os.remove(path)
+
+  def _sorted(self, index: int) -> Iterator[bytes]:
+    path = self._paths[index]
+    if self._bytes[index] <= _MEMORY_BYTES or not self._shift:
       with open(path, "rb") as file:
-        data = file.read()
-      os.remove(path)
+        data = file.read(self._bytes[index])
+      if zlib.crc32(data) != self._checksums[index]:
+        raise OSError(_damaged(path))
       keys, places, at = [], [], 0
       while at < len(data):
         key, size = _HEADER.unpack_from(data, at)
@@ -78,12 +168,45 @@ class ExternalSort:
         keys.append(key)
         places.append((at, at + size))
         at += size
-      for index in np.argsort(np.array(keys, np.int64), kind="stable"):
-        start, end = places[index]
+      for place in np.argsort(np.array(keys, np.int64), kind="stable"):
+        start, end = places[place]
         yield data[start:end]
+      return
+    folder = f"{path}-parts"
+    shutil.rmtree(folder, ignore_errors=True)  # Of a run that was killed.
+    parts = min(_PARTS, 1 << self._shift)
+    with ExternalSort(folder, parts, key_bits=self._shift) as order:
+      self._part(index, order)
+      yield from order.drain()
+    shutil.rmtree(folder)
+
+  def _part(self, index: int, order: ExternalSort) -> None:
+    """Puts the records of a bucket into another sort."""
+    path, left, checksum = self._paths[index], self._bytes[index], 0
+    with open(path, "rb") as file:
+      while left > 0:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+          raise OSError(_damaged(path))
+        key, size = _HEADER.unpack(header)
+        if size > left:
+          raise OSError(_damaged(path))
+        record = file.read(size)
+        checksum = zlib.crc32(record, zlib.crc32(header, checksum))
+        order.add(np.array([key]), [record])
+        left -= len(header) + size
+    if checksum != self._checksums[index]:
+      raise OSError(_damaged(path))
+
+  def _close(self) -> None:
+    self._stack.close()
 
   def __enter__(self) -> ExternalSort:
     return self
 
   def __exit__(self, *unused_error) -> None:
-    self._stack.close()
+    self._close()
+
+
+def _damaged(path: str) -> str:
+  return f"{path} is damaged: remove it and run the same command again."

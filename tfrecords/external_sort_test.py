@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -31,17 +32,88 @@ def test_order_is_that_of_the_keys_for_any_number_of_buckets(tmp_path, buckets):
   expected = [records[i] for i in np.argsort(keys)]
   folder = tmp_path / "sort"
   assert _sorted(folder, buckets, keys, records) == expected
-  assert os.listdir(folder) == []
+  assert len(os.listdir(folder)) == buckets
 
 
-def test_random_keys_fill_all_buckets(tmp_path):
+def test_files_go_when_their_records_are_discarded(tmp_path):
   keys, records = _records(800)
+  expected = [records[i] for i in np.argsort(keys)]
   folder = tmp_path / "sort"
   with external_sort.ExternalSort(str(folder), 8) as sort:
     sort.add(keys, records)
-    next(sort.drain())
-    assert len(os.listdir(folder)) == 7  # The first one has been read.
+    in_first = int((keys < 1 << (external_sort.KEY_BITS - 3)).sum())
+    sort.discard(in_first - 1)
+    assert len(os.listdir(folder)) == 8
     assert all(os.path.getsize(path) for path in folder.iterdir())
+    sort.discard(in_first)
+    assert len(os.listdir(folder)) == 7
+    assert not sort.holds_from(in_first - 1)
+    assert sort.holds_from(in_first)
+    assert list(sort.drain(in_first + 5)) == expected[in_first + 5 :]
+    sort.discard(800)
+    assert os.listdir(folder) == []
+
+
+def test_goes_on_where_its_state_says(tmp_path):
+  keys, records = _records(300)
+  folder = str(tmp_path / "sort")
+  with external_sort.ExternalSort(folder, 4) as sort:
+    sort.add(keys[:100], records[:100])
+    state = json.loads(json.dumps(sort.state()))
+    # What comes after the state is lost, as by a kill.
+    sort.add(keys[200:], records[200:])
+  with external_sort.ExternalSort(folder, 4, state) as sort:
+    assert len(sort) == 100
+    assert sort.holds_from(0)
+    sort.add(keys[100:], records[100:])
+    state = sort.state()
+  with external_sort.ExternalSort(folder, 4, state) as sort:
+    expected = [records[i] for i in np.argsort(keys)]
+    assert list(sort.drain()) == expected
+    assert list(sort.drain(7)) == expected[7:]
+
+
+def test_files_that_were_changed_are_found(tmp_path):
+  keys, records = _records(50)
+  folder = str(tmp_path / "sort")
+  with external_sort.ExternalSort(folder, 2) as sort:
+    sort.add(keys, records)
+    state = sort.state()
+  path = os.path.join(folder, "bucket-001")
+  with open(path, "r+b") as file:
+    file.seek(40)
+    file.write(b"?")
+  sort = external_sort.ExternalSort(folder, 2, state)
+  assert sort.holds_from(0)
+  with pytest.raises(OSError, match="bucket-001 is damaged: remove it and run"):
+    list(sort.drain())
+  os.truncate(path, 30)
+  assert not sort.holds_from(0)
+  os.remove(path)
+  assert not sort.holds_from(0)
+  with pytest.raises(ValueError, match="4 buckets, but 2 in the state"):
+    external_sort.ExternalSort(folder, 4, state)
+
+
+def test_bucket_that_is_too_large_for_the_memory_is_parted(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(external_sort, "_MEMORY_BYTES", 1000)
+  keys, records = _records(500)
+  keys[100:130] = keys[100]  # Parted until no bit is left, then sorted as is.
+  expected = [records[i] for i in np.argsort(keys, kind="stable")]
+  folder = tmp_path / "sort"
+  assert _sorted(folder, 2, keys, records) == expected
+  assert len(os.listdir(folder)) == 2
+  sort = external_sort.ExternalSort(str(folder), 2)
+  with sort:
+    sort.add(keys, records)
+    sort.state()
+    with open(folder / "bucket-000", "r+b") as file:
+      file.seek(40)
+      file.write(b"?")
+    with pytest.raises(OSError, match="bucket-000 is damaged"):
+      list(sort.drain())
 
 
 def test_equal_keys_keep_their_order(tmp_path):

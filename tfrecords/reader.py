@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Iterator, Mapping, Sequence
+from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -22,6 +22,8 @@ from tfrecords import schemas
 # Shards that are read in turns; more would only cost open files.
 _CYCLE_LENGTH = 8
 _FILE_BUFFER_BYTES = 1 << 20
+
+Batch = Mapping[str, tf.Tensor]
 
 
 def read_dataset(
@@ -34,6 +36,7 @@ def read_dataset(
   repeat: bool = True,
   shuffle: bool = True,
   shuffle_buffer: int = 16384,
+  transform: Optional[Callable[[Batch, tf.Tensor], Batch]] = None,
 ) -> tf.data.Dataset:
   """Batches of one split, each example once an epoch, none dropped.
 
@@ -54,10 +57,14 @@ def read_dataset(
     repeat: whether the stream goes on with a next epoch, for ever.
     shuffle: whether the order is random. It is that of the files otherwise.
     shuffle_buffer: examples in a shuffled block.
+    transform: called with the features of the schema and the place <int64>[]
+      of the batch's first example in the stream (`start_example` for the
+      first batch, counted on over the epochs); returns what to yield.
 
   Returns:
-    Dataset of dicts with static shapes: each feature of the schema
-    <int32>[B, ...] or <float32>[B, ...], and `example_weight` <float32>[B].
+    Dataset of dicts with static shapes: each feature of the schema, or of
+    `transform`, <int32>[B, ...] or <float32>[B, ...], and `example_weight`
+    <float32>[B].
 
   Raises:
     FileNotFoundError: the folder, its manifest or a shard is missing.
@@ -94,10 +101,17 @@ def read_dataset(
 
   epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
   serialized = epochs.flat_map(epoch_records)
-  batches = serialized.batch(batch_size, drop_remainder=repeat).map(
-    lambda batch: _parse(manifest.features, batch, batch_size),
-    num_parallel_calls=tf.data.AUTOTUNE,
-    deterministic=True,
+
+  def read_batch(number: tf.Tensor, serialized: tf.Tensor) -> Batch:
+    batch, weight = _parse(manifest.features, serialized, batch_size)
+    if transform is not None:
+      batch = transform(batch, start_example + number * batch_size)
+    return _weigh(batch, weight)
+
+  batches = (
+    serialized.batch(batch_size, drop_remainder=repeat)
+    .enumerate()
+    .map(read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   )
   options = tf.data.Options()
   options.deterministic = True
@@ -208,8 +222,12 @@ def parse_spec(
 
 def _parse(
   features: Sequence[schemas.Feature], batch: tf.Tensor, batch_size: int
-) -> Mapping[str, tf.Tensor]:
-  """Serialized records <string>[1..B] to features of static shape [B, ...]."""
+) -> tuple[Batch, tf.Tensor]:
+  """Serialized records <string>[1..B] to features of static shape [B, ...].
+
+  Returns:
+    Features, and <float32>[B], 0 where a row only fills up the batch.
+  """
   real = tf.shape(batch)[0]
   padding = tf.repeat(batch[-1:], batch_size - real)
   batch = tf.reshape(tf.concat([batch, padding], axis=0), [batch_size])
@@ -219,8 +237,12 @@ def _parse(
     name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
     for name, value in parsed.items()
   }
-  weight = tf.cast(tf.range(batch_size) < real, tf.float32)
-  parsed["example_weight"] = weight
-  if "masked_lm_weights" in parsed:
-    parsed["masked_lm_weights"] *= weight[:, None]
-  return parsed
+  return parsed, tf.cast(tf.range(batch_size) < real, tf.float32)
+
+
+def _weigh(batch: Batch, weight: tf.Tensor) -> Batch:
+  """Adds `example_weight`; where it is 0, nothing is to be predicted."""
+  batch = {**batch, "example_weight": weight}
+  if "masked_lm_weights" in batch:
+    batch["masked_lm_weights"] *= weight[:, None]
+  return batch

@@ -176,6 +176,52 @@ def test_evaluation_drops_nothing_and_fills_up_the_last_batch(folder):
   assert sum(b["example_weight"].sum() for b in batches) == _RECORDS
 
 
+def _with_place(batch, first_example):
+  """What a `transform` can see: its features and its place."""
+  numbers = batch["input_ids"][:, 0]
+  places = first_example + tf.range(len(numbers), dtype=tf.int64)
+  return {"number": numbers, "place": places, **batch}
+
+
+@pytest.mark.parametrize(("start", "batch_size"), [(0, 5), (17, 5), (50, 8)])
+def test_transform_is_told_each_examples_place_in_the_stream(
+  folder, start, batch_size
+):
+  """Counted on over the epochs, whatever the batch size and the start."""
+  stream = _numbers(folder, 100, seed=3)
+  dataset = reader.read_dataset(
+    folder,
+    "train",
+    batch_size,
+    seed=3,
+    start_example=start,
+    transform=_with_place,
+  )
+  batches = list(itertools.islice(dataset.as_numpy_iterator(), 4))
+  places = np.concatenate([batch["place"] for batch in batches])
+  numbers = np.concatenate([batch["number"] for batch in batches])
+  assert places.tolist() == list(range(start, start + 4 * batch_size))
+  assert numbers.tolist() == [stream[place] for place in places]
+  assert dataset.element_spec["place"] == tf.TensorSpec((batch_size,), tf.int64)
+
+
+def test_transformed_evaluation_is_filled_up_too(folder):
+  """Masks of the transform's own have no weight in a row that fills up."""
+
+  def transform(batch, first_example):
+    ones = tf.ones_like(batch["masked_lm_weights"])
+    return {**_with_place(batch, first_example), "masked_lm_weights": ones}
+
+  *_, last = reader.read_dataset(
+    folder, "train", 9, shuffle=False, repeat=False, transform=transform
+  )
+  assert last["place"].numpy().tolist() == list(range(18, 27))
+  assert last["example_weight"].numpy().tolist() == [1] * 5 + [0] * 4
+  assert last["masked_lm_weights"].numpy().tolist() == (
+    [[1.0, 1.0]] * 5 + [[0.0, 0.0]] * 4
+  )
+
+
 def test_one_pass_can_start_anywhere_up_to_its_end(folder):
   once = {"shuffle": False, "repeat": False}
   assert _numbers(folder, 99, start_example=21, **once) == [21, 22]

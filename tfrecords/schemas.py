@@ -17,7 +17,9 @@ import os
 from typing import Any, Mapping
 
 MANIFEST_FILE = "dataset.json"
-TOKENIZER_FILE = "tokenizer.model"
+# Of each kind of tokenizer, the name that its file gets.
+TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
+TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 FORMAT_VERSION = 1
 DTYPES = ("int64", "float32")
 
@@ -56,15 +58,28 @@ def pretraining_schema(
   `next_sentence_labels` is 0 for segments in order and 1 for swapped ones
   (SOP) or a random second one (NSP).
   """
-  sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
+  *text, label = unmasked_schema(max_seq_length)
+  predictions = (max_predictions_per_seq,)
+  return (
+    *text,
+    Feature("masked_lm_positions", "int64", predictions),
+    Feature("masked_lm_ids", "int64", predictions),
+    Feature("masked_lm_weights", "float32", predictions),
+    label,
+  )
+
+
+def unmasked_schema(max_seq_length: int) -> tuple[Feature, ...]:
+  """Records that are masked while training, with S = max_seq_length.
+
+  Segments that training may swap (SOP) are in order here, and labelled 0.
+  """
+  sequence = (max_seq_length,)
   return (
     Feature("input_ids", "int64", sequence),
     Feature("input_mask", "int64", sequence),
     Feature("segment_ids", "int64", sequence),
     Feature("token_boundary", "int64", sequence),
-    Feature("masked_lm_positions", "int64", predictions),
-    Feature("masked_lm_ids", "int64", predictions),
-    Feature("masked_lm_weights", "float32", predictions),
     Feature("next_sentence_labels", "int64", (1,)),
   )
 
@@ -101,11 +116,24 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerInfo:
-  """Which tokenizer the ids belong to; its model lies beside the manifest."""
+  """Which tokenizer the ids belong to; its file lies beside the manifest."""
 
   sha256: str
   vocab_size: int
   lower_case: bool
+  kind: str = "sentencepiece"
+
+  def __post_init__(self):
+    if self.kind not in TOKENIZER_FILES:
+      raise ValueError(
+        f"tokenizer: kind must be one of {', '.join(TOKENIZER_FILES)}, not "
+        f"{self.kind!r}."
+      )
+
+  @property
+  def file(self) -> str:
+    """The name of its file."""
+    return TOKENIZER_FILES[self.kind]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +218,9 @@ def read_manifest(directory: str) -> Manifest:
 def _manifest(value: dict[str, Any]) -> Manifest:
   value = _fields(Manifest, value, "the manifest")
   value["features"] = tuple(_feature(feature) for feature in value["features"])
-  value["tokenizer"] = _build(TokenizerInfo, value["tokenizer"], "tokenizer")
+  # Manifests did not say the kind while there was only this one.
+  tokenizer = {"kind": "sentencepiece", **value["tokenizer"]}
+  value["tokenizer"] = _build(TokenizerInfo, tokenizer, "tokenizer")
   value["splits"] = {
     name: _split(split, f"splits.{name}")
     for name, split in value["splits"].items()

@@ -41,6 +41,13 @@ def test_pretraining_schema():
   ]
 
 
+def test_unmasked_schema():
+  masked = schemas.pretraining_schema(7, 2)
+  assert schemas.unmasked_schema(7) == tuple(
+    f for f in masked if not f.name.startswith("masked_lm")
+  )
+
+
 def test_feature_counts_its_values_and_refuses_other_dtypes():
   assert schemas.Feature("x", "int64", (4, 3)).length == 12
   assert schemas.Feature("x", "int64", ()).length == 1
@@ -64,6 +71,22 @@ def test_manifest_survives_the_way_through_the_file(tmp_path, manifest):
     "dtype": "int64",
     "shape": [7],
   }
+
+
+def test_kind_of_the_tokenizer(tmp_path, manifest):
+  assert manifest.tokenizer.file == "tokenizer.model"
+  other = dataclasses.replace(manifest.tokenizer, kind="wordpiece")
+  assert other.file == "vocab.txt"
+  schemas.write_manifest(
+    str(tmp_path), dataclasses.replace(manifest, tokenizer=other)
+  )
+  assert schemas.read_manifest(str(tmp_path)).tokenizer == other
+  # As it was written before there was a second kind.
+  path = tmp_path / "dataset.json"
+  value = json.loads(path.read_text())
+  del value["tokenizer"]["kind"]
+  path.write_text(json.dumps(value))
+  assert schemas.read_manifest(str(tmp_path)) == manifest
 
 
 def test_failed_write_leaves_the_old_manifest(tmp_path, manifest):
@@ -105,6 +128,10 @@ def _shard(value, **changes):
     (
       lambda v: v["tokenizer"].update(lower_case=1),
       "tokenizer: lower_case must be true or false, not 1",
+    ),
+    (
+      lambda v: v["tokenizer"].update(kind="bpe"),
+      "kind must be one of sentencepiece, wordpiece, not 'bpe'",
     ),
     (lambda v: v["tokenizer"].update(x=1), "tokenizer: unknown x"),
     (lambda v: v["features"][0].update(shape=[-1]), "'input_ids' has shape"),

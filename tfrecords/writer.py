@@ -1,18 +1,30 @@
 """Writing a shard: every record checked, the file whole or not there.
 
 The bytes go to a temporary name in the same folder; the shard gets its own
-name when it is complete, and the temporary file is removed when it isn't.
+name when it is complete, and the temporary file is removed when it isn't. A
+path may be any that TensorFlow can write, such as gs://bucket/name; TensorFlow,
+whose import takes seconds, is loaded for those only.
+
+A TFRecord is its length in 8 bytes, a checksum of these, the record and a
+checksum of it (tensorflow.org/tutorials/load_data/tfrecord).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-from typing import Mapping, Sequence
+import struct
+import uuid
+from typing import Any, Iterator, Mapping, Sequence
 
+import google_crc32c
 import numpy as np
-import tensorflow as tf
 
 from tfrecords import encoding, schemas
+
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_BUFFER_BYTES = 1 << 20
 
 
 class ShardWriter:
@@ -30,10 +42,15 @@ class ShardWriter:
     """Opens the temporary file; `schema` is what every record must hold."""
     self.result = None
     self._path = path
-    self._temporary = f"{path}.{os.getpid()}.tmp"
+    # Unique among machines too: several may try the same shard.
+    self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = 0
-    self._writer = tf.io.TFRecordWriter(self._temporary)
+    self._is_local = "://" not in path
+    if self._is_local:
+      self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)
+    else:
+      self._file = _gfile().GFile(self._temporary, "wb")
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
     """Writes one record.
@@ -48,8 +65,16 @@ class ShardWriter:
     self.write_encoded(encoding.encode_examples(self._schema, rows)[0])
 
   def write_encoded(self, record: bytes) -> None:
-    """Writes a record that `encoding.encode_examples` has checked already."""
-    self._writer.write(record)
+    """Writes a record that `encoding.encode_examples` has checked already.
+
+    Raises:
+      OSError: the disk is full.
+    """
+    length = _LENGTH.pack(len(record))
+    with self._errors():
+      self._file.write(
+        length + _masked_checksum(length) + record + _masked_checksum(record)
+      )
     self._records += 1
 
   def __enter__(self) -> ShardWriter:
@@ -57,13 +82,50 @@ class ShardWriter:
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      self._writer.close()
+      with self._errors():
+        self._file.close()
       if error_type is None:
-        size = os.path.getsize(self._temporary)
-        os.replace(self._temporary, self._path)
-        self.result = schemas.Shard(
-          os.path.basename(self._path), self._records, size
-        )
+        self.result = self._put_in_place()
     finally:
-      if os.path.exists(self._temporary):
-        os.remove(self._temporary)
+      if self._is_local:
+        with contextlib.suppress(FileNotFoundError):
+          os.remove(self._temporary)
+      elif _gfile().exists(self._temporary):
+        _gfile().remove(self._temporary)
+
+  def _put_in_place(self) -> schemas.Shard:
+    if self._is_local:
+      size = os.path.getsize(self._temporary)
+      os.replace(self._temporary, self._path)
+    else:
+      size = int(_gfile().stat(self._temporary).length)
+      _gfile().rename(self._temporary, self._path, overwrite=True)
+    return schemas.Shard(os.path.basename(self._path), self._records, size)
+
+  @contextlib.contextmanager
+  def _errors(self) -> Iterator[None]:
+    """A full disk as an OSError with the path, on any storage."""
+    try:
+      yield
+    except OSError as error:
+      if error.errno != errno.ENOSPC:
+        raise
+      raise OSError(error.errno, error.strerror, self._path) from error
+    except Exception as error:
+      # TensorFlow's own, of which only that of remote storage can come here.
+      if type(error).__name__ != "ResourceExhaustedError":
+        raise
+      text = os.strerror(errno.ENOSPC)
+      raise OSError(errno.ENOSPC, text, self._path) from error
+
+
+def _gfile() -> Any:
+  from tensorflow.io import gfile
+
+  return gfile
+
+
+def _masked_checksum(data: bytes) -> bytes:
+  """CRC-32C, rotated and shifted, for records may hold checksums too."""
+  crc = google_crc32c.value(data)
+  return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

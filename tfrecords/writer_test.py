@@ -1,5 +1,9 @@
 """Tests that a shard is whole and checked, or not there."""
 
+import errno
+import os
+import uuid
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -52,6 +56,22 @@ def test_failure_leaves_nothing_new_and_the_old_file(tmp_path):
   assert shard.result is None
   assert path.read_bytes() == b"old"
   assert [p.name for p in tmp_path.iterdir()] == ["shard"]
+
+
+@pytest.mark.skipif(
+  not os.path.exists("/dev/full"), reason="has no device that is always full"
+)
+@pytest.mark.parametrize("records", [1, 5000])  # In a buffer; on the disk.
+def test_full_disk_is_an_os_error(tmp_path, monkeypatch, records):
+  path = tmp_path / "shard"
+  monkeypatch.setattr(writer.uuid, "uuid4", lambda: uuid.UUID(int=7))
+  os.symlink("/dev/full", f"{path}.{uuid.UUID(int=7).hex}.tmp")
+  shard = writer.ShardWriter(str(path), _SCHEMA)
+  with pytest.raises(OSError, match="No space left") as raised, shard:
+    for _ in range(records):
+      shard.write_encoded(b"x" * 1000)
+  assert raised.value.errno == errno.ENOSPC
+  assert os.listdir(tmp_path) == []
 
 
 def test_folder_that_is_not_there(tmp_path):

@@ -37,11 +37,12 @@ def describe(error: BaseException) -> str:
   return " ".join(message.split()) or type(error).__name__
 
 
-def run(main: Callable[[Sequence[str]], None]) -> None:
+def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
   Args:
     main: the program; gets the arguments that are not flags.
+    max_arguments: how many of those it takes.
 
   Exits with 0 on success, 1 after a user error (one sentence on stderr), 2
   for a wrong flag (absl prints which), 130 after Ctrl-C. Any other exception
@@ -54,9 +55,9 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
     # they must not be silent about are errors.
     for name in ("absl", "tensorflow"):
       logging.getLogger(name).setLevel(logging.ERROR)
-    if len(argv) > 1:
+    if len(argv) > 1 + max_arguments:
       print(
-        f"{program}: error: unexpected argument {argv[1]!r}: settings are "
+        f"{program}: error: unexpected argument {argv[-1]!r}: settings are "
         "given as --flag=value; --help lists them.",
         file=sys.stderr,
       )

@@ -4,17 +4,26 @@ r"""Makes TFRecords for pretraining (masked LM, sentence order) from raw text.
       --output_dir=data --spm_model_file=30k-clean.model \
       --max_predictions_per_seq=76 --num_workers=8
 
-Text files have one sentence a line and a blank line between documents; JSON
-lines one document a line in the field `text`. Both may be gzipped. The output
+Text files have one sentence a line and a blank line between documents (with
+--split_sentences, one paragraph a line); JSON lines one document a line in the
+field `text`. Both may end in .gz or .zst and lie at gs:// addresses. The output
 folder holds shards, the tokenizer and, written last, `dataset.json` with all
 settings and statistics. The same text, settings and seed give the same bytes
-for any number of workers. Document after document is read and written by way
-of files in the output folder, so memory does not grow with the text.
+for any number of workers, and after a kill: the same command then goes on with
+what it finds in OUTPUT_DIR/.unfinished. Document after document is read and
+written by way of files there, so memory does not grow with the text.
+
+Where one machine is too slow, --engine=beam gives the same bytes by way of
+Apache Beam (requirements-beam.txt), for example on Dataflow.
+
+With --masking=dynamic the records hold the text as it is, and training draws
+masks and swaps anew in each epoch: one pass instead of --dupe_factor=40.
 
 Flags have the names and defaults of google-research/albert
-create_pretraining_data.py, except for these, which are gone:
+create_pretraining_data.py, except for these, which are gone or differ:
   --input_file, --output_file: now --input_files and --output_dir.
-  --vocab_file: ids are those of the SentencePiece model; WordPiece is to come.
+  --vocab_file: only for WordPiece, as the released zh models need it; not
+    needed beside --spm_model_file.
   --do_permutation: doubled the predictions, but no reader could take them.
   --random_next_sentence: now --sentence_pair=nsp.
   --input_file_mode, --meta_data_file_path, --num_outputs and the like:
@@ -23,6 +32,7 @@ create_pretraining_data.py, except for these, which are gone:
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Sequence
@@ -32,17 +42,24 @@ from absl import flags
 from tasks.pretraining import (
   data_statistics,
   dataset_builder,
+  documents,
   examples,
+  masking,
   sentence_pairs,
+  split_builder,
 )
-from tools import command_line, progress_line
+from tfrecords import schemas
+from tools import command_line, progress_line, reading_flags
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files", None, "Text or JSON lines: names and globs, comma-separated."
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where to write.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "SentencePiece model."
+  "spm_model_file", None, "SentencePiece model; this or --vocab_file."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", None, "WordPiece vocabulary, as the released zh models have."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Lower-case the text; as the model was trained."
@@ -57,7 +74,7 @@ _MAX_PREDICTIONS_PER_SEQ = flags.DEFINE_integer(
   "share is never reached in long examples.",
 )
 _MASKED_LM_PROB = flags.DEFINE_float(
-  "masked_lm_prob", 0.15, "Share of tokens to mask; 0 masks none."
+  "masked_lm_prob", 0.15, "Share of tokens to mask."
 )
 _NGRAM = flags.DEFINE_integer("ngram", 3, "Most words masked in a row.")
 _FAVOR_SHORTER_NGRAM = flags.DEFINE_bool(
@@ -70,9 +87,19 @@ _SHORT_SEQ_PROB = flags.DEFINE_float(
   "short_seq_prob", 0.1, "Share of documents cut to a random shorter length."
 )
 _DUPE_FACTOR = flags.DEFINE_integer(
-  "dupe_factor", 40, "Times each document is used, with other masks."
+  "dupe_factor",
+  None,
+  "Times each document is used, with other cuts and masks; default: 40, or 1 "
+  "with --masking=dynamic, which draws other masks in each epoch.",
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of all choices.")
+_MASKING = flags.DEFINE_enum(
+  "masking",
+  "static",
+  list(masking.KINDS),
+  "static: masks are drawn here, once for each duplicate; dynamic: while "
+  "training, anew in each epoch; compat: here, with the original's quirks.",
+)
 _SENTENCE_PAIR = flags.DEFINE_enum(
   "sentence_pair",
   "sop",
@@ -94,6 +121,24 @@ _HELDOUT_SHARE = flags.DEFINE_float(
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 0, "Processes; 0 is one for each processor."
 )
+_ENGINE = flags.DEFINE_enum(
+  "engine",
+  "local",
+  ["local", "beam"],
+  "local: processes of this machine; beam: Apache Beam, with the same bytes "
+  "(requirements-beam.txt).",
+)
+_RUNNER = flags.DEFINE_string(
+  "runner",
+  "DirectRunner",
+  "Of Beam: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner...",
+)
+_BEAM_OPTIONS = flags.DEFINE_string(
+  "beam_options",
+  "",
+  "More options for Beam in one string, as on a command line: '--project=... "
+  "--region=...'.",
+)
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Replace the dataset in output_dir."
 )
@@ -105,11 +150,16 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
   Raises:
     ValueError: one of them is out of range.
   """
+  dupe_factor = _DUPE_FACTOR.value
+  if dupe_factor is None:
+    dupe_factor = 1 if _MASKING.value == "dynamic" else 40
   return dataset_builder.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
-    spm_model_file=_SPM_MODEL_FILE.value,
+    spm_model_file=_SPM_MODEL_FILE.value or "",
+    vocab_file=_VOCAB_FILE.value or "",
     do_lower_case=_DO_LOWER_CASE.value,
+    reading=reading_flags.reader_settings(),
     examples=examples.ExampleSettings(
       max_seq_length=_MAX_SEQ_LENGTH.value,
       max_predictions_per_seq=_MAX_PREDICTIONS_PER_SEQ.value,
@@ -118,9 +168,10 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
       favor_shorter_ngram=_FAVOR_SHORTER_NGRAM.value,
       do_whole_word_mask=_DO_WHOLE_WORD_MASK.value,
       short_seq_prob=_SHORT_SEQ_PROB.value,
+      masking=_MASKING.value,
       sentence_pair=_SENTENCE_PAIR.value,
     ),
-    dupe_factor=_DUPE_FACTOR.value,
+    dupe_factor=dupe_factor,
     random_seed=_RANDOM_SEED.value,
     heldout_share=_HELDOUT_SHARE.value,
     num_shards=_NUM_SHARDS.value,
@@ -144,17 +195,52 @@ def advice(settings: examples.ExampleSettings) -> str:
   )
 
 
+def _build_with_beam(
+  settings: dataset_builder.BuildSettings,
+) -> schemas.Manifest:
+  # Else it lists what of Google's cloud is not installed.
+  logging.getLogger("apache_beam").setLevel(logging.WARNING)
+  try:
+    from tasks.pretraining import beam_builder
+  except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("apache_beam"):
+      raise
+    raise ValueError(
+      "--engine=beam needs Apache Beam: python -m pip install -r "
+      "requirements-beam.txt."
+    ) from error
+  return beam_builder.build_dataset(
+    settings, _RUNNER.value, _BEAM_OPTIONS.value
+  )
+
+
+def _print_result(manifest: schemas.Manifest) -> None:
+  print(
+    data_statistics.format_table(
+      {name: split.statistics for name, split in manifest.splits.items()}
+    )
+  )
+  skipped = documents.Skipped(**manifest.settings["skipped_documents"])
+  if skipped.count:
+    print(skipped.describe(), file=sys.stderr)
+  files = sum(len(split.shards) for split in manifest.splits.values())
+  print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   settings = settings_from_flags()
   note = advice(settings.examples)
   if note:
     print(note, file=sys.stderr)
-  # A terminated run, too, removes what it has not finished.
+  # Else a terminated run would end without a word.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+  if _ENGINE.value == "beam":
+    _print_result(_build_with_beam(settings))
+    return
   line = progress_line.ProgressLine(sys.stderr)
 
-  def report(progress: dataset_builder.Progress) -> None:
+  def report(progress: split_builder.Progress) -> None:
     details = f"{progress.documents:,} documents"
     if progress.instances:
       details += f", {progress.instances:,} instances"
@@ -162,17 +248,17 @@ def main(argv: Sequence[str]) -> None:
 
   try:
     manifest = dataset_builder.build_dataset(settings, report)
+  except (KeyboardInterrupt, SystemExit):
+    line.close()
+    print(
+      "Stopped: the same command goes on where this one was.", file=sys.stderr
+    )
+    raise
   finally:
     line.close()
-  print(
-    data_statistics.format_table(
-      {name: split.statistics for name, split in manifest.splits.items()}
-    )
-  )
-  files = sum(len(split.shards) for split in manifest.splits.values())
-  print(f"Wrote {files} files and dataset.json to {settings.output_dir}")
+  _print_result(manifest)
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input_files", "output_dir", "spm_model_file"])
+  flags.mark_flags_as_required(["input_files", "output_dir"])
   command_line.run(main)

@@ -6,15 +6,19 @@ tasks/pretraining/dataset_builder_test.py.
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import zstandard
 
 from tfrecords import schemas
 
@@ -120,17 +124,31 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
   ("content", "arguments", "message"),
   [
     ('{"text": "ok"}\n{"te', [], r"a\.jsonl, line 2, is not JSON"),
-    ("", [], "no text in"),
+    ("", [], r"a\.jsonl holds no document: .* --skip_bad_documents"),
     ("{}", ["--max_seq_length=4"], "max_seq_length is 4, but must be at"),
     ("{}", ["--heldout_share=2"], "heldout_share is 2.0, but must be from 0"),
     ("{}", ["--output_dir=/dev/null/x"], "/dev/null/x: Not a directory"),
     ("{}", ["--spm_model_file=x"], "no SentencePiece model file 'x'"),
+    ("{}", [], r"a\.jsonl, line 1, is no JSON object with a string"),
+    ('{"text": "\\udcff"}', [], r"a\.jsonl, line 1, is not UTF-8"),
+    ("{}", ["--vocab_file=x"], "give either spm_model_file .* and not both"),
+    ("{}", ["--spm_model_file="], "give either spm_model_file"),
+    ("{}", [f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
+    (
+      "{}",
+      ["--spm_model_file=", f"--vocab_file={__file__}"],
+      r"lacks the piece \[PAD\]",
+    ),
+    ("{}", ["--input_files=nowhere*"], "no input file matches 'nowhere"),
+    ("{}", ["--sentence_language=English"], "sentence_language is 'English'"),
   ],
 )
 def test_bad_input_is_one_sentence(
   corpus, tmp_path, content, arguments, message
 ):
-  (tmp_path / "a.jsonl").write_text(content)
+  # The escape stands for a byte that is not UTF-8.
+  content = content.replace("\\udcff", "\udcff")
+  (tmp_path / "a.jsonl").write_bytes(content.encode("utf-8", "surrogateescape"))
   done = _run(
     "create_pretraining_data",
     f"--input_files={tmp_path}/a.jsonl",
@@ -143,6 +161,222 @@ def test_bad_input_is_one_sentence(
   error = done.stderr.splitlines()[-1]
   assert error.startswith("create_pretraining_data: error: ")
   assert re.search(message, error)
+  assert "Traceback" not in done.stderr
+  assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_masks_are_left_to_training(corpus, tmp_path):
+  """One pass over the text; what is written can be looked at and trained on."""
+  folder = tmp_path / "data"
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/a.jsonl",
+    f"--output_dir={folder}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--masking=dynamic",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=9",
+    "--heldout_share=0.1",
+    "--num_workers=1",
+  )
+  assert done.returncode == 0, done.stderr
+  assert "masked_share_of_tokens" not in done.stdout
+  manifest = schemas.read_manifest(str(folder))
+  assert manifest.features == schemas.unmasked_schema(64)
+  assert manifest.settings["dupe_factor"] == 1
+  done = _run("inspect_tfrecords", f"--input_dir={folder}", "--num_examples=1")
+  assert done.returncode == 0, done.stderr
+  assert "0 to predict" in done.stdout
+  assert "{" not in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_cut_archive_is_one_sentence_and_never_skipped(
+  corpus, tmp_path, ending
+):
+  text = (corpus / "a.jsonl").read_bytes()
+  packed = (
+    gzip.compress(text)
+    if ending == "gz"
+    else zstandard.ZstdCompressor().compress(text)
+  )
+  (tmp_path / f"a.jsonl.{ending}").write_bytes(packed[:-20])
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl.{ending}",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--num_workers=1",
+    "--skip_bad_documents",
+  )
+  assert done.returncode == 1 and "Traceback" not in done.stderr
+  error = done.stderr.splitlines()[-1]
+  assert re.search(rf"a\.jsonl\.{ending} is not a whole .* file", error)
+  assert os.listdir(tmp_path) == [f"a.jsonl.{ending}"]
+
+
+def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
+  """From text to records that read as Chinese."""
+  rng = np.random.default_rng(1)
+  characters = "天地玄黄宇宙洪荒日月盈昃"
+  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] 。 abc ##d".split()
+  (tmp_path / "my.txt").write_text("\n".join([*pieces, *characters]), "utf-8")
+  with open(tmp_path / "a.jsonl", "w", encoding="utf-8") as file:
+    for number in range(9):
+      text = "".join(
+        "".join(rng.choice(list(characters), 7)) + "abcd。" for _ in range(9)
+      )
+      file.write(json.dumps({"text": text}) + "\n")
+      if number in (2, 5):
+        file.write("not this\n")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--vocab_file={tmp_path}/my.txt",
+    "--max_seq_length=31",
+    "--max_predictions_per_seq=5",
+    "--dupe_factor=1",
+    "--heldout_share=0",
+    "--num_shards=1",
+    "--num_workers=1",
+    "--sentence_language=zh",
+    "--skip_bad_documents",
+  )
+  assert done.returncode == 0, done.stderr
+  skipped = done.stderr[done.stderr.index("Skipped 2 bad documents:") :]
+  assert "a.jsonl, line 4, is not JSON" in skipped
+  assert "a.jsonl, line 8, is not JSON" in skipped
+  manifest = schemas.read_manifest(str(tmp_path / "data"))
+  assert manifest.settings["skipped_documents"]["count"] == 2
+  assert manifest.tokenizer.kind == "wordpiece"
+  assert manifest.tokenizer.vocab_size == 20
+  copied = (tmp_path / "data" / "vocab.txt").read_bytes()
+  assert copied == (tmp_path / "my.txt").read_bytes()
+  statistics = manifest.split("train").statistics
+  assert statistics["documents"] == 9
+  assert statistics["segments"] == 81
+  # Characters are words, "abc" and "##d" one: 9 words of 10 tokens.
+  done = _run("inspect_tfrecords", f"--input_dir={tmp_path}/data")
+  assert done.returncode == 0, done.stderr
+  shown = "".join(done.stdout.split())
+  assert re.search("[天地玄黄宇宙洪荒日月盈昃]{2}", shown) and "abcd" in shown
+
+
+_STOPPED = """
+import os, runpy, signal, sys
+from tasks.pretraining import build_journal, build_worker, split_builder
+
+build_journal._INTERVAL_SECONDS = 0
+split_builder._UNIT_TOKENS = 300
+make, left, number = build_worker.make, 5, int(sys.argv.pop())
+
+def stop(unit):
+  global left
+  left -= 1
+  if not left:
+    os.kill(os.getpid(), number)
+  return make(unit)
+
+build_worker.make = stop
+# Shells let background jobs ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("tools.create_pretraining_data", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+  ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_same_command_goes_on_when_it_was_stopped(
+  corpus, tmp_path, number, code
+):
+  arguments = [
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--dupe_factor=2",
+    "--num_workers=1",
+  ]
+  stopped = subprocess.run(
+    [sys.executable, "-c", _STOPPED, *arguments, str(int(number))],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert stopped.returncode == code, stopped.stderr
+  assert "the same command goes on where this one was" in stopped.stderr
+  assert "Traceback" not in stopped.stderr
+  assert os.listdir(tmp_path) == [".unfinished"]
+
+  done = _run("create_pretraining_data", *arguments, "--random_seed=3")
+  assert done.returncode == 1
+  assert "with other settings (random_seed): repeat its" in done.stderr
+  done = _run("create_pretraining_data", *arguments)
+  assert done.returncode == 0, done.stderr
+  assert schemas.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
+  assert ".unfinished" not in os.listdir(tmp_path)
+
+
+def test_beam_that_is_not_installed_is_one_sentence(corpus, tmp_path):
+  if importlib.util.find_spec("apache_beam"):
+    pytest.skip("Apache Beam is installed.")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--engine=beam",
+  )
+  assert done.returncode == 1
+  assert done.stderr.splitlines()[-1] == (
+    "create_pretraining_data: error: --engine=beam needs Apache Beam: python "
+    "-m pip install -r requirements-beam.txt."
+  )
+  assert os.listdir(tmp_path) == []
+
+
+def test_beam_builds_the_same_dataset(corpus, dataset, tmp_path):
+  pytest.importorskip("apache_beam")
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={corpus}/*.jsonl",
+    f"--output_dir={tmp_path}",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=5",
+    "--dupe_factor=2",
+    "--heldout_share=0.1",
+    "--num_shards=3",
+    "--random_seed=7",
+    "--engine=beam",
+    "--runner=DirectRunner",
+    "--beam_options=--direct_num_workers=1",
+  )
+  assert done.returncode == 0, done.stderr
+  local, folder = dataset
+  assert done.stdout.replace(str(tmp_path), str(folder)) == local.stdout
+  assert sorted(os.listdir(tmp_path)) == sorted(os.listdir(folder))
+  for name in os.listdir(folder):
+    assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_bad_input_is_one_sentence_with_beam_too(corpus, tmp_path):
+  pytest.importorskip("apache_beam")
+  (tmp_path / "a.jsonl").write_text('{"text": "ok"}\n{"te')
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.jsonl",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--engine=beam",
+  )
+  assert done.returncode == 1
+  error = done.stderr.splitlines()[-1]
+  assert re.search(r"error: .*a\.jsonl, line 2, is not JSON", error)
+  assert "while running" not in error
   assert "Traceback" not in done.stderr
   assert os.listdir(tmp_path) == ["a.jsonl"]
 

@@ -59,12 +59,14 @@ def export(
   report = checkpoints.warm_start(model, model_dir)
   if report.missing:
     raise ValueError(f"{model_dir} lacks weights of the model: {report}")
-  tokenizer_file = os.path.join(model_dir, schemas.TOKENIZER_FILE)
+  # Runs did not say the kind while there was only this one.
+  kind = data["tokenizer"].get("kind", "sentencepiece")
+  tokenizer_file = os.path.join(model_dir, schemas.TOKENIZER_FILES[kind])
   fill_mask = serving.FillMask(
     model,
     text_layers.FillMaskTextLayer(
-      text_layers.SentencePieceTextLayer(
-        tokenizer_file, data["tokenizer"]["lower_case"]
+      text_layers.make_text_layer(
+        kind, tokenizer_file, data["tokenizer"]["lower_case"]
       ),
       max_seq_length or data["max_seq_length"],
     ),

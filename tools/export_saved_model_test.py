@@ -65,6 +65,36 @@ def test_export_answers_with_the_runs_weights(run, tmp_path):
   assert os.listdir(tmp_path / "exports") == ["1"]
 
 
+def test_wordpiece_run(tmp_path):
+  folder = tmp_path / "run"
+  folder.mkdir()
+  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] 天 地 玄 黄 ##x".split()
+  (folder / "vocab.txt").write_text("\n".join(pieces), "utf-8")
+  config = AlbertConfig(
+    vocab_size=10,
+    embedding_size=6,
+    hidden_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=7,
+    max_position_embeddings=13,
+  )
+  tokenizer = {"lower_case": True, "kind": "wordpiece"}
+  data = {"max_seq_length": 11, "tokenizer": tokenizer}
+  run_record.write(str(folder), config, {}, data)
+  model = model_lib.AlbertForPretraining(config)
+  checkpoints.Manager(str(folder), 1, model=model).save(3)
+  exported = str(tmp_path / "export")
+  export_saved_model.export(str(folder), exported, top_k=10)
+  fill = tf.saved_model.load(exported).signatures["serving_default"]
+  answers = fill(text=tf.constant(["天[MASK]玄黄"]))
+  assert answers["mask_positions"].numpy().tolist() == [[2]]
+  tokens = [token.decode() for token in answers["tokens"].numpy()[0, 0]]
+  assert sorted(tokens) == sorted(pieces)
+  extra = os.listdir(os.path.join(exported, "assets.extra"))
+  assert sorted(extra) == ["albert_config.json", "vocab.txt"]
+
+
 def test_longer_texts_lose_their_end(run, tmp_path):
   folder, _ = run
   exported = str(tmp_path / "export")

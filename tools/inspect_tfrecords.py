@@ -1,24 +1,30 @@
 """Shows what is in a folder of pretraining records, or in single files.
 
-    python -m tools.inspect_tfrecords --input_dir=data --num_examples=2
+    python -m tools.inspect_tfrecords --input_dir=data --plot=data.png
+    python -m tools.inspect_tfrecords --input_files='old/*.tfrecord' \\
+        --spm_model_file=30k-clean.model
 
-Prints the first examples of each split as text, with what is to be predicted
-in braces ({shown:label}; {=label} is shown as it is), and statistics counted
-from the records themselves. Every record is read, so damage is found, and
-named by file.
+Prints the first examples of each split with what is to be predicted marked,
+and as readable text; then reads every record, checks it, and prints the
+statistics. The first record that is not what it must be is named, with its
+file, and the exit code is 1.
+
+Records of google-research/albert have no dataset.json: name the files and the
+tokenizer. tools.adopt_tfrecords makes them a folder to train on.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Sequence
+import sys
+from typing import Mapping, Sequence
 
 from absl import flags
 
 from official_albert import tokenization
 from tasks.pretraining import data_statistics, documents
-from tfrecords import reader, schemas
-from tools import command_line, record_survey
+from tfrecords import schemas
+from tools import checked_records, command_line, progress_line, record_text
 
 _INPUT_DIR = flags.DEFINE_string(
   "input_dir", None, "Folder of tools.create_pretraining_data."
@@ -30,8 +36,49 @@ _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples shown of each split."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Default: the folder's tokenizer.model."
+  "spm_model_file", None, "Default: the folder's tokenizer."
 )
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", None, "Instead: a WordPiece vocabulary."
+)
+_CHECK = flags.DEFINE_bool(
+  "check",
+  True,
+  "Read and check every record; without it a manifest is believed.",
+)
+_COLOR = flags.DEFINE_enum(
+  "color",
+  "auto",
+  list(record_text.COLORS),
+  "Mark tokens in colour; auto: on a terminal, unless NO_COLOR is set.",
+)
+_PLOT = flags.DEFINE_string(
+  "plot", None, "A PNG to write: lengths, positions, n-grams and labels."
+)
+
+
+def open_tokenizer(splits: Mapping[str, checked_records.Split], directory: str):
+  """The tokenizer that the flags ask for or the folder has.
+
+  Raises:
+    ValueError: not the one that the manifest names.
+  """
+  model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
+  if not model_file and not vocab_file:
+    model_file = os.path.join(directory, schemas.TOKENIZER_FILE)
+    vocabulary = os.path.join(directory, schemas.TOKENIZER_FILES["wordpiece"])
+    if os.path.isfile(vocabulary) and not os.path.isfile(model_file):
+      model_file, vocab_file = "", vocabulary
+  manifest = next(iter(splits.values())).manifest
+  tokenizer = tokenization.open_tokenizer(
+    model_file, vocab_file, manifest.tokenizer.lower_case if manifest else True
+  )
+  if manifest and manifest.tokenizer.sha256 != tokenizer.sha256:
+    raise ValueError(
+      f"{model_file or vocab_file} is not the tokenizer of the records, "
+      "whose sha256 is in the manifest."
+    )
+  return tokenizer
 
 
 def main(argv: Sequence[str]) -> None:
@@ -40,32 +87,63 @@ def main(argv: Sequence[str]) -> None:
     raise ValueError("give either --input_dir or --input_files, and not both.")
   if _NUM_EXAMPLES.value < 0:
     raise ValueError(f"--num_examples is {_NUM_EXAMPLES.value}, below 0.")
-  lower_case = True
   if _INPUT_DIR.value:
     directory = _INPUT_DIR.value
-    manifest = schemas.read_manifest(directory)
-    lower_case = manifest.tokenizer.lower_case
-    splits = {}
-    for name, split in manifest.splits.items():
-      reader.check_shards(directory, split.shards)
-      paths = [os.path.join(directory, shard.file) for shard in split.shards]
-      splits[name] = (paths, manifest.features)
+    splits = checked_records.read_splits(directory)
   else:
     paths = documents.find_files(_INPUT_FILES.value)
     directory = os.path.dirname(paths[0])
-    splits = {"files": (paths, record_survey.infer_schema(paths[0]))}
-  model_file = _SPM_MODEL_FILE.value or os.path.join(
-    directory, schemas.TOKENIZER_FILE
-  )
-  tokenizer = tokenization.SentencePieceTokenizer(model_file, lower_case)
-  statistics = {}
-  for name, (paths, schema) in splits.items():
-    print(f"\n== {name}: {len(paths)} files ==")
-    statistics[name] = record_survey.survey(
-      paths, schema, tokenizer, _NUM_EXAMPLES.value
+    splits = {"files": checked_records.of_files(paths)}
+  tokenizer = open_tokenizer(splits, directory)
+
+  color = record_text.use_color(_COLOR.value, sys.stdout)
+  if _NUM_EXAMPLES.value and any(split.has_masks for split in splits.values()):
+    print(record_text.legend(color))
+  for name, split in splits.items():
+    print(f"\n== {name}: {len(split.paths)} files ==")
+    shown = checked_records.first_examples(
+      split, tokenizer, _NUM_EXAMPLES.value
     )
-  print()
-  print(data_statistics.format_table(statistics))
+    for number, record in enumerate(shown):
+      text = record_text.describe(record, tokenizer, color)
+      print(f"\nExample {number}: {text}")
+  sys.stdout.flush()
+
+  surveys = {}
+  if _CHECK.value or _PLOT.value:
+    line = progress_line.ProgressLine(sys.stderr)
+    try:
+      for name, split in splits.items():
+        surveys[name] = checked_records.survey(name, split, tokenizer, line)
+    finally:
+      line.close()
+  statistics = {
+    name: {
+      **(split.described.statistics if split.described else {}),
+      **(surveys[name].statistics() if surveys else {}),
+    }
+    for name, split in splits.items()
+  }
+  if any(statistics.values()):
+    print()
+    print(data_statistics.format_table(statistics))
+  if surveys:
+    records = sum(survey.counts.instances for survey in surveys.values())
+    print(f"\n{records:,} records checked: nothing is wrong with them.")
+  if _PLOT.value:
+    # matplotlib takes a second to load.
+    from tools import record_plot
+
+    record_plot.plot(
+      surveys,
+      _PLOT.value,
+      {
+        name: value["ngram_length_share"]
+        for name, value in statistics.items()
+        if "ngram_length_share" in value
+      },
+    )
+    print(f"wrote {_PLOT.value}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import pathlib
 import subprocess
@@ -71,10 +73,12 @@ def folder(tmp_path):
     max_seq_length=9,
     max_predictions_per_seq=2,
     features=schema,
-    tokenizer=schemas.TokenizerInfo("0" * 64, 50, True),
+    tokenizer=schemas.TokenizerInfo(
+      hashlib.sha256(model.getvalue()).hexdigest(), 50, True
+    ),
     settings={},
     random_seed=1,
-    splits={"train": schemas.Split(tuple(shards), {})},
+    splits={"train": schemas.Split(tuple(shards), {"documents": 3})},
   )
   schemas.write_manifest(str(tmp_path), manifest)
   return tmp_path
@@ -85,37 +89,52 @@ def _table(text):
     line.split() for line in text.splitlines() if line.startswith(" " * 9)
   ]
   assert len(rows) == 1  # The heading.
-  lines = text[text.index(rows[0][0] + "\n") :].splitlines()[1:]
+  table = text[text.index(rows[0][0] + "\n") :].split("\n\n")[0]
+  lines = table.splitlines()[1:]
   return {line.split()[0]: line.split()[1] for line in lines}
 
 
-def test_examples_and_statistics(folder):
-  done = _run(f"--input_dir={folder}", "--num_examples=2")
+def test_examples_statistics_and_plot(folder):
+  done = _run(
+    f"--input_dir={folder}", "--num_examples=2", f"--plot={folder}/a.png"
+  )
   assert done.returncode == 0, done.stderr
   assert done.stdout.startswith(
+    "To predict: {[MASK]:masked}, {random:replaced}, {=kept}\n"
     "\n== train: 2 files ==\n\n"
     "Example 0: 7 of 9 tokens, 1 to predict, next_sentence_labels 0 "
     "(in order)\n"
     "A: [CLS] tea {[MASK]:rain} [SEP]\n"
-    "B: stone river [SEP]\n\n"
+    "B: stone river [SEP]\n"
+    "text A: tea rain\n"
+    "text B: stone river\n\n"
     "Example 1: 7 of 9 tokens, 1 to predict, next_sentence_labels 1 (swapped or"
     " random)\n"
     "A: [CLS] tea {[MASK]:stone} [SEP]\n"
   )
   assert "Example 2" not in done.stdout
   table = _table(done.stdout)
+  assert table["documents"] == "3"  # Only the manifest knows.
   assert table["instances"] == "4"
   assert table["tokens"] == "28"
   assert table["padding_share"] == "0.2222"
   assert table["label_1_share"] == "0.2500"
   assert table["mask_token_share"] == "1.0000"
+  assert "\n4 records checked: nothing is wrong" in done.stdout
+  assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_single_files_without_a_manifest(folder):
+def test_single_files_without_a_manifest_in_colour(folder):
   os.remove(folder / "dataset.json")
-  done = _run(f"--input_files={folder}/train-00000*", "--num_examples=0")
+  done = _run(
+    f"--input_files={folder}/train-00000*",
+    "--num_examples=1",
+    "--color=always",
+  )
   assert done.returncode == 0, done.stderr
-  assert "Example" not in done.stdout
+  assert (
+    "A: [CLS] tea \x1b[33m[MASK]\x1b[0m\x1b[2m(rain)\x1b[0m [SEP]"
+  ) in done.stdout
   assert _table(done.stdout)["instances"] == "3"
 
 
@@ -130,6 +149,38 @@ def test_damage_is_found_and_the_file_named(folder):
   assert error.startswith(
     f"inspect_tfrecords: error: {path} is damaged after its first 1 records"
   )
+
+
+def test_without_a_check_the_manifest_is_believed(folder):
+  manifest = json.loads((folder / "dataset.json").read_text())
+  manifest["splits"]["train"]["statistics"]["instances"] = 77
+  (folder / "dataset.json").write_text(json.dumps(manifest))
+  done = _run(f"--input_dir={folder}", "--num_examples=1", "--nocheck")
+  assert done.returncode == 0, done.stderr
+  assert _table(done.stdout) == {"documents": "3", "instances": "77"}
+  assert "checked" not in done.stdout
+  done = _run(f"--input_dir={folder}")
+  assert done.returncode == 1
+  assert done.stderr.splitlines()[-1] == (
+    "inspect_tfrecords: error: the manifest says instances 77, but its records "
+    "have 4 (split 'train')."
+  )
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--input_dir={0}", "--input_files={0}/x"], "give either --input_dir or"),
+    (["--input_dir={0}", "--spm_model_file={0}/b"], "b is not the tokenizer"),
+  ],
+)
+def test_wrong_flags(folder, arguments, message):
+  model = (folder / "tokenizer.model").read_bytes()
+  # Another model with the same pieces: an unknown field at the end.
+  (folder / "b").write_bytes(model + b"\xa2\x06\x01x")
+  done = _run(*(argument.format(folder) for argument in arguments))
+  assert done.returncode == 1
+  assert message in done.stderr.splitlines()[-1]
 
 
 if __name__ == "__main__":

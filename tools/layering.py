@@ -29,7 +29,8 @@ _ROOM_MAY_IMPORT = {
 # What a module may import of this repository; its test may import more.
 _MAY_IMPORT = {
   "official_albert/config.py": (),
-  "official_albert/tokenization.py": (),
+  "official_albert/wordpiece.py": (),
+  "official_albert/tokenization.py": ("official_albert/wordpiece.py",),
   "official_albert/fused_ops.py": (),
   "official_albert/layers/*": (
     "official_albert/config.py",
@@ -53,7 +54,9 @@ _MODEL_SIDE = (
   "official_albert/heads.py",
   "official_albert/layers/*",
   "official_albert/tokenization.py",
+  "official_albert/wordpiece.py",
   "official_albert/text_layers.py",
+  "official_albert/wordpiece_text_layer.py",
 )
 _NEVER_IMPORTS = {
   "official_albert/training.py": _MODEL_SIDE,
@@ -61,7 +64,12 @@ _NEVER_IMPORTS = {
   "tfrecords/reader.py": ("tfrecords/writer.py",),
   **{
     f"official_albert/{name}.py": (*_MODEL_SIDE, "official_albert/training.py")
-    for name in ("optimization", "checkpoints", "distribution")
+    for name in (
+      "optimization",
+      "checkpoints",
+      "distribution",
+      "train_config",
+    )
   },
 }
 # Inside a task, from what is known first to what is known last.
@@ -77,6 +85,8 @@ _TASK_ORDER = (
 # Other people's packages that have a home, and the homes.
 _HOMES = {
   "absl.flags": ("tools/*",),
+  # An extra, in requirements-beam.txt.
+  "apache_beam": ("tasks/*/beam_*.py",),
   "absl.app": ("tools/*",),
   "matplotlib": ("tools/*",),
   "sentencepiece": (
@@ -84,15 +94,23 @@ _HOMES = {
     "tools/train_vocabulary.py",
   ),
   "tensorflow_addons": ("official_albert/optimization.py", "*/metrics.py"),
-  "tensorflow_text": ("official_albert/text_layers.py",),
+  "tensorflow_text": (
+    "official_albert/text_layers.py",
+    "official_albert/wordpiece_text_layer.py",
+  ),
+  "google_crc32c": ("tfrecords/writer.py",),
+  "sentencex": ("tasks/pretraining/sentence_splitting.py",),
+  "zstandard": ("tasks/pretraining/input_files.py",),
 }
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
   "official_albert/config.py",
   "official_albert/tokenization.py",
+  "official_albert/wordpiece.py",
   "tfrecords/schemas.py",
   "tasks/*/examples.py",
   "tasks/*/documents.py",
+  "tasks/*/build_worker.py",
   "tasks/*/masking.py",
 )
 _TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_addons", "keras")
@@ -193,7 +211,7 @@ def check_third_parties(
 
   Args:
     modules: the tree.
-    requirements: the text of requirements.txt and requirements-dev.txt.
+    requirements: the text of the requirements files.
   """
   required = {
     _IMPORT_NAMES.get(name, name.replace("-", "_"))
@@ -289,7 +307,11 @@ def check_all(root: pathlib.Path) -> list[str]:
   modules = import_graph.read_tree(root)
   requirements = "".join(
     (root / name).read_text(encoding="utf-8")
-    for name in ("requirements.txt", "requirements-dev.txt")
+    for name in (
+      "requirements.txt",
+      "requirements-dev.txt",
+      "requirements-beam.txt",
+    )
   )
   return [
     *check_levels(modules),

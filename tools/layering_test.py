@@ -12,6 +12,7 @@ _ROOT = pathlib.Path(__file__).absolute().parents[1]
 _REQUIREMENTS = """\
 -r requirements.txt
 absl-py==2.3.1
+apache-beam==2.77.0
 tensorflow==2.15.1  # a comment
 tensorflow-text==2.15.0
 tensorflow-addons==0.23.0
@@ -81,6 +82,7 @@ def problems_of(root: pathlib.Path, files: dict[str, str]) -> list[str]:
     # Tests may look further in their room, and at other people's packages.
     {"official_albert/training_test.py": "from official_albert import model"},
     {"tfrecords/reader_test.py": "import sentencepiece, pytest, tensorflow"},
+    {"tasks/a/beam_steps.py": "import apache_beam.options"},
     {"tasks/tasks_test.py": "import tasks\nfrom tasks.a import task"},
     # At start nothing of TensorFlow is loaded.
     {"official_albert/__init__.py": "def f():\n  import official_albert.model"},
@@ -165,6 +167,7 @@ def test_lawful_trees(tmp_path, files):
     ("tasks/a/task.py", "import tensorflow_addons.metrics", "*/metrics.py"),
     ("tasks/a/task.py", "from tensorflow_text import x", "text_layers.py"),
     ("tasks/a/task.py", "import matplotlib", "belongs to tools/*"),
+    ("tasks/a/task.py", "import apache_beam as beam", "tasks/*/beam_*.py"),
     ("tasks/a/task.py", "import pandas", "in no requirements file"),
     (
       "official_albert/config.py",

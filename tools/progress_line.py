@@ -32,6 +32,7 @@ class ProgressLine:
     self._interval_seconds = 1.0 if self._is_terminal else 10.0
     self._phase = None
     self._phase_start = self._last_shown = clock()
+    self._phase_fraction, self._phase_tokens = 0.0, 0
     self._width = 0
 
   def show(
@@ -40,7 +41,8 @@ class ProgressLine:
     """Shows the state if it is time to.
 
     Args:
-      phase: what is being done; a new phase starts a new clock.
+      phase: what is being done; a new phase starts a new clock, and what is
+        done by then, perhaps before a restart, is no part of the speed.
       fraction: of the phase that is done.
       tokens: of the phase that are done.
       details: what else to show.
@@ -48,6 +50,7 @@ class ProgressLine:
     now = self._clock()
     if phase != self._phase:
       self._phase, self._phase_start = phase, now
+      self._phase_fraction, self._phase_tokens = fraction, tokens
       if self._is_terminal and self._width:
         self.close()
     if now - self._last_shown < self._interval_seconds:
@@ -55,11 +58,11 @@ class ProgressLine:
     self._last_shown = now
     seconds = now - self._phase_start
     left = ""
-    if seconds > 0 and fraction > 0:
-      remaining = round(seconds * max(0.0, 1 - fraction) / fraction)
-      left = (
-        f", {tokens / seconds:,.0f} tokens/s, {format_seconds(remaining)} left"
-      )
+    share = fraction - self._phase_fraction
+    if seconds > 0 and share > 0:
+      speed = (tokens - self._phase_tokens) / seconds
+      remaining = round(seconds * max(0.0, 1 - fraction) / share)
+      left = f", {speed:,.0f} tokens/s, {format_seconds(remaining)} left"
     line = f"{phase}: {details}{left}"
     if self._is_terminal:
       self._stream.write("\r" + line.ljust(self._width))

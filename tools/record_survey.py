@@ -1,25 +1,43 @@
-"""Reads all records of some files: shows the first ones, counts all."""
+"""Reads pretraining records batch by batch, and counts what is in them.
+
+Records may be this project's, with masks or without, or those of
+google-research/albert and of BERT, whose features have the same names.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence
+import itertools
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import tokenization
 from tasks.pretraining import data_statistics
 from tfrecords import reader, schemas
-from tools import record_text
 
 _BATCH = 256
+# Without these a record cannot be shown; BERT's have no token_boundary.
+_ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
+_MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+class Batch(NamedTuple):
+  """Records `first`, counted from 0, and up to 255 behind it of a file.
+
+  `features` are <int64>[N, ...] and <float32>[N, ...] by name.
+  """
+
+  first: int
+  features: dict[str, np.ndarray]
 
 
 def infer_schema(path: str) -> tuple[schemas.Feature, ...]:
   """The schema of a file without a manifest, from its first record.
 
+  Features that pretraining has no use for are left out.
+
   Raises:
-    ValueError: there is none, or it is no pretraining record.
+    ValueError: there is no record, or it is no pretraining record.
   """
   record = next(reader.read_records(path), None)
   if record is None:
@@ -28,69 +46,168 @@ def infer_schema(path: str) -> tuple[schemas.Feature, ...]:
     features = tf.train.Example.FromString(record).features.feature
   except Exception as error:  # DecodeError, of several protobuf versions.
     raise ValueError(f"{path} does not hold tf.train.Example.") from error
-  lengths = [
-    len(features[name].int64_list.value) if name in features else 0
-    for name in ("input_ids", "masked_lm_positions")
-  ]
-  if not all(lengths):
+  lengths = {
+    name: len(feature.int64_list.value) for name, feature in features.items()
+  }
+  has_masks = all(name in lengths for name in _MASKED)
+  if not all(lengths.get(name) for name in _ALWAYS) or not (
+    has_masks or "token_boundary" in lengths
+  ):
     raise ValueError(
       f"{path} holds no pretraining records; their features are "
-      f"{', '.join(sorted(features))}."
+      f"{', '.join(sorted(features)) or 'none'}."
     )
-  return schemas.pretraining_schema(*lengths)
+  return tuple(
+    feature
+    for feature in schemas.pretraining_schema(
+      lengths["input_ids"], lengths.get("masked_lm_positions", 1)
+    )
+    if feature.name in lengths and (has_masks or feature.name not in _MASKED)
+  )
 
 
 def batches(
-  paths: Sequence[str], schema: Sequence[schemas.Feature]
-) -> Iterator[dict[str, np.ndarray]]:
-  """Features of up to 256 records at a time.
-
-  Raises:
-    ValueError: a record is damaged or does not fit the schema.
-  """
-  spec = reader.parse_spec(schema)
-  for path in paths:
-    records = reader.read_records(path)
-    while True:
-      batch = [record for _, record in zip(range(_BATCH), records)]
-      if not batch:
-        break
-      try:
-        parsed = tf.io.parse_example(batch, spec)
-      except tf.errors.InvalidArgumentError as error:
-        raise ValueError(
-          f"{path} has a record that does not fit the schema: {error.message}"
-        ) from error
-      yield {name: value.numpy() for name, value in parsed.items()}
-
-
-def survey(
-  paths: Sequence[str],
-  schema: Sequence[schemas.Feature],
-  tokenizer: tokenization.SentencePieceTokenizer,
-  num_examples: int,
-) -> dict[str, Any]:
-  """Prints the first examples; returns the statistics of all.
+  path: str, schema: Sequence[schemas.Feature], exact: bool = False
+) -> Iterator[Batch]:
+  """The records of a file.
 
   Args:
-    paths: the files.
-    schema: of their records.
-    tokenizer: the one that they were made with.
-    num_examples: how many to print.
+    path: the file.
+    schema: what a record holds.
+    exact: whether it may hold nothing else.
 
   Raises:
-    ValueError: a record is damaged, does not fit the schema, or was made with
-      a larger vocabulary.
+    ValueError: a record is damaged or does not fit the schema; the message
+      has the file and the record.
   """
-  counts = data_statistics.ExampleCounts(np.zeros(0, np.int64))
-  for features in batches(paths, schema):
-    first = counts.instances
-    for row in range(min(num_examples - first, len(features["input_ids"]))):
-      record = {name: value[row] for name, value in features.items()}
-      print(
-        f"\nExample {first + row}: {record_text.describe(record, tokenizer)}"
+  spec = reader.parse_spec(schema)
+  names = {feature.name for feature in schema}
+  records = reader.read_records(path)
+  first = 0
+  while True:
+    serialized = list(itertools.islice(records, _BATCH))
+    if not serialized:
+      return
+    try:
+      parsed = tf.io.parse_example(serialized, spec)
+      problem = ""
+    except tf.errors.InvalidArgumentError as error:
+      problem = error.message  # Does not say which record.
+    if problem or exact:  # The parser takes no notice of other features.
+      for number, record in enumerate(serialized, start=first):
+        found = _misfit(record, schema if problem else (), names, exact)
+        if found:
+          raise ValueError(
+            f"{path}, record {number} (counted from 0), does not fit the "
+            f"schema: {found}."
+          )
+    if problem:
+      raise ValueError(f"{path} does not fit the schema: {problem}.")
+    yield Batch(first, {name: value.numpy() for name, value in parsed.items()})
+    first += len(serialized)
+
+
+def _misfit(
+  record: bytes,
+  schema: Sequence[schemas.Feature],
+  names: set[str],
+  exact: bool,
+) -> str:
+  """What is wrong with a serialized record, or nothing."""
+  try:
+    features = tf.train.Example.FromString(record).features.feature
+  except Exception:  # DecodeError, of several protobuf versions.
+    return "it is no tf.train.Example"
+  for feature in schema:
+    if feature.name not in features:
+      return f"it has no {feature.name}"
+    values = features[feature.name]
+    is_float = feature.dtype == "float32"
+    values = values.float_list if is_float else values.int64_list
+    count = len(values.value)
+    if count != feature.length:
+      return (
+        f"its {feature.name} has {count} values of {feature.dtype}, not "
+        f"{feature.length}"
       )
-    counts.add(data_statistics.count_examples(features, tokenizer.mask_id))
-  statistics = data_statistics.summarize_examples(counts)
-  del statistics["dropped_chunks"], statistics["ngram_length_share"]
-  return statistics
+  unknown = set(features) - names if exact else ()
+  return f"it also has {', '.join(sorted(unknown))}" if unknown else ""
+
+
+class Survey:
+  """What has been counted in records of S tokens.
+
+  Attributes:
+    counts: sums, as they are taken while records are made.
+    lengths: <int64>[S + 1], examples by their number of tokens.
+    positions: <int64>[S], predictions by their place.
+    run_words: <int64>[S], runs of masked tokens by the words that they begin.
+      Two n-grams side by side are one run.
+    label_0, label_1: examples by label.
+    records: of each file that was read to its end; whoever reads adds them.
+  """
+
+  def __init__(self, max_seq_length: int, tokenizer):
+    self.counts = data_statistics.ExampleCounts(np.zeros(0, np.int64))
+    self.lengths = np.zeros(max_seq_length + 1, np.int64)
+    self.positions = np.zeros(max_seq_length, np.int64)
+    self.run_words = np.zeros(max_seq_length, np.int64)
+    self.records = []
+    self._tokenizer = tokenizer
+
+  @property
+  def label_1(self) -> int:
+    return self.counts.label_1
+
+  @property
+  def label_0(self) -> int:
+    return self.counts.instances - self.counts.label_1
+
+  def add(self, features: Mapping[str, np.ndarray]) -> None:
+    """Counts N records that `record_check` has nothing against."""
+    features = with_no_masks(features)
+    self.counts.add(
+      data_statistics.count_examples(features, self._tokenizer.mask_id)
+    )
+    size = len(self.positions)
+    self.lengths += np.bincount(
+      features["input_mask"].sum(axis=1), minlength=size + 1
+    )
+    row, column = np.nonzero(features["masked_lm_weights"] > 0)
+    position = features["masked_lm_positions"][row, column]
+    self.positions += np.bincount(position, minlength=size)
+    starts = self._tokenizer.word_start_table[put_labels_back(features)]
+    # A column of zeros parts the rows, so that all can be one line.
+    chosen = np.zeros((len(starts), size + 1), np.int8)
+    chosen[row, position] = 1
+    change = np.diff(chosen.ravel(), prepend=0)
+    padded = np.pad(starts, ((0, 0), (0, 1))).ravel()
+    before = np.concatenate([[0], np.cumsum(padded)])
+    words = (
+      before[np.flatnonzero(change < 0)] - before[np.flatnonzero(change > 0)]
+    )
+    self.run_words += np.bincount(words, minlength=size)
+
+  def statistics(self) -> dict[str, Any]:
+    """By the names that a manifest gives them."""
+    statistics = data_statistics.summarize_examples(self.counts)
+    # Known only while records are made.
+    for name in ("dropped_chunks", "ngram_length_share"):
+      statistics.pop(name, None)
+    return statistics
+
+
+def with_no_masks(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The same, with empty features of masks where there are none."""
+  nothing = np.zeros((len(features["input_ids"]), 0), np.int64)
+  return {**dict.fromkeys(_MASKED, nothing), **features}
+
+
+def put_labels_back(features: Mapping[str, np.ndarray]) -> np.ndarray:
+  """<int64>[N, S]: the ids before they were masked."""
+  features = with_no_masks(features)
+  restored = features["input_ids"].copy()
+  row, column = np.nonzero(features["masked_lm_weights"] > 0)
+  place = features["masked_lm_positions"][row, column]
+  restored[row, place] = features["masked_lm_ids"][row, column]
+  return restored

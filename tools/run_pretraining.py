@@ -135,7 +135,7 @@ def model_config() -> config_lib.AlbertConfig:
 
 def copy_tokenizer(manifest: schemas.Manifest) -> None:
   """Puts the data's tokenizer into the run, which is all an export needs."""
-  source = os.path.join(_INPUT_DIR.value, schemas.TOKENIZER_FILE)
+  source = os.path.join(_INPUT_DIR.value, manifest.tokenizer.file)
   with open(source, "rb") as file:
     model = file.read()
   if hashlib.sha256(model).hexdigest() != manifest.tokenizer.sha256:
@@ -143,7 +143,7 @@ def copy_tokenizer(manifest: schemas.Manifest) -> None:
       f"{source} is not the tokenizer that the records were made with: make "
       "the folder again with tools.create_pretraining_data."
     )
-  target = os.path.join(_MODEL_DIR.value, schemas.TOKENIZER_FILE)
+  target = os.path.join(_MODEL_DIR.value, manifest.tokenizer.file)
   with open(f"{target}.tmp", "wb") as file:
     file.write(model)
   os.replace(f"{target}.tmp", target)
@@ -179,8 +179,10 @@ def main(argv) -> None:
   distribution.start_compiler()
   distribution.make_deterministic()
   precision = distribution.set_precision(_PRECISION.value)
+  training.check_batch_sizes(train_config, strategy.num_replicas_in_sync)
   settings = {
     **dataclasses.asdict(train_config),
+    "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": _DISTRIBUTION.value,
   }

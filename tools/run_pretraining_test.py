@@ -120,6 +120,7 @@ def weights(model_dir):
   [
     # A small configuration with dropout.
     [_CONFIG],
+    [_CONFIG, "--distribution=mirrored", "--num_devices=2"],
     # Products large enough to be cut up among threads, and bfloat16.
     pytest.param(
       [

@@ -4,8 +4,9 @@
       --output_dir=vocabulary --vocab_size=30000
 
 Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
-forms that tools.create_pretraining_data reads) is first put in the form in
-which the tokenizer will see it. The same text gives the same bytes.
+forms that tools.create_pretraining_data reads, with the same flags) is first
+put in the form in which the tokenizer will see it. The same text gives the same
+bytes.
 
 Options: google-research/albert README.md, "SentencePiece".
 """
@@ -25,7 +26,7 @@ from absl import flags
 
 from official_albert import tokenization
 from tasks.pretraining import documents
-from tools import command_line
+from tools import command_line, reading_flags
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files", None, "Text or JSON lines: names and globs, comma-separated."
@@ -196,7 +197,9 @@ def main(argv: Sequence[str]) -> None:
       f"{prefix}.model exists already, and data made with it would no longer "
       "fit: name another output_dir, or replace it with --overwrite."
     )
-  reader = documents.DocumentReader(documents.find_files(_INPUT_FILES.value))
+  reader = documents.DocumentReader(
+    documents.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
+  )
   print(
     f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "
     "minutes.",
@@ -204,6 +207,7 @@ def main(argv: Sequence[str]) -> None:
   )
   # Read twice, so that the text need not fit into memory.
   count = sum(len(document) for document in reader)
+  skipped = reader.skipped
   sentences = itertools.chain.from_iterable(reader)
   size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
   if count > size:
@@ -222,6 +226,8 @@ def main(argv: Sequence[str]) -> None:
   write(model, prefix)
   # As the other tools will load it, which checks the special pieces.
   tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")
+  if skipped.count:
+    print(skipped.describe(), file=sys.stderr)
   print(f"Wrote {tokenizer.vocab_size:,} pieces to {prefix}.model")
 
 

@@ -125,7 +125,7 @@ def test_largest_size_that_is_named_works_and_nothing_is_overwritten(
   ("content", "arguments", "message"),
   [
     ("a cat", ["--vocab_size=9"], r"9 pieces are fewer .* --vocab_size=1\d "),
-    ("\n\n", [], "the input files hold no text"),
+    ("\n\n", [], "holds no document"),
     ("a", ["--vocab_size=0"], "--vocab_size is 0; must be at least 1"),
     ("a", ["--character_coverage=0.5"], "must be from 0.98 to 1"),
     ("a", ["--random_seed=-1"], "--random_seed is -1"),

@@ -52,6 +52,7 @@ filegroup(
     srcs = [
         "BUILD",
         "requirements.txt",
+        "requirements-beam.txt",
         "requirements-dev.txt",
     ] + glob(
         [

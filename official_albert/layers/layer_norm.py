@@ -7,6 +7,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from official_albert import fused_ops
+from official_albert.layers import shapes
 
 # Reference: contrib layer_norm's variance epsilon for float32 and bfloat16.
 EPSILON = 1e-12
@@ -29,6 +30,7 @@ class LayerNorm(tf.keras.layers.Layer):
       return self.add_weight(
         name=name,
         shape=[input_shape[-1]],
+        dtype=tf.float32,
         initializer=initializer,
         experimental_autocast=False,
       )
@@ -47,9 +49,21 @@ class LayerNorm(tf.keras.layers.Layer):
 
     Args:
       x: <float>[..., H].
-      residual: <float>[..., H], added first; None adds nothing.
+      residual: <float>[..., H] of the dtype of `x`, added first; None adds
+        nothing.
       training: whether XLA compiles the chain, see `fused_ops.py`.
+
+    Returns:
+      <float>[..., H] in the dtype of `x`.
+
+    Raises:
+      ValueError: the residual has another shape or dtype.
     """
+    if residual is not None:
+      residual = tf.convert_to_tensor(residual)
+      shapes.check_same_shape("residual", residual, "x", x)
+      if residual.dtype != x.dtype:
+        raise ValueError(f"residual is {residual.dtype}, but x is {x.dtype}.")
     return fused_ops.add_layer_norm(
       x,
       residual,

@@ -26,11 +26,21 @@ def test_equals_numpy_with_a_residual():
   assert [v.name for v in layer.weights] == ["gamma:0", "beta:0"]
 
 
-def test_weights_stay_float32_and_the_result_keeps_its_dtype():
-  layer = layer_norm.LayerNorm(dtype="mixed_bfloat16")
-  y = layer(tf.ones([B, H], tf.bfloat16))
-  assert y.dtype == tf.bfloat16
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])
+def test_weights_stay_float32_and_the_result_keeps_its_dtype(policy):
+  layer = layer_norm.LayerNorm(dtype=policy)
+  dtype = tf.dtypes.as_dtype(layer.compute_dtype)
+  y = layer(tf.ones([B, H], dtype))
+  assert y.dtype == dtype
   assert {v.dtype for v in layer.weights} == {tf.float32}
+
+
+def test_other_residuals_are_refused():
+  layer = layer_norm.LayerNorm()
+  with pytest.raises(ValueError, match="residual"):
+    layer(tf.ones([B, S, H]), residual=tf.ones([1, S, H]))
+  with pytest.raises(ValueError, match="residual is"):
+    layer(tf.ones([B, H]), residual=tf.ones([B, H], tf.bfloat16))
 
 
 def test_serialization():

@@ -33,12 +33,11 @@ def activation(
 
 
 def dense(
-  units: int, initializer_range: float, name: str, act: str = "linear"
+  units: int, initializer_range: float, name: str
 ) -> tf.keras.layers.Dense:
-  """A Dense layer with the reference's truncated-normal kernel."""
+  """A linear Dense layer with the reference's truncated-normal kernel."""
   return tf.keras.layers.Dense(
     units,
-    activation=act,
     kernel_initializer=tf.keras.initializers.TruncatedNormal(
       stddev=initializer_range
     ),
@@ -83,7 +82,7 @@ class SelfAttention(tf.keras.layers.Layer):
     Args:
       x: <float>[B, S, H].
       mask: <int32>[B, T], 1 for tokens and 0 for padding.
-      training: whether dropout is applied.
+      training: whether dropout is applied, and chains are compiled.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
 
     Returns:
@@ -164,7 +163,10 @@ class FeedForward(tf.keras.layers.Layer):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tf.Tensor:
-    """Transforms each position: <float>[B, S, H] -> <float>[B, S, H]."""
+    """Transforms each position: <float>[B, S, H] -> <float>[B, S, H].
+
+    `training` is whether dropout is applied, and chains are compiled.
+    """
     shapes.check_rank("hidden states", x, "B S H")
     y = self.intermediate(x)  # [B, S, I]
     y = activation(self.hidden_act, y, training)  # [B, S, I]

@@ -26,11 +26,12 @@ class Job:
   """What all workers have to know, and what they open of it when needed.
 
   Attributes:
-    spm_model_file: of the tokenizer.
+    spm_model_file: of the tokenizer; empty if `vocab_file` is given.
     do_lower_case: whether text is lower-cased.
     settings: what examples look like.
     random_seed: of all random choices.
     folder: where the token store and the splits are.
+    vocab_file: of a WordPiece tokenizer.
   """
 
   spm_model_file: str
@@ -38,11 +39,12 @@ class Job:
   settings: examples.ExampleSettings
   random_seed: int
   folder: str
+  vocab_file: str = ""
 
   @functools.cached_property
-  def tokenizer(self) -> tokenization.SentencePieceTokenizer:
-    return tokenization.SentencePieceTokenizer(
-      self.spm_model_file, self.do_lower_case
+  def tokenizer(self) -> tokenization.Tokenizer:
+    return tokenization.open_tokenizer(
+      self.spm_model_file, self.vocab_file, self.do_lower_case
     )
 
   @functools.cached_property
@@ -57,6 +59,8 @@ class Job:
 
   @functools.cached_property
   def schema(self) -> tuple[schemas.Feature, ...]:
+    if self.settings.masking == "dynamic":
+      return schemas.unmasked_schema(self.settings.max_seq_length)
     return schemas.pretraining_schema(
       self.settings.max_seq_length, self.settings.max_predictions_per_seq
     )
@@ -124,10 +128,15 @@ def set_job(job: Optional[Job]) -> None:
 
 def tokenize(texts: Sequence[Sequence[str]]) -> Tokenized:
   """Tokenizes documents, given as their sentences."""
+  return tokenize_texts(_job, texts)
+
+
+def tokenize_texts(job: Job, texts: Sequence[Sequence[str]]) -> Tokenized:
+  """`tokenize` for those who have the job themselves."""
   rows = iter(
-    _job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
+    job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
   )
-  vocab_size = _job.vocabulary.size
+  vocab_size = job.vocabulary.size
   documents = []
   for text in texts:
     segments = [row for row in itertools.islice(rows, len(text)) if row]
@@ -143,12 +152,16 @@ def tokenize(texts: Sequence[Sequence[str]]) -> Tokenized:
 
 def make(unit: Unit) -> Made:
   """Makes the examples of a unit and encodes them."""
-  documents = _job.split(unit.split)
-  settings, vocabulary = _job.settings, _job.vocabulary
+  return make_examples(_job, _job.split(unit.split), unit)
+
+
+def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
+  """`make` for those who have the job and the documents of the split."""
+  settings, vocabulary = job.settings, job.vocabulary
   instances, keys = [], []
   for index in range(unit.first, unit.end):
     rng = examples.generator(
-      _job.random_seed, int(documents.numbers[index]), unit.duplicate
+      job.random_seed, int(documents.numbers[index]), unit.duplicate
     )
     made = list(
       examples.create_instances(documents, index, vocabulary, settings, rng)
@@ -168,6 +181,6 @@ def make(unit: Unit) -> Made:
   return Made(
     unit,
     np.concatenate(keys)[np.array(kept, bool)],
-    encoding.encode_examples(_job.schema, features),
+    encoding.encode_examples(job.schema, features),
     counts,
   )

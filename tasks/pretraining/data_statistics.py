@@ -53,6 +53,8 @@ class TextCounts:
 class ExampleCounts:
   """Of examples; `slots` is N x S, padding included.
 
+  Unmasked examples have no predictions, which all others have.
+
   `ngrams` <int64>[ngram] counts the masked n-grams by their words; it is only
   known while the examples are made, and empty for records that are read back.
   """
@@ -84,16 +86,19 @@ def count_examples(
   """Counts N examples.
 
   Args:
-    features: as `examples.pad_instances` makes them.
+    features: as `examples.pad_instances` makes them, masked or not.
     mask_id: id of [MASK].
     ngram: longest n-gram in words.
     ngram_lengths: words of each masked n-gram, from 1 to `ngram`.
     dropped_chunks: chunks that did not become examples.
   """
   real = features["input_mask"] > 0
-  row, column = np.nonzero(features["masked_lm_weights"] > 0)
-  position = features["masked_lm_positions"][row, column]
-  shown = features["input_ids"][row, position]
+  shown = label = np.zeros(0, np.int32)
+  if "masked_lm_weights" in features:
+    row, column = np.nonzero(features["masked_lm_weights"] > 0)
+    position = features["masked_lm_positions"][row, column]
+    shown = features["input_ids"][row, position]
+    label = features["masked_lm_ids"][row, column]
   return ExampleCounts(
     ngrams=np.bincount(
       np.asarray(ngram_lengths, np.int64) - 1, minlength=ngram
@@ -103,9 +108,9 @@ def count_examples(
     slots=real.size,
     tokens=int(real.sum()),
     segment_a_tokens=int((real & (features["segment_ids"] == 0)).sum()),
-    predictions=len(row),
+    predictions=len(shown),
     masked=int((shown == mask_id).sum()),
-    kept=int((shown == features["masked_lm_ids"][row, column]).sum()),
+    kept=int((shown == label).sum()),
     label_1=int(features["next_sentence_labels"].sum()),
   )
 
@@ -128,11 +133,9 @@ def summarize_examples(counts: ExampleCounts) -> dict[str, Any]:
   """What a manifest says of the examples.
 
   `kept_share` holds the 10% of kept tokens and the rare random pieces that
-  happen to be the token itself.
+  happen to be the token itself. Of unmasked examples nothing is said of masks.
   """
-  random = counts.predictions - counts.masked - counts.kept
-  ngrams = counts.ngrams.tolist()
-  return {
+  summary = {
     "instances": counts.instances,
     "dropped_chunks": counts.dropped_chunks,
     "tokens": counts.tokens,
@@ -140,6 +143,13 @@ def summarize_examples(counts: ExampleCounts) -> dict[str, Any]:
     "padding_share": _share(counts.slots - counts.tokens, counts.slots),
     "segment_a_share": _share(counts.segment_a_tokens, counts.tokens),
     "label_1_share": _share(counts.label_1, counts.instances),
+  }
+  if counts.instances and not counts.predictions:
+    return summary
+  random = counts.predictions - counts.masked - counts.kept
+  ngrams = counts.ngrams.tolist()
+  return {
+    **summary,
     "predictions": counts.predictions,
     "mean_predictions": _share(counts.predictions, counts.instances),
     "masked_share_of_tokens": _share(counts.predictions, counts.tokens),

@@ -60,6 +60,24 @@ def test_counts_add_up():
   assert summary == expected
 
 
+def test_of_unmasked_examples_nothing_is_said_of_masks():
+  features = {
+    name: value
+    for name, value in _features().items()
+    if not name.startswith("masked_lm")
+  }
+  counts = data_statistics.count_examples(features, _MASK, 3, [], 6)
+  assert data_statistics.summarize_examples(counts) == {
+    "instances": 2,
+    "dropped_chunks": 6,
+    "tokens": 11,
+    "mean_length": 5.5,
+    "padding_share": 3 / 14,
+    "segment_a_share": 6 / 11,
+    "label_1_share": 0.5,
+  }
+
+
 def test_nothing_counted():
   counts = data_statistics.ExampleCounts(np.zeros(2, np.int64))
   summary = data_statistics.summarize_examples(counts)

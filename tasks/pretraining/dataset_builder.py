@@ -6,8 +6,8 @@ Two passes: all text is tokenized into a store on disk; then, for each
 duplicate of each document, examples are made and put in a random global order.
 The same input, settings and seed give the same bytes for any number of
 workers. Everything is written in a folder of its own inside the output folder
-and moved into place at the end, the manifest last; a run that fails leaves
-nothing behind.
+and moved into place at the end, the manifest last. After a kill the same
+settings go on there where the build stopped, with the same bytes in the end.
 """
 
 from __future__ import annotations
@@ -16,40 +16,53 @@ import dataclasses
 import itertools
 import os
 import shutil
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tasks.pretraining import (
+  build_journal,
   build_worker,
   data_statistics,
   documents,
   examples,
   heldout,
   output_folder,
+  split_builder,
   token_store,
   worker_pool,
 )
-from tfrecords import external_sort, schemas
+from tfrecords import schemas
 
 _BATCH_CHARACTERS = 1 << 18  # Of text that a worker tokenizes at once.
-_UNIT_TOKENS = 1 << 16  # Of text that a worker makes examples of at once.
-# Generous: a full sequence of 512 takes 5.3 bytes a token, a short one more.
-_BYTES_PER_TOKEN = 8
+_STORE = "token store"  # Its entry in the journal.
+# Settings that leave no trace in the records, and files whose content counts
+# and not their names.
+_NOT_CONTENT = (
+  "input_files",
+  "output_dir",
+  "spm_model_file",
+  "vocab_file",
+  "num_workers",
+  "overwrite",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class BuildSettings:
   """All settings of a dataset; see the flags of tools.create_pretraining_data.
 
-  `num_workers` 0 means one for each processor. Held-out documents are written
-  once, whatever `dupe_factor` is.
+  Exactly one of `spm_model_file` (SentencePiece) and `vocab_file` (WordPiece)
+  must be given. `num_workers` 0 means one for each processor. Held-out
+  documents are written once, whatever `dupe_factor` is.
   """
 
   input_files: str
   output_dir: str
-  spm_model_file: str
+  spm_model_file: str = ""
+  vocab_file: str = ""
   do_lower_case: bool = True
+  reading: documents.ReaderSettings = documents.ReaderSettings()
   examples: examples.ExampleSettings = examples.ExampleSettings()
   dupe_factor: int = 40
   random_seed: int = 12345
@@ -82,26 +95,34 @@ class BuildSettings:
     return {
       "input_files": [os.path.basename(path) for path in input_files],
       "do_lower_case": self.do_lower_case,
+      **self.reading.content(input_files),
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
       "heldout_share": self.heldout_share,
     }
 
+  def duplicates_and_shards(self, split: str) -> tuple[int, int]:
+    """Times that a document of a split is used, and files of the split."""
+    if split == heldout.TRAIN:
+      return self.dupe_factor, self.num_shards
+    return 1, self.num_heldout_shards
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-  """How far a run has come; `fraction` is of the phase."""
-
-  phase: str
-  documents: int
-  instances: int
-  tokens: int
-  fraction: float
+  def fingerprint(
+    self, input_files: Sequence[str], tokenizer_sha256: str
+  ) -> dict[str, Any]:
+    """What an unfinished build and one that goes on must have in common."""
+    values = dataclasses.asdict(self)
+    for name in _NOT_CONTENT:
+      del values[name]
+    values.update(values.pop("examples"))
+    del values["reading"]
+    values.update(self.reading.content(input_files))
+    return build_journal.fingerprint(values, input_files, tokenizer_sha256)
 
 
 def build_dataset(
   settings: BuildSettings,
-  report: Callable[[Progress], None] = lambda progress: None,
+  report: Callable[[split_builder.Progress], None] = lambda progress: None,
 ) -> schemas.Manifest:
   """Makes the dataset.
 
@@ -118,52 +139,104 @@ def build_dataset(
     OSError: the output folder can't be written.
   """
   paths = documents.find_files(settings.input_files)
+  reader = documents.DocumentReader(paths, settings.reading)
+  job = build_worker.Job(
+    settings.spm_model_file,
+    settings.do_lower_case,
+    settings.examples,
+    settings.random_seed,
+    output_folder.staging_path(settings.output_dir),
+    settings.vocab_file,
+  )
+  tokenizer = job.tokenizer  # Loaded here first: complains before any work.
   with output_folder.staging_folder(
-    settings.output_dir, settings.overwrite
-  ) as staging:
-    job = build_worker.Job(
-      settings.spm_model_file,
-      settings.do_lower_case,
-      settings.examples,
-      settings.random_seed,
-      staging,
-    )
-    tokenizer = job.tokenizer  # Loaded here first: complains before any work.
+    settings.output_dir,
+    settings.overwrite,
+    settings.fingerprint(paths, tokenizer.sha256),
+  ) as journal:
     with worker_pool.WorkerPool(
       settings.num_workers or worker_pool.num_cpus(),
       build_worker.set_job,
       [dataclasses.replace(job)],  # Without what this one has opened.
     ) as pool:
-      pieces = _tokenize(pool, job, paths, report)
-      splits = {
-        name: _make_split(pool, job, name, text, settings, report)
-        for name, text in _split(job, pieces, settings).items()
-      }
+      pieces, skipped = _tokenize(pool, job, reader, journal, report)
+      splits = {}
+      for name, text in _split(job, pieces, settings).items():
+        shards, counts = split_builder.SplitBuilder(
+          job,
+          name,
+          *settings.duplicates_and_shards(name),
+          journal,
+          settings.output_dir,
+        ).build(pool, report)
+        splits[name] = schemas.Split(shards, statistics(job, text, counts))
     build_worker.set_job(None)
-    manifest = schemas.Manifest(
-      task="pretraining",
-      max_seq_length=settings.examples.max_seq_length,
-      max_predictions_per_seq=settings.examples.max_predictions_per_seq,
-      features=job.schema,
-      tokenizer=schemas.TokenizerInfo(
-        tokenizer.sha256, tokenizer.vocab_size, tokenizer.lower_case
-      ),
-      settings=settings.content(paths),
-      random_seed=settings.random_seed,
-      splits=splits,
-    )
+    manifest = make_manifest(settings, job, paths, splits, skipped)
     shutil.copyfile(
-      settings.spm_model_file, os.path.join(staging, schemas.TOKENIZER_FILE)
+      tokenizer.model_file, os.path.join(job.folder, manifest.tokenizer.file)
     )
-    output_folder.publish(staging, settings.output_dir, manifest)
+    output_folder.publish(journal, settings.output_dir, manifest)
   return manifest
 
 
-def _text_batches(
-  reader: documents.DocumentReader,
-) -> Iterator[list[list[str]]]:
+def statistics(
+  job: build_worker.Job,
+  text: data_statistics.TextCounts,
+  counts: data_statistics.ExampleCounts,
+) -> dict[str, Any]:
+  """What the manifest says of a split, whichever engine has built it."""
+  return {
+    **data_statistics.summarize_text(
+      text, job.vocabulary, job.tokenizer.unk_id
+    ),
+    **data_statistics.summarize_examples(counts),
+  }
+
+
+def make_manifest(
+  settings: BuildSettings,
+  job: build_worker.Job,
+  input_files: Sequence[str],
+  splits: Mapping[str, schemas.Split],
+  skipped: documents.Skipped,
+) -> schemas.Manifest:
+  """The manifest of a dataset, whichever engine has built it."""
+  tokenizer = job.tokenizer
+  return schemas.Manifest(
+    task="pretraining",
+    max_seq_length=settings.examples.max_seq_length,
+    max_predictions_per_seq=settings.examples.max_predictions_per_seq,
+    features=job.schema,
+    tokenizer=schemas.TokenizerInfo(
+      tokenizer.sha256,
+      tokenizer.vocab_size,
+      tokenizer.lower_case,
+      tokenizer.kind,
+    ),
+    settings={
+      **settings.content(input_files),
+      **_masking_ids(job),
+      "skipped_documents": dataclasses.asdict(skipped),
+    },
+    random_seed=settings.random_seed,
+    splits=splits,
+  )
+
+
+def _masking_ids(job: build_worker.Job) -> dict[str, Any]:
+  """What masking while training has to know of the tokenizer."""
+  if job.settings.masking != "dynamic":
+    return {}
+  return {
+    "mask_id": job.vocabulary.mask_id,
+    "special_ids": sorted(job.vocabulary.special_ids),
+  }
+
+
+def text_batches(texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+  """Documents in batches that are worth a worker's while."""
   batch, size = [], 0
-  for document in reader:
+  for document in texts:
     batch.append(document)
     size += sum(map(len, document))
     if size >= _BATCH_CHARACTERS:
@@ -176,29 +249,56 @@ def _text_batches(
 def _tokenize(
   pool: worker_pool.WorkerPool,
   job: build_worker.Job,
-  paths: Sequence[str],
-  report: Callable[[Progress], None],
-) -> np.ndarray:
-  """Fills the token store; returns the counts of all pieces, <int64>[V]."""
-  reader = documents.DocumentReader(paths)
+  reader: documents.DocumentReader,
+  journal: build_journal.Journal,
+  report: Callable[[split_builder.Progress], None],
+) -> tuple[np.ndarray, documents.Skipped]:
+  """Fills the token store.
+
+  Returns:
+    The counts of all pieces, <int64>[V], and what could not be read.
+  """
   vocab_size = job.vocabulary.size
-  pieces = np.zeros(vocab_size, np.int64)
-  count = tokens = 0
-  with token_store.TokenStoreWriter(job.store_folder, vocab_size) as store:
-    for result in pool.map(build_worker.tokenize, _text_batches(reader)):
-      pieces += result.piece_counts
-      for ids, lengths in result.documents:
-        if len(ids):
-          store.append(ids, lengths)
-          count += 1
-          tokens += len(ids)
-      fraction = reader.bytes_read / max(1, reader.total_bytes)
-      report(Progress("tokenizing", count, 0, tokens, fraction))
-  if not count:
-    raise ValueError(
-      f"no text in {', '.join(paths)}: there must be at least one document."
-    )
-  return pieces
+  done = journal.get(_STORE)
+  if done is None or not token_store.holds(
+    job.store_folder, vocab_size, done["documents"]
+  ):
+    done = {"read": 0, "documents": 0, "tokens": 0, "is_whole": False}
+  if not done["is_whole"]:
+    # Reading again what is in the store already takes little, and needs no
+    # way into the middle of a compressed file.
+    texts = itertools.islice(reader, done["read"], None)
+    with token_store.TokenStoreWriter(
+      job.store_folder, vocab_size, done["documents"]
+    ) as store:
+      for result in pool.map(build_worker.tokenize, text_batches(texts)):
+        done["read"] += len(result.documents)
+        for ids, lengths in result.documents:
+          if len(ids):
+            store.append(ids, lengths)
+            done["documents"] += 1
+            done["tokens"] += len(ids)
+        if journal.is_due():
+          store.flush()
+          journal.put(_STORE, done)
+        fraction = reader.bytes_read / max(1, reader.total_bytes)
+        report(
+          split_builder.Progress(
+            "tokenizing", done["documents"], 0, done["tokens"], fraction
+          )
+        )
+    if not done["documents"]:
+      raise ValueError(
+        "no text in the input files: there must be at least one document."
+      )
+    done = {
+      **done,
+      "is_whole": True,
+      "skipped": dataclasses.asdict(reader.skipped),
+    }
+    journal.put(_STORE, done)
+  skipped = documents.Skipped(**done["skipped"])
+  return job.store.count_pieces(vocab_size), skipped
 
 
 def _split(
@@ -222,93 +322,3 @@ def _split(
   for number in numbers.get(heldout.HELDOUT, ()):
     counts[heldout.TRAIN].move(job.store[number], counts[heldout.HELDOUT])
   return counts
-
-
-def _make_split(
-  pool: worker_pool.WorkerPool,
-  job: build_worker.Job,
-  name: str,
-  text: data_statistics.TextCounts,
-  settings: BuildSettings,
-  report: Callable[[Progress], None],
-) -> schemas.Split:
-  """Makes, orders and writes the examples of a split."""
-  split = job.split(name)
-  is_train = name == heldout.TRAIN
-  duplicates = settings.dupe_factor if is_train else 1
-  num_shards = settings.num_shards if is_train else settings.num_heldout_shards
-  doc_tokens = job.store.token_counts[split.numbers]
-  total = duplicates * int(doc_tokens.sum())
-  counts = data_statistics.ExampleCounts(
-    np.zeros(settings.examples.ngram, np.int64)
-  )
-  done = 0
-  with external_sort.ExternalSort(
-    os.path.join(job.folder, f"{name}-buckets"),
-    external_sort.num_buckets(total * _BYTES_PER_TOKEN),
-  ) as order:
-    for made in pool.map(
-      build_worker.make, _units(name, doc_tokens, duplicates)
-    ):
-      order.add(made.keys, made.records)
-      counts.add(made.counts)
-      done += int(doc_tokens[made.unit.first : made.unit.end].sum())
-      report(
-        Progress(
-          f"making {name} examples",
-          made.unit.duplicate * len(split) + made.unit.end,
-          counts.instances,
-          counts.tokens,
-          done / total,
-        )
-      )
-    if not counts.instances:
-      raise ValueError(
-        f"the {name} documents give no example, for each of them is a single "
-        "word: one sentence a line and blank lines between documents only."
-      )
-    shards = _write_shards(job, name, order, num_shards)
-  statistics = {
-    **data_statistics.summarize_text(
-      text, job.vocabulary, job.tokenizer.unk_id
-    ),
-    **data_statistics.summarize_examples(counts),
-  }
-  return schemas.Split(shards, statistics)
-
-
-def _write_shards(
-  job: build_worker.Job,
-  name: str,
-  order: external_sort.ExternalSort,
-  num_shards: int,
-) -> tuple[schemas.Shard, ...]:
-  """Deals the ordered records out; shards differ by one record at most."""
-  # Here, because the workers import this module too and need no TensorFlow.
-  from tfrecords import writer
-
-  records = order.drain()
-  size, larger = divmod(len(order), num_shards)
-  shards = []
-  for index in range(num_shards):
-    path = os.path.join(job.folder, schemas.shard_name(name, index, num_shards))
-    with writer.ShardWriter(path, job.schema) as shard:
-      for record in itertools.islice(records, size + (index < larger)):
-        shard.write_encoded(record)
-    shards.append(shard.result)
-  return tuple(shards)
-
-
-def _units(
-  name: str, doc_tokens: np.ndarray, duplicates: int
-) -> Iterator[build_worker.Unit]:
-  """Pieces of work of about `_UNIT_TOKENS`, of whole documents."""
-  ends = np.cumsum(doc_tokens)
-  edges = [0]
-  while edges[-1] < len(ends):
-    done = ends[edges[-1] - 1] if edges[-1] else 0
-    end = int(np.searchsorted(ends, done + _UNIT_TOKENS)) + 1
-    edges.append(min(end, len(ends)))
-  for duplicate in range(duplicates):
-    for first, end in zip(edges, edges[1:]):
-      yield build_worker.Unit(name, duplicate, first, end)

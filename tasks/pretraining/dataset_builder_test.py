@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gzip
 import hashlib
 import io
@@ -14,8 +15,14 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from tasks.pretraining import dataset_builder, examples
-from tfrecords import reader, schemas
+from tasks.pretraining import (
+  build_journal,
+  dataset_builder,
+  examples,
+  split_builder,
+  token_store,
+)
+from tfrecords import external_sort, reader, schemas, writer
 
 _WORDS = (
   "the cat sat on a mat and dogs ran under old trees while birds sang, "
@@ -114,6 +121,10 @@ def test_manifest_says_what_is_there(corpus, built):
   assert manifest.settings == {
     "input_files": ["a.txt", "b.txt.gz"],
     "do_lower_case": True,
+    "split_sentences": False,
+    "sentence_language": "en",
+    "skip_bad_documents": False,
+    "skipped_documents": {"count": 0, "named": []},
     **dataclasses.asdict(_EXAMPLES),
     "dupe_factor": 3,
     "heldout_share": 0.1,
@@ -159,9 +170,9 @@ def test_same_bytes_for_any_number_of_workers(corpus, tmp_path, sentence_pair):
 def test_same_bytes_however_the_work_is_cut(
   corpus, built, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(dataset_builder, "_UNIT_TOKENS", 300)
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
   monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
-  monkeypatch.setattr(dataset_builder, "_BYTES_PER_TOKEN", 1 << 20)
+  monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 20)
   _build(corpus, tmp_path)
   assert _hashes(tmp_path) == _hashes(built[0])
 
@@ -198,7 +209,7 @@ def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
     input_files=str(tmp_path / "a.txt"),
     heldout_share=0.25,
     examples=dataclasses.replace(
-      _EXAMPLES, masked_lm_prob=0.0, short_seq_prob=0.0
+      _EXAMPLES, masking="dynamic", short_seq_prob=0.0
     ),
     num_shards=1,
   )
@@ -212,6 +223,33 @@ def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
     assert len(rows) == documents * (3 if name == "train" else 1)
     assert len(contents[name]) == documents
   assert not contents["train"] & contents["heldout"]
+
+
+def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
+  settings = dataclasses.replace(_EXAMPLES, masking="dynamic")
+  manifest = _build(corpus, tmp_path, examples=settings, dupe_factor=1)
+  assert schemas.read_manifest(str(tmp_path)) == manifest
+  assert manifest.features == schemas.unmasked_schema(41)
+  assert manifest.settings == {
+    "input_files": ["a.txt", "b.txt.gz"],
+    "do_lower_case": True,
+    **dataclasses.asdict(settings),
+    "dupe_factor": 1,
+    "heldout_share": 0.1,
+    "split_sentences": False,
+    "sentence_language": "en",
+    "skip_bad_documents": False,
+    "skipped_documents": {"count": 0, "named": []},
+    "mask_id": 4,
+    "special_ids": [0, 1, 2, 3, 4],
+  }
+  for name, split in manifest.splits.items():
+    records = _records(tmp_path, manifest, name)
+    example = tf.train.Example.FromString(records[0]).features.feature
+    assert set(example) == {feature.name for feature in manifest.features}
+    assert "predictions" not in split.statistics
+    assert split.statistics["label_1_share"] == 0
+    assert split.statistics["instances"] == len(records)
 
 
 def test_more_shards_than_examples(corpus, tmp_path):
@@ -231,8 +269,8 @@ def test_more_shards_than_examples(corpus, tmp_path):
 @pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
-    ("", {}, "no text in .*a.txt: there must be at least one document"),
-    ("\n \n", {}, "no text in"),
+    ("", {}, "a.txt holds no document: give a file with text"),
+    ("\n \n", {}, "a.txt holds no document"),
     ("one", {"heldout_share": 0.0}, "train documents give no example"),
     ("the cat\nsat", {}, "documents is 1, too few to hold some of them out"),
     (
@@ -255,6 +293,53 @@ def test_bad_input_is_refused_and_leaves_nothing(
   with pytest.raises((ValueError, FileNotFoundError), match=message):
     _build(corpus, tmp_path / "data", **{"input_files": str(path), **changes})
   assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+  ("owner", "name", "calls"),
+  [
+    (token_store.TokenStoreWriter, "append", 20),
+    (external_sort.ExternalSort, "add", 5),
+    (writer.ShardWriter, "write_encoded", 150),
+  ],
+)
+def test_full_disk_can_be_gone_on_from(
+  corpus, built, tmp_path, monkeypatch, owner, name, calls
+):
+  monkeypatch.setattr(build_journal, "_INTERVAL_SECONDS", 0)
+  monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
+  original, left = getattr(owner, name), calls
+
+  def fills_up(*args):
+    nonlocal left
+    left -= 1
+    if left < 0:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return original(*args)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(owner, name, fills_up)
+    with pytest.raises(
+      OSError,
+      match="the disk of .*data is full: make room and the same command goes "
+      "on where this one stopped; or remove .*unfinished to give up",
+    ):
+      _build(corpus, tmp_path / "data")
+  assert os.listdir(tmp_path / "data") == [".unfinished"]
+  assert not list(tmp_path.rglob("*.tmp"))
+  _build(corpus, tmp_path / "data")
+  assert _hashes(tmp_path / "data") == _hashes(built[0])
+
+
+def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
+  def full(*unused):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(build_journal.Journal, "start", full)
+  with pytest.raises(OSError, match="full: make room and the same command sta"):
+    _build(corpus, tmp_path / "data")
+  assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

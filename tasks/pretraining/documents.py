@@ -1,191 +1,223 @@
 """Text files to documents: lists of sentences.
 
 Plain text holds one sentence a line and a blank line between documents (the
-form of google-research/albert create_pretraining_data.py). JSON lines hold one
-document a line in the field `text`, whose lines are paragraphs that are split
-into sentences here. Either may be gzipped. The name decides: `.jsonl`,
-`.json`, `.jsonl.gz` and `.json.gz` are JSON lines, anything else is text.
+form of google-research/albert create_pretraining_data.py); with
+`split_sentences` its lines are paragraphs. JSON lines hold one document a line
+in the field `text`, whose lines are paragraphs. The name decides: `.jsonl`,
+`.json` and the same with `.gz`, `.zst` or `.zstd` are JSON lines, anything
+else is text.
 """
 
 from __future__ import annotations
 
-import glob
-import gzip
+import dataclasses
 import json
-import os
-import re
-import zlib
-from typing import BinaryIO, Iterator, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
-_JSON_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+from tasks.pretraining import input_files, sentence_splitting
 
-# The end of a sentence: its mark, what closes behind it, a space, and
-# something that can begin the next. Marks of scripts without spaces need none.
-_SENTENCE_END = re.compile(
-  r"""[.!?…]+["'”’»)\]]*\s+(?=["'“‘«(\[]*[^\W_a-zß-öø-ÿ])"""
-  r"""|[。！？]+[」』”’）]*\s*(?=\S)"""
-)
-# A full stop after these ends no sentence: titles, references, initials; and
-# these if a number follows.
-_BEFORE_WORD = r"""(?:^|[\s("'“‘\[])"""
-_ABBREVIATION = re.compile(
-  _BEFORE_WORD
-  + r"(?:[A-Z](?:\.[A-Z])*|Mrs?|Ms|Dr|Prof|Rev|Hon|Gen|Col|Capt|Lt|Sgt|St|Mt"
-  r"|Sr|Jr|Messrs|vs|cf|ca|viz|e\.g|i\.e|al|approx)$"
-)
-_NUMBERED = re.compile(
-  _BEFORE_WORD + r"(?:Nos?|Figs?|Eqs?|Secs?|Ch|Art|[Vv]ols?|pp?)$"
-)
+# Those who read want to find the files first.
+find_files = input_files.find_files
+
+_JSON_ENDINGS = (".jsonl", ".json")
+_MAX_NAMED = 100
 
 
-def find_files(patterns: str) -> list[str]:
-  """The files that a comma-separated list of names and globs stands for.
+@dataclasses.dataclass(frozen=True)
+class ReaderSettings:
+  """How files become documents.
 
-  Returns:
-    Paths in the order of the list, sorted within a glob, each once.
-
-  Raises:
-    FileNotFoundError: nothing matches one of the patterns.
-    ValueError: the list is empty.
+  Attributes:
+    split_sentences: the lines of plain text are paragraphs, not sentences.
+      (Those of JSON lines always are.)
+    sentence_language: ISO code of the text, for what is split.
+    skip_bad_documents: pass over documents that can't be read, and over files
+      without any; a compressed file that is cut or damaged stays an error, for
+      nobody knows how much of it is lost.
   """
-  names = [name.strip() for name in patterns.split(",") if name.strip()]
-  if not names:
-    raise ValueError("input_files is empty: name at least one text file.")
-  found = {}
-  for name in names:
-    matches = [name] if os.path.isfile(name) else sorted(glob.glob(name))
-    matches = [path for path in matches if os.path.isfile(path)]
-    if not matches:
-      hint = ""
-      if os.path.isdir(name):
-        hint = f", which is a folder; its files are {os.path.join(name, '*')}"
-      raise FileNotFoundError(f"no input file matches {name!r}{hint}.")
-    found.update(dict.fromkeys(matches))
-  return list(found)
+
+  split_sentences: bool = False
+  sentence_language: str = "en"
+  skip_bad_documents: bool = False
+
+  def __post_init__(self):
+    sentence_splitting.check_language(self.sentence_language)
+
+  def content(self, paths: Sequence[str]) -> dict[str, Any]:
+    """What decides the sentences of these files, for a manifest."""
+    value = dataclasses.asdict(self)
+    if self.split_sentences or any(map(_is_json, paths)):
+      value["sentence_splitter"] = sentence_splitting.splitter_name()
+    return value
 
 
-def split_sentences(paragraph: str) -> list[str]:
-  """Cuts a paragraph by its punctuation; joined again, nothing is lost.
+@dataclasses.dataclass
+class Skipped:
+  """What was passed over: how many, and the first hundred by name."""
 
-  Simple on purpose: where it errs, a segment is half a sentence or two, which
-  masked LM and sentence order hardly feel.
-  """
-  sentences, start = [], 0
-  for match in _SENTENCE_END.finditer(paragraph):
-    if match[0].rstrip() == ".":
-      before = paragraph[max(start, match.start() - 12) : match.start()]
-      number_follows = paragraph[match.end()].isdigit()
-      if _ABBREVIATION.search(before) or (
-        number_follows and _NUMBERED.search(before)
-      ):
-        continue
-    sentences.append(paragraph[start : match.end()].strip())
-    start = match.end()
-  sentences.append(paragraph[start:].strip())
-  return [sentence for sentence in sentences if sentence]
+  count: int = 0
+  named: list[str] = dataclasses.field(default_factory=list)
+
+  def add(self, problem: str) -> None:
+    self.count += 1
+    if len(self.named) < _MAX_NAMED:
+      self.named.append(problem)
+
+  def add_all(self, other: Skipped) -> None:
+    self.count += other.count
+    self.named += other.named[: _MAX_NAMED - len(self.named)]
+
+  def describe(self, max_named: int = 10) -> str:
+    """Lines for a person; nothing if nothing was skipped."""
+    if not self.count:
+      return ""
+    lines = [f"Skipped {self.count:,} bad documents:", *self.named[:max_named]]
+    if self.count > max_named:
+      lines.append(f"and {self.count - max_named:,} more")
+    return "\n  ".join(lines)
 
 
 class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
-    total_bytes: size of all files, as they are on the disk.
+    total_bytes: size of all files, as they are stored.
+    skipped: what the latest iteration has passed over.
   """
 
-  def __init__(self, paths: Sequence[str]):
-    self._paths = tuple(paths)
-    self.total_bytes = sum(os.path.getsize(path) for path in self._paths)
+  def __init__(
+    self,
+    paths: Sequence[str],
+    settings: ReaderSettings = ReaderSettings(),
+  ):
+    self._sizes = {path: input_files.size_bytes(path) for path in paths}
+    self._settings = settings
+    self.total_bytes = sum(self._sizes.values())
+    self.skipped = Skipped()
     self._finished_bytes = 0
-    self._file = None
+    self._file: Optional[input_files.InputFile] = None
 
   @property
   def bytes_read(self) -> int:
     """How far reading has come, out of `total_bytes`."""
     if self._file is None:
       return self._finished_bytes
-    return self._finished_bytes + self._file.tell()
+    return self._finished_bytes + self._file.bytes_read
 
   def __iter__(self) -> Iterator[list[str]]:
     """Yields documents: non-empty lists of non-blank sentences.
 
     Raises:
       ValueError: a line is not UTF-8, or no JSON object with a text, or a
-        file is not the gzip file that its name says; the message has the
-        file and the line.
+        file is empty, or not the compressed file that its name says; the
+        message has the file and the line.
     """
     self._finished_bytes = 0
-    for path in self._paths:
-      is_json = path.lower().endswith(_JSON_ENDINGS)
-      parse = _json_documents if is_json else _text_documents
-      with open(path, "rb") as file:
+    self.skipped = Skipped()
+    for path, size in self._sizes.items():
+      parse = self._json_documents if _is_json(path) else self._text_documents
+      is_empty, skipped_before = True, self.skipped.count
+      with input_files.InputFile(path) as file:
         self._file = file
         try:
-          yield from parse(path, _lines(path, file))
+          for document in parse(path, file.lines()):
+            is_empty = False
+            yield document
         finally:
           self._file = None
-      self._finished_bytes += os.path.getsize(path)
+      if is_empty and self.skipped.count == skipped_before:
+        self._complain(
+          f"{path} holds no document",
+          "give a file with text, or pass over it with --skip_bad_documents.",
+        )
+      self._finished_bytes += size
 
+  def _complain(self, problem: str, advice: str) -> None:
+    if not self._settings.skip_bad_documents:
+      raise ValueError(f"{problem}: {advice}")
+    self.skipped.add(problem)
 
-def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
-  """Numbered lines, decoded."""
-  is_gzip = path.lower().endswith(".gz")
-  lines = gzip.GzipFile(fileobj=file) if is_gzip else file
-  number = 0
-  try:
-    for number, line in enumerate(lines, start=1):
-      # A byte order mark is no part of the text.
-      yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f"{path}, line {number}, is not UTF-8 (byte {error.start + 1} of the "
-      "line): convert the file, for example with iconv."
-    ) from error
-  except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-    raise ValueError(
-      f"{path} is not a whole gzip file ({error}): copy it again, or take "
-      "the .gz off its name if it is not compressed."
-    ) from error
+  def _split(self, paragraph: str) -> list[str]:
+    return sentence_splitting.split_sentences(
+      paragraph, self._settings.sentence_language
+    )
 
-
-def _text_documents(
-  path: str, lines: Iterator[tuple[int, str]]
-) -> Iterator[list[str]]:
-  del path
-  document = []
-  for _, line in lines:
-    line = line.strip()
-    if line:
-      document.append(line)
-    elif document:
-      yield document
-      document = []
-  if document:
-    yield document
-
-
-def _json_documents(
-  path: str, lines: Iterator[tuple[int, str]]
-) -> Iterator[list[str]]:
-  for number, line in lines:
-    if not line.strip():
-      continue
+  def _decoded(self, path: str, number: int, line: bytes) -> Optional[str]:
+    """The text of a line; None if it is none and to be skipped."""
     try:
-      value = json.loads(line)
-    except ValueError as error:
-      raise ValueError(
-        f"{path}, line {number}, is not JSON ({error}): each line must be one "
-        'whole object like {"text": "..."}.'
-      ) from error
-    text = value.get("text") if isinstance(value, dict) else None
-    if not isinstance(text, str):
-      raise ValueError(
-        f"{path}, line {number}, is no JSON object with a string in its field "
-        '"text".'
+      # A byte order mark is no part of the text.
+      return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+      self._complain(
+        f"{path}, line {number}, is not UTF-8 (byte {error.start + 1} of the "
+        "line)",
+        "convert the file, for example with iconv, or pass over such "
+        "documents with --skip_bad_documents.",
       )
-    document = [
-      sentence
-      for paragraph in text.splitlines()
-      for sentence in split_sentences(paragraph)
-    ]
+      return None
+
+  def _text_documents(
+    self, path: str, lines: Iterator[tuple[int, bytes]]
+  ) -> Iterator[list[str]]:
+    document: list[str] = []
+    # A document is skipped as a whole: without one of its sentences, those
+    # around it would be taken for neighbours.
+    is_bad = False
+    for number, raw in lines:
+      if is_bad:
+        is_bad = bool(raw.strip())
+        continue
+      line = self._decoded(path, number, raw)
+      if line is None:
+        document, is_bad = [], True
+        continue
+      line = line.strip()
+      if line:
+        splits = self._settings.split_sentences
+        document += self._split(line) if splits else [line]
+      elif document:
+        yield document
+        document = []
     if document:
       yield document
+
+  def _json_documents(
+    self, path: str, lines: Iterator[tuple[int, bytes]]
+  ) -> Iterator[list[str]]:
+    for number, raw in lines:
+      line = self._decoded(path, number, raw)
+      text = self._json_text(path, number, line) if line else None
+      document = [
+        sentence
+        for paragraph in (text or "").splitlines()
+        for sentence in self._split(paragraph)
+      ]
+      if document:
+        yield document
+
+  def _json_text(self, path: str, number: int, line: str) -> Optional[str]:
+    """The field `text` of a line; None if there is none."""
+    if not line.strip():
+      return None
+    try:
+      value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+      self._complain(
+        f"{path}, line {number}, is not JSON ({error})",
+        'each line must be one whole object like {"text": "..."}; pass over '
+        "such lines with --skip_bad_documents.",
+      )
+      return None
+    text = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(text, str):
+      self._complain(
+        f"{path}, line {number}, is no JSON object with a string in its field "
+        '"text"',
+        "name the text so, or pass over such lines with --skip_bad_documents.",
+      )
+      return None
+    return text
+
+
+def _is_json(path: str) -> bool:
+  return input_files.name_without_compression(path).endswith(_JSON_ENDINGS)

@@ -6,6 +6,7 @@ import gzip
 import json
 
 import pytest
+import zstandard
 
 from tasks.pretraining import documents
 
@@ -31,12 +32,18 @@ def test_text(tmp_path, name):
   assert _read(path) == _TEXT_DOCUMENTS
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz"])
+@pytest.mark.parametrize(
+  "name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.json.zst"]
+)
 def test_json_lines(tmp_path, name):
   path = tmp_path / name
   text = "\n".join(json.dumps(line) for line in _LINES) + "\n\n"
   data = text.encode()
-  path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+  if name.endswith(".gz"):
+    data = gzip.compress(data)
+  elif name.endswith(".zst"):
+    data = zstandard.ZstdCompressor().compress(data)
+  path.write_bytes(data)
   assert _read(path) == _LINES_DOCUMENTS
 
 
@@ -47,12 +54,11 @@ def test_byte_order_mark_and_missing_last_newline(tmp_path):
 
 
 def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
-  first, second, empty = (tmp_path / name for name in ("b", "a", "c"))
+  first, second = (tmp_path / name for name in ("b", "a"))
   first.write_text("One.")
   second.write_text("Two.\n")
-  empty.write_text("\n")
-  reader = documents.DocumentReader([str(first), str(empty), str(second)])
-  assert reader.total_bytes == 4 + 1 + 5
+  reader = documents.DocumentReader([str(first), str(second)])
+  assert reader.total_bytes == 4 + 5
   assert reader.bytes_read == 0
   assert list(reader) == [["One."], ["Two."]]
   assert reader.bytes_read == reader.total_bytes
@@ -62,6 +68,9 @@ def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
+    ("a.txt", b"", r"a.txt holds no document: .* --skip_bad_documents"),
+    ("a.txt", b" \n\n", r"a.txt holds no document"),
+    ("a.jsonl", b'{"text": " "}\n', r"a.jsonl holds no document"),
     ("a.txt", b"fine\n\xe9t\xe9\n", "a.txt, line 2, is not UTF-8"),
     ("a.jsonl", b'{"text": "x"}\n\n{"te', "a.jsonl, line 3, is not JSON"),
     ("a.jsonl", b'["x"]\n', 'line 1, is no JSON object with .* "text"'),
@@ -69,8 +78,7 @@ def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
     ("a.jsonl", b'{"body": "x"}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"text": "\xff"}\n', "line 1, is not UTF-8"),
     ("a.gz", b"not compressed\n", "a.gz is not a whole gzip file"),
-    ("a.gz", gzip.compress(b"x\n" * 99)[:-9], "is not a whole gzip file"),
-    ("a.gz", gzip.compress(b"x\n")[:12] + b"\xff" * 9, "not a whole gzip"),
+    ("a.zst", b"not compressed\n", "a.zst is not a whole zstd file"),
   ],
 )
 def test_wrong_files_are_named_with_their_line(
@@ -82,57 +90,75 @@ def test_wrong_files_are_named_with_their_line(
     _read(path)
 
 
-def test_find_files(tmp_path):
-  for name in ("b.txt", "a.txt", "c.jsonl", "odd[1].txt"):
-    (tmp_path / name).write_text("x")
-  (tmp_path / "sub").mkdir()
+def test_bad_documents_are_skipped_counted_and_named(tmp_path):
+  text, lines, empty = (tmp_path / name for name in ("a.txt", "b.jsonl", "c"))
+  # A bad line takes the sentences around it along, and a file's last document
+  # may be bad.
+  text.write_bytes(b"a\n\nb\n\xff\nc\n\xff\n\nd\n\n\xff")
+  lines.write_bytes(b'{"text": "e."}\n["x"]\n{\n\xff\n{"text": 5}\n')
+  empty.write_bytes(b"")
+  reader = documents.DocumentReader(
+    [str(path) for path in (text, lines, empty)],
+    documents.ReaderSettings(skip_bad_documents=True),
+  )
+  for _ in range(2):  # Counted anew each time.
+    assert list(reader) == [["a"], ["d"], ["e."]]
+    assert reader.bytes_read == reader.total_bytes
+    assert reader.skipped.count == 7
+    named = [name[len(str(tmp_path)) + 1 :] for name in reader.skipped.named]
+    assert named == [
+      "a.txt, line 4, is not UTF-8 (byte 1 of the line)",
+      "a.txt, line 10, is not UTF-8 (byte 1 of the line)",
+      'b.jsonl, line 2, is no JSON object with a string in its field "text"',
+      "b.jsonl, line 3, is not JSON (Expecting property name enclosed in "
+      "double quotes: line 2 column 1 (char 2))",
+      "b.jsonl, line 4, is not UTF-8 (byte 1 of the line)",
+      'b.jsonl, line 5, is no JSON object with a string in its field "text"',
+      "c holds no document",
+    ]
+  described = reader.skipped.describe(max_named=2).splitlines()
+  assert described[0] == "Skipped 7 bad documents:"
+  assert described[-1].strip() == "and 5 more" and len(described) == 4
 
-  def find(*patterns):
-    found = documents.find_files(",".join(f"{tmp_path}/{p}" for p in patterns))
-    return [path[len(str(tmp_path)) + 1 :] for path in found]
 
-  assert find("c.jsonl", "*.txt", "a.txt") == [
-    "c.jsonl",
-    "a.txt",
-    "b.txt",
-    "odd[1].txt",
+def test_a_cut_file_is_not_skipped(tmp_path):
+  path = tmp_path / "a.gz"
+  path.write_bytes(gzip.compress(b"x\n" * 99)[:-9])
+  settings = documents.ReaderSettings(skip_bad_documents=True)
+  with pytest.raises(ValueError, match="a.gz is not a whole gzip file"):
+    list(documents.DocumentReader([str(path)], settings))
+
+
+def test_only_a_hundred_are_named():
+  skipped = documents.Skipped()
+  assert skipped.describe() == ""
+  for number in range(123):
+    skipped.add(str(number))
+  assert (skipped.count, len(skipped.named)) == (123, 100)
+  assert skipped.describe().endswith("and 113 more")
+
+
+def test_paragraphs_of_plain_text_are_split_if_asked_for(tmp_path):
+  path = tmp_path / "a.txt"
+  path.write_text("他来了。她走了！\n你呢？\n\n一。", "utf-8")
+  settings = documents.ReaderSettings(
+    split_sentences=True, sentence_language="zh"
+  )
+  assert list(documents.DocumentReader([str(path)], settings)) == [
+    ["他来了。", "她走了！", "你呢？"],
+    ["一。"],
   ]
-  assert find("odd[1].txt") == ["odd[1].txt"]
-  assert find("*") == ["a.txt", "b.txt", "c.jsonl", "odd[1].txt"]
-  with pytest.raises(FileNotFoundError, match=r"no input file matches .*\.md"):
-    find("a.txt", "*.md")
-  with pytest.raises(FileNotFoundError, match="which is a folder"):
-    find("sub")
-  for empty in ("", " , "):
-    with pytest.raises(ValueError, match="input_files is empty"):
-      documents.find_files(empty)
+  assert _read(path) == [["他来了。她走了！", "你呢？"], ["一。"]]
 
 
-@pytest.mark.parametrize(
-  ("paragraph", "sentences"),
-  [
-    ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
-    ("He said: “No.” She left.", ["He said: “No.”", "She left."]),
-    ('Is it ("it")? (Yes.) "No."', ['Is it ("it")?', "(Yes.)", '"No."']),
-    ("In 3.5 cases. 12 more.", ["In 3.5 cases.", "12 more."]),
-    ("See e.g. Smith et al. The end.", ["See e.g. Smith et al. The end."]),
-    ("Mr. Jones and J. S. Bach. Yes.", ["Mr. Jones and J. S. Bach.", "Yes."]),
-    ("The U.S. Army won. It did.", ["The U.S. Army won.", "It did."]),
-    ("St. John, vol. 3, No. 4 of it", ["St. John, vol. 3, No. 4 of it"]),
-    (
-      "Is it? No. It was 4. Fig. B.",
-      ["Is it?", "No.", "It was 4.", "Fig.", "B."],
-    ),
-    ("Run with --x. then stop", ["Run with --x. then stop"]),
-    ("What?! No... Maybe… Well.", ["What?!", "No...", "Maybe…", "Well."]),
-    ("Это так. Да.", ["Это так.", "Да."]),
-    ("今日は。明日！「はい。」と", ["今日は。", "明日！", "「はい。」", "と"]),
-    ("  ", []),
-    ("", []),
-  ],
-)
-def test_split_sentences(paragraph, sentences):
-  assert documents.split_sentences(paragraph) == sentences
+def test_content_names_the_splitter_where_it_matters():
+  settings = documents.ReaderSettings()
+  assert "sentence_splitter" not in settings.content(["a.txt", "b.gz"])
+  found = settings.content(["a.txt", "b.jsonl.zst"])
+  assert found["sentence_splitter"].startswith("sentencex ")
+  assert found["sentence_language"] == "en" and not found["split_sentences"]
+  with pytest.raises(ValueError, match="sentence_language is 'Deutsch'"):
+    documents.ReaderSettings(sentence_language="Deutsch")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tasks.pretraining import masking, sentence_pairs
+from tasks.pretraining import compat, masking, sentence_pairs
 
 # [CLS] A [SEP] B [SEP] with one token in A and one in B.
 _MIN_SEQ_LENGTH = 5
@@ -34,12 +34,14 @@ class ExampleSettings:
   Attributes:
     max_seq_length: S.
     max_predictions_per_seq: P, most predictions in a sequence.
-    masked_lm_prob: share of a sequence's tokens to predict. With 0 the
-      examples come out unmasked, for masking at training time.
+    masked_lm_prob: share of a sequence's tokens to predict, above 0.
     ngram: most words in a masked n-gram.
     favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
     do_whole_word_mask: mask whole words rather than single pieces.
     short_seq_prob: share of documents cut to a random shorter length.
+    masking: when masks are drawn, one of `masking.KINDS`. With "dynamic"
+      examples are unmasked here, and the swap of "sop" is left to training,
+      too.
     sentence_pair: "sop": A and B in order (label 0) or swapped (1);
       "nsp": B follows A (0) or is from another document (1); "none": always
       in order, always 0.
@@ -52,6 +54,7 @@ class ExampleSettings:
   favor_shorter_ngram: bool = True
   do_whole_word_mask: bool = True
   short_seq_prob: float = 0.1
+  masking: str = "static"
   sentence_pair: str = "sop"
 
   def __post_init__(self):
@@ -69,10 +72,24 @@ class ExampleSettings:
         raise ValueError(
           f"{name} is {getattr(self, name)}, but must be from 0 to 1."
         )
-    if self.sentence_pair not in sentence_pairs.KINDS:
+    if self.masked_lm_prob == 0:
       raise ValueError(
-        f"sentence_pair is {self.sentence_pair!r}, but must be one of "
-        f"{', '.join(sentence_pairs.KINDS)}."
+        "masked_lm_prob is 0, but must be above 0, or there is nothing to "
+        "learn from; records without masks are made with --masking=dynamic."
+      )
+    for name, kinds in (
+      ("masking", masking.KINDS),
+      ("sentence_pair", sentence_pairs.KINDS),
+    ):
+      if getattr(self, name) not in kinds:
+        raise ValueError(
+          f"{name} is {getattr(self, name)!r}, but must be one of "
+          f"{', '.join(kinds)}."
+        )
+    if self.masking == "compat" and self.sentence_pair not in compat.KINDS:
+      raise ValueError(
+        f"sentence_pair is {self.sentence_pair!r}, but masking compat has only "
+        f"what the original has: {', '.join(compat.KINDS)}."
       )
 
   @functools.cached_property
@@ -106,10 +123,15 @@ class Vocabulary:
     """<int32>[R], ascending: what a masked token may be replaced with.
 
     Deviation: without the special pieces. The original also draws <pad>,
-    [CLS], [SEP] and [MASK].
+    [CLS], [SEP] and [MASK], and so does `compat`.
     """
     ids = np.arange(self.size, dtype=np.int32)
     return np.delete(ids, sorted(self.special_ids))
+
+  @functools.cached_property
+  def all_ids(self) -> np.ndarray:
+    """<int32>[V]: see `compat.replacement_ids`."""
+    return compat.replacement_ids(self.size)
 
 
 class Instance(NamedTuple):
@@ -121,7 +143,7 @@ class Instance(NamedTuple):
       word.
     first_separator: position of the first [SEP].
     label: 0 in order, 1 swapped or random.
-    masked: what is to be predicted.
+    masked: what is to be predicted; nothing with dynamic masking.
   """
 
   original: np.ndarray
@@ -129,6 +151,29 @@ class Instance(NamedTuple):
   first_separator: int
   label: int
   masked: masking.MaskedTokens
+
+
+class _Rules(NamedTuple):
+  """The choices that `masking` "compat" makes in another way."""
+
+  create_pairs: Callable[..., Iterator[Optional[sentence_pairs.Pair]]]
+  choose_ngrams: Callable[..., tuple[np.ndarray, list[int]]]
+  replacement_ids: Callable[[Vocabulary], np.ndarray]
+
+
+def _rules(settings: ExampleSettings) -> _Rules:
+  """The one place that knows which they are."""
+  if settings.masking == "compat":
+    return _Rules(
+      compat.create_pairs,
+      compat.choose_ngrams,
+      lambda vocabulary: vocabulary.all_ids,
+    )
+  return _Rules(
+    sentence_pairs.create_pairs,
+    masking.choose_ngrams,
+    lambda vocabulary: vocabulary.replacement_ids,
+  )
 
 
 def generator(
@@ -158,16 +203,25 @@ def create_instances(
   Yields:
     An example, or None for a chunk that had to be dropped.
   """
-  for pair in sentence_pairs.create_pairs(
+  for pair in _rules(settings).create_pairs(
     documents,
     index,
     rng,
     max_tokens=settings.max_seq_length - 3,  # [CLS], [SEP], [SEP].
     short_seq_prob=settings.short_seq_prob,
-    kind=settings.sentence_pair,
+    kind=_kind_of_pairs(settings),
     word_start_table=vocabulary.word_start_table,
   ):
     yield pair and create_instance(pair, vocabulary, settings, rng)
+
+
+def _kind_of_pairs(settings: ExampleSettings) -> str:
+  """What `sentence_pairs` is asked for."""
+  swapped_later = (settings.masking, settings.sentence_pair) == (
+    "dynamic",
+    "sop",
+  )
+  return "none" if swapped_later else settings.sentence_pair
 
 
 def create_instance(
@@ -176,7 +230,7 @@ def create_instance(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Instance:
-  """Lays out a pair and masks it."""
+  """Lays out a pair and masks it, unless training will."""
   separator = len(pair.a) + 1
   length = separator + len(pair.b) + 2
   tokens = np.empty(length, np.int32)
@@ -187,18 +241,14 @@ def create_instance(
   tokens[-1] = vocabulary.sep_id
   boundary = vocabulary.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
-  if settings.masked_lm_prob == 0:
+  if settings.masking == "dynamic":
     nothing = np.zeros(0, np.int32)
     masked = masking.MaskedTokens(tokens, nothing, nothing, [])
     return Instance(tokens, boundary, separator, pair.label, masked)
 
-  if settings.do_whole_word_mask:
-    starts = boundary.copy()
-    starts[[1, separator + 1]] = True
-  else:
-    starts = np.ones(length, bool)
-  positions, ngram_lengths = masking.choose_ngrams(
-    starts,
+  rules = _rules(settings)
+  positions, ngram_lengths = rules.choose_ngrams(
+    boundary if settings.do_whole_word_mask else np.ones(length, bool),
     separator,
     masking.num_to_predict(
       length, settings.masked_lm_prob, settings.max_predictions_per_seq
@@ -208,7 +258,11 @@ def create_instance(
   )
   masked = masking.MaskedTokens(
     masking.replace_tokens(
-      tokens, positions, vocabulary.mask_id, vocabulary.replacement_ids, rng
+      tokens,
+      positions,
+      vocabulary.mask_id,
+      rules.replacement_ids(vocabulary),
+      rng,
     ),
     positions,
     tokens[positions],
@@ -229,7 +283,8 @@ def pad_instances(
   Returns:
     <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
     <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
-    `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`.
+    `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
+    masking those that start with `masked_lm_` are not there.
 
   Raises:
     AssertionError: an example is not what it must be; a bug, never the user's
@@ -255,17 +310,22 @@ def pad_instances(
     labels[row, :count] = instance.masked.labels
     weights[row, :count] = 1.0
   _check_masking(ids, original, positions, labels, weights > 0)
-  return {
+  features = {
     "input_ids": ids,
     "input_mask": mask,
     "segment_ids": segments,
     "token_boundary": boundary,
-    "masked_lm_positions": positions,
-    "masked_lm_ids": labels,
-    "masked_lm_weights": weights,
     "next_sentence_labels": np.array(
       [[instance.label] for instance in instances], np.int32
     ).reshape(-1, 1),
+  }
+  if settings.masking == "dynamic":
+    return features
+  return {
+    **features,
+    "masked_lm_positions": positions,
+    "masked_lm_ids": labels,
+    "masked_lm_weights": weights,
   }
 
 

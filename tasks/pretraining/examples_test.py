@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tasks.pretraining import examples, masking, sentence_pairs
+from tfrecords import schemas
 
 _VOCAB_SIZE = 97
 _SPECIAL = frozenset(range(5))
@@ -145,13 +146,39 @@ def test_without_whole_words_each_piece_is_a_unit(vocabulary):
   assert chosen == {(1,), (3,), (4,), (5,)}
 
 
-def test_mask_probability_0_leaves_the_text_as_it_is(documents, vocabulary):
-  settings = _settings(masked_lm_prob=0.0)
+def test_dynamic_masking_leaves_the_text_as_it_is(documents, vocabulary):
+  """No masks, and in order: training draws the masks and the swap."""
+  settings = _settings(masking="dynamic")
   instances = _instances(documents, vocabulary, settings)
   features = examples.pad_instances(instances, settings)
-  assert not features["masked_lm_weights"].any()
+  assert features.keys() == {
+    feature.name for feature in schemas.unmasked_schema(37)
+  }
+  assert not features["next_sentence_labels"].any()
   assert 4 not in features["input_ids"]
   assert features["token_boundary"].any()
+  # One after the other, A and B go on where the last example ended.
+  text = documents[3].ids.tolist()
+  for row in examples.create_instances(
+    documents, 3, vocabulary, settings, examples.generator(1, 3, 0)
+  ):
+    ids = row.original.tolist()
+    a, b = ids[1 : row.first_separator], ids[row.first_separator + 1 : -1]
+    assert _find(text, a) + len(a) <= _find(text, b)
+
+
+def _find(text, part):
+  """Where `part` begins in `text`, by its numbers."""
+  starts = range(len(text) - len(part) + 1)
+  return next(i for i in starts if text[i : i + len(part)] == part)
+
+
+def test_dynamic_masking_draws_the_other_documents_of_nsp(
+  documents, vocabulary
+):
+  settings = _settings(masking="dynamic", sentence_pair="nsp")
+  labels = {i.label for i in _instances(documents, vocabulary, settings)}
+  assert labels == {0, 1}
 
 
 def test_replacements_are_never_special(vocabulary):
@@ -223,6 +250,9 @@ def test_wrong_examples_are_caught(changes, message):
     ({"ngram": 0}, "ngram is 0"),
     ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5, but must be from 0 to 1"),
     ({"short_seq_prob": -0.1}, "short_seq_prob is -0.1"),
+    ({"masked_lm_prob": 0.0}, "must be above 0, .* --masking=dynamic"),
+    ({"masking": "dynamic", "masked_lm_prob": 0.0}, "must be above 0"),
+    ({"masking": "x"}, "'x', but must be one of static, dynamic, compat"),
     ({"sentence_pair": "x"}, "'x', but must be one of sop, nsp, none"),
   ],
 )
@@ -240,6 +270,7 @@ def test_defaults_are_those_of_the_original():
     "favor_shorter_ngram": True,
     "do_whole_word_mask": True,
     "short_seq_prob": 0.1,
+    "masking": "static",
     "sentence_pair": "sop",
   }
 

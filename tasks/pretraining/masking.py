@@ -21,8 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-_MASK_SHARE = 0.8
-_KEEP_SHARE = 0.1
+# Drawn once, when records are made; anew in each epoch, while training; or
+# once with all quirks of the original.
+KINDS = ("static", "dynamic", "compat")
+
+MASK_SHARE = 0.8
+KEEP_SHARE = 0.1
 
 
 class MaskedTokens(NamedTuple):
@@ -85,9 +89,9 @@ def choose_ngrams(
   to the word before the [SEP].
 
   Args:
-    starts: <bool>[L], True where a unit starts and at [CLS] and both [SEP].
-      (So at 1 and first_separator + 1 too: a segment begins with a unit, even
-      if truncation has cut its first word.)
+    starts: <bool>[L], True where a unit starts and at [CLS] and both [SEP]. A
+      segment begins with a unit whatever stands there, for truncation may have
+      cut its first word.
     first_separator: position of the first [SEP]; the second is at L - 1.
     budget: tokens to choose.
     thresholds: <float64>[ngram - 1], see `ngram_thresholds`.
@@ -97,6 +101,8 @@ def choose_ngrams(
     <int64>[M] chosen positions, ascending, and the lengths of the n-grams in
     units, in the order they were chosen.
   """
+  starts = starts.copy()
+  starts[[1, first_separator + 1]] = True
   edges = np.flatnonzero(starts)
   last = len(edges) - 1  # Index of the second [SEP].
   middle = int(np.searchsorted(edges, first_separator))
@@ -105,8 +111,26 @@ def choose_ngrams(
   lengths = 1 + np.searchsorted(thresholds, rng.random(last - 2), "right")
   ends = np.minimum(units + lengths, np.where(units < middle, middle, last))
 
+  return take_ngrams(edges, units, ends, budget)
+
+
+def take_ngrams(
+  edges: np.ndarray, units: np.ndarray, ends: np.ndarray, budget: int
+) -> tuple[np.ndarray, list[int]]:
+  """Takes n-grams in turn, each if it is free and the budget allows.
+
+  Args:
+    edges: <int>[U + 1], ascending, where units begin; the last one's end.
+    units: <int>[N], each n-gram's first unit, in the order of the visits.
+    ends: <int>[N], the unit that each n-gram ends before. It may shrink to
+      one unit where the budget is short.
+    budget: tokens to take, at most.
+
+  Returns:
+    <int64>[M] places taken, ascending, and the units of each n-gram taken.
+  """
   edge = edges.tolist()
-  covered = bytearray(len(starts))
+  covered = bytearray(edge[-1])
   taken = []
   for unit, end in zip(units.tolist(), ends.tolist()):
     start = edge[unit]
@@ -153,8 +177,8 @@ def replace_tokens(
   kept = tokens[positions]
   replaced = tokens.copy()
   replaced[positions] = np.where(
-    choice < _MASK_SHARE,
+    choice < MASK_SHARE,
     mask_id,
-    np.where(choice < _MASK_SHARE + _KEEP_SHARE, kept, random),
+    np.where(choice < MASK_SHARE + KEEP_SHARE, kept, random),
   )
   return replaced

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -26,12 +30,18 @@ def _manifest(seed):
   )
 
 
+def _staging(output_dir, overwrite=False, seed=0):
+  return output_folder.staging_folder(
+    str(output_dir), overwrite, {"seed": seed}
+  )
+
+
 def _publish(output_dir, seed, overwrite=False):
-  with output_folder.staging_folder(str(output_dir), overwrite) as staging:
-    pathlib.Path(staging, _SHARD).write_text(f"s{seed}")
-    pathlib.Path(staging, "tokenizer.model").write_text(f"t{seed}")
-    pathlib.Path(staging, "rest").write_text("not wanted")
-    output_folder.publish(staging, str(output_dir), _manifest(seed))
+  with _staging(output_dir, overwrite, seed) as journal:
+    pathlib.Path(journal.folder, _SHARD).write_text(f"s{seed}")
+    pathlib.Path(journal.folder, "tokenizer.model").write_text(f"t{seed}")
+    pathlib.Path(journal.folder, "rest").write_text("not wanted")
+    output_folder.publish(journal, str(output_dir), _manifest(seed))
 
 
 def test_dataset_is_put_in_place_and_replaced(tmp_path):
@@ -39,6 +49,7 @@ def test_dataset_is_put_in_place_and_replaced(tmp_path):
   _publish(output_dir, 1)
   (output_dir / "train-00007-of-00009.tfrecord").write_text("of another set")
   (output_dir / "notes.txt").write_text("mine")
+  (output_dir / "vocab.txt").write_text("of another set")
   with pytest.raises(ValueError, match="holds a dataset already"):
     _publish(output_dir, 2)
   assert (output_dir / _SHARD).read_text() == "s1"
@@ -54,33 +65,171 @@ def test_dataset_is_put_in_place_and_replaced(tmp_path):
   assert schemas.read_manifest(str(output_dir)).random_seed == 2
 
 
-def test_failure_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, OSError])
+def test_failure_before_any_work_leaves_nothing(tmp_path, error):
   for output_dir in (tmp_path / "new", tmp_path / "there"):
     if output_dir.name == "there":
       output_dir.mkdir()
-    staging = output_folder.staging_folder(str(output_dir), False)
-    with pytest.raises(RuntimeError, match="stop"), staging as folder:
-      pathlib.Path(folder, "half").write_text("x")
-      raise RuntimeError("stop")
+    with pytest.raises(error, match="stop"), _staging(output_dir) as journal:
+      pathlib.Path(journal.folder, "half").write_text("x")
+      raise error("stop")
   assert os.listdir(tmp_path) == ["there"]
   assert os.listdir(tmp_path / "there") == []
 
 
+@pytest.mark.parametrize(
+  ("error", "remains"),
+  [
+    # What is of no use to a second try goes; else the work is kept.
+    (ValueError("bad input"), False),
+    (OSError("disk"), True),
+    (RuntimeError("bug"), True),
+    (KeyboardInterrupt(), True),
+    (SystemExit(143), True),
+  ],
+)
+def test_work_is_kept_if_it_can_be_gone_on_with(tmp_path, error, remains):
+  output_dir = tmp_path / "data"
+  with pytest.raises(type(error)), _staging(output_dir) as journal:
+    journal.put("work", 7)
+    pathlib.Path(journal.folder, _SHARD).write_text("x")
+    pathlib.Path(journal.folder, f"{_SHARD}.5.tmp").write_text("half")
+    raise error
+  assert output_dir.exists() == remains
+  # A folder of an older version, or of a kill within the removal.
+  (output_dir / ".unfinished-12").mkdir(parents=True)
+  with _staging(output_dir) as journal:
+    assert journal.get("work") == (7 if remains else None)
+    assert os.path.exists(os.path.join(journal.folder, _SHARD)) == remains
+    assert not os.path.exists(f"{journal.folder}/{_SHARD}.5.tmp")
+    assert os.listdir(output_dir) == [".unfinished"]
+  assert os.listdir(output_dir) == []
+
+
+def _leave_unfinished(output_dir, seed):
+  with (
+    pytest.raises(RuntimeError),
+    _staging(output_dir, overwrite=True, seed=seed) as journal,
+  ):
+    journal.put("work", 7)
+    pathlib.Path(journal.folder, _SHARD).write_text("x")
+    raise RuntimeError
+
+
+def test_build_with_other_settings_is_refused_or_replaced(tmp_path):
+  _leave_unfinished(tmp_path, seed=1)
+  with (
+    pytest.raises(ValueError, match=r"with other settings \(seed\): repeat"),
+    _staging(tmp_path, seed=2),
+  ):
+    pass
+  with _staging(tmp_path, overwrite=True, seed=2) as journal:
+    assert not journal.holds_work
+    assert sorted(os.listdir(journal.folder)) == ["lock", "progress.json"]
+
+
+def test_dataset_is_refused_beside_an_unfinished_build_too(tmp_path):
+  _publish(tmp_path, 1)
+  _leave_unfinished(tmp_path, seed=1)
+  with (
+    pytest.raises(ValueError, match="holds a dataset already"),
+    _staging(tmp_path, seed=1),
+  ):
+    pass
+  assert os.path.exists(tmp_path / ".unfinished" / _SHARD)
+  _publish(tmp_path, 1, overwrite=True)
+  assert ".unfinished" not in os.listdir(tmp_path)
+
+
+def test_publishing_that_was_stopped_halfway_goes_on(tmp_path):
+  (tmp_path / "train-00007-of-00009.tfrecord").write_text("of another set")
+  with pytest.raises(RuntimeError), _staging(tmp_path) as journal:
+    pathlib.Path(journal.folder, _SHARD).write_text("s")
+    journal.put("publishing", True)
+    os.replace(f"{journal.folder}/{_SHARD}", tmp_path / _SHARD)
+    raise RuntimeError
+  with _staging(tmp_path) as journal:
+    found = output_folder.find(journal, str(tmp_path), _SHARD)
+    assert found == str(tmp_path / _SHARD)
+    pathlib.Path(journal.folder, "tokenizer.model").write_text("t")
+    output_folder.publish(journal, str(tmp_path), _manifest(3))
+  assert sorted(os.listdir(tmp_path)) == [
+    "dataset.json",
+    "tokenizer.model",
+    _SHARD,
+  ]
+
+
 def test_failure_leaves_the_old_dataset(tmp_path):
   _publish(tmp_path, 1)
-  staging = output_folder.staging_folder(str(tmp_path), True)
+  staging = _staging(tmp_path, overwrite=True)
   with pytest.raises(RuntimeError, match="stop"), staging:
     raise RuntimeError("stop")
+  assert schemas.read_manifest(str(tmp_path)).random_seed == 1
+
+
+_HOLDER = """
+import sys, time
+from tasks.pretraining import output_folder
+with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}) as journal:
+  journal.put("work", 7)
+  print("ready", flush=True)
+  time.sleep(60)
+"""
+
+
+def test_two_builds_at_once_are_refused_and_a_killed_one_is_not_in_the_way(
+  tmp_path,
+):
+  command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
+  root = pathlib.Path(__file__).resolve().parents[2]
+  with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as holder:
+    assert holder.stdout.readline() == b"ready\n"
+    for overwrite in (False, True):
+      with (
+        pytest.raises(OSError, match="another process is building a dataset"),
+        _staging(tmp_path, overwrite),
+      ):
+        pass
+    holder.kill()
+  with _staging(tmp_path) as journal:
+    assert journal.get("work") == 7
+
+
+def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
+  tmp_path, monkeypatch
+):
+  flock = output_folder.fcntl.flock
+  removed = []
+
+  def remove_first(file, how):
+    if not removed:
+      removed.append(os.path.dirname(file.name))
+      shutil.rmtree(removed[0])
+    flock(file, how)
+
+  monkeypatch.setattr(output_folder.fcntl, "flock", remove_first)
+  with _staging(tmp_path) as journal:
+    assert removed == [journal.folder]
+    assert sorted(os.listdir(journal.folder)) == ["lock", "progress.json"]
+
+
+def test_file_system_without_locks(tmp_path, monkeypatch):
+  def no_locks(file, how):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+  monkeypatch.setattr(output_folder.fcntl, "flock", no_locks)
+  _publish(tmp_path, 1)
   assert schemas.read_manifest(str(tmp_path)).random_seed == 1
 
 
 def test_output_that_is_a_file(tmp_path):
   path = tmp_path / "file"
   path.write_text("x")
-  staging = output_folder.staging_folder(str(path), True)
+  staging = _staging(path, True)
   with pytest.raises(ValueError, match="is a file; name a folder"), staging:
     pass
-  staging = output_folder.staging_folder(str(path / "below"), True)
+  staging = _staging(path / "below", True)
   with pytest.raises(OSError, match="Not a directory"), staging:
     pass
 

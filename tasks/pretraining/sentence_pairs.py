@@ -76,26 +76,18 @@ def create_pairs(
     ValueError: "nsp" with a single document.
   """
   ids, offsets = documents[index]
-  target = max_tokens
-  if rng.random() < short_seq_prob:
-    target = int(rng.integers(2, max_tokens + 1))
-  num_segments = len(offsets) - 1
+  target = draw_target(max_tokens, short_seq_prob, rng)
   first = 0
-  while first < num_segments:
-    # The fewest segments that reach the target, or all that are left.
-    start = int(offsets[first])
-    end = int(np.searchsorted(offsets, start + target))
-    end = min(end, num_segments)
-    a_end = first + 1
-    if end - first >= 2:
-      a_end = first + int(rng.integers(1, end - first))
-    a = ids[start : offsets[a_end]]
+  while first < len(offsets) - 1:
+    end, a_end = draw_chunk(offsets, first, target, rng)
+    a = ids[offsets[first] : offsets[a_end]]
     b = ids[offsets[a_end] : offsets[end]]
     label = 0
     if kind == "nsp":
       if not len(b) or rng.random() < 0.5:
         label = 1
-        b = _random_segments(documents, index, target - len(a), rng)
+        other = _another_document(documents, index, rng)
+        b = random_segments(other, target - len(a), rng)
         end = a_end  # The other segments are for the next chunk.
     else:
       if not len(b):
@@ -121,16 +113,45 @@ def _middle_word_start(ids: np.ndarray, word_start_table: np.ndarray) -> int:
   return int(starts[np.argmin(np.abs(starts - len(ids) / 2))])
 
 
-def _random_segments(
-  documents: Sequence[Document],
-  index: int,
-  target: int,
-  rng: np.random.Generator,
-) -> np.ndarray:
-  """Segments from a random place of another document, for "nsp".
+def draw_target(
+  max_tokens: int, short_seq_prob: float, rng: np.random.Generator
+) -> int:
+  """Tokens that the chunks of a document are to have."""
+  if rng.random() < short_seq_prob:
+    return int(rng.integers(2, max_tokens + 1))
+  return max_tokens
 
-  Deviation: never from the document itself, which the original resorts to
-  after ten vain draws.
+
+def draw_chunk(
+  offsets: np.ndarray, first: int, target: int, rng: np.random.Generator
+) -> tuple[int, int]:
+  """Where the chunk that begins with segment `first` ends, and A in it.
+
+  Args:
+    offsets: the document's.
+    first: a segment.
+    target: tokens that the chunk is to have, at least.
+    rng: draws the end of A.
+
+  Returns:
+    The segments that the chunk ends before and that A ends before; they are
+    the same for a chunk of one segment.
+  """
+  # The fewest segments that reach the target, or all that are left.
+  end = int(np.searchsorted(offsets, offsets[first] + target))
+  end = min(end, len(offsets) - 1)
+  if end - first < 2:
+    return end, end
+  return end, first + int(rng.integers(1, end - first))
+
+
+def _another_document(
+  documents: Sequence[Document], index: int, rng: np.random.Generator
+) -> Document:
+  """A random document other than `index`, for "nsp".
+
+  Deviation: never the document itself, which the original resorts to after
+  ten vain draws.
 
   Raises:
     ValueError: there is no other document.
@@ -141,7 +162,17 @@ def _random_segments(
       "but there is only one: separate documents by blank lines, or use sop."
     )
   other = int(rng.integers(len(documents) - 1))
-  ids, offsets = documents[other + (other >= index)]
+  return documents[other + (other >= index)]
+
+
+def random_segments(
+  document: Document, target: int, rng: np.random.Generator
+) -> np.ndarray:
+  """<integer>[Lb]: segments from a random one on, to `target` tokens or more.
+
+  At least one segment; fewer tokens where the document ends.
+  """
+  ids, offsets = document
   first = int(rng.integers(len(offsets) - 1))
   end = int(np.searchsorted(offsets, offsets[first] + target))
   end = min(max(end, first + 1), len(offsets) - 1)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from official_albert import config as config_lib
 from official_albert import fused_ops, training
+from tasks.pretraining import dynamic_masking
 from tasks.pretraining import metrics as metrics_lib
 from tasks.pretraining import model as model_lib
 from tfrecords import reader, schemas
@@ -37,11 +38,13 @@ class PretrainingTask:
     Args:
       config: the model's configuration.
       input_dir: a folder that tools.create_pretraining_data wrote.
-      seed: of the order of the training examples.
+      seed: of the order of the training examples, and of their masks if they
+        are drawn while training.
 
     Raises:
       FileNotFoundError: the folder or one of its shards is missing.
-      ValueError: the data's vocabulary, length or kind does not fit.
+      ValueError: the data's vocabulary, length or kind does not fit, or it is
+        unmasked and does not say how to mask it.
     """
     self.config = config
     self.manifest = schemas.read_manifest(input_dir)
@@ -50,6 +53,16 @@ class PretrainingTask:
     check_compatible(config, self.manifest, input_dir)
     settings = self.manifest.settings
     self._sentence_pair = settings.get("sentence_pair", "sop") != "none"
+    self._mask_train = self._mask_heldout = None
+    if settings.get("masking") == "dynamic":
+      from_manifest = dynamic_masking.DynamicMasking.from_manifest
+      self._mask_train = from_manifest(
+        self.manifest, seed, dynamic_masking.TRAIN
+      )
+      # The data's own seed: each evaluation of each run has the same masks.
+      self._mask_heldout = from_manifest(
+        self.manifest, self.manifest.random_seed, dynamic_masking.EVALUATION
+      )
     self.tokens_per_example = self.manifest.max_seq_length
     # Forward, and twice that for the gradient.
     predictions = self.manifest.max_predictions_per_seq
@@ -72,6 +85,7 @@ class PretrainingTask:
       batch_size,
       seed=self._seed,
       start_example=start_example,
+      transform=self._mask_train,
     )
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
@@ -83,6 +97,7 @@ class PretrainingTask:
       seed=self._seed,
       shuffle=False,
       repeat=False,
+      transform=self._mask_heldout,
     )
 
   def loss_weights(

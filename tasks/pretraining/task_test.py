@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import itertools
 import os
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 
-from official_albert import AlbertConfig
+from official_albert import AlbertConfig, distribution, reporting, training
+from tasks.pretraining import dataset_builder, examples
 from tasks.pretraining import task as task_lib
 from tfrecords import schemas, writer
 
@@ -166,6 +170,178 @@ def test_data_for_another_model_is_refused(tmp_path, data, config, message):
 def test_missing_data_is_refused(tmp_path):
   with pytest.raises(FileNotFoundError, match="create_pretraining_data"):
     task_lib.PretrainingTask(CONFIG, str(tmp_path / "none"))
+
+
+@pytest.fixture(scope="module")
+def unmasked(tmp_path_factory):
+  """A dataset made with --masking=dynamic, and a model that fits it."""
+  folder = tmp_path_factory.mktemp("unmasked")
+  words = "tea rain stone river cloud amber slowly under every green".split()
+  rng = np.random.default_rng(0)
+  documents = [
+    "\n".join(" ".join(rng.choice(words, 5)) for _ in range(6))
+    for _ in range(20)
+  ]
+  (folder / "a.txt").write_text("\n\n".join(documents))
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter("\n".join(documents).split("\n")),
+    model_writer=model,
+    vocab_size=45,
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    hard_vocab_limit=False,
+    minloglevel=2,
+  )
+  (folder / "toy.model").write_bytes(model.getvalue())
+  manifest = dataset_builder.build_dataset(
+    dataset_builder.BuildSettings(
+      input_files=str(folder / "a.txt"),
+      output_dir=str(folder / "data"),
+      spm_model_file=str(folder / "toy.model"),
+      examples=examples.ExampleSettings(
+        max_seq_length=29, max_predictions_per_seq=5, masking="dynamic"
+      ),
+      dupe_factor=1,
+      heldout_share=0.2,
+      num_shards=2,
+    )
+  )
+  config = dataclasses.replace(
+    CONFIG,
+    vocab_size=manifest.tokenizer.vocab_size,
+    max_position_embeddings=29,
+  )
+  return str(folder / "data"), config
+
+
+def _restored(batch):
+  """The text of each row, its labels put back and its swap undone."""
+  batch = {name: value.numpy() for name, value in batch.items()}
+  texts = []
+  for row, ids in enumerate(batch["input_ids"].copy()):
+    used = batch["masked_lm_weights"][row] > 0
+    ids[batch["masked_lm_positions"][row, used]] = batch["masked_lm_ids"][
+      row, used
+    ]
+    length = batch["input_mask"][row].sum()
+    middle = length - batch["segment_ids"][row].sum()
+    a, b = tuple(ids[1 : middle - 1]), tuple(ids[middle : length - 1])
+    texts.append((b, a) if batch["next_sentence_labels"][row, 0] else (a, b))
+  return texts
+
+
+def test_masks_drawn_while_training(unmasked):
+  """Three epochs: the same texts, each time with other masks and swaps."""
+  folder, config = unmasked
+  task = task_lib.PretrainingTask(config, folder, seed=3)
+  size = task.manifest.split("train").records
+  assert size > 8
+  epochs = list(itertools.islice(task.train_dataset(size, 0), 3))
+  texts = [_restored(batch) for batch in epochs]
+  assert sorted(texts[0]) == sorted(texts[1]) == sorted(texts[2])
+  shown = [set(map(bytes, batch["input_ids"].numpy())) for batch in epochs]
+  assert len(shown[0] | shown[1] | shown[2]) > 2.5 * size
+  labels = [batch["next_sentence_labels"].numpy().mean() for batch in epochs]
+  assert 0 < np.mean(labels) < 1
+
+
+def test_masks_are_the_same_after_a_restart_with_another_batch_size(unmasked):
+  folder, config = unmasked
+  task = task_lib.PretrainingTask(config, folder, seed=3)
+
+  def stream(batch_size, start, count):
+    data = task.train_dataset(batch_size, start)
+    batches = itertools.islice(
+      data.as_numpy_iterator(), -(-count // batch_size)
+    )
+    batches = list(batches)
+    return {
+      name: np.concatenate([batch[name] for batch in batches])[:count]
+      for name in batches[0]
+    }
+
+  whole = stream(7, 0, 63)  # Over the borders of epochs.
+  for batch_size, start in ((1, 60), (4, 5), (11, 30)):
+    part = stream(batch_size, start, 63 - start)
+    for name, value in whole.items():
+      np.testing.assert_array_equal(part[name], value[start:], err_msg=name)
+
+
+def test_all_evaluations_have_the_same_masks(unmasked):
+  """In another run with another seed and batch size, too."""
+  folder, config = unmasked
+  size = schemas.read_manifest(folder).split("heldout").records
+  rows = {}
+  for seed, batch_size in ((3, size), (3, size), (4, size - 1)):
+    task = task_lib.PretrainingTask(config, folder, seed=seed)
+    batches = list(task.eval_dataset(batch_size))
+    real = tf.concat([batch["example_weight"] for batch in batches], 0) > 0
+    for name in batches[0]:
+      values = tf.concat([batch[name] for batch in batches], 0)[real].numpy()
+      assert len(values) == size
+      np.testing.assert_array_equal(values, rows.setdefault(name, values))
+  # What only fills up the last batch is masked, but has no weight.
+  assert len(batches) == 2
+  assert not batches[1]["masked_lm_weights"][1:].numpy().any()
+  assert batches[1]["masked_lm_weights"][0].numpy().any()
+
+
+def _train(task, model_dir, stop=None):
+  """Four steps; with `stop`, the data ends after so many."""
+  config = training.TrainConfig(
+    model_dir=str(model_dir),
+    num_train_steps=4,
+    num_warmup_steps=1,
+    learning_rate=0.01,
+    train_batch_size=6,
+    eval_batch_size=4,
+    steps_per_loop=2,
+    eval_steps=0,
+    save_checkpoints_steps=2,
+  )
+  if stop:
+    whole = task.train_dataset
+    task.train_dataset = lambda *arguments: whole(*arguments).take(stop)
+  strategy = distribution.make_strategy("one_device")
+  with reporting.Reporter(config.model_dir, io.StringIO()) as report:
+    return training.train(task, config, strategy, report)
+
+
+def _checkpoint(model_dir):
+  path = tf.train.latest_checkpoint(str(model_dir))
+  reader = tf.train.load_checkpoint(path)
+  return {
+    name: reader.get_tensor(name)
+    for name in reader.get_variable_to_shape_map()
+    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+  }
+
+
+def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
+  folder, config = unmasked
+
+  def task():
+    return task_lib.PretrainingTask(config, folder, seed=3)
+
+  whole = _train(task(), tmp_path / "whole")
+  with pytest.raises(tf.errors.OutOfRangeError):
+    _train(task(), tmp_path / "parts", stop=2)
+  assert _train(task(), tmp_path / "parts") == whole
+  expected = _checkpoint(tmp_path / "whole")
+  got = _checkpoint(tmp_path / "parts")
+  assert expected.keys() == got.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(value, got[name], err_msg=name)
+
+
+def test_unmasked_data_must_say_how_to_mask_it(tmp_path):
+  write_data(str(tmp_path), settings={"masking": "dynamic"})
+  with pytest.raises(ValueError, match="lacks .*mask_id, .*masking while"):
+    task_lib.PretrainingTask(CONFIG, str(tmp_path))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the same files, so that any of them can make the examples of any document, and
 
 from __future__ import annotations
 
-import array
 import contextlib
 import os
 from typing import BinaryIO, Sequence
@@ -18,7 +17,10 @@ from tasks.pretraining import sentence_pairs
 
 _IDS = "ids.bin"
 _LENGTHS = "segment_lengths.bin"
-_TABLE = "documents.npy"
+_TABLE = "documents.bin"
+# Of a document in the table: where its tokens end, where its segments end.
+_ROW_BYTES = 2 * 8
+_COUNT_AT_ONCE = 1 << 24  # Ids.
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -26,23 +28,63 @@ def id_dtype(vocab_size: int) -> np.dtype:
   return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
+def holds(directory: str, vocab_size: int, num_documents: int) -> bool:
+  """Whether the files of a store have at least so many documents."""
+  if not num_documents:
+    return True
+  try:
+    row = _row(directory, num_documents)
+    sizes = [
+      os.path.getsize(os.path.join(directory, f)) for f in (_IDS, _LENGTHS)
+    ]
+  except OSError:
+    return False
+  if len(row) < 2:
+    return False
+  tokens, segments = row
+  return sizes[0] >= tokens * id_dtype(vocab_size).itemsize and (
+    sizes[1] >= segments * 4
+  )
+
+
+def _row(directory: str, index: int) -> list[int]:
+  """Of the table: where the tokens and segments before `index` end."""
+  path = os.path.join(directory, _TABLE)
+  return np.fromfile(path, np.int64, 2, offset=index * _ROW_BYTES).tolist()
+
+
 class TokenStoreWriter:
   """Appends documents; leaving its context makes the folder a `TokenStore`."""
 
-  def __init__(self, directory: str, vocab_size: int):
-    """Creates the folder."""
-    os.makedirs(directory)
+  def __init__(self, directory: str, vocab_size: int, num_documents: int = 0):
+    """Creates the folder, or goes on with one.
+
+    Args:
+      directory: of the files.
+      vocab_size: V of the tokenizer.
+      num_documents: how many to keep of those that it `holds`.
+    """
+    os.makedirs(directory, exist_ok=True)
     self._directory = directory
     self._dtype = id_dtype(vocab_size)
+    self._tokens = self._segments = 0
+    if num_documents:
+      self._tokens, self._segments = _row(directory, num_documents)
     self._files = contextlib.ExitStack()
-    self._ids = self._open(_IDS)
-    self._lengths = self._open(_LENGTHS)
-    # Flat pairs: the end of a document's tokens, the end of its segments.
-    self._table = array.array("q", (0, 0))
+    self._ids = self._open(_IDS, self._tokens * self._dtype.itemsize)
+    self._lengths = self._open(_LENGTHS, self._segments * 4)
+    # Its first row is (0, 0).
+    rows = num_documents + 1 if num_documents else 0
+    self._table = self._open(_TABLE, rows * _ROW_BYTES)
+    if not num_documents:
+      self._table.write(np.zeros(2, np.int64))
 
-  def _open(self, name: str) -> BinaryIO:
+  def _open(self, name: str, size: int) -> BinaryIO:
+    """Opens a file to append to its first `size` bytes."""
     path = os.path.join(self._directory, name)
-    return self._files.enter_context(open(path, "wb"))
+    file = self._files.enter_context(open(path, "ab"))
+    file.truncate(size)
+    return file
 
   def append(self, ids: np.ndarray, segment_lengths: np.ndarray) -> None:
     """Adds a document.
@@ -53,17 +95,20 @@ class TokenStoreWriter:
     """
     self._ids.write(np.ascontiguousarray(ids, self._dtype))
     self._lengths.write(np.ascontiguousarray(segment_lengths, np.int32))
-    self._table.append(self._table[-2] + len(ids))
-    self._table.append(self._table[-2] + len(segment_lengths))
+    self._tokens += len(ids)
+    self._segments += len(segment_lengths)
+    self._table.write(np.array([self._tokens, self._segments], np.int64))
+
+  def flush(self) -> None:
+    """Gives all that was appended to the system, so that no kill loses it."""
+    for file in (self._ids, self._lengths, self._table):
+      file.flush()
 
   def __enter__(self) -> TokenStoreWriter:
     return self
 
-  def __exit__(self, error_type, error, traceback) -> None:
+  def __exit__(self, *unused_error) -> None:
     self._files.close()
-    if error_type is None:
-      table = np.array(self._table, np.int64).reshape(-1, 2)
-      np.save(os.path.join(self._directory, _TABLE), table)
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
@@ -78,10 +123,18 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     """Maps the files that a `TokenStoreWriter` has closed."""
     self._ids = _map(os.path.join(directory, _IDS), id_dtype(vocab_size))
     self._lengths = _map(os.path.join(directory, _LENGTHS), np.int32)
-    table = np.load(os.path.join(directory, _TABLE))
+    table = _map(os.path.join(directory, _TABLE), np.int64).reshape(-1, 2)
     self._tokens, self._segments = table[:, 0], table[:, 1]
     self.token_counts = np.diff(self._tokens)
     self.num_segments = len(self._lengths)
+
+  def count_pieces(self, vocab_size: int) -> np.ndarray:
+    """How often each piece occurs, <int64>[V]."""
+    counts = np.zeros(vocab_size, np.int64)
+    for start in range(0, len(self._ids), _COUNT_AT_ONCE):
+      part = self._ids[start : start + _COUNT_AT_ONCE]
+      counts += np.bincount(part, minlength=vocab_size)
+    return counts
 
   def __len__(self) -> int:
     return len(self.token_counts)

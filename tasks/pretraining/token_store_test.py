@@ -54,6 +54,53 @@ def test_ids_take_two_bytes_where_they_can(tmp_path):
   assert os.path.getsize(os.path.join(folder, "ids.bin")) == 6
 
 
+def test_goes_on_after_the_documents_that_are_kept(tmp_path):
+  folder = str(tmp_path / "store")
+  documents = [([5, 6, 7], [2, 1]), ([8], [1]), ([9, 10], [1, 1])]
+  with token_store.TokenStoreWriter(folder, 97) as store:
+    for ids, lengths in documents[:2]:
+      store.append(np.array(ids), np.array(lengths))
+    store.flush()
+    assert token_store.holds(folder, 97, 2)
+    store.append(np.array([1, 1]), np.array([2]))
+  # A kill may leave half a row.
+  with open(os.path.join(folder, "documents.bin"), "ab") as file:
+    file.write(b"half")
+  assert token_store.holds(folder, 97, 3)
+  assert not token_store.holds(folder, 97, 4)
+  with token_store.TokenStoreWriter(folder, 97, 2) as store:
+    store.append(*map(np.array, documents[2]))
+  again = token_store.TokenStore(folder, 97)
+  whole = _write(str(tmp_path / "whole"), 97, *documents)
+  assert [d.ids.tolist() for d in again] == [d.ids.tolist() for d in whole]
+  assert [d.offsets.tolist() for d in again] == [
+    d.offsets.tolist() for d in whole
+  ]
+  for name in os.listdir(folder):
+    ours = (tmp_path / "store" / name).read_bytes()
+    assert ours == (tmp_path / "whole" / name).read_bytes()
+  assert np.flatnonzero(again.count_pieces(97)).tolist() == list(range(5, 11))
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "segment_lengths.bin"])
+def test_store_that_lacks_bytes_does_not_hold_its_documents(tmp_path, name):
+  folder = str(tmp_path / "store")
+  _write(folder, 97, ([5, 6, 7], [2, 1]), ([8], [1]))
+  path = os.path.join(folder, name)
+  os.truncate(path, os.path.getsize(path) - 1)
+  assert token_store.holds(folder, 97, 1)
+  assert not token_store.holds(folder, 97, 2)
+  os.remove(path)
+  assert not token_store.holds(folder, 97, 1)
+  assert token_store.holds(folder, 97, 0)
+
+
+def test_pieces_are_counted_part_by_part(tmp_path, monkeypatch):
+  monkeypatch.setattr(token_store, "_COUNT_AT_ONCE", 3)
+  store = _write(str(tmp_path / "store"), 7, ([5, 6, 5, 1, 5], [5]), ([1], [1]))
+  assert store.count_pieces(7).tolist() == [0, 2, 0, 0, 0, 3, 1]
+
+
 def test_empty_store(tmp_path):
   store = _write(str(tmp_path / "store"), 97)
   assert (len(store), store.num_segments) == (0, 0)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import collections
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
+import threading
 from concurrent import futures
 from concurrent.futures import process
 from typing import Any, Callable, Iterable, Iterator, Sequence
@@ -91,4 +93,16 @@ class WorkerPool:
 def _initialize(initializer: Callable[..., None], *arguments: Any) -> None:
   # Ctrl-C reaches every process of the terminal; the parent alone answers.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
+  threading.Thread(target=_die_with_parent, daemon=True).start()
   initializer(*arguments)
+
+
+def _die_with_parent() -> None:
+  """Ends this process when its parent is gone.
+
+  A worker of a killed parent would wait for work for ever, for it holds the
+  other end of its queue open itself.
+  """
+  parent = multiprocessing.parent_process()
+  multiprocessing.connection.wait([parent.sentinel])
+  os._exit(1)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from tasks.pretraining import worker_pool
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _offset = 0
 
 
@@ -72,6 +77,38 @@ def test_dead_worker_is_an_error_not_a_hang():
   pool = worker_pool.WorkerPool(2, _set_offset, [0])
   with pool, pytest.raises(OSError, match="a worker process died"):
     list(pool.map(_die, range(3)))
+
+
+_ORPHANS = """
+import os, signal, sys, time
+from tasks.pretraining import worker_pool
+
+def pid(number):
+  time.sleep(0.1)
+  return os.getpid()
+
+if __name__ == "__main__":
+  with worker_pool.WorkerPool(2, print, [""]) as pool:
+    for found in pool.map(pid, range(6)):
+      print("worker", found, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_go_with_a_killed_parent(tmp_path):
+  script = tmp_path / "orphans.py"
+  script.write_text(_ORPHANS)
+  # The end of the output is only read when no process can write to it.
+  done = subprocess.run(
+    [sys.executable, str(script)],
+    env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    stdout=subprocess.PIPE,
+    text=True,
+    timeout=60,
+    check=False,
+  )
+  assert done.returncode == -signal.SIGKILL
+  assert done.stdout.count("worker") == 6
 
 
 def test_num_cpus():

@@ -1,0 +1,149 @@
+"""WordPiece inside the graph: the twin of `wordpiece.WordPieceTokenizer`.
+
+The text is cut into words with the very character classes of the Python
+tokenizer, and tensorflow_text's FastWordpieceTokenizer cuts the words. (Its
+BertTokenizer does both, but follows an ICU of its own age, keeps control
+characters in words and counts a word's length in bytes.)
+
+They differ where characters are newer than TensorFlow's Unicode (see
+text_layers), and in a few capital letters of such scripts.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import Union
+
+import tensorflow as tf
+import tensorflow_text
+
+from official_albert import graph_text, wordpiece
+
+# A noncharacter, which no vocabulary has: what stands for it is unknown.
+_UNKNOWN = "\uffff"
+
+
+class WordPieceTextLayer(tf.Module):
+  """Raw strings to ids, equal to `WordPieceTokenizer.encode`.
+
+  Make it outside of `tf.function`; call it anywhere.
+
+  Attributes:
+    lower_case: whether text is lower-cased, and loses its accents, first.
+    vocab_size: number of pieces V.
+    pad_id, cls_id, sep_id, mask_id: where the vocabulary has them.
+  """
+
+  def __init__(
+    self,
+    vocab_file: Union[str, os.PathLike],
+    lower_case: bool = True,
+    name: str = "word_piece_text",
+  ):
+    """Reads a vocabulary.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it lacks BERT's special pieces.
+    """
+    super().__init__(name=name)
+    self.lower_case = lower_case
+    content = graph_text.read_file(
+      os.fspath(vocab_file), "WordPiece vocabulary"
+    )
+    self._pieces = wordpiece.read_vocabulary(content)
+    self.vocab_size = len(self._pieces)
+    ids = {piece: i for i, piece in enumerate(self._pieces)}
+    for piece in wordpiece.SPECIAL_PIECES:
+      if piece not in ids:
+        raise ValueError(
+          f"{os.fspath(vocab_file)!r} lacks the piece {piece}: a WordPiece "
+          f"vocabulary has {', '.join(wordpiece.SPECIAL_PIECES)}."
+        )
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+      ids[piece] for piece in wordpiece.SPECIAL_PIECES
+    )
+    # Of equal pieces the last one counts; the operation wants no two, so the
+    # others become what no text contains.
+    vocabulary = [
+      piece if ids[piece] == i else f"{_UNKNOWN}{i}"
+      for i, piece in enumerate(self._pieces)
+    ]
+    self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
+      vocabulary,
+      suffix_indicator=wordpiece.CONTINUATION,
+      # In bytes; our own limit, in characters, is lower.
+      max_bytes_per_word=4 * wordpiece.MAX_WORD_CHARACTERS + 1,
+      token_out_type=tf.int32,
+      unknown_token="[UNK]",
+      no_pretokenization=True,
+    )
+
+  def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """<string>[B] -> <string>[B, (words)]: the parts that are cut alone."""
+    space = graph_text.character_class(wordpiece.is_space)
+    control = graph_text.character_class(wordpiece.is_control)
+    alone = graph_text.character_class(_is_alone)
+    texts = tf.strings.unicode_transcode(
+      texts, "UTF-8", "UTF-8", errors="ignore"
+    )
+    texts = tf.strings.regex_replace(texts, control, "")
+    # The Python tokenizer's str.split knows two more separators.
+    texts = tf.strings.regex_replace(
+      texts, rf"{space}|[\x{{2028}}\x{{2029}}]", " "
+    )
+    if self.lower_case:
+      # ASCII first: the Unicode-aware operation follows the process' locale.
+      texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
+      texts = tensorflow_text.normalize_utf8(texts, "NFD")
+      marks = graph_text.character_class(_is_mark)
+      texts = tf.strings.regex_replace(texts, marks, "")
+    texts = tf.strings.regex_replace(texts, f"({alone})", r" \1 ")
+    words = tf.strings.split(texts)
+    too_long = (
+      tf.strings.length(words.flat_values, "UTF8_CHAR")
+      > wordpiece.MAX_WORD_CHARACTERS
+    )
+    return words.with_flat_values(
+      tf.where(too_long, _UNKNOWN, words.flat_values)
+    )
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """The ids of each text, without [CLS] and [SEP].
+
+    Args:
+      texts: <string>[B], UTF-8; bytes that are not are dropped.
+
+    Returns:
+      A RaggedTensor <int32>[B, (pieces)].
+
+    Raises:
+      ValueError: `texts` is not a batch of strings.
+    """
+    words = self.words(graph_text.check_texts(texts))
+    ids = self._tokenizer.tokenize(words.flat_values)
+    return words.with_flat_values(ids).merge_dims(1, 2)
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    """The same ids: what follows a [MASK] is a word of its own.
+
+    A Chinese character always is, and BERT's other tools read "[MASK]s" so.
+    """
+    return tf.identity(ids)
+
+  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+    """The vocabulary's pieces: <int>[...] -> <string>[...].
+
+    Raises:
+      tf.errors.InvalidArgumentError: an id is outside the vocabulary.
+    """
+    return tf.gather(tf.constant(self._pieces), ids)
+
+
+def _is_alone(char: str) -> bool:
+  return wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
+
+
+def _is_mark(char: str) -> bool:
+  return unicodedata.category(char) == "Mn"

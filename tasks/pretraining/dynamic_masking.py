@@ -1,0 +1,198 @@
+"""Masks drawn while training: the order swap and n-gram masking as a graph.
+
+Records of `--masking=dynamic` hold their text as it is. Here whole batches of
+them get, on the host and inside `tf.data`, what `examples` and `masking` would
+have given them when they were made: A and B are swapped half of the time, then
+n-grams of words are chosen and replaced. The distribution is the same; the
+draw is a new one in each epoch.
+
+Every example has random numbers of its own, a pure function of the seed and
+its place in the stream of examples over all epochs. So neither the batch size
+nor an interruption can be seen in the masks, and no state has to be saved.
+
+Deviation: the original draws masks when it writes its records, dupe_factor
+(40) times, and an epoch repeats them. Drawing anew is of arXiv 1907.11692
+section 4.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tasks.pretraining import batch_masking, examples, masking
+from tfrecords import schemas
+
+# Counters of the generator above 2^64, so that training and evaluation share
+# no numbers even with the same seed.
+TRAIN, EVALUATION = 1, 2
+
+_WORDS_PER_COUNTER = 4  # Philox makes four 32-bit words of each counter.
+# Numbers for each token: order of the units, their n, what becomes of a
+# masked token, and the random piece. One more is for the swap.
+_DRAWS_PER_TOKEN = 4
+
+
+class DynamicMasking:
+  """Unmasked batches to masked ones; see `__call__`."""
+
+  def __init__(
+    self,
+    settings: examples.ExampleSettings,
+    mask_id: int,
+    replacement_ids: Sequence[int],
+    seed: int,
+    purpose: int,
+  ):
+    """Prepares tables.
+
+    Args:
+      settings: those that the records were made with.
+      mask_id: id of [MASK].
+      replacement_ids: the pieces that a random one is drawn from.
+      seed: of all draws.
+      purpose: `TRAIN` or `EVALUATION`.
+    """
+    self._settings = settings
+    self._mask_id = mask_id
+    self._replacement_ids = np.asarray(replacement_ids, np.int32)
+    self._seed, self._purpose = seed, purpose
+    self._budgets = np.array(
+      [
+        masking.num_to_predict(
+          length, settings.masked_lm_prob, settings.max_predictions_per_seq
+        )
+        for length in range(settings.max_seq_length + 1)
+      ],
+      np.int32,
+    )
+
+  @classmethod
+  def from_manifest(
+    cls, manifest: schemas.Manifest, seed: int, purpose: int
+  ) -> DynamicMasking:
+    """The masking that a folder of unmasked records asks for.
+
+    Raises:
+      ValueError: the manifest lacks a setting that masking needs, or has one
+        that is out of range.
+    """
+    names = [
+      field.name for field in dataclasses.fields(examples.ExampleSettings)
+    ]
+    missing = {*names, "mask_id", "special_ids"} - manifest.settings.keys()
+    if missing:
+      raise ValueError(
+        f"the data's manifest lacks {', '.join(sorted(missing))}, which "
+        "masking while training needs: make the folder again with "
+        "tools.create_pretraining_data --masking=dynamic."
+      )
+    settings = {name: manifest.settings[name] for name in names}
+    pieces = np.arange(manifest.tokenizer.vocab_size)
+    return cls(
+      examples.ExampleSettings(**settings),
+      manifest.settings["mask_id"],
+      np.delete(pieces, manifest.settings["special_ids"]),
+      seed,
+      purpose,
+    )
+
+  def __call__(
+    self, batch: batch_masking.Batch, first_example: tf.Tensor
+  ) -> batch_masking.Batch:
+    """Masks a batch.
+
+    Args:
+      batch: features of `schemas.unmasked_schema`, <int32>[B, S] and, for
+        `next_sentence_labels`, <int32>[B, 1].
+      first_example: <int64>[], the place of the first one in the stream of
+        examples, counted on over the epochs.
+
+    Returns:
+      The batch with what `schemas.pretraining_schema` has beyond it:
+      `masked_lm_positions`, `masked_lm_ids` <int32>[B, P], positions
+      ascending, and `masked_lm_weights` <float32>[B, P].
+    """
+    settings = self._settings
+    batch_size, sequence = batch["input_ids"].shape
+    draws = uniform_draws(
+      self._seed,
+      self._purpose,
+      first_example,
+      (batch_size, _DRAWS_PER_TOKEN * (sequence + 1)),
+    )
+    swap, order, ngram, choice, piece = tf.split(
+      draws, [_DRAWS_PER_TOKEN, *[sequence] * _DRAWS_PER_TOKEN], axis=1
+    )
+    batch = dict(batch)
+    if settings.sentence_pair == "sop":
+      batch = batch_masking.swap_segments(batch, swap[:, 0] < 0.5)
+    ids, real = batch["input_ids"], batch["input_mask"] > 0
+    length = tf.reduce_sum(batch["input_mask"], axis=1)
+    separator = batch_masking.first_separator(batch)
+    if settings.do_whole_word_mask:
+      # A segment begins with a unit, even if its first word has been cut.
+      columns = tf.range(sequence)
+      starts = (batch["token_boundary"] > 0) | (columns == 1)
+      starts |= columns == separator[:, None] + 1
+    else:
+      starts = real
+    chosen = batch_masking.choose_ngrams(
+      starts,
+      separator,
+      tf.gather(self._budgets, length),
+      settings.ngram_thresholds,
+      order,
+      ngram,
+    )
+    chosen = chosen > 0
+    shown = batch_masking.replace_tokens(
+      ids, chosen, self._mask_id, self._replacement_ids, choice, piece
+    )
+    shape = [batch_size, settings.max_predictions_per_seq]
+
+    def gather(values):
+      return tf.ragged.boolean_mask(values, chosen).to_tensor(shape=shape)
+
+    positions = tf.broadcast_to(tf.range(sequence), ids.shape)
+    batch["input_ids"] = shown
+    batch["masked_lm_positions"] = gather(positions)
+    batch["masked_lm_ids"] = gather(ids)
+    batch["masked_lm_weights"] = gather(tf.ones(ids.shape))
+    return batch
+
+
+def uniform_draws(
+  seed: int, purpose: int, first_example: tf.Tensor, shape: tuple[int, int]
+) -> tf.Tensor:
+  """Random numbers for B examples, W for each.
+
+  Row i is a function of (seed, purpose, first_example + i, W) alone: Philox
+  turns each counter into four words, and an example owns W / 4 counters.
+
+  Args:
+    seed: any integer; its lowest 64 bits count.
+    purpose: from 0 to 2^63 - 1; other purposes have other numbers.
+    first_example: <int64>[].
+    shape: B, W; W is a multiple of 4.
+
+  Returns:
+    <float64>[B, W], multiples of 2^-32 from 0 to below 1.
+  """
+  counters = tf.cast(shape[1] // _WORDS_PER_COUNTER, tf.uint64)
+  words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+    shape=shape,
+    key=tf.constant([seed % 2**64], tf.uint64),
+    counter=tf.stack(
+      [
+        tf.cast(first_example, tf.uint64) * counters,
+        tf.constant(purpose, tf.uint64),
+      ]
+    ),
+    alg=tf.random.Algorithm.PHILOX.value,
+    dtype=tf.uint32,
+  )
+  return tf.cast(words, tf.float64) * 2.0**-32

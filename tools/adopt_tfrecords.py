@@ -1,0 +1,184 @@
+"""Makes records from elsewhere a folder that tools.run_pretraining takes.
+
+    python -m tools.adopt_tfrecords --input_files='old/*.tfrecord' \\
+        --heldout_files=old/part-9.tfrecord --spm_model_file=30k-clean.model
+
+For records that google-research/albert wrote: they have the features of ours,
+but no dataset.json. Every record is read and checked; then dataset.json and a
+copy of the tokenizer are put beside the files, which stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Callable, Sequence
+
+from absl import flags
+
+from official_albert import tokenization
+from tasks.pretraining import data_statistics, documents, heldout
+from tfrecords import schemas
+from tools import (
+  checked_records,
+  command_line,
+  progress_line,
+  record_survey,
+)
+
+_INPUT_FILES = flags.DEFINE_string(
+  "input_files", None, "All records, in one folder: names and globs."
+)
+_HELDOUT_FILES = flags.DEFINE_string(
+  "heldout_files",
+  None,
+  "Files that are evaluated on and not trained on; names and globs.",
+)
+_SPM_MODEL_FILE = flags.DEFINE_string(
+  "spm_model_file", None, "The SentencePiece model of the records."
+)
+_DO_LOWER_CASE = flags.DEFINE_bool(
+  "do_lower_case", True, "Whether their text was lower-cased."
+)
+
+
+def adopt(
+  train_paths: Sequence[str],
+  heldout_paths: Sequence[str],
+  tokenizer: tokenization.SentencePieceTokenizer,
+  survey: Callable[[str, checked_records.Split], record_survey.Survey],
+) -> schemas.Manifest:
+  """Writes a manifest beside the files, and the tokenizer.
+
+  Args:
+    train_paths: files to train on.
+    heldout_paths: others, to evaluate on.
+    tokenizer: of the records.
+    survey: reads and checks the files of a split.
+
+  Returns:
+    The manifest.
+
+  Raises:
+    FileExistsError: the folder has a manifest, or another tokenizer.
+    ValueError: the files are not in one folder, or a record is not sound.
+  """
+  paths = [*train_paths, *heldout_paths]
+  directory = os.path.dirname(paths[0])
+  for path in paths:
+    if os.path.dirname(path) != directory:
+      raise ValueError(
+        f"{paths[0]} and {path} are in different folders: bring them into "
+        "one, for example by links."
+      )
+  if os.path.exists(os.path.join(directory, schemas.MANIFEST_FILE)):
+    raise FileExistsError(
+      f"{directory or '.'} has a {schemas.MANIFEST_FILE} already: remove it if "
+      "it does not belong to these records."
+    )
+  target = os.path.join(directory, schemas.TOKENIZER_FILE)
+  if (
+    os.path.exists(target)
+    and tokenization.SentencePieceTokenizer(target).sha256 != tokenizer.sha256
+  ):
+    raise FileExistsError(
+      f"{target} is there already, but it is not {tokenizer.model_file}: "
+      "remove the one that is not the records'."
+    )
+
+  first = checked_records.of_files(paths)
+  shapes = {feature.name: feature.length for feature in first.schema}
+  if "masked_lm_positions" not in shapes:
+    raise ValueError(
+      f"{paths[0]} holds unmasked records, which say nothing of how to mask "
+      "them: make them from the text with tools.create_pretraining_data "
+      "--masking=dynamic."
+    )
+  splits = {}
+  for name, files in (
+    (heldout.TRAIN, train_paths),
+    (heldout.HELDOUT, heldout_paths),
+  ):
+    counted = survey(name, first._replace(paths=files))
+    if not counted.counts.predictions:
+      raise ValueError(f"the {name} files have nothing to predict.")
+    splits[name] = schemas.Split(
+      tuple(
+        schemas.Shard(os.path.basename(path), records, os.path.getsize(path))
+        for path, records in zip(files, counted.records)
+      ),
+      counted.statistics(),
+    )
+  has_pairs = any(
+    split.statistics["label_1_share"] for split in splits.values()
+  )
+  manifest = schemas.Manifest(
+    task="pretraining",
+    max_seq_length=shapes["input_ids"],
+    max_predictions_per_seq=shapes["masked_lm_positions"],
+    features=first.schema,
+    tokenizer=schemas.TokenizerInfo(
+      tokenizer.sha256, tokenizer.vocab_size, tokenizer.lower_case
+    ),
+    # All that can be known of them. Without label 1 there is no order to learn.
+    settings={
+      "adopted": True,
+      **({} if has_pairs else {"sentence_pair": "none"}),
+    },
+    random_seed=0,
+    splits=splits,
+  )
+  if not os.path.exists(target):
+    temporary = f"{target}.{os.getpid()}.tmp"
+    try:
+      shutil.copyfile(tokenizer.model_file, temporary)
+      os.replace(temporary, target)
+    finally:
+      if os.path.exists(temporary):
+        os.remove(temporary)
+  schemas.write_manifest(directory or ".", manifest)
+  return manifest
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  every, heldout_paths = (
+    [os.path.abspath(path) for path in documents.find_files(patterns)]
+    for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
+  )
+  train_paths = [path for path in every if path not in heldout_paths]
+  if not train_paths:
+    raise ValueError(
+      "all of --input_files are in --heldout_files, so that none is left to "
+      "train on."
+    )
+  tokenizer = tokenization.SentencePieceTokenizer(
+    _SPM_MODEL_FILE.value, _DO_LOWER_CASE.value
+  )
+  line = progress_line.ProgressLine(sys.stderr)
+  try:
+    manifest = adopt(
+      train_paths,
+      heldout_paths,
+      tokenizer,
+      lambda name, split: checked_records.survey(name, split, tokenizer, line),
+    )
+  finally:
+    line.close()
+  print(
+    data_statistics.format_table(
+      {name: split.statistics for name, split in manifest.splits.items()}
+    )
+  )
+  print(
+    f"Wrote {schemas.MANIFEST_FILE}: tools.run_pretraining "
+    f"--input_dir={os.path.dirname(train_paths[0])} can be run."
+  )
+
+
+if __name__ == "__main__":
+  flags.mark_flags_as_required(
+    ["input_files", "heldout_files", "spm_model_file"]
+  )
+  command_line.run(main)

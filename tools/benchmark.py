@@ -1,0 +1,66 @@
+"""Measures speed and memory, and prints tables as the README shows them.
+
+    python -m tools.benchmark data --input_files='corpus/*.jsonl.gz' \\
+        --spm_model_file=30k-clean.model
+
+Variants are run in alternation, so that a busy minute of the machine touches
+all of them; figures are medians over --repeats.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Sequence
+
+from absl import flags
+
+from tools import benchmark_data, command_line
+
+_INPUT_FILES = flags.DEFINE_string(
+  "input_files", None, "Text to make records of; see create_pretraining_data."
+)
+_SPM_MODEL_FILE = flags.DEFINE_string(
+  "spm_model_file", None, "SentencePiece model."
+)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "S.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Of the reader.")
+_REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
+_WORK_DIR = flags.DEFINE_string(
+  "work_dir", None, "For temporary files; the system's own by default."
+)
+
+BENCHMARKS = ("data",)
+
+
+def machine() -> str:
+  """One line on what the figures were measured with."""
+  model = platform.processor() or platform.machine()
+  if os.path.exists("/proc/cpuinfo"):
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+      names = [line.split(":")[1] for line in file if "model name" in line]
+    model = names[0].strip() if names else model
+  return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}"
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) != 2 or argv[1] not in BENCHMARKS:
+    raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
+  for name in ("input_files", "spm_model_file"):
+    if not flags.FLAGS[name].value:
+      raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
+  print(machine(), flush=True)
+  benchmark_data.run(
+    benchmark_data.Settings(
+      _INPUT_FILES.value,
+      _SPM_MODEL_FILE.value,
+      _MAX_SEQ_LENGTH.value,
+      _BATCH_SIZE.value,
+      _REPEATS.value,
+      _WORK_DIR.value,
+    )
+  )
+
+
+if __name__ == "__main__":
+  command_line.run(main, max_arguments=1)

@@ -1,0 +1,63 @@
+"""Tests of one measurement on a tiny corpus, and of a table's line."""
+
+from __future__ import annotations
+
+import pytest
+import sentencepiece
+
+from tfrecords import schemas
+from tools import benchmark_data
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("corpus")
+  text = "tea and rain. stone in the river.\ncloud and amber.\n\n" * 40
+  (folder / "a.txt").write_text(text)
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(text.split("\n")),
+    model_prefix=str(folder / "m"),
+    vocab_size=30,
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    control_symbols="[CLS],[SEP],[MASK]",
+    hard_vocab_limit=False,
+    minloglevel=2,
+  )
+  return benchmark_data.Settings(
+    str(folder / "a.txt"), str(folder / "m.model"), 32, 4, 1
+  )
+
+
+def test_making_counts_what_the_manifest_says(settings, tmp_path):
+  output = str(tmp_path / "data")
+  made = benchmark_data.make(settings, "static", 1, output)
+  splits = schemas.read_manifest(output).splits
+  assert made.tokens == sum(s.statistics["tokens"] for s in splits.values())
+  assert made.written_bytes == sum(
+    path.stat().st_size for path in (tmp_path / "data").glob("*.tfrecord")
+  )
+  assert made.seconds > 0 and 2**20 < made.peak_bytes < 2**32
+
+
+def test_a_failed_run_is_an_error(settings, tmp_path):
+  with pytest.raises(ValueError, match="failed"):
+    benchmark_data.make(settings, "none", 1, str(tmp_path / "data"))
+
+
+def test_row_has_the_median_and_the_worst_memory():
+  runs = [
+    benchmark_data.Made(4.0, 2**29, 1000, 5_000_000),
+    benchmark_data.Made(1.0, 2**30, 1000, 5_000_000),
+    benchmark_data.Made(2.0, 2**29, 1000, 5_000_000),
+  ]
+  assert (
+    benchmark_data.making_row("static", 2, runs)
+    == "| static | 2 | 1,000 | 2.0 | 500 | 5 MB | 1.00 GiB |"
+  )
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
