@@ -304,9 +304,7 @@ def train(
     examples_seen=examples_seen,
   )
   report.note(manager.initialize(model, config.init_checkpoint))
-  # Keras keeps these in the checkpoint; what the user says now counts.
-  for name in ("weight_decay", "beta_1", "beta_2"):
-    setattr(optimizer, name, getattr(config, name))
+  _apply_settings(optimizer, config)
   step = int(optimizer.iterations.numpy())
   if step > config.num_train_steps:
     raise ValueError(
@@ -356,6 +354,7 @@ def train(
         rollbacks += 1
         seen = int(examples_seen)
         report.rollback(step, f"{message}; {manager.restore_latest()}")
+        _apply_settings(optimizer, config)
         step = int(optimizer.iterations.numpy())
         # The weights are those of an earlier step, the data goes on.
         examples_seen.assign(seen)
@@ -377,6 +376,12 @@ def train(
         report.evaluation(step, values)
   report.finish(step)
   return values
+
+
+def _apply_settings(optimizer, config: TrainConfig) -> None:
+  # Keras keeps these in the checkpoint; what the user says now counts.
+  for name in ("weight_decay", "beta_1", "beta_2"):
+    setattr(optimizer, name, getattr(config, name))
 
 
 def _steps_until_stop(step: int, config: TrainConfig) -> int:

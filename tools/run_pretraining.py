@@ -19,7 +19,6 @@ import os
 from absl import flags
 
 from official_albert import config as config_lib
-from official_albert import train_config as train_config_lib
 from official_albert import (
   distribution,
   optimization,
@@ -27,6 +26,7 @@ from official_albert import (
   run_record,
   training,
 )
+from official_albert import train_config as train_config_lib
 from tasks.pretraining import task as task_lib
 from tfrecords import schemas
 from tools import command_line
