@@ -36,7 +36,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", "quickstart", "Everything is written below this folder."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
-  "training_minutes", 9.0, "How long to train, by a measurement beforehand."
+  "training_minutes", 8.5, "How long to train, by a measurement beforehand."
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
   "num_train_steps", 0, "Updates; 0: as many as fit into training_minutes."
