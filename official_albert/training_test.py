@@ -10,6 +10,7 @@ import dataclasses
 import io
 import math
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -142,6 +143,7 @@ def test_logical_devices_equal_one(tmp_path, devices):
   # TensorFlow must not have started when the CPU is cut into devices.
   subprocess.run(
     [sys.executable, "-c", _ON_LOGICAL_DEVICES, str(devices), folder],
+    cwd=pathlib.Path(__file__).resolve().parents[1],
     check=True,
   )
   for kind in ("train", "eval"):

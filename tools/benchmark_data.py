@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tfrecords import schemas
 MASKINGS = ("static", "dynamic")
 WORKERS = (1, 2)
 _READ_SECONDS = 5.0
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +85,9 @@ def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
     sys.executable,
     "-m",
     "tools.create_pretraining_data",
-    f"--input_files={settings.input_files}",
-    f"--spm_model_file={settings.spm_model_file}",
-    f"--output_dir={output}",
+    f"--input_files={_absolute(settings.input_files)}",
+    f"--spm_model_file={os.path.abspath(settings.spm_model_file)}",
+    f"--output_dir={os.path.abspath(output)}",
     f"--max_seq_length={settings.max_seq_length}",
     f"--max_predictions_per_seq={predictions}",
     f"--masking={masking}",
@@ -93,7 +95,7 @@ def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
     "--dupe_factor=1",
   ]
   begun = time.monotonic()
-  process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+  process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL)
   _, status, usage = os.wait4(process.pid, 0)
   seconds = time.monotonic() - begun
   process.returncode = os.waitstatus_to_exitcode(status)
@@ -105,6 +107,14 @@ def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
     usage.ru_maxrss * 1024,  # Of the largest descendant, in KiB on Linux.
     sum(split.statistics["tokens"] for split in splits),
     sum(shard.bytes for split in splits for shard in split.shards),
+  )
+
+
+def _absolute(patterns: str) -> str:
+  """Names and globs, for a process that runs in another folder."""
+  return ",".join(
+    name if "://" in name else os.path.abspath(name)
+    for name in patterns.split(",")
   )
 
 

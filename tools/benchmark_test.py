@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
 import sys
 
@@ -20,6 +21,7 @@ import pytest
 def test_refusals(arguments, message):
   result = subprocess.run(
     [sys.executable, "-m", "tools.benchmark", *arguments],
+    cwd=pathlib.Path(__file__).resolve().parents[1],
     capture_output=True,
     text=True,
   )

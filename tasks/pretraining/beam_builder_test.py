@@ -248,4 +248,6 @@ def test_dataflow_cannot_reach_local_files(corpus, tmp_path):
 
 
 if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))
+  code = pytest.main([__file__])
+  # Without Apache Beam there is nothing to collect, which is no failure.
+  raise SystemExit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)

@@ -90,4 +90,6 @@ def test_result_has_the_order_of_the_manifest(tmp_path):
 
 
 if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))
+  code = pytest.main([__file__])
+  # Without Apache Beam there is nothing to collect, which is no failure.
+  raise SystemExit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pathlib
 import subprocess
 import sys
 
@@ -157,7 +158,11 @@ def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):
     "if m in sys.modules])"
   )
   done = subprocess.run(
-    [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    [sys.executable, "-c", code],
+    cwd=pathlib.Path(__file__).resolve().parents[2],
+    capture_output=True,
+    text=True,
+    check=True,
   )
   assert done.stdout == "[]\n"
 
