@@ -51,6 +51,7 @@ class ShardWriter:
       self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)
     else:
       self._file = _gfile().GFile(self._temporary, "wb")
+      self._file.write(b"")  # Opens it: a shard may have no records.
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
     """Writes one record.

@@ -74,6 +74,24 @@ def test_full_disk_is_an_os_error(tmp_path, monkeypatch, records):
   assert os.listdir(tmp_path) == []
 
 
+def test_a_shard_without_records_is_a_file_on_any_storage(tmp_path):
+  for path in (f"{tmp_path}/local", f"file://{tmp_path}/address"):
+    with writer.ShardWriter(path, _SCHEMA) as shard:
+      pass
+    assert (shard.result.records, shard.result.bytes) == (0, 0)
+  assert sorted(os.listdir(tmp_path)) == ["address", "local"]
+
+
+def test_records_by_address_are_those_of_a_path(tmp_path):
+  for path in (f"{tmp_path}/local", f"file://{tmp_path}/address"):
+    with writer.ShardWriter(path, _SCHEMA) as shard:
+      shard.write(_record(1))
+      shard.write(_record(2))
+  assert (tmp_path / "local").read_bytes() == (
+    tmp_path / "address"
+  ).read_bytes()
+
+
 def test_folder_that_is_not_there(tmp_path):
   with pytest.raises((OSError, tf.errors.OpError)):
     writer.ShardWriter(str(tmp_path / "no" / "shard"), _SCHEMA)
