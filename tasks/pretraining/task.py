@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional
 import tensorflow as tf
 
 from official_albert import config as config_lib
-from official_albert import fused_ops, training
+from official_albert import fused_ops, objective
 from tasks.pretraining import dynamic_masking
 from tasks.pretraining import metrics as metrics_lib
 from tasks.pretraining import model as model_lib
@@ -25,7 +25,7 @@ _EPSILON = 1e-5
 class PretrainingTask:
   """Masked LM and, unless the data has none, a sentence-pair objective.
 
-  Implements `official_albert.training.Task`.
+  Implements `official_albert.objective.Task`.
   """
 
   name = "pretraining"
@@ -115,7 +115,7 @@ class PretrainingTask:
     batch: Mapping[str, tf.Tensor],
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training.Ratio]]:
+  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """Sums of the losses, and the accuracies."""
     outputs = model(batch, training=training, dropout_seed=dropout_seed)
     totals = loss_totals(outputs, batch, compiled=training)

@@ -1,0 +1,83 @@
+"""What the training loop knows of an objective, and how it adds numbers up."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Protocol
+
+import tensorflow as tf
+
+Batch = Mapping[str, tf.Tensor]
+
+
+class Divergence(ValueError):
+  """The loss or the gradient is not finite any more."""
+
+
+class Ratio(NamedTuple):
+  """A sum and the weight to divide it by, both <float32>[].
+
+  Ratios add up over micro-batches, replicas and steps; their quotients, which
+  is what people read, do not.
+  """
+
+  total: tf.Tensor
+  weight: tf.Tensor
+
+
+class Task(Protocol):
+  """What the loop knows of an objective.
+
+  Attributes:
+    name: for logs.
+    tokens_per_example: padded length of one example, for throughput.
+    flops_per_example: operations of training on one example.
+  """
+
+  name: str
+  tokens_per_example: int
+  flops_per_example: int
+
+  def build_model(self) -> tf.keras.Model:
+    """A model with fresh weights; all its variables exist."""
+
+  def train_dataset(
+    self, batch_size: int, start_example: int
+  ) -> tf.data.Dataset:
+    """Batches without end, as if `start_example` examples had been drawn."""
+
+  def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+    """Each held-out example once; padded rows carry no weight.
+
+    Every batch has exactly `batch_size` rows, as its static shape says.
+    """
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """The denominator <float32>[] of each objective; needs no model."""
+
+  def forward(
+    self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed
+  ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio]]:
+    """The sum <float32>[] of each objective, and the metrics."""
+
+  def describe(self) -> dict[str, Any]:
+    """What a run's record must say of the data, as JSON values."""
+
+
+def add(a: dict[str, Ratio], b: dict[str, Ratio]) -> dict[str, Ratio]:
+  """Both together, name by name."""
+  return tf.nest.map_structure(tf.add, a, b)
+
+
+def quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:
+  """What people read: totals over weights, and the sum of the losses."""
+  values = {
+    name: float(ratio.total) / max(float(ratio.weight), 1e-30)
+    for name, ratio in sums.items()
+  }
+  losses = [v for name, v in values.items() if name.endswith("_loss")]
+  return {"loss": sum(losses), **values}
+
+
+def brief(values: Mapping[str, float]) -> str:
+  """For a message: "masked_lm_loss 6.283, learning_rate 0.001"."""
+  return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -1,0 +1,116 @@
+"""A task small enough to compute by hand, for tests of the loop.
+
+A linear model with two objectives whose weights differ from example to
+example, so that a mean of means cannot pass for a quotient of sums.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import distribution, objective, reporting, training
+from official_albert.layers import dropout
+from official_albert.train_config import TrainConfig
+
+FEATURES, EXAMPLES = 5, 37
+
+
+class ToyTask:
+  """Two weighted squared errors with dropout on the input."""
+
+  name = "toy"
+  tokens_per_example = 3
+  flops_per_example = 60
+
+  def __init__(self, poison_at=None, dropout_rate=0.0):
+    rng = np.random.default_rng(0)
+    self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
+    self.y = rng.normal(size=[EXAMPLES, 2]).astype(np.float32)
+    self.w = rng.integers(0, 3, [EXAMPLES, 2]).astype(np.float32) + 0.5
+    self.eval_x = self.x.copy()
+    if poison_at is not None:
+      self.x[poison_at] = np.inf
+    self.dropout_rate = dropout_rate
+    self.starts = []
+
+  def build_model(self):
+    model = tf.keras.Sequential(
+      [
+        tf.keras.layers.Dense(4, activation="tanh", name="hidden"),
+        tf.keras.layers.Dense(2, name="out"),
+      ]
+    )
+    model.build([None, FEATURES])
+    return model
+
+  def train_dataset(self, batch_size, start_example):
+    self.starts.append(start_example)
+    data = tf.data.Dataset.from_tensor_slices(
+      {"x": self.x, "y": self.y, "w": self.w}
+    )
+    data = data.repeat().skip(start_example)
+    return data.batch(batch_size, drop_remainder=True)
+
+  def eval_dataset(self, batch_size):
+    data = tf.data.Dataset.from_tensor_slices(
+      {"x": self.eval_x, "y": self.y, "w": self.w}
+    )
+    # Of one length, as the reader makes them: the rest has no weight.
+    rest = -EXAMPLES % batch_size
+    nothing = tf.data.Dataset.from_tensors(
+      {
+        "x": tf.zeros([FEATURES]),
+        "y": tf.zeros([2]),
+        "w": tf.zeros([2]),
+      }
+    )
+    data = data.concatenate(nothing.repeat(rest))
+    return data.batch(batch_size, drop_remainder=True)
+
+  def loss_weights(self, batch):
+    weights = tf.reduce_sum(batch["w"], 0)
+    return {"first": weights[0], "second": weights[1]}
+
+  def forward(self, model, batch, training_, dropout_seed):
+    x = dropout.seeded_dropout(
+      batch["x"], self.dropout_rate, training_, dropout_seed
+    )
+    errors = tf.reduce_sum(batch["w"] * (model(x) - batch["y"]) ** 2, 0)
+    ones = tf.cast(batch["w"][:, 0] > 0, tf.float32)
+    big = tf.cast(batch["x"][:, 0] > 0, tf.float32)
+    metric = objective.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))
+    return {"first": errors[0], "second": errors[1]}, {"share": metric}
+
+  def describe(self):
+    return {}
+
+
+def config(model_dir, **changes) -> TrainConfig:
+  """Six steps of twelve examples, changed as asked."""
+  values = dict(
+    model_dir=str(model_dir),
+    num_train_steps=6,
+    num_warmup_steps=2,
+    learning_rate=0.01,
+    train_batch_size=12,
+    eval_batch_size=10,
+    steps_per_loop=2,
+    eval_steps=0,
+    save_checkpoints_steps=3,
+  )
+  return TrainConfig(**{**values, **changes})
+
+
+def run(task, cfg):
+  """Trains; returns the last evaluation, the weights and the log."""
+  stream = io.StringIO()
+  built = []
+  build = task.build_model
+  task.build_model = lambda: built.append(build()) or built[-1]
+  strategy = distribution.make_strategy("one_device")
+  with reporting.Reporter(cfg.model_dir, stream) as report:
+    values = training.train(task, cfg, strategy, report)
+  return values, built[-1].get_weights(), stream.getvalue()

@@ -1,0 +1,80 @@
+"""Tests of one update, with numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import reporting, toy_task, train_step
+
+
+@pytest.mark.parametrize("rate, differ", [(0.3, True), (0.0, False)])
+def test_dropout_depends_on_the_seed(tmp_path, rate, differ):
+  """The same weights and batch, two seeds: only dropout can tell them apart."""
+  task = toy_task.ToyTask(dropout_rate=rate)
+  batch = next(iter(task.train_dataset(12, 0)))
+  tf.keras.utils.set_random_seed(1)
+  model = task.build_model()
+  losses = []
+  for seed in (3, 4):
+    cfg = toy_task.config(tmp_path, seed=seed)
+    step = train_step.make_train_step(task, model, cfg.make_optimizer(), cfg)
+    # The first step's rate is 0, so the weights stay what they are.
+    losses.append(float(tf.function(step)(batch)["first_loss"].total))
+  assert (losses[0] != losses[1]) is differ
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_micro_batches_equal_one_batch(tmp_path, micro_batches):
+  _, one, _ = toy_task.run(
+    toy_task.ToyTask(), toy_task.config(tmp_path / "one")
+  )
+  _, many, _ = toy_task.run(
+    toy_task.ToyTask(),
+    toy_task.config(
+      tmp_path / "many", gradient_accumulation_steps=micro_batches
+    ),
+  )
+  for a, b in zip(one, many):
+    # Another order of summation; Adam's first steps amplify it.
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_one_step_by_hand(tmp_path):
+  """The loss is a sum of quotients of sums, clipped after summation."""
+  task = toy_task.ToyTask()
+  cfg = toy_task.config(
+    tmp_path,
+    num_train_steps=1,
+    num_warmup_steps=0,
+    clip_norm=0.1,
+    optimizer="adamw",
+    weight_decay=0.0,
+  )
+  tf.keras.utils.set_random_seed(cfg.seed)
+  model = task.build_model()
+  x, y, w = task.x[:12], task.y[:12], task.w[:12]
+  with tf.GradientTape() as tape:
+    errors = tf.reduce_sum(w * (model(x) - y) ** 2, 0) / w.sum(0)
+    loss = tf.reduce_sum(errors)
+  gradients = tape.gradient(loss, model.trainable_variables)
+  norm = float(tf.linalg.global_norm(gradients))
+  assert norm > 0.1
+  expected = []
+  for g, v in zip(gradients, model.trainable_variables):
+    g = g.numpy() * 0.1 / norm
+    u = 0.1 * g / (np.sqrt(0.001 * g * g) + 1e-6)
+    expected.append(v.numpy() - 0.01 * u)
+  _, weights, _ = toy_task.run(task, cfg)
+  for a, b in zip(expected, weights):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+  record = reporting.read_metrics(str(tmp_path), "train")[0]
+  assert math.isclose(record["loss"], float(loss), rel_tol=1e-5)
+  assert math.isclose(record["gradient_norm"], norm, rel_tol=1e-4)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
