@@ -8,6 +8,9 @@ from official_albert import objective, optimization
 from official_albert.objective import Batch, Ratio
 from official_albert.train_config import TrainConfig
 
+# Totals and weights of a step: room for 32 losses and metrics.
+_MAX_NUMBERS = 64
+
 fold_in = tf.random.experimental.stateless_fold_in
 
 
@@ -88,6 +91,9 @@ def make_train_step(
 def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
   """Up to `steps` updates inside one graph, fewer if `stop` becomes true.
 
+  The graph holds the step once: of two copies TensorFlow makes two different
+  programs, and which bits come out would depend on where a loop begins.
+
   Args:
     train_step: see `make_train_step`.
     strategy: runs it on its devices.
@@ -95,19 +101,28 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
   Returns:
     A function of an iterator and `steps` <int32>[] to the sums of the step's
-    Ratios and the number of updates <int32>[].
+    Ratios and the number of updates <int32>[], at least 1.
   """
 
   @tf.function
   def train_loop(iterator, steps):
-    def one_step():
-      return run(strategy, train_step, next(iterator))
+    structure = {}  # Of what a step returns: known when the body is traced.
 
-    sums, done = one_step(), tf.constant(1)
-    while done < steps and not stop:
-      sums = objective.add(sums, one_step())
-      done += 1
-    return sums, done
+    def goes_on(done, unused_sums):
+      return (done < steps) & ((done == 0) | ~stop)
+
+    def one_step(done, sums):
+      structure.update(run(strategy, train_step, next(iterator)))
+      numbers = tf.stack(tf.nest.flatten(structure))
+      return done + 1, sums + tf.pad(
+        numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]]
+      )
+
+    done, sums = tf.while_loop(
+      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]))
+    )
+    numbers = tf.unstack(sums)[: len(tf.nest.flatten(structure))]
+    return tf.nest.pack_sequence_as(structure, numbers), done
 
   return train_loop
 
