@@ -172,6 +172,20 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   assert (killed / "albert_config.json").exists()
 
 
+def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
+  """SIGTERM may end it anywhere, and the flag may change at a resume."""
+  ends = []
+  for steps in (24, 7):
+    model_dir = tmp_path / str(steps)
+    arguments = [_CONFIG, "--num_train_steps=24", f"--steps_per_loop={steps}"]
+    arguments += ["--save_checkpoints_steps=24", "--eval_steps=0"]
+    ended = run(folder, model_dir, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    ends.append(weights(model_dir))
+  for name, value in ends[0].items():
+    np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+
+
 @pytest.mark.parametrize(
   "arguments, message",
   [
