@@ -18,6 +18,8 @@ from typing import Iterator, Mapping, Optional, TextIO
 
 import tensorflow as tf
 
+from official_albert import schedule_curve
+
 METRICS_FILE = "metrics.jsonl"
 REPORT_FILE = "report.json"
 
@@ -52,6 +54,10 @@ class Reporter:
   def note(self, text: str) -> None:
     """Prints one line."""
     print(text, file=self._stream, flush=True)
+
+  def schedule(self, schedule) -> None:
+    """Draws the learning-rate schedule in TensorBoard, if it is a new one."""
+    schedule_curve.write(self._model_dir, schedule)
 
   def start(self, step: int, last_step: int, batch_size: int, task) -> None:
     """Starts the clock; `task` gives tokens and operations per example."""

@@ -27,6 +27,7 @@ _FREE = {
   "steps_per_loop",
   "save_checkpoints_steps",
   "keep_checkpoint_max",
+  "profile_steps",
   "model_dir",
   "init_checkpoint",
 }
