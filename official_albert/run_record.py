@@ -28,6 +28,8 @@ _FREE = {
   "save_checkpoints_steps",
   "keep_checkpoint_max",
   "profile_steps",
+  # Says where settings are from; those that count stand beside it.
+  "recipe",
   "model_dir",
   "init_checkpoint",
 }

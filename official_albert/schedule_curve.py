@@ -29,9 +29,7 @@ def points(schedule: optimization.WarmupPolynomialDecay) -> list[int]:
   return sorted(corners | {int(step) for step in evenly})
 
 
-def write(
-  model_dir: str, schedule: optimization.WarmupPolynomialDecay
-) -> bool:
+def write(model_dir: str, schedule: optimization.WarmupPolynomialDecay) -> bool:
   """Writes the curve unless that of the same settings is there.
 
   Args:

@@ -81,9 +81,7 @@ def test_a_run_draws_it_and_a_resume_does_not(tmp_path):
   np.testing.assert_allclose(curve[2], 0.01 * (1 - 2 / 6), rtol=1e-6)
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
   assert files(tmp_path) == before
-  toy_task.run(
-    toy_task.ToyTask(), toy_task.config(tmp_path, num_train_steps=8)
-  )
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, num_train_steps=8))
   assert list(read(tmp_path)) == list(range(9))
 
 
