@@ -17,7 +17,7 @@ FOLDER = "profile"
 
 
 def parse_steps(text: str, num_train_steps: int) -> Optional[tuple[int, int]]:
-  """ "FROM,TO" as numbers, "" as None.
+  """The two numbers of "FROM,TO", or None for "".
 
   Raises:
     ValueError: not two numbers, or no updates of the run between them.

@@ -19,6 +19,7 @@ from official_albert import (
   preemption,
   profiling,
   reporting,
+  run_plan,
   train_step,
 )
 from official_albert.train_config import TrainConfig
@@ -70,10 +71,9 @@ def train(
     optimizer = config.make_optimizer()
     optimizer._create_all_weights(model.trainable_variables)
   examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-  report.note(
-    f"{task.name}: {model.count_params():,} parameters, batch "
-    f"{config.train_batch_size}, {config.num_train_steps:,} steps"
-  )
+  parameters = model.count_params()
+  for line in run_plan.describe(task, config, parameters, strategy):
+    report.note(line)
 
   # 2. Initialise: own latest checkpoint, else warm start, else scratch.
   manager = checkpoints.Manager(

@@ -22,6 +22,7 @@ from official_albert import config as config_lib
 from official_albert import (
   distribution,
   learning_rate,
+  objective,
   optimization,
   reporting,
   run_record,
@@ -108,7 +109,7 @@ _ON_DIVERGENCE = flags.DEFINE_enum(
 _PROFILE_STEPS = flags.DEFINE_string(
   "profile_steps",
   "",
-  "FROM,TO: profile the updates after step FROM up to step TO, for TensorBoard.",
+  "FROM,TO: profile the updates after step FROM up to TO, for TensorBoard.",
 )
 _SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of weights, data order and dropout."
@@ -155,6 +156,19 @@ def copy_tokenizer(manifest: schemas.Manifest) -> None:
   with open(f"{target}.tmp", "wb") as file:
     file.write(model)
   os.replace(f"{target}.tmp", target)
+
+
+def draw_curves(report: reporting.Reporter) -> None:
+  """Draws the run's curves; a run must not fail for want of a picture."""
+  path = os.path.join(_MODEL_DIR.value, "curves.png")
+  try:
+    from tools import curve_plot  # Matplotlib takes a second to load.
+
+    curve_plot.plot(_MODEL_DIR.value, path)
+  except (ImportError, OSError, ValueError) as error:
+    report.note(f"warning: no curves were drawn: {error}")
+  else:
+    report.note(f"curves in {path}")
 
 
 def main(argv) -> None:
@@ -215,7 +229,12 @@ def main(argv) -> None:
     report.note(f"precision {precision}, logs in {_MODEL_DIR.value}")
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
-    training.train(task, train_config, strategy, report)
+    try:
+      training.train(task, train_config, strategy, report)
+    except objective.Divergence:
+      draw_curves(report)
+      raise
+    draw_curves(report)
 
 
 if __name__ == "__main__":

@@ -232,6 +232,11 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
   train = reporting.read_metrics(str(model_dir), "train")
   assert [record["step"] for record in train] == [1, 2, 3, 4, 5]
+  assert result.stdout.endswith(f"curves in {model_dir / 'curves.png'}\n")
+  assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
+  report = json.loads((model_dir / "report.json").read_text())
+  assert (report["last_step"], report["restarts"]) == (5, 0)
+  assert "5 steps of 32 sequences: 3840 tokens, " in result.stdout
 
 
 def test_model_of_another_size_is_refused(folder, tmp_path):
