@@ -5,7 +5,6 @@ Three panels: masked LM loss, masked LM accuracy, sentence-order accuracy.
 
 from __future__ import annotations
 
-import logging
 import os
 
 import matplotlib
@@ -13,8 +12,6 @@ import matplotlib
 from official_albert import reporting
 
 matplotlib.use("Agg")
-# It says when it lists the fonts of a machine for the first time.
-logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 from matplotlib import pyplot
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import os
 
 from absl import flags
@@ -161,6 +162,8 @@ def copy_tokenizer(manifest: schemas.Manifest) -> None:
 def draw_curves(report: reporting.Reporter) -> None:
   """Draws the run's curves; a run must not fail for want of a picture."""
   path = os.path.join(_MODEL_DIR.value, "curves.png")
+  # It would say that it lists the fonts of a machine for the first time.
+  logging.getLogger("matplotlib").setLevel(logging.ERROR)
   try:
     from tools import curve_plot  # Matplotlib takes a second to load.
 
