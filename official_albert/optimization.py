@@ -14,6 +14,7 @@ Reference: google-research/albert optimization.py, lamb_optimizer.py.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, Union
 
@@ -30,6 +31,26 @@ EXCLUDED = ("LayerNorm", "layer_norm", "bias")
 
 OPTIMIZERS = ("lamb", "adamw")
 DECAYS = ("original", "continuous")
+
+# The paper's peak rate for LAMB and the batch it belongs to (section 4.1).
+_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
+
+
+def scaled_learning_rate(batch: int) -> float:
+  """LAMB's peak rate for `batch` examples in an update.
+
+  The paper's 0.00176 belongs to a batch of 4096; with the square root of the
+  batch the noise in an update stays what it was (You et al., arXiv
+  1904.00962, who train BERT with batches of 512 to 32,768 by this rule). The
+  unscaled rate at a small batch is what makes losses jump and stay there
+  (google-research/albert issues 29 and 111).
+
+  Raises:
+    ValueError: the batch is not positive.
+  """
+  if batch < 1:
+    raise ValueError(f"a batch has at least 1 example, got {batch}.")
+  return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")

@@ -50,6 +50,19 @@ def test_update_equals_numpy(name, corrected, variable_name, excluded):
   np.testing.assert_allclose(variable, expected, rtol=5e-5, atol=1e-5)
 
 
+def test_rate_follows_the_square_root_of_the_batch():
+  assert optimization.scaled_learning_rate(4096) == 0.00176  # Exactly.
+  assert optimization.scaled_learning_rate(1024) == 0.00088
+  # Four times the batch, twice the rate.
+  np.testing.assert_allclose(
+    optimization.scaled_learning_rate(7 * 4),
+    2 * optimization.scaled_learning_rate(7),
+    rtol=1e-15,
+  )
+  with pytest.raises(ValueError, match="at least 1 example, got 0"):
+    optimization.scaled_learning_rate(0)
+
+
 def test_zero_weights_have_ratio_one():
   variable = tf.Variable(tf.zeros([2, 3]), name="kernel")
   optimizer = optimization.make_optimizer("lamb", RATE)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
-import statistics
 import sys
 import time
 from typing import Iterator, Mapping, Optional, TextIO
 
 import tensorflow as tf
+
+from official_albert import run_summary, schedule_curve
 
 METRICS_FILE = "metrics.jsonl"
 REPORT_FILE = "report.json"
@@ -52,6 +52,10 @@ class Reporter:
   def note(self, text: str) -> None:
     """Prints one line."""
     print(text, file=self._stream, flush=True)
+
+  def schedule(self, schedule) -> None:
+    """Draws the learning-rate schedule in TensorBoard, if it is a new one."""
+    schedule_curve.write(self._model_dir, schedule)
 
   def start(self, step: int, last_step: int, batch_size: int, task) -> None:
     """Starts the clock; `task` gives tokens and operations per example."""
@@ -124,10 +128,16 @@ class Reporter:
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
       json.dump(summary, file, indent=1)
     os.replace(f"{path}.tmp", path)
+    repeated = summary["steps_lost_to_restarts"]
     self.note(
       f"best held-out loss {summary['best_loss']:.4g} at step "
-      f"{summary['best_step']:,}; {summary['restarts']} restarts, "
-      f"{summary['rollbacks']} rollbacks; more in {path}"
+      f"{summary['best_step']:,}; {summary['tokens_per_second']:,.0f} tokens/s "
+      f"(median); {duration(summary['training_seconds'])} of training in all"
+    )
+    self.note(
+      f"{summary['restarts']} restarts"
+      + (f" ({repeated:,} steps repeated)" if repeated else "")
+      + f", {summary['rollbacks']} rollbacks; more in {path}"
     )
 
   def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
@@ -155,35 +165,8 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
 
 
 def summarize(model_dir: str) -> dict[str, float]:
-  """What `report.json` holds: the best evaluation, speed, accidents.
-
-  Returns:
-    `best_step` and `best_loss` of the evaluations (-1 and NaN if none was
-    finite), `last_step`, the median
-    `tokens_per_second`, how many `restarts` and `rollbacks` there were.
-  """
-  kinds = [record["kind"] for record in _records(model_dir)]
-  trained = read_metrics(model_dir, "train")
-  evaluated = [
-    record
-    for record in read_metrics(model_dir, "eval")
-    if math.isfinite(record["loss"])
-  ]
-  best = min(
-    evaluated,
-    key=lambda record: record["loss"],
-    default={"step": -1, "loss": math.nan},
-  )
-  return {
-    "best_step": best["step"],
-    "best_loss": best["loss"],
-    "last_step": trained[-1]["step"],
-    "tokens_per_second": statistics.median(
-      record["tokens_per_second"] for record in trained
-    ),
-    "restarts": kinds.count("start") - 1,
-    "rollbacks": kinds.count("rollback"),
-  }
+  """What `report.json` holds; see `run_summary.summarize`."""
+  return run_summary.summarize(list(_records(model_dir)))
 
 
 def _records(model_dir: str) -> Iterator[dict]:

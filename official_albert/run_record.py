@@ -27,6 +27,9 @@ _FREE = {
   "steps_per_loop",
   "save_checkpoints_steps",
   "keep_checkpoint_max",
+  "profile_steps",
+  # Says where settings are from; those that count stand beside it.
+  "recipe",
   "model_dir",
   "init_checkpoint",
 }

@@ -28,7 +28,8 @@ def test_changes_that_matter_are_told(tmp_path):
   folder = str(tmp_path)
   run_record.write(folder, CONFIG, SETTINGS, {"sha": "a"})
   (tmp_path / "checkpoint").touch()
-  free = {**SETTINGS, "keep_checkpoint_max": 9}
+  free = {**SETTINGS, "keep_checkpoint_max": 9, "profile_steps": "1,2"}
+  free["recipe"] = "base_cpu"
   assert run_record.write(folder, CONFIG, free, {"sha": "a"}) == []
   changed = {**free, "learning_rate": 0.2}
   changes = run_record.write(folder, CONFIG, changed, {"sha": "b"})

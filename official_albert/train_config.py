@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from official_albert import optimization
+from official_albert import optimization, profiling
 
 ON_DIVERGENCE = ("stop", "rollback")
 
@@ -49,6 +49,8 @@ class TrainConfig:
   # When a loss or gradient is not finite: "stop", or "rollback" to the last
   # checkpoint and leave out the batches since the last look.
   on_divergence: str = "stop"
+  # "FROM,TO": the updates to profile; "" profiles none.
+  profile_steps: str = ""
   # Seed of initial weights, data order and dropout.
   seed: int = 12345
 
@@ -77,6 +79,7 @@ class TrainConfig:
         f"unknown on_divergence {self.on_divergence!r}; choose one of "
         f"{', '.join(ON_DIVERGENCE)}."
       )
+    profiling.parse_steps(self.profile_steps, self.num_train_steps)
     self.make_optimizer()
 
   def make_optimizer(self) -> optimization.AlbertOptimizer:

@@ -17,7 +17,9 @@ from official_albert import (
   evaluation,
   objective,
   preemption,
+  profiling,
   reporting,
+  run_plan,
   train_step,
 )
 from official_albert.train_config import TrainConfig
@@ -69,10 +71,9 @@ def train(
     optimizer = config.make_optimizer()
     optimizer._create_all_weights(model.trainable_variables)
   examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-  report.note(
-    f"{task.name}: {model.count_params():,} parameters, batch "
-    f"{config.train_batch_size}, {config.num_train_steps:,} steps"
-  )
+  parameters = model.count_params()
+  for line in run_plan.describe(task, config, parameters, strategy):
+    report.note(line)
 
   # 2. Initialise: own latest checkpoint, else warm start, else scratch.
   manager = checkpoints.Manager(
@@ -110,17 +111,25 @@ def train(
   if config.on_divergence == "rollback" and not manager.latest:
     manager.save(step)  # Something to go back to.
   rollbacks, iterator = 0, batches()
+  report.schedule(optimizer.learning_rate)
   report.start(step, config.num_train_steps, config.train_batch_size, task)
-  with preemption.PreemptionWatch() as watch:
+  profiler = profiling.StepProfiler(
+    config.model_dir,
+    profiling.parse_steps(config.profile_steps, config.num_train_steps),
+  )
+  with preemption.PreemptionWatch() as watch, profiler:
     train_loop = train_step.make_train_loop(
       train_step.make_train_step(task, model, optimizer, config),
       strategy,
       watch.requested,
     )
     while step < config.num_train_steps:
-      wanted = tf.constant(_steps_until_stop(step, config))
-      sums, done = train_loop(iterator, wanted)
-      trained, steps = objective.quotients(sums), int(done)
+      wanted = min(
+        _steps_until_stop(step, config), profiler.steps_until_stop(step)
+      )
+      with profiler.watch(step, wanted):
+        sums, done = train_loop(iterator, tf.constant(wanted))
+        trained, steps = objective.quotients(sums), int(done)
       step += steps
       examples_seen.assign_add(steps * config.train_batch_size)
       if not all(math.isfinite(value) for value in trained.values()):

@@ -2,22 +2,15 @@
 
     python -m tools.plot_curves --model_dir=RUN --output_file=curves.png
 
-Three panels: masked LM loss, masked LM accuracy, sentence-order accuracy.
+See tools/curve_plot.py for what is drawn; tools.run_pretraining draws it at
+the end of a run.
 """
 
 from __future__ import annotations
 
-import os
-
-import matplotlib
 from absl import flags
 
-from official_albert import reporting
-from tools import command_line
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from tools import command_line, curve_plot
 
 _MODEL_DIR = flags.DEFINE_string(
   "model_dir", None, "Folder of tools.run_pretraining."
@@ -27,65 +20,10 @@ _UNIGRAM_ENTROPY = flags.DEFINE_float(
   "unigram_entropy", 0.0, "Drawn as a line in the loss panel, in nats."
 )
 
-_PANELS = (
-  ("masked_lm_loss", "masked LM loss (nats)"),
-  ("masked_lm_accuracy", "masked LM accuracy"),
-  ("sentence_order_accuracy", "sentence-order accuracy"),
-)
-
-
-def plot(model_dir: str, output_file: str, unigram_entropy: float = 0) -> None:
-  """Writes the PNG.
-
-  Args:
-    model_dir: the run's folder.
-    output_file: the PNG; written under a temporary name, then renamed.
-    unigram_entropy: nats; 0 draws no line.
-
-  Raises:
-    ValueError: the run has not logged anything yet.
-  """
-  train = reporting.read_metrics(model_dir, "train")
-  held_out = reporting.read_metrics(model_dir, "eval")
-  if not train or not held_out:
-    raise ValueError(
-      f"{model_dir} has no training and held-out numbers to draw yet."
-    )
-  figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.8))
-  for axis, (name, title) in zip(axes, _PANELS):
-    for records, label, style in (
-      (train, "training", "-"),
-      (held_out, "held-out", "o-"),
-    ):
-      there = [r for r in records if name in r]
-      axis.plot(
-        [r["step"] for r in there],
-        [r[name] for r in there],
-        style,
-        markersize=3,
-        linewidth=1,
-        label=label,
-      )
-    axis.set_title(title)
-    axis.set_xlabel("step")
-    axis.grid(alpha=0.3)
-  if unigram_entropy:
-    axes[0].axhline(
-      unigram_entropy, color="gray", linestyle="--", label="unigram entropy"
-    )
-  axes[2].axhline(0.5, color="gray", linestyle="--", label="chance")
-  for axis in axes:
-    axis.legend()
-  figure.tight_layout()
-  temporary = output_file + ".tmp"
-  figure.savefig(temporary, format="png", dpi=110)
-  pyplot.close(figure)
-  os.replace(temporary, output_file)
-
 
 def main(argv) -> None:
   del argv
-  plot(_MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value)
+  curve_plot.plot(_MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value)
   print(f"wrote {_OUTPUT_FILE.value}")
 
 

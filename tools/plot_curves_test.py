@@ -1,49 +1,45 @@
-"""Tests of the picture: it is a PNG of a plausible size, or an error."""
+"""Test of the program: it draws a run's numbers, as a user asks for it."""
 
 from __future__ import annotations
 
-import io
 import json
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
 from official_albert import reporting
-from tools import plot_curves
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
-def write_metrics(folder, pair=True):
-  lines = []
-  for step in (10, 20, 30):
-    for kind in ("train", "eval"):
-      record = {
-        "kind": kind,
-        "step": step,
-        "masked_lm_loss": 7 - step / 10,
-        "masked_lm_accuracy": step / 100,
-      }
-      if pair:
-        record["sentence_order_accuracy"] = 0.5 + step / 100
-      lines.append(json.dumps(record) + "\n")
-  (folder / reporting.METRICS_FILE).write_text("".join(lines))
+def run(*arguments):
+  return subprocess.run(
+    [sys.executable, "-m", "tools.plot_curves", *arguments],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+  )
 
 
-@pytest.mark.parametrize("pair", [True, False])
-def test_writes_a_picture(tmp_path, pair):
-  write_metrics(tmp_path, pair)
-  path = tmp_path / "curves.png"
-  plot_curves.plot(str(tmp_path), str(path), 6.3)
-  image = plot_curves.matplotlib.image.imread(io.BytesIO(path.read_bytes()))
-  assert image.shape[0] > 300 and image.shape[1] > 1000
-  # Three panels with lines are neither blank nor black.
-  assert 0.5 < image[..., :3].mean() < 0.99
-  assert [p.name for p in tmp_path.glob("*.tmp")] == []
-
-
-def test_a_run_without_numbers_is_refused(tmp_path):
-  (tmp_path / reporting.METRICS_FILE).write_text("")
-  with pytest.raises(ValueError, match="no training and held-out numbers"):
-    plot_curves.plot(str(tmp_path), str(tmp_path / "curves.png"))
-  assert not (tmp_path / "curves.png").exists()
+def test_draws_or_says_that_there_is_nothing(tmp_path):
+  log, picture = tmp_path / reporting.METRICS_FILE, tmp_path / "curves.png"
+  arguments = (f"--model_dir={tmp_path}", f"--output_file={picture}")
+  log.write_text("")
+  nothing = run(*arguments, "--unigram_entropy=6.3")
+  assert nothing.returncode == 1 and not picture.exists()
+  assert "no training and held-out numbers to draw yet" in nothing.stderr
+  records = [
+    {"kind": kind, "step": step, "masked_lm_loss": 7.0}
+    for kind in ("train", "eval")
+    for step in (1, 2)
+  ]
+  log.write_text("".join(json.dumps(record) + "\n" for record in records))
+  drawn = run(*arguments, "--unigram_entropy=6.3")
+  assert (drawn.returncode, drawn.stderr) == (0, "")
+  assert drawn.stdout == f"wrote {picture}\n"
+  assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python -m tools.run_pretraining --input_dir=DATA --model_dir=RUN \\
         --preset=albert_base_v2 --train_batch_size=4096 \\
-        --learning_rate=0.00176 --num_train_steps=125000 \\
-        --num_warmup_steps=3125
+        --num_train_steps=125000 --num_warmup_steps=3125
 
 Started again with the same flags, it goes on from its latest checkpoint and
-computes what the uninterrupted run would have computed. Flags keep the names
+computes what the uninterrupted run would have computed. --recipe=base_gpu and
+others (--list_recipes) set all flags but the folders. Flags keep the names
 and defaults of google-research/albert run_pretraining.py where they have one.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import os
 
 from absl import flags
@@ -21,6 +22,8 @@ from absl import flags
 from official_albert import config as config_lib
 from official_albert import (
   distribution,
+  learning_rate,
+  objective,
   optimization,
   reporting,
   run_record,
@@ -29,7 +32,7 @@ from official_albert import (
 from official_albert import train_config as train_config_lib
 from tasks.pretraining import task as task_lib
 from tfrecords import schemas
-from tools import command_line
+from tools import command_line, recipe_flags
 
 _INPUT_DIR = flags.DEFINE_string(
   "input_dir", None, "Folder of tools.create_pretraining_data."
@@ -61,7 +64,9 @@ _OPTIMIZER = flags.DEFINE_enum(
   "optimizer", "lamb", optimization.OPTIMIZERS, "How weights are updated."
 )
 _LEARNING_RATE = flags.DEFINE_float(
-  "learning_rate", 0.00176, "Peak rate; the default is for a batch of 4096."
+  "learning_rate",
+  None,
+  "Peak rate; by default 0.00176 * sqrt(train_batch_size / 4096), for LAMB.",
 )
 _DECAY = flags.DEFINE_enum(
   "learning_rate_decay",
@@ -101,6 +106,11 @@ _ON_DIVERGENCE = flags.DEFINE_enum(
   train_config_lib.ON_DIVERGENCE,
   "When a loss or gradient is not finite: stop, or go back to the last "
   "checkpoint and leave out those batches, three times at most.",
+)
+_PROFILE_STEPS = flags.DEFINE_string(
+  "profile_steps",
+  "",
+  "FROM,TO: profile the updates after step FROM up to TO, for TensorBoard.",
 )
 _SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of weights, data order and dropout."
@@ -149,13 +159,34 @@ def copy_tokenizer(manifest: schemas.Manifest) -> None:
   os.replace(f"{target}.tmp", target)
 
 
+def draw_curves(report: reporting.Reporter) -> None:
+  """Draws the run's curves; a run must not fail for want of a picture."""
+  path = os.path.join(_MODEL_DIR.value, "curves.png")
+  # It would say that it lists the fonts of a machine for the first time.
+  logging.getLogger("matplotlib").setLevel(logging.ERROR)
+  try:
+    from tools import curve_plot  # Matplotlib takes a second to load.
+
+    curve_plot.plot(_MODEL_DIR.value, path)
+  except (ImportError, OSError, ValueError) as error:
+    report.note(f"warning: no curves were drawn: {error}")
+  else:
+    report.note(f"curves in {path}")
+
+
 def main(argv) -> None:
   del argv
+  if recipe_flags.listing():
+    return
+  recipe = recipe_flags.apply()
+  rate, about_rate = learning_rate.choose(
+    _LEARNING_RATE.value, _BATCH_SIZE.value, _OPTIMIZER.value
+  )
   train_config = training.TrainConfig(
     model_dir=_MODEL_DIR.value,
     num_train_steps=_TRAIN_STEPS.value,
     num_warmup_steps=_WARMUP_STEPS.value,
-    learning_rate=_LEARNING_RATE.value,
+    learning_rate=rate,
     train_batch_size=_BATCH_SIZE.value,
     gradient_accumulation_steps=_ACCUMULATION.value,
     eval_batch_size=_EVAL_BATCH_SIZE.value,
@@ -171,6 +202,7 @@ def main(argv) -> None:
     keep_checkpoint_max=_KEEP_MAX.value,
     on_divergence=_ON_DIVERGENCE.value,
     init_checkpoint=_INIT_CHECKPOINT.value,
+    profile_steps=_PROFILE_STEPS.value,
     seed=_SEED.value,
   )
   albert_config = model_config()
@@ -185,18 +217,29 @@ def main(argv) -> None:
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": _DISTRIBUTION.value,
+    "recipe": recipe.name if recipe else "",
   }
   changes = run_record.write(
     _MODEL_DIR.value, albert_config, settings, task.describe()
   )
   copy_tokenizer(task.manifest)
   with reporting.Reporter(_MODEL_DIR.value) as report:
+    about_recipe = (
+      recipe_flags.describe(recipe, task.manifest) if recipe else ()
+    )
+    for line in (*about_recipe, *about_rate):
+      report.note(line)
     report.note(f"precision {precision}, logs in {_MODEL_DIR.value}")
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
-    training.train(task, train_config, strategy, report)
+    try:
+      training.train(task, train_config, strategy, report)
+    except objective.Divergence:
+      draw_curves(report)
+      raise
+    draw_curves(report)
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input_dir", "model_dir"])
+  recipe_flags.mark_as_required(["input_dir", "model_dir"])
   command_line.run(main)

@@ -198,6 +198,8 @@ def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
     ([_CONFIG, "--init_checkpoint=none"], "no checkpoint at none"),
     ([_CONFIG, "--num_warmup_steps=61"], "num_warmup_steps 61"),
     ([_CONFIG, "--input_dir=nowhere"], "nowhere"),
+    ([_CONFIG, "--profile_steps=9"], "must be two steps FROM,TO"),
+    ([_CONFIG, "--profile_steps=9,61"], "0 <= FROM < TO <= 60"),
   ],
 )
 def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):
@@ -208,6 +210,47 @@ def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):
   assert message in result.stderr
   checkpoints = list((tmp_path / "run").glob("model.ckpt*"))
   assert not checkpoints
+
+
+def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
+  """One run with what is said and written besides the numbers."""
+  model_dir = tmp_path / "run"
+  arguments = [
+    sys.executable,
+    *("-m", "tools.run_pretraining", "--recipe=base_cpu"),
+    f"--input_dir={folder / 'records'}",
+    f"--model_dir={model_dir}",
+    f"--albert_config_file={folder / 'albert_config.json'}",
+    *("--num_train_steps=5", "--num_warmup_steps=1", "--eval_steps=2"),
+    *("--precision=float32", "--profile_steps=1,3"),
+  ]
+  result = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+  assert result.returncode == 0, result.stderr
+  assert result.stderr == ""
+  assert "recipe base_cpu (not yet run): --preset=albert_base_v2" in (
+    result.stdout
+  )
+  assert "changed by hand: --num_train_steps, --num_warmup_steps" in (
+    result.stdout
+  )
+  assert "is for sequences of 128 tokens, the data has 24." in result.stdout
+  rate = 0.00176 * (32 / 4096) ** 0.5
+  assert f"learning rate {rate:.4g} = 0.00176 * sqrt(32 / 4096)" in (
+    result.stdout
+  )
+  settings = json.loads((model_dir / "run.json").read_text())["settings"]
+  assert settings["recipe"] == "base_cpu"
+  assert settings["learning_rate"] == rate
+  assert settings["train_batch_size"] == 32
+  assert list(model_dir.glob("schedule/events*"))
+  assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
+  train = reporting.read_metrics(str(model_dir), "train")
+  assert [record["step"] for record in train] == [1, 2, 3, 4, 5]
+  assert result.stdout.endswith(f"curves in {model_dir / 'curves.png'}\n")
+  assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
+  report = json.loads((model_dir / "report.json").read_text())
+  assert (report["last_step"], report["restarts"]) == (5, 0)
+  assert "5 steps of 32 sequences: 3840 tokens, " in result.stdout
 
 
 def test_model_of_another_size_is_refused(folder, tmp_path):

@@ -64,12 +64,9 @@ class PretrainingTask:
         self.manifest, self.manifest.random_seed, dynamic_masking.EVALUATION
       )
     self.tokens_per_example = self.manifest.max_seq_length
-    # Forward, and twice that for the gradient.
-    predictions = self.manifest.max_predictions_per_seq
-    head = 2 * predictions * config.embedding_size
-    head *= config.hidden_size + config.vocab_size
-    forward = config.forward_flops(self.tokens_per_example) + head
-    self.flops_per_example = 3 * forward
+    self.flops_per_example = training_flops(
+      config, self.tokens_per_example, self.manifest.max_predictions_per_seq
+    )
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """A model with fresh weights."""
@@ -137,6 +134,18 @@ class PretrainingTask:
       "random_seed": self.manifest.random_seed,
       "settings": dict(self.manifest.settings),
     }
+
+
+def training_flops(
+  config: config_lib.AlbertConfig, sequence_length: int, predictions: int
+) -> int:
+  """Floating-point operations of training on one sequence.
+
+  Forward, and twice that for the gradient, with the masked LM head.
+  """
+  head = 2 * predictions * config.embedding_size
+  head *= config.hidden_size + config.vocab_size
+  return 3 * (config.forward_flops(sequence_length) + head)
 
 
 def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -1,0 +1,49 @@
+"""Which peak learning rate a run gets, and what the user is told of it."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from official_albert import optimization
+
+# Beyond this factor a rate given by hand is worth a second look.
+_FAR = 4.0
+
+
+def choose(
+  given: Optional[float], batch: int, optimizer: str
+) -> tuple[float, list[str]]:
+  """The peak rate and the lines to print.
+
+  Args:
+    given: what the user asked for; None asks for the square-root rule.
+    batch: examples in one update, over all micro-batches and devices.
+    optimizer: one of `optimization.OPTIMIZERS`.
+
+  Returns:
+    `given`, or the rule's rate; and a line that says rate, batch and rule. A
+    second line follows when a rate given for LAMB is over four times, or
+    under a quarter of, the rule's.
+  """
+  ruled = optimization.scaled_learning_rate(batch)
+  rule = f"0.00176 * sqrt({batch} / 4096)"
+  if given is None:
+    line = f"learning rate {ruled:.4g} = {rule}, LAMB's square-root rule"
+    if optimizer != "lamb":
+      line += f"; the rule is not one for {optimizer}: give --learning_rate"
+    return ruled, [line]
+  lines = [f"learning rate {given:.4g} as given, batch {batch}"]
+  if optimizer != "lamb":
+    lines[0] += "; the square-root rule is LAMB's"
+    return given, lines
+  lines[0] += f"; the square-root rule {rule} is {ruled:.4g}"
+  # A rate that is not positive is refused with the other settings.
+  if given > 0 and not 1 / _FAR <= given / ruled <= _FAR:
+    more, times = "over", given / ruled
+    if times < 1:
+      more, times = "under", 1 / times
+    lines.append(
+      f"note: that is {times:.3g} times {more} the rule's; where a loss jumps "
+      f"or stays, try --learning_rate={ruled:.4g}, or leave the flag out."
+    )
+  return given, lines

@@ -1,0 +1,277 @@
+"""Settings to pretrain with, each with its hardware, time, seed and number.
+
+    python -m tools.run_pretraining --list_recipes
+    python -m tools.run_pretraining --recipe=base_gpu --input_dir=DATA ...
+
+The paper's setting (arXiv 1909.11942, section 4.1) is a batch of 4,096
+sequences of 512 tokens, 10% of them shorter, LAMB at 0.00176 and 125,000 steps,
+on 64 to 512 TPUs. The warm-up is that of google-research/albert, 1 step in 40,
+and so it is in every recipe. None but the quickstart names a learning rate:
+`optimization.scaled_learning_rate` follows from the batch, also from another
+one that the user gives.
+
+Micro-batches are what a device should hold; no GPU or TPU has confirmed it. A
+sequence of 512 tokens adds 252 MiB (base) and 552 MiB (large) to the peak
+memory of a step in bfloat16 without dropout, measured on a CPU between batches
+of 1 and 3. Weights, gradients, m, v and the sum over micro-batches are 20 bytes
+a parameter.
+
+No dropout: the _v2 presets. The paper's own v1 models of base, large and
+xlarge were trained with 0.1, which --preset=albert_base_v1 brings back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+from typing import Any, Mapping, NamedTuple
+
+from official_albert import config as config_lib
+from official_albert import optimization
+from tasks.pretraining import task as task_lib
+
+NOT_RUN = "not yet run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+  """How to pretrain one model on one kind of hardware.
+
+  Raises (when made):
+    ValueError: the preset is unknown, or a number to expect comes without a
+      run that showed it, or the other way round.
+  """
+
+  name: str
+  # The model, one of `config.PRESETS`.
+  preset: str
+  # Flags of tools.run_pretraining, besides preset and seed.
+  settings: Mapping[str, Any]
+  # Flags of tools.create_pretraining_data that the data is made with.
+  data: Mapping[str, Any]
+  hardware: str
+  # Of the training alone; says where it is from.
+  expected_time: str
+  seed: int = 12345
+  # What the held-out examples show at the end; "" where nobody knows.
+  expected: str = ""
+  # What was run, or `NOT_RUN`.
+  run: str = NOT_RUN
+
+  def __post_init__(self):
+    config_lib.AlbertConfig.from_preset(self.preset)
+    if bool(self.expected) == (self.run == NOT_RUN):
+      raise ValueError(
+        f"recipe {self.name} must have a number to expect if it was run, and "
+        f"none if it is {NOT_RUN}."
+      )
+
+  @property
+  def flags(self) -> dict[str, Any]:
+    """All flags of tools.run_pretraining that it sets."""
+    return {"preset": self.preset, "random_seed": self.seed, **self.settings}
+
+  @property
+  def batch(self) -> int:
+    """Examples in one update."""
+    return self.settings["train_batch_size"]
+
+  @property
+  def learning_rate(self) -> float:
+    """Peak rate."""
+    if "learning_rate" in self.settings:
+      return self.settings["learning_rate"]
+    return optimization.scaled_learning_rate(self.batch)
+
+  @property
+  def operations(self) -> int:
+    """Floating-point operations of the whole training."""
+    return (
+      self.settings["num_train_steps"]
+      * self.batch
+      * _operations(self.preset, self.data)
+    )
+
+
+def get(name: str) -> Recipe:
+  """The recipe called `name`, one of `RECIPES`.
+
+  Raises:
+    ValueError: no such recipe; the message names the nearest ones.
+  """
+  if name not in RECIPES:
+    near = difflib.get_close_matches(name, RECIPES, n=3) or list(RECIPES)
+    raise ValueError(
+      f"unknown recipe {name!r}; did you mean {' or '.join(near)}? "
+      "--list_recipes shows all."
+    )
+  return RECIPES[name]
+
+
+class _Size(NamedTuple):
+  """What changes from one size to the next.
+
+  Attributes:
+    micro_batch: sequences of 512 tokens at a time, for 16 to 24 GB.
+    tpu: the slice of a TPU v3 pod whose cores have that many of the 4,096.
+    gpu: batch and steps on one GPU.
+    cpu: steps on a CPU, and micro-batches of the 32 sequences.
+  """
+
+  micro_batch: int
+  tpu: str
+  gpu: tuple[int, int]
+  cpu: tuple[int, int]
+
+
+_SIZES = {
+  "base": _Size(32, "v3-128", (512, 125_000), (10_000, 1)),
+  "large": _Size(16, "v3-256", (256, 125_000), (3_000, 2)),
+  "xlarge": _Size(8, "v3-512", (256, 62_500), (800, 4)),
+  "xxlarge": _Size(4, "v3-1024", (256, 31_250), (400, 8)),
+}
+_WARMUP = 40
+# Masks drawn anew in each epoch: the paper's 512 million sequences are many
+# passes over its corpus.
+_LONG = {
+  "max_seq_length": 512,
+  "max_predictions_per_seq": 77,
+  "short_seq_prob": 0.1,
+  "masking": "dynamic",
+}
+_SHORT = {**_LONG, "max_seq_length": 128, "max_predictions_per_seq": 20}
+# Operations per second that the estimates assume; nobody has measured the
+# GPU's. The CPU's is what the quickstart reached on two cores.
+_GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
+# The paper's time for 125,000 steps of xxlarge.
+_XXLARGE_HOURS = 32
+
+
+def _operations(preset: str, data: Mapping[str, Any]) -> int:
+  """Of training on one example."""
+  return task_lib.training_flops(
+    config_lib.AlbertConfig.from_preset(preset),
+    data["max_seq_length"],
+    data["max_predictions_per_seq"],
+  )
+
+
+def _steps(steps: int) -> dict[str, int]:
+  return {"num_train_steps": steps, "num_warmup_steps": steps // _WARMUP}
+
+
+def _hours(preset: str, settings, data, speed: float) -> float:
+  examples = settings["num_train_steps"] * settings["train_batch_size"]
+  return examples * _operations(preset, data) / speed / 3600
+
+
+def _tpu(name: str, size: _Size) -> Recipe:
+  preset = f"albert_{name}_v2"
+  hours = f"{_XXLARGE_HOURS} hours on the paper's TPUs"
+  if name != "xxlarge":
+    share = _operations(preset, _LONG)
+    share /= _operations("albert_xxlarge_v2", _LONG)
+    hours = f"{share * _XXLARGE_HOURS:.1f} hours: xxlarge's 32, by operations"
+  return Recipe(
+    name=f"{name}_tpu",
+    preset=preset,
+    settings={
+      **_steps(125_000),
+      "train_batch_size": 4096,
+      "eval_batch_size": 4096,
+      "precision": "mixed_bfloat16",
+    },
+    data=_LONG,
+    hardware=f"TPU {size.tpu} pod slice, {size.micro_batch} a core",
+    expected_time=hours,
+  )
+
+
+def _gpu(name: str, size: _Size) -> Recipe:
+  preset = f"albert_{name}_v2"
+  batch, steps = size.gpu
+  settings = {
+    **_steps(steps),
+    "train_batch_size": batch,
+    "gradient_accumulation_steps": batch // size.micro_batch,
+    "precision": "mixed_bfloat16",
+  }
+  days = _hours(preset, settings, _LONG, _GPU_SPEED) / 24
+  return Recipe(
+    name=f"{name}_gpu",
+    preset=preset,
+    settings=settings,
+    data=_LONG,
+    hardware="one GPU of 24 GB with bfloat16",
+    expected_time=f"{days:.0f} days at 40 TFLOP/s (assumed)",
+  )
+
+
+def _cpu(name: str, size: _Size) -> Recipe:
+  preset = f"albert_{name}_v2"
+  steps, micro_batches = size.cpu
+  settings = {
+    **_steps(steps),
+    "train_batch_size": 32,
+    "gradient_accumulation_steps": micro_batches,
+    "steps_per_loop": 10,
+    "eval_steps": steps // 10,
+    "save_checkpoints_steps": steps // 20,
+    "precision": "auto",
+  }
+  hours = _hours(preset, settings, _SHORT, _CPU_SPEED)
+  return Recipe(
+    name=f"{name}_cpu",
+    preset=preset,
+    settings=settings,
+    data=_SHORT,
+    hardware="two CPU cores with bfloat16",
+    expected_time=f"{hours:.0f} hours at 0.2 TFLOP/s (assumed)",
+  )
+
+
+# What tools.quickstart runs, with the steps of the run in README.md.
+_QUICKSTART = Recipe(
+  name="quickstart",
+  preset="albert_tiny",
+  settings={
+    "num_train_steps": 8600,
+    "num_warmup_steps": 860,
+    "optimizer": "adamw",
+    "bias_correction": True,
+    "beta_2": 0.98,
+    "weight_decay": 0.1,
+    "learning_rate": 0.0015,
+    "learning_rate_decay": "continuous",
+    "train_batch_size": 32,
+    "eval_batch_size": 64,
+    "eval_steps": 717,
+    "save_checkpoints_steps": 717,
+    "keep_checkpoint_max": 2,
+    "precision": "auto",
+  },
+  data={
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 10,
+    "dupe_factor": 8,
+    "heldout_share": 0.08,
+    "num_shards": 4,
+  },
+  hardware="two CPU cores with bfloat16",
+  expected_time="9 minutes, measured",
+  expected="masked LM loss 4.367 nats (4.28 to 4.37), sentence order 0.643",
+  run="python -m tools.quickstart --training_minutes=9",
+)
+
+RECIPES: Mapping[str, Recipe] = types.MappingProxyType(
+  {
+    recipe.name: recipe
+    for recipe in (
+      *(_tpu(*item) for item in _SIZES.items()),
+      *(_gpu(*item) for item in _SIZES.items()),
+      *(_cpu(*item) for item in _SIZES.items()),
+      _QUICKSTART,
+    )
+  }
+)
