@@ -25,8 +25,8 @@ class ToyTask:
   tokens_per_example = 3
   flops_per_example = 60
 
-  def __init__(self, poison_at=None, dropout_rate=0.0):
-    rng = np.random.default_rng(0)
+  def __init__(self, poison_at=None, dropout_rate=0.0, seed=0):
+    rng = np.random.default_rng(seed)
     self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
     self.y = rng.normal(size=[EXAMPLES, 2]).astype(np.float32)
     self.w = rng.integers(0, 3, [EXAMPLES, 2]).astype(np.float32) + 0.5
@@ -105,12 +105,18 @@ def config(model_dir, **changes) -> TrainConfig:
 
 
 def run(task, cfg):
-  """Trains; returns the last evaluation, the weights and the log."""
+  """Trains; returns the last evaluation, the weights and the log.
+
+  Args:
+    task: one, or a list with one for each phase.
+    cfg: the settings.
+  """
+  tasks = task if isinstance(task, list) else [task]
   stream = io.StringIO()
   built = []
-  build = task.build_model
-  task.build_model = lambda: built.append(build()) or built[-1]
+  build = tasks[0].build_model
+  tasks[0].build_model = lambda: built.append(build()) or built[-1]
   strategy = distribution.make_strategy("one_device")
   with reporting.Reporter(cfg.model_dir, stream) as report:
-    values = training.train(task, cfg, strategy, report)
+    values = training.train(tasks, cfg, strategy, report)
   return values, built[-1].get_weights(), stream.getvalue()

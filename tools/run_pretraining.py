@@ -194,7 +194,7 @@ def main(argv) -> None:
     report.note(f"precision {precision}, logs in {_MODEL_DIR.value}")
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
-    training.train(task, train_config, strategy, report)
+    training.train([task], train_config, strategy, report)
 
 
 if __name__ == "__main__":
