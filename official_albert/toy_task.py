@@ -18,6 +18,18 @@ from official_albert.train_config import TrainConfig
 FEATURES, EXAMPLES = 5, 37
 
 
+class _Model(tf.keras.Model):
+  """Two layers, kept as attributes: that is where checkpoints look."""
+
+  def __init__(self):
+    super().__init__()
+    self.hidden = tf.keras.layers.Dense(4, activation="tanh", name="hidden")
+    self.out = tf.keras.layers.Dense(2, name="out")
+
+  def call(self, x):
+    return self.out(self.hidden(x))
+
+
 class ToyTask:
   """Two weighted squared errors with dropout on the input."""
 
@@ -37,12 +49,7 @@ class ToyTask:
     self.starts = []
 
   def build_model(self):
-    model = tf.keras.Sequential(
-      [
-        tf.keras.layers.Dense(4, activation="tanh", name="hidden"),
-        tf.keras.layers.Dense(2, name="out"),
-      ]
-    )
+    model = _Model()
     model.build([None, FEATURES])
     return model
 

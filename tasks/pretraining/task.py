@@ -26,6 +26,10 @@ class PretrainingTask:
   """Masked LM and, unless the data has none, a sentence-pair objective.
 
   Implements `official_albert.objective.Task`.
+
+  Attributes:
+    config, manifest: the model's configuration and what its data says.
+    input_dir, eval_dir: the folders that it trains and is evaluated on.
   """
 
   name = "pretraining"
@@ -54,12 +58,12 @@ class PretrainingTask:
     """
     self.config = config
     self.manifest = schemas.read_manifest(input_dir)
-    self._input_dir = input_dir
+    self.input_dir = input_dir
     self._seed = seed
     check_compatible(config, self.manifest, input_dir)
-    self._eval_dir, self._eval_manifest = input_dir, self.manifest
+    self.eval_dir, self._eval_manifest = input_dir, self.manifest
     if eval_input_dir:
-      self._eval_dir = eval_input_dir
+      self.eval_dir = eval_input_dir
       self._eval_manifest = schemas.read_manifest(eval_input_dir)
       check_compatible(config, self._eval_manifest, eval_input_dir)
       check_same_kind(
@@ -107,7 +111,7 @@ class PretrainingTask:
   ) -> tf.data.Dataset:
     """Shuffled batches without end; see `tfrecords.reader`."""
     return reader.read_dataset(
-      self._input_dir,
+      self.input_dir,
       "train",
       batch_size,
       seed=self._seed,
@@ -118,7 +122,7 @@ class PretrainingTask:
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Each held-out example once; the last batch is padded."""
     return reader.read_dataset(
-      self._eval_dir,
+      self.eval_dir,
       self._eval_split,
       batch_size,
       seed=self._seed,
@@ -153,9 +157,9 @@ class PretrainingTask:
 
   def describe(self) -> dict[str, Any]:
     """The data's fingerprint, for run.json."""
-    described = _describe(self._input_dir, self.manifest)
-    if self._eval_dir != self._input_dir:
-      described["eval"] = _describe(self._eval_dir, self._eval_manifest)
+    described = _describe(self.input_dir, self.manifest)
+    if self.eval_dir != self.input_dir:
+      described["eval"] = _describe(self.eval_dir, self._eval_manifest)
     return described
 
 
