@@ -49,7 +49,7 @@ class _Checkpoint(NamedTuple):
   """A checkpoint that is there; saved again, it is another one."""
 
   step: int
-  # When it was written, in nanoseconds, by the clock of its disk.
+  # When it was written: nanoseconds since 1970, in whole seconds.
   time: int
   path: str
 

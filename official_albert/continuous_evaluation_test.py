@@ -178,15 +178,24 @@ def test_a_checkpoint_that_vanishes_is_left_out(trainer, monkeypatch):
   assert "step 6 is left out: the run has removed its checkpoint" in log
 
 
-@pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
-@pytest.mark.parametrize("length", [0, 60, -1])
+@pytest.mark.parametrize(
+  "part, share",
+  [
+    ("index", 0.0),
+    ("index", 0.5),
+    # The weights are at its beginning, and the rest is not looked at.
+    ("data-00000-of-00001", 0.0),
+    ("data-00000-of-00001", 0.02),
+  ],
+)
 def test_a_half_written_checkpoint_is_tried_again(
-  trainer, trained, part, length
+  trainer, trained, part, share
 ):
   def begin():
     trainer.save(6)
     path = trainer.folder / f"model.ckpt-6.{part}"
-    path.write_bytes(path.read_bytes()[:length])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
 
   def end():
     # In place, as by a copy over a network.
@@ -204,7 +213,10 @@ def test_a_step_that_is_saved_again_is_evaluated_again(trainer, trained):
 
   def replace():
     for path in trained.glob("model.ckpt-4.*"):
-      shutil.copy(path, trainer.folder / path.name.replace("-4.", "-2."))
+      copy = trainer.folder / path.name.replace("-4.", "-2.")
+      shutil.copy(path, copy)
+      # TensorFlow knows whole seconds.
+      os.utime(copy, (1e9, 1e9))
 
   trainer.todo = [lambda: trainer.save(2), replace, lambda: trainer.save(7)]
   _, measured = run(trainer.folder)
