@@ -31,6 +31,19 @@ class BestCheckpoint:
     self._checkpoint = tf.train.Checkpoint(model=model)
     self._metric = metric
 
+  def check(self, values: Mapping[str, float]) -> None:
+    """Refuses a metric that is not measured.
+
+    Raises:
+      ValueError: it is not in `values`.
+    """
+    if self._metric not in values:
+      losses = ", ".join(n for n in values if n.endswith("loss"))
+      raise ValueError(
+        f"best_metric {self._metric!r} is not among the held-out losses: "
+        f"choose one of {losses}."
+      )
+
   def offer(self, step: int, phase: int, values: Mapping[str, float]) -> bool:
     """Keeps the model's weights if no others of this phase were better.
 
@@ -49,12 +62,7 @@ class BestCheckpoint:
       ValueError: there is no such metric in `values`.
       OSError: they could not be written; those before are untouched.
     """
-    if self._metric not in values:
-      losses = ", ".join(n for n in values if n.endswith("loss"))
-      raise ValueError(
-        f"best_metric {self._metric!r} is not among the held-out losses: "
-        f"choose one of {losses}."
-      )
+    self.check(values)
     kept = before = read(self._model_dir)
     self._remove_all_but(kept)
     if (

@@ -120,6 +120,7 @@ def train(
 
   def evaluate(index: int) -> dict[str, float]:
     values = evaluations[index](eval_data[index])
+    best.check(values)
     several = {"phase": index + 1} if len(tasks) > 1 else {}
     report.evaluation(step, values, **several)
     if config.keeps_best_of(step):
