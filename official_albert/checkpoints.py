@@ -131,8 +131,7 @@ class Manager:
     """Lists the checkpoints by their files if their list is lost."""
     if self._manager.checkpoints:
       return
-    names = tf.io.gfile.glob(os.path.join(self._directory, f"{_NAME}-*.index"))
-    self._keep(sorted((n[: -len(".index")] for n in names), key=_step))
+    self._keep(list_checkpoints(self._directory))
 
   def _set_aside(self, paths: list[str]) -> None:
     for path in paths:
@@ -165,8 +164,28 @@ class Manager:
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def _step(path: str) -> int:
-  return int(path.rsplit("-", 1)[1])
+def list_checkpoints(model_dir: str) -> list[str]:
+  """The prefixes of the checkpoints in a folder, by their steps.
+
+  The files are looked at, not their list, which may be lost or old.
+  """
+  names = tf.io.gfile.glob(os.path.join(model_dir, f"{_NAME}-*.index"))
+  return sorted((name[: -len(".index")] for name in names), key=step_of)
+
+
+def step_of(path: str) -> int:
+  """The step of a checkpoint, which its name ends with.
+
+  Raises:
+    ValueError: the name does not end with a number.
+  """
+  return int(path.rsplit("-", 1)[-1])
+
+
+def newest_step(model_dir: str) -> int:
+  """The step of the newest checkpoint; 0 if there is none."""
+  paths = list_checkpoints(model_dir)
+  return step_of(paths[-1]) if paths else 0
 
 
 def warm_start(

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+import types
 from typing import Iterator, Mapping, Optional, TextIO
 
 import tensorflow as tf
@@ -30,16 +31,13 @@ class Reporter:
     self._stream = stream or sys.stdout
     self._model_dir = model_dir
     os.makedirs(model_dir, exist_ok=True)
-    self._writers = {
-      kind: tf.summary.create_file_writer(os.path.join(model_dir, kind))
-      for kind in ("train", "eval")
-    }
+    self._writers: dict[str, tf.summary.SummaryWriter] = {}
     path = os.path.join(model_dir, METRICS_FILE)
     self._file = open(path, "a", encoding="utf-8")
     # A full disk or a kill can have cut the last line; it ends here.
     if os.path.getsize(path) and not _ends_with_newline(path):
       self._file.write("\n")
-    self._speed = None
+    self._speed = self._first_step = None
 
   def __enter__(self) -> Reporter:
     return self
@@ -57,13 +55,28 @@ class Reporter:
     """Draws the learning-rate schedule in TensorBoard, if it is a new one."""
     schedule_curve.write(self._model_dir, schedule)
 
-  def start(self, step: int, last_step: int, batch_size: int, task) -> None:
-    """Starts the clock; `task` gives tokens and operations per example."""
-    self._last_step = last_step
-    self._begun = self._looked = time.monotonic()
+  def start(
+    self,
+    step: int,
+    last_step: int,
+    batch_size: int,
+    task,
+    extra_steps: float = 0,
+  ) -> None:
+    """Starts the clock; `task` gives tokens and operations per example.
+
+    Called again when a next phase begins, with that phase's batch and task.
+    The time left is that of `extra_steps` more such steps, because the steps
+    of later phases may be longer.
+    """
+    self._last_step, self._extra_steps = last_step, extra_steps
+    self._looked = time.monotonic()
     self._paused = 0.0
-    self._first_step = step
-    self._event("start", step)
+    self._compiles_at = step
+    if self._first_step is None:
+      self._begun = self._looked
+      self._first_step = step
+      self._event("start", step)
     self._batch_size = batch_size
     self._tokens = task.tokens_per_example
     self._flops = task.flops_per_example
@@ -85,7 +98,7 @@ class Reporter:
     rate = steps * self._batch_size / seconds
     # The first loop includes the compilation of the graph; it would spoil the
     # estimate of the time left.
-    if step - steps == self._first_step:
+    if step - steps == self._compiles_at:
       self._speed = None
     elif self._speed is None:
       self._speed = steps / seconds
@@ -97,7 +110,8 @@ class Reporter:
       "model_flops_per_second": rate * self._flops,
     }
     self._write("train", step, {**values, **speeds})
-    left = (self._last_step - step) / (self._speed or steps / seconds)
+    left = self._last_step - step + self._extra_steps
+    left /= self._speed or steps / seconds
     self.note(
       f"step {step:,}/{self._last_step:,}  {_line(values)}  "
       f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
@@ -110,10 +124,19 @@ class Reporter:
     self._speed = None
     self.note(f"warning: {message}; its batches are left out")
 
-  def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-    """Reports losses and metrics on held-out data."""
-    self._write("eval", step, values)
-    self.note(f"step {step:,} held-out  {_line(values)}")
+  def evaluation(
+    self, step: int, values: Mapping[str, float], **labels: int
+  ) -> None:
+    """Reports losses and metrics on held-out data.
+
+    Args:
+      step: updates before it.
+      values: what was measured.
+      **labels: what metrics.jsonl says besides, such as the `phase`.
+    """
+    self._write("eval", step, values, labels)
+    phase = f" (phase {labels['phase']})" if "phase" in labels else ""
+    self.note(f"step {step:,} held-out{phase}  {_line(values)}")
 
   def finish(self, step: int) -> None:
     """Says how the run went as a whole, on the terminal and in report.json."""
@@ -140,12 +163,21 @@ class Reporter:
       + f", {summary['rollbacks']} rollbacks; more in {path}"
     )
 
-  def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+  def _write(
+    self,
+    kind: str,
+    step: int,
+    values: Mapping[str, float],
+    labels: Mapping[str, int] = types.MappingProxyType({}),
+  ) -> None:
+    if kind not in self._writers:
+      folder = os.path.join(self._model_dir, kind)
+      self._writers[kind] = tf.summary.create_file_writer(folder)
     with self._writers[kind].as_default(step=step):
       for name, value in values.items():
         tf.summary.scalar(name, value)
     self._writers[kind].flush()
-    self._event(kind, step, values)
+    self._event(kind, step, {**values, **labels})
 
   def _event(
     self, kind: str, step: int, values: Optional[Mapping[str, float]] = None
@@ -158,10 +190,15 @@ class Reporter:
 def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   """The records of `kind` ("train" or "eval") in the order of their steps.
 
-  A resumed run repeats some steps; the newest record of a step counts.
+  A resumed run repeats some steps; the newest record of a step counts. At the
+  border of two phases there are evaluations on the held-out data of both.
   """
-  records = {r["step"]: r for r in _records(model_dir) if r.pop("kind") == kind}
-  return [records[step] for step in sorted(records)]
+  records = {
+    (r["step"], r.get("phase", 1)): r
+    for r in _records(model_dir)
+    if r.pop("kind") == kind
+  }
+  return [records[key] for key in sorted(records)]
 
 
 def summarize(model_dir: str) -> dict[str, float]:

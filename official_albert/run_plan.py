@@ -6,6 +6,8 @@ operations, not after a week.
 
 from __future__ import annotations
 
+from typing import Sequence
+
 import tensorflow as tf
 
 from official_albert import objective
@@ -13,7 +15,7 @@ from official_albert.train_config import TrainConfig
 
 
 def describe(
-  task: objective.Task,
+  tasks: Sequence[objective.Task],
   config: TrainConfig,
   parameters: int,
   strategy: tf.distribute.Strategy,
@@ -21,7 +23,7 @@ def describe(
   """Model and devices; work in all; schedule.
 
   Args:
-    task: gives tokens and operations of one example.
+    tasks: of each phase; they give tokens and operations of one example.
     config: the settings.
     parameters: of the model.
     strategy: the devices.
@@ -32,16 +34,20 @@ def describe(
   replicas = strategy.num_replicas_in_sync
   device = strategy.extended.worker_devices[0].rsplit("device:", 1)[-1]
   precision = tf.keras.mixed_precision.global_policy().name
-  steps, batch = config.num_train_steps, config.train_batch_size
-  parts = replicas * config.gradient_accumulation_steps
-  share = f", {batch // parts:,} at a time on a device" if parts > 1 else ""
-  examples = steps * batch
+  work, tokens, operations = [], 0, 0
+  starts = (0, *config.phase_ends)
+  for index, task in enumerate(tasks):
+    phase = config.in_phase(index)
+    steps, batch = starts[index + 1] - starts[index], phase.train_batch_size
+    parts = replicas * phase.gradient_accumulation_steps
+    share = f", {batch // parts:,} at a time on a device" if parts > 1 else ""
+    work.append(f"{steps:,} steps of {batch:,} sequences{share}")
+    tokens += steps * batch * task.tokens_per_example
+    operations += steps * batch * task.flops_per_example
   return [
-    f"{task.name}: {parameters:,} parameters, {precision}, {replicas} x "
+    f"{tasks[0].name}: {parameters:,} parameters, {precision}, {replicas} x "
     f"{device.split(':')[0]}",
-    f"{steps:,} steps of {batch:,} sequences{share}: "
-    f"{examples * task.tokens_per_example:.4g} tokens, "
-    f"{examples * task.flops_per_example:.3g} operations",
+    f"{', then '.join(work)}: {tokens:.4g} tokens, {operations:.3g} operations",
     f"{config.optimizer}, learning rate 0 to {config.learning_rate:.4g} in "
     f"{config.num_warmup_steps:,} steps, then to 0 "
     f"({config.learning_rate_decay})",

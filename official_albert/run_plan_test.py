@@ -6,11 +6,12 @@ import pytest
 import tensorflow as tf
 
 from official_albert import run_plan, toy_task
+from official_albert.train_config import Phase
 
 
 def describe(**changes):
   return run_plan.describe(
-    toy_task.ToyTask(),
+    [toy_task.ToyTask()] * max(1, len(changes.get("phases", ()))),
     toy_task.config("unused", **changes),
     1234567,
     tf.distribute.OneDeviceStrategy("/cpu:0"),
@@ -39,6 +40,17 @@ def test_micro_batches_change_what_is_done_at_a_time_only():
     "tokens, 3.6e+08 operations"
   )
   assert lines[2].startswith("adamw, ") and lines[2].endswith("(continuous)")
+
+
+def test_phases_add_up():
+  lines = describe(
+    phases=(Phase(4), Phase(2, train_batch_size=6)), num_train_steps=6
+  )
+  # 4 * 12 + 2 * 6 sequences of 3 tokens and 60 operations.
+  assert lines[1] == (
+    "4 steps of 12 sequences, then 2 steps of 6 sequences: 180 tokens, "
+    "3.6e+03 operations"
+  )
 
 
 def test_a_run_prints_its_plan(tmp_path):

@@ -7,12 +7,14 @@ written before the first step and compared when a run is resumed.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 import json
 import os
 import platform
 import time
 from importlib import metadata
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from official_albert import config as config_lib
 
@@ -40,6 +42,7 @@ def write(
   albert_config: config_lib.AlbertConfig,
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
+  step: int = 0,
 ) -> list[str]:
   """Writes both files and returns what differs from the run before.
 
@@ -49,13 +52,15 @@ def write(
     settings: how it is trained, as JSON values.
     data: the data's fingerprint, as JSON values; `tokenizer` in it has to
       stay what it was.
+    step: that of the folder's newest checkpoint.
 
   Returns:
     A sentence for each setting that changed since the folder's last start.
 
   Raises:
     ValueError: the folder holds checkpoints of another configuration or
-      another tokenizer.
+      another tokenizer, or the settings move a border of phases that the run
+      has passed.
     OSError: the folder cannot be made or written.
   """
   os.makedirs(model_dir, exist_ok=True)
@@ -71,9 +76,11 @@ def write(
           f"{model_dir} holds a run with {field.name} {old}, but the flags "
           f"ask for {new}: choose another model_dir, or the old setting."
         )
+  # As they will be read: tuples are lists there.
+  settings, data = json.loads(json.dumps([settings, data]))
   record = {
-    "settings": dict(settings),
-    "data": dict(data),
+    "settings": settings,
+    "data": data,
     "versions": _versions(),
     "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
   }
@@ -81,17 +88,15 @@ def write(
   changes = []
   if resumes and os.path.exists(record_path):
     old_record = read(model_dir)
-    if _tokenizer(old_record["data"]) != _tokenizer(record["data"]):
-      raise ValueError(
-        f"{model_dir} was trained with another tokenizer than that of the "
-        "data: its ids would mean other pieces; choose another model_dir."
-      )
+    check_tokenizer(model_dir, old_record["data"], data)
+    _check_borders(model_dir, old_record["settings"], settings, step)
     old = {**old_record["settings"], "data": old_record["data"]}
     new = {**settings, "data": record["data"]}
     changes = [
       f"{name} was {old.get(name)!r} at the last start and is now {new[name]!r}"
       for name in new
-      if name not in _FREE and new[name] != old.get(name)
+      # What an older version did not know was off.
+      if name not in _FREE and (new[name] or None) != (old.get(name) or None)
     ]
   albert_config.to_json_file(config_path)
   temporary = record_path + ".tmp"
@@ -100,6 +105,89 @@ def write(
     file.write("\n")
   os.replace(temporary, record_path)
   return changes
+
+
+def check_tokenizer(
+  model_dir: str, recorded: Mapping[str, Any], data: Mapping[str, Any]
+) -> None:
+  """Refuses data whose ids mean other pieces than those of a run.
+
+  Raises:
+    ValueError: the tokenizers differ.
+  """
+  if _tokenizer(recorded) != _tokenizer(data):
+    raise ValueError(
+      f"{model_dir} was trained with another tokenizer than that of the "
+      "data: its ids would mean other pieces; choose another model_dir."
+    )
+
+
+def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
+  """Puts the data's tokenizer into the run, which is all an export needs.
+
+  Raises:
+    ValueError: the file is not what the data was made with.
+    OSError: it cannot be read, or not written.
+  """
+  with open(source, "rb") as file:
+    model = file.read()
+  if hashlib.sha256(model).hexdigest() != sha256:
+    raise ValueError(
+      f"{source} is not the tokenizer that the records were made with: make "
+      "the folder again with tools.create_pretraining_data."
+    )
+  target = os.path.join(model_dir, os.path.basename(source))
+  with open(f"{target}.tmp", "wb") as file:
+    file.write(model)
+  os.replace(f"{target}.tmp", target)
+
+
+def data_of(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """One `data` for the descriptions of all phases."""
+  if len(descriptions) == 1:
+    return dict(descriptions[0])
+  return {
+    "tokenizer": descriptions[0]["tokenizer"],
+    "max_seq_length": max(d["max_seq_length"] for d in descriptions),
+    "phases": list(descriptions),
+  }
+
+
+def phase_ends(settings: Mapping[str, Any]) -> list[int]:
+  """The step at which each phase of a recorded run ends."""
+  phases = settings.get("phases") or [{"steps": settings["num_train_steps"]}]
+  return list(itertools.accumulate(phase["steps"] for phase in phases))
+
+
+def max_seq_length(record: Mapping[str, Any], step: int) -> int:
+  """The longest sequences that the run had been trained on at `step`."""
+  phases = record["data"].get("phases")
+  if not phases:
+    return record["data"]["max_seq_length"]
+  begins = [0, *phase_ends(record["settings"])]
+  return max(
+    phase["max_seq_length"]
+    for phase, begin in zip(phases, begins)
+    if begin < max(step, 1)
+  )
+
+
+def _check_borders(
+  model_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], step: int
+) -> None:
+  if "num_train_steps" not in old or "num_train_steps" not in new:
+    return
+  before, after = (
+    [border for border in phase_ends(settings)[:-1] if border < step]
+    for settings in (old, new)
+  )
+  if before != after:
+    raise ValueError(
+      f"{model_dir} is at step {step:,} and has ended phases at the steps "
+      f"{before}, but with the flags they would be {after}: keep the steps of "
+      f"phases that are over, and end the one under way at step {step:,} or "
+      "later."
+    )
 
 
 def read(model_dir: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import pathlib
 
 import pytest
@@ -66,6 +67,80 @@ def test_another_tokenizer_is_refused(tmp_path):
     run_record.write(
       str(tmp_path), CONFIG, SETTINGS, {"tokenizer": {"sha256": "b"}}
     )
+
+
+def _in_phases(*steps):
+  phases = tuple({"steps": count} for count in steps)
+  return {"num_train_steps": sum(steps), "phases": phases}
+
+
+@pytest.mark.parametrize(
+  "before, step, after, allowed",
+  [
+    ((10, 5), 12, (10, 7), True),  # The phase under way is lengthened,
+    ((10, 5), 12, (10, 3, 4), True),  # or cut.
+    ((10, 5), 7, (7, 8), True),  # It may end here and now,
+    ((10, 5), 7, (6, 9), False),  # but not earlier.
+    ((10, 5), 10, (12, 3), True),  # It goes on if the next has not begun.
+    ((10, 5), 11, (12, 3), False),
+    ((10,), 10, (10, 5), True),
+    ((10,), 10, (5, 10), False),
+    ((10, 5), 12, (15,), False),
+  ],
+)
+def test_borders_that_were_passed_stay(tmp_path, before, step, after, allowed):
+  folder = str(tmp_path)
+  run_record.write(folder, CONFIG, _in_phases(*before), {})
+  assert run_record.phase_ends(run_record.read(folder)["settings"]) == [
+    sum(before[: i + 1]) for i in range(len(before))
+  ]
+  (tmp_path / "checkpoint").touch()
+  if allowed:
+    changes = run_record.write(folder, CONFIG, _in_phases(*after), {}, step)
+    assert any("phases was [" in change for change in changes)
+  else:
+    with pytest.raises(ValueError, match=f"is at step {step} and has ended"):
+      run_record.write(folder, CONFIG, _in_phases(*after), {}, step)
+    kept = run_record.read(folder)["settings"]
+    assert kept["num_train_steps"] == sum(before)
+
+
+def test_the_same_phases_again_are_no_change(tmp_path):
+  folder, settings = str(tmp_path), _in_phases(3, 4)
+  run_record.write(folder, CONFIG, settings, {})
+  (tmp_path / "checkpoint").touch()
+  assert run_record.write(folder, CONFIG, settings, {}, 5) == []
+
+
+def test_records_from_before_there_were_phases(tmp_path):
+  run_record.write(str(tmp_path), CONFIG, {"num_train_steps": 9}, {})
+  (tmp_path / "checkpoint").touch()
+  now = {"num_train_steps": 9, "phases": ()}
+  assert run_record.write(str(tmp_path), CONFIG, now, {}, 5) == []
+
+
+def test_lengths_that_a_step_has_seen():
+  tokenizer = {"sha256": "a"}
+  data = run_record.data_of(
+    [{"tokenizer": tokenizer, "max_seq_length": n} for n in (11, 19, 7)]
+  )
+  assert data["max_seq_length"] == 19 and data["tokenizer"] == tokenizer
+  record = {"settings": _in_phases(4, 3, 2), "data": data}
+  lengths = [run_record.max_seq_length(record, step) for step in (0, 4, 5, 9)]
+  assert lengths == [11, 11, 19, 19]
+  one = run_record.data_of([{"max_seq_length": 5, "tokenizer": tokenizer}])
+  assert run_record.max_seq_length({"data": one}, 3) == 5
+
+
+def test_only_the_datas_tokenizer_is_copied(tmp_path):
+  (tmp_path / "run").mkdir()
+  (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n")
+  source = str(tmp_path / "vocab.txt")
+  sha256 = hashlib.sha256(b"[PAD]\n").hexdigest()
+  run_record.copy_tokenizer(source, sha256, str(tmp_path / "run"))
+  assert (tmp_path / "run" / "vocab.txt").read_bytes() == b"[PAD]\n"
+  with pytest.raises(ValueError, match="is not the tokenizer that the records"):
+    run_record.copy_tokenizer(source, "ab" * 32, str(tmp_path / "run"))
 
 
 def test_no_record_and_broken_record(tmp_path):

@@ -18,6 +18,18 @@ from official_albert.train_config import TrainConfig
 FEATURES, EXAMPLES = 5, 37
 
 
+class _Model(tf.keras.Model):
+  """Two layers, kept as attributes: that is where checkpoints look."""
+
+  def __init__(self):
+    super().__init__()
+    self.hidden = tf.keras.layers.Dense(4, activation="tanh", name="hidden")
+    self.out = tf.keras.layers.Dense(2, name="out")
+
+  def call(self, x):
+    return self.out(self.hidden(x))
+
+
 class ToyTask:
   """Two weighted squared errors with dropout on the input."""
 
@@ -25,8 +37,8 @@ class ToyTask:
   tokens_per_example = 3
   flops_per_example = 60
 
-  def __init__(self, poison_at=None, dropout_rate=0.0):
-    rng = np.random.default_rng(0)
+  def __init__(self, poison_at=None, dropout_rate=0.0, seed=0):
+    rng = np.random.default_rng(seed)
     self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
     self.y = rng.normal(size=[EXAMPLES, 2]).astype(np.float32)
     self.w = rng.integers(0, 3, [EXAMPLES, 2]).astype(np.float32) + 0.5
@@ -37,12 +49,7 @@ class ToyTask:
     self.starts = []
 
   def build_model(self):
-    model = tf.keras.Sequential(
-      [
-        tf.keras.layers.Dense(4, activation="tanh", name="hidden"),
-        tf.keras.layers.Dense(2, name="out"),
-      ]
-    )
+    model = _Model()
     model.build([None, FEATURES])
     return model
 
@@ -105,12 +112,18 @@ def config(model_dir, **changes) -> TrainConfig:
 
 
 def run(task, cfg):
-  """Trains; returns the last evaluation, the weights and the log."""
+  """Trains; returns the last evaluation, the weights and the log.
+
+  Args:
+    task: one, or a list with one for each phase.
+    cfg: the settings.
+  """
+  tasks = task if isinstance(task, list) else [task]
   stream = io.StringIO()
   built = []
-  build = task.build_model
-  task.build_model = lambda: built.append(build()) or built[-1]
+  build = tasks[0].build_model
+  tasks[0].build_model = lambda: built.append(build()) or built[-1]
   strategy = distribution.make_strategy("one_device")
   with reporting.Reporter(cfg.model_dir, stream) as report:
-    values = training.train(task, cfg, strategy, report)
+    values = training.train(tasks, cfg, strategy, report)
   return values, built[-1].get_weights(), stream.getvalue()

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from typing import Optional
 
 from official_albert import optimization, profiling
 
 ON_DIVERGENCE = ("stop", "rollback")
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+  """A stretch of a run that has data, and perhaps batches, of its own.
+
+  Raises (when made):
+    ValueError: a value out of range.
+  """
+
+  # Updates.
+  steps: int
+  # None: those of the run.
+  train_batch_size: Optional[int] = None
+  gradient_accumulation_steps: Optional[int] = None
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if value is not None and value < 1:
+        raise ValueError(
+          f"{field.name} of a phase must be at least 1, got {value}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +52,9 @@ class TrainConfig:
   train_batch_size: int
   # Micro-batches that one update is computed in, to save memory.
   gradient_accumulation_steps: int = 1
+  # Stretches that follow each other, such as one of short and one of long
+  # sequences; () is one, of all steps.
+  phases: tuple[Phase, ...] = ()
   eval_batch_size: int = 64
   # One of optimization.OPTIMIZERS, and its settings.
   optimizer: str = "lamb"
@@ -40,8 +68,11 @@ class TrainConfig:
   clip_norm: float = 1.0
   # Updates between two looks at the loop from outside.
   steps_per_loop: int = 100
-  # Updates between two evaluations; 0 evaluates at the end only.
+  # Updates between two evaluations; 0 evaluates at the end only, and leaves
+  # the best checkpoint to a process that evaluates continuously.
   eval_steps: int = 1000
+  # The held-out number by which the best checkpoint is chosen: the lowest.
+  best_metric: str = "loss"
   save_checkpoints_steps: int = 1000
   keep_checkpoint_max: int = 5
   # Weights to start from when model_dir has no checkpoint of its own.
@@ -70,6 +101,14 @@ class TrainConfig:
         f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
         "gradient_accumulation_steps that divides it."
       )
+    total = sum(phase.steps for phase in self.phases)
+    if self.phases and total != self.num_train_steps:
+      raise ValueError(
+        f"the phases have {total:,} steps together, but num_train_steps is "
+        f"{self.num_train_steps:,}: give the sum, or leave it out."
+      )
+    for index in range(len(self.phases)):
+      self.in_phase(index)
     if self.clip_norm <= 0:
       raise ValueError(f"clip_norm must be positive, got {self.clip_norm}.")
     if self.eval_steps < 0:
@@ -81,6 +120,50 @@ class TrainConfig:
       )
     profiling.parse_steps(self.profile_steps, self.num_train_steps)
     self.make_optimizer()
+
+  @property
+  def phase_ends(self) -> tuple[int, ...]:
+    """The step at which each phase ends."""
+    steps = [phase.steps for phase in self.phases] or [self.num_train_steps]
+    return tuple(itertools.accumulate(steps))
+
+  def phase_after(self, step: int) -> int:
+    """The index of the phase to which the update after `step` belongs.
+
+    At the end of the run it is the last one.
+    """
+    ends = self.phase_ends
+    return next((i for i, end in enumerate(ends) if step < end), len(ends) - 1)
+
+  def phases_at(self, step: int) -> tuple[int, ...]:
+    """The phases that begin, go on or end at `step`: at a border, two."""
+    before = self.phase_after(max(step - 1, 0))
+    return tuple(range(before, self.phase_after(step) + 1))
+
+  def keeps_best_of(self, step: int) -> bool:
+    """Whether an evaluation at `step` counts for the best checkpoint.
+
+    Those that a resumed run makes where it happens to start do not: the
+    uninterrupted run did not make them.
+    """
+    scheduled = self.eval_steps and step % self.eval_steps == 0
+    return bool(
+      self.eval_steps and step and (scheduled or step in self.phase_ends)
+    )
+
+  def in_phase(self, index: int) -> TrainConfig:
+    """The same settings with the batches of one phase."""
+    if not self.phases:
+      return self
+    phase = self.phases[index]
+    return dataclasses.replace(
+      self,
+      phases=(),
+      train_batch_size=phase.train_batch_size or self.train_batch_size,
+      gradient_accumulation_steps=(
+        phase.gradient_accumulation_steps or self.gradient_accumulation_steps
+      ),
+    )
 
   def make_optimizer(self) -> optimization.AlbertOptimizer:
     """The optimizer with its schedule."""

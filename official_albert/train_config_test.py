@@ -24,6 +24,28 @@ def test_the_optimizer_has_the_schedule():
   assert float(optimizer.learning_rate(1)) == pytest.approx(0.005)
 
 
+def test_phases_share_all_but_their_batches():
+  phases = (train_config.Phase(4), train_config.Phase(3, 10, 5))
+  cfg = config(num_train_steps=7, phases=phases, eval_steps=3)
+  assert cfg.phase_ends == (4, 7)
+  assert [cfg.phase_after(step) for step in (0, 3, 4, 6, 7)] == [0, 0, 1, 1, 1]
+  at = [cfg.phases_at(step) for step in (0, 3, 4, 5, 7)]
+  assert at == [(0,), (0,), (0, 1), (1,), (1,)]
+  batches = [
+    (c.train_batch_size, c.gradient_accumulation_steps, c.num_train_steps)
+    for c in map(cfg.in_phase, (0, 1))
+  ]
+  assert batches == [(12, 1, 7), (10, 5, 7)]
+  assert [step for step in range(8) if cfg.keeps_best_of(step)] == [3, 4, 6, 7]
+
+
+def test_without_phases_there_is_one():
+  cfg = config(eval_steps=0)
+  assert cfg.phase_ends == (6,) and cfg.in_phase(0) is cfg
+  assert cfg.phases_at(0) == cfg.phases_at(6) == (0,)
+  assert not any(map(cfg.keeps_best_of, range(7)))
+
+
 @pytest.mark.parametrize(
   "changes, message",
   [
@@ -33,11 +55,26 @@ def test_the_optimizer_has_the_schedule():
     (dict(eval_steps=-1), "eval_steps must not be negative"),
     (dict(optimizer="lamp"), "unknown optimizer 'lamp'"),
     (dict(num_warmup_steps=7), "num_warmup_steps 7"),
+    (
+      dict(phases=(train_config.Phase(4), train_config.Phase(3))),
+      "the phases have 7 steps together, but num_train_steps is 6",
+    ),
+    (
+      dict(phases=(train_config.Phase(3), train_config.Phase(3, 11, 2))),
+      "train_batch_size 11 cannot be cut into 2",
+    ),
   ],
 )
 def test_bad_settings_are_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     config(**changes)
+
+
+def test_a_phase_without_steps_is_refused():
+  with pytest.raises(ValueError, match="steps of a phase must be at least 1"):
+    train_config.Phase(0)
+  with pytest.raises(ValueError, match="train_batch_size of a phase"):
+    train_config.Phase(1, 0)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@ uninterrupted run would have computed.
 from __future__ import annotations
 
 import math
+from typing import Sequence
 
 import tensorflow as tf
 
 from official_albert import (
+  best_checkpoint,
   checkpoints,
   evaluation,
   objective,
@@ -34,24 +36,32 @@ def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
   Raises:
     ValueError: a batch size is no multiple of the parts it is cut into.
   """
-  for name, parts in (
-    ("train_batch_size", replicas * config.gradient_accumulation_steps),
-    ("eval_batch_size", replicas),
-  ):
-    if getattr(config, name) % parts:
-      raise ValueError(
-        f"{name} {getattr(config, name)} cannot be cut into {parts} equal "
-        "parts for the devices and their micro-batches: choose a multiple."
-      )
+  for index in range(len(config.phase_ends)):
+    phase = config.in_phase(index)
+    for name, parts in (
+      ("train_batch_size", replicas * phase.gradient_accumulation_steps),
+      ("eval_batch_size", replicas),
+    ):
+      if getattr(phase, name) % parts:
+        raise ValueError(
+          f"{name} {getattr(phase, name)} cannot be cut into {parts} equal "
+          "parts for the devices and their micro-batches: choose a multiple."
+        )
 
 
 def train(
-  task: objective.Task,
+  tasks: Sequence[objective.Task],
   config: TrainConfig,
   strategy: tf.distribute.Strategy,
   report: reporting.Reporter,
 ) -> dict[str, float]:
   """Trains to `num_train_steps` and evaluates; resumes if there is a way to.
+
+  Args:
+    tasks: one for each phase of `config`, all with the same model.
+    config: the settings.
+    strategy: the devices.
+    report: is told of the progress.
 
   Returns:
     The last evaluation's losses and metrics.
@@ -60,19 +70,29 @@ def train(
     Divergence: a loss or gradient norm is not finite; names the steps.
     Preempted: SIGTERM came; the step under way is finished and saved.
     OSError: a checkpoint could not be written.
-    ValueError: the checkpoints in model_dir are of another model.
+    ValueError: the checkpoints in model_dir are of another model, or there
+      is no held-out data.
   """
+  if len(tasks) != len(config.phase_ends):
+    raise ValueError(
+      f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
+    )
   # 1. Build.
   replicas = strategy.num_replicas_in_sync
   check_batch_sizes(config, replicas)
   tf.keras.utils.set_random_seed(config.seed)
   with strategy.scope():
-    model = task.build_model()
+    model = tasks[0].build_model()
     optimizer = config.make_optimizer()
     optimizer._create_all_weights(model.trainable_variables)
+  # In the phase under way.
   examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-  parameters = model.count_params()
-  for line in run_plan.describe(task, config, parameters, strategy):
+  # Of all phases at once: a later one's data must not fail days from now.
+  eval_data = [task.eval_dataset(config.eval_batch_size) for task in tasks]
+  evaluations = [
+    evaluation.make_evaluation(task, model, strategy) for task in tasks
+  ]
+  for line in run_plan.describe(tasks, config, model.count_params(), strategy):
     report.note(line)
 
   # 2. Initialise: own latest checkpoint, else warm start, else scratch.
@@ -83,7 +103,12 @@ def train(
     optimizer=optimizer,
     examples_seen=examples_seen,
   )
+  best = best_checkpoint.BestCheckpoint(
+    config.model_dir, model, config.best_metric
+  )
   report.note(manager.initialize(model, config.init_checkpoint))
+  if not manager.latest:
+    best.clear()
   _apply_settings(optimizer, config)
   step = int(optimizer.iterations.numpy())
   if step > config.num_train_steps:
@@ -93,37 +118,62 @@ def train(
       "choose another model_dir."
     )
 
-  # 3. A look at the held-out data, so that evaluation fails now if it must.
-  evaluate = evaluation.make_evaluation(task, model, strategy)
-  eval_data = task.eval_dataset(config.eval_batch_size)
-  values = evaluate(eval_data)
-  report.evaluation(step, values)
+  def evaluate(index: int) -> dict[str, float]:
+    values = evaluations[index](eval_data[index])
+    best.check(values)
+    several = {"phase": index + 1} if len(tasks) > 1 else {}
+    report.evaluation(step, values, **several)
+    if config.keeps_best_of(step):
+      best.offer(step, index + 1, values)
+    return values
 
-  # 4. Train.
   def batches():
-    per_replica = config.train_batch_size // replicas
+    per_replica = settings.train_batch_size // replicas
     return iter(
       strategy.distribute_datasets_from_function(
         lambda context: task.train_dataset(per_replica, int(examples_seen))
       )
     )
 
-  if config.on_divergence == "rollback" and not manager.latest:
-    manager.save(step)  # Something to go back to.
-  rollbacks, iterator = 0, batches()
+  # 3. Train, phase after phase.
+  phase, rollbacks = None, 0
   report.schedule(optimizer.learning_rate)
-  report.start(step, config.num_train_steps, config.train_batch_size, task)
   profiler = profiling.StepProfiler(
     config.model_dir,
     profiling.parse_steps(config.profile_steps, config.num_train_steps),
   )
   with preemption.PreemptionWatch() as watch, profiler:
-    train_loop = train_step.make_train_loop(
-      train_step.make_train_step(task, model, optimizer, config),
-      strategy,
-      watch.requested,
-    )
-    while step < config.num_train_steps:
+    while phase is None or step < config.num_train_steps:
+      if phase != config.phase_after(step):
+        phase = config.phase_after(step)
+        task, settings = tasks[phase], config.in_phase(phase)
+        if len(tasks) > 1:
+          report.note(
+            f"phase {phase + 1} of {len(tasks)}: to step "
+            f"{config.phase_ends[phase]:,}, batch {settings.train_batch_size}, "
+            f"{task.tokens_per_example} tokens an example"
+          )
+        # A look at the held-out data, so that evaluation fails now if it must.
+        for index in config.phases_at(step):
+          values = evaluate(index)
+        if step == (0, *config.phase_ends)[phase]:
+          examples_seen.assign(0)
+        if config.on_divergence == "rollback" and not manager.latest:
+          manager.save(step)  # Something to go back to.
+        train_loop = train_step.make_train_loop(
+          train_step.make_train_step(task, model, optimizer, settings),
+          strategy,
+          watch.requested,
+        )
+        iterator = batches()
+        report.start(
+          step,
+          config.num_train_steps,
+          settings.train_batch_size,
+          task,
+          extra_steps=_extra_steps(tasks, config, phase),
+        )
+        continue
       wanted = min(
         _steps_until_stop(step, config), profiler.steps_until_stop(step)
       )
@@ -131,7 +181,7 @@ def train(
         sums, done = train_loop(iterator, tf.constant(wanted))
         trained, steps = objective.quotients(sums), int(done)
       step += steps
-      examples_seen.assign_add(steps * config.train_batch_size)
+      examples_seen.assign_add(steps * settings.train_batch_size)
       if not all(math.isfinite(value) for value in trained.values()):
         message = (
           f"the loss or the gradient norm is not finite between steps "
@@ -147,24 +197,27 @@ def train(
         report.rollback(step, f"{message}; {manager.restore_latest()}")
         _apply_settings(optimizer, config)
         step = int(optimizer.iterations.numpy())
-        # The weights are those of an earlier step, the data goes on.
-        examples_seen.assign(seen)
-        iterator = batches()
+        if config.phase_after(step) == phase:
+          # The weights are those of an earlier step, the data goes on.
+          examples_seen.assign(seen)
+          iterator = batches()
         continue
       report.training(step, steps, trained)
       last = step == config.num_train_steps
+      ends = step in config.phase_ends
       preempted = bool(watch.requested)
-      if last or preempted or step % config.save_checkpoints_steps == 0:
+      if ends or preempted or step % config.save_checkpoints_steps == 0:
         with report.pause():
           manager.save(step)
       if preempted and not last:
         message = f"stopped by SIGTERM: step {step:,} is saved"
         report.note(f"{message}, the same command goes on from there.")
         raise preemption.Preempted(message)
-      if last or (config.eval_steps and step % config.eval_steps == 0):
+      # At the end of a phase, the next one begins with both evaluations.
+      scheduled = config.eval_steps and step % config.eval_steps == 0
+      if last or (scheduled and not ends):
         with report.pause():
-          values = evaluate(eval_data)
-        report.evaluation(step, values)
+          values = evaluate(phase)
   report.finish(step)
   return values
 
@@ -175,11 +228,25 @@ def _apply_settings(optimizer, config: TrainConfig) -> None:
     setattr(optimizer, name, getattr(config, name))
 
 
+def _extra_steps(tasks, config: TrainConfig, phase: int) -> float:
+  """How many steps of `phase` later phases cost beyond their own number."""
+
+  def cost(index: int) -> int:
+    batch_size = config.in_phase(index).train_batch_size
+    return batch_size * tasks[index].flops_per_example
+
+  return sum(
+    config.phases[index].steps * (cost(index) / cost(phase) - 1)
+    for index in range(phase + 1, len(tasks))
+  )
+
+
 def _steps_until_stop(step: int, config: TrainConfig) -> int:
-  """Steps to the next logging, evaluation, checkpoint or end."""
+  """Steps to the next logging, evaluation, checkpoint or end of a phase."""
   stops = [config.steps_per_loop, config.save_checkpoints_steps]
   if config.eval_steps:
     stops.append(config.eval_steps)
   return min(
-    config.num_train_steps - step, *(every - step % every for every in stops)
+    config.phase_ends[config.phase_after(step)] - step,
+    *(every - step % every for every in stops),
   )

@@ -25,7 +25,7 @@ assert strategy.num_replicas_in_sync == int(sys.argv[1])
 from official_albert import reporting, toy_task, training
 config = toy_task.config(sys.argv[2], eval_batch_size=4)
 with reporting.Reporter(sys.argv[2]) as report:
-  training.train(toy_task.ToyTask(), config, strategy, report)
+  training.train([toy_task.ToyTask()], config, strategy, report)
 """
 
 

@@ -14,6 +14,7 @@ import traceback
 from typing import Callable, Sequence
 
 from absl import app, flags
+from absl import logging as absl_logging
 
 # 128 + SIGINT, as shells report it.
 _INTERRUPTED = 130
@@ -52,9 +53,11 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
 
   def guarded(argv: Sequence[str]) -> None:
     # TensorFlow and Keras talk about assets and untraced functions; what
-    # they must not be silent about are errors.
-    for name in ("absl", "tensorflow"):
-      logging.getLogger(name).setLevel(logging.ERROR)
+    # they must not be silent about are errors. The export sets absl's level
+    # back to what its own function was last told, which is why it is asked.
+    shows_traceback = flags.FLAGS["verbosity"].value >= 1
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if len(argv) > 1 + max_arguments:
       print(
         f"{program}: error: unexpected argument {argv[-1]!r}: settings are "
@@ -70,7 +73,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     except Exception as error:
       if not _is_user_error(error):
         raise
-      if flags.FLAGS["verbosity"].value >= 1:
+      if shows_traceback:
         traceback.print_exc()
       print(f"{program}: error: {describe(error)}", file=sys.stderr)
       sys.exit(1)

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, run_record, text_layers
+from tasks.pretraining import export as export_lib
 from tasks.pretraining import model as model_lib
-from tools import export_saved_model, train_vocabulary
+from tools import train_vocabulary
 
 _TEXT = [
   "the river runs down to the sea",
@@ -47,7 +48,7 @@ def run(tmp_path):
 def test_export_answers_with_the_runs_weights(run, tmp_path):
   folder, model = run
   exported = str(tmp_path / "exports" / "1")
-  export_saved_model.export(folder, exported, top_k=4)
+  export_lib.export(folder, exported, top_k=4)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["The [MASK] runs"]))
   assert answers["tokens"].shape == [1, 1, 4]
@@ -85,7 +86,7 @@ def test_wordpiece_run(tmp_path):
   model = model_lib.AlbertForPretraining(config)
   checkpoints.Manager(str(folder), 1, model=model).save(3)
   exported = str(tmp_path / "export")
-  export_saved_model.export(str(folder), exported, top_k=10)
+  export_lib.export(str(folder), exported, top_k=10)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["天[MASK]玄黄"]))
   assert answers["mask_positions"].numpy().tolist() == [[2]]
@@ -98,7 +99,7 @@ def test_wordpiece_run(tmp_path):
 def test_longer_texts_lose_their_end(run, tmp_path):
   folder, _ = run
   exported = str(tmp_path / "export")
-  export_saved_model.export(folder, exported, top_k=2, max_seq_length=9)
+  export_lib.export(folder, exported, top_k=2, max_seq_length=9)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["[MASK] " * 30]))
   assert answers["tokens"].shape == [1, 7, 2]
@@ -109,21 +110,21 @@ def test_refusals_leave_nothing(run, tmp_path):
   there = tmp_path / "there"
   there.mkdir()
   with pytest.raises(FileExistsError, match="exists already"):
-    export_saved_model.export(folder, str(there), 4)
+    export_lib.export(folder, str(there), 4)
   missing = str(tmp_path / "new")
   with pytest.raises(FileNotFoundError, match="not the folder of a run"):
-    export_saved_model.export(str(there), missing, 4)
+    export_lib.export(str(there), missing, 4)
   with pytest.raises(ValueError, match="top_k must be between"):
-    export_saved_model.export(folder, missing, 0)
+    export_lib.export(folder, missing, 0)
   with pytest.raises(ValueError, match="20 exceeds the model's 19"):
-    export_saved_model.export(folder, missing, 4, max_seq_length=20)
+    export_lib.export(folder, missing, 4, max_seq_length=20)
   config_path = os.path.join(folder, "albert_config.json")
   with open(config_path, encoding="utf-8") as file:
     values = json.load(file)
   with open(config_path, "w", encoding="utf-8") as file:
     json.dump(dict(values, num_hidden_groups=2), file)
   with pytest.raises(ValueError, match="lacks weights of the model"):
-    export_saved_model.export(folder, missing, 4)
+    export_lib.export(folder, missing, 4)
   assert sorted(os.listdir(tmp_path)) == ["run", "there"]
 
 

@@ -6,21 +6,29 @@
 
 Started again with the same flags, it goes on from its latest checkpoint and
 computes what the uninterrupted run would have computed. --recipe=base_gpu and
-others (--list_recipes) set all flags but the folders. Flags keep the names
+others (--list_recipes) set all flags but the folders. Two phases, the second on
+longer sequences, are
+
+    --input_dir=DATA128,DATA512 --phase_steps=112500,12500 \\
+    --train_batch_size=4096,1024
+
+Evaluation can be left to a second process: train with --eval_steps=0, and give
+--mode=evaluate_continuously with the same folders. Flags keep the names
 and defaults of google-research/albert run_pretraining.py where they have one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
+from typing import Optional
 
 from absl import flags
 
-from official_albert import config as config_lib
 from official_albert import (
+  checkpoints,
+  continuous_evaluation,
   distribution,
   learning_rate,
   objective,
@@ -29,13 +37,30 @@ from official_albert import (
   run_record,
   training,
 )
+from official_albert import config as config_lib
 from official_albert import train_config as train_config_lib
-from tasks.pretraining import task as task_lib
+from tasks.pretraining import export, phases, recipes
 from tfrecords import schemas
-from tools import command_line, recipe_flags
+from tools import command_line, phase_flags, recipe_flags
 
+_MODE = flags.DEFINE_enum(
+  "mode",
+  "train",
+  ["train", "evaluate", "evaluate_continuously"],
+  "Train; or evaluate, once, the run's latest checkpoint or --init_checkpoint; "
+  "or each checkpoint that another process saves.",
+)
 _INPUT_DIR = flags.DEFINE_string(
-  "input_dir", None, "Folder of tools.create_pretraining_data."
+  "input_dir",
+  None,
+  "Folder of tools.create_pretraining_data; with --phase_steps, one for each "
+  "phase.",
+)
+_EVAL_INPUT_DIR = flags.DEFINE_string(
+  "eval_input_dir",
+  "",
+  "Another such folder to evaluate on (one, or one for each phase): its "
+  "held-out split, or all of it if it has none.",
 )
 _MODEL_DIR = flags.DEFINE_string(
   "model_dir", None, "Folder for checkpoints and logs; made if missing."
@@ -51,11 +76,18 @@ _PRESET = flags.DEFINE_string(
 _INIT_CHECKPOINT = flags.DEFINE_string(
   "init_checkpoint", "", "Weights to start from (ours or TF1); optional."
 )
-_BATCH_SIZE = flags.DEFINE_integer(
-  "train_batch_size", 4096, "Examples in one update."
+_PHASE_STEPS = flags.DEFINE_string(
+  "phase_steps",
+  "",
+  "Updates of each phase, such as 112500,12500; the schedule spans them all.",
 )
-_ACCUMULATION = flags.DEFINE_integer(
-  "gradient_accumulation_steps", 1, "Micro-batches that make up one update."
+_BATCH_SIZE = flags.DEFINE_string(
+  "train_batch_size", "4096", "Examples in one update, or those of each phase."
+)
+_ACCUMULATION = flags.DEFINE_string(
+  "gradient_accumulation_steps",
+  "1",
+  "Micro-batches that make up one update, or those of each phase.",
 )
 _EVAL_BATCH_SIZE = flags.DEFINE_integer(
   "eval_batch_size", 64, "Held-out examples evaluated at once."
@@ -75,7 +107,7 @@ _DECAY = flags.DEFINE_enum(
   "original drops a little when the warm-up ends, continuous does not.",
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps", 125000, "Updates in all."
+  "num_train_steps", 125000, "Updates in all; --phase_steps say it too."
 )
 _WARMUP_STEPS = flags.DEFINE_integer(
   "num_warmup_steps", 3125, "Updates over which the rate rises from 0."
@@ -92,7 +124,27 @@ _STEPS_PER_LOOP = flags.DEFINE_integer(
   "steps_per_loop", 100, "Updates between two log lines."
 )
 _EVAL_STEPS = flags.DEFINE_integer(
-  "eval_steps", 1000, "Updates between two evaluations; 0: only at the end."
+  "eval_steps",
+  1000,
+  "Updates between two evaluations; 0: only at the end, and the best "
+  "checkpoint is left to --mode=evaluate_continuously.",
+)
+_BEST_METRIC = flags.DEFINE_string(
+  "best_metric",
+  "loss",
+  "The held-out number whose lowest value makes the best checkpoint; loss is "
+  "the sum of all objectives.",
+)
+_EXPORT_DIR = flags.DEFINE_string(
+  "export_dir",
+  "",
+  "Folder for a SavedModel of the best checkpoint, made at the end.",
+)
+_TIMEOUT = flags.DEFINE_float(
+  "timeout",
+  3600.0,
+  "Seconds without a new checkpoint after which --mode=evaluate_continuously "
+  f"ends, with exit code {continuous_evaluation.EXIT_CODE}.",
 )
 _SAVE_STEPS = flags.DEFINE_integer(
   "save_checkpoints_steps", 1000, "Updates between two checkpoints."
@@ -128,35 +180,35 @@ _NUM_DEVICES = flags.DEFINE_integer(
 )
 
 
-def model_config() -> config_lib.AlbertConfig:
-  """The model that the flags ask for."""
+def model_config(input_dir: str) -> config_lib.AlbertConfig:
+  """The model that the flags ask for; to evaluate, the run's by default."""
+  recorded = os.path.join(_MODEL_DIR.value, run_record.CONFIG_FILE)
+  silent = not _CONFIG_FILE.value and not _PRESET.value
+  if _MODE.value != "train" and silent and os.path.exists(recorded):
+    return config_lib.AlbertConfig.from_json_file(recorded)
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError(
       "give either --albert_config_file or --preset, and not both."
     )
   if _CONFIG_FILE.value:
     return config_lib.AlbertConfig.from_json_file(_CONFIG_FILE.value)
-  manifest = schemas.read_manifest(_INPUT_DIR.value)
+  manifest = schemas.read_manifest(input_dir)
   return dataclasses.replace(
     config_lib.AlbertConfig.from_preset(_PRESET.value),
     vocab_size=manifest.tokenizer.vocab_size,
   )
 
 
-def copy_tokenizer(manifest: schemas.Manifest) -> None:
-  """Puts the data's tokenizer into the run, which is all an export needs."""
-  source = os.path.join(_INPUT_DIR.value, manifest.tokenizer.file)
-  with open(source, "rb") as file:
-    model = file.read()
-  if hashlib.sha256(model).hexdigest() != manifest.tokenizer.sha256:
-    raise ValueError(
-      f"{source} is not the tokenizer that the records were made with: make "
-      "the folder again with tools.create_pretraining_data."
+def make_tasks(num_phases: int):
+  """The model's configuration, and a task for each phase."""
+  folders = phase_flags.folders("input_dir", _INPUT_DIR.value, num_phases)
+  eval_folders = [_EVAL_INPUT_DIR.value] if _EVAL_INPUT_DIR.value else []
+  if "," in _EVAL_INPUT_DIR.value and num_phases > 1:
+    eval_folders = phase_flags.folders(
+      "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
     )
-  target = os.path.join(_MODEL_DIR.value, manifest.tokenizer.file)
-  with open(f"{target}.tmp", "wb") as file:
-    file.write(model)
-  os.replace(f"{target}.tmp", target)
+  config = model_config(folders[0])
+  return config, phases.make_tasks(config, folders, _SEED.value, eval_folders)
 
 
 def draw_curves(report: reporting.Reporter) -> None:
@@ -174,21 +226,25 @@ def draw_curves(report: reporting.Reporter) -> None:
     report.note(f"curves in {path}")
 
 
-def main(argv) -> None:
-  del argv
-  if recipe_flags.listing():
-    return
-  recipe = recipe_flags.apply()
-  rate, about_rate = learning_rate.choose(
-    _LEARNING_RATE.value, _BATCH_SIZE.value, _OPTIMIZER.value
+def train_config(rate: float) -> train_config_lib.TrainConfig:
+  """The flags as checked settings."""
+  run_phases = phase_flags.make_phases(
+    _PHASE_STEPS.value, _BATCH_SIZE.value, _ACCUMULATION.value
   )
-  train_config = training.TrainConfig(
+  return train_config_lib.TrainConfig(
     model_dir=_MODEL_DIR.value,
-    num_train_steps=_TRAIN_STEPS.value,
+    num_train_steps=phase_flags.total_steps(
+      run_phases, _TRAIN_STEPS.value, flags.FLAGS["num_train_steps"].present
+    ),
+    phases=run_phases,
     num_warmup_steps=_WARMUP_STEPS.value,
     learning_rate=rate,
-    train_batch_size=_BATCH_SIZE.value,
-    gradient_accumulation_steps=_ACCUMULATION.value,
+    train_batch_size=phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)[
+      0
+    ],
+    gradient_accumulation_steps=phase_flags.numbers(
+      "gradient_accumulation_steps", _ACCUMULATION.value
+    )[0],
     eval_batch_size=_EVAL_BATCH_SIZE.value,
     optimizer=_OPTIMIZER.value,
     weight_decay=_WEIGHT_DECAY.value,
@@ -198,6 +254,7 @@ def main(argv) -> None:
     clip_norm=_CLIP_NORM.value,
     steps_per_loop=_STEPS_PER_LOOP.value,
     eval_steps=_EVAL_STEPS.value,
+    best_metric=_BEST_METRIC.value,
     save_checkpoints_steps=_SAVE_STEPS.value,
     keep_checkpoint_max=_KEEP_MAX.value,
     on_divergence=_ON_DIVERGENCE.value,
@@ -205,27 +262,45 @@ def main(argv) -> None:
     profile_steps=_PROFILE_STEPS.value,
     seed=_SEED.value,
   )
-  albert_config = model_config()
-  task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
+
+
+def train(recipe: Optional[recipes.Recipe]) -> None:
+  """--mode=train."""
+  rate, about_rate = learning_rate.choose(
+    _LEARNING_RATE.value,
+    phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)[0],
+    _OPTIMIZER.value,
+  )
+  config = train_config(rate)
+  step = checkpoints.newest_step(_MODEL_DIR.value)
+  if _EXPORT_DIR.value and step < config.num_train_steps:
+    export.check_new(_EXPORT_DIR.value)
+  albert_config, tasks = make_tasks(len(config.phase_ends))
   strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
   distribution.start_compiler()
   distribution.make_deterministic()
   precision = distribution.set_precision(_PRECISION.value)
-  training.check_batch_sizes(train_config, strategy.num_replicas_in_sync)
+  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
   settings = {
-    **dataclasses.asdict(train_config),
+    **dataclasses.asdict(config),
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": _DISTRIBUTION.value,
     "recipe": recipe.name if recipe else "",
   }
+  data = run_record.data_of([task.describe() for task in tasks])
   changes = run_record.write(
-    _MODEL_DIR.value, albert_config, settings, task.describe()
+    _MODEL_DIR.value, albert_config, settings, data, step
   )
-  copy_tokenizer(task.manifest)
+  tokenizer = tasks[0].manifest.tokenizer
+  run_record.copy_tokenizer(
+    os.path.join(tasks[0].input_dir, tokenizer.file),
+    tokenizer.sha256,
+    _MODEL_DIR.value,
+  )
   with reporting.Reporter(_MODEL_DIR.value) as report:
     about_recipe = (
-      recipe_flags.describe(recipe, task.manifest) if recipe else ()
+      recipe_flags.describe(recipe, tasks[0].manifest) if recipe else ()
     )
     for line in (*about_recipe, *about_rate):
       report.note(line)
@@ -233,11 +308,65 @@ def main(argv) -> None:
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
     try:
-      training.train(task, train_config, strategy, report)
+      training.train(tasks, config, strategy, report)
     except objective.Divergence:
       draw_curves(report)
       raise
     draw_curves(report)
+  if _EXPORT_DIR.value and os.path.exists(_EXPORT_DIR.value):
+    print(f"{_EXPORT_DIR.value} is there already and is left as it is")
+  elif _EXPORT_DIR.value:
+    path = export.export(_MODEL_DIR.value, _EXPORT_DIR.value)
+    print(f"exported {path} to {_EXPORT_DIR.value}")
+
+
+def evaluate() -> None:
+  """--mode=evaluate and --mode=evaluate_continuously."""
+  continuously = _MODE.value == "evaluate_continuously"
+  config, path = None, _INIT_CHECKPOINT.value
+  if continuously:
+    config = continuous_evaluation.wait_for_run(
+      _MODEL_DIR.value, _TIMEOUT.value
+    )
+  elif not path:
+    config = continuous_evaluation.read_config(_MODEL_DIR.value)
+    path = export.find_checkpoint(_MODEL_DIR.value, export.LATEST)
+  _, tasks = make_tasks(len(config.phase_ends) if config else 1)
+  if config:
+    data = run_record.read(_MODEL_DIR.value)["data"]
+    run_record.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
+  strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
+  distribution.start_compiler()
+  distribution.make_deterministic()
+  distribution.set_precision(_PRECISION.value)
+  evaluator = continuous_evaluation.Evaluator(
+    tasks, strategy, _EVAL_BATCH_SIZE.value
+  )
+  if continuously:
+    folder = os.path.join(_MODEL_DIR.value, continuous_evaluation.FOLDER)
+    with reporting.Reporter(folder) as report:
+      report.note(f"waiting for checkpoints, logs in {folder}")
+      continuous_evaluation.evaluate_continuously(
+        evaluator, _MODEL_DIR.value, report, _TIMEOUT.value
+      )
+    return
+  evaluator.read(path)
+  at = config.phases_at(checkpoints.step_of(path)) if config else (0,)
+  for phase in at:
+    print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
+    for name, value in evaluator.evaluate(phase).items():
+      print(f"  {name} {value:.6g}")
+
+
+def main(argv) -> None:
+  del argv
+  if recipe_flags.listing():
+    return
+  recipe = recipe_flags.apply()
+  if _MODE.value == "train":
+    train(recipe)
+  else:
+    evaluate()
 
 
 if __name__ == "__main__":

@@ -26,12 +26,20 @@ class PretrainingTask:
   """Masked LM and, unless the data has none, a sentence-pair objective.
 
   Implements `official_albert.objective.Task`.
+
+  Attributes:
+    config, manifest: the model's configuration and what its data says.
+    input_dir, eval_dir: the folders that it trains and is evaluated on.
   """
 
   name = "pretraining"
 
   def __init__(
-    self, config: config_lib.AlbertConfig, input_dir: str, seed: int = 12345
+    self,
+    config: config_lib.AlbertConfig,
+    input_dir: str,
+    seed: int = 12345,
+    eval_input_dir: str = "",
   ):
     """Checks that data and model belong together.
 
@@ -40,28 +48,51 @@ class PretrainingTask:
       input_dir: a folder that tools.create_pretraining_data wrote.
       seed: of the order of the training examples, and of their masks if they
         are drawn while training.
+      eval_input_dir: another such folder to evaluate on: its held-out split,
+        or all of it if it has none. "": the held-out split of `input_dir`.
 
     Raises:
-      FileNotFoundError: the folder or one of its shards is missing.
-      ValueError: the data's vocabulary, length or kind does not fit, or it is
-        unmasked and does not say how to mask it.
+      FileNotFoundError: a folder or one of its shards is missing.
+      ValueError: the data's vocabulary, length or kind does not fit, it is
+        unmasked and does not say how to mask it, or nothing is held out.
     """
     self.config = config
     self.manifest = schemas.read_manifest(input_dir)
-    self._input_dir = input_dir
+    self.input_dir = input_dir
     self._seed = seed
     check_compatible(config, self.manifest, input_dir)
-    settings = self.manifest.settings
-    self._sentence_pair = settings.get("sentence_pair", "sop") != "none"
+    self.eval_dir, self._eval_manifest = input_dir, self.manifest
+    if eval_input_dir:
+      self.eval_dir = eval_input_dir
+      self._eval_manifest = schemas.read_manifest(eval_input_dir)
+      check_compatible(config, self._eval_manifest, eval_input_dir)
+      check_same_kind(
+        self.manifest, input_dir, self._eval_manifest, eval_input_dir
+      )
+    self._eval_split = "heldout"
+    if not _records(self._eval_manifest, "heldout"):
+      self._eval_split = "train"
+      if not eval_input_dir:
+        raise ValueError(
+          f"{input_dir} has no held-out examples to evaluate on: make it again "
+          "with --heldout_share above 0, or name a folder of other text as the "
+          "eval_input_dir."
+        )
+    self._sentence_pair = (
+      self.manifest.settings.get("sentence_pair", "sop") != "none"
+    )
     self._mask_train = self._mask_heldout = None
-    if settings.get("masking") == "dynamic":
-      from_manifest = dynamic_masking.DynamicMasking.from_manifest
+    from_manifest = dynamic_masking.DynamicMasking.from_manifest
+    if self.manifest.settings.get("masking") == "dynamic":
       self._mask_train = from_manifest(
         self.manifest, seed, dynamic_masking.TRAIN
       )
+    if self._eval_manifest.settings.get("masking") == "dynamic":
       # The data's own seed: each evaluation of each run has the same masks.
       self._mask_heldout = from_manifest(
-        self.manifest, self.manifest.random_seed, dynamic_masking.EVALUATION
+        self._eval_manifest,
+        self._eval_manifest.random_seed,
+        dynamic_masking.EVALUATION,
       )
     self.tokens_per_example = self.manifest.max_seq_length
     self.flops_per_example = training_flops(
@@ -77,7 +108,7 @@ class PretrainingTask:
   ) -> tf.data.Dataset:
     """Shuffled batches without end; see `tfrecords.reader`."""
     return reader.read_dataset(
-      self._input_dir,
+      self.input_dir,
       "train",
       batch_size,
       seed=self._seed,
@@ -88,8 +119,8 @@ class PretrainingTask:
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Each held-out example once; the last batch is padded."""
     return reader.read_dataset(
-      self._input_dir,
-      "heldout",
+      self.eval_dir,
+      self._eval_split,
       batch_size,
       seed=self._seed,
       shuffle=False,
@@ -123,17 +154,28 @@ class PretrainingTask:
 
   def describe(self) -> dict[str, Any]:
     """The data's fingerprint, for run.json."""
-    return {
-      "input_dir": self._input_dir,
-      "tokenizer": dataclasses.asdict(self.manifest.tokenizer),
-      "max_seq_length": self.manifest.max_seq_length,
-      "shards": {
-        name: [[shard.file, shard.records, shard.bytes] for shard in s.shards]
-        for name, s in self.manifest.splits.items()
-      },
-      "random_seed": self.manifest.random_seed,
-      "settings": dict(self.manifest.settings),
-    }
+    described = _describe(self.input_dir, self.manifest)
+    if self.eval_dir != self.input_dir:
+      described["eval"] = _describe(self.eval_dir, self._eval_manifest)
+    return described
+
+
+def _describe(folder: str, manifest: schemas.Manifest) -> dict[str, Any]:
+  return {
+    "input_dir": folder,
+    "tokenizer": dataclasses.asdict(manifest.tokenizer),
+    "max_seq_length": manifest.max_seq_length,
+    "shards": {
+      name: [[shard.file, shard.records, shard.bytes] for shard in s.shards]
+      for name, s in manifest.splits.items()
+    },
+    "random_seed": manifest.random_seed,
+    "settings": dict(manifest.settings),
+  }
+
+
+def _records(manifest: schemas.Manifest, split: str) -> int:
+  return manifest.splits[split].records if split in manifest.splits else 0
 
 
 def training_flops(
@@ -218,4 +260,28 @@ def check_compatible(
       f"{input_dir} holds sequences of {manifest.max_seq_length} tokens, but "
       f"the model has only {config.max_position_embeddings} position "
       "embeddings."
+    )
+
+
+def check_same_kind(
+  first: schemas.Manifest,
+  first_dir: str,
+  other: schemas.Manifest,
+  other_dir: str,
+) -> None:
+  """Refuses to use data together that one model cannot mean the same by.
+
+  Raises:
+    ValueError: the tokenizers or the objectives differ.
+  """
+  if first.tokenizer != other.tokenizer:
+    raise ValueError(
+      f"{other_dir} was made with another tokenizer than {first_dir}: its ids "
+      "mean other pieces; make one of them again with the other's tokenizer."
+    )
+  pairs = [m.settings.get("sentence_pair", "sop") for m in (first, other)]
+  if pairs[0] != pairs[1]:
+    raise ValueError(
+      f"{other_dir} was made with --sentence_pair={pairs[1]}, but {first_dir} "
+      f"with --sentence_pair={pairs[0]}: make one of them again like the other."
     )

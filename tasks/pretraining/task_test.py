@@ -308,7 +308,7 @@ def _train(task, model_dir, stop=None):
     task.train_dataset = lambda *arguments: whole(*arguments).take(stop)
   strategy = distribution.make_strategy("one_device")
   with reporting.Reporter(config.model_dir, io.StringIO()) as report:
-    return training.train(task, config, strategy, report)
+    return training.train([task], config, strategy, report)
 
 
 def _checkpoint(model_dir):
