@@ -27,6 +27,8 @@ class TrainConfig:
   train_batch_size: int
   # Micro-batches that one update is computed in, to save memory.
   gradient_accumulation_steps: int = 1
+  # Whether XLA compiles forward and backward pass of a micro-batch as a whole.
+  xla: bool = False
   eval_batch_size: int = 64
   # One of optimization.OPTIMIZERS, and its settings.
   optimizer: str = "lamb"

@@ -15,6 +15,7 @@ import tensorflow as tf
 from official_albert import (
   checkpoints,
   evaluation,
+  loss_scale,
   objective,
   preemption,
   reporting,
@@ -68,6 +69,7 @@ def train(
     model = task.build_model()
     optimizer = config.make_optimizer()
     optimizer._create_all_weights(model.trainable_variables)
+    scale = loss_scale.make_for(model)
   examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
   report.note(
     f"{task.name}: {model.count_params():,} parameters, batch "
@@ -81,6 +83,7 @@ def train(
     model=model,
     optimizer=optimizer,
     examples_seen=examples_seen,
+    **({"loss_scale": scale} if scale else {}),
   )
   report.note(manager.initialize(model, config.init_checkpoint))
   _apply_settings(optimizer, config)
@@ -113,17 +116,18 @@ def train(
   report.start(step, config.num_train_steps, config.train_batch_size, task)
   with preemption.PreemptionWatch() as watch:
     train_loop = train_step.make_train_loop(
-      train_step.make_train_step(task, model, optimizer, config),
+      train_step.make_train_step(task, model, optimizer, config, scale),
       strategy,
       watch.requested,
     )
     while step < config.num_train_steps:
       wanted = tf.constant(_steps_until_stop(step, config))
       sums, done = train_loop(iterator, wanted)
-      trained, steps = objective.quotients(sums), int(done)
+      read = scale.read if scale else objective.quotients
+      trained, steps = read(sums), int(done)
       step += steps
       examples_seen.assign_add(steps * config.train_batch_size)
-      if not all(math.isfinite(value) for value in trained.values()):
+      if _diverged(trained):
         message = (
           f"the loss or the gradient norm is not finite between steps "
           f"{step - steps} and {step} ({objective.brief(trained)})"
@@ -158,6 +162,12 @@ def train(
         report.evaluation(step, values)
   report.finish(step)
   return values
+
+
+def _diverged(values) -> bool:
+  # A loss scale below 1 has been halved many times in a row, and in vain.
+  finite = all(math.isfinite(value) for value in values.values())
+  return not finite or values.get("loss_scale", 1.0) < 1.0
 
 
 def _apply_settings(optimizer, config: TrainConfig) -> None:
