@@ -48,10 +48,12 @@ def recomputed(
 def _after(dy: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
   """`x`, but not before there is `dy`.
 
-  Without that, both TensorFlow and XLA would find the second computation equal
-  to the first and keep the first one's results, or do it at once.
+  Without that, the second computation would be found equal to the first, and
+  the first one's results kept; or it would all be done at once.
   """
-  first = tf.reshape(dy, [-1])[:1]
-  # 0, which no compiler can know: NaN is not equal to itself.
-  nothing = tf.where(tf.equal(first, first), 0.0, 0.0 * tf.cast(first, tf.float32))
-  return x
+  # TensorFlow keeps to control dependencies, XLA to what is added. 0 * dy is
+  # not 0 for a compiler, since dy may be infinite; then dx is not finite
+  # either way.
+  with tf.control_dependencies([dy]):
+    nothing = 0.0 * tf.reshape(dy, [-1])[0]
+    return x + tf.cast(nothing, x.dtype)

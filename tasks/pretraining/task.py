@@ -31,7 +31,11 @@ class PretrainingTask:
   name = "pretraining"
 
   def __init__(
-    self, config: config_lib.AlbertConfig, input_dir: str, seed: int = 12345
+    self,
+    config: config_lib.AlbertConfig,
+    input_dir: str,
+    seed: int = 12345,
+    recompute_activations: bool = False,
   ):
     """Checks that data and model belong together.
 
@@ -40,6 +44,7 @@ class PretrainingTask:
       input_dir: a folder that tools.create_pretraining_data wrote.
       seed: of the order of the training examples, and of their masks if they
         are drawn while training.
+      recompute_activations: see `SharedTransformerEncoder`.
 
     Raises:
       FileNotFoundError: the folder or one of its shards is missing.
@@ -50,6 +55,7 @@ class PretrainingTask:
     self.manifest = schemas.read_manifest(input_dir)
     self._input_dir = input_dir
     self._seed = seed
+    self._recompute_activations = recompute_activations
     check_compatible(config, self.manifest, input_dir)
     settings = self.manifest.settings
     self._sentence_pair = settings.get("sentence_pair", "sop") != "none"
@@ -73,7 +79,9 @@ class PretrainingTask:
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """A model with fresh weights."""
-    return model_lib.AlbertForPretraining(self.config, name="model")
+    return model_lib.AlbertForPretraining(
+      self.config, self._recompute_activations, name="model"
+    )
 
   def train_dataset(
     self, batch_size: int, start_example: int
