@@ -136,8 +136,11 @@ def test_recomputation_changes_no_output_and_no_gradient(policy):
   for a, b in zip(expected, outputs):
     np.testing.assert_array_equal(a, b)
   for a, b in zip(expected_slopes, slopes):
-    # The same products; sums over the blocks in another order.
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    a, b = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
+    # The same products, but what flows back into a block's output is added
+    # up in another order: a rounding of 0.4% in bfloat16, eight times.
+    share = 1e-5 if policy == "float32" else 0.03
+    np.testing.assert_allclose(a, b, rtol=0, atol=share * np.max(np.abs(a)))
 
 
 def test_without_a_seed_both_computations_draw_the_same_masks():
