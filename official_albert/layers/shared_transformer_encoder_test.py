@@ -140,7 +140,9 @@ def test_recomputation_changes_no_output_and_no_gradient(policy):
     # The same products, but what flows back into a block's output is added
     # up in another order: a rounding of 0.4% in bfloat16, eight times.
     share = 1e-5 if policy == "float32" else 0.03
-    np.testing.assert_allclose(a, b, rtol=0, atol=share * np.max(np.abs(a)))
+    # 1 for the bias of the keys, whose gradient is nothing but rounding.
+    largest = max(np.max(np.abs(a)), 1.0)
+    np.testing.assert_allclose(a, b, rtol=0, atol=share * largest)
 
 
 def test_without_a_seed_both_computations_draw_the_same_masks():
