@@ -233,5 +233,15 @@ def test_other_precisions_have_no_scale(tmp_path, precision):
   assert not any("skipped_updates" in json.loads(line) for line in lines)
 
 
+@pytest.mark.parametrize("first", ["float32", "mixed_float16"])
+def test_a_run_does_not_change_between_float16_and_others(tmp_path, first):
+  tf.keras.mixed_precision.set_global_policy(first)
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+  second = {"float32": "mixed_float16"}.get(first, "float32")
+  tf.keras.mixed_precision.set_global_policy(second)
+  with pytest.raises(ValueError, match="with float16's loss scale"):
+    toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

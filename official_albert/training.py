@@ -20,6 +20,7 @@ from official_albert import (
   preemption,
   reporting,
   train_step,
+  update_norms,
 )
 from official_albert.train_config import TrainConfig
 
@@ -112,6 +113,7 @@ def train(
 
   if config.on_divergence == "rollback" and not manager.latest:
     manager.save(step)  # Something to go back to.
+  norms = update_norms.make_update_norms(optimizer, model.trainable_variables)
   rollbacks, iterator = 0, batches()
   report.start(step, config.num_train_steps, config.train_batch_size, task)
   with preemption.PreemptionWatch() as watch:
@@ -146,7 +148,7 @@ def train(
         examples_seen.assign(seen)
         iterator = batches()
         continue
-      report.training(step, steps, trained)
+      report.training(step, steps, trained, norms())
       last = step == config.num_train_steps
       preempted = bool(watch.requested)
       if last or preempted or step % config.save_checkpoints_steps == 0:

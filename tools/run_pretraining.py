@@ -108,6 +108,18 @@ _SEED = flags.DEFINE_integer(
 _PRECISION = flags.DEFINE_enum(
   "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
 )
+_XLA = flags.DEFINE_bool(
+  "xla",
+  False,
+  "Compile forward and backward pass as a whole; slower on CPUs. Dropout draws "
+  "other masks than without.",
+)
+_RECOMPUTE = flags.DEFINE_bool(
+  "recompute_activations",
+  False,
+  "Keep only each block's input for the gradient and compute the rest again: "
+  "less memory, about a third more time.",
+)
 _DISTRIBUTION = flags.DEFINE_enum(
   "distribution", "one_device", distribution.STRATEGIES, "Devices to use."
 )
@@ -158,6 +170,7 @@ def main(argv) -> None:
     learning_rate=_LEARNING_RATE.value,
     train_batch_size=_BATCH_SIZE.value,
     gradient_accumulation_steps=_ACCUMULATION.value,
+    xla=_XLA.value,
     eval_batch_size=_EVAL_BATCH_SIZE.value,
     optimizer=_OPTIMIZER.value,
     weight_decay=_WEIGHT_DECAY.value,
@@ -174,7 +187,9 @@ def main(argv) -> None:
     seed=_SEED.value,
   )
   albert_config = model_config()
-  task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
+  task = task_lib.PretrainingTask(
+    albert_config, _INPUT_DIR.value, _SEED.value, _RECOMPUTE.value
+  )
   strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
   distribution.start_compiler()
   distribution.make_deterministic()
@@ -184,6 +199,7 @@ def main(argv) -> None:
     **dataclasses.asdict(train_config),
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
+    "recompute_activations": _RECOMPUTE.value,
     "distribution": _DISTRIBUTION.value,
   }
   changes = run_record.write(
