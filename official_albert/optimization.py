@@ -161,7 +161,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     return tf.identity(self._get_hyper("weight_decay", tf.float32))
 
   def direction(self, variable: tf.Variable) -> tf.Tensor:
-    """m / (sqrt(v) + eps) of the last update, in the shape of `variable`."""
+    """The last update's m / (sqrt(v) + eps), in the shape of `variable`."""
     m, v = (tf.identity(self.get_slot(variable, name)) for name in "mv")
     if self.bias_correction:
       done = tf.cast(self.iterations, tf.float32)

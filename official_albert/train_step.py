@@ -97,9 +97,7 @@ def make_train_step(
       loss_scale.apply_if_finite(optimizer, updates, finite)
       results = loss_scale_lib.only_if(finite, results)
     else:
-      optimizer.apply_gradients(
-        updates, experimental_aggregate_gradients=False
-      )
+      optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
 
   return train_step

@@ -135,7 +135,9 @@ def test_a_run_logs_them_for_tensorboard_and_not_on_the_terminal(tmp_path):
   squares = 0.0
   for index, layer in enumerate(("hidden", "out")):
     for part in ("kernel", "bias"):
-      key = f"model/layer_with_weights-{index}/{part}/.ATTRIBUTES/VARIABLE_VALUE"
+      key = (
+        f"model/layer_with_weights-{index}/{part}/.ATTRIBUTES/VARIABLE_VALUE"
+      )
       old, new = (reader.get_tensor(key) for reader in readers)
       change = np.linalg.norm(new.astype(float) - old)
       squares += change**2

@@ -123,9 +123,11 @@ def test_ways_of_computing_are_near_the_original(group, way):
       total, _, outputs = total_loss(model, batch, training=True)
       scaled = total * scale
     gradients = tape.gradient(scaled, variables)
-    return total, outputs["encoder_outputs"], {
-      name: tf.convert_to_tensor(g) for name, g in gradients.items()
-    }
+    return (
+      total,
+      outputs["encoder_outputs"],
+      {name: tf.convert_to_tensor(g) for name, g in gradients.items()},
+    )
 
   total, layers, gradients = compute()
   # float16 rounds to 11 bits, 0.05%, in each of some hundred products.
