@@ -89,7 +89,8 @@ class Manager:
       except (AssertionError, ValueError) as error:
         raise ValueError(
           f"{path} does not fit this model: its folder belongs to a run of "
-          "another configuration; choose another model_dir or remove it."
+          "another configuration, or one with float16's loss scale and one "
+          "without; choose another model_dir or remove it."
         ) from error
       except (tf.errors.OpError, IndexError):
         damaged.append(path)

@@ -13,7 +13,7 @@ import tempfile
 import tensorflow as tf
 
 STRATEGIES = ("one_device", "mirrored")
-PRECISIONS = ("auto", "float32", "mixed_bfloat16")
+PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 
 # Instructions that multiply bfloat16 matrices, as /proc/cpuinfo calls them.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
@@ -111,7 +111,8 @@ def set_precision(name: str) -> str:
 
   Under "mixed_bfloat16" matrix products run in bfloat16, LayerNorm, softmax
   and losses in float32. "auto" takes it where the device has instructions for
-  it, else "float32".
+  it, else "float32". "mixed_float16" is for GPUs before NVIDIA's Ampere; it
+  needs `loss_scale.py`.
 
   Returns:
     The precision that was set.

@@ -33,7 +33,19 @@ class AlbertModel(tf.keras.Model):
     pooler: Dense H -> H with tanh, applied to the first position.
   """
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    recompute_activations: bool = False,
+    **kwargs,
+  ):
+    """Makes the layers and their variables.
+
+    Args:
+      config: the model.
+      recompute_activations: see `SharedTransformerEncoder`.
+      **kwargs: of `tf.keras.Model`.
+    """
     # Ids must never be cast to a float compute dtype on the way in.
     super().__init__(autocast=False, **kwargs)
     self.config = config
@@ -48,7 +60,7 @@ class AlbertModel(tf.keras.Model):
       name="embeddings",
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
-      config, name="encoder"
+      config, recompute_activations, name="encoder"
     )
     self.pooler = transformer_block.dense(
       config.hidden_size, config.initializer_range, "pooler"
@@ -114,7 +126,11 @@ class AlbertModel(tf.keras.Model):
     }
 
   def get_config(self) -> dict[str, Any]:
-    return {"config": self.config.to_dict(), "name": self.name}
+    return {
+      "config": self.config.to_dict(),
+      "recompute_activations": self.encoder.recompute_activations,
+      "name": self.name,
+    }
 
   @classmethod
   def from_config(cls, config, custom_objects=None) -> AlbertModel:

@@ -171,6 +171,25 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
         beta_1_power=zero, beta_2_power=zero
       )
 
+  def adapts(self, variable: tf.Variable) -> bool:
+    """Whether updates of `variable` have LAMB's ratio."""
+    return self._do_layer_adaptation(variable)
+
+  def decay_of(self, variable: tf.Variable) -> tf.Tensor:
+    """The weight decay <float32>[] of `variable`, 0 if it is excluded."""
+    if not self._do_use_weight_decay(variable):
+      return tf.zeros([])
+    return tf.identity(self._get_hyper("weight_decay", tf.float32))
+
+  def direction(self, variable: tf.Variable) -> tf.Tensor:
+    """The last update's m / (sqrt(v) + eps), in the shape of `variable`."""
+    m, v = (tf.identity(self.get_slot(variable, name)) for name in "mv")
+    if self.bias_correction:
+      done = tf.cast(self.iterations, tf.float32)
+      m /= 1.0 - self._get_hyper("beta_1", tf.float32) ** done
+      v /= 1.0 - self._get_hyper("beta_2", tf.float32) ** done
+    return m / (tf.sqrt(v) + self.epsilon)
+
   def _resource_apply_sparse_duplicate_indices(
     self, grad, handle, indices, apply_state=None
   ):

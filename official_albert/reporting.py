@@ -89,9 +89,21 @@ class Reporter:
     self._paused += time.monotonic() - begun
 
   def training(
-    self, step: int, steps: int, values: Mapping[str, float]
+    self,
+    step: int,
+    steps: int,
+    values: Mapping[str, float],
+    silent: Optional[Mapping[str, float]] = None,
   ) -> None:
-    """Reports `steps` updates that ended at `step`."""
+    """Reports `steps` updates that ended at `step`.
+
+    Args:
+      step: the last of them.
+      steps: how many.
+      values: losses, metrics and so on.
+      silent: what the terminal does not show; of these, names with a slash
+        are for TensorBoard alone.
+    """
     now = time.monotonic()
     seconds = max(now - self._looked - self._paused, 1e-9)
     self._looked, self._paused = now, 0.0
@@ -109,7 +121,7 @@ class Reporter:
       "tokens_per_second": rate * self._tokens,
       "model_flops_per_second": rate * self._flops,
     }
-    self._write("train", step, {**values, **speeds})
+    self._write("train", step, {**values, **(silent or {}), **speeds})
     left = self._last_step - step + self._extra_steps
     left /= self._speed or steps / seconds
     self.note(
@@ -177,6 +189,7 @@ class Reporter:
       for name, value in values.items():
         tf.summary.scalar(name, value)
     self._writers[kind].flush()
+    values = {k: value for k, value in values.items() if "/" not in k}
     self._event(kind, step, {**values, **labels})
 
   def _event(

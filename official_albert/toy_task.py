@@ -85,7 +85,8 @@ class ToyTask:
     x = dropout.seeded_dropout(
       batch["x"], self.dropout_rate, training_, dropout_seed
     )
-    errors = tf.reduce_sum(batch["w"] * (model(x) - batch["y"]) ** 2, 0)
+    outputs = tf.cast(model(x), tf.float32)
+    errors = tf.reduce_sum(batch["w"] * (outputs - batch["y"]) ** 2, 0)
     ones = tf.cast(batch["w"][:, 0] > 0, tf.float32)
     big = tf.cast(batch["x"][:, 0] > 0, tf.float32)
     metric = objective.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))

@@ -55,6 +55,8 @@ class TrainConfig:
   # Stretches that follow each other, such as one of short and one of long
   # sequences; () is one, of all steps.
   phases: tuple[Phase, ...] = ()
+  # Whether XLA compiles forward and backward pass of a micro-batch as a whole.
+  xla: bool = False
   eval_batch_size: int = 64
   # One of optimization.OPTIMIZERS, and its settings.
   optimizer: str = "lamb"

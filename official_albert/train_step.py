@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import tensorflow as tf
 
+from official_albert import loss_scale as loss_scale_lib
 from official_albert import objective, optimization
 from official_albert.objective import Batch, Ratio
 from official_albert.train_config import TrainConfig
@@ -19,8 +22,11 @@ def make_train_step(
   model: tf.keras.Model,
   optimizer: optimization.AlbertOptimizer,
   config: TrainConfig,
+  loss_scale: Optional[loss_scale_lib.LossScale] = None,
 ):
   """The update: a function from a batch to the step's losses and metrics.
+
+  With a `loss_scale`, an update whose gradient is not finite is left out.
 
   Deviation: the original clips each replica's gradient before it averages
   them, so its result depends on the number of replicas; here the reduced
@@ -40,12 +46,19 @@ def make_train_step(
     with tf.GradientTape() as tape:
       totals, metrics = task.forward(model, batch, True, seed)
       loss = tf.add_n([totals[name] / weights[name] for name in totals])
+      if loss_scale:
+        loss *= loss_scale.value
     gradients = tape.gradient(loss, variables)
     dense = [
       tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
       for g, v in zip(gradients, variables)
     ]
     return dense, totals, metrics
+
+  if config.xla:
+    # What a replica computes by itself. The reduction between replicas cannot
+    # be in it, and the update has nothing to gain (ARCHITECTURE.md).
+    gradients_of = tf.function(gradients_of, jit_compile=True)
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
@@ -69,21 +82,26 @@ def make_train_step(
           tf.add, accumulated, part(index), expand_composites=True
         )
     gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
+    if loss_scale:
+      gradients = loss_scale.unscale(gradients)
     norm = tf.linalg.global_norm(gradients)
     # A norm that is not finite is reported with the step and ends the run.
     scale = config.clip_norm / tf.maximum(norm, config.clip_norm)
     rate = optimizer.learning_rate(optimizer.iterations)
-    optimizer.apply_gradients(
-      [(g * scale, v) for g, v in zip(gradients, variables)],
-      experimental_aggregate_gradients=False,
-    )
+    updates = [(g * scale, v) for g, v in zip(gradients, variables)]
     one = tf.ones([])
-    return {
+    results = {
       **{f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals},
       **metrics,
       "gradient_norm": Ratio(norm, one),
-      "learning_rate": Ratio(rate, one),
     }
+    if loss_scale:
+      finite = tf.math.is_finite(norm)
+      loss_scale.apply_if_finite(optimizer, updates, finite)
+      results = loss_scale_lib.only_if(finite, results)
+    else:
+      optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
+    return {**results, "learning_rate": Ratio(rate, one)}
 
   return train_step
 

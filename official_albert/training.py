@@ -17,12 +17,14 @@ from official_albert import (
   best_checkpoint,
   checkpoints,
   evaluation,
+  loss_scale,
   objective,
   preemption,
   profiling,
   reporting,
   run_plan,
   train_step,
+  update_norms,
 )
 from official_albert.train_config import TrainConfig
 
@@ -85,6 +87,7 @@ def train(
     model = tasks[0].build_model()
     optimizer = config.make_optimizer()
     optimizer._create_all_weights(model.trainable_variables)
+    scale = loss_scale.make_for(model)
   # In the phase under way.
   examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
   # Of all phases at once: a later one's data must not fail days from now.
@@ -102,6 +105,7 @@ def train(
     model=model,
     optimizer=optimizer,
     examples_seen=examples_seen,
+    **({"loss_scale": scale} if scale else {}),
   )
   best = best_checkpoint.BestCheckpoint(
     config.model_dir, model, config.best_metric
@@ -138,6 +142,7 @@ def train(
   # 3. Train, phase after phase.
   phase, rollbacks = None, 0
   report.schedule(optimizer.learning_rate)
+  norms = update_norms.make_update_norms(optimizer, model.trainable_variables)
   profiler = profiling.StepProfiler(
     config.model_dir,
     profiling.parse_steps(config.profile_steps, config.num_train_steps),
@@ -161,7 +166,7 @@ def train(
         if config.on_divergence == "rollback" and not manager.latest:
           manager.save(step)  # Something to go back to.
         train_loop = train_step.make_train_loop(
-          train_step.make_train_step(task, model, optimizer, settings),
+          train_step.make_train_step(task, model, optimizer, settings, scale),
           strategy,
           watch.requested,
         )
@@ -179,10 +184,11 @@ def train(
       )
       with profiler.watch(step, wanted):
         sums, done = train_loop(iterator, tf.constant(wanted))
-        trained, steps = objective.quotients(sums), int(done)
+        read = scale.read if scale else objective.quotients
+        trained, steps = read(sums), int(done)
       step += steps
       examples_seen.assign_add(steps * settings.train_batch_size)
-      if not all(math.isfinite(value) for value in trained.values()):
+      if _diverged(trained):
         message = (
           f"the loss or the gradient norm is not finite between steps "
           f"{step - steps} and {step} ({objective.brief(trained)})"
@@ -202,7 +208,7 @@ def train(
           examples_seen.assign(seen)
           iterator = batches()
         continue
-      report.training(step, steps, trained)
+      report.training(step, steps, trained, norms())
       last = step == config.num_train_steps
       ends = step in config.phase_ends
       preempted = bool(watch.requested)
@@ -220,6 +226,12 @@ def train(
           values = evaluate(phase)
   report.finish(step)
   return values
+
+
+def _diverged(values) -> bool:
+  # A loss scale below 1 has been halved many times in a row, and in vain.
+  finite = all(math.isfinite(value) for value in values.values())
+  return not finite or values.get("loss_scale", 1.0) < 1.0
 
 
 def _apply_settings(optimizer, config: TrainConfig) -> None:

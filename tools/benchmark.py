@@ -2,6 +2,8 @@
 
     python -m tools.benchmark data --input_files='corpus/*.jsonl.gz' \\
         --spm_model_file=30k-clean.model
+    python -m tools.benchmark memory --preset=albert_base_v2 --batch_size=8 \\
+        --precision=mixed_bfloat16
 
 Variants are run in alternation, so that a busy minute of the machine touches
 all of them; figures are medians over --repeats.
@@ -15,7 +17,7 @@ from typing import Sequence
 
 from absl import flags
 
-from tools import benchmark_data, command_line
+from tools import benchmark_data, benchmark_memory, command_line
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files", None, "Text to make records of; see create_pretraining_data."
@@ -24,13 +26,21 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
   "spm_model_file", None, "SentencePiece model."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "S.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Of the reader.")
+_BATCH_SIZE = flags.DEFINE_integer(
+  "batch_size", 32, "Of the reader, or of the step whose memory is measured."
+)
+_PRESET = flags.DEFINE_string(
+  "preset", "albert_base_v2", "Model whose memory is measured."
+)
+_PRECISION = flags.DEFINE_string(
+  "precision", "float32", "Of the step whose memory is measured."
+)
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
 _WORK_DIR = flags.DEFINE_string(
   "work_dir", None, "For temporary files; the system's own by default."
 )
 
-BENCHMARKS = ("data",)
+BENCHMARKS = ("data", "memory")
 
 
 def machine() -> str:
@@ -46,6 +56,18 @@ def machine() -> str:
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2 or argv[1] not in BENCHMARKS:
     raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
+  if argv[1] == "memory":
+    print(machine(), flush=True)
+    benchmark_memory.run(
+      benchmark_memory.Settings(
+        _PRESET.value,
+        _BATCH_SIZE.value,
+        _MAX_SEQ_LENGTH.value,
+        _PRECISION.value,
+        _REPEATS.value,
+      )
+    )
+    return
   for name in ("input_files", "spm_model_file"):
     if not flags.FLAGS[name].value:
       raise ValueError(f"the benchmark {argv[1]} needs --{name}.")

@@ -170,6 +170,18 @@ _SEED = flags.DEFINE_integer(
 _PRECISION = flags.DEFINE_enum(
   "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
 )
+_XLA = flags.DEFINE_bool(
+  "xla",
+  False,
+  "Compile forward and backward pass as a whole; slower on CPUs. Dropout draws "
+  "other masks than without.",
+)
+_RECOMPUTE = flags.DEFINE_bool(
+  "recompute_activations",
+  False,
+  "Keep only each block's input for the gradient and compute the rest again: "
+  "less memory, about a third more time.",
+)
 _DISTRIBUTION = flags.DEFINE_enum(
   "distribution", "one_device", distribution.STRATEGIES, "Devices to use."
 )
@@ -208,7 +220,9 @@ def make_tasks(num_phases: int):
       "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
     )
   config = model_config(folders[0])
-  return config, phases.make_tasks(config, folders, _SEED.value, eval_folders)
+  return config, phases.make_tasks(
+    config, folders, _SEED.value, eval_folders, _RECOMPUTE.value
+  )
 
 
 def draw_curves(report: reporting.Reporter) -> None:
@@ -245,6 +259,7 @@ def train_config(rate: float) -> train_config_lib.TrainConfig:
     gradient_accumulation_steps=phase_flags.numbers(
       "gradient_accumulation_steps", _ACCUMULATION.value
     )[0],
+    xla=_XLA.value,
     eval_batch_size=_EVAL_BATCH_SIZE.value,
     optimizer=_OPTIMIZER.value,
     weight_decay=_WEIGHT_DECAY.value,
@@ -285,6 +300,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     **dataclasses.asdict(config),
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
+    "recompute_activations": _RECOMPUTE.value,
     "distribution": _DISTRIBUTION.value,
     "recipe": recipe.name if recipe else "",
   }

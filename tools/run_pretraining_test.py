@@ -121,6 +121,23 @@ def weights(model_dir):
     # A small configuration with dropout.
     [_CONFIG],
     [_CONFIG, "--distribution=mirrored", "--num_devices=2"],
+    # The scale of the loss is part of what is resumed.
+    [
+      _CONFIG,
+      "--distribution=mirrored",
+      "--num_devices=2",
+      "--precision=mixed_float16",
+      "--recompute_activations",
+    ],
+    pytest.param(
+      [
+        _CONFIG,
+        "--xla",
+        "--recompute_activations",
+        "--gradient_accumulation_steps=2",
+      ],
+      marks=pytest.mark.heavy,
+    ),
     # Products large enough to be cut up among threads, and bfloat16.
     pytest.param(
       [

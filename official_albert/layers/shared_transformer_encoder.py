@@ -16,24 +16,32 @@ import tensorflow as tf
 
 from official_albert import config as config_lib
 from official_albert.layers import dropout as dropout_lib
-from official_albert.layers import transformer_block
+from official_albert.layers import recomputation, transformer_block
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class SharedTransformerEncoder(tf.keras.layers.Layer):
   """`num_hidden_layers` applications of shared transformer blocks."""
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    recompute_activations: bool = False,
+    **kwargs,
+  ):
     """Makes the blocks.
 
     Args:
       config: sizes, groups and sharing; a dict from `get_config` will do.
+      recompute_activations: whether training keeps only each block's input
+        and computes the rest again for the gradient: less memory, more time.
       **kwargs: of `tf.keras.layers.Layer`.
     """
     super().__init__(**kwargs)
     if isinstance(config, dict):
       config = config_lib.AlbertConfig.from_dict(config)
     self.config = config
+    self.recompute_activations = recompute_activations
     # self.attentions[g][i]: the half of inner block i that layers of index g
     # use; g counts groups where the half is shared, else layers.
     self.attentions = [
@@ -104,13 +112,25 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       num_hidden_layers * inner_group_num tensors <float>[B, S, H], one per
       block; the last is the sequence output.
     """
+    recompute = self.recompute_activations and training
+    if recompute and dropout_seed is None:
+      # Both computations of a block need the same masks.
+      dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
     outputs = []
     for index, (attention, ffn) in enumerate(self.blocks()):
       seed = dropout_lib.fold_in(dropout_seed, index)
-      x = attention(x, mask, training, dropout_lib.fold_in(seed, 0))
-      x = ffn(x, training, dropout_lib.fold_in(seed, 1))
+
+      def block(x, attention=attention, ffn=ffn, seed=seed):
+        x = attention(x, mask, training, dropout_lib.fold_in(seed, 0))
+        return ffn(x, training, dropout_lib.fold_in(seed, 1))
+
+      x = recomputation.recomputed(block, x) if recompute else block(x)
       outputs.append(x)
     return outputs
 
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "config": self.config.to_dict()}
+    return {
+      **super().get_config(),
+      "config": self.config.to_dict(),
+      "recompute_activations": self.recompute_activations,
+    }

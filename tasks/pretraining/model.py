@@ -24,10 +24,24 @@ class AlbertForPretraining(tf.keras.Model):
     sentence_order: the `SentenceOrderHead`.
   """
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    recompute_activations: bool = False,
+    **kwargs,
+  ):
+    """Makes the layers and their variables.
+
+    Args:
+      config: the model.
+      recompute_activations: see `SharedTransformerEncoder`.
+      **kwargs: of `tf.keras.Model`.
+    """
     super().__init__(autocast=False, **kwargs)
     self.config = config
-    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.albert = model_lib.AlbertModel(
+      config, recompute_activations, name="albert"
+    )
     self.masked_lm = heads.MaskedLMHead(
       config.vocab_size,
       config.embedding_size,
@@ -75,7 +89,11 @@ class AlbertForPretraining(tf.keras.Model):
     return outputs
 
   def get_config(self) -> dict[str, Any]:
-    return {"config": self.config.to_dict(), "name": self.name}
+    return {
+      "config": self.config.to_dict(),
+      "recompute_activations": self.albert.encoder.recompute_activations,
+      "name": self.name,
+    }
 
   @classmethod
   def from_config(cls, config, custom_objects=None) -> AlbertForPretraining:

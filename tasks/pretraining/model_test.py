@@ -17,12 +17,12 @@ GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
 GROUPS = ("one_group", "two_groups")
 
 
-def load(group: str):
+def load(group: str, recompute: bool = False):
   folder = GOLDEN / group
   config = config_lib.AlbertConfig.from_json_file(
     str(folder / "albert_config.json")
   )
-  model = model_lib.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(config, recompute)
   report = reference_checkpoints.load_tf1_checkpoint(
     model, str(folder / "model.ckpt")
   )
@@ -88,6 +88,63 @@ def test_gradients_equal_the_original(group, training):
       tf.convert_to_tensor(gradient),
       expected,
       atol=1e-4 * largest,
+      rtol=0,
+      err_msg=name,
+    )
+
+
+@pytest.mark.parametrize(
+  "group, way",
+  [
+    ("one_group", "recomputed"),
+    ("one_group", "xla"),
+    ("one_group", "float16"),
+    ("two_groups", "all"),
+  ],
+)
+def test_ways_of_computing_are_near_the_original(group, way):
+  """Loss and gradients, with a scaled loss where the products are float16."""
+  half = way in ("float16", "all")
+  if half:
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+  try:
+    model, batch = load(group, recompute=way in ("recomputed", "all"))
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  assert model.compute_dtype == ("float16" if half else "float32")
+  golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
+  total_golden = np.load(GOLDEN / group / "pretraining_outputs.npz")
+  variables = reference_checkpoints.tf1_variables(model)
+  scale = 2.0**10 if half else 1.0
+
+  @tf.function(jit_compile=way in ("xla", "all"))
+  def compute():
+    with tf.GradientTape() as tape:
+      total, _, outputs = total_loss(model, batch, training=True)
+      scaled = total * scale
+    gradients = tape.gradient(scaled, variables)
+    return (
+      total,
+      outputs["encoder_outputs"],
+      {name: tf.convert_to_tensor(g) for name, g in gradients.items()},
+    )
+
+  total, layers, gradients = compute()
+  # float16 rounds to 11 bits, 0.05%, in each of some hundred products.
+  share = 0.02 if half else 1e-4
+  np.testing.assert_allclose(
+    total, total_golden["total_loss"], rtol=2e-3 if half else 1e-5
+  )
+  config = model.config
+  assert len(layers) == config.num_hidden_layers * config.inner_group_num
+  for name, gradient in gradients.items():
+    expected = golden[name]
+    largest = max(np.abs(expected).max(), 1e-2 if half else 1e-4)
+    assert gradient.dtype == tf.float32
+    np.testing.assert_allclose(
+      gradient / scale,
+      expected,
+      atol=share * largest,
       rtol=0,
       err_msg=name,
     )

@@ -20,6 +20,7 @@ def make_tasks(
   input_dirs: Sequence[str],
   seed: int,
   eval_input_dirs: Sequence[str] = (),
+  recompute_activations: bool = False,
 ) -> list[task_lib.PretrainingTask]:
   """One task for each phase of a run; all of their data is looked at.
 
@@ -28,6 +29,7 @@ def make_tasks(
     input_dirs: the phases' folders.
     seed: see `task.PretrainingTask`.
     eval_input_dirs: none, one for all phases, or one for each.
+    recompute_activations: see `SharedTransformerEncoder`.
 
   Raises:
     FileNotFoundError: a folder or one of its shards is missing.
@@ -43,7 +45,9 @@ def make_tasks(
   if len(eval_dirs) == 1:
     eval_dirs *= len(input_dirs)
   tasks = [
-    task_lib.PretrainingTask(config, folder, seed, eval_dir)
+    task_lib.PretrainingTask(
+      config, folder, seed, eval_dir, recompute_activations
+    )
     for folder, eval_dir in zip(input_dirs, eval_dirs)
   ]
   first = tasks[0].manifest

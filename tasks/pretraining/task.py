@@ -40,6 +40,7 @@ class PretrainingTask:
     input_dir: str,
     seed: int = 12345,
     eval_input_dir: str = "",
+    recompute_activations: bool = False,
   ):
     """Checks that data and model belong together.
 
@@ -50,6 +51,7 @@ class PretrainingTask:
         are drawn while training.
       eval_input_dir: another such folder to evaluate on: its held-out split,
         or all of it if it has none. "": the held-out split of `input_dir`.
+      recompute_activations: see `SharedTransformerEncoder`.
 
     Raises:
       FileNotFoundError: a folder or one of its shards is missing.
@@ -60,6 +62,7 @@ class PretrainingTask:
     self.manifest = schemas.read_manifest(input_dir)
     self.input_dir = input_dir
     self._seed = seed
+    self._recompute_activations = recompute_activations
     check_compatible(config, self.manifest, input_dir)
     self.eval_dir, self._eval_manifest = input_dir, self.manifest
     if eval_input_dir:
@@ -101,7 +104,9 @@ class PretrainingTask:
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """A model with fresh weights."""
-    return model_lib.AlbertForPretraining(self.config, name="model")
+    return model_lib.AlbertForPretraining(
+      self.config, self._recompute_activations, name="model"
+    )
 
   def train_dataset(
     self, batch_size: int, start_example: int

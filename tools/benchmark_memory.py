@@ -1,0 +1,193 @@
+"""How much memory and time a training step takes, and what changes it.
+
+Each variant is a process of its own, since a process never gives all of its
+memory back. The batches are random and full: no padding, every prediction used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+VARIANTS = (
+  {},
+  {"recompute_activations": True},
+  {"xla": True},
+  {"xla": True, "recompute_activations": True},
+)
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PROGRAM = """
+import json, sys
+from tools import benchmark_memory
+settings = benchmark_memory.Settings(**json.loads(sys.argv[1]))
+print(json.dumps(benchmark_memory.measure(settings)))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What is measured; `seed` is that of weights, batch and dropout."""
+
+  preset: str = "albert_base_v2"
+  batch_size: int = 8
+  max_seq_length: int = 512
+  precision: str = "float32"
+  steps: int = 3
+  xla: bool = False
+  recompute_activations: bool = False
+  seed: int = 1
+
+
+class Measured(NamedTuple):
+  """A process: bytes before the first step, at most, and a step's time.
+
+  The first step, which compiles, is left out of the seconds.
+  """
+
+  start_bytes: int
+  peak_bytes: int
+  step_seconds: float
+  step_cpu_seconds: float
+
+
+def run(settings: Settings) -> None:
+  """Measures `VARIANTS` and prints a Markdown table."""
+  print(
+    f"{settings.preset}, batch {settings.batch_size}, "
+    f"{settings.max_seq_length} tokens, {settings.precision}\n\n"
+    "| variant | at the start | peak | seconds a step | CPU seconds a step |\n"
+    "|---|---|---|---|---|"
+  )
+  for changes in VARIANTS:
+    measured = in_a_process(dataclasses.replace(settings, **changes))
+    print(row(" + ".join(changes) or "plain", measured), flush=True)
+
+
+def row(name: str, measured: Measured) -> str:
+  """A line of the table."""
+  return (
+    f"| {name} | {measured.start_bytes / 2**30:.2f} GiB | "
+    f"{measured.peak_bytes / 2**30:.2f} GiB | {measured.step_seconds:.2f} | "
+    f"{measured.step_cpu_seconds:.2f} |"
+  )
+
+
+def in_a_process(settings: Settings) -> Measured:
+  """`measure` in a process of its own.
+
+  Raises:
+    ValueError: it failed; what it said is on stderr.
+  """
+  arguments = json.dumps(dataclasses.asdict(settings))
+  done = subprocess.run(
+    [sys.executable, "-c", _PROGRAM, arguments],
+    cwd=_ROOT,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    stdout=subprocess.PIPE,
+    text=True,
+    check=False,
+  )
+  if done.returncode:
+    raise ValueError(f"the measurement of {arguments} failed, see above.")
+  return Measured(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(settings: Settings) -> Measured:
+  """A few updates of a model with dropout, in this process."""
+  import tensorflow as tf
+
+  from official_albert import config as config_lib
+  from official_albert import distribution, loss_scale, train_step
+  from official_albert import train_config as train_config_lib
+  from tasks.pretraining import model as model_lib
+
+  distribution.start_compiler()
+  distribution.set_precision(settings.precision)
+  tf.keras.utils.set_random_seed(settings.seed)
+  albert_config = dataclasses.replace(
+    config_lib.AlbertConfig.from_preset(settings.preset),
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+  )
+  model = model_lib.AlbertForPretraining(
+    albert_config, settings.recompute_activations
+  )
+  config = train_config_lib.TrainConfig(
+    model_dir="",
+    num_train_steps=1000,
+    num_warmup_steps=0,
+    learning_rate=0.001,
+    train_batch_size=settings.batch_size,
+    xla=settings.xla,
+  )
+  optimizer = config.make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  step = tf.function(
+    train_step.make_train_step(
+      _Task(), model, optimizer, config, loss_scale.make_for(model)
+    )
+  )
+  batch = _random_batch(settings, albert_config.vocab_size)
+  start = _peak_bytes()
+  wall, cpu = [], []
+  for _ in range(1 + settings.steps):
+    before = time.monotonic(), time.process_time()
+    norm = float(step(batch)["gradient_norm"].total)
+    wall.append(time.monotonic() - before[0])
+    cpu.append(time.process_time() - before[1])
+  if norm != norm:
+    raise ValueError(f"the gradient is not finite: {norm}.")
+  return Measured(
+    start,
+    _peak_bytes(),
+    statistics.median(wall[1:]),
+    statistics.median(cpu[1:]),
+  )
+
+
+class _Task:
+  """Losses of `tasks.pretraining`, without its data."""
+
+  def loss_weights(self, batch):
+    from tasks.pretraining import task
+
+    return task.loss_weights(batch)
+
+  def forward(self, model, batch, training, dropout_seed):
+    from tasks.pretraining import task
+
+    outputs = model(batch, training=training, dropout_seed=dropout_seed)
+    return task.loss_totals(outputs, batch, compiled=training), {}
+
+
+def _random_batch(settings: Settings, vocab_size: int):
+  import tensorflow as tf
+
+  shape = [settings.batch_size, settings.max_seq_length]
+  predictions = [shape[0], int(0.15 * shape[1])]
+
+  def ids(shape, low, high):
+    return tf.random.uniform(shape, low, high, tf.int32, seed=settings.seed)
+
+  return {
+    "input_ids": ids(shape, 5, vocab_size),
+    "input_mask": tf.ones(shape, tf.int32),
+    "segment_ids": ids(shape, 0, 2),
+    "masked_lm_positions": ids(predictions, 0, shape[1]),
+    "masked_lm_ids": ids(predictions, 5, vocab_size),
+    "masked_lm_weights": tf.ones(predictions),
+    "next_sentence_labels": ids([shape[0], 1], 0, 2),
+  }
+
+
+def _peak_bytes() -> int:
+  # In KiB on Linux.
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
