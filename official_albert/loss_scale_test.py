@@ -171,7 +171,7 @@ from official_albert import reporting, toy_task, training
 config = toy_task.config(sys.argv[1])
 with reporting.Reporter(sys.argv[1]) as report:
   task = toy_task.ToyTask(int(sys.argv[2]) if sys.argv[2] else None)
-  training.train(task, config, strategy, report)
+  training.train([task], config, strategy, report)
 """
 
 
