@@ -12,17 +12,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import struct
+import tempfile
 import zlib
-from typing import Any, BinaryIO, Iterator, Mapping, Optional, Sequence
+from typing import (
+  Any,
+  BinaryIO,
+  Iterable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
 
 KEY_BITS = 63  # Keys are non-negative int64.
 _HEADER = struct.Struct("<qI")  # Key, bytes of the record.
 _MAX_BUCKETS = 256  # Each is an open file.
-_BUCKET_BYTES = 1 << 26  # What a bucket is meant to have.
+# What a bucket is meant to have: a shard that begins within one reads the
+# bucket from its start.
+_BUCKET_BYTES = 1 << 22
 _MEMORY_BYTES = 1 << 28  # A larger bucket is parted again.
 _PARTS = 16
 
@@ -33,11 +44,55 @@ def num_buckets(total_bytes: int, bucket_bytes: int = _BUCKET_BYTES) -> int:
   return min(_MAX_BUCKETS, 1 << max(0, wanted - 1).bit_length())
 
 
+class Part(NamedTuple):
+  """Records with their headers, as the file of a bucket holds them."""
+
+  bucket: int
+  count: int
+  data: bytes
+
+
+def pack(
+  keys: np.ndarray,
+  records: Sequence[bytes],
+  buckets: int,
+  key_bits: int = KEY_BITS,
+) -> list[Part]:
+  """Makes N records ready to be added to a sort; any process can do it.
+
+  Args:
+    keys: <int64>[N], from 0 to 2^63 - 1.
+    records: N of them.
+    buckets: of the sort.
+    key_bits: of the sort.
+
+  Raises:
+    ValueError: the numbers of keys and records differ.
+  """
+  if len(keys) != len(records):
+    raise ValueError(f"{len(keys)} keys for {len(records)} records.")
+  places = keys >> _shift(buckets, key_bits) & (buckets - 1)
+  pieces: dict[int, list[bytes]] = {}
+  for key, bucket, record in zip(keys.tolist(), places.tolist(), records):
+    pieces.setdefault(bucket, []).extend(
+      (_HEADER.pack(key, len(record)), record)
+    )
+  return [
+    Part(bucket, len(found) // 2, b"".join(found))
+    for bucket, found in pieces.items()
+  ]
+
+
+def _shift(buckets: int, key_bits: int) -> int:
+  """Bits of a key below those that name the bucket."""
+  return key_bits - (buckets.bit_length() - 1)
+
+
 class ExternalSort:
   """Takes keyed records, then gives the records back, ordered by key.
 
   with external_sort.ExternalSort(directory, 16) as sort:
-    sort.add(keys, records)
+    sort.add(external_sort.pack(keys, records, 16))
     for record in sort.drain(): ...
   """
 
@@ -62,7 +117,7 @@ class ExternalSort:
     if buckets < 1 or buckets & (buckets - 1):
       raise ValueError(f"{buckets} buckets: must be a power of two.")
     self._directory = directory
-    self._shift = key_bits - (buckets.bit_length() - 1)
+    self._shift = _shift(buckets, key_bits)
     self._paths = [
       os.path.join(directory, f"bucket-{index:03d}") for index in range(buckets)
     ]
@@ -99,18 +154,14 @@ class ExternalSort:
       file.truncate(size)
       self._files.append(file)
 
-  def add(self, keys: np.ndarray, records: Sequence[bytes]) -> None:
-    """Adds N records with their keys <int64>[N], from 0 to 2^63 - 1."""
-    if len(keys) != len(records):
-      raise ValueError(f"{len(keys)} keys for {len(records)} records.")
+  def add(self, parts: Iterable[Part]) -> None:
+    """Adds what `pack` has made for as many buckets."""
     if not self._files:
       self._open()
-    buckets = ((keys >> self._shift) & (len(self._paths) - 1)).tolist()
-    for key, bucket, record in zip(keys.tolist(), buckets, records):
-      data = _HEADER.pack(key, len(record)) + record
+    for bucket, count, data in parts:
       self._files[bucket].write(data)
       self._bytes[bucket] += len(data)
-      self._records[bucket] += 1
+      self._records[bucket] += count
       self._checksums[bucket] = zlib.crc32(data, self._checksums[bucket])
 
   def state(self) -> dict[str, list[int]]:
@@ -172,13 +223,14 @@ class ExternalSort:
         start, end = places[place]
         yield data[start:end]
       return
-    folder = f"{path}-parts"
-    shutil.rmtree(folder, ignore_errors=True)  # Of a run that was killed.
     parts = min(_PARTS, 1 << self._shift)
-    with ExternalSort(folder, parts, key_bits=self._shift) as order:
+    # Of its own, for others may drain the same bucket.
+    with (
+      tempfile.TemporaryDirectory(dir=self._directory) as folder,
+      ExternalSort(folder, parts, key_bits=self._shift) as order,
+    ):
       self._part(index, order)
       yield from order.drain()
-    shutil.rmtree(folder)
 
   def _part(self, index: int, order: ExternalSort) -> None:
     """Puts the records of a bucket into another sort."""
@@ -193,13 +245,15 @@ class ExternalSort:
           raise OSError(_damaged(path))
         record = file.read(size)
         checksum = zlib.crc32(record, zlib.crc32(header, checksum))
-        order.add(np.array([key]), [record])
+        bucket = key >> order._shift & (len(order._paths) - 1)
+        order.add([Part(bucket, 1, header + record)])
         left -= len(header) + size
     if checksum != self._checksums[index]:
       raise OSError(_damaged(path))
 
   def _close(self) -> None:
     self._stack.close()
+    self._files.clear()
 
   def __enter__(self) -> ExternalSort:
     return self

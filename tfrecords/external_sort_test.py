@@ -17,11 +17,15 @@ def _records(count, seed=0):
   return keys, [f"{key}:{'x' * (key % 50)}".encode() for key in keys.tolist()]
 
 
+def _add(sort, buckets, keys, records):
+  sort.add(external_sort.pack(keys, records, buckets))
+
+
 def _sorted(folder, buckets, keys, records, step=7):
   with external_sort.ExternalSort(str(folder), buckets) as sort:
     for start in range(0, len(records), step):
       part = slice(start, start + step)
-      sort.add(keys[part], records[part])
+      _add(sort, buckets, keys[part], records[part])
     assert len(sort) == len(records)
     return list(sort.drain())
 
@@ -40,7 +44,7 @@ def test_files_go_when_their_records_are_discarded(tmp_path):
   expected = [records[i] for i in np.argsort(keys)]
   folder = tmp_path / "sort"
   with external_sort.ExternalSort(str(folder), 8) as sort:
-    sort.add(keys, records)
+    _add(sort, 8, keys, records)
     in_first = int((keys < 1 << (external_sort.KEY_BITS - 3)).sum())
     sort.discard(in_first - 1)
     assert len(os.listdir(folder)) == 8
@@ -58,14 +62,14 @@ def test_goes_on_where_its_state_says(tmp_path):
   keys, records = _records(300)
   folder = str(tmp_path / "sort")
   with external_sort.ExternalSort(folder, 4) as sort:
-    sort.add(keys[:100], records[:100])
+    _add(sort, 4, keys[:100], records[:100])
     state = json.loads(json.dumps(sort.state()))
     # What comes after the state is lost, as by a kill.
-    sort.add(keys[200:], records[200:])
+    _add(sort, 4, keys[200:], records[200:])
   with external_sort.ExternalSort(folder, 4, state) as sort:
     assert len(sort) == 100
     assert sort.holds_from(0)
-    sort.add(keys[100:], records[100:])
+    _add(sort, 4, keys[100:], records[100:])
     state = sort.state()
   with external_sort.ExternalSort(folder, 4, state) as sort:
     expected = [records[i] for i in np.argsort(keys)]
@@ -77,7 +81,7 @@ def test_files_that_were_changed_are_found(tmp_path):
   keys, records = _records(50)
   folder = str(tmp_path / "sort")
   with external_sort.ExternalSort(folder, 2) as sort:
-    sort.add(keys, records)
+    _add(sort, 2, keys, records)
     state = sort.state()
   path = os.path.join(folder, "bucket-001")
   with open(path, "r+b") as file:
@@ -107,13 +111,33 @@ def test_bucket_that_is_too_large_for_the_memory_is_parted(
   assert len(os.listdir(folder)) == 2
   sort = external_sort.ExternalSort(str(folder), 2)
   with sort:
-    sort.add(keys, records)
+    _add(sort, 2, keys, records)
     sort.state()
     with open(folder / "bucket-000", "r+b") as file:
       file.seek(40)
       file.write(b"?")
     with pytest.raises(OSError, match="bucket-000 is damaged"):
       list(sort.drain())
+
+
+def test_several_may_drain_a_bucket_and_stop(tmp_path, monkeypatch):
+  monkeypatch.setattr(external_sort, "_MEMORY_BYTES", 1000)
+  keys, records = _records(200)
+  expected = [records[i] for i in np.argsort(keys)]
+  folder = tmp_path / "sort"
+  with external_sort.ExternalSort(str(folder), 1) as sort:
+    _add(sort, 1, keys, records)
+    state = sort.state()
+  drains = [
+    external_sort.ExternalSort(str(folder), 1, state).drain(first)
+    for first in (0, 70)
+  ]
+  pairs = [pair for _, pair in zip(range(100), zip(*drains))]
+  assert pairs == list(zip(expected[:100], expected[70:170]))
+  assert len(os.listdir(folder)) == 3
+  for drain in drains:
+    drain.close()
+  assert os.listdir(folder) == ["bucket-000"]
 
 
 def test_equal_keys_keep_their_order(tmp_path):
@@ -135,17 +159,16 @@ def test_nothing(tmp_path):
 def test_wrong_arguments(tmp_path):
   with pytest.raises(ValueError, match="3 buckets: must be a power of two"):
     external_sort.ExternalSort(str(tmp_path / "a"), 3)
-  sort = external_sort.ExternalSort(str(tmp_path / "b"), 1)
-  with sort, pytest.raises(ValueError, match="2 keys for 1 records"):
-    sort.add(np.array([1, 2]), [b"a"])
+  with pytest.raises(ValueError, match="2 keys for 1 records"):
+    external_sort.pack(np.array([1, 2]), [b"a"], 1)
 
 
 def test_number_of_buckets():
   mebibyte = 1 << 20
   assert external_sort.num_buckets(0) == 1
-  assert external_sort.num_buckets(64 * mebibyte) == 1
-  assert external_sort.num_buckets(64 * mebibyte + 1) == 2
-  assert external_sort.num_buckets(129 * mebibyte) == 4
+  assert external_sort.num_buckets(4 * mebibyte) == 1
+  assert external_sort.num_buckets(4 * mebibyte + 1) == 2
+  assert external_sort.num_buckets(9 * mebibyte) == 4
   assert external_sort.num_buckets(1 << 60) == 256
 
 

@@ -86,7 +86,7 @@ def _files(folder):
 @pytest.fixture
 def small_elements(monkeypatch):
   """So that there are many chunks of a file and buckets of a split."""
-  monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
   monkeypatch.setattr(beam_steps, "_BUCKET_BYTES", 3000)
 
 

@@ -80,7 +80,7 @@ def read_texts(element: tuple[int, str], plan: Plan) -> Iterator[Any]:
   """
   number, path = element
   reader = documents.DocumentReader([path], plan.settings.reading)
-  for index, texts in enumerate(dataset_builder.text_batches(reader)):
+  for index, texts in enumerate(reader.batches()):
     yield number, index, texts
   yield beam.pvalue.TaggedOutput(SKIPPED, (number, reader.skipped))
 
@@ -90,16 +90,8 @@ def tokenize(
 ) -> beam_elements.Chunk:
   """What `read_texts` yields, tokenized."""
   file, index, texts = element
-  made = build_worker.tokenize_texts(_open_job(plan), texts).documents
-  made = [(ids, lengths) for ids, lengths in made if len(ids)]
-  segments = np.array([len(lengths) for _, lengths in made], np.int32)
-  return beam_elements.Chunk(
-    file,
-    index,
-    b"".join(ids.tobytes() for ids, _ in made),
-    b"".join(lengths.tobytes() for _, lengths in made),
-    segments.tobytes(),
-  )
+  made = build_worker.tokenize_texts(_open_job(plan), texts)
+  return beam_elements.Chunk(file, index, *(part.tobytes() for part in made))
 
 
 def count_chunk(chunk: beam_elements.Chunk) -> tuple[int, int, int, int]:

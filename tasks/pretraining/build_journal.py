@@ -19,7 +19,7 @@ import numpy as np
 JOURNAL_FILE = "progress.json"
 # Goes up when the files of an unfinished build, the pieces that work is cut
 # into or the records of the same settings change: such builds cannot go on.
-_FORMAT = 1
+_FORMAT = 2
 # What is lost by a kill, at most, against what writing it down costs.
 _INTERVAL_SECONDS = 5.0
 

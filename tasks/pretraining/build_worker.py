@@ -1,24 +1,32 @@
 """The work on pretraining data that any process can do: what workers run.
 
-Two jobs, in this order: `tokenize` turns texts into token arrays, `make`
-turns documents of the token store into encoded records. Neither depends on
-anything but its argument and the settings, so the workers' number and order
-leave no trace in the data.
+Three jobs, in this order: `tokenize` turns text into token arrays, `make`
+turns documents of the token store into encoded records, and `write_shards`
+puts these in order. None depends on anything but its argument and the
+settings, so the workers' number and order leave no trace in the data.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from official_albert import tokenization
-from tasks.pretraining import data_statistics, examples, token_store
-from tfrecords import encoding, external_sort, schemas
+from tasks.pretraining import (
+  data_statistics,
+  documents,
+  examples,
+  token_store,
+)
+from tfrecords import encoding, external_sort, schemas, writer
+
+_READ_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Job:
     random_seed: of all random choices.
     folder: where the token store and the splits are.
     vocab_file: of a WordPiece tokenizer.
+    reading: how text becomes sentences.
   """
 
   spm_model_file: str
@@ -40,6 +49,7 @@ class Job:
   random_seed: int
   folder: str
   vocab_file: str = ""
+  reading: documents.ReaderSettings = documents.ReaderSettings()
 
   @functools.cached_property
   def tokenizer(self) -> tokenization.Tokenizer:
@@ -89,32 +99,43 @@ class Job:
     return self._splits[name]
 
 
-class Tokenized(NamedTuple):
-  """Documents: <integer>[T] ids and <int32>[segments] lengths of each.
-
-  `piece_counts` <int64>[V] are those of all of them together.
-  """
-
-  documents: list[tuple[np.ndarray, np.ndarray]]
-  piece_counts: np.ndarray
-
-
 class Unit(NamedTuple):
-  """Documents first..end - 1 of a split, for one duplicate."""
+  """Documents first..end - 1 of a split, for one duplicate.
+
+  `num_buckets` are those of the sort that the examples go to.
+  """
 
   split: str
   duplicate: int
   first: int
   end: int
+  num_buckets: int = 1
 
 
 class Made(NamedTuple):
   """Encoded examples, a random key for the place of each, and counts."""
 
-  unit: Unit
   keys: np.ndarray
   records: list[bytes]
   counts: data_statistics.ExampleCounts
+
+
+class Shards(NamedTuple):
+  """Neighbouring shards of a split.
+
+  Attributes:
+    directory: of the sort that has the records.
+    state: of that sort.
+    first: place of their first record in the order.
+    paths: of the shards.
+    sizes: the number of records of each.
+  """
+
+  directory: str
+  state: Mapping[str, Any]
+  first: int
+  paths: Sequence[str]
+  sizes: Sequence[int]
 
 
 _job: Optional[Job] = None
@@ -126,33 +147,50 @@ def set_job(job: Optional[Job]) -> None:
   _job = job
 
 
-def tokenize(texts: Sequence[Sequence[str]]) -> Tokenized:
-  """Tokenizes documents, given as their sentences."""
-  return tokenize_texts(_job, texts)
+def tokenize(
+  block: documents.Block,
+) -> tuple[token_store.Documents, documents.Outcome]:
+  """Reads the documents of a block and tokenizes them.
+
+  Raises:
+    ValueError: see `documents.parse`.
+  """
+  texts, outcome = documents.parse(block, _job.reading)
+  return tokenize_texts(_job, texts), outcome
 
 
-def tokenize_texts(job: Job, texts: Sequence[Sequence[str]]) -> Tokenized:
-  """`tokenize` for those who have the job themselves."""
-  rows = iter(
-    job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
+def tokenize_texts(
+  job: Job, texts: Sequence[Sequence[str]]
+) -> token_store.Documents:
+  """Tokenizes documents, given as their sentences.
+
+  Sentences without tokens are left out, and documents without any.
+  """
+  rows = job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
+  lengths = np.fromiter(map(len, rows), np.int32, len(rows))
+  ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+  # A document's segments are the sentences with tokens up to its end, less
+  # those up to its beginning.
+  filled = np.concatenate([[0], np.cumsum(lengths > 0)])[ends]
+  segments = np.diff(filled, prepend=0).astype(np.int32)
+  return token_store.Documents(
+    np.fromiter(
+      itertools.chain.from_iterable(rows),
+      token_store.id_dtype(job.vocabulary.size),
+      int(lengths.sum()),
+    ),
+    lengths[lengths > 0],
+    segments[segments > 0],
   )
-  vocab_size = job.vocabulary.size
-  documents = []
-  for text in texts:
-    segments = [row for row in itertools.islice(rows, len(text)) if row]
-    ids = np.fromiter(
-      itertools.chain.from_iterable(segments),
-      token_store.id_dtype(vocab_size),
-    )
-    lengths = np.fromiter(map(len, segments), np.int32, len(segments))
-    documents.append((ids, lengths))
-  every_id = np.concatenate([ids for ids, _ in documents])
-  return Tokenized(documents, np.bincount(every_id, minlength=vocab_size))
 
 
-def make(unit: Unit) -> Made:
-  """Makes the examples of a unit and encodes them."""
-  return make_examples(_job, _job.split(unit.split), unit)
+def make(
+  unit: Unit,
+) -> tuple[Unit, list[external_sort.Part], data_statistics.ExampleCounts]:
+  """Makes the examples of a unit and packs them for their buckets."""
+  made = make_examples(_job, _job.split(unit.split), unit)
+  parts = external_sort.pack(made.keys, made.records, unit.num_buckets)
+  return unit, parts, made.counts
 
 
 def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
@@ -179,8 +217,38 @@ def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
     dropped_chunks=len(kept) - len(instances),
   )
   return Made(
-    unit,
     np.concatenate(keys)[np.array(kept, bool)],
     encoding.encode_examples(job.schema, features),
     counts,
   )
+
+
+def write_shards(shards: Shards) -> list[dict[str, Any]]:
+  """Writes shards; returns what a build remembers of each.
+
+  Raises:
+    OSError: the disk is full, or a file was changed by others.
+  """
+  num_buckets = len(shards.state["records"])
+  order = external_sort.ExternalSort(
+    shards.directory, num_buckets, shards.state
+  )
+  records = order.drain(shards.first)
+  written = []
+  for path, size in zip(shards.paths, shards.sizes):
+    with writer.ShardWriter(path, _job.schema) as shard:
+      for record in itertools.islice(records, size):
+        shard.write_encoded(record)
+    written.append(
+      {"shard": dataclasses.asdict(shard.result), "sha256": sha256(path)}
+    )
+  return written
+
+
+def sha256(path: str) -> str:
+  """Of a file's bytes, in hexadecimal."""
+  digest = hashlib.sha256()
+  with open(path, "rb") as file:
+    for part in iter(lambda: file.read(_READ_BYTES), b""):
+      digest.update(part)
+  return digest.hexdigest()

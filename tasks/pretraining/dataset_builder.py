@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import os
 import shutil
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from tasks.pretraining import (
 )
 from tfrecords import schemas
 
-_BATCH_CHARACTERS = 1 << 18  # Of text that a worker tokenizes at once.
 _STORE = "token store"  # Its entry in the journal.
 # Settings that leave no trace in the records, and files whose content counts
 # and not their names.
@@ -147,18 +146,21 @@ def build_dataset(
     settings.random_seed,
     output_folder.staging_path(settings.output_dir),
     settings.vocab_file,
+    settings.reading,
   )
-  tokenizer = job.tokenizer  # Loaded here first: complains before any work.
-  with output_folder.staging_folder(
-    settings.output_dir,
-    settings.overwrite,
-    settings.fingerprint(paths, tokenizer.sha256),
-  ) as journal:
-    with worker_pool.WorkerPool(
-      settings.num_workers or worker_pool.num_cpus(),
-      build_worker.set_job,
-      [dataclasses.replace(job)],  # Without what this one has opened.
-    ) as pool:
+  with worker_pool.WorkerPool(
+    settings.num_workers or worker_pool.num_cpus(),
+    build_worker.set_job,
+    [job],
+  ) as pool:
+    # While the workers start; and it complains before any work.
+    tokenizer = job.tokenizer
+    staging = output_folder.staging_folder(
+      settings.output_dir,
+      settings.overwrite,
+      settings.fingerprint(paths, tokenizer.sha256),
+    )
+    with staging as journal, pool:  # No worker is left when the folder goes.
       pieces, skipped = _tokenize(pool, job, reader, journal, report)
       splits = {}
       for name, text in _split(job, pieces, settings).items():
@@ -170,12 +172,12 @@ def build_dataset(
           settings.output_dir,
         ).build(pool, report)
         splits[name] = schemas.Split(shards, statistics(job, text, counts))
-    build_worker.set_job(None)
-    manifest = make_manifest(settings, job, paths, splits, skipped)
-    shutil.copyfile(
-      tokenizer.model_file, os.path.join(job.folder, manifest.tokenizer.file)
-    )
-    output_folder.publish(journal, settings.output_dir, manifest)
+      build_worker.set_job(None)
+      manifest = make_manifest(settings, job, paths, splits, skipped)
+      shutil.copyfile(
+        tokenizer.model_file, os.path.join(job.folder, manifest.tokenizer.file)
+      )
+      output_folder.publish(journal, settings.output_dir, manifest)
   return manifest
 
 
@@ -233,19 +235,6 @@ def _masking_ids(job: build_worker.Job) -> dict[str, Any]:
   }
 
 
-def text_batches(texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-  """Documents in batches that are worth a worker's while."""
-  batch, size = [], 0
-  for document in texts:
-    batch.append(document)
-    size += sum(map(len, document))
-    if size >= _BATCH_CHARACTERS:
-      yield batch
-      batch, size = [], 0
-  if batch:
-    yield batch
-
-
 def _tokenize(
   pool: worker_pool.WorkerPool,
   job: build_worker.Job,
@@ -263,21 +252,26 @@ def _tokenize(
   if done is None or not token_store.holds(
     job.store_folder, vocab_size, done["documents"]
   ):
-    done = {"read": 0, "documents": 0, "tokens": 0, "is_whole": False}
+    done = {
+      "read": dataclasses.asdict(documents.Tally()),
+      "documents": 0,
+      "tokens": 0,
+      "is_whole": False,
+    }
+  tally = documents.Tally.from_json(done["read"])
   if not done["is_whole"]:
     # Reading again what is in the store already takes little, and needs no
     # way into the middle of a compressed file.
-    texts = itertools.islice(reader, done["read"], None)
+    blocks = itertools.islice(reader.blocks(), tally.blocks, None)
     with token_store.TokenStoreWriter(
       job.store_folder, vocab_size, done["documents"]
     ) as store:
-      for result in pool.map(build_worker.tokenize, text_batches(texts)):
-        done["read"] += len(result.documents)
-        for ids, lengths in result.documents:
-          if len(ids):
-            store.append(ids, lengths)
-            done["documents"] += 1
-            done["tokens"] += len(ids)
+      for made, outcome in pool.map(build_worker.tokenize, blocks):
+        tally.add(outcome, job.reading)
+        store.append(made)
+        done["read"] = dataclasses.asdict(tally)
+        done["documents"] += len(made.segments)
+        done["tokens"] += len(made.ids)
         if journal.is_due():
           store.flush()
           journal.put(_STORE, done)
@@ -291,14 +285,9 @@ def _tokenize(
       raise ValueError(
         "no text in the input files: there must be at least one document."
       )
-    done = {
-      **done,
-      "is_whole": True,
-      "skipped": dataclasses.asdict(reader.skipped),
-    }
+    done["is_whole"] = True
     journal.put(_STORE, done)
-  skipped = documents.Skipped(**done["skipped"])
-  return job.store.count_pieces(vocab_size), skipped
+  return job.store.count_pieces(vocab_size), tally.skipped
 
 
 def _split(

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tasks.pretraining import (
   build_journal,
   dataset_builder,
+  documents,
   examples,
   split_builder,
   token_store,
@@ -171,7 +172,7 @@ def test_same_bytes_however_the_work_is_cut(
   corpus, built, tmp_path, monkeypatch
 ):
   monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
-  monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
   monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 20)
   _build(corpus, tmp_path)
   assert _hashes(tmp_path) == _hashes(built[0])
@@ -298,7 +299,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
   ("owner", "name", "calls"),
   [
-    (token_store.TokenStoreWriter, "append", 20),
+    (token_store.TokenStoreWriter, "append", 5),
     (external_sort.ExternalSort, "add", 5),
     (writer.ShardWriter, "write_encoded", 150),
   ],
@@ -307,7 +308,7 @@ def test_full_disk_can_be_gone_on_from(
   corpus, built, tmp_path, monkeypatch, owner, name, calls
 ):
   monkeypatch.setattr(build_journal, "_INTERVAL_SECONDS", 0)
-  monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
   monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
   original, left = getattr(owner, name), calls
 

@@ -6,13 +6,27 @@ form of google-research/albert create_pretraining_data.py); with
 in the field `text`, whose lines are paragraphs. The name decides: `.jsonl`,
 `.json` and the same with `.gz`, `.zst` or `.zstd` are JSON lines, anything
 else is text.
+
+Reading is in two steps, so that many processes can do the second, the long
+one: `DocumentReader` cuts files into blocks of whole documents, `parse` makes
+documents of a block, and a `Tally` adds up what has come of the blocks.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
-from typing import Any, Iterator, Optional, Sequence
+import re
+from typing import (
+  Any,
+  Iterable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 from tasks.pretraining import input_files, sentence_splitting
 
@@ -21,6 +35,9 @@ find_files = input_files.find_files
 
 _JSON_ENDINGS = (".jsonl", ".json")
 _MAX_NAMED = 100
+_BLOCK_BYTES = 1 << 18  # What is worth a worker's while.
+_LINE_END = re.compile(rb"\n")
+_BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +75,14 @@ class Skipped:
   count: int = 0
   named: list[str] = dataclasses.field(default_factory=list)
 
+  def complain(
+    self, settings: ReaderSettings, problem: str, advice: str
+  ) -> None:
+    """Counts what is to be passed over; else raises a ValueError."""
+    if not settings.skip_bad_documents:
+      raise ValueError(f"{problem}: {advice}")
+    self.add(problem)
+
   def add(self, problem: str) -> None:
     self.count += 1
     if len(self.named) < _MAX_NAMED:
@@ -75,6 +100,70 @@ class Skipped:
     if self.count > max_named:
       lines.append(f"and {self.count - max_named:,} more")
     return "\n  ".join(lines)
+
+
+class Block(NamedTuple):
+  """Some neighbouring documents of a file as they are stored.
+
+  Attributes:
+    path: of the file.
+    first_line: its number in the file, from 1.
+    data: whole lines; with plain text it ends at a blank one, or the file does.
+    ends_file: whether the file has no more.
+  """
+
+  path: str
+  first_line: int
+  data: bytes
+  ends_file: bool
+
+
+class Outcome(NamedTuple):
+  """What has come of a block; `ended_file` is the file that it ends, if any."""
+
+  num_documents: int
+  skipped: Skipped
+  ended_file: Optional[str]
+
+
+@dataclasses.dataclass
+class Tally:
+  """What has come of all blocks so far; as JSON for those who go on later.
+
+  Attributes:
+    blocks: how many.
+    skipped: what was passed over.
+    is_empty: whether nothing has been found in the latest file so far.
+  """
+
+  blocks: int = 0
+  skipped: Skipped = dataclasses.field(default_factory=Skipped)
+  is_empty: bool = True
+
+  @classmethod
+  def from_json(cls, value: Mapping[str, Any]) -> Tally:
+    """Of what `dataclasses.asdict` has made of one."""
+    return cls(**{**value, "skipped": Skipped(**value["skipped"])})
+
+  def add(self, outcome: Outcome, settings: ReaderSettings) -> None:
+    """Adds that of the next block.
+
+    Raises:
+      ValueError: its file has ended without any document.
+    """
+    self.blocks += 1
+    self.skipped.add_all(outcome.skipped)
+    if outcome.num_documents or outcome.skipped.count:
+      self.is_empty = False
+    if outcome.ended_file is None:
+      return
+    if self.is_empty:
+      self.skipped.complain(
+        settings,
+        f"{outcome.ended_file} holds no document",
+        "give a file with text, or pass over it with --skip_bad_documents.",
+      )
+    self.is_empty = True
 
 
 class DocumentReader:
@@ -104,60 +193,96 @@ class DocumentReader:
       return self._finished_bytes
     return self._finished_bytes + self._file.bytes_read
 
-  def __iter__(self) -> Iterator[list[str]]:
-    """Yields documents: non-empty lists of non-blank sentences.
+  def blocks(self) -> Iterator[Block]:
+    """Yields all files in blocks; the same whenever it is called.
 
     Raises:
-      ValueError: a line is not UTF-8, or no JSON object with a text, or a
-        file is empty, or not the compressed file that its name says; the
-        message has the file and the line.
+      ValueError: a file is not the compressed file that its name says; what
+        comes before the damage has been yielded.
     """
     self._finished_bytes = 0
-    self.skipped = Skipped()
     for path, size in self._sizes.items():
-      parse = self._json_documents if _is_json(path) else self._text_documents
-      is_empty, skipped_before = True, self.skipped.count
+      end = _LINE_END if _is_json(path) else _BLANK_LINE
       with input_files.InputFile(path) as file:
         self._file = file
         try:
-          for document in parse(path, file.lines()):
-            is_empty = False
-            yield document
+          for line, data, is_last in file.blocks(end, _BLOCK_BYTES):
+            yield Block(path, line, data, is_last)
         finally:
           self._file = None
-      if is_empty and self.skipped.count == skipped_before:
-        self._complain(
-          f"{path} holds no document",
-          "give a file with text, or pass over it with --skip_bad_documents.",
-        )
       self._finished_bytes += size
 
-  def _complain(self, problem: str, advice: str) -> None:
-    if not self._settings.skip_bad_documents:
-      raise ValueError(f"{problem}: {advice}")
-    self.skipped.add(problem)
+  def batches(self) -> Iterator[list[list[str]]]:
+    """Yields the documents of a block at once; see `parse`.
+
+    Raises:
+      ValueError: as `blocks`, `parse` and `Tally.add` say.
+    """
+    tally = Tally()
+    self.skipped = tally.skipped
+    for block in self.blocks():
+      documents, outcome = parse(block, self._settings)
+      tally.add(outcome, self._settings)
+      yield documents
+
+  def __iter__(self) -> Iterator[list[str]]:
+    """Yields the documents of all `batches`."""
+    for batch in self.batches():
+      yield from batch
+
+
+def parse(
+  block: Block, settings: ReaderSettings
+) -> tuple[list[list[str]], Outcome]:
+  """The documents of a block: non-empty lists of non-blank sentences.
+
+  Raises:
+    ValueError: a line is not UTF-8, or no JSON object with a text, and bad
+      documents are not to be skipped; the message has the file and the line.
+  """
+  parser = _Parser(block.path, settings)
+  read = parser.json_documents if _is_json(block.path) else parser.documents
+  # Not bytes.splitlines, which knows other ends of lines too.
+  lines = enumerate(io.BytesIO(block.data), block.first_line)
+  documents = list(read(lines))
+  ended_file = block.path if block.ends_file else None
+  return documents, Outcome(len(documents), parser.skipped, ended_file)
+
+
+class _Parser:
+  """Lines to documents; `skipped` is what it has passed over."""
+
+  def __init__(self, path: str, settings: ReaderSettings):
+    self._path = path
+    self._settings = settings
+    self.skipped = Skipped()
+
+  def _complain(self, number: int, problem: str, advice: str) -> None:
+    self.skipped.complain(
+      self._settings, f"{self._path}, line {number}, is {problem}", advice
+    )
 
   def _split(self, paragraph: str) -> list[str]:
     return sentence_splitting.split_sentences(
       paragraph, self._settings.sentence_language
     )
 
-  def _decoded(self, path: str, number: int, line: bytes) -> Optional[str]:
+  def _decoded(self, number: int, line: bytes) -> Optional[str]:
     """The text of a line; None if it is none and to be skipped."""
     try:
       # A byte order mark is no part of the text.
       return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
       self._complain(
-        f"{path}, line {number}, is not UTF-8 (byte {error.start + 1} of the "
-        "line)",
+        number,
+        f"not UTF-8 (byte {error.start + 1} of the line)",
         "convert the file, for example with iconv, or pass over such "
         "documents with --skip_bad_documents.",
       )
       return None
 
-  def _text_documents(
-    self, path: str, lines: Iterator[tuple[int, bytes]]
+  def documents(
+    self, lines: Iterable[tuple[int, bytes]]
   ) -> Iterator[list[str]]:
     document: list[str] = []
     # A document is skipped as a whole: without one of its sentences, those
@@ -167,7 +292,7 @@ class DocumentReader:
       if is_bad:
         is_bad = bool(raw.strip())
         continue
-      line = self._decoded(path, number, raw)
+      line = self._decoded(number, raw)
       if line is None:
         document, is_bad = [], True
         continue
@@ -181,12 +306,12 @@ class DocumentReader:
     if document:
       yield document
 
-  def _json_documents(
-    self, path: str, lines: Iterator[tuple[int, bytes]]
+  def json_documents(
+    self, lines: Iterable[tuple[int, bytes]]
   ) -> Iterator[list[str]]:
     for number, raw in lines:
-      line = self._decoded(path, number, raw)
-      text = self._json_text(path, number, line) if line else None
+      line = self._decoded(number, raw)
+      text = self._json_text(number, line) if line else None
       document = [
         sentence
         for paragraph in (text or "").splitlines()
@@ -195,7 +320,7 @@ class DocumentReader:
       if document:
         yield document
 
-  def _json_text(self, path: str, number: int, line: str) -> Optional[str]:
+  def _json_text(self, number: int, line: str) -> Optional[str]:
     """The field `text` of a line; None if there is none."""
     if not line.strip():
       return None
@@ -203,7 +328,8 @@ class DocumentReader:
       value = json.loads(line)
     except (ValueError, RecursionError) as error:
       self._complain(
-        f"{path}, line {number}, is not JSON ({error})",
+        number,
+        f"not JSON ({error})",
         'each line must be one whole object like {"text": "..."}; pass over '
         "such lines with --skip_bad_documents.",
       )
@@ -211,8 +337,8 @@ class DocumentReader:
     text = value.get("text") if isinstance(value, dict) else None
     if not isinstance(text, str):
       self._complain(
-        f"{path}, line {number}, is no JSON object with a string in its field "
-        '"text"',
+        number,
+        'no JSON object with a string in its field "text"',
         "name the text so, or pass over such lines with --skip_bad_documents.",
       )
       return None

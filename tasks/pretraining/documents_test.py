@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 
@@ -18,6 +19,13 @@ _LINES = [
   {"text": "Löwen brüllen."},
 ]
 _LINES_DOCUMENTS = [["It is so.", "Is it?", "Yes."], ["Löwen brüllen."]]
+
+
+@pytest.fixture(autouse=True, params=[1, 17, 1 << 18])
+def block_bytes(request, monkeypatch):
+  """However files are cut, the documents and the complaints are the same."""
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", request.param)
+  return request.param
 
 
 def _read(*paths):
@@ -119,6 +127,62 @@ def test_bad_documents_are_skipped_counted_and_named(tmp_path):
   described = reader.skipped.describe(max_named=2).splitlines()
   assert described[0] == "Skipped 7 bad documents:"
   assert described[-1].strip() == "and 5 more" and len(described) == 4
+
+
+def test_blocks_are_whole_documents(tmp_path, monkeypatch):
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 4)
+  text, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
+  text.write_bytes(b"a\nb\n \t\r\n\nc\n\n\nd")
+  lines.write_bytes(b"{}\n{}\n\n{}\n")
+  reader = documents.DocumentReader([str(text), str(lines)])
+  blocks = list(reader.blocks())
+  assert [block[1:] for block in blocks] == [
+    (1, b"a\nb\n \t\r\n", False),
+    (4, b"\nc\n\n\n", False),
+    (8, b"d", True),
+    (1, b"{}\n{}\n", False),
+    (3, b"\n{}\n", False),
+    (5, b"", True),
+  ]
+  assert {block.path for block in blocks} == {str(text), str(lines)}
+  assert list(reader.blocks()) == blocks
+  with pytest.raises(ValueError, match="b.jsonl, line 4, is no JSON object"):
+    documents.parse(blocks[4], documents.ReaderSettings())
+
+
+def test_tally_goes_on_from_json():
+  settings = documents.ReaderSettings(skip_bad_documents=True)
+  nothing = documents.Skipped()
+  outcomes = [
+    documents.Outcome(0, nothing, None),
+    documents.Outcome(2, nothing, None),
+    documents.Outcome(0, nothing, "a"),  # Its text came before.
+    documents.Outcome(0, nothing, None),
+    documents.Outcome(0, documents.Skipped(1, ["b, line 3"]), "b"),
+    documents.Outcome(0, nothing, None),
+    documents.Outcome(0, nothing, "c"),
+  ]
+  tally = documents.Tally()
+  for outcome in outcomes:
+    tally = documents.Tally.from_json(
+      json.loads(json.dumps(dataclasses.asdict(tally)))
+    )
+    tally.add(outcome, settings)
+  assert tally == documents.Tally(
+    7, documents.Skipped(2, ["b, line 3", "c holds no document"]), True
+  )
+  tally = documents.Tally()
+  with pytest.raises(ValueError, match="c holds no document: give a file"):
+    for outcome in outcomes:
+      tally.add(outcome, documents.ReaderSettings())
+  assert tally.blocks == len(outcomes)
+
+
+def test_a_bad_line_is_named_before_damage_that_comes_later(tmp_path):
+  path = tmp_path / "a.jsonl.gz"
+  path.write_bytes(gzip.compress(b"[]\n" + b"\n" * 9)[:-9])
+  with pytest.raises(ValueError, match="line 1, is no JSON object"):
+    _read(path)
 
 
 def test_a_cut_file_is_not_skipped(tmp_path):

@@ -1,8 +1,8 @@
 """Files as people have them: globs, compressed ones, local ones and buckets.
 
-`find_files` turns names and globs into paths, `InputFile` reads one of them as
-numbered lines of bytes. The ending decides how: `.gz` and `.zst` (also
-`.zstd`) are decompressed while reading. A name with `://`, such as
+`find_files` turns names and globs into paths, `InputFile` reads one of them in
+pieces that end where the caller says. The ending decides how: `.gz` and `.zst`
+(also `.zstd`) are decompressed while reading. A name with `://`, such as
 `gs://bucket/corpus-*.jsonl.gz`, is opened by tf.io.gfile, and TensorFlow is
 imported only then, so that other programs do without it.
 """
@@ -13,6 +13,7 @@ import glob
 import gzip
 import io
 import os
+import re
 import zlib
 from typing import Any, BinaryIO, Iterator, Union
 
@@ -67,10 +68,10 @@ def name_without_compression(path: str) -> str:
 
 
 class InputFile:
-  """The lines of one file; a context manager.
+  """The content of one file; a context manager.
 
   with InputFile("a.txt.gz") as file:
-    for number, line in file.lines(): ...
+    for line, data, is_last in file.blocks(re.compile(rb"\n"), 1 << 18): ...
   """
 
   def __init__(self, path: str):
@@ -81,6 +82,14 @@ class InputFile:
     """
     self.path = path
     self._file: BinaryIO = _system(path).open(path)
+    self._kind = _COMPRESSED.get(os.path.splitext(path.lower())[1])
+    self._stream = self._file
+    if self._kind == "gzip":
+      self._stream = gzip.GzipFile(fileobj=self._file)
+    elif self._kind == "zstd":
+      self._stream = io.BufferedReader(
+        _ZstdStream(self._file), _READ_AHEAD_BYTES
+      )
 
   def __enter__(self) -> InputFile:
     return self
@@ -93,30 +102,51 @@ class InputFile:
     """Of the file as it is stored."""
     return self._file.tell()
 
-  def lines(self) -> Iterator[tuple[int, bytes]]:
-    """Yields (number from 1, line with its end).
+  def blocks(
+    self, end: re.Pattern[bytes], size: int
+  ) -> Iterator[tuple[int, bytes, bool]]:
+    """Cuts the file into pieces, none of which is much larger than need be.
+
+    Args:
+      end: what all pieces but the last end with; it ends with a line break.
+      size: bytes that all pieces but the last have at least, above 0.
+
+    Yields:
+      (number of its first line, from 1; piece, maybe empty; whether it is the
+      last).
 
     Raises:
       CorruptFileError: it is not the compressed file that its name says, or
-        only a part of it.
+        only a part of it; the lines before that have been yielded.
     """
-    kind = _COMPRESSED.get(os.path.splitext(self.path.lower())[1])
-    if kind == "gzip":
-      stream = gzip.GzipFile(fileobj=self._file)
-    elif kind == "zstd":
-      stream = io.BufferedReader(_ZstdStream(self._file), _READ_AHEAD_BYTES)
-    else:
-      stream = self._file
-    number = 0
-    try:
-      for number, line in enumerate(stream, start=1):
-        yield number, line
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-      raise CorruptFileError(
-        f"{self.path} is not a whole {kind} file (after line {number}: "
-        f"{error}): copy it again, or take the ending off its name if it is "
-        "not compressed."
-      ) from error
+    buffer, line, is_more = bytearray(), 1, True
+    while is_more:
+      try:
+        is_more = _fill(buffer, self._stream, 2 * max(size, len(buffer)))
+      except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        yield line, bytes(buffer[: buffer.rfind(b"\n") + 1]), False
+        line += buffer.count(b"\n")
+        raise CorruptFileError(
+          f"{self.path} is not a whole {self._kind} file (after line "
+          f"{line - 1}: {error}): copy it again, or take the ending off its "
+          "name if it is not compressed."
+        ) from error
+      while found := end.search(buffer, size - 1):
+        yield line, bytes(buffer[: found.end()]), False
+        line += buffer.count(b"\n", 0, found.end())
+        del buffer[: found.end()]
+    yield line, bytes(buffer), True
+
+
+def _fill(buffer: bytearray, stream: BinaryIO, size: int) -> bool:
+  """Reads until there are `size` bytes; returns whether there may be more."""
+  while len(buffer) < size:
+    # What comes before a damaged place is returned, and only then it raises.
+    data = stream.read1(_READ_AHEAD_BYTES)
+    if not data:
+      return False
+    buffer += data
+  return True
 
 
 class _ZstdStream(io.RawIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,12 @@ import zstandard
 from tasks.pretraining import input_files
 
 _DATA = b"one\ntwo\n\nthree"
-_LINES = [(1, b"one\n"), (2, b"two\n"), (3, b"\n"), (4, b"three")]
+_LINES = [
+  (1, b"one\n", False),
+  (2, b"two\n", False),
+  (3, b"\n", False),
+  (4, b"three", True),
+]
 
 
 def _gzip(data: bytes) -> bytes:
@@ -36,16 +42,20 @@ _PACKED = {
 }
 
 
-def _lines(path):
+_LINE = re.compile(rb"\n")
+_BLANK = re.compile(rb"\n *\n")
+
+
+def _blocks(path, end=_LINE, size=1):
   with input_files.InputFile(str(path)) as file:
-    return list(file.lines())
+    return list(file.blocks(end, size))
 
 
 @pytest.mark.parametrize("name", _PACKED)
 def test_lines(tmp_path, name):
   path = tmp_path / name
   path.write_bytes(_PACKED[name])
-  assert _lines(path) == _LINES
+  assert _blocks(path) == _LINES
   assert input_files.size_bytes(str(path)) == len(_PACKED[name])
 
 
@@ -57,7 +67,7 @@ def test_remote_lines_and_progress(name):
   with tf.io.gfile.GFile(path, "wb") as file:
     file.write(_PACKED[name])
   with input_files.InputFile(path) as file:
-    assert list(file.lines()) == _LINES
+    assert list(file.blocks(_LINE, 1)) == _LINES
     assert file.bytes_read == len(_PACKED[name])
   assert input_files.size_bytes(path) == len(_PACKED[name])
 
@@ -73,9 +83,50 @@ def test_large_zstd_is_read_a_piece_at_a_time(tmp_path):
     for number in range(3000):
       size += writer.write(b"%d" % number + line)
   with input_files.InputFile(str(path)) as file:
-    for number, (_, text) in enumerate(file.lines()):
-      assert text == b"%d" % number + line
-  assert number == 2999
+    text = b"".join(data for _, data, _ in file.blocks(_LINE, 5000))
+  assert text == b"".join(b"%d" % number + line for number in range(3000))
+
+
+@pytest.mark.parametrize("read_bytes", [1, 3, 1000])
+@pytest.mark.parametrize(
+  ("end", "size", "expected"),
+  [
+    (_LINE, 4, [(1, b"a\n\nb\n"), (4, b"cc\n  \n"), (6, b"\ndd\n")]),
+    (_LINE, 11, [(1, b"a\n\nb\ncc\n  \n"), (6, b"\ndd\n")]),
+    (_BLANK, 1, [(1, b"a\n\n"), (3, b"b\ncc\n  \n"), (6, b"\ndd\n")]),
+    (_BLANK, 6, [(1, b"a\n\nb\ncc\n  \n"), (6, b"\ndd\n")]),
+    (_BLANK, 12, [(1, b"a\n\nb\ncc\n  \n\ndd\n")]),
+  ],
+)
+def test_blocks_end_where_they_may(
+  tmp_path, monkeypatch, read_bytes, end, size, expected
+):
+  monkeypatch.setattr(input_files, "_READ_AHEAD_BYTES", read_bytes)
+  (tmp_path / "a").write_bytes(b"a\n\nb\ncc\n  \n\ndd\n")
+  found = _blocks(tmp_path / "a", end, size)
+  assert [is_last for *_, is_last in found] == [False] * (len(found) - 1) + [
+    True
+  ]
+  if not found[-1][1]:  # Where the file ends like a block.
+    found.pop()
+  assert [(line, data) for line, data, _ in found] == expected
+
+
+def test_lines_before_the_damage_come_first(tmp_path):
+  text = b"".join(b"%d\n" % number for number in range(40000))
+  (tmp_path / "a.gz").write_bytes(_gzip(text)[:-5000])
+  found = b""
+  with (
+    input_files.InputFile(str(tmp_path / "a.gz")) as file,
+    pytest.raises(input_files.CorruptFileError) as error,
+  ):
+    for line, data, is_last in file.blocks(_LINE, 1000):
+      assert line == found.count(b"\n") + 1 and not is_last
+      found += data
+  assert text.startswith(found) and found.endswith(b"\n")
+  assert len(text) / 2 < len(found) < len(text)
+  lines = found.count(b"\n")
+  assert f"not a whole gzip file (after line {lines}:" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +146,7 @@ def test_damage(tmp_path, name, content, message):
   path = tmp_path / name
   path.write_bytes(content)
   with pytest.raises(input_files.CorruptFileError, match=message):
-    _lines(path)
+    _blocks(path)
 
 
 def test_name_without_compression():
@@ -152,7 +203,7 @@ def test_find_remote_files():
 def test_local_files_by_address(tmp_path):
   (tmp_path / "a.txt").write_bytes(_DATA)
   (found,) = input_files.find_files(f"file://{tmp_path}/*.txt")
-  assert _lines(found) == _LINES
+  assert _blocks(found) == _LINES
 
 
 def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):

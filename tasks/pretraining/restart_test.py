@@ -25,6 +25,7 @@ from tasks.pretraining import (
   build_journal,
   build_worker,
   dataset_builder,
+  documents,
   examples,
   split_builder,
 )
@@ -35,13 +36,13 @@ _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 
 _FORKER = """
 import json, os, signal, sys
-from tasks.pretraining import build_journal, dataset_builder, documents
-from tasks.pretraining import examples
+from tasks.pretraining import build_journal, build_worker, dataset_builder
+from tasks.pretraining import documents, examples
 from tasks.pretraining import output_folder, split_builder, token_store
 from tfrecords import external_sort, schemas, writer
 
 build_journal._INTERVAL_SECONDS = 0
-dataset_builder._BATCH_CHARACTERS = 1000
+documents._BLOCK_BYTES = 1000
 split_builder._UNIT_TOKENS = 300
 split_builder._BYTES_PER_TOKEN = 1 << 18
 
@@ -132,7 +133,7 @@ def corpus(tmp_path_factory):
 def small_pieces(monkeypatch):
   """As in the killed process: what is on the disk counts in these pieces."""
   monkeypatch.setattr(build_journal, "_INTERVAL_SECONDS", 0)
-  monkeypatch.setattr(dataset_builder, "_BATCH_CHARACTERS", 1000)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
   monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
   monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 18)
 
@@ -197,8 +198,8 @@ def _progress(folder):
 @pytest.mark.parametrize(
   ("call", "number", "entries"),
   [
-    # While tokenizing, within a batch of documents.
-    ("token_store.TokenStoreWriter.append", 20, ["token store"]),
+    # While tokenizing.
+    ("token_store.TokenStoreWriter.append", 6, ["token store"]),
     # While making, before and after a unit has been written down.
     ("external_sort.ExternalSort.add", 6, ["train examples"]),
     ("external_sort.ExternalSort.state", 4, ["train examples"]),
@@ -206,7 +207,7 @@ def _progress(folder):
     ("writer.ShardWriter.write_encoded", 5, ["train examples"]),
     ("writer.ShardWriter.write_encoded", 150, ["train shards"]),
     # Between the name of a shard and the journal's knowing of it.
-    ("split_builder._sha256", 2, ["train shards"]),
+    ("build_worker.sha256", 2, ["train shards"]),
     ("external_sort.ExternalSort.discard", 3, ["train shards"]),
     # While the dataset is put in place.
     ("schemas.write_manifest", 1, ["heldout shards", "publishing"]),
@@ -248,12 +249,13 @@ def test_same_bytes_after_a_kill(
 def test_killed_again_and_again(build_killed, corpus, whole, tmp_path):
   settings = _settings(corpus, tmp_path, num_workers=2)
   for call, number in (
-    ("token_store.TokenStoreWriter.append", 9),
-    ("token_store.TokenStoreWriter.append", 9),
+    ("token_store.TokenStoreWriter.append", 4),
+    ("token_store.TokenStoreWriter.append", 4),
     ("external_sort.ExternalSort.add", 5),
     ("external_sort.ExternalSort.add", 5),
-    ("writer.ShardWriter.write_encoded", 100),
-    ("writer.ShardWriter.write_encoded", 100),
+    # While the workers write the next ones.
+    ("external_sort.ExternalSort.discard", 1),
+    ("external_sort.ExternalSort.discard", 2),
   ):
     build_killed(settings, call, number)
   dataset_builder.build_dataset(settings)

@@ -10,7 +10,6 @@ made again, but no other shard is written.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 from typing import Any, Callable, Iterator, Mapping
@@ -24,14 +23,13 @@ from tasks.pretraining import (
   output_folder,
   worker_pool,
 )
-from tfrecords import external_sort, schemas, writer
+from tfrecords import external_sort, schemas
 
 # The journal's format has to change with these two: a build would go on with
 # other pieces of work or other files.
 _UNIT_TOKENS = 1 << 16  # Of text that a worker makes examples of at once.
 # Generous: a full sequence of 512 takes 5.3 bytes a token, a short one more.
 _BYTES_PER_TOKEN = 8
-_READ_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +80,10 @@ class SplitBuilder:
     self._shards_entry = f"{name} shards"
     self._doc_tokens = job.store.token_counts[job.split(name).numbers]
     self._total = duplicates * int(self._doc_tokens.sum())
+    self._order_folder = os.path.join(job.folder, f"{name}-buckets")
+    self._num_buckets = external_sort.num_buckets(
+      self._total * _BYTES_PER_TOKEN
+    )
 
   def build(
     self, pool: worker_pool.WorkerPool, report: Callable[[Progress], None]
@@ -113,7 +115,7 @@ class SplitBuilder:
       with order:
         if not made["is_whole"]:
           made = self._make(pool, order, made, report)
-        self._write_shards(order, shards, missing)
+        self._write_shards(pool, order, shards, missing)
     return (
       tuple(
         schemas.Shard(**shards[index]["shard"])
@@ -133,7 +135,7 @@ class SplitBuilder:
       if (
         os.path.isfile(path)
         and os.path.getsize(path) == value["shard"]["bytes"]
-        and _sha256(path) == value["sha256"]
+        and build_worker.sha256(path) == value["sha256"]
       ):
         finished[int(index)] = value
     return finished
@@ -152,9 +154,7 @@ class SplitBuilder:
 
   def _order(self, made: Mapping[str, Any]) -> external_sort.ExternalSort:
     return external_sort.ExternalSort(
-      os.path.join(self._job.folder, f"{self._name}-buckets"),
-      external_sort.num_buckets(self._total * _BYTES_PER_TOKEN),
-      made["buckets"],
+      self._order_folder, self._num_buckets, made["buckets"]
     )
 
   def _make(
@@ -180,11 +180,10 @@ class SplitBuilder:
 
     ends = np.cumsum(self._doc_tokens)
     units = itertools.islice(self._units(ends), num_done, None)
-    for result in pool.map(build_worker.make, units):
-      order.add(result.keys, result.records)
-      counts.add(result.counts)
+    for unit, parts, unit_counts in pool.map(build_worker.make, units):
+      order.add(parts)
+      counts.add(unit_counts)
       num_done += 1
-      unit = result.unit
       if self._journal.is_due():
         note(is_whole=False)
       done = unit.duplicate * int(ends[-1]) + int(ends[unit.end - 1])
@@ -213,35 +212,54 @@ class SplitBuilder:
       edges.append(min(end, len(ends)))
     for duplicate in range(self._duplicates):
       for first, end in zip(edges, edges[1:]):
-        yield build_worker.Unit(self._name, duplicate, first, end)
+        yield build_worker.Unit(
+          self._name, duplicate, first, end, self._num_buckets
+        )
 
   def _write_shards(
     self,
+    pool: worker_pool.WorkerPool,
     order: external_sort.ExternalSort,
     shards: dict[int, dict[str, Any]],
     missing: list[int],
   ) -> None:
-    """Writes what is missing of the shards, one after the other."""
-    records, place = iter(()), -1
-    for index in missing:
-      first, end = shard_range(len(order), index, self._num_shards)
-      if place != first:
-        records = order.drain(first)
-      path = os.path.join(
-        self._job.folder,
-        schemas.shard_name(self._name, index, self._num_shards),
+    """Writes what is missing of the shards."""
+    state = order.state()
+    bucket_ends = np.cumsum(state["records"])
+    ranges = {
+      index: shard_range(len(order), index, self._num_shards)
+      for index in missing
+    }
+
+    def place(item: tuple[int, int]) -> tuple[int, int]:
+      position, index = item
+      bucket = np.searchsorted(bucket_ends, ranges[index][0], "right")
+      return index - position, int(bucket)
+
+    # Neighbours that begin in the same bucket: it is read for all at once.
+    runs = [
+      [index for _, index in group]
+      for _, group in itertools.groupby(enumerate(missing), place)
+    ]
+    jobs = [
+      build_worker.Shards(
+        self._order_folder,
+        state,
+        ranges[run[0]][0],
+        [self._shard_path(index) for index in run],
+        [end - first for first, end in map(ranges.get, run)],
       )
-      with writer.ShardWriter(path, self._job.schema) as shard:
-        for record in itertools.islice(records, end - first):
-          shard.write_encoded(record)
-      place = end
-      shards[index] = {
-        "shard": dataclasses.asdict(shard.result),
-        "sha256": _sha256(path),
-      }
+      for run in runs
+    ]
+    for run, written in zip(runs, pool.map(build_worker.write_shards, jobs)):
+      shards.update(zip(run, written))
       self._journal.put(self._shards_entry, shards)
       # Those before it are finished too: the missing ones are in order.
-      order.discard(end)
+      order.discard(ranges[run[-1]][1])
+
+  def _shard_path(self, index: int) -> str:
+    name = schemas.shard_name(self._name, index, self._num_shards)
+    return os.path.join(self._job.folder, name)
 
 
 def shard_range(
@@ -283,11 +301,3 @@ def counts_from_json(
       for name, count in value.items()
     }
   )
-
-
-def _sha256(path: str) -> str:
-  digest = hashlib.sha256()
-  with open(path, "rb") as file:
-    for part in iter(lambda: file.read(_READ_BYTES), b""):
-      digest.update(part)
-  return digest.hexdigest()

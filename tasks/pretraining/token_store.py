@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import BinaryIO, Sequence
+from typing import BinaryIO, NamedTuple, Sequence
 
 import numpy as np
 
@@ -53,6 +53,26 @@ def _row(directory: str, index: int) -> list[int]:
   return np.fromfile(path, np.int64, 2, offset=index * _ROW_BYTES).tolist()
 
 
+class Documents(NamedTuple):
+  """Some tokenized documents, each with at least one token.
+
+  Attributes:
+    ids: <integer>[T], of all of them.
+    lengths: <int32>[segments], the tokens of each segment, above 0.
+    segments: <int32>[documents], the segments of each document.
+  """
+
+  ids: np.ndarray
+  lengths: np.ndarray
+  segments: np.ndarray
+
+  def ends(self) -> np.ndarray:
+    """Where the tokens and the segments of each end, <int64>[documents, 2]."""
+    segments = np.cumsum(self.segments, dtype=np.int64)
+    tokens = np.cumsum(self.lengths, dtype=np.int64)[segments - 1]
+    return np.stack([tokens, segments], axis=1)
+
+
 class TokenStoreWriter:
   """Appends documents; leaving its context makes the folder a `TokenStore`."""
 
@@ -86,18 +106,14 @@ class TokenStoreWriter:
     file.truncate(size)
     return file
 
-  def append(self, ids: np.ndarray, segment_lengths: np.ndarray) -> None:
-    """Adds a document.
-
-    Args:
-      ids: <integer>[T].
-      segment_lengths: <integer>[segments], all above 0, sum T.
-    """
-    self._ids.write(np.ascontiguousarray(ids, self._dtype))
-    self._lengths.write(np.ascontiguousarray(segment_lengths, np.int32))
-    self._tokens += len(ids)
-    self._segments += len(segment_lengths)
-    self._table.write(np.array([self._tokens, self._segments], np.int64))
+  def append(self, documents: Documents) -> None:
+    """Adds them after those that are there."""
+    self._ids.write(np.ascontiguousarray(documents.ids, self._dtype))
+    self._lengths.write(np.ascontiguousarray(documents.lengths, np.int32))
+    table = documents.ends() + (self._tokens, self._segments)
+    self._table.write(table.astype(np.int64))
+    self._tokens += len(documents.ids)
+    self._segments += len(documents.lengths)
 
   def flush(self) -> None:
     """Gives all that was appended to the system, so that no kill loses it."""

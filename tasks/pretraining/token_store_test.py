@@ -10,10 +10,19 @@ import pytest
 from tasks.pretraining import token_store
 
 
+def _documents(*documents):
+  """Packs (ids, lengths of the segments) of each."""
+  return token_store.Documents(
+    np.array([i for ids, _ in documents for i in ids]),
+    np.array([n for _, lengths in documents for n in lengths]),
+    np.array([len(lengths) for _, lengths in documents]),
+  )
+
+
 def _write(folder, vocab_size, *documents):
   with token_store.TokenStoreWriter(folder, vocab_size) as store:
-    for ids, lengths in documents:
-      store.append(np.array(ids), np.array(lengths))
+    store.append(_documents(*documents[:1]))
+    store.append(_documents(*documents[1:]))  # May be none.
   return token_store.TokenStore(folder, vocab_size)
 
 
@@ -58,18 +67,17 @@ def test_goes_on_after_the_documents_that_are_kept(tmp_path):
   folder = str(tmp_path / "store")
   documents = [([5, 6, 7], [2, 1]), ([8], [1]), ([9, 10], [1, 1])]
   with token_store.TokenStoreWriter(folder, 97) as store:
-    for ids, lengths in documents[:2]:
-      store.append(np.array(ids), np.array(lengths))
+    store.append(_documents(*documents[:2]))
     store.flush()
     assert token_store.holds(folder, 97, 2)
-    store.append(np.array([1, 1]), np.array([2]))
+    store.append(_documents(([1, 1], [2])))
   # A kill may leave half a row.
   with open(os.path.join(folder, "documents.bin"), "ab") as file:
     file.write(b"half")
   assert token_store.holds(folder, 97, 3)
   assert not token_store.holds(folder, 97, 4)
   with token_store.TokenStoreWriter(folder, 97, 2) as store:
-    store.append(*map(np.array, documents[2]))
+    store.append(_documents(documents[2]))
   again = token_store.TokenStore(folder, 97)
   whole = _write(str(tmp_path / "whole"), 97, *documents)
   assert [d.ids.tolist() for d in again] == [d.ids.tolist() for d in whole]

@@ -7,6 +7,7 @@ results fill the memory.
 
 from __future__ import annotations
 
+import atexit
 import collections
 import multiprocessing
 import multiprocessing.connection
@@ -55,6 +56,11 @@ class WorkerPool:
       initializer=_initialize,
       initargs=(initializer, *arguments),
     )
+    # Workers multiply no matrices, and to start numpy's threads for that would
+    # cost each of them about as much as to import numpy.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for _ in range(num_workers):
+      self._executor.submit(os.getpid)  # They start now, not when needed.
 
   def map(
     self, function: Callable[[Any], Any], items: Iterable[Any]
@@ -70,10 +76,10 @@ class WorkerPool:
       return
     pending = collections.deque()
     try:
-      for item in items:
+      for submitted in self._submit(function, items):
         if len(pending) >= _ITEMS_PER_WORKER * self._num_workers:
           yield pending.popleft().result()
-        pending.append(self._executor.submit(function, item))
+        pending.append(submitted)
       while pending:
         yield pending.popleft().result()
     except process.BrokenProcessPool as error:
@@ -81,6 +87,18 @@ class WorkerPool:
         "a worker process died; if the system ran out of memory, use a "
         "smaller --num_workers."
       ) from error
+
+  def _submit(
+    self, function: Callable[[Any], Any], items: Iterable[Any]
+  ) -> Iterator[futures.Future]:
+    """A future for each item; an error of `items` comes in its turn, too."""
+    try:
+      for item in items:
+        yield self._executor.submit(function, item)
+    except Exception as error:
+      failed = futures.Future()
+      failed.set_exception(error)
+      yield failed
 
   def __enter__(self) -> WorkerPool:
     return self
@@ -94,6 +112,8 @@ def _initialize(initializer: Callable[..., None], *arguments: Any) -> None:
   # Ctrl-C reaches every process of the terminal; the parent alone answers.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_die_with_parent, daemon=True).start()
+  # At the end the system takes all back at once, not Python piece by piece.
+  atexit.register(os._exit, 0)
   initializer(*arguments)
 
 

@@ -22,6 +22,10 @@ def _set_offset(offset):
   _offset = offset
 
 
+def _touch(folder):
+  (pathlib.Path(folder) / str(os.getpid())).touch()
+
+
 def _add(number):
   time.sleep(0.02 * (number % 3 == 0))  # Results come out of order.
   return number + _offset, os.getpid()
@@ -71,6 +75,31 @@ def test_errors_arrive(num_workers):
       list(pool.map(_fail, range(5)))
     with pytest.raises(ZeroDivisionError):
       list(pool.map(_add, (1 // (3 - n) for n in range(5))))
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_first_error_is_the_first_in_order(num_workers):
+  def items():
+    yield from range(4)
+    raise OSError("no fifth item")
+
+  with worker_pool.WorkerPool(num_workers, _set_offset, [0]) as pool:
+    with pytest.raises(ValueError, match="two"):
+      list(pool.map(_fail, items()))
+    results = pool.map(_add, items())
+    assert [next(results)[0] for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(OSError, match="no fifth item"):
+      next(results)
+
+
+def test_workers_start_at_once_and_the_pool_may_be_left_twice(tmp_path):
+  with worker_pool.WorkerPool(2, _touch, [str(tmp_path)]) as pool:
+    deadline = time.monotonic() + 60
+    while len(os.listdir(tmp_path)) < 2:
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    with pool:
+      pass
 
 
 def test_dead_worker_is_an_error_not_a_hang():
