@@ -51,6 +51,10 @@ class Job:
   vocab_file: str = ""
   reading: documents.ReaderSettings = documents.ReaderSettings()
 
+  def __getstate__(self) -> dict[str, Any]:
+    # What is opened belongs to one process.
+    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
   @functools.cached_property
   def tokenizer(self) -> tokenization.Tokenizer:
     return tokenization.open_tokenizer(
@@ -182,6 +186,11 @@ def tokenize_texts(
     lengths[lengths > 0],
     segments[segments > 0],
   )
+
+
+def count_pieces() -> np.ndarray:
+  """How often each piece occurs in the whole token store, <int64>[V]."""
+  return _job.store.count_pieces(_job.vocabulary.size)
 
 
 def make(

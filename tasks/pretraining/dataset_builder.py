@@ -148,30 +148,34 @@ def build_dataset(
     settings.vocab_file,
     settings.reading,
   )
+  tokenizer = job.tokenizer  # Complains before any work.
   with worker_pool.WorkerPool(
     settings.num_workers or worker_pool.num_cpus(),
     build_worker.set_job,
     [job],
   ) as pool:
-    # While the workers start; and it complains before any work.
-    tokenizer = job.tokenizer
     staging = output_folder.staging_folder(
       settings.output_dir,
       settings.overwrite,
       settings.fingerprint(paths, tokenizer.sha256),
     )
     with staging as journal, pool:  # No worker is left when the folder goes.
-      pieces, skipped = _tokenize(pool, job, reader, journal, report)
-      splits = {}
-      for name, text in _split(job, pieces, settings).items():
-        shards, counts = split_builder.SplitBuilder(
+      skipped = _tokenize(pool, job, reader, journal, report)
+      pieces = pool.start(build_worker.count_pieces)
+      built = {}
+      for name in _split(job, settings):
+        built[name] = split_builder.SplitBuilder(
           job,
           name,
           *settings.duplicates_and_shards(name),
           journal,
           settings.output_dir,
         ).build(pool, report)
-        splits[name] = schemas.Split(shards, statistics(job, text, counts))
+      texts = _count_texts(job, tuple(built), pieces())
+      splits = {
+        name: schemas.Split(shards, statistics(job, texts[name], counts))
+        for name, (shards, counts) in built.items()
+      }
       build_worker.set_job(None)
       manifest = make_manifest(settings, job, paths, splits, skipped)
       shutil.copyfile(
@@ -241,12 +245,8 @@ def _tokenize(
   reader: documents.DocumentReader,
   journal: build_journal.Journal,
   report: Callable[[split_builder.Progress], None],
-) -> tuple[np.ndarray, documents.Skipped]:
-  """Fills the token store.
-
-  Returns:
-    The counts of all pieces, <int64>[V], and what could not be read.
-  """
+) -> documents.Skipped:
+  """Fills the token store; returns what could not be read."""
   vocab_size = job.vocabulary.size
   done = journal.get(_STORE)
   if done is None or not token_store.holds(
@@ -287,13 +287,11 @@ def _tokenize(
       )
     done["is_whole"] = True
     journal.put(_STORE, done)
-  return job.store.count_pieces(vocab_size), tally.skipped
+  return tally.skipped
 
 
-def _split(
-  job: build_worker.Job, pieces: np.ndarray, settings: BuildSettings
-) -> dict[str, data_statistics.TextCounts]:
-  """Decides which documents are held out; counts the text of each split."""
+def _split(job: build_worker.Job, settings: BuildSettings) -> tuple[str, ...]:
+  """Decides which documents are held out; returns the names of the splits."""
   numbers = heldout.split_documents(
     len(job.store),
     settings.heldout_share,
@@ -302,12 +300,20 @@ def _split(
   )
   for name, values in numbers.items():
     np.save(job.split_file(name), values)
+  return tuple(numbers)
+
+
+def _count_texts(
+  job: build_worker.Job, splits: Sequence[str], pieces: np.ndarray
+) -> dict[str, data_statistics.TextCounts]:
+  """Counts the text of each split, given all pieces' counts <int64>[V]."""
   counts = {
-    name: data_statistics.TextCounts.zero(len(pieces)) for name in numbers
+    name: data_statistics.TextCounts.zero(len(pieces)) for name in splits
   }
   counts[heldout.TRAIN] = data_statistics.TextCounts(
     len(job.store), job.store.num_segments, pieces
   )
-  for number in numbers.get(heldout.HELDOUT, ()):
-    counts[heldout.TRAIN].move(job.store[number], counts[heldout.HELDOUT])
+  if heldout.HELDOUT in counts:
+    for document in job.split(heldout.HELDOUT):
+      counts[heldout.TRAIN].move(document, counts[heldout.HELDOUT])
   return counts

@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 from concurrent import futures
 from concurrent.futures import process
@@ -26,6 +27,17 @@ def num_cpus() -> int:
   if hasattr(os, "sched_getaffinity"):  # Not on macOS.
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
+
+
+def start_method() -> str:
+  """How workers begin: as a copy of this process if that is safe.
+
+  A copy has its modules and its tokenizer at once, a new process takes half a
+  second of a processor for them. But a copy of a process with other threads,
+  such as TensorFlow's, may wait for ever for a lock that one of them holds.
+  """
+  alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
+  return "fork" if alone and sys.platform == "linux" else "spawn"
 
 
 class WorkerPool:
@@ -42,7 +54,8 @@ class WorkerPool:
     Args:
       num_workers: 1 for the calling process itself.
       initializer: called once in each process.
-      arguments: of the initializer; must be picklable.
+      arguments: of the initializer; must be picklable. What they have opened
+        and loaded by now is there in the workers too, where they are forked.
     """
     self._num_workers = num_workers
     self._executor = None
@@ -51,13 +64,12 @@ class WorkerPool:
       return
     self._executor = futures.ProcessPoolExecutor(
       num_workers,
-      # A forked child of a process with TensorFlow's threads may hang.
-      mp_context=multiprocessing.get_context("spawn"),
+      mp_context=multiprocessing.get_context(start_method()),
       initializer=_initialize,
       initargs=(initializer, *arguments),
     )
     # Workers multiply no matrices, and to start numpy's threads for that would
-    # cost each of them about as much as to import numpy.
+    # cost each new process about as much as to import numpy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for _ in range(num_workers):
       self._executor.submit(os.getpid)  # They start now, not when needed.
@@ -87,6 +99,17 @@ class WorkerPool:
         "a worker process died; if the system ran out of memory, use a "
         "smaller --num_workers."
       ) from error
+
+  def start(self, function: Callable[[], Any]) -> Callable[[], Any]:
+    """Has a worker call `function` when one is free.
+
+    Returns:
+      A function that waits for the result and returns it, or raises what
+      `function` has raised. With one worker it is `function` itself.
+    """
+    if self._executor is None:
+      return function
+    return self._executor.submit(function).result
 
   def _submit(
     self, function: Callable[[Any], Any], items: Iterable[Any]

@@ -69,6 +69,31 @@ def test_items_are_taken_as_they_are_needed(num_workers):
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_single_call(num_workers):
+  with worker_pool.WorkerPool(num_workers, _set_offset, [0]) as pool:
+    result = pool.start(os.getpid)
+    assert list(pool.map(_fail, range(2))) == [0, 1]
+    assert (result() == os.getpid()) is (num_workers == 1)
+    with pytest.raises(TypeError):
+      pool.start(_fail)()
+
+
+def test_workers_are_copies_only_of_a_process_without_other_threads():
+  # This one has TensorFlow's threads in some test runs, so ask a new one.
+  code = (
+    "from tasks.pretraining import worker_pool as p; import sys, threading\n"
+    "first = p.start_method()\n"
+    "thread = threading.Thread(target=threading.Event().wait, daemon=True)\n"
+    "thread.start(); second = p.start_method()\n"
+    "print(first, second)"
+  )
+  said = subprocess.run(
+    [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True
+  ).stdout.split()
+  assert said == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_errors_arrive(num_workers):
   with worker_pool.WorkerPool(num_workers, _set_offset, [0]) as pool:
     with pytest.raises(ValueError, match="two"):
