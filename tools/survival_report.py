@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 import tensorflow as tf
 
-from official_albert import reporting
+from official_albert import checkpoints, reporting
 
 matplotlib.use("Agg")
 
@@ -30,22 +30,6 @@ _PANELS = (
 )
 
 
-def last_step_of(arguments: Sequence[str]) -> int:
-  """The number in --num_train_steps=N.
-
-  Raises:
-    ValueError: it is not among the arguments.
-  """
-  for argument in arguments:
-    name, _, value = argument.lstrip("-").partition("=")
-    if name == "num_train_steps" and value.isdigit():
-      return int(value)
-  raise ValueError(
-    "give --num_train_steps=N among the flags of tools.run_pretraining, "
-    "after --."
-  )
-
-
 def last_step(model_dir: str) -> int:
   """The last step that the run has logged; 0 before the first."""
   if not os.path.exists(os.path.join(model_dir, reporting.METRICS_FILE)):
@@ -60,19 +44,37 @@ def newest_data_file(model_dir: str) -> str:
   return glob.glob(f"{path}.data-*")[0]
 
 
+def last_common_step(quiet_dir: str, harmed_dir: str) -> int:
+  """The newest step of which both have a checkpoint; 0 if there is none."""
+  steps = [
+    {checkpoints.step_of(path) for path in checkpoints.list_checkpoints(folder)}
+    for folder in (quiet_dir, harmed_dir)
+  ]
+  return max(steps[0] & steps[1], default=0)
+
+
 def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
-  """Number by number and weight by weight.
+  """Number by number and weight by weight, to the last common checkpoint.
 
   A run that was stopped between two log lines has a record more, and the next
   one is a mean over fewer steps: that one is left out.
 
   Returns:
-    `train` and `eval`: how many records both runs have, and how many of them
-    differ in a number; `variables` of the last checkpoint, and how many of
-    them differ in a bit; `is_the_same`, whether nothing differs and the harmed
-    run lacks no record or variable.
+    `last_step` of the comparison; `train` and `eval`: how many records both
+    runs have, and how many of them differ in a number; `variables` of the
+    checkpoint, and how many of them differ in a bit; `is_the_same`, whether
+    nothing differs and the harmed run lacks no record or variable.
+
+  Raises:
+    ValueError: there is no checkpoint that both have.
   """
-  result: dict[str, Any] = {}
+  last = last_common_step(quiet_dir, harmed_dir)
+  if not last:
+    raise ValueError(
+      f"{quiet_dir} and {harmed_dir} have no checkpoint of the same step: keep "
+      "more of them (--keep_checkpoint_max)."
+    )
+  result: dict[str, Any] = {"last_step": last}
   same = True
   for kind in ("train", "eval"):
     quiet, harmed = (
@@ -81,6 +83,7 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
           name: x for name, x in record.items() if name not in _NOT_COMPARED
         }
         for record in reporting.read_metrics(folder, kind)
+        if record["step"] <= last
       }
       for folder in (quiet_dir, harmed_dir)
     )
@@ -91,7 +94,7 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
     result[kind] = {"records": len(both), "differ": len(differ)}
     same = same and both and not differ and set(quiet) <= set(harmed)
   readers = [
-    tf.train.load_checkpoint(tf.train.latest_checkpoint(folder))
+    tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{last}"))
     for folder in (quiet_dir, harmed_dir)
   ]
   names = [set(r.get_variable_to_shape_map()) for r in readers]
@@ -119,10 +122,10 @@ def sentence(result: dict[str, Any]) -> str:
     for name, what in (
       ("train", "training records"),
       ("eval", "held-out records"),
-      ("variables", "variables of the last checkpoint"),
+      ("variables", "variables of the checkpoint"),
     )
   ]
-  return ", ".join(parts)
+  return f"to step {result['last_step']:,}: " + ", ".join(parts)
 
 
 def draw(

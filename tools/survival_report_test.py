@@ -22,7 +22,9 @@ def _write(folder: pathlib.Path, records, value=(1.0, 2.0), variables=("a",)):
     lines.append(json.dumps({**record, "tokens_per_second": id(folder)}))
   (folder / reporting.METRICS_FILE).write_text("\n".join(lines) + "\n")
   checkpoint = tf.train.Checkpoint(**{n: tf.Variable(value) for n in variables})
-  tf.train.CheckpointManager(checkpoint, str(folder), 2).save()
+  tf.train.CheckpointManager(
+    checkpoint, str(folder), 2, checkpoint_name="model.ckpt"
+  ).save(checkpoint_number=30)
 
 
 _USUAL = [("train", 10, 7.5), ("train", 20, 7.25), ("train", 30, 7.0)]
@@ -67,13 +69,14 @@ def test_any_difference_is_seen(tmp_path, records, changes):
 
 def test_sentence():
   result = {
+    "last_step": 7000,
     "train": {"records": 1200, "differ": 0},
     "eval": {"records": 7, "differ": 2},
     "variables": {"records": 97, "differ": 0},
   }
   assert survival_report.sentence(result) == (
-    "0 of 1,200 training records differ, 2 of 7 held-out records differ, "
-    "0 of 97 variables of the last checkpoint differ"
+    "to step 7,000: 0 of 1,200 training records differ, 2 of 7 held-out "
+    "records differ, 0 of 97 variables of the checkpoint differ"
   )
 
 
@@ -81,15 +84,28 @@ def test_last_steps(tmp_path):
   assert survival_report.last_step(str(tmp_path)) == 0
   _write(tmp_path, _USUAL)
   assert survival_report.last_step(str(tmp_path)) == 30
-  assert survival_report.last_step_of(["--x=1", "--num_train_steps=70"]) == 70
-  with pytest.raises(ValueError, match="give --num_train_steps=N"):
-    survival_report.last_step_of(["--num_train_steps"])
+
+
+def test_records_after_the_last_common_checkpoint_do_not_count(tmp_path):
+  result = _compare(tmp_path, [*_USUAL, ("train", 40, 1.0)])
+  assert result["is_the_same"] and result["last_step"] == 30
+  with open(tmp_path / "quiet" / reporting.METRICS_FILE, "a") as file:
+    file.write('{"kind": "train", "step": 40, "masked_lm_loss": 2.0}\n')
+  folders = str(tmp_path / "quiet"), str(tmp_path / "harmed")
+  assert survival_report.compare(*folders)["is_the_same"]
+
+
+def test_runs_without_a_common_checkpoint_cannot_be_compared(tmp_path):
+  _write(tmp_path / "quiet", _USUAL)
+  (tmp_path / "harmed").mkdir()
+  with pytest.raises(ValueError, match="no checkpoint of the same step"):
+    survival_report.compare(str(tmp_path / "quiet"), str(tmp_path / "harmed"))
 
 
 def test_newest_data_file(tmp_path):
   _write(tmp_path, _USUAL)
   path = survival_report.newest_data_file(str(tmp_path))
-  assert path.endswith("ckpt-1.data-00000-of-00001")
+  assert path.endswith("model.ckpt-30.data-00000-of-00001")
 
 
 def test_draws_both(tmp_path):

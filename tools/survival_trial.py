@@ -1,14 +1,15 @@
 """One training run with accidents beside a twin without: the same curve?
 
     mount -t tmpfs -o size=256m tmpfs DIR/harmed       # a disk to fill up
-    python -m tools.survival_trial --output_dir=DIR -- \\
+    python -m tools.survival_trial --output_dir=DIR --minutes=120 -- \\
         --input_dir=DATA --preset=albert_tiny --num_train_steps=20000 ...
 
 What follows `--` are flags of tools.run_pretraining, which runs twice at the
 same time, each with half of the cores: in DIR/quiet undisturbed, in DIR/harmed
-with one accident after the other, and started again after each. At the end the
-two runs are compared, number by number and weight by weight, and drawn into
-DIR/survival.png; DIR/survival.json says what happened when.
+with one accident after the other, and started again after each. When the time
+is over, the two runs are compared up to the last checkpoint that both have,
+number by number and weight by weight, and drawn into DIR/survival.png;
+DIR/survival.json says what happened when.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from absl import flags
 from tools import command_line, survival_report
 
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder of both runs.")
+_MINUTES = flags.DEFINE_float(
+  "minutes", 120, "Time in which the accidents happen, evenly spread."
+)
 
 _PREEMPTED = 128 + signal.SIGTERM
 # A larger disk would take long to fill, and be somebody's.
@@ -156,53 +160,67 @@ def check_disk(model_dir: str) -> None:
 def trial(
   quiet: Run,
   harmed: Run,
-  last_step: int,
+  minutes: float,
   accidents: Sequence[Accident] = ACCIDENTS,
 ) -> list[dict]:
-  """Trains both to the end; accidents come evenly spread over the steps.
+  """Trains both, with accidents, until the time is over or both are done.
+
+  Both have started. At the end they are stopped; the harmed run, which has
+  lost time, first catches up with a checkpoint that the quiet one has.
 
   Returns:
-    For each accident its `name`, the `step` logged last before it, the `step`
-    that the run was taken up from, and what was `seen`.
+    For each accident its `name`, the `step` logged last before it, the
+    `minutes` since the start, and what was `seen`.
 
   Raises:
     ValueError: a run ended with an error that no accident explains.
   """
   begun = time.monotonic()
-  quiet.start()
-  harmed.start()
   happened = []
-  left = list(accidents)
-  while True:
-    for run in (quiet, harmed):
-      if run.process.poll() not in (None, 0):
-        raise ValueError(
-          f"{run.model_dir} ended by itself with exit code "
-          f"{run.process.returncode}: see {run.log}."
-        )
-    due = last_step * (len(accidents) - len(left) + 1) // (len(accidents) + 1)
-    if left and harmed.step() >= due:
-      accident = left.pop(0)
+
+  def minutes_passed() -> float:
+    return (time.monotonic() - begun) / 60
+
+  while not (_is_done(quiet) and _is_done(harmed)):
+    due = minutes * (len(happened) + 1) / (len(accidents) + 1)
+    if minutes_passed() >= minutes:
+      if quiet.process.poll() is None:
+        terminate(quiet)
+      if survival_report.last_common_step(quiet.model_dir, harmed.model_dir):
+        if harmed.process.poll() is None:
+          terminate(harmed)
+        break
+    elif len(happened) < len(accidents) and minutes_passed() >= due:
+      accident = accidents[len(happened)]
+      begun_at = round(minutes_passed(), 1)
       seen = accident.happen(harmed)
       happened.append(
         {
           "name": accident.name,
           "step": harmed.step(),
-          "minutes": round((time.monotonic() - begun) / 60, 1),
+          "minutes": begun_at,
           "seen": seen,
         }
       )
       print(f"step {harmed.step():,}  {accident.name}: {seen}", flush=True)
       harmed.start()
-    elif quiet.process.poll() == 0 and harmed.process.poll() == 0:
-      return happened
     time.sleep(_WAIT_SECONDS)
+  return happened
+
+
+def _is_done(run: Run) -> bool:
+  """Whether it came to its end; an end by itself before that is an error."""
+  code = run.process.poll()
+  if code not in (None, 0, _PREEMPTED):
+    raise ValueError(
+      f"{run.model_dir} ended by itself with exit code {code}: see {run.log}."
+    )
+  return code == 0
 
 
 def main(argv: Sequence[str]) -> None:
   arguments = list(argv[1:])
   folder = _OUTPUT_DIR.value
-  last_step = survival_report.last_step_of(arguments)
   paths = [os.path.join(folder, name) for name in ("quiet", "harmed")]
   for path in paths:
     os.makedirs(path, exist_ok=True)
@@ -219,7 +237,9 @@ def main(argv: Sequence[str]) -> None:
   harmed = Run(paths[1], arguments, set(cores[half : 2 * half]))
   begun = time.monotonic()
   try:
-    happened = trial(quiet, harmed, last_step)
+    quiet.start()
+    harmed.start()
+    happened = trial(quiet, harmed, _MINUTES.value)
   finally:
     for run in (quiet, harmed):
       if run.process and run.process.poll() is None:

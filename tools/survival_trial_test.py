@@ -39,31 +39,42 @@ class CountingRun(survival_trial.Run):
   def __init__(self, folder, last):
     super().__init__(str(folder), [], os.sched_getaffinity(0))
     folder.mkdir()
+    self.name = folder.name
     self._command = [sys.executable, "-c", _COUNTER, str(folder), str(last)]
 
 
-def test_accidents_are_survived_and_told(tmp_path, monkeypatch):
+@pytest.mark.parametrize("steps", [120, 10**6], ids=["to the end", "stopped"])
+def test_accidents_are_survived_and_told(tmp_path, monkeypatch, steps):
   monkeypatch.setattr(survival_trial, "_WAIT_SECONDS", 0.01)
-  quiet = CountingRun(tmp_path / "quiet", 120)
-  harmed = CountingRun(tmp_path / "harmed", 120)
+  quiet = CountingRun(tmp_path / "quiet", steps)
+  harmed = CountingRun(tmp_path / "harmed", steps)
+  for run in (quiet, harmed):
+    run.start()
+    (tmp_path / run.name / "model.ckpt-20.index").touch()
   accidents = survival_trial.ACCIDENTS[:3]
-  happened = survival_trial.trial(quiet, harmed, 120, accidents)
+  minutes = 4 / 60
+  happened = survival_trial.trial(quiet, harmed, minutes, accidents)
   assert [a["name"] for a in happened] == [a.name for a in accidents]
   assert [a["seen"][:13] for a in happened] == [
     "exit code -9",
     "exit code -9,",
     "exit code 143",
   ]
-  assert 30 <= happened[0]["step"] <= happened[1]["step"] <= 120
-  assert harmed.step() == quiet.step() == 120
+  for index, accident in enumerate(happened):
+    assert accident["minutes"] >= round(minutes * (index + 1) / 4, 1)
+  ends = [0, 0] if steps == 120 else [143, 143]
+  assert [run.process.returncode for run in (quiet, harmed)] == ends
+  assert 0 < harmed.step() <= steps
 
 
 def test_a_run_that_ends_by_itself_is_an_error(tmp_path):
   quiet = CountingRun(tmp_path / "quiet", 120)
   harmed = CountingRun(tmp_path / "harmed", 120)
   harmed._command[2] = "raise SystemExit(3)"
+  quiet.start()
+  harmed.start()
   with pytest.raises(ValueError, match="ended by itself with exit code 3"):
-    survival_trial.trial(quiet, harmed, 120)
+    survival_trial.trial(quiet, harmed, 1)
   quiet.kill()
 
 
