@@ -126,6 +126,22 @@ def test_a_kill_leaves_a_whole_one(tmp_path, monkeypatch, moment):
   assert len([n for n in names(tmp_path) if n.endswith(".index")]) == 1
 
 
+def test_a_kill_while_the_same_step_is_written(tmp_path, monkeypatch):
+  offer(tmp_path, 2, 5.0, value=5.0)
+
+  def kill(self, prefix):
+    for name in ("index", "data-00000-of-00001"):
+      with open(f"{prefix}.{name}", "w") as file:
+        file.write("half")
+    raise _Killed
+
+  with monkeypatch.context() as patched:
+    patched.setattr(tf.train.Checkpoint, "write", kill)
+    with pytest.raises(_Killed):
+      offer(tmp_path, 2, 4.0)
+  assert read_weights(tmp_path) == (2, 5.0)
+
+
 def test_a_full_disk_is_one_sentence_and_keeps_the_one_before(
   tmp_path, monkeypatch
 ):
@@ -147,6 +163,14 @@ def test_a_run_from_scratch_forgets_the_best_of_another(tmp_path):
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, eval_steps=3))
   record = best_checkpoint.read(str(tmp_path))
   assert record["values"]["loss"] > 0 and record["step"] in (3, 6)
+
+
+def test_an_unknown_metric_is_refused_before_the_first_step(tmp_path):
+  task = toy_task.ToyTask()
+  cfg = toy_task.config(tmp_path, eval_steps=3, best_metric="share_loss")
+  with pytest.raises(ValueError, match="one of loss, first_loss, second_loss"):
+    toy_task.run(task, cfg)
+  assert task.starts == []
 
 
 def test_without_evaluations_none_is_kept(tmp_path):

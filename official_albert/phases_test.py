@@ -111,6 +111,22 @@ def test_each_phase_has_its_data_batch_and_throughput(whole):
   assert summary["restarts"] == 0 and summary["best_step"] >= 4
 
 
+def test_a_border_is_a_stop_and_saved(tmp_path):
+  cfg = config(
+    tmp_path,
+    phases=(Phase(3), Phase(4)),
+    steps_per_loop=7,
+    save_checkpoints_steps=7,
+    eval_steps=0,
+  )
+  parts = tasks()
+  toy_task.run(parts, cfg)
+  train = reporting.read_metrics(str(tmp_path), "train")
+  assert [r["step"] for r in train] == [3, 7]
+  assert (tmp_path / "model.ckpt-3.index").exists()
+  assert [task.starts for task in parts] == [[0], [0]]
+
+
 def test_the_schedule_spans_all_phases(whole, tmp_path):
   folder, *_ = whole
   alone = config(tmp_path, phases=(), eval_steps=3)

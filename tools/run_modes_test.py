@@ -17,6 +17,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from official_albert import best_checkpoint, reporting
 from tasks.pretraining import dataset_builder, examples
@@ -255,13 +256,9 @@ def test_waiting_for_a_run_ends(folder, tmp_path):
   "arguments, message",
   [
     ([*_PHASES, "--num_train_steps=60"], "--phase_steps are 22 steps together"),
-    (["--phase_steps=13,5,4"], "--input_dir names 2 folders"),
-    (["--phase_steps=13,9", "--train_batch_size=8,x"], "whole numbers"),
     ([*_PHASES, "--input_dir=FOLDER/short,FOLDER/bare"], "no held-out"),
-    ([*_PHASES, "--best_metric=perplexity"], "choose one of loss, masked_lm"),
     ([*_PHASES, "--export_dir=FOLDER"], "exists already: choose a new folder"),
     (["--mode=evaluate"], "is not the folder of a run"),
-    (["--mode=evaluates"], "should be one of"),
   ],
 )
 def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):
