@@ -175,9 +175,12 @@ with reporting.Reporter(sys.argv[1]) as report:
 """
 
 
-@pytest.mark.parametrize("poison_at", [None, 36])
+@pytest.mark.parametrize("poison_at", [None, 10])
 def test_two_devices_agree_with_one(tmp_path, poison_at):
-  """The overflow is on one device only, and both leave the update out."""
+  """The overflow is on the second device only, and both leave the update out.
+
+  Example 10 is the eleventh of step 1 and the twelfth of step 4.
+  """
   one_task = toy_task.ToyTask(poison_at)
   toy_task.run(one_task, toy_task.config(tmp_path / "one"))
   folder = str(tmp_path / "two")
@@ -187,7 +190,7 @@ def test_two_devices_agree_with_one(tmp_path, poison_at):
     check=True,
     stdout=subprocess.DEVNULL,
   )
-  expected = (2.0**11, 2) if poison_at else (2.0**12, 6)
+  expected = (2.0**10, 2) if poison_at else (2.0**12, 6)
   assert scale_of(folder) == scale_of(tmp_path / "one") == expected
   one, two = records(tmp_path / "one"), records(folder)
   assert len(one) == len(two) == 4
