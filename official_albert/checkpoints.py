@@ -132,7 +132,7 @@ class Manager:
     if self._manager.checkpoints:
       return
     names = tf.io.gfile.glob(os.path.join(self._directory, f"{_NAME}-*.index"))
-    self._keep(sorted((n[: -len(".index")] for n in names), key=_step))
+    self._keep(sorted((n[: -len(".index")] for n in names), key=step_of))
 
   def _set_aside(self, paths: list[str]) -> None:
     for path in paths:
@@ -165,8 +165,14 @@ class Manager:
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
-def _step(path: str) -> int:
+def step_of(path: str) -> int:
+  """The step that the checkpoint `path` was saved at."""
   return int(path.rsplit("-", 1)[1])
+
+
+def path_of(model_dir: str, step: int) -> str:
+  """Where `Manager` saves the checkpoint of `step`."""
+  return os.path.join(model_dir, f"{_NAME}-{step}")
 
 
 def warm_start(

@@ -86,12 +86,12 @@ def make_train_step(
 
 
 def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
-  """Up to `steps` updates inside one graph, fewer if `stop` becomes true.
+  """Up to `steps` updates inside one graph, fewer if `stop` is set.
 
   Args:
     train_step: see `make_train_step`.
     strategy: runs it on its devices.
-    stop: <bool>[], a variable that is looked at after each update.
+    stop: a `multi_worker.SharedFlag`, looked at after each update.
 
   Returns:
     A function of an iterator and `steps` <int32>[] to the sums of the step's
@@ -101,10 +101,12 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
   @tf.function
   def train_loop(iterator, steps):
     def one_step():
-      return run(strategy, train_step, next(iterator))
+      sums = run(strategy, train_step, next(iterator))
+      stop.share()
+      return sums
 
     sums, done = one_step(), tf.constant(1)
-    while done < steps and not stop:
+    while done < steps and not stop.value:
       sums = objective.add(sums, one_step())
       done += 1
     return sums, done

@@ -13,11 +13,13 @@ import math
 import tensorflow as tf
 
 from official_albert import (
-  checkpoints,
+  distribution,
   evaluation,
+  multi_worker,
   objective,
   preemption,
   reporting,
+  shared_checkpoints,
   train_step,
 )
 from official_albert.train_config import TrainConfig
@@ -75,7 +77,8 @@ def train(
   )
 
   # 2. Initialise: own latest checkpoint, else warm start, else scratch.
-  manager = checkpoints.Manager(
+  manager = shared_checkpoints.make_manager(
+    strategy,
     config.model_dir,
     config.keep_checkpoint_max,
     model=model,
@@ -103,7 +106,9 @@ def train(
     per_replica = config.train_batch_size // replicas
     return iter(
       strategy.distribute_datasets_from_function(
-        lambda context: task.train_dataset(per_replica, int(examples_seen))
+        lambda context: task.train_dataset(
+          per_replica, int(examples_seen), context
+        )
       )
     )
 
@@ -111,11 +116,12 @@ def train(
     manager.save(step)  # Something to go back to.
   rollbacks, iterator = 0, batches()
   report.start(step, config.num_train_steps, config.train_batch_size, task)
-  with preemption.PreemptionWatch() as watch:
+  with preemption.PreemptionWatch(distribution.host_of(strategy)) as watch:
+    stop = multi_worker.SharedFlag(strategy, watch.requested)
     train_loop = train_step.make_train_loop(
       train_step.make_train_step(task, model, optimizer, config),
       strategy,
-      watch.requested,
+      stop,
     )
     while step < config.num_train_steps:
       wanted = tf.constant(_steps_until_stop(step, config))
@@ -144,7 +150,7 @@ def train(
         continue
       report.training(step, steps, trained)
       last = step == config.num_train_steps
-      preempted = bool(watch.requested)
+      preempted = bool(stop.value)
       if last or preempted or step % config.save_checkpoints_steps == 0:
         with report.pause():
           manager.save(step)
@@ -157,6 +163,7 @@ def train(
           values = evaluate(eval_data)
         report.evaluation(step, values)
   report.finish(step)
+  multi_worker.barrier(strategy)  # None leaves while another still writes.
   return values
 
 

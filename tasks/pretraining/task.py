@@ -76,7 +76,10 @@ class PretrainingTask:
     return model_lib.AlbertForPretraining(self.config, name="model")
 
   def train_dataset(
-    self, batch_size: int, start_example: int
+    self,
+    batch_size: int,
+    start_example: int,
+    context: tf.distribute.InputContext = objective.ONE_PIPELINE,
   ) -> tf.data.Dataset:
     """Shuffled batches without end; see `tfrecords.reader`."""
     return reader.read_dataset(
@@ -86,6 +89,7 @@ class PretrainingTask:
       seed=self._seed,
       start_example=start_example,
       transform=self._mask_train,
+      context=context,
     )
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
