@@ -1,9 +1,9 @@
 """The workers of a job: who they are, and waiting until all have come.
 
-A job of several processes is described by TF_CONFIG in the environment of each,
-as TensorFlow, Kubeflow and Vertex AI write it. TensorFlow itself would wait for
-a missing worker for an hour, in a call that no signal interrupts; so the workers
-meet here first.
+A job of several processes is described by TF_CONFIG in the environment of
+each, as TensorFlow, Kubeflow and Vertex AI write it. TensorFlow itself would
+wait for a missing worker for an hour, in a call that no signal interrupts; so
+the workers meet here first.
 """
 
 from __future__ import annotations

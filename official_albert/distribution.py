@@ -30,7 +30,8 @@ def make_strategy(
   a copy of the model on each GPU or, without any, on logical CPU devices that
   compute in parallel. `multi_worker` has that in each of several processes,
   which TF_CONFIG lists; all make it at the same time. `tpu` has a copy on each
-  core of a TPU. All but the first must come before TensorFlow's first operation.
+  core of a TPU. All but the first must come before TensorFlow's first
+  operation.
 
   Args:
     name: which strategy.
@@ -171,11 +172,14 @@ def start_compiler() -> None:
   """Compiles a first function, with XLA's notice of it kept off stderr.
 
   XLA says once in a process that it works, through a logger that no setting
-  of TensorFlow's reaches. Must come after `make_strategy`.
+  of TensorFlow's reaches. Must come after `make_strategy`. TPUs compile
+  nothing else than whole steps, and say nothing.
 
   Raises:
     OSError: XLA cannot compile for this device.
   """
+  if tf.config.list_logical_devices("TPU"):
+    return
   zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
   first = tf.function(tf.tanh, jit_compile=True)
   stderr = os.dup(2)

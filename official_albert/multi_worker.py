@@ -1,9 +1,9 @@
 """Several processes that compute one update together.
 
 Each worker runs the whole program on its share of the examples. What is
-computed from reduced numbers is the same on all; everything else that steers the
-loop (a signal, a choice among files) is one worker's business and has to be
-agreed upon before they act, or they wait for each other for ever.
+computed from reduced numbers is the same on all; everything else that steers
+the loop (a signal, a choice among files) is one worker's business and has to
+be agreed upon before they act, or they wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   # Python's lock; this watchdog does not need it.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS, exit=True)
   try:
-    with naming_lost_workers():
+    with _naming_lost_workers():
       strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
   finally:
     faulthandler.cancel_dump_traceback_later()
@@ -162,16 +162,25 @@ class SharedFlag:
     self.value.assign(votes[0] > 0)
 
 
-@contextlib.contextmanager
-def naming_lost_workers() -> Iterator[None]:
+def naming_lost_workers(
+  strategy: tf.distribute.Strategy,
+) -> contextlib.AbstractContextManager:
   """Turns TensorFlow's errors about other workers into a sentence.
 
   They come at once when a process ends, and after ten seconds, TensorFlow's
   heartbeat, when a machine is gone without a word.
 
-  Raises:
-    WorkerLost: a worker has ended or cannot be reached.
+  Returns:
+    A context that raises WorkerLost when another worker has ended or cannot be
+    reached.
   """
+  if num_workers(strategy) == 1:
+    return contextlib.nullcontext()
+  return _naming_lost_workers()
+
+
+@contextlib.contextmanager
+def _naming_lost_workers() -> Iterator[None]:
   try:
     yield
   except tf.errors.OpError as error:

@@ -1,8 +1,8 @@
 """Checkpoints of several workers in one folder: the chief writes and chooses.
 
-Only the chief looks at the folder, where a file may be damaged, half written or
-just renamed. The others are told the step and read that checkpoint, so all go on
-from the same one.
+Only the chief looks at the folder, where a file may be damaged, half written
+or just renamed. The others are told the step and read that checkpoint, so all
+go on from the same one.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from absl import flags
 from official_albert import config as config_lib
 from official_albert import (
   distribution,
+  multi_worker,
   optimization,
-  reporting,
   run_record,
+  silent_reporting,
   training,
 )
 from official_albert import train_config as train_config_lib
@@ -109,12 +110,22 @@ _PRECISION = flags.DEFINE_enum(
   "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
 )
 _DISTRIBUTION = flags.DEFINE_enum(
-  "distribution", "one_device", distribution.STRATEGIES, "Devices to use."
+  "distribution",
+  "one_device",
+  distribution.STRATEGIES,
+  "Devices to use. multi_worker is started once on each machine, with "
+  "TF_CONFIG in the environment and one --model_dir that all share.",
 )
 _NUM_DEVICES = flags.DEFINE_integer(
   "num_devices",
   0,
-  "Devices of --distribution=mirrored; 0: all GPUs, or one for each core.",
+  "Devices of --distribution=mirrored, or of each worker of multi_worker; 0: "
+  "all GPUs, or one for each core.",
+)
+_TPU = flags.DEFINE_string(
+  "tpu",
+  "",
+  "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
 )
 
 
@@ -175,7 +186,9 @@ def main(argv) -> None:
   )
   albert_config = model_config()
   task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
-  strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
+  strategy = distribution.make_strategy(
+    _DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
+  )
   distribution.start_compiler()
   distribution.make_deterministic()
   precision = distribution.set_precision(_PRECISION.value)
@@ -186,15 +199,18 @@ def main(argv) -> None:
     "precision": precision,
     "distribution": _DISTRIBUTION.value,
   }
-  changes = run_record.write(
-    _MODEL_DIR.value, albert_config, settings, task.describe()
-  )
-  copy_tokenizer(task.manifest)
-  with reporting.Reporter(_MODEL_DIR.value) as report:
+  changes = []
+  if multi_worker.is_chief(strategy):
+    changes = run_record.write(
+      _MODEL_DIR.value, albert_config, settings, task.describe()
+    )
+    copy_tokenizer(task.manifest)
+  with silent_reporting.make_reporter(strategy, _MODEL_DIR.value) as report:
     report.note(f"precision {precision}, logs in {_MODEL_DIR.value}")
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
-    training.train(task, train_config, strategy, report)
+    with multi_worker.naming_lost_workers(strategy):
+      training.train(task, train_config, strategy, report)
 
 
 if __name__ == "__main__":
