@@ -59,6 +59,18 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     )
     self.cluster = cluster
 
+  @tf.function
+  def from_chief(self, number: tf.Tensor) -> tf.Tensor:
+    """The chief's `number` <int64>[]; see the function of this name."""
+
+    def step(number):
+      replica = tf.distribute.get_replica_context()
+      mine = replica.replica_id_in_sync_group == 0
+      return replica.all_reduce("SUM", tf.where(mine, number, 0))
+
+    results = self.run(step, args=(number,))
+    return self.experimental_local_results(results)[0]
+
 
 class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
   def __init__(self, strategy, options, device_type, num_devices):
@@ -114,18 +126,7 @@ def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
   """The chief's `number`, on all workers; each has to ask."""
   if num_workers(strategy) == 1:
     return number
-
-  def step(number):
-    replica = tf.distribute.get_replica_context()
-    mine = replica.replica_id_in_sync_group == 0
-    return replica.all_reduce("SUM", tf.where(mine, number, 0))
-
-  @tf.function
-  def spread(number):
-    results = strategy.run(step, args=(number,))
-    return strategy.experimental_local_results(results)[0]
-
-  return int(spread(tf.constant(number, tf.int64)))
+  return int(strategy.from_chief(tf.constant(number, tf.int64)))
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
