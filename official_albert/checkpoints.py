@@ -189,6 +189,11 @@ def newest_step(model_dir: str) -> int:
   return step_of(paths[-1]) if paths else 0
 
 
+def path_of(model_dir: str, step: int) -> str:
+  """Where `Manager` saves the checkpoint of `step`."""
+  return os.path.join(model_dir, f"{_NAME}-{step}")
+
+
 def warm_start(
   model: tf.keras.Model, path: str
 ) -> reference_checkpoints.LoadReport:

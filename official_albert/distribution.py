@@ -12,7 +12,9 @@ import tempfile
 
 import tensorflow as tf
 
-STRATEGIES = ("one_device", "mirrored")
+from official_albert import multi_worker, tpu
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 
 # Instructions that multiply bfloat16 matrices, as /proc/cpuinfo calls them.
@@ -20,32 +22,47 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def make_strategy(
-  name: str = "one_device", num_devices: int = 0
+  name: str = "one_device", num_devices: int = 0, tpu_address: str = ""
 ) -> tf.distribute.Strategy:
   """The strategy called `name`, one of `STRATEGIES`.
 
   `one_device` is the first GPU when there is one, else the CPU. `mirrored` has
   a copy of the model on each GPU or, without any, on logical CPU devices that
-  compute in parallel; it must then come before TensorFlow's first operation.
+  compute in parallel. `multi_worker` has that in each of several processes,
+  which TF_CONFIG lists; all make it at the same time. `tpu` has a copy on each
+  core of a TPU. All but the first must come before TensorFlow's first
+  operation.
 
   Args:
     name: which strategy.
-    num_devices: how many devices `mirrored` uses; 0: all GPUs, else a logical
-      CPU device for each core.
+    num_devices: how many devices `mirrored` uses, or each worker of
+      `multi_worker`; 0: all GPUs, else a logical CPU device for each core.
+    tpu_address: where the TPU of `tpu` is; see `tpu.make_strategy`.
 
   Raises:
-    ValueError: no such strategy, more GPUs asked for than there are, or a
-      number of devices for `one_device`.
+    ValueError: no such strategy, more GPUs asked for than there are, settings
+      that belong to another strategy, or a TF_CONFIG that is wrong.
+    OSError: another worker or the TPU cannot be reached.
   """
   if name not in STRATEGIES:
     raise ValueError(
       f"unknown distribution {name!r}; choose one of {', '.join(STRATEGIES)}."
     )
-  if num_devices < 0 or (num_devices > 1 and name == "one_device"):
+  several = name in ("mirrored", "multi_worker")
+  if num_devices < 0 or (num_devices > 1 and not several):
     raise ValueError(
       f"num_devices {num_devices} does not go with the distribution {name}: "
-      "it is the number of devices of mirrored, 0 for all."
+      "it is the number of devices of mirrored or of each multi_worker, 0 "
+      "for all."
     )
+  if bool(tpu_address) != (name == "tpu"):
+    raise ValueError(
+      f"tpu {tpu_address!r} does not go with the distribution {name}: the "
+      "distribution tpu, and no other, needs local, a TPU's name or "
+      "grpc://HOST:PORT."
+    )
+  if name == "tpu":
+    return tpu.make_strategy(tpu_address)
   gpus = tf.config.list_physical_devices("GPU")
   if name == "one_device":
     return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
@@ -57,7 +74,15 @@ def make_strategy(
   if not gpus:
     _make_logical_cpus(count)
   kind = "gpu" if gpus else "cpu"
+  if name == "multi_worker":
+    return multi_worker.make_strategy(kind.upper(), count)
   return tf.distribute.MirroredStrategy([f"/{kind}:{i}" for i in range(count)])
+
+
+def host_of(strategy: tf.distribute.Strategy) -> str:
+  """The CPU beside the first device of `strategy`, which runs the loop."""
+  device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+  return device.replace(device_type="CPU", device_index=0).to_string()
 
 
 def available_cores() -> int:
@@ -89,6 +114,8 @@ def _make_logical_cpus(count: int) -> None:
 
 def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
   """Whether the device at hand multiplies bfloat16 faster than float32."""
+  if tf.config.list_logical_devices("TPU"):
+    return True
   gpus = tf.config.list_physical_devices("GPU")
   if gpus:  # From NVIDIA's Ampere on.
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
@@ -146,11 +173,14 @@ def start_compiler() -> None:
   """Compiles a first function, with XLA's notice of it kept off stderr.
 
   XLA says once in a process that it works, through a logger that no setting
-  of TensorFlow's reaches. Must come after `make_strategy`.
+  of TensorFlow's reaches. Must come after `make_strategy`. TPUs compile
+  nothing else than whole steps, and say nothing.
 
   Raises:
     OSError: XLA cannot compile for this device.
   """
+  if tf.config.list_logical_devices("TPU"):
+    return
   zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
   first = tf.function(tf.tanh, jit_compile=True)
   stderr = os.dup(2)

@@ -35,7 +35,9 @@ atexit.register(_TWINS.clear)
 
 
 def _pick(chain, compiled: bool):
-  if not compiled:
+  # TPUs compile the whole step, and know no second compiler inside of it.
+  on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+  if not compiled or on_tpu:
     return chain
   if chain not in _TWINS:
     _TWINS[chain] = tf.function(chain, jit_compile=True, autograph=False)

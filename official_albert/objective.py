@@ -9,6 +9,10 @@ import tensorflow as tf
 Batch = Mapping[str, tf.Tensor]
 
 
+# All batches come from one place.
+ONE_PIPELINE = tf.distribute.InputContext()
+
+
 class Divergence(ValueError):
   """The loss or the gradient is not finite any more."""
 
@@ -41,9 +45,17 @@ class Task(Protocol):
     """A model with fresh weights; all its variables exist."""
 
   def train_dataset(
-    self, batch_size: int, start_example: int
+    self,
+    batch_size: int,
+    start_example: int,
+    context: tf.distribute.InputContext = ONE_PIPELINE,
   ) -> tf.data.Dataset:
-    """Batches without end, as if `start_example` examples had been drawn."""
+    """Batches without end, as if `start_example` examples had been drawn.
+
+    Batches are those of single replicas: an update takes as many in a row as
+    there are replicas. With several pipelines each yields the ones of its own
+    replicas, which follow each other in the update.
+    """
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Each held-out example once; padded rows carry no weight.

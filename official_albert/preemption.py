@@ -39,8 +39,9 @@ class PreemptionWatch:
     requested: <bool>[], a variable on the host.
   """
 
-  def __init__(self):
-    with tf.device("/cpu:0"):
+  def __init__(self, device: str = "/cpu:0"):
+    """Makes the variable on `device`, the host that runs the loop."""
+    with tf.device(device):
       self.requested = tf.Variable(False, trainable=False, name="preempted")
 
   def __enter__(self) -> PreemptionWatch:

@@ -53,13 +53,26 @@ class ToyTask:
     model.build([None, FEATURES])
     return model
 
-  def train_dataset(self, batch_size, start_example):
+  def train_dataset(
+    self, batch_size, start_example, context=objective.ONE_PIPELINE
+  ):
     self.starts.append(start_example)
     data = tf.data.Dataset.from_tensor_slices(
       {"x": self.x, "y": self.y, "w": self.w}
     )
     data = data.repeat().skip(start_example)
-    return data.batch(batch_size, drop_remainder=True)
+    data = data.batch(batch_size, drop_remainder=True)
+    pipelines = context.num_input_pipelines
+    replicas = context.num_replicas_in_sync // pipelines
+    return (
+      data.enumerate()
+      .filter(
+        lambda number, _: (
+          number // replicas % pipelines == context.input_pipeline_id
+        )
+      )
+      .map(lambda _, batch: batch)
+    )
 
   def eval_dataset(self, batch_size):
     data = tf.data.Dataset.from_tensor_slices(

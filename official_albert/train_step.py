@@ -107,7 +107,7 @@ def make_train_step(
 
 
 def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
-  """Up to `steps` updates inside one graph, fewer if `stop` becomes true.
+  """Up to `steps` updates inside one graph, fewer if `stop` is set.
 
   The graph holds the step once: of two copies TensorFlow makes two different
   programs, and which bits come out would depend on where a loop begins.
@@ -115,7 +115,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
   Args:
     train_step: see `make_train_step`.
     strategy: runs it on its devices.
-    stop: <bool>[], a variable that is looked at after each update.
+    stop: a `multi_worker.SharedFlag`, looked at after each update.
 
   Returns:
     A function of an iterator and `steps` <int32>[] to the sums of the step's
@@ -127,10 +127,11 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
     structure = {}  # Of what a step returns: known when the body is traced.
 
     def goes_on(done, unused_sums):
-      return (done < steps) & ((done == 0) | ~stop)
+      return (done < steps) & ((done == 0) | ~stop.value)
 
     def one_step(done, sums):
       structure.update(run(strategy, train_step, next(iterator)))
+      stop.share()
       numbers = tf.stack(tf.nest.flatten(structure))
       return done + 1, sums + tf.pad(
         numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]]

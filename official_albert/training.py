@@ -15,14 +15,16 @@ import tensorflow as tf
 
 from official_albert import (
   best_checkpoint,
-  checkpoints,
+  distribution,
   evaluation,
   loss_scale,
+  multi_worker,
   objective,
   preemption,
   profiling,
   reporting,
   run_plan,
+  shared_checkpoints,
   train_step,
   update_norms,
 )
@@ -99,7 +101,8 @@ def train(
     report.note(line)
 
   # 2. Initialise: own latest checkpoint, else warm start, else scratch.
-  manager = checkpoints.Manager(
+  manager = shared_checkpoints.make_manager(
+    strategy,
     config.model_dir,
     config.keep_checkpoint_max,
     model=model,
@@ -111,7 +114,8 @@ def train(
     config.model_dir, model, config.best_metric
   )
   report.note(manager.initialize(model, config.init_checkpoint))
-  if not manager.latest:
+  is_chief = multi_worker.is_chief(strategy)
+  if is_chief and not manager.latest:
     best.clear()
   _apply_settings(optimizer, config)
   step = int(optimizer.iterations.numpy())
@@ -127,7 +131,7 @@ def train(
     best.check(values)
     several = {"phase": index + 1} if len(tasks) > 1 else {}
     report.evaluation(step, values, **several)
-    if config.keeps_best_of(step):
+    if is_chief and config.keeps_best_of(step):
       best.offer(step, index + 1, values)
     return values
 
@@ -135,19 +139,23 @@ def train(
     per_replica = settings.train_batch_size // replicas
     return iter(
       strategy.distribute_datasets_from_function(
-        lambda context: task.train_dataset(per_replica, int(examples_seen))
+        lambda context: task.train_dataset(
+          per_replica, int(examples_seen), context
+        )
       )
     )
 
   # 3. Train, phase after phase.
   phase, rollbacks = None, 0
+  host = distribution.host_of(strategy)
   report.schedule(optimizer.learning_rate)
   norms = update_norms.make_update_norms(optimizer, model.trainable_variables)
   profiler = profiling.StepProfiler(
     config.model_dir,
     profiling.parse_steps(config.profile_steps, config.num_train_steps),
   )
-  with preemption.PreemptionWatch() as watch, profiler:
+  with preemption.PreemptionWatch(host) as watch, profiler:
+    stop = multi_worker.SharedFlag(strategy, watch.requested)
     while phase is None or step < config.num_train_steps:
       if phase != config.phase_after(step):
         phase = config.phase_after(step)
@@ -168,7 +176,7 @@ def train(
         train_loop = train_step.make_train_loop(
           train_step.make_train_step(task, model, optimizer, settings, scale),
           strategy,
-          watch.requested,
+          stop,
         )
         iterator = batches()
         report.start(
@@ -211,7 +219,7 @@ def train(
       report.training(step, steps, trained, norms())
       last = step == config.num_train_steps
       ends = step in config.phase_ends
-      preempted = bool(watch.requested)
+      preempted = bool(stop.value)
       if ends or preempted or step % config.save_checkpoints_steps == 0:
         with report.pause():
           manager.save(step)
@@ -225,6 +233,7 @@ def train(
         with report.pause():
           values = evaluate(phase)
   report.finish(step)
+  multi_worker.barrier(strategy)  # None leaves while another still writes.
   return values
 
 

@@ -25,6 +25,9 @@ _FILE_BUFFER_BYTES = 1 << 20
 
 Batch = Mapping[str, tf.Tensor]
 
+# All batches come from one place.
+ONE_PIPELINE = tf.distribute.InputContext()
+
 
 def read_dataset(
   directory: str,
@@ -37,6 +40,7 @@ def read_dataset(
   shuffle: bool = True,
   shuffle_buffer: int = 16384,
   transform: Optional[Callable[[Batch, tf.Tensor], Batch]] = None,
+  context: tf.distribute.InputContext = ONE_PIPELINE,
 ) -> tf.data.Dataset:
   """Batches of one split, each example once an epoch, none dropped.
 
@@ -60,6 +64,9 @@ def read_dataset(
     transform: called with the features of the schema and the place <int64>[]
       of the batch's first example in the stream (`start_example` for the
       first batch, counted on over the epochs); returns what to yield.
+    context: which of several input pipelines this is. The stream's batches go
+      to the replicas in turns; a pipeline yields those of its own replicas,
+      which follow each other, and parses no others.
 
   Returns:
     Dataset of dicts with static shapes: each feature of the schema, or of
@@ -108,11 +115,26 @@ def read_dataset(
       batch = transform(batch, start_example + number * batch_size)
     return _weigh(batch, weight)
 
-  batches = (
-    serialized.batch(batch_size, drop_remainder=repeat)
-    .enumerate()
-    .map(read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+  pipelines = context.num_input_pipelines
+  replicas = context.num_replicas_in_sync // pipelines
+
+  def is_ours(number: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
+    del serialized
+    return number // replicas % pipelines == context.input_pipeline_id
+
+  numbered = serialized.batch(batch_size, drop_remainder=repeat).enumerate()
+  if pipelines > 1:
+    numbered = numbered.filter(is_ours)
+  batches = numbered.map(
+    read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
   )
+  if repeat:
+    # Several workers would else agree before each step that there is a batch.
+    batches = batches.apply(
+      tf.data.experimental.assert_cardinality(
+        tf.data.experimental.INFINITE_CARDINALITY
+      )
+    )
   options = tf.data.Options()
   options.deterministic = True
   return batches.prefetch(tf.data.AUTOTUNE).with_options(options)

@@ -29,19 +29,17 @@ from absl import flags
 from official_albert import (
   checkpoints,
   continuous_evaluation,
-  distribution,
-  learning_rate,
+  multi_worker,
   objective,
-  optimization,
   reporting,
   run_record,
+  silent_reporting,
   training,
 )
 from official_albert import config as config_lib
-from official_albert import train_config as train_config_lib
 from tasks.pretraining import export, phases, recipes
 from tfrecords import schemas
-from tools import command_line, phase_flags, recipe_flags
+from tools import command_line, phase_flags, recipe_flags, training_flags
 
 _MODE = flags.DEFINE_enum(
   "mode",
@@ -73,68 +71,6 @@ _PRESET = flags.DEFINE_string(
   None,
   "The model, by name, such as albert_base_v2; takes the data's vocab_size.",
 )
-_INIT_CHECKPOINT = flags.DEFINE_string(
-  "init_checkpoint", "", "Weights to start from (ours or TF1); optional."
-)
-_PHASE_STEPS = flags.DEFINE_string(
-  "phase_steps",
-  "",
-  "Updates of each phase, such as 112500,12500; the schedule spans them all.",
-)
-_BATCH_SIZE = flags.DEFINE_string(
-  "train_batch_size", "4096", "Examples in one update, or those of each phase."
-)
-_ACCUMULATION = flags.DEFINE_string(
-  "gradient_accumulation_steps",
-  "1",
-  "Micro-batches that make up one update, or those of each phase.",
-)
-_EVAL_BATCH_SIZE = flags.DEFINE_integer(
-  "eval_batch_size", 64, "Held-out examples evaluated at once."
-)
-_OPTIMIZER = flags.DEFINE_enum(
-  "optimizer", "lamb", optimization.OPTIMIZERS, "How weights are updated."
-)
-_LEARNING_RATE = flags.DEFINE_float(
-  "learning_rate",
-  None,
-  "Peak rate; by default 0.00176 * sqrt(train_batch_size / 4096), for LAMB.",
-)
-_DECAY = flags.DEFINE_enum(
-  "learning_rate_decay",
-  "original",
-  optimization.DECAYS,
-  "original drops a little when the warm-up ends, continuous does not.",
-)
-_TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps", 125000, "Updates in all; --phase_steps say it too."
-)
-_WARMUP_STEPS = flags.DEFINE_integer(
-  "num_warmup_steps", 3125, "Updates over which the rate rises from 0."
-)
-_WEIGHT_DECAY = flags.DEFINE_float("weight_decay", 0.01, "Weight decay.")
-_BETA_2 = flags.DEFINE_float("beta_2", 0.999, "Memory of squared gradients.")
-_BIAS_CORRECTION = flags.DEFINE_bool(
-  "bias_correction", False, "Correct the moments' start from zero."
-)
-_CLIP_NORM = flags.DEFINE_float(
-  "clip_norm", 1.0, "Largest global norm of the gradient."
-)
-_STEPS_PER_LOOP = flags.DEFINE_integer(
-  "steps_per_loop", 100, "Updates between two log lines."
-)
-_EVAL_STEPS = flags.DEFINE_integer(
-  "eval_steps",
-  1000,
-  "Updates between two evaluations; 0: only at the end, and the best "
-  "checkpoint is left to --mode=evaluate_continuously.",
-)
-_BEST_METRIC = flags.DEFINE_string(
-  "best_metric",
-  "loss",
-  "The held-out number whose lowest value makes the best checkpoint; loss is "
-  "the sum of all objectives.",
-)
 _EXPORT_DIR = flags.DEFINE_string(
   "export_dir",
   "",
@@ -146,49 +82,11 @@ _TIMEOUT = flags.DEFINE_float(
   "Seconds without a new checkpoint after which --mode=evaluate_continuously "
   f"ends, with exit code {continuous_evaluation.EXIT_CODE}.",
 )
-_SAVE_STEPS = flags.DEFINE_integer(
-  "save_checkpoints_steps", 1000, "Updates between two checkpoints."
-)
-_KEEP_MAX = flags.DEFINE_integer(
-  "keep_checkpoint_max", 5, "How many of the newest checkpoints are kept."
-)
-_ON_DIVERGENCE = flags.DEFINE_enum(
-  "on_divergence",
-  "stop",
-  train_config_lib.ON_DIVERGENCE,
-  "When a loss or gradient is not finite: stop, or go back to the last "
-  "checkpoint and leave out those batches, three times at most.",
-)
-_PROFILE_STEPS = flags.DEFINE_string(
-  "profile_steps",
-  "",
-  "FROM,TO: profile the updates after step FROM up to TO, for TensorBoard.",
-)
-_SEED = flags.DEFINE_integer(
-  "random_seed", 12345, "Seed of weights, data order and dropout."
-)
-_PRECISION = flags.DEFINE_enum(
-  "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
-)
-_XLA = flags.DEFINE_bool(
-  "xla",
-  False,
-  "Compile forward and backward pass as a whole; slower on CPUs. Dropout draws "
-  "other masks than without.",
-)
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
   False,
   "Keep only each block's input for the gradient and compute the rest again: "
   "less memory, about a third more time.",
-)
-_DISTRIBUTION = flags.DEFINE_enum(
-  "distribution", "one_device", distribution.STRATEGIES, "Devices to use."
-)
-_NUM_DEVICES = flags.DEFINE_integer(
-  "num_devices",
-  0,
-  "Devices of --distribution=mirrored; 0: all GPUs, or one for each core.",
 )
 
 
@@ -221,12 +119,18 @@ def make_tasks(num_phases: int):
     )
   config = model_config(folders[0])
   return config, phases.make_tasks(
-    config, folders, _SEED.value, eval_folders, _RECOMPUTE.value
+    config,
+    folders,
+    training_flags.RANDOM_SEED.value,
+    eval_folders,
+    _RECOMPUTE.value,
   )
 
 
-def draw_curves(report: reporting.Reporter) -> None:
+def draw_curves(report: reporting.Reporter, is_chief: bool) -> None:
   """Draws the run's curves; a run must not fail for want of a picture."""
+  if not is_chief:
+    return
   path = os.path.join(_MODEL_DIR.value, "curves.png")
   # It would say that it lists the fonts of a machine for the first time.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -240,81 +144,33 @@ def draw_curves(report: reporting.Reporter) -> None:
     report.note(f"curves in {path}")
 
 
-def train_config(rate: float) -> train_config_lib.TrainConfig:
-  """The flags as checked settings."""
-  run_phases = phase_flags.make_phases(
-    _PHASE_STEPS.value, _BATCH_SIZE.value, _ACCUMULATION.value
-  )
-  return train_config_lib.TrainConfig(
-    model_dir=_MODEL_DIR.value,
-    num_train_steps=phase_flags.total_steps(
-      run_phases, _TRAIN_STEPS.value, flags.FLAGS["num_train_steps"].present
-    ),
-    phases=run_phases,
-    num_warmup_steps=_WARMUP_STEPS.value,
-    learning_rate=rate,
-    train_batch_size=phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)[
-      0
-    ],
-    gradient_accumulation_steps=phase_flags.numbers(
-      "gradient_accumulation_steps", _ACCUMULATION.value
-    )[0],
-    xla=_XLA.value,
-    eval_batch_size=_EVAL_BATCH_SIZE.value,
-    optimizer=_OPTIMIZER.value,
-    weight_decay=_WEIGHT_DECAY.value,
-    beta_2=_BETA_2.value,
-    bias_correction=_BIAS_CORRECTION.value,
-    learning_rate_decay=_DECAY.value,
-    clip_norm=_CLIP_NORM.value,
-    steps_per_loop=_STEPS_PER_LOOP.value,
-    eval_steps=_EVAL_STEPS.value,
-    best_metric=_BEST_METRIC.value,
-    save_checkpoints_steps=_SAVE_STEPS.value,
-    keep_checkpoint_max=_KEEP_MAX.value,
-    on_divergence=_ON_DIVERGENCE.value,
-    init_checkpoint=_INIT_CHECKPOINT.value,
-    profile_steps=_PROFILE_STEPS.value,
-    seed=_SEED.value,
-  )
-
-
 def train(recipe: Optional[recipes.Recipe]) -> None:
   """--mode=train."""
-  rate, about_rate = learning_rate.choose(
-    _LEARNING_RATE.value,
-    phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)[0],
-    _OPTIMIZER.value,
-  )
-  config = train_config(rate)
+  config, about_rate = training_flags.train_config(_MODEL_DIR.value)
   step = checkpoints.newest_step(_MODEL_DIR.value)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     export.check_new(_EXPORT_DIR.value)
   albert_config, tasks = make_tasks(len(config.phase_ends))
-  strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
-  distribution.start_compiler()
-  distribution.make_deterministic()
-  precision = distribution.set_precision(_PRECISION.value)
+  strategy, precision = training_flags.start_devices()
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
   settings = {
-    **dataclasses.asdict(config),
-    "num_replicas": strategy.num_replicas_in_sync,
-    "precision": precision,
+    **training_flags.settings(config, strategy, precision),
     "recompute_activations": _RECOMPUTE.value,
-    "distribution": _DISTRIBUTION.value,
     "recipe": recipe.name if recipe else "",
   }
-  data = run_record.data_of([task.describe() for task in tasks])
-  changes = run_record.write(
-    _MODEL_DIR.value, albert_config, settings, data, step
-  )
-  tokenizer = tasks[0].manifest.tokenizer
-  run_record.copy_tokenizer(
-    os.path.join(tasks[0].input_dir, tokenizer.file),
-    tokenizer.sha256,
-    _MODEL_DIR.value,
-  )
-  with reporting.Reporter(_MODEL_DIR.value) as report:
+  is_chief, changes = multi_worker.is_chief(strategy), []
+  if is_chief:
+    data = run_record.data_of([task.describe() for task in tasks])
+    changes = run_record.write(
+      _MODEL_DIR.value, albert_config, settings, data, step
+    )
+    tokenizer = tasks[0].manifest.tokenizer
+    run_record.copy_tokenizer(
+      os.path.join(tasks[0].input_dir, tokenizer.file),
+      tokenizer.sha256,
+      _MODEL_DIR.value,
+    )
+  with silent_reporting.make_reporter(strategy, _MODEL_DIR.value) as report:
     about_recipe = (
       recipe_flags.describe(recipe, tasks[0].manifest) if recipe else ()
     )
@@ -324,22 +180,24 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
     try:
-      training.train(tasks, config, strategy, report)
+      with multi_worker.naming_lost_workers(strategy):
+        training.train(tasks, config, strategy, report)
     except objective.Divergence:
-      draw_curves(report)
+      draw_curves(report, is_chief)
       raise
-    draw_curves(report)
-  if _EXPORT_DIR.value and os.path.exists(_EXPORT_DIR.value):
-    print(f"{_EXPORT_DIR.value} is there already and is left as it is")
-  elif _EXPORT_DIR.value:
-    path = export.export(_MODEL_DIR.value, _EXPORT_DIR.value)
-    print(f"exported {path} to {_EXPORT_DIR.value}")
+    draw_curves(report, is_chief)
+    if is_chief and _EXPORT_DIR.value:
+      if os.path.exists(_EXPORT_DIR.value):
+        report.note(f"{_EXPORT_DIR.value} is there already, and stays so")
+      else:
+        path = export.export(_MODEL_DIR.value, _EXPORT_DIR.value)
+        report.note(f"exported {path} to {_EXPORT_DIR.value}")
 
 
 def evaluate() -> None:
   """--mode=evaluate and --mode=evaluate_continuously."""
   continuously = _MODE.value == "evaluate_continuously"
-  config, path = None, _INIT_CHECKPOINT.value
+  config, path = None, training_flags.INIT_CHECKPOINT.value
   if continuously:
     config = continuous_evaluation.wait_for_run(
       _MODEL_DIR.value, _TIMEOUT.value
@@ -351,12 +209,9 @@ def evaluate() -> None:
   if config:
     data = run_record.read(_MODEL_DIR.value)["data"]
     run_record.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
-  strategy = distribution.make_strategy(_DISTRIBUTION.value, _NUM_DEVICES.value)
-  distribution.start_compiler()
-  distribution.make_deterministic()
-  distribution.set_precision(_PRECISION.value)
+  strategy, _ = training_flags.start_devices()
   evaluator = continuous_evaluation.Evaluator(
-    tasks, strategy, _EVAL_BATCH_SIZE.value
+    tasks, strategy, training_flags.EVAL_BATCH_SIZE.value
   )
   if continuously:
     folder = os.path.join(_MODEL_DIR.value, continuous_evaluation.FOLDER)

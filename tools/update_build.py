@@ -54,6 +54,7 @@ filegroup(
         "requirements.txt",
         "requirements-beam.txt",
         "requirements-dev.txt",
+        "requirements-tpu.txt",
     ] + glob(
         [
             "official_albert/**/*.py",
@@ -76,6 +77,7 @@ _ROOM_TITLES = {
 # What a test reads besides the testdata folders.
 _DATA = {
   "tools/layering_test.py": [":sources"],
+  "tools/requirements_test.py": [":sources"],
   "tools/make_venv_test.py": ["tools/make_venv.sh"],
 }
 

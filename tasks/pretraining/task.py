@@ -109,7 +109,10 @@ class PretrainingTask:
     )
 
   def train_dataset(
-    self, batch_size: int, start_example: int
+    self,
+    batch_size: int,
+    start_example: int,
+    context: tf.distribute.InputContext = objective.ONE_PIPELINE,
   ) -> tf.data.Dataset:
     """Shuffled batches without end; see `tfrecords.reader`."""
     return reader.read_dataset(
@@ -119,6 +122,7 @@ class PretrainingTask:
       seed=self._seed,
       start_example=start_example,
       transform=self._mask_train,
+      context=context,
     )
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:

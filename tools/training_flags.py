@@ -1,0 +1,212 @@
+"""Flags of a training run, whatever the task: how long, how, on what.
+
+A program that trains imports this module; `train_config` and `start_devices`
+are what it needs of the flags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+
+from official_albert import (
+  distribution,
+  learning_rate,
+  optimization,
+)
+from official_albert import train_config as train_config_lib
+from tools import phase_flags
+
+INIT_CHECKPOINT = flags.DEFINE_string(
+  "init_checkpoint", "", "Weights to start from (ours or TF1); optional."
+)
+_PHASE_STEPS = flags.DEFINE_string(
+  "phase_steps",
+  "",
+  "Updates of each phase, such as 112500,12500; the schedule spans them all.",
+)
+_BATCH_SIZE = flags.DEFINE_string(
+  "train_batch_size", "4096", "Examples in one update, or those of each phase."
+)
+_ACCUMULATION = flags.DEFINE_string(
+  "gradient_accumulation_steps",
+  "1",
+  "Micro-batches that make up one update, or those of each phase.",
+)
+EVAL_BATCH_SIZE = flags.DEFINE_integer(
+  "eval_batch_size", 64, "Held-out examples evaluated at once."
+)
+_OPTIMIZER = flags.DEFINE_enum(
+  "optimizer", "lamb", optimization.OPTIMIZERS, "How weights are updated."
+)
+_LEARNING_RATE = flags.DEFINE_float(
+  "learning_rate",
+  None,
+  "Peak rate; by default 0.00176 * sqrt(train_batch_size / 4096), for LAMB.",
+)
+_DECAY = flags.DEFINE_enum(
+  "learning_rate_decay",
+  "original",
+  optimization.DECAYS,
+  "original drops a little when the warm-up ends, continuous does not.",
+)
+_TRAIN_STEPS = flags.DEFINE_integer(
+  "num_train_steps", 125000, "Updates in all; --phase_steps say it too."
+)
+_WARMUP_STEPS = flags.DEFINE_integer(
+  "num_warmup_steps", 3125, "Updates over which the rate rises from 0."
+)
+_WEIGHT_DECAY = flags.DEFINE_float("weight_decay", 0.01, "Weight decay.")
+_BETA_2 = flags.DEFINE_float("beta_2", 0.999, "Memory of squared gradients.")
+_BIAS_CORRECTION = flags.DEFINE_bool(
+  "bias_correction", False, "Correct the moments' start from zero."
+)
+_CLIP_NORM = flags.DEFINE_float(
+  "clip_norm", 1.0, "Largest global norm of the gradient."
+)
+_STEPS_PER_LOOP = flags.DEFINE_integer(
+  "steps_per_loop", 100, "Updates between two log lines."
+)
+_EVAL_STEPS = flags.DEFINE_integer(
+  "eval_steps",
+  1000,
+  "Updates between two evaluations; 0: only at the end, and the best "
+  "checkpoint is left to --mode=evaluate_continuously.",
+)
+_BEST_METRIC = flags.DEFINE_string(
+  "best_metric",
+  "loss",
+  "The held-out number whose lowest value makes the best checkpoint; loss is "
+  "the sum of all objectives.",
+)
+_SAVE_STEPS = flags.DEFINE_integer(
+  "save_checkpoints_steps", 1000, "Updates between two checkpoints."
+)
+_KEEP_MAX = flags.DEFINE_integer(
+  "keep_checkpoint_max", 5, "How many of the newest checkpoints are kept."
+)
+_ON_DIVERGENCE = flags.DEFINE_enum(
+  "on_divergence",
+  "stop",
+  train_config_lib.ON_DIVERGENCE,
+  "When a loss or gradient is not finite: stop, or go back to the last "
+  "checkpoint and leave out those batches, three times at most.",
+)
+_PROFILE_STEPS = flags.DEFINE_string(
+  "profile_steps",
+  "",
+  "FROM,TO: profile the updates after step FROM up to TO, for TensorBoard.",
+)
+RANDOM_SEED = flags.DEFINE_integer(
+  "random_seed", 12345, "Seed of weights, data order and dropout."
+)
+_PRECISION = flags.DEFINE_enum(
+  "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
+)
+_XLA = flags.DEFINE_bool(
+  "xla",
+  False,
+  "Compile forward and backward pass as a whole; slower on CPUs. Dropout draws "
+  "other masks than without.",
+)
+_DISTRIBUTION = flags.DEFINE_enum(
+  "distribution",
+  "one_device",
+  distribution.STRATEGIES,
+  "Devices to use. multi_worker is started once on each machine, with "
+  "TF_CONFIG in the environment and one --model_dir that all share.",
+)
+_NUM_DEVICES = flags.DEFINE_integer(
+  "num_devices",
+  0,
+  "Devices of --distribution=mirrored, or of each worker of multi_worker; 0: "
+  "all GPUs, or one for each core.",
+)
+_TPU = flags.DEFINE_string(
+  "tpu",
+  "",
+  "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
+)
+
+
+def train_config(
+  model_dir: str,
+) -> tuple[train_config_lib.TrainConfig, list[str]]:
+  """The flags as checked settings, and what is to be said of them.
+
+  Raises:
+    ValueError: a flag is out of range, or two contradict each other.
+  """
+  batch_sizes = phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)
+  accumulation = phase_flags.numbers(
+    "gradient_accumulation_steps", _ACCUMULATION.value
+  )
+  phases = phase_flags.make_phases(
+    _PHASE_STEPS.value, _BATCH_SIZE.value, _ACCUMULATION.value
+  )
+  rate, about_rate = learning_rate.choose(
+    _LEARNING_RATE.value, batch_sizes[0], _OPTIMIZER.value
+  )
+  config = train_config_lib.TrainConfig(
+    model_dir=model_dir,
+    num_train_steps=phase_flags.total_steps(
+      phases, _TRAIN_STEPS.value, flags.FLAGS["num_train_steps"].present
+    ),
+    phases=phases,
+    num_warmup_steps=_WARMUP_STEPS.value,
+    learning_rate=rate,
+    train_batch_size=batch_sizes[0],
+    gradient_accumulation_steps=accumulation[0],
+    xla=_XLA.value,
+    eval_batch_size=EVAL_BATCH_SIZE.value,
+    optimizer=_OPTIMIZER.value,
+    weight_decay=_WEIGHT_DECAY.value,
+    beta_2=_BETA_2.value,
+    bias_correction=_BIAS_CORRECTION.value,
+    learning_rate_decay=_DECAY.value,
+    clip_norm=_CLIP_NORM.value,
+    steps_per_loop=_STEPS_PER_LOOP.value,
+    eval_steps=_EVAL_STEPS.value,
+    best_metric=_BEST_METRIC.value,
+    save_checkpoints_steps=_SAVE_STEPS.value,
+    keep_checkpoint_max=_KEEP_MAX.value,
+    on_divergence=_ON_DIVERGENCE.value,
+    init_checkpoint=INIT_CHECKPOINT.value,
+    profile_steps=_PROFILE_STEPS.value,
+    seed=RANDOM_SEED.value,
+  )
+  return config, list(about_rate)
+
+
+def start_devices() -> tuple[tf.distribute.Strategy, str]:
+  """Makes the strategy and sets the precision; returns both.
+
+  Must come before TensorFlow's first operation.
+
+  Raises:
+    ValueError: the flags ask for devices that are not there.
+    OSError: a device, or another worker, does not answer.
+  """
+  strategy = distribution.make_strategy(
+    _DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
+  )
+  distribution.start_compiler()
+  distribution.make_deterministic()
+  return strategy, distribution.set_precision(_PRECISION.value)
+
+
+def settings(
+  config: train_config_lib.TrainConfig,
+  strategy: tf.distribute.Strategy,
+  precision: str,
+) -> dict[str, Any]:
+  """For run.json."""
+  return {
+    **dataclasses.asdict(config),
+    "num_replicas": strategy.num_replicas_in_sync,
+    "precision": precision,
+    "distribution": _DISTRIBUTION.value,
+  }
