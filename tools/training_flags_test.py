@@ -1,71 +1,82 @@
+"""The flags as settings; each case in a process, as flags belong to one."""
+
 from __future__ import annotations
 
+import json
+import pathlib
+import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PROGRAM = """
+import dataclasses, json, sys
 from absl import flags
-from absl.testing import flagsaver
-
+import tensorflow as tf
 from tools import training_flags
+flags.FLAGS(sys.argv)
+try:
+  config, lines = training_flags.train_config("folder")
+except ValueError as error:
+  print(json.dumps({"error": str(error)}))
+else:
+  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+  said = training_flags.settings(config, strategy, "mixed_bfloat16")
+  print(json.dumps({"settings": said, "lines": lines}))
+"""
 
 
-@pytest.fixture(autouse=True)
-def parsed():
-  with flagsaver.flagsaver():
-    flags.FLAGS(sys.argv[:1])
-    yield
-
-
-def _config(**values):
-  for name, value in values.items():
-    flags.FLAGS[name].parse(value)
-  return training_flags.train_config("folder")
+def _run(*arguments):
+  said = subprocess.run(
+    [sys.executable, "-c", _PROGRAM, *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert said.returncode == 0, said.stderr
+  return json.loads(said.stdout)
 
 
 def test_defaults_are_the_papers():
-  config, lines = _config()
-  assert (config.train_batch_size, config.num_train_steps) == (4096, 125000)
-  assert config.learning_rate == pytest.approx(0.00176)
-  assert (config.optimizer, config.num_warmup_steps) == ("lamb", 3125)
-  assert config.phases == () and config.model_dir == "folder"
-  assert any("0.00176" in line for line in lines)
-
-
-def test_phases_and_the_rate_of_the_first_batch():
-  config, _ = _config(
-    phase_steps="90,10",
-    train_batch_size="1024,256",
-    gradient_accumulation_steps="4",
-    num_warmup_steps="5",
-  )
-  assert config.num_train_steps == 100
-  assert [p.train_batch_size for p in config.phases] == [1024, 256]
-  assert config.in_phase(1).gradient_accumulation_steps == 4
-  assert config.learning_rate == pytest.approx(0.00088)  # sqrt(1/4).
-
-
-@pytest.mark.parametrize(
-  ("values", "message"),
-  [
-    ({"train_batch_size": "12x"}, "--train_batch_size has to be whole numbers"),
-    ({"train_batch_size": "8,4"}, "but there is 1 phase"),
-    ({"clip_norm": "0"}, "clip_norm must be positive"),
-  ],
-)
-def test_refusals(values, message):
-  with pytest.raises(ValueError, match=message):
-    _config(**values)
-
-
-def test_run_json_says_the_devices():
-  config, _ = _config(num_train_steps="7", num_warmup_steps="1")
-  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-  settings = training_flags.settings(config, strategy, "mixed_bfloat16")
-  assert settings["num_train_steps"] == 7
+  said = _run()
+  settings = said["settings"]
+  assert settings["train_batch_size"] == 4096
+  assert settings["num_train_steps"] == 125000
+  assert settings["num_warmup_steps"] == 3125
+  assert settings["learning_rate"] == pytest.approx(0.00176)
+  assert settings["optimizer"] == "lamb"
+  assert settings["phases"] == [] and settings["model_dir"] == "folder"
   assert settings["num_replicas"] == 1
   assert settings["precision"] == "mixed_bfloat16"
   assert settings["distribution"] == "one_device"
+  assert any("0.00176" in line for line in said["lines"])
+
+
+def test_phases_and_the_rate_of_the_first_batch():
+  settings = _run(
+    "--phase_steps=90,10",
+    "--train_batch_size=1024,256",
+    "--gradient_accumulation_steps=4",
+    "--num_warmup_steps=5",
+  )["settings"]
+  assert settings["num_train_steps"] == 100
+  sizes = [phase["train_batch_size"] for phase in settings["phases"]]
+  assert sizes == [1024, 256]
+  assert settings["gradient_accumulation_steps"] == 4
+  assert settings["learning_rate"] == pytest.approx(0.00088)  # sqrt(1/4).
+
+
+@pytest.mark.parametrize(
+  ("flag", "message"),
+  [
+    ("--train_batch_size=12x", "--train_batch_size has to be whole numbers"),
+    ("--train_batch_size=8,4", "but there is 1 phase"),
+    ("--clip_norm=0", "clip_norm must be positive"),
+  ],
+)
+def test_refusals(flag, message):
+  assert message in _run(flag)["error"]
 
 
 if __name__ == "__main__":
