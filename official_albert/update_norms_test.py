@@ -133,11 +133,9 @@ def test_a_run_logs_them_for_tensorboard_and_not_on_the_terminal(tmp_path):
     tf.train.load_checkpoint(str(tmp_path / f"model.ckpt-{k}")) for k in (5, 6)
   ]
   squares = 0.0
-  for index, layer in enumerate(("hidden", "out")):
+  for layer in ("hidden", "out"):
     for part in ("kernel", "bias"):
-      key = (
-        f"model/layer_with_weights-{index}/{part}/.ATTRIBUTES/VARIABLE_VALUE"
-      )
+      key = f"model/{layer}/{part}/.ATTRIBUTES/VARIABLE_VALUE"
       old, new = (reader.get_tensor(key) for reader in readers)
       change = np.linalg.norm(new.astype(float) - old)
       squares += change**2

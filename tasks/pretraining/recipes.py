@@ -181,6 +181,7 @@ def _tpu(name: str, size: _Size) -> Recipe:
       "train_batch_size": 4096,
       "eval_batch_size": 4096,
       "precision": "mixed_bfloat16",
+      "distribution": "tpu",
     },
     data=_LONG,
     hardware=f"TPU {size.tpu} pod slice, {size.micro_batch} a core",
