@@ -37,10 +37,12 @@ class Cluster(NamedTuple):
   Attributes:
     addresses: host:port of each worker, the chief's first.
     index: this process's place among them.
+    jobs: how many tasks of each kind, "chief" and "worker", TF_CONFIG has.
   """
 
   addresses: tuple[str, ...]
   index: int
+  jobs: Mapping[str, int]
 
 
 def read(environment: Optional[Mapping[str, str]] = None) -> Cluster:
@@ -93,7 +95,9 @@ def read(environment: Optional[Mapping[str, str]] = None) -> Cluster:
       f"the task index {index!r} in {VARIABLE} is out of range: the cluster "
       f"has {count} tasks of type {kind}, counted from 0."
     )
-  return Cluster(addresses, index + (len(chiefs) if kind == "worker" else 0))
+  counts = {"chief": len(chiefs), "worker": len(workers)}
+  place = index + (len(chiefs) if kind == "worker" else 0)
+  return Cluster(addresses, place, {k: n for k, n in counts.items() if n})
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -20,12 +20,14 @@ def _config(index=0, kind="worker", **jobs):
 
 
 def test_workers_in_their_order():
-  assert cluster.read(_config(2)) == (("a:1", "b:2", "c:3"), 2)
+  expected = (("a:1", "b:2", "c:3"), 2, {"worker": 3})
+  assert cluster.read(_config(2)) == expected
 
 
 def test_a_chief_comes_first():
   jobs = {"worker": ["a:1", "b:2"], "chief": ["c:3"]}
-  assert cluster.read(_config(1, **jobs)) == (("c:3", "a:1", "b:2"), 2)
+  expected = (("c:3", "a:1", "b:2"), 2, {"chief": 1, "worker": 2})
+  assert cluster.read(_config(1, **jobs)) == expected
   assert cluster.read(_config(0, "chief", **jobs)).index == 0
 
 
@@ -74,7 +76,7 @@ def test_workers_wait_for_each_other():
   came, servers = [], []
 
   def meet(index):
-    cluster.meet(cluster.Cluster(addresses, index), 20)
+    cluster.meet(cluster.Cluster(addresses, index, {}), 20)
     # As TensorFlow's server, which answers from now on.
     server = socket.create_server(cluster.host_and_port(addresses[index]))
     servers.append(server)
@@ -105,7 +107,7 @@ def test_a_worker_that_does_not_come():
   with pytest.raises(
     TimeoutError, match=f"worker 0 at {addresses[0]} did not come within 0.5"
   ):
-    cluster.meet(cluster.Cluster(addresses, 1), 0.5)
+    cluster.meet(cluster.Cluster(addresses, 1, {}), 0.5)
   assert 0.5 <= time.monotonic() - begun < 5
 
 
@@ -119,13 +121,13 @@ def test_a_port_that_is_taken():
   with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
     port = other.getsockname()[1]
     with pytest.raises(OSError, match=f"cannot listen on port {port} of TF_"):
-      cluster.meet(cluster.Cluster((f"127.0.0.1:{port}",), 0), 1)
+      cluster.meet(cluster.Cluster((f"127.0.0.1:{port}",), 0, {}), 1)
 
 
 def test_the_port_is_free_again_afterwards():
   (address,) = toy_job.free_addresses(1)
   for _ in range(2):
-    cluster.meet(cluster.Cluster((address,), 0), 1)
+    cluster.meet(cluster.Cluster((address,), 0, {}), 1)
 
 
 if __name__ == "__main__":

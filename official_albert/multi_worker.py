@@ -16,14 +16,18 @@ from typing import Iterator
 
 import tensorflow as tf
 
-# The strategy takes one CPU device a worker, however many there are, and has
-# no argument for it.
+# The strategy takes one CPU device a worker, however many there are, and ten
+# seconds of silence for death; it has no arguments for either.
 from tensorflow.python.distribute import collective_all_reduce_strategy
+from tensorflow.python.eager import context
+from tensorflow.tsl.protobuf import coordination_config_pb2
 
 from official_albert import cluster as cluster_lib
 
 # From the moment when all workers answer until TensorFlow has connected them.
 _CONNECT_SECONDS = 300
+# A worker on a machine that has too much to do may be silent for ten seconds.
+_SILENT_SECONDS = 60
 
 
 class WorkerLost(OSError):
@@ -55,7 +59,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     )
     # Only the parent of the parent: the parent has no way to choose devices.
     tf.distribute.Strategy.__init__(
-      self, _Extended(self, options, device_type, num_devices)
+      self, _Extended(self, cluster, options, device_type, num_devices)
     )
     self.cluster = cluster
 
@@ -73,8 +77,17 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
 
 class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
-  def __init__(self, strategy, options, device_type, num_devices):
+  def __init__(self, strategy, cluster, options, device_type, num_devices):
     self._local = device_type, num_devices
+    job = coordination_config_pb2.CoordinatedJob
+    context.context().configure_coordination_service(
+      service_type="standalone",
+      service_leader=f"/job:{next(iter(cluster.jobs))}/replica:0/task:0",
+      heartbeat_timeout_in_ms=_SILENT_SECONDS * 1000,
+      coordinated_jobs=[
+        job(name=name, num_tasks=count) for name, count in cluster.jobs.items()
+      ],
+    )
     super().__init__(
       strategy, cluster_resolver=None, communication_options=options
     )
@@ -168,8 +181,8 @@ def naming_lost_workers(
 ) -> contextlib.AbstractContextManager:
   """Turns TensorFlow's errors about other workers into a sentence.
 
-  They come at once when a process ends, and after ten seconds, TensorFlow's
-  heartbeat, when a machine is gone without a word.
+  They come at once when a process ends, and after a minute when a machine is
+  gone without a word.
 
   Returns:
     A context that raises WorkerLost when another worker has ended or cannot be
@@ -189,7 +202,15 @@ def _naming_lost_workers() -> Iterator[None]:
     if not isinstance(error, gone) and "aborted by" not in error.message:
       raise
     raise WorkerLost(
-      "a worker of this job was lost: see what the others say, and start all "
-      "workers again with the same command; they go on from the latest "
-      "checkpoint."
+      f"a worker of this job was lost ({_reason(error)}): start all workers "
+      "again with the same command; they go on from the latest checkpoint."
     ) from error
+
+
+def _reason(error: tf.errors.OpError) -> str:
+  """The sentence about the other worker in TensorFlow's many lines."""
+  lines = [line.strip() for line in error.message.splitlines()]
+  for line in lines:
+    if "aborted by: " in line:
+      return line.split("aborted by: ")[1].split(". ")[0].rstrip(".")
+  return next((line for line in lines if line), type(error).__name__)

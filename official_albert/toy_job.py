@@ -28,7 +28,7 @@ from official_albert import (
   training,
 )
 
-_SECONDS = 120  # More than any of these jobs takes on a busy machine.
+_SECONDS = 400  # Many times what any of these jobs takes on a busy machine.
 
 
 def main(text: str) -> int:
@@ -52,8 +52,8 @@ def main(text: str) -> int:
       _slow_down(task, settings["step_seconds"])
     if settings.get("stop_after"):
       _stop(task, settings["stop_after"])
-    named = multi_worker.naming_lost_workers(strategy)
-    with reporting.Reporter(folder) as report, named:
+    lost = multi_worker.naming_lost_workers(strategy)
+    with lost, reporting.Reporter(folder) as report:
       training.train([task], config, strategy, report)
   except tf.errors.OutOfRangeError:
     return 0 if settings.get("stop_after") else 1

@@ -205,6 +205,67 @@ def test_transform_is_told_each_examples_place_in_the_stream(
   assert dataset.element_spec["place"] == tf.TensorSpec((batch_size,), tf.int64)
 
 
+# Workers with one, two and three devices each; the last is at a later start.
+@pytest.mark.parametrize(
+  ("pipelines", "local", "start"), [(2, 1, 0), (2, 2, 8), (3, 3, 30)]
+)
+def test_pipelines_cut_the_stream_into_their_replicas_batches(
+  folder, pipelines, local, start
+):
+  """Put together again they are the stream, places included."""
+  batch_size, steps = 2, 5
+  replicas = pipelines * local
+
+  def batches(count, **arguments):
+    dataset = reader.read_dataset(
+      folder,
+      "train",
+      batch_size,
+      seed=3,
+      start_example=start,
+      transform=_with_place,
+      **arguments,
+    )
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+  whole = batches(steps * replicas)
+  shares = [
+    batches(
+      steps * local,
+      context=tf.distribute.InputContext(pipelines, pipeline, replicas),
+    )
+    for pipeline in range(pipelines)
+  ]
+  for number, expected in enumerate(whole):
+    step, replica = divmod(number, replicas)
+    pipeline, device = divmod(replica, local)
+    got = shares[pipeline][step * local + device]
+    for name in ("number", "place"):
+      np.testing.assert_array_equal(got[name], expected[name])
+
+
+def test_records_of_other_pipelines_are_never_parsed(folder):
+  """Every place that is parsed is one of its own."""
+  seen = []
+
+  def watch(batch, first_example):
+    tf.py_function(lambda place: seen.append(int(place)), [first_example], [])
+    return batch
+
+  dataset = reader.read_dataset(
+    folder,
+    "train",
+    2,
+    transform=watch,
+    context=tf.distribute.InputContext(5, 3, 10),
+  )
+  list(dataset.take(6))
+  # Batches 6 and 7 of each ten, of two examples.
+  assert {12, 14, 32, 34, 52, 54} <= set(seen)
+  assert all(place % 20 in (12, 14) for place in seen)
+
+
 def test_transformed_evaluation_is_filled_up_too(folder):
   """Masks of the transform's own have no weight in a row that fills up."""
 

@@ -271,6 +271,21 @@ def test_masks_are_the_same_after_a_restart_with_another_batch_size(unmasked):
       np.testing.assert_array_equal(part[name], value[start:], err_msg=name)
 
 
+def test_workers_draw_the_masks_of_their_places(unmasked):
+  folder, config = unmasked
+  task = task_lib.PretrainingTask(config, folder, seed=3)
+  whole = list(itertools.islice(task.train_dataset(3, 5), 8))
+  for worker in (0, 1):
+    context = tf.distribute.InputContext(2, worker, 4)  # Two devices each.
+    share = itertools.islice(task.train_dataset(3, 5, context), 4)
+    expected = [
+      whole[4 * step + 2 * worker + i] for step in (0, 1) for i in (0, 1)
+    ]
+    for ours, theirs in zip(share, expected):
+      for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
 def test_all_evaluations_have_the_same_masks(unmasked):
   """In another run with another seed and batch size, too."""
   folder, config = unmasked
