@@ -27,7 +27,6 @@ _FREE = {
   "eval_batch_size",
   "eval_steps",
   "steps_per_loop",
-  "recompute_activations",
   "save_checkpoints_steps",
   "keep_checkpoint_max",
   "profile_steps",

@@ -56,8 +56,9 @@ def make_train_step(
     return dense, totals, metrics
 
   if config.xla:
-    # What a replica computes by itself. The reduction between replicas cannot
-    # be in it, and the update has nothing to gain (ARCHITECTURE.md).
+    # What a replica computes by itself; the reduction between replicas cannot
+    # be in it. The update could on one device, to gain 25 ms of the seconds
+    # that a step of albert_base takes on a CPU.
     gradients_of = tf.function(gradients_of, jit_compile=True)
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
