@@ -20,6 +20,7 @@ from absl import flags
 
 from official_albert import config as config_lib
 from official_albert import (
+  cluster,
   distribution,
   multi_worker,
   optimization,
@@ -186,6 +187,10 @@ def main(argv) -> None:
   )
   albert_config = model_config()
   task = task_lib.PretrainingTask(albert_config, _INPUT_DIR.value, _SEED.value)
+  if _DISTRIBUTION.value == "multi_worker":
+    job = cluster.read()
+    if job.index == 0:
+      print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
   strategy = distribution.make_strategy(
     _DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )
