@@ -18,7 +18,6 @@ import os
 
 from absl import flags
 
-from official_albert import config as config_lib
 from official_albert import (
   cluster,
   distribution,
@@ -28,6 +27,7 @@ from official_albert import (
   silent_reporting,
   training,
 )
+from official_albert import config as config_lib
 from official_albert import train_config as train_config_lib
 from tasks.pretraining import task as task_lib
 from tfrecords import schemas
