@@ -34,6 +34,25 @@ def test_numbers_of_devices_that_make_no_sense(name, count):
     distribution.make_strategy(name, count)
 
 
+@pytest.mark.parametrize(
+  "name, address", [("tpu", ""), ("mirrored", "local"), ("one_device", "x")]
+)
+def test_a_tpu_and_its_address_go_together(name, address):
+  with pytest.raises(ValueError, match=f"tpu '{address}' does not go with"):
+    distribution.make_strategy(name, 0, address)
+
+
+def test_a_tpu_has_the_devices_that_it_has():
+  with pytest.raises(ValueError, match="num_devices 8 does not go with"):
+    distribution.make_strategy("tpu", 8, "local")
+
+
+def test_the_host_of_a_strategy():
+  strategy = distribution.make_strategy("one_device")
+  with tf.device(distribution.host_of(strategy)):
+    assert tf.zeros([]).device.endswith("/task:0/device:CPU:0")
+
+
 def test_logical_devices_must_be_asked_for_first():
   tf.zeros([])
   with pytest.raises(ValueError, match="before TensorFlow's first operation"):

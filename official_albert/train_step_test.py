@@ -121,5 +121,28 @@ def test_one_step_by_hand(tmp_path):
   assert math.isclose(record["gradient_norm"], norm, rel_tol=1e-4)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_the_step_is_one_program_for_an_accelerator(tmp_path, rate):
+  """XLA refuses a graph with anything that only a host can do.
+
+  TPUs compile the whole step in this way; strings, prints and Python calls
+  have no place in it, nor have shapes that depend on the data.
+  """
+  task = toy_task.ToyTask(dropout_rate=rate)
+  cfg = toy_task.config(tmp_path, gradient_accumulation_steps=3)
+  batch = next(iter(task.train_dataset(12, 0)))
+  results = []
+  for compiled in (False, True):
+    tf.keras.utils.set_random_seed(1)
+    step = train_step.make_train_step(
+      task, task.build_model(), cfg.make_optimizer(), cfg
+    )
+    step = tf.function(step, jit_compile=compiled)
+    results.append([step(batch)["first_loss"].total for _ in range(3)])
+  assert np.isfinite(results).all()
+  if not rate:  # XLA draws other random numbers of the same kind.
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -15,7 +15,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import objective, reporting, toy_task, training
+from official_albert import (
+  objective,
+  reporting,
+  toy_job,
+  toy_task,
+  training,
+)
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _ON_LOGICAL_DEVICES = """
 import sys
@@ -39,7 +47,7 @@ def test_logical_devices_equal_one(tmp_path, devices):
   # TensorFlow must not have started when the CPU is cut into devices.
   subprocess.run(
     [sys.executable, "-c", _ON_LOGICAL_DEVICES, str(devices), folder],
-    cwd=pathlib.Path(__file__).resolve().parents[1],
+    cwd=_ROOT,
     check=True,
   )
   for kind in ("train", "eval"):
@@ -49,6 +57,37 @@ def test_logical_devices_equal_one(tmp_path, devices):
     for a, b in zip(one, many):
       for name in ("first_loss", "second_loss", "share"):
         np.testing.assert_allclose(a[name], b[name], rtol=1e-5)
+
+
+def test_a_run_goes_on_with_other_numbers_of_devices_and_parts(tmp_path):
+  """One device, two, then four with two micro-batches: the same data."""
+  config = dict(
+    train_batch_size=16,
+    eval_batch_size=4,
+    num_train_steps=9,
+    save_checkpoints_steps=3,
+    steps_per_loop=1,
+  )
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "one", **config))
+  folder = tmp_path / "many"
+  for devices, parts in ((1, 1), (2, 1), (4, 2)):
+    command = toy_job.command(
+      folder,
+      {**config, "gradient_accumulation_steps": parts},
+      distribution="mirrored",
+      num_devices=devices,
+      stop_after=3,
+    )
+    with toy_job.started(1, command, cwd=_ROOT) as (process,):
+      assert toy_job.ended(process) == (0, "")
+  one, many = (
+    [r["loss"] for r in reporting.read_metrics(str(tmp_path / name), "train")]
+    for name in ("one", "many")
+  )
+  assert len(one) == 9
+  # Another batch, or another order of examples, differs in the first digits.
+  assert min(abs(a - b) for a, b in zip(one, one[1:])) > 1e-3
+  np.testing.assert_allclose(many, one, rtol=1e-5)
 
 
 def test_three_and_three_steps_are_six_to_the_bit(tmp_path):

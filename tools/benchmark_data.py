@@ -61,6 +61,9 @@ def run(settings: Settings) -> None:
   )
   for (masking, workers), runs in made.items():
     print(making_row(masking, workers, runs))
+  for masking in MASKINGS:
+    one, more = (made[masking, workers] for workers in WORKERS)
+    print(speedup_line(masking, one, more))
   print("\n| read | batches/s | tokens/s |\n|---|---|---|")
   for masking, rate in rates.items():
     tokens = rate * settings.batch_size * settings.max_seq_length
@@ -75,6 +78,21 @@ def making_row(masking: str, workers: int, runs: Sequence[Made]) -> str:
     f"| {masking} | {workers} | {tokens:,} | {seconds:.1f} | "
     f"{tokens / seconds:,.0f} | {runs[0].written_bytes / 1e6:.0f} MB | "
     f"{max(run.peak_bytes for run in runs) / 2**30:.2f} GiB |"
+  )
+
+
+def speedup_line(
+  masking: str, one: Sequence[Made], more: Sequence[Made]
+) -> str:
+  """How many times as fast several workers are: median over the rounds.
+
+  The two runs of a round follow each other, so that a machine whose speed
+  drifts from round to round counts little.
+  """
+  ratio = statistics.median(a.seconds / b.seconds for a, b in zip(one, more))
+  return (
+    f"{masking}: {WORKERS[1]} workers are {ratio:.2f} times as fast as "
+    f"{WORKERS[0]} (median of {len(one)} rounds)"
   )
 
 

@@ -59,5 +59,15 @@ def test_row_has_the_median_and_the_worst_memory():
   )
 
 
+def test_speedup_is_the_median_of_rounds_and_not_of_times():
+  def runs(*seconds):
+    return [benchmark_data.Made(x, 1, 1, 1) for x in seconds]
+
+  line = benchmark_data.speedup_line("static", runs(4, 9, 30), runs(2, 6, 10))
+  assert line == (
+    "static: 2 workers are 2.00 times as fast as 1 (median of 3 rounds)"
+  )
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

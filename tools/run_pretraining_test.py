@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent import futures
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import reporting
+from official_albert import reporting, toy_job
 from tasks.pretraining import dataset_builder, examples
 from tools import train_vocabulary
 
@@ -217,6 +218,14 @@ def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
     ([_CONFIG, "--input_dir=nowhere"], "nowhere"),
     ([_CONFIG, "--profile_steps=9"], "must be two steps FROM,TO"),
     ([_CONFIG, "--profile_steps=9,61"], "0 <= FROM < TO <= 60"),
+    ([_CONFIG, "--tpu=local"], "does not go with the distribution one_device"),
+    ([_CONFIG, "--distribution=tpu"], "needs local, a TPU's name or grpc"),
+    (
+      [_CONFIG, "--distribution=tpu", "--tpu=local", "--num_devices=8"],
+      "num_devices 8 does not go with the distribution tpu",
+    ),
+    ([_CONFIG, "--distribution=tpu", "--tpu=local"], "has no TPU runtime"),
+    ([_CONFIG, "--distribution=multi_worker"], "TF_CONFIG is not set"),
   ],
 )
 def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):
@@ -268,6 +277,64 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   report = json.loads((model_dir / "report.json").read_text())
   assert (report["last_step"], report["restarts"]) == (5, 0)
   assert "5 steps of 32 sequences: 3840 tokens, " in result.stdout
+
+
+def run_workers(count, *args, kill_at=None):
+  """Exit codes, output and errors of each worker of a job.
+
+  With `kill_at`, the last one is killed once that step is saved.
+  """
+  with toy_job.started(count, command(*args), cwd=ROOT) as processes:
+    if kill_at:
+      path = args[1] / f"model.ckpt-{kill_at}.index"
+      while not path.exists():
+        assert all(p.poll() is None for p in processes), "ended too early"
+        time.sleep(0.01)
+      processes[-1].send_signal(signal.SIGKILL)
+    # At once, or a full pipe would stop the one that is not read.
+    with futures.ThreadPoolExecutor(count) as pool:
+      outputs = list(pool.map(lambda p: p.communicate(), processes))
+    return [(p.returncode, *out) for p, out in zip(processes, outputs)]
+
+
+@pytest.mark.heavy
+def test_three_workers_killed_and_resumed(folder, tmp_path):
+  """One of three is lost; afterwards nothing can be seen of it."""
+  arguments = [
+    _CONFIG,
+    "--train_batch_size=12",
+    "--eval_batch_size=12",
+    "--distribution=multi_worker",
+    "--num_devices=1",
+  ]
+  whole = run_workers(3, folder, tmp_path / "whole", *arguments)
+  assert [code for code, _, _ in whole] == [0, 0, 0], whole
+  assert [error for _, _, error in whole] == ["", "", ""]
+  assert "step 60/60" in whole[0][1]
+  assert whole[1][1] == whole[2][1] == ""
+
+  killed = tmp_path / "killed"
+  lost = run_workers(3, folder, killed, *arguments, kill_at=16)
+  assert [code for code, _, _ in lost] == [1, 1, -9]
+  for _, _, error in lost[:2]:
+    assert error.startswith("run_pretraining: error: a worker of this job was")
+    assert len(error.splitlines()) == 1
+  resumed = run_workers(3, folder, killed, *arguments)
+  assert [code for code, _, _ in resumed] == [0, 0, 0], resumed
+  assert "resumed from" in resumed[0][1]
+  expected, got = weights(tmp_path / "whole"), weights(killed)
+  assert expected.keys() == got.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(value, got[name], err_msg=name)
+
+  # The same job on one device, but for other dropout masks: the same data.
+  one = run(folder, tmp_path / "one", *arguments[:3])
+  assert one.returncode == 0, one.stderr
+  first = [
+    reporting.read_metrics(str(tmp_path / name), "eval")[0]["loss"]
+    for name in ("whole", "one")
+  ]
+  np.testing.assert_allclose(first[0], first[1], rtol=1e-5)
 
 
 def test_model_of_another_size_is_refused(folder, tmp_path):

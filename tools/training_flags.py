@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import flags
 
 from official_albert import (
+  cluster,
   distribution,
   learning_rate,
   optimization,
@@ -190,6 +191,10 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
     ValueError: the flags ask for devices that are not there.
     OSError: a device, or another worker, does not answer.
   """
+  if _DISTRIBUTION.value == "multi_worker":
+    job = cluster.read()
+    if job.index == 0:
+      print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
   strategy = distribution.make_strategy(
     _DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )
