@@ -7,6 +7,7 @@ sentence and an exit code, not a traceback; `--verbosity=1` shows both.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -33,6 +34,9 @@ def describe(error: BaseException) -> str:
   """The message of `error` on one line, without TensorFlow's graph dump."""
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror}."
+  if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    # Of a file that was open already, Python does not say the name.
+    return "the disk is full: make room and give the same command again."
   message = getattr(error, "message", None) or str(error)
   message = message.split("\n\t [[")[0].split("[Op:")[0]
   return " ".join(message.split()) or type(error).__name__

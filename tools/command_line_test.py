@@ -38,6 +38,10 @@ def test_success(tmp_path):
   "body, message",
   [
     ("raise ValueError('size is\\n  wrong.')", "size is wrong."),
+    (
+      "file = open('/dev/full', 'w'); file.write('x'); file.close()",
+      "the disk is full: make room and give the same command again.",
+    ),
     ("open('none.txt')", "none.txt: No such file or directory."),
     ("raise FileNotFoundError('no data; make some.')", "no data; make some."),
   ],
