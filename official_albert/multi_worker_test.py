@@ -63,7 +63,8 @@ def _weights(folder):
 
 def _wait_for(folder, step, processes):
   while not (folder / f"model.ckpt-{step}.index").exists():
-    assert all(p.poll() is None for p in processes), "ended too early"
+    for process in processes:
+      assert process.poll() is None, toy_job.ended(process)
     time.sleep(0.02)
 
 

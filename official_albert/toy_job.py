@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
-import time
 from typing import Any, Iterator, Sequence
 
 import tensorflow as tf
+
+# Python in a tf.data pipeline would hang a process that ends meanwhile.
+from tensorflow.python.data.experimental.ops import testing
 
 from official_albert import (
   distribution,
@@ -38,6 +41,7 @@ def main(text: str) -> int:
   and `task` may be given; `stop_after` ends the data after so many steps, as if
   the machine had been taken away, and `step_seconds` slows them down.
   """
+  logging.getLogger("tensorflow").setLevel(logging.ERROR)
   settings = json.loads(text)
   try:
     strategy = distribution.make_strategy(
@@ -69,13 +73,8 @@ def log_folder(model_dir: str, worker: int) -> str:
 
 
 def _slow_down(task: toy_task.ToyTask, seconds: float) -> None:
-  fast = task.train_dataset
-
-  def wait(batch):
-    tf.py_function(lambda: time.sleep(seconds), [], [])
-    return batch
-
-  task.train_dataset = lambda *args: fast(*args).map(wait)
+  fast, sleep = task.train_dataset, testing.sleep(int(seconds * 1e6))
+  task.train_dataset = lambda *args: fast(*args).apply(sleep)
 
 
 def _stop(task: toy_task.ToyTask, steps: int) -> None:
