@@ -12,7 +12,7 @@ def test_a_run_with_it_leaves_only_checkpoints(tmp_path, capsys):
   strategy = distribution.make_strategy("one_device")
   with silent_reporting.SilentReporter() as report:
     values = training_lib.train(
-      toy_task.ToyTask(), toy_task.config(tmp_path), strategy, report
+      [toy_task.ToyTask()], toy_task.config(tmp_path), strategy, report
     )
   assert values["loss"] > 0
   assert capsys.readouterr() == ("", "")
