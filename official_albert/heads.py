@@ -1,7 +1,7 @@
-"""The two pretraining heads: masked LM and sentence order.
+"""Heads: masked LM, sentence order, and classes of a whole sequence.
 
 Reference: google-research/albert run_pretraining.py (get_masked_lm_output,
-get_sentence_order_output).
+get_sentence_order_output), classifier_utils.py (create_model).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from official_albert.layers import (
+  dropout,
   factorized_embedding,
   layer_norm,
   shapes,
@@ -93,21 +94,28 @@ class MaskedLMHead(tf.keras.layers.Layer):
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class SentenceOrderHead(tf.keras.layers.Layer):
-  """Two classes from the pooled output: 0 in order, 1 swapped.
+class ClassificationHead(tf.keras.layers.Layer):
+  """Scores of classes, or one number, from the pooled output.
 
-  The weights are stored [2, H], as in the released checkpoints.
+  The weights are stored [classes, H], as in the released checkpoints.
   """
 
   def __init__(
-    self, hidden_size: int, initializer_range: float = 0.02, **kwargs
+    self,
+    num_classes: int,
+    hidden_size: int,
+    initializer_range: float = 0.02,
+    dropout_prob: float = 0.0,
+    **kwargs,
   ):
     super().__init__(**kwargs)
+    self.num_classes = num_classes
     self.hidden_size = hidden_size
     self.initializer_range = initializer_range
+    self.dropout_prob = dropout_prob
     self.output_weights = self.add_weight(
       name="output_weights",
-      shape=[2, hidden_size],
+      shape=[num_classes, hidden_size],
       initializer=tf.keras.initializers.TruncatedNormal(
         stddev=initializer_range
       ),
@@ -115,21 +123,54 @@ class SentenceOrderHead(tf.keras.layers.Layer):
     )
     self.output_bias = self.add_weight(
       name="output_bias",
-      shape=[2],
+      shape=[num_classes],
       initializer="zeros",
       experimental_autocast=False,
     )
 
-  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
-    """Maps <float>[B, H] to logits <float32>[B, 2]."""
+  def call(
+    self,
+    pooled_output: tf.Tensor,
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> tf.Tensor:
+    """Maps <float>[B, H] to logits <float32>[B, classes].
+
+    Args:
+      pooled_output: <float>[B, H].
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+    """
     shapes.check_rank("pooled_output", pooled_output, "B H")
-    pooled_output = tf.cast(pooled_output, tf.float32)
-    scores = tf.matmul(pooled_output, self.output_weights, transpose_b=True)
+    x = dropout.seeded_dropout(
+      tf.cast(pooled_output, tf.float32),
+      self.dropout_prob,
+      training,
+      dropout_seed,
+    )
+    scores = tf.matmul(x, self.output_weights, transpose_b=True)
     return scores + self.output_bias
 
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
+      "num_classes": self.num_classes,
       "hidden_size": self.hidden_size,
       "initializer_range": self.initializer_range,
+      "dropout_prob": self.dropout_prob,
     }
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class SentenceOrderHead(ClassificationHead):
+  """Two classes from the pooled output: 0 in order, 1 swapped."""
+
+  def __init__(
+    self, hidden_size: int, initializer_range: float = 0.02, **kwargs
+  ):
+    super().__init__(2, hidden_size, initializer_range, **kwargs)
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    del config["num_classes"], config["dropout_prob"]
+    return config

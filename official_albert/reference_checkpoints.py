@@ -50,7 +50,8 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
 
   Args:
     model: an `AlbertModel`, or a model with one as its attribute `albert` and
-      perhaps the heads `masked_lm` and `sentence_order`.
+      perhaps the heads `masked_lm` and `sentence_order`. A model with other
+      heads names their variables itself, in `tf1_head_variables()`.
 
   Raises:
     ValueError: the model shares only parts of its layers, which no TF1
@@ -100,6 +101,8 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     head = model.sentence_order
     names["cls/seq_relationship/output_weights"] = head.output_weights
     names["cls/seq_relationship/output_bias"] = head.output_bias
+  if hasattr(model, "tf1_head_variables"):
+    names.update(model.tf1_head_variables())
   return names
 
 

@@ -1,0 +1,103 @@
+"""AlbertForSequenceClassification: the encoder with one head over the pooler.
+
+Every task that gives a class or a number to a sentence or a pair uses it.
+Reference: google-research/albert classifier_utils.py (create_model).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import heads
+from official_albert import model as model_lib
+from official_albert.layers import dropout
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForSequenceClassification(tf.keras.Model):
+  """Classes of a sequence, or with one class a regression.
+
+  Attributes:
+    albert: the `AlbertModel`; its pretrained pooler is used.
+    classifier: the `ClassificationHead`.
+  """
+
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    num_classes: int,
+    classifier_dropout_prob: float = 0.1,
+    **kwargs,
+  ):
+    """Makes the variables.
+
+    Args:
+      config: the encoder's; its dropouts are those of fine-tuning.
+      num_classes: 1 for a regression.
+      classifier_dropout_prob: of the pooled output (paper, Table 14).
+      **kwargs: of `tf.keras.Model`.
+    """
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.classifier = heads.ClassificationHead(
+      num_classes,
+      config.hidden_size,
+      config.initializer_range,
+      classifier_dropout_prob,
+      name="classifier",
+    )
+    with tf.init_scope():  # As in AlbertModel: the variables exist at once.
+      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> dict[str, Any]:
+    """Runs encoder and head.
+
+    Args:
+      features: what `AlbertModel` takes; labels may be there too.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+
+    Returns:
+      The outputs of `AlbertModel` and `logits` <float32>[B, classes].
+    """
+    outputs = self.albert(
+      features, training=training, dropout_seed=dropout.fold_in(dropout_seed, 0)
+    )
+    outputs["logits"] = self.classifier(
+      outputs["pooled_output"],
+      training=training,
+      dropout_seed=dropout.fold_in(dropout_seed, 1),
+    )
+    return outputs
+
+  def tf1_head_variables(self) -> dict[str, tf.Variable]:
+    """The head's variables by the original's names."""
+    return {
+      "output_weights": self.classifier.output_weights,
+      "output_bias": self.classifier.output_bias,
+    }
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      "config": self.config.to_dict(),
+      "num_classes": self.classifier.num_classes,
+      "classifier_dropout_prob": self.classifier.dropout_prob,
+      "name": self.name,
+    }
+
+  @classmethod
+  def from_config(
+    cls, config, custom_objects=None
+  ) -> AlbertForSequenceClassification:
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    return cls(**values)

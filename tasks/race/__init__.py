@@ -1,0 +1,1 @@
+"""RACE: exam questions with four options each."""

@@ -1,0 +1,66 @@
+"""AlbertForMultipleChoice: one score for each option of a question.
+
+Reference: google-research/albert race_utils.py (create_model).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import sequence_classifier
+
+_FEATURES = ("input_ids", "input_mask", "segment_ids")
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForMultipleChoice(
+  sequence_classifier.AlbertForSequenceClassification
+):
+  """Each option is a sequence of its own; the best score wins."""
+
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    classifier_dropout_prob: float = 0.1,
+    **kwargs,
+  ):
+    super().__init__(config, 1, classifier_dropout_prob, **kwargs)
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> dict[str, Any]:
+    """Scores the options.
+
+    Args:
+      features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, O, S], O
+        options a question.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+
+    Returns:
+      `logits` <float32>[B, O], and the outputs of `AlbertModel` for B * O
+      sequences.
+    """
+    ids = features["input_ids"]
+    if len(ids.shape) == 2:  # Keras' way of making the variables.
+      return super().call(features, training, dropout_seed)
+    options, length = ids.shape[1], tf.shape(ids)[2]
+    flat = {
+      name: tf.reshape(features[name], [-1, length])
+      for name in _FEATURES
+      if name in features
+    }
+    outputs = super().call(flat, training, dropout_seed)
+    outputs["logits"] = tf.reshape(outputs["logits"], [-1, options])
+    return outputs
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    del config["num_classes"]
+    return config

@@ -1,0 +1,61 @@
+"""The multiple-choice head against the original's numbers."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import reference_checkpoints
+from tasks.race import model as model_lib
+
+TASK = pathlib.Path(__file__).parent / "testdata"
+ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+
+
+@pytest.mark.parametrize("group", ["one_group", "two_groups"])
+def test_scores_equal_the_original(group):
+  config = config_lib.AlbertConfig.from_json_file(
+    str(ALBERT / group / "albert_config.json")
+  )
+  model = model_lib.AlbertForMultipleChoice(config)
+  report = reference_checkpoints.load_tf1_checkpoint(
+    model, str(TASK / group / "multiple_choice.ckpt")
+  )
+  assert not report.missing and not report.unexpected
+  batch = dict(np.load(ALBERT / group / "pretraining_batch.npz"))
+  # Rows 0 and 1 are the two options of one question.
+  options = {name: tf.constant(batch[name][None, :2]) for name in FEATURES}
+  golden = np.load(TASK / group / "multiple_choice_outputs.npz")
+  logits = model(options)["logits"]
+  np.testing.assert_allclose(logits, golden["logits"], atol=1e-5)
+  np.testing.assert_allclose(
+    tf.nn.softmax(logits), golden["probabilities"], atol=1e-5
+  )
+
+
+def test_options_keep_their_order():
+  model = model_lib.AlbertForMultipleChoice(
+    config_lib.AlbertConfig.from_preset("albert_tiny")
+  )
+  ids = tf.reshape(tf.range(2 * 3 * 5), [2, 3, 5])
+  logits = model({"input_ids": ids})["logits"]
+  assert logits.shape == [2, 3]
+  alone = model({"input_ids": ids[1:, 2:]})["logits"]
+  np.testing.assert_allclose(logits[1, 2], alone[0, 0], atol=1e-6)
+
+
+def test_configuration_round_trip():
+  model = model_lib.AlbertForMultipleChoice(
+    config_lib.AlbertConfig.from_preset("albert_tiny"), 0.25
+  )
+  again = model_lib.AlbertForMultipleChoice.from_config(model.get_config())
+  assert again.get_config() == model.get_config()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

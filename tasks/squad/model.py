@@ -1,0 +1,262 @@
+"""The two question-answering models: SQuAD 1.1 and SQuAD 2.0.
+
+1.1 has a head of two scores a token. 2.0 has the head of XLNet: the end is
+scored with the start's hidden state beside it, and a question may have no
+answer. Reference: google-research/albert squad_utils.py (create_v1_model,
+create_v2_model).
+
+Letters: B batch, S sequence, H hidden, K starts that are kept, M ends that are
+kept for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import model as model_lib
+from official_albert.layers import dropout, layer_norm
+
+# What a position that cannot be in an answer gets, as in the original.
+_NEVER = -1e30
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForSpans(tf.keras.Model):
+  """SQuAD 1.1: a start and an end score for each token."""
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.output_weights = self.add_weight(
+      name="output_weights",
+      shape=[2, config.hidden_size],
+      initializer=_initializer(config),
+      experimental_autocast=False,
+    )
+    self.output_bias = self.add_weight(
+      name="output_bias",
+      shape=[2],
+      initializer="zeros",
+      experimental_autocast=False,
+    )
+    with tf.init_scope():
+      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> dict[str, Any]:
+    """Scores every token.
+
+    Args:
+      features: what `AlbertModel` takes.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+
+    Returns:
+      The outputs of `AlbertModel`, `start_logits` and `end_logits`
+      <float32>[B, S].
+    """
+    outputs = self.albert(
+      features, training=training, dropout_seed=dropout_seed
+    )
+    x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
+    scores = tf.einsum("bsh,kh->kbs", x, self.output_weights)
+    scores += self.output_bias[:, None, None]
+    outputs["start_logits"], outputs["end_logits"] = tf.unstack(scores)
+    return outputs
+
+  def tf1_head_variables(self) -> dict[str, tf.Variable]:
+    """The head's variables by the original's names."""
+    return {
+      "cls/squad/output_weights": self.output_weights,
+      "cls/squad/output_bias": self.output_bias,
+    }
+
+  def get_config(self) -> dict[str, Any]:
+    return {"config": self.config.to_dict(), "name": self.name}
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None) -> AlbertForSpans:
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    return cls(**values)
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForSpansOrNone(tf.keras.Model):
+  """SQuAD 2.0: starts, ends that depend on the start, and answerability."""
+
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    start_n_top: int = 5,
+    end_n_top: int = 5,
+    classifier_dropout_prob: float = 0.1,
+    **kwargs,
+  ):
+    """Makes the variables.
+
+    Args:
+      config: the encoder's; its dropouts are those of fine-tuning.
+      start_n_top: K, starts that are kept when predicting.
+      end_n_top: M, ends that are kept for each start.
+      classifier_dropout_prob: of the answerability's hidden layer.
+      **kwargs: of `tf.keras.Model`.
+    """
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+    self.start_n_top = start_n_top
+    self.end_n_top = end_n_top
+    self.classifier_dropout_prob = classifier_dropout_prob
+    self.albert = model_lib.AlbertModel(config, name="albert")
+
+    def dense(units: int, name: str, use_bias: bool = True):
+      # Scores decide between spans: float32 in any precision.
+      return tf.keras.layers.Dense(
+        units,
+        use_bias=use_bias,
+        kernel_initializer=_initializer(config),
+        dtype=tf.float32,
+        name=name,
+      )
+
+    self.start_dense = dense(1, "start_dense")
+    self.end_hidden = dense(config.hidden_size, "end_hidden")
+    self.end_norm = layer_norm.LayerNorm(name="end_norm")
+    self.end_dense = dense(1, "end_dense")
+    self.answer_hidden = dense(config.hidden_size, "answer_hidden")
+    self.answer_dense = dense(1, "answer_dense", use_bias=False)
+    # Its kernel is used in two halves, so that no call builds it.
+    self.end_hidden.build([None, 2 * config.hidden_size])
+    with tf.init_scope():
+      one = tf.zeros([1, 1], tf.int32)
+      self({"input_ids": one, "p_mask": tf.zeros([1, 1])})
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> dict[str, Any]:
+    """Scores starts and ends.
+
+    Args:
+      features: what `AlbertModel` takes; `p_mask` <float32>[B, S], 1 where no
+        answer may begin or end; `start_positions` <int32>[B], whose presence
+        makes the ends depend on the true start instead of the best ones.
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+
+    Returns:
+      The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S],
+      `cls_logits` <float32>[B] (high: no answer) and either `end_log_probs`
+      <float32>[B, S], or `start_top_log_probs`, `start_top_index` [B, K],
+      `end_top_log_probs`, `end_top_index` [B, K * M], start by start.
+    """
+    outputs = self.albert(
+      features, training=training, dropout_seed=dropout.fold_in(dropout_seed, 0)
+    )
+    x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
+    p_mask = tf.cast(features["p_mask"], tf.float32)  # [B, S]
+
+    def log_probs(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+      return tf.nn.log_softmax(scores * (1 - mask) + _NEVER * mask)
+
+    start_scores = self.start_dense(x)[..., 0]  # [B, S]
+    start_log_probs = log_probs(start_scores, p_mask)
+    outputs["start_log_probs"] = start_log_probs
+    if "start_positions" in features:
+      start = tf.gather(
+        x, tf.cast(features["start_positions"], tf.int32), batch_dims=1
+      )  # [B, H]
+      ends = self._end_scores(x, start[:, None], training)[:, 0]
+      outputs["end_log_probs"] = log_probs(ends, p_mask)
+    else:
+      top = tf.nn.top_k(
+        start_log_probs, tf.minimum(self.start_n_top, tf.shape(x)[1])
+      )
+      starts = tf.gather(x, top.indices, batch_dims=1)  # [B, K, H]
+      ends = self._end_scores(x, starts, training)  # [B, K, S]
+      end_top = tf.nn.top_k(
+        log_probs(ends, p_mask[:, None]),
+        tf.minimum(self.end_n_top, tf.shape(x)[1]),
+      )  # [B, K, M]
+      batch = tf.shape(x)[0]
+      outputs["start_top_log_probs"] = top.values
+      outputs["start_top_index"] = top.indices
+      outputs["end_top_log_probs"] = tf.reshape(end_top.values, [batch, -1])
+      outputs["end_top_index"] = tf.reshape(end_top.indices, [batch, -1])
+    # What the model would take for the start, and [CLS].
+    summary = tf.einsum("bsh,bs->bh", x, tf.exp(start_log_probs))
+    y = tf.tanh(self.answer_hidden(tf.concat([summary, x[:, 0]], -1)))
+    y = dropout.seeded_dropout(
+      y,
+      self.classifier_dropout_prob,
+      training,
+      dropout.fold_in(dropout_seed, 1),
+    )
+    outputs["cls_logits"] = self.answer_dense(y)[:, 0]
+    return outputs
+
+  def _end_scores(
+    self, x: tf.Tensor, starts: tf.Tensor, training: Optional[bool]
+  ) -> tf.Tensor:
+    """Scores of all ends for some starts.
+
+    Args:
+      x: <float32>[B, S, H].
+      starts: <float32>[B, K, H], the hidden states there.
+      training: whether XLA compiles the LayerNorm.
+
+    Returns:
+      <float32>[B, K, S].
+    """
+    # [x, start] W = x W_x + start W_s: the pairs are never written out.
+    w_x, w_s = tf.split(self.end_hidden.kernel, 2)
+    by_token = tf.matmul(x, w_x)[:, None]  # [B, 1, S, H]
+    by_start = tf.matmul(starts, w_s)[:, :, None]  # [B, K, 1, H]
+    y = tf.tanh(by_token + by_start + self.end_hidden.bias)
+    y = self.end_norm(y, training=training)
+    return self.end_dense(y)[..., 0]
+
+  def tf1_head_variables(self) -> dict[str, tf.Variable]:
+    """The head's variables by the original's names."""
+    return {
+      "start_logits/dense/kernel": self.start_dense.kernel,
+      "start_logits/dense/bias": self.start_dense.bias,
+      "end_logits/dense_0/kernel": self.end_hidden.kernel,
+      "end_logits/dense_0/bias": self.end_hidden.bias,
+      "end_logits/LayerNorm/beta": self.end_norm.beta,
+      "end_logits/LayerNorm/gamma": self.end_norm.gamma,
+      "end_logits/dense_1/kernel": self.end_dense.kernel,
+      "end_logits/dense_1/bias": self.end_dense.bias,
+      "answer_class/dense_0/kernel": self.answer_hidden.kernel,
+      "answer_class/dense_0/bias": self.answer_hidden.bias,
+      "answer_class/dense_1/kernel": self.answer_dense.kernel,
+    }
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      "config": self.config.to_dict(),
+      "start_n_top": self.start_n_top,
+      "end_n_top": self.end_n_top,
+      "classifier_dropout_prob": self.classifier_dropout_prob,
+      "name": self.name,
+    }
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None) -> AlbertForSpansOrNone:
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    return cls(**values)
+
+
+def _initializer(config: config_lib.AlbertConfig):
+  return tf.keras.initializers.TruncatedNormal(stddev=config.initializer_range)

@@ -1,0 +1,101 @@
+"""Both heads against the original's numbers."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import reference_checkpoints
+from tasks.squad import model as model_lib
+
+TASK = pathlib.Path(__file__).parent / "testdata"
+ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
+GROUPS = ("one_group", "two_groups")
+
+
+def load(group, kind, build):
+  config = config_lib.AlbertConfig.from_json_file(
+    str(ALBERT / group / "albert_config.json")
+  )
+  model = build(config)
+  report = reference_checkpoints.load_tf1_checkpoint(
+    model, str(TASK / group / f"{kind}.ckpt")
+  )
+  assert not report.missing and not report.unexpected
+  batch = dict(np.load(ALBERT / group / "pretraining_batch.npz"))
+  return model, {k: tf.constant(v) for k, v in batch.items()}
+
+
+def golden(group, name):
+  return np.load(TASK / group / f"{name}_outputs.npz")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_squad_v1_equals_the_original(group):
+  model, batch = load(group, "squad_v1", model_lib.AlbertForSpans)
+  outputs = model(batch)
+  for name in ("start_logits", "end_logits"):
+    np.testing.assert_allclose(
+      outputs[name], golden(group, "squad_v1")[name], atol=1e-5
+    )
+
+
+def load_v2(group):
+  model, batch = load(
+    group, "squad_v2", lambda c: model_lib.AlbertForSpansOrNone(c, 3, 2)
+  )
+  p_mask = golden(group, "squad_v2_inference")["p_mask"]
+  return model, {**batch, "p_mask": tf.constant(p_mask)}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_squad_v2_training_equals_the_original(group):
+  model, batch = load_v2(group)
+  expected = golden(group, "squad_v2_training")
+  starts = tf.constant(expected["start_positions"])
+  outputs = model({**batch, "start_positions": starts})
+  for name in ("start_log_probs", "end_log_probs", "cls_logits"):
+    # Impossible positions have log-probabilities of -1e30.
+    np.testing.assert_allclose(
+      outputs[name], expected[name], rtol=1e-6, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_squad_v2_beam_equals_the_original(group):
+  model, batch = load_v2(group)
+  expected = golden(group, "squad_v2_inference")
+  outputs = model(batch)
+  for name in ("start_top_index", "end_top_index"):
+    np.testing.assert_array_equal(outputs[name], expected[name])
+  for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits"):
+    np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
+
+
+def test_a_beam_wider_than_the_sequence_is_cut():
+  config = config_lib.AlbertConfig.from_preset("albert_tiny")
+  model = model_lib.AlbertForSpansOrNone(config, 5, 7)
+  ids = tf.ones([2, 3], tf.int32)
+  outputs = model({"input_ids": ids, "p_mask": tf.zeros([2, 3])})
+  assert outputs["start_top_index"].shape == [2, 3]
+  assert outputs["end_top_index"].shape == [2, 9]
+
+
+@pytest.mark.parametrize(
+  "model",
+  [model_lib.AlbertForSpans, model_lib.AlbertForSpansOrNone],
+  ids=["v1", "v2"],
+)
+def test_configuration_round_trip(model):
+  first = model(config_lib.AlbertConfig.from_preset("albert_tiny"))
+  again = model.from_config(first.get_config())
+  assert again.get_config() == first.get_config()
+  assert again.count_params() == first.count_params()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
