@@ -1,0 +1,234 @@
+"""Tests of the official scores, by hand."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+
+from tasks.squad import metrics
+
+_GOLD_V1 = {
+  "tower": ["the Eiffel Tower"],
+  "year": ["in 1999", "1999"],
+  "colours": ["red green blue"],
+  "nothing": ["the", "an"],
+  "twice": ["New York New York"],
+}
+_PREDICTIONS_V1 = {
+  "tower": " Eiffel  tower!",  # exact
+  "year": "year 1999",  # 2/3 with the second answer, 1/2 with the first
+  "colours": "Blue, green",  # precision 1, recall 2/3: 0.8
+  "nothing": "a",  # equal, but no words to share
+  "twice": "York York York",  # 2 in common: precision 2/3, recall 1/2: 4/7
+}
+
+_GOLD = {
+  "tower": ["the Eiffel Tower"],
+  "year": ["in 1999", "1999"],
+  "capital": [],
+  "silence": [],
+  "article": ["a"],  # normalises to nothing, and counts as an answer
+  "colours": ["red green blue"],
+  "city": [],
+}
+_PREDICTIONS = {
+  "tower": "Eiffel tower!",
+  "year": "year 1999",
+  "capital": "Paris",
+  "silence": "",
+  "article": "",
+  "colours": "blue green",
+  "city": "Rome",
+  "not asked": "anything",
+}
+_ODDS = {
+  "tower": -3.0,
+  "year": -1.0,
+  "capital": 5.0,
+  "silence": 0.5,
+  "article": 4.0,
+  "colours": 1.5,
+  "city": -2.0,
+  "not asked": -9.0,
+}
+
+
+@pytest.mark.parametrize(
+  "text, normal",
+  [
+    ("The  Cat, an\tanimal: a beast!", "cat animal beast"),
+    ("U.S.A.", "usa"),
+    # Punctuation goes first: this "a" is no article.
+    ("a-b the-", "ab"),
+    ("«The» naïve", "« » naïve"),
+    ("Theatre", "theatre"),
+    ("a the an", ""),
+  ],
+)
+def test_normalization(text, normal):
+  assert metrics.normalize_answer(text) == normal
+
+
+def test_v1():
+  values = metrics.evaluate_v1(_GOLD_V1, _PREDICTIONS_V1)
+  assert list(values) == ["exact_match", "f1"]
+  assert values["exact_match"] == pytest.approx(100 * 2 / 5)
+  assert values["f1"] == pytest.approx(
+    100 * (1 + 2 / 3 + 0.8 + 0 + 4 / 7) / 5, rel=1e-12
+  )
+
+
+def test_v1_counts_what_is_missing_as_wrong():
+  predictions = dict(_PREDICTIONS_V1)
+  del predictions["tower"], predictions["colours"]
+  values = metrics.evaluate_v1(_GOLD_V1, predictions)
+  assert values["missing"] == 2
+  assert values["exact_match"] == pytest.approx(100 / 5)
+  assert values["f1"] == pytest.approx(100 * (2 / 3 + 4 / 7) / 5)
+  assert metrics.missing_predictions(_GOLD_V1, predictions) == [
+    "tower",
+    "colours",
+  ]
+
+
+def test_v1_refuses_questions_without_answer():
+  with pytest.raises(ValueError, match="capital has no gold answer.*squad_v2"):
+    metrics.evaluate_v1(_GOLD, _PREDICTIONS)
+  with pytest.raises(ValueError, match="no question"):
+    metrics.evaluate_v1({}, {})
+
+
+def test_v2():
+  values = metrics.evaluate_v2(_GOLD, _PREDICTIONS)
+  assert values == pytest.approx(
+    {
+      "exact": 100 * 3 / 7,
+      "f1": 100 * (1 + 2 / 3 + 1 + 1 + 0.8) / 7,
+      "total": 7,
+      "HasAns_exact": 50.0,
+      "HasAns_f1": 100 * (1 + 2 / 3 + 1 + 0.8) / 4,
+      "HasAns_total": 4,
+      "NoAns_exact": 100 / 3,
+      "NoAns_f1": 100 / 3,
+      "NoAns_total": 3,
+    },
+    rel=1e-12,
+  )
+
+
+def test_v2_best_thresholds():
+  # From 3 right by silence, in the order of the odds:
+  # exact 3, tower 4, city 3, year 3, silence 3, colours 3, article 4, capital 3
+  # f1    3, tower 4, city 3, 3 2/3, 3 2/3, 4.4667, article 5.4667, 4.4667
+  values = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS)
+  assert values["best_exact"] == pytest.approx(100 * 4 / 7)
+  assert values["best_exact_thresh"] == -3.0
+  assert values["best_f1"] == pytest.approx(100 * (5 + 7 / 15) / 7)
+  assert values["best_f1_thresh"] == 4.0
+  # Deviation: odds are logits; without a threshold no answer is taken back.
+  assert values["f1"] == metrics.evaluate_v2(_GOLD, _PREDICTIONS)["f1"]
+
+
+def test_v2_at_a_given_threshold():
+  values = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS, 1.0)
+  # tower, year, capital (now silent) and silence.
+  assert values["exact"] == pytest.approx(100 * 3 / 7)
+  assert values["f1"] == pytest.approx(100 * (3 + 2 / 3) / 7)
+  assert values["HasAns_f1"] == pytest.approx(100 * (1 + 2 / 3) / 4)
+  assert values["NoAns_exact"] == pytest.approx(100 * 2 / 3)
+  # The search is over the answers as they were given.
+  assert values["best_f1_thresh"] == 4.0
+
+
+def test_the_best_threshold_keeps_the_answer_that_made_it_the_best():
+  best = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS)
+  for name in ("exact", "f1"):
+    applied = metrics.evaluate_v2(
+      _GOLD, _PREDICTIONS, _ODDS, best[f"best_{name}_thresh"]
+    )
+    assert applied[name] == pytest.approx(best[f"best_{name}"], rel=1e-12)
+
+
+def test_v2_without_one_of_the_kinds():
+  values = metrics.evaluate_v2({"q": []}, {"q": "x"}, {"q": 0.25})
+  assert "HasAns_total" not in values and values["NoAns_total"] == 1
+  # To say nothing is best; the script's 0 stands for it.
+  assert (values["best_f1"], values["best_f1_thresh"]) == (100.0, 0.0)
+  values = metrics.evaluate_v2({"q": ["x"]}, {"q": "x"})
+  assert "NoAns_total" not in values and values["HasAns_exact"] == 100.0
+
+
+def test_equal_odds_are_passed_in_the_order_of_the_file():
+  gold = {"right": ["x"], "none": []}
+  predictions = {"right": "x", "none": "y"}
+  first = metrics.evaluate_v2(gold, predictions, {"right": 1.0, "none": 1.0})
+  last = metrics.evaluate_v2(gold, predictions, {"none": 1.0, "right": 1.0})
+  assert (first["best_exact"], last["best_exact"]) == (100.0, 50.0)
+  assert (first["best_exact_thresh"], last["best_exact_thresh"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("metric", ["exact", "f1"])
+@pytest.mark.parametrize("seed", range(6))
+def test_best_null_threshold_against_every_threshold(metric, seed):
+  rng = np.random.default_rng(seed)
+  words = ["red", "green blue", "the", "", "blue"]
+  ids = [f"q{i}" for i in range(17)]
+  gold, predictions, odds = {}, {}, {}
+  for q in ids:
+    golds = rng.integers(0, 3)
+    gold[q] = [words[i] for i in rng.integers(0, 5, golds)]
+    predictions[q] = words[rng.integers(0, 5)]
+    # Few values, so that many are equal; all negative for some seeds.
+    odds[q] = float(rng.integers(-4, 4)) - 5 * (seed % 2)
+
+  def score(threshold):
+    return metrics.evaluate_v2(gold, predictions, odds, threshold)[metric]
+
+  thresholds = [-100.0, *sorted(set(odds.values()))]
+  best = metrics.best_null_threshold(gold, predictions, odds, metric)
+  assert score(best) == pytest.approx(max(map(score, thresholds)), rel=1e-12)
+
+
+def test_best_null_threshold_below_negative_odds():
+  gold = {"a": [], "b": [], "c": ["x"]}
+  predictions = {"a": "u", "b": "v", "c": "x"}
+  odds = {"a": -5.0, "b": -4.0, "c": -3.0}
+  official = metrics.evaluate_v2(gold, predictions, odds)
+  assert (official["best_f1"], official["best_f1_thresh"]) == (200 / 3, 0.0)
+  best = metrics.best_null_threshold(gold, predictions, odds)
+  assert best < -5.0
+  scored = metrics.evaluate_v2(gold, predictions, odds, best)
+  assert scored["f1"] == official["best_f1"]
+
+
+def test_v2_refuses_what_cannot_be_scored():
+  few = {"tower": "x", "city": ""}
+  with pytest.raises(
+    ValueError, match=r"5 of 7 questions.*\(year, capital, silence, \.\.\.\)"
+  ):
+    metrics.evaluate_v2(_GOLD, few)
+  with pytest.raises(ValueError, match="6 of 7 questions have no null odds"):
+    metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
+  with pytest.raises(ValueError, match="null odds of year are infinite or no"):
+    metrics.evaluate_v2(_GOLD, _PREDICTIONS, {**_ODDS, "year": float("nan")})
+  with pytest.raises(ValueError, match="threshold needs null odds"):
+    metrics.evaluate_v2(_GOLD, _PREDICTIONS, None, 0.0)
+  with pytest.raises(ValueError, match="metric is 'em'"):
+    metrics.best_null_threshold(_GOLD, _PREDICTIONS, _ODDS, "em")
+  with pytest.raises(ValueError, match="no question"):
+    metrics.evaluate_v2({}, {})
+
+
+def test_gold_answers_of_examples():
+  examples = [
+    types.SimpleNamespace(question_id="b", answers=(("red", 4), ("blue", 0))),
+    types.SimpleNamespace(question_id="a", answers=()),
+  ]
+  gold = metrics.gold_answers(examples)
+  assert list(gold.items()) == [("b", ["red", "blue"]), ("a", [])]
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
