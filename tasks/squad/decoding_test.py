@@ -1,0 +1,252 @@
+"""Tests of decoding against loops that follow the original step by step."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tasks.squad import answers, decoding
+
+# More than one block of windows, and not a whole number of blocks.
+_QUESTIONS = 400
+
+
+class _Window(NamedTuple):
+  question_id: str
+  context_start: int
+  token_starts: list
+  token_ends: list
+  is_max_context: list
+
+
+def _data(seed, questions=_QUESTIONS, longest=13):
+  """Windows of 5 tokens or fewer that overlap, interleaved, and contexts."""
+  rng = np.random.default_rng(seed)
+  windows, contexts = [], {}
+  for i in range(questions):
+    # Few words, so that texts repeat.
+    words = rng.choice(["red", "blue", "a", "I"], rng.integers(1, longest))
+    text = "  ".join(words)
+    contexts[f"q{i}"] = text
+    starts, at = [], 0
+    for word in words:
+      starts.append(at)
+      at += len(word) + 2
+    ends = [s + len(w) for s, w in zip(starts, words)]
+    for first in range(0, len(words), 3):
+      part = slice(first, first + 5)
+      windows.append(
+        _Window(
+          f"q{i}",
+          int(rng.integers(3, 6)),
+          starts[part],
+          ends[part],
+          [bool(b) for b in rng.random(len(starts[part])) < 0.8],
+        )
+      )
+  order = rng.permutation(len(windows))
+  return [windows[i] for i in order], contexts
+
+
+def _reference(windows, contexts, pairs, n_best_size, longest):
+  """The original's loops.
+
+  Args:
+    windows: all.
+    contexts: by question.
+    pairs: window -> its (start score, start, end score, end), in order.
+    n_best_size: of candidates.
+    longest: answer in tokens.
+  """
+  spans = {w.question_id: [] for w in windows}
+  for n, window in enumerate(windows):
+    for start_score, start, end_score, end in pairs(n):
+      start, end = start - window.context_start, end - window.context_start
+      size = len(window.token_starts)
+      if not 0 <= start < size or end >= size or end < start:
+        continue
+      if not window.is_max_context[start] or end - start + 1 > longest:
+        continue
+      chars = window.token_starts[start], window.token_ends[end]
+      spans[window.question_id].append((start_score, end_score, *chars))
+  result = {}
+  for question_id, found in spans.items():
+    found.sort(key=lambda s: s[0] + s[1], reverse=True)
+    best, seen = [], set()
+    for start_score, end_score, start, end in found:
+      text = contexts[question_id][start:end].strip()
+      if text not in seen and len(best) < n_best_size:
+        seen.add(text)
+        best.append((text, start_score, end_score, start, end))
+    best = best or [("", -1e6, -1e6, None, None)]
+    weights = [math.exp(b[1] + b[2] - best[0][1] - best[0][2]) for b in best]
+    result[question_id] = [
+      (*b, w / sum(weights)) for b, w in zip(best, weights)
+    ]
+  return result
+
+
+def _assert_equal(found, expected):
+  assert list(found) == list(expected)
+  for question_id, answer in found.items():
+    rows = [
+      (c.text, c.start_score, c.end_score, c.start_char, c.end_char)
+      for c in answer.n_best
+    ]
+    assert rows == [row[:5] for row in expected[question_id]], question_id
+    np.testing.assert_allclose(
+      [c.probability for c in answer.n_best],
+      [row[5] for row in expected[question_id]],
+      rtol=1e-12,  # sums in another order
+    )
+
+
+def _logits(rng, *shape):
+  # Few values: ties are broken as in the original.
+  return rng.integers(-9, 9, shape).astype(np.float32) / 4
+
+
+def test_v1_follows_the_original():
+  windows, contexts = _data(1)
+  assert len(windows) > 512
+  rng = np.random.default_rng(2)
+  start, end = _logits(rng, 2, len(windows), 11)
+
+  def pairs(n):
+    w = windows[n]
+    inside = range(w.context_start, w.context_start + len(w.token_starts))
+
+    def top(logits):
+      return sorted(inside, key=lambda i: logits[i], reverse=True)[:3]
+
+    for i in top(start[n]):
+      for j in top(end[n]):
+        yield float(start[n, i]), i, float(end[n, j]), j
+
+  found = decoding.decode_v1(windows, contexts, start, end, 3, 4)
+  _assert_equal(found, _reference(windows, contexts, pairs, 3, 4))
+  assert all(answer.null_odds is None for answer in found.values())
+  assert any(answer.text() == "" for answer in found.values())
+
+
+def test_v1_does_not_depend_on_the_padding():
+  windows, contexts = _data(3, 7)
+  start, end = _logits(np.random.default_rng(4), 2, len(windows), 11)
+  expected = decoding.decode_v1(windows, contexts, start, end, 3)
+  # What a length bucket leaves behind a window, and high scores before it.
+  wide = np.pad([start, end], [(0, 0), (0, 0), (0, 8)], constant_values=99.0)
+  wide[..., -1] = np.nan
+  for n, window in enumerate(windows):
+    wide[:, n, : window.context_start] = 1e3
+  assert decoding.decode_v1(windows, contexts, *wide, 3) == expected
+
+
+def test_v2_follows_the_original():
+  windows, contexts = _data(5)
+  rng = np.random.default_rng(6)
+  n, k, m = len(windows), 3, 2
+  start, end = _logits(rng, n, k), _logits(rng, n, k * m)
+  # The question and the padding are among them, and [CLS].
+  start_at, end_at = (
+    rng.integers(0, 11, (n, k)),
+    rng.integers(0, 11, (n, k * m)),
+  )
+  null = rng.normal(size=n).astype(np.float32)
+
+  def pairs(n):
+    for i in range(k):
+      for j in range(m):
+        at = i * m + j
+        yield (
+          float(start[n, i]),
+          start_at[n, i],
+          float(end[n, at]),
+          end_at[n, at],
+        )
+
+  found = decoding.decode_v2(
+    windows, contexts, start, start_at, end, end_at, null, 4, 3
+  )
+  _assert_equal(found, _reference(windows, contexts, pairs, 4, 3))
+  for question_id, answer in found.items():
+    own = [v for w, v in zip(windows, null) if w.question_id == question_id]
+    assert answer.null_odds == min(own)
+
+
+def test_one_question_by_hand():
+  window = _Window("q", 4, [0, 3, 5], [2, 4, 8], [True] * 3)
+  found = decoding.decode_v2(
+    [window],
+    {"q": "On a hill"},
+    np.log([[0.5, 0.25]]),
+    np.array([[4, 6]]),
+    np.log([[0.5, 0.25, 1.0, 0.5]]),
+    np.array([[5, 4, 6, 5]]),
+    np.array([-0.5]),
+  )
+  # 1/4, 1/8 and 1/4; the last one ends before it starts.
+  best = found["q"].n_best
+  assert [c.text for c in best] == ["On a", "hil", "On"]
+  np.testing.assert_allclose(
+    [c.probability for c in best], [0.4, 0.4, 0.2], rtol=1e-12
+  )
+  assert found["q"].null_odds == -0.5
+  assert (best[1].start_char, best[1].end_char) == (5, 8)
+  assert best[1].score == pytest.approx(math.log(0.25))
+
+
+def test_masked_scores_of_a_window_without_context():
+  window = _Window("q", 2, [], [], [])
+  masked = np.full([1, 2], -1e30, np.float32)
+  at = np.array([[0, 1]])
+  found = decoding.decode_v2(
+    [window], {"q": ""}, masked, at, masked, at, np.array([3.0])
+  )
+  assert found["q"].n_best == [answers.Candidate("", 1.0, -1e6, -1e6)]
+
+
+def test_nothing_to_decode():
+  empty = np.zeros([0, 7])
+  assert decoding.decode_v1([], {}, empty, empty) == {}
+  assert (
+    decoding.decode_v2([], {}, empty, empty, empty, empty, empty[:, 0]) == {}
+  )
+
+
+def test_scores_that_do_not_fit():
+  windows, contexts = _data(7, 2)
+  n = len(windows)
+  scores = np.zeros([n, 11])
+  with pytest.raises(ValueError, match=rf"start_logits \[{n - 1}, 11\]"):
+    decoding.decode_v1(windows, contexts, scores[1:], scores)
+  with pytest.raises(ValueError, match="the same shape"):
+    decoding.decode_v1(windows, contexts, scores, scores[:, :10])
+  with pytest.raises(ValueError, match="the scores have 3"):
+    decoding.decode_v1(windows, contexts, scores[:, :3], scores[:, :3])
+  broken = scores.copy()
+  broken[1, windows[1].context_start] = np.nan
+  with pytest.raises(ValueError, match="infinite or not a number"):
+    decoding.decode_v1(windows, contexts, scores, broken)
+
+  def decode_v2(start, end, null):
+    decoding.decode_v2(
+      windows, contexts, start, start.astype(int), end, end.astype(int), null
+    )
+
+  start, end, null = scores[:, :2], scores[:, :6], scores[:, 0]
+  decode_v2(start, end, null)
+  with pytest.raises(ValueError, match=r"must be \[N, K\], \[N, K \* M\]"):
+    decode_v2(start, scores[:, :5], null)
+  with pytest.raises(ValueError, match=r"must be \[N, K\], \[N, K \* M\]"):
+    decode_v2(start, end, null[1:])
+  with pytest.raises(ValueError, match="end_top_log_probs"):
+    decode_v2(start, end[1:], null)
+  with pytest.raises(ValueError, match="infinite or not a number"):
+    decode_v2(start, end, null + np.inf)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
