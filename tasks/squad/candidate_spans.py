@@ -186,25 +186,22 @@ def _n_best(context: str, spans, n_best_size: int) -> list[answers.Candidate]:
     spans: start_char, end_char, start_score and end_score, the best first.
     n_best_size: how many.
   """
-  seen: dict[str, answers.Candidate] = {}
+  seen: dict[str, tuple[float, float, int, int]] = {}
   for start, end, start_score, end_score in spans:
     text = context[start:end]
     start += len(text) - len(text.lstrip())
     text = text.strip()
     if text and text not in seen:
-      seen[text] = answers.Candidate(
-        text, 0.0, start_score, end_score, start, start + len(text)
-      )
+      seen[text] = (start_score, end_score, start, start + len(text))
       if len(seen) == n_best_size:
         break
   if not seen:
     lowest = answers.NO_CANDIDATE_SCORE
     return [answers.Candidate("", 1.0, lowest, lowest)]
-  n_best = list(seen.values())
-  weights = np.exp(np.array([c.score for c in n_best]) - n_best[0].score)
+  scores = np.array([span[0] + span[1] for span in seen.values()])
+  weights = np.exp(scores - scores[0])
+  probabilities = (weights / weights.sum()).tolist()
   return [
-    candidate._replace(probability=probability)
-    for candidate, probability in zip(
-      n_best, (weights / weights.sum()).tolist()
-    )
+    answers.Candidate(text, probability, *span)
+    for (text, span), probability in zip(seen.items(), probabilities)
   ]
