@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 from official_albert import packing, tokenization
 from tasks.race import passage_files
@@ -107,15 +107,27 @@ def _parse(
     raise ValueError(f"{passage.where}: the passage has no questions.")
   options = _as_many(passage.where, value, "options", len(questions))
   answers: list[Any] = [None] * len(questions)
+  letters: list[Optional[str]] = [None]
   if needs_labels or value.get("answers"):
     answers = _as_many(passage.where, value, "answers", len(questions))
+    letters = list(LETTERS)
 
   name = value.get("id") or f"{passage.level}{passage.name}"
+  if not isinstance(name, str) or not name.isprintable():
+    # It goes into the first column of the table of predictions.
+    raise ValueError(
+      f"{passage.where}: the passage's id {_shown(name)} is no line of text."
+    )
   examples = []
   for number, row in enumerate(zip(questions, options, answers)):
     where = f"{passage.where}, question {number + 1} of {len(questions)}"
     question, texts, answer = row
-    _check_question(where, question, texts, answer)
+    _check_question(where, question, texts)
+    if answer not in letters:
+      raise ValueError(
+        f"{where}: the answer {_shown(answer)} is none of the letters "
+        f"{', '.join(LETTERS)}."
+      )
     examples.append(
       RaceExample(
         example_id=f"{name}#{number}",
@@ -126,7 +138,7 @@ def _parse(
         level=passage.level,
       )
     )
-  return str(name), examples
+  return name, examples
 
 
 def _as_many(where: str, value: Any, field: str, count: int) -> list[Any]:
@@ -142,7 +154,7 @@ def _as_many(where: str, value: Any, field: str, count: int) -> list[Any]:
   return entries
 
 
-def _check_question(where: str, question: Any, texts: Any, answer: Any) -> None:
+def _check_question(where: str, question: Any, texts: Any) -> None:
   # Empty questions and options pass: the original takes them, and one of
   # them must not make all the others unreadable.
   if not isinstance(question, str):
@@ -156,11 +168,6 @@ def _check_question(where: str, question: Any, texts: Any, answer: Any) -> None:
   for text in texts:
     if not isinstance(text, str):
       raise ValueError(f"{where}: the option {_shown(text)} is no text.")
-  if answer is not None and answer not in list(LETTERS):
-    raise ValueError(
-      f"{where}: the answer {_shown(answer)} is none of the letters "
-      f"{', '.join(LETTERS)}."
-    )
 
 
 def _shown(value: Any) -> str:
@@ -173,6 +180,18 @@ def question_with_option(question: str, option: str) -> str:
   if "_" in question:
     return question.replace("_", option)
   return f"{question} {option}"
+
+
+def _cleaner(tokenizer: tokenization.Tokenizer) -> Callable[[str], str]:
+  """What the original does to questions and options before it joins them.
+
+  So a wide "\uff3f" counts as "_", and no spaces around an option get into
+  the question.
+  """
+  if tokenizer.kind != "sentencepiece":
+    return lambda text: text
+  lower_case = tokenizer.lower_case
+  return lambda text: tokenization.normalize_text(text, lower_case)
 
 
 def make_inputs(
@@ -211,21 +230,23 @@ def make_all_inputs(
     ValueError: the lengths leave no room for the article; raised with the
       first example.
   """
-  # Deviation: the original counts the room from the end of the article when
-  # it is negative, and so drops the wrong tokens.
+  # Deviation: refused at once; the original stops at the first question that
+  # is too long, or goes on without a passage.
   if max_qa_length < 1 or max_seq_length < max_qa_length + 4:
     raise ValueError(
       f"max_seq_length is {max_seq_length} and max_qa_length is "
       f"{max_qa_length}: max_qa_length has to be above 0, and max_seq_length "
       "larger by at least 4, for [CLS], two [SEP] and the passage."
     )
+  clean = _cleaner(tokenizer)
   article: Optional[str] = None
   article_ids: list[int] = []
   for example in examples:
     if example.article != article:
       article, article_ids = example.article, tokenizer.encode(example.article)
+    question = clean(example.question)
     rows = tokenizer.encode_batch(
-      [question_with_option(example.question, o) for o in example.options]
+      [question_with_option(question, clean(o)) for o in example.options]
     )
     inputs = []
     for row in rows:

@@ -3,8 +3,8 @@
     RACE/{train,dev,test}/{middle,high}/1234.txt   one JSON object, as released
     RACE/{train,dev,test}/{middle,high}/all.txt    one JSON object a line
 
-The original reads all.txt only, which the release does not have; where it
-stands beside the files that it was made from, it alone is read.
+Where all.txt stands beside the files that it was made from, it alone is read:
+with both, each question would count twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read(data_dir: str, split: str, level: str = "all") -> Iterator[Passage]:
       yield passage
   if not found:
     raise FileNotFoundError(
-      f"{root} has no passage of {split}: there should be files such as "
+      f"{root} has no passage of {split} ({' and '.join(levels)}): there should be files such as "
       f"{split}/{levels[0]}/1.txt or {split}/{levels[0]}/{_ALL} with one JSON "
       "object a line."
     )
@@ -110,8 +110,7 @@ def _read_archive(
   try:
     with tarfile.open(root) as archive:
       for member in archive:
-        folders = member.name.split("/")
-        *_, above, level, name = ["", "", *folders]
+        *_, above, level, name = ["", "", *member.name.split("/")]
         is_wanted = above == split and level in levels and _is_passage(name)
         if is_wanted and member.isfile():
           files[level][name] = archive.extractfile(member).read()
