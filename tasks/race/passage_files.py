@@ -60,9 +60,9 @@ def read(data_dir: str, split: str, level: str = "all") -> Iterator[Passage]:
       yield passage
   if not found:
     raise FileNotFoundError(
-      f"{root} has no passage of {split} ({' and '.join(levels)}): there should be files such as "
-      f"{split}/{levels[0]}/1.txt or {split}/{levels[0]}/{_ALL} with one JSON "
-      "object a line."
+      f"{root} has no passage of {split} ({' and '.join(levels)}): there "
+      f"should be files such as {split}/{levels[0]}/1.txt, or "
+      f"{split}/{levels[0]}/{_ALL} with one JSON object a line."
     )
 
 
