@@ -47,7 +47,7 @@ def test_a_regression_is_its_number(tmp_path):
   numbers = np.array([3.1415927, -2e-9], np.float32)
   probability_table.write(str(path), table(labels=(), values=numbers))
   assert path.read_text() == (
-    "id\tprediction\nq 1\t3.14159274\n2\t-1.99999999e-09\n"
+    "id\tprediction\nq 1\t3.14159274\n2\t-1.99999994e-09\n"
   )
   again = probability_table.read(str(path))
   np.testing.assert_array_equal(again.values.astype(np.float32), numbers)
