@@ -1,8 +1,8 @@
 """Settings to fine-tune with on GLUE: arXiv 1909.11942, Table 14.
 
 The run_glue.sh of google-research/albert has the same rates, batches, steps and
-warm-ups for eight tasks (not WNLI), but no dropout of QQP, RTE and WNLI, which
-there is in the model's JSON.
+warm-ups for eight tasks (not WNLI). It can't set the encoder's dropout of QQP,
+RTE and WNLI, which there is a setting of the model's JSON.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Recipe:
   max_seq_length: int = 512
 
 
+# Rate, batch, steps, warm-up, the encoder's dropout.
 RECIPES: Mapping[str, Recipe] = {
   "cola": Recipe(1e-5, 16, 5336, 320, 0.0),
   "sst2": Recipe(1e-5, 32, 20935, 1256, 0.0),
