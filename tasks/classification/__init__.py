@@ -1,0 +1,1 @@
+"""The user's own texts, or pairs of them, to classes or to a number."""

@@ -1,0 +1,1 @@
+"""GLUE: nine tasks about sentences and pairs of them, and the diagnostics."""
