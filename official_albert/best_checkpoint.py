@@ -85,9 +85,13 @@ class BestCheckpoint:
     self.check(values)
     kept = before = read(self._model_dir)
     self._remove_all_but(kept)
-    if before and before["phase"] == phase and self._judged_alike(before):
-      if not self._is_better(values, before["values"]):
-        return False
+    if (
+      before
+      and before["phase"] == phase
+      and self._judged_alike(before)
+      and not self._is_better(values, before["values"])
+    ):
+      return False
     record = {
       "step": step,
       "phase": phase,

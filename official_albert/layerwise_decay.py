@@ -48,9 +48,11 @@ def rate_multipliers(
   Raises:
     ValueError: the model was made with another factor.
   """
-  parts = [m for m in model.submodules if hasattr(m, "rate_multipliers")]
-  if hasattr(model, "rate_multipliers"):
-    parts = [model]
+  parts = [
+    part
+    for part in (model, *model.submodules)
+    if hasattr(part, "rate_multipliers")
+  ]
   known = {part.layerwise_lr_decay for part in parts} or {1.0}
   if known != {decay}:
     raise ValueError(

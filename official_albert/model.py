@@ -137,13 +137,19 @@ class AlbertModel(tf.keras.Model):
     """Of the learning rate, for each variable below the pooler."""
     bottom = self.layerwise_lr_decay**self.config.num_hidden_layers
     embeddings = [(v, bottom) for v in self.embedding.trainable_variables]
-    return embeddings + self.encoder.rate_multipliers()
+    return embeddings + self.encoder.block_multipliers()
+
+  def training_settings(self) -> dict[str, Any]:
+    """The arguments that say how to train, for configs of Keras."""
+    return {
+      "recompute_activations": self.encoder.recompute_activations,
+      "layerwise_lr_decay": self.layerwise_lr_decay,
+    }
 
   def get_config(self) -> dict[str, Any]:
     return {
       "config": self.config.to_dict(),
-      "recompute_activations": self.encoder.recompute_activations,
-      "layerwise_lr_decay": self.layerwise_lr_decay,
+      **self.training_settings(),
       "name": self.name,
     }
 

@@ -42,14 +42,21 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
         and computes the rest again for the gradient: less memory, more time.
       layerwise_lr_decay: d; application k of a variable whose last one is t
         adds to its gradient with weight d^(t-k). The other half of the decay
-        is the optimizer's: `rate_multipliers`, and layerwise_decay.py.
+        is the optimizer's: `block_multipliers`, and layerwise_decay.py.
       **kwargs: of `tf.keras.layers.Layer`.
+
+    Raises:
+      ValueError: the decay is not in (0, 1].
     """
     super().__init__(**kwargs)
     if isinstance(config, dict):
       config = config_lib.AlbertConfig.from_dict(config)
     self.config = config
     self.recompute_activations = recompute_activations
+    if not 0 < layerwise_lr_decay <= 1:
+      raise ValueError(
+        f"layerwise_lr_decay must be in (0, 1], got {layerwise_lr_decay}."
+      )
     self.layerwise_lr_decay = layerwise_lr_decay
     # self.attentions[g][i]: the half of inner block i that layers of index g
     # use; g counts groups where the half is shared, else layers.
@@ -114,7 +121,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     later = self._last_layer(half, layer) - layer
     return self.layerwise_lr_decay**later
 
-  def rate_multipliers(self) -> list[tuple[tf.Variable, float]]:
+  def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
     """Of each variable, d^(layers above the last one that uses it)."""
     multipliers = []
     top = self.config.num_hidden_layers - 1
