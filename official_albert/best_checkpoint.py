@@ -1,4 +1,4 @@
-"""The checkpoint with the lowest held-out loss, in `best/` under the run.
+"""The checkpoint with the best held-out number, in `best/` under the run.
 
 It holds the weights only, a third of a whole checkpoint: it is there to be
 exported or fine-tuned, and what goes on is the run, from its own checkpoints.
@@ -11,12 +11,15 @@ sequences are easier, so each phase starts anew.
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
 FOLDER = "best"
+# Which value of a number is the best: that of a loss, and of an accuracy.
+DIRECTIONS = ("lowest", "highest")
 _RECORD = "best.json"
 _NAME = "model.ckpt"
 
@@ -24,12 +27,30 @@ _NAME = "model.ckpt"
 class BestCheckpoint:
   """Keeps a model's best weights."""
 
-  def __init__(self, model_dir: str, model: tf.keras.Model, metric: str):
-    """Writes nothing yet; `metric` is the name of the value to minimise."""
+  def __init__(
+    self,
+    model_dir: str,
+    model: tf.keras.Model,
+    metric: str,
+    best_is: str = "lowest",
+  ):
+    """Writes nothing yet.
+
+    Args:
+      model_dir: the run's folder.
+      model: whose weights are kept.
+      metric: the name of the value to judge by.
+      best_is: which of its values is the best, one of `DIRECTIONS`.
+
+    Raises:
+      ValueError: no such direction.
+    """
+    check_direction(best_is)
     self._folder = os.path.join(model_dir, FOLDER)
     self._model_dir = model_dir
     self._checkpoint = tf.train.Checkpoint(model=model)
     self._metric = metric
+    self._best_is = best_is
 
   def check(self, values: Mapping[str, float]) -> None:
     """Refuses a metric that is not measured.
@@ -38,10 +59,9 @@ class BestCheckpoint:
       ValueError: it is not in `values`.
     """
     if self._metric not in values:
-      losses = ", ".join(n for n in values if n.endswith("loss"))
       raise ValueError(
-        f"best_metric {self._metric!r} is not among the held-out losses: "
-        f"choose one of {losses}."
+        f"best_metric {self._metric!r} is not among the held-out numbers: "
+        f"choose one of {', '.join(values)}."
       )
 
   def offer(self, step: int, phase: int, values: Mapping[str, float]) -> bool:
@@ -53,7 +73,7 @@ class BestCheckpoint:
     Args:
       step: updates that made the weights.
       phase: number of the phase, from 1, whose held-out data gave `values`.
-      values: finite losses and metrics.
+      values: losses and metrics; any number is better than NaN.
 
     Returns:
       Whether the weights are the best so far.
@@ -67,14 +87,16 @@ class BestCheckpoint:
     self._remove_all_but(kept)
     if (
       before
-      and (before["phase"], before["metric"]) == (phase, self._metric)
-      and before["values"][self._metric] <= values[self._metric]
+      and before["phase"] == phase
+      and self._judged_alike(before)
+      and not self._is_better(values, before["values"])
     ):
       return False
     record = {
       "step": step,
       "phase": phase,
       "metric": self._metric,
+      "best_is": self._best_is,
       "values": dict(values),
       "checkpoint": f"{_NAME}-{step}",
     }
@@ -101,6 +123,44 @@ class BestCheckpoint:
       ) from error
     self._remove_all_but(kept)
     return True
+
+  def evaluations_since(self, step: int, eval_steps: int) -> int:
+    """Scheduled evaluations up to `step` that have brought nothing better.
+
+    It is a function of the files and the step, so that a run that is killed
+    and started again counts as the uninterrupted one did.
+
+    Args:
+      step: a step whose evaluation, if it has one, has been offered.
+      eval_steps: steps between two evaluations.
+    """
+    record = read(self._model_dir)
+    if not record or not self._judged_alike(record):
+      return 0
+    # A resumed run may not have come yet to where the best was measured.
+    return max(0, step // eval_steps - record["step"] // eval_steps)
+
+  def no_better(self, evaluations: int) -> str:
+    """As in "no better accuracy than 0.91 of step 600 in 3 evaluations"."""
+    record = read(self._model_dir)
+    value = record["values"][self._metric]
+    return (
+      f"no better {self._metric} than {value:.4g} of step {record['step']:,} "
+      f"in {evaluations} evaluation{'s' if evaluations > 1 else ''}"
+    )
+
+  def _judged_alike(self, record: Mapping[str, Any]) -> bool:
+    # Records of earlier versions know losses only.
+    by = record["metric"], record.get("best_is", "lowest")
+    return by == (self._metric, self._best_is)
+
+  def _is_better(
+    self, values: Mapping[str, float], before: Mapping[str, float]
+  ) -> bool:
+    new, old = values[self._metric], before[self._metric]
+    if math.isnan(new) or math.isnan(old):
+      return math.isnan(old) and not math.isnan(new)
+    return new < old if self._best_is == "lowest" else new > old
 
   def clear(self) -> None:
     """Forgets the best weights, which were another run's."""
@@ -132,8 +192,20 @@ class BestCheckpoint:
       tf.io.gfile.remove(path)
 
 
+def check_direction(best_is: str) -> None:
+  """Refuses a direction that is none of `DIRECTIONS`.
+
+  Raises:
+    ValueError: it is none.
+  """
+  if best_is not in DIRECTIONS:
+    raise ValueError(
+      f"unknown best_is {best_is!r}; choose one of {', '.join(DIRECTIONS)}."
+    )
+
+
 def read(model_dir: str) -> Optional[dict[str, Any]]:
-  """`best.json`: `step`, `phase`, `metric`, `values` and `checkpoint`.
+  """`best.json`: step, phase, metric, best_is, values and checkpoint.
 
   Returns:
     None if the run keeps no best checkpoint.

@@ -187,7 +187,7 @@ def test_the_evaluation_that_a_kill_prevented_is_made_up_for(tmp_path):
 
   class Once:
     def __init__(self, data):
-      self.data = data
+      self.data, self.element_spec = data, data.element_spec
 
     def __iter__(self):
       evaluated.append(None)

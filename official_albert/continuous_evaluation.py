@@ -177,7 +177,7 @@ def evaluate_continuously(
   while True:
     config = read_config(model_dir)
     best = best_checkpoint.BestCheckpoint(
-      model_dir, evaluator.model, config.best_metric
+      model_dir, evaluator.model, config.best_metric, config.best_is
     )
     for checkpoint in _list(model_dir):
       step = checkpoint.step

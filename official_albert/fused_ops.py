@@ -196,7 +196,10 @@ def _cross_entropy_gradient(logits, labels, normalizer, dy):
 
 
 def _hits(logits, labels):
-  classes = tf.range(logits.shape[-1], dtype=labels.dtype)
+  # Where positions are the classes, as in spans, their number may vary.
+  count = logits.shape[-1]
+  count = tf.shape(logits)[-1] if count is None else count
+  classes = tf.range(tf.cast(count, labels.dtype), dtype=labels.dtype)
   return classes == labels[..., None]
 
 

@@ -37,6 +37,7 @@ class AlbertModel(tf.keras.Model):
     self,
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
     """Makes the layers and their variables.
@@ -44,6 +45,8 @@ class AlbertModel(tf.keras.Model):
     Args:
       config: the model.
       recompute_activations: see `SharedTransformerEncoder`.
+      layerwise_lr_decay: how much smaller the learning rate is from layer to
+        layer downwards; see layerwise_decay.py.
       **kwargs: of `tf.keras.Model`.
     """
     # Ids must never be cast to a float compute dtype on the way in.
@@ -60,7 +63,7 @@ class AlbertModel(tf.keras.Model):
       name="embeddings",
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
-      config, recompute_activations, name="encoder"
+      config, recompute_activations, layerwise_lr_decay, name="encoder"
     )
     self.pooler = transformer_block.dense(
       config.hidden_size, config.initializer_range, "pooler"
@@ -125,10 +128,28 @@ class AlbertModel(tf.keras.Model):
       "embedding_output": embedded,
     }
 
+  @property
+  def layerwise_lr_decay(self) -> float:
+    """As given."""
+    return self.encoder.layerwise_lr_decay
+
+  def rate_multipliers(self) -> list[tuple[tf.Variable, float]]:
+    """Of the learning rate, for each variable below the pooler."""
+    bottom = self.layerwise_lr_decay**self.config.num_hidden_layers
+    embeddings = [(v, bottom) for v in self.embedding.trainable_variables]
+    return embeddings + self.encoder.block_multipliers()
+
+  def training_settings(self) -> dict[str, Any]:
+    """The arguments that say how to train, for configs of Keras."""
+    return {
+      "recompute_activations": self.encoder.recompute_activations,
+      "layerwise_lr_decay": self.layerwise_lr_decay,
+    }
+
   def get_config(self) -> dict[str, Any]:
     return {
       "config": self.config.to_dict(),
-      "recompute_activations": self.encoder.recompute_activations,
+      **self.training_settings(),
       "name": self.name,
     }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Protocol
+from typing import Any, Mapping, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import tensorflow as tf
 
 Batch = Mapping[str, tf.Tensor]
@@ -73,6 +74,30 @@ class Task(Protocol):
 
   def describe(self) -> dict[str, Any]:
     """What a run's record must say of the data, as JSON values."""
+
+
+@runtime_checkable
+class PredictingTask(Task, Protocol):
+  """A task whose model says something of each example, and is scored by it."""
+
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """What the model says of the rows of a batch, without its labels.
+
+    Returns:
+      Tensors [B, ...] of a dtype that NumPy has, whose shape is the same for
+      all batches apart from B. Among them is `example_id` <int32>[B]: which
+      example of its split a row is, counted from 0.
+    """
+
+  def score(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The official metrics of the held-out split.
+
+    Args:
+      predictions: what `predict` returned for each of its examples, by
+        ascending `example_id`.
+    """
 
 
 def add(a: dict[str, Ratio], b: dict[str, Ratio]) -> dict[str, Ratio]:

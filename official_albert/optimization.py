@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Union
+from typing import Any, Sequence, Union
 
 import tensorflow as tf
 
@@ -161,6 +161,30 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     )
     self.layer_adaptation = layer_adaptation
     self.bias_correction = bias_correction
+    self._rate_multipliers: dict[str, float] = {}
+
+  def set_rate_multipliers(
+    self, multipliers: Sequence[tuple[tf.Variable, float]]
+  ) -> None:
+    """Gives variables learning rates of their own.
+
+    Args:
+      multipliers: of the learning rate, for the variables whose rate differs;
+        see `layerwise_decay.py`. They are not part of a checkpoint.
+    """
+    self._rate_multipliers = {_key(v): factor for v, factor in multipliers}
+
+  def rate_multiplier(self, variable: tf.Variable) -> float:
+    """What the learning rate of `variable` is multiplied by."""
+    return self._rate_multipliers.get(_key(variable), 1.0)
+
+  def _resource_apply_dense(self, grad, var, apply_state=None):
+    factor = self.rate_multiplier(var)
+    if factor != 1.0:
+      key = var.device, var.dtype.base_dtype
+      state = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
+      apply_state = {key: {**state, "lr_t": state["lr_t"] * factor}}
+    return super()._resource_apply_dense(grad, var, apply_state)
 
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)
@@ -206,6 +230,13 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     config["layer_adaptation"] = self.layer_adaptation
     config["bias_correction"] = self.bias_correction
     return config
+
+
+def _key(variable: tf.Variable) -> str:
+  """The same for a variable and for its copies on the replicas."""
+  if hasattr(variable, "_distributed_container"):
+    variable = variable._distributed_container() or variable
+  return variable._unique_id
 
 
 def make_optimizer(

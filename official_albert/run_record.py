@@ -26,6 +26,8 @@ RECORD_FILE = "run.json"
 _FREE = {
   "eval_batch_size",
   "eval_steps",
+  "best_is",
+  "early_stopping_evaluations",
   "steps_per_loop",
   "save_checkpoints_steps",
   "keep_checkpoint_max",
@@ -35,6 +37,8 @@ _FREE = {
   "model_dir",
   "init_checkpoint",
 }
+# What settings were before a version that knows them, where that is not "off".
+_BEFORE = {"layerwise_lr_decay": 1.0}
 
 
 def write(
@@ -90,7 +94,7 @@ def write(
     old_record = read(model_dir)
     check_tokenizer(model_dir, old_record["data"], data)
     _check_borders(model_dir, old_record["settings"], settings, step)
-    old = {**old_record["settings"], "data": old_record["data"]}
+    old = {**_BEFORE, **old_record["settings"], "data": old_record["data"]}
     new = {**settings, "data": record["data"]}
     changes = [
       f"{name} was {old.get(name)!r} at the last start and is now {new[name]!r}"

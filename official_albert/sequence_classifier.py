@@ -30,6 +30,8 @@ class AlbertForSequenceClassification(tf.keras.Model):
     config: config_lib.AlbertConfig,
     num_classes: int,
     classifier_dropout_prob: float = 0.1,
+    recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
     """Makes the variables.
@@ -38,11 +40,15 @@ class AlbertForSequenceClassification(tf.keras.Model):
       config: the encoder's; its dropouts are those of fine-tuning.
       num_classes: 1 for a regression.
       classifier_dropout_prob: of the pooled output (paper, Table 14).
+      recompute_activations: see `AlbertModel`.
+      layerwise_lr_decay: see `AlbertModel`.
       **kwargs: of `tf.keras.Model`.
     """
     super().__init__(autocast=False, **kwargs)
     self.config = config
-    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.albert = model_lib.AlbertModel(
+      config, recompute_activations, layerwise_lr_decay, name="albert"
+    )
     self.classifier = heads.ClassificationHead(
       num_classes,
       config.hidden_size,
@@ -91,6 +97,7 @@ class AlbertForSequenceClassification(tf.keras.Model):
       "config": self.config.to_dict(),
       "num_classes": self.classifier.num_classes,
       "classifier_dropout_prob": self.classifier.dropout_prob,
+      **self.albert.training_settings(),
       "name": self.name,
     }
 

@@ -38,8 +38,9 @@ def main(text: str) -> int:
   """Trains as the JSON `text` says; returns the exit code.
 
   `model_dir` and `config` make the TrainConfig; `distribution`, `num_devices`
-  and `task` may be given; `stop_after` ends the data after so many steps, as if
-  the machine had been taken away, and `step_seconds` slows them down.
+  and `task` may be given; with `predicts`, predictions are scored too;
+  `stop_after` ends the data after so many steps, as if the machine had been
+  taken away, and `step_seconds` slows them down.
   """
   logging.getLogger("tensorflow").setLevel(logging.ERROR)
   settings = json.loads(text)
@@ -51,7 +52,10 @@ def main(text: str) -> int:
     config = toy_task.config(folder, **settings["config"])
     if not multi_worker.is_chief(strategy):
       folder = log_folder(folder, strategy.cluster.index)
-    task = toy_task.ToyTask(**settings.get("task", {}))
+    kind = toy_task.ToyTask
+    if settings.get("predicts"):
+      kind = toy_task.PredictingToyTask
+    task = kind(**settings.get("task", {}))
     if settings.get("step_seconds"):
       _slow_down(task, settings["step_seconds"])
     if settings.get("stop_after"):

@@ -6,7 +6,12 @@ import dataclasses
 import itertools
 from typing import Optional
 
-from official_albert import optimization, profiling
+from official_albert import (
+  best_checkpoint,
+  layerwise_decay,
+  optimization,
+  profiling,
+)
 
 ON_DIVERGENCE = ("stop", "rollback")
 
@@ -66,6 +71,9 @@ class TrainConfig:
   bias_correction: bool = False
   # One of optimization.DECAYS.
   learning_rate_decay: str = "original"
+  # Factor between the learning rates of a layer and of the one above it; the
+  # model has to be made with the same one, see `layerwise_decay.py`.
+  layerwise_lr_decay: float = 1.0
   # Global norm to which gradients are clipped.
   clip_norm: float = 1.0
   # Updates between two looks at the loop from outside.
@@ -73,8 +81,13 @@ class TrainConfig:
   # Updates between two evaluations; 0 evaluates at the end only, and leaves
   # the best checkpoint to a process that evaluates continuously.
   eval_steps: int = 1000
-  # The held-out number by which the best checkpoint is chosen: the lowest.
+  # The held-out number by which the best checkpoint is chosen, and which of
+  # its values is the best, one of best_checkpoint.DIRECTIONS.
   best_metric: str = "loss"
+  best_is: str = "lowest"
+  # Scheduled evaluations in a row without a better one that end the run; 0:
+  # it goes on to its last step.
+  early_stopping_evaluations: int = 0
   save_checkpoints_steps: int = 1000
   keep_checkpoint_max: int = 5
   # Weights to start from when model_dir has no checkpoint of its own.
@@ -115,6 +128,9 @@ class TrainConfig:
       raise ValueError(f"clip_norm must be positive, got {self.clip_norm}.")
     if self.eval_steps < 0:
       raise ValueError(f"eval_steps must not be negative: {self.eval_steps}.")
+    best_checkpoint.check_direction(self.best_is)
+    self._check_early_stopping()
+    layerwise_decay.check(self.layerwise_lr_decay)
     if self.on_divergence not in ON_DIVERGENCE:
       raise ValueError(
         f"unknown on_divergence {self.on_divergence!r}; choose one of "
@@ -122,6 +138,23 @@ class TrainConfig:
       )
     profiling.parse_steps(self.profile_steps, self.num_train_steps)
     self.make_optimizer()
+
+  def _check_early_stopping(self) -> None:
+    count = self.early_stopping_evaluations
+    if count < 0:
+      raise ValueError(
+        f"early_stopping_evaluations must not be negative, got {count}."
+      )
+    if count and not self.eval_steps:
+      raise ValueError(
+        f"early_stopping_evaluations {count} needs evaluations on the way, "
+        "but eval_steps is 0: give the steps between two of them."
+      )
+    if count and self.phases:
+      raise ValueError(
+        f"early_stopping_evaluations {count} does not go with phases: the "
+        "losses of two phases cannot be compared, and the schedule needs all."
+      )
 
   @property
   def phase_ends(self) -> tuple[int, ...]:

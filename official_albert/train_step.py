@@ -148,8 +148,13 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
 
 def split(x: tf.Tensor, parts: int) -> tf.Tensor:
-  """[B, ...] to [parts, B / parts, ...]."""
-  return tf.reshape(x, [parts, x.shape[0] // parts, *x.shape[1:]])
+  """[B, ...] to [parts, B / parts, ...]; only B has to be static."""
+  sizes = tf.shape(x)
+  rest = [
+    sizes[axis] if size is None else size
+    for axis, size in enumerate(x.shape[1:], 1)
+  ]
+  return tf.reshape(x, [parts, x.shape[0] // parts, *rest])
 
 
 def run(strategy: tf.distribute.Strategy, step, batch):

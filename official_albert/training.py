@@ -17,6 +17,7 @@ from official_albert import (
   best_checkpoint,
   distribution,
   evaluation,
+  layerwise_decay,
   loss_scale,
   multi_worker,
   objective,
@@ -61,6 +62,8 @@ def train(
 ) -> dict[str, float]:
   """Trains to `num_train_steps` and evaluates; resumes if there is a way to.
 
+  It may end before, as `early_stopping_evaluations` says.
+
   Args:
     tasks: one for each phase of `config`, all with the same model.
     config: the settings.
@@ -88,6 +91,9 @@ def train(
   with strategy.scope():
     model = tasks[0].build_model()
     optimizer = config.make_optimizer()
+    optimizer.set_rate_multipliers(
+      layerwise_decay.rate_multipliers(model, config.layerwise_lr_decay)
+    )
     optimizer._create_all_weights(model.trainable_variables)
     scale = loss_scale.make_for(model)
   # In the phase under way.
@@ -111,7 +117,7 @@ def train(
     **({"loss_scale": scale} if scale else {}),
   )
   best = best_checkpoint.BestCheckpoint(
-    config.model_dir, model, config.best_metric
+    config.model_dir, model, config.best_metric, config.best_is
   )
   report.note(manager.initialize(model, config.init_checkpoint))
   is_chief = multi_worker.is_chief(strategy)
@@ -135,6 +141,17 @@ def train(
       best.offer(step, index + 1, values)
     return values
 
+  def stops_early() -> bool:
+    allowed = config.early_stopping_evaluations
+    if not allowed:
+      return False
+    # Of the files that the chief alone writes.
+    vain = best.evaluations_since(step, config.eval_steps) if is_chief else 0
+    vain = multi_worker.from_chief(strategy, vain)
+    if is_chief and vain >= allowed:
+      report.note(f"{best.no_better(vain)}: stopped")
+    return vain >= allowed
+
   def batches():
     per_replica = settings.train_batch_size // replicas
     return iter(
@@ -146,7 +163,7 @@ def train(
     )
 
   # 3. Train, phase after phase.
-  phase, rollbacks = None, 0
+  phase, rollbacks, stopped = None, 0, False
   host = distribution.host_of(strategy)
   report.schedule(optimizer.learning_rate)
   norms = update_norms.make_update_norms(optimizer, model.trainable_variables)
@@ -156,7 +173,7 @@ def train(
   )
   with preemption.PreemptionWatch(host) as watch, profiler:
     stop = multi_worker.SharedFlag(strategy, watch.requested)
-    while phase is None or step < config.num_train_steps:
+    while phase is None or (step < config.num_train_steps and not stopped):
       if phase != config.phase_after(step):
         phase = config.phase_after(step)
         task, settings = tasks[phase], config.in_phase(phase)
@@ -186,6 +203,8 @@ def train(
           task,
           extra_steps=_extra_steps(tasks, config, phase),
         )
+        # It had stopped, or was killed just before it would have.
+        stopped = step < config.num_train_steps and stops_early()
         continue
       wanted = min(
         _steps_until_stop(step, config), profiler.steps_until_stop(step)
@@ -220,7 +239,8 @@ def train(
       last = step == config.num_train_steps
       ends = step in config.phase_ends
       preempted = bool(stop.value)
-      if ends or preempted or step % config.save_checkpoints_steps == 0:
+      saves = ends or preempted or step % config.save_checkpoints_steps == 0
+      if saves:
         with report.pause():
           manager.save(step)
       if preempted and not last:
@@ -232,6 +252,9 @@ def train(
       if last or (scheduled and not ends):
         with report.pause():
           values = evaluate(phase)
+        stopped = not last and stops_early()
+        if stopped and not saves:
+          manager.save(step)  # Started again, the run finds that it is over.
   report.finish(step)
   multi_worker.barrier(strategy)  # None leaves while another still writes.
   return values

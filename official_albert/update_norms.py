@@ -46,7 +46,7 @@ def make_update_norms(
     step = optimizer.iterations - 1
     rate = tf.cast(_rate(optimizer, step), tf.float32)
     return [
-      _of_one(optimizer, v, has_ratio, rate)
+      _of_one(optimizer, v, has_ratio, rate * optimizer.rate_multiplier(v))
       for v, has_ratio in zip(variables, adapted)
     ]
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import flags
 
 from official_albert import (
+  best_checkpoint,
   cluster,
   distribution,
   learning_rate,
@@ -80,8 +81,21 @@ _EVAL_STEPS = flags.DEFINE_integer(
 _BEST_METRIC = flags.DEFINE_string(
   "best_metric",
   "loss",
-  "The held-out number whose lowest value makes the best checkpoint; loss is "
-  "the sum of all objectives.",
+  "The held-out number that the best checkpoint is chosen by; loss is the sum "
+  "of all objectives.",
+)
+_BEST_IS = flags.DEFINE_enum(
+  "best_is",
+  "lowest",
+  best_checkpoint.DIRECTIONS,
+  "Which value of --best_metric is the best: lowest for losses, highest for "
+  "accuracies.",
+)
+_EARLY_STOPPING = flags.DEFINE_integer(
+  "early_stopping_evaluations",
+  0,
+  "Evaluations in a row, --eval_steps apart, without a better --best_metric "
+  "that end the run; 0: it goes on to its last step.",
 )
 _SAVE_STEPS = flags.DEFINE_integer(
   "save_checkpoints_steps", 1000, "Updates between two checkpoints."
@@ -172,6 +186,8 @@ def train_config(
     steps_per_loop=_STEPS_PER_LOOP.value,
     eval_steps=_EVAL_STEPS.value,
     best_metric=_BEST_METRIC.value,
+    best_is=_BEST_IS.value,
+    early_stopping_evaluations=_EARLY_STOPPING.value,
     save_checkpoints_steps=_SAVE_STEPS.value,
     keep_checkpoint_max=_KEEP_MAX.value,
     on_divergence=_ON_DIVERGENCE.value,

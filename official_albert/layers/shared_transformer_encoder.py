@@ -16,7 +16,11 @@ import tensorflow as tf
 
 from official_albert import config as config_lib
 from official_albert.layers import dropout as dropout_lib
-from official_albert.layers import recomputation, transformer_block
+from official_albert.layers import (
+  gradient_scaling,
+  recomputation,
+  transformer_block,
+)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -27,6 +31,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     self,
     config: config_lib.AlbertConfig,
     recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
     """Makes the blocks.
@@ -35,13 +40,24 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       config: sizes, groups and sharing; a dict from `get_config` will do.
       recompute_activations: whether training keeps only each block's input
         and computes the rest again for the gradient: less memory, more time.
+      layerwise_lr_decay: d; application k of a variable whose last one is t
+        adds to its gradient with weight d^(t-k). The other half of the decay
+        is the optimizer's: `block_multipliers`, and layerwise_decay.py.
       **kwargs: of `tf.keras.layers.Layer`.
+
+    Raises:
+      ValueError: the decay is not in (0, 1].
     """
     super().__init__(**kwargs)
     if isinstance(config, dict):
       config = config_lib.AlbertConfig.from_dict(config)
     self.config = config
     self.recompute_activations = recompute_activations
+    if not 0 < layerwise_lr_decay <= 1:
+      raise ValueError(
+        f"layerwise_lr_decay must be in (0, 1], got {layerwise_lr_decay}."
+      )
+    self.layerwise_lr_decay = layerwise_lr_decay
     # self.attentions[g][i]: the half of inner block i that layers of index g
     # use; g counts groups where the half is shared, else layers.
     self.attentions = [
@@ -85,12 +101,40 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
   def blocks(self):
     """The pairs (attention, ffn) in the order in which they are applied."""
     for layer in range(self.config.num_hidden_layers):
-      group = self.config.group_of_layer(layer)
-      attentions = self.attentions[
-        group if self._shares("attention") else layer
-      ]
-      ffns = self.ffns[group if self._shares("ffn") else layer]
+      attentions = self.attentions[self._set_of("attention", layer)]
+      ffns = self.ffns[self._set_of("ffn", layer)]
       yield from zip(attentions, ffns)
+
+  def _set_of(self, half: str, layer: int) -> int:
+    """The index in `attentions` or `ffns` of what a layer uses."""
+    if self._shares(half):
+      return self.config.group_of_layer(layer)
+    return layer
+
+  def _last_layer(self, half: str, layer: int) -> int:
+    """The last layer that uses the same half as `layer`."""
+    layers = range(self.config.num_hidden_layers)
+    own = self._set_of(half, layer)
+    return max(i for i in layers if self._set_of(half, i) == own)
+
+  def _gradient_factor(self, half: str, layer: int) -> float:
+    later = self._last_layer(half, layer) - layer
+    return self.layerwise_lr_decay**later
+
+  def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
+    """Of each variable, d^(layers above the last one that uses it)."""
+    multipliers = []
+    top = self.config.num_hidden_layers - 1
+    for half, sets in (("attention", self.attentions), ("ffn", self.ffns)):
+      for layer in range(top + 1):
+        if self._last_layer(half, layer) == layer:
+          factor = self.layerwise_lr_decay ** (top - layer)
+          multipliers += [
+            (variable, factor)
+            for part in sets[self._set_of(half, layer)]
+            for variable in part.trainable_variables
+          ]
+    return multipliers
 
   def call(
     self,
@@ -119,10 +163,17 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     outputs = []
     for index, (attention, ffn) in enumerate(self.blocks()):
       seed = dropout_lib.fold_in(dropout_seed, index)
+      layer = index // self.config.inner_group_num
+      weights = [self._gradient_factor(h, layer) for h in ("attention", "ffn")]
 
-      def block(x, attention=attention, ffn=ffn, seed=seed):
-        x = attention(x, mask, training, dropout_lib.fold_in(seed, 0))
-        return ffn(x, training, dropout_lib.fold_in(seed, 1))
+      def block(x, attention=attention, ffn=ffn, seed=seed, weights=weights):
+        seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
+        x = gradient_scaling.scaled(
+          lambda x: attention(x, mask, training, seeds[0]), x, weights[0]
+        )
+        return gradient_scaling.scaled(
+          lambda x: ffn(x, training, seeds[1]), x, weights[1]
+        )
 
       x = recomputation.recomputed(block, x) if recompute else block(x)
       outputs.append(x)
@@ -133,4 +184,5 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       **super().get_config(),
       "config": self.config.to_dict(),
       "recompute_activations": self.recompute_activations,
+      "layerwise_lr_decay": self.layerwise_lr_decay,
     }

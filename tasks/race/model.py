@@ -25,9 +25,18 @@ class AlbertForMultipleChoice(
     self,
     config: config_lib.AlbertConfig,
     classifier_dropout_prob: float = 0.1,
+    recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    super().__init__(config, 1, classifier_dropout_prob, **kwargs)
+    super().__init__(
+      config,
+      1,
+      classifier_dropout_prob,
+      recompute_activations,
+      layerwise_lr_decay,
+      **kwargs,
+    )
 
   def call(
     self,

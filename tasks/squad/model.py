@@ -27,10 +27,26 @@ _NEVER = -1e30
 class AlbertForSpans(tf.keras.Model):
   """SQuAD 1.1: a start and an end score for each token."""
 
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
+    **kwargs,
+  ):
+    """Makes the variables.
+
+    Args:
+      config: the encoder's; its dropouts are those of fine-tuning.
+      recompute_activations: see `AlbertModel`.
+      layerwise_lr_decay: see `AlbertModel`.
+      **kwargs: of `tf.keras.Model`.
+    """
     super().__init__(autocast=False, **kwargs)
     self.config = config
-    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.albert = model_lib.AlbertModel(
+      config, recompute_activations, layerwise_lr_decay, name="albert"
+    )
     self.output_weights = self.add_weight(
       name="output_weights",
       shape=[2, config.hidden_size],
@@ -80,7 +96,11 @@ class AlbertForSpans(tf.keras.Model):
     }
 
   def get_config(self) -> dict[str, Any]:
-    return {"config": self.config.to_dict(), "name": self.name}
+    return {
+      "config": self.config.to_dict(),
+      **self.albert.training_settings(),
+      "name": self.name,
+    }
 
   @classmethod
   def from_config(cls, config, custom_objects=None) -> AlbertForSpans:
@@ -99,6 +119,8 @@ class AlbertForSpansOrNone(tf.keras.Model):
     start_n_top: int = 5,
     end_n_top: int = 5,
     classifier_dropout_prob: float = 0.1,
+    recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
     """Makes the variables.
@@ -108,6 +130,8 @@ class AlbertForSpansOrNone(tf.keras.Model):
       start_n_top: K, starts that are kept when predicting.
       end_n_top: M, ends that are kept for each start.
       classifier_dropout_prob: of the answerability's hidden layer.
+      recompute_activations: see `AlbertModel`.
+      layerwise_lr_decay: see `AlbertModel`.
       **kwargs: of `tf.keras.Model`.
     """
     super().__init__(autocast=False, **kwargs)
@@ -115,7 +139,9 @@ class AlbertForSpansOrNone(tf.keras.Model):
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout_prob = classifier_dropout_prob
-    self.albert = model_lib.AlbertModel(config, name="albert")
+    self.albert = model_lib.AlbertModel(
+      config, recompute_activations, layerwise_lr_decay, name="albert"
+    )
 
     def dense(units: int, name: str, use_bias: bool = True):
       # Scores decide between spans: float32 in any precision.
@@ -248,6 +274,7 @@ class AlbertForSpansOrNone(tf.keras.Model):
       "start_n_top": self.start_n_top,
       "end_n_top": self.end_n_top,
       "classifier_dropout_prob": self.classifier_dropout_prob,
+      **self.albert.training_settings(),
       "name": self.name,
     }
 
