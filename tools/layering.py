@@ -29,8 +29,12 @@ _ROOM_MAY_IMPORT = {
 # What a module may import of this repository; its test may import more.
 _MAY_IMPORT = {
   "official_albert/config.py": (),
-  "official_albert/wordpiece.py": (),
-  "official_albert/tokenization.py": ("official_albert/wordpiece.py",),
+  "official_albert/text_offsets.py": (),
+  "official_albert/wordpiece.py": ("official_albert/text_offsets.py",),
+  "official_albert/tokenization.py": (
+    "official_albert/text_offsets.py",
+    "official_albert/wordpiece.py",
+  ),
   "official_albert/fused_ops.py": (),
   "official_albert/layers/*": (
     "official_albert/config.py",
@@ -53,6 +57,7 @@ _MODEL_SIDE = (
   "official_albert/model.py",
   "official_albert/heads.py",
   "official_albert/layers/*",
+  "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
   "official_albert/text_layers.py",
@@ -105,10 +110,12 @@ _HOMES = {
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
   "official_albert/config.py",
+  "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
   "tfrecords/schemas.py",
   "tasks/*/examples.py",
+  "tasks/squad/windows.py",
   "tasks/*/documents.py",
   "tasks/*/build_worker.py",
   "tasks/*/masking.py",
