@@ -114,7 +114,7 @@ def check(tokenizer, text: str) -> None:
   assert starts == sorted(starts) and ends == sorted(ends)
   assert len(ids) == len(starts) == len(ends)
   if ids:
-    assert 0 <= starts[0] and ends[-1] <= len(text)
+    assert starts[0] >= 0 and ends[-1] <= len(text)
   for k, surface in enumerate(surfaces(tokenizer, text)):
     span = text[starts[k] : ends[k]]
     here = (text, k, surface, span)
