@@ -15,6 +15,7 @@ Letters: N characters of the text before, M after the change.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple
 
@@ -118,20 +119,26 @@ def piece_spans(
   Returns:
     [K] ids after that, and K spans that leave out the spaces before a piece.
   """
-  new_ids, starts, ends = [], [], []
-  end = 0
-  for id, piece in zip(ids, pieces):
-    begin, end = end, end + len(piece)
+  count = len(pieces)
+  ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, count))
+  starts = ends - np.fromiter(map(_visible_length, pieces), np.int64, count)
+  spans = Spans(starts, ends)
+  if cuts.keys().isdisjoint(ids):
+    return list(ids), spans
+  parts = []
+  for id, piece, start, end in zip(ids, pieces, *map(np.ndarray.tolist, spans)):
     if id in cuts:
-      for part, first, last in cuts[id]:
-        new_ids.append(part)
-        starts.append(begin + first)
-        ends.append(begin + last)
+      begin = end - len(piece)
+      parts += [(new, begin + i, begin + j) for new, i, j in cuts[id]]
     else:
-      new_ids.append(id)
-      starts.append(end - len(piece.lstrip(_SPACE_MARK)))
-      ends.append(end)
-  return new_ids, Spans(np.array(starts, np.int64), np.array(ends, np.int64))
+      parts.append((id, start, end))
+  new_ids, *bounds = zip(*parts)
+  return list(new_ids), Spans(*(np.array(x, np.int64) for x in bounds))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _visible_length(piece: str) -> int:
+  return len(piece.lstrip(_SPACE_MARK))
 
 
 def compose(inner: Spans, outer: Spans) -> Spans:

@@ -254,13 +254,15 @@ class SentencePieceTokenizer:
       ValueError: the model cuts unknown characters into bytes.
     """
     normal = normalize_text(text, self.lower_case)
-    found = self._processor.encode(normal, return_type="offset_mapping")
-    ids, spans = text_offsets.piece_spans(
-      found["ids"], found["pieces"], self._cuts
-    )
+    ids = self._processor.encode(normal, out_type=int)
     if not ids:
       return text_offsets.EncodedText([], [], [])
-    joined = "".join(found["pieces"])
+    if self.unk_id in ids:  # What was unknown has to be seen as written.
+      pieces = self._processor.encode(normal, out_type=str)
+    else:
+      pieces = [self._pieces[i] for i in ids]
+    joined = "".join(pieces)
+    ids, spans = text_offsets.piece_spans(ids, pieces, self._cuts)
     if joined == WORD_START + normal.replace(" ", WORD_START):
       # SentencePiece added a space and changed nothing: nearly every text.
       spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)

@@ -21,7 +21,12 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-_KINDS = {str: "a text", int: "a whole number", list: "a list", bool: "true or false"}
+_KINDS = {
+  str: "a text",
+  int: "a whole number",
+  list: "a list",
+  bool: "true or false",
+}
 # So much of a wrong text is shown.
 _SHOWN = 40
 
