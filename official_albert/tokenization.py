@@ -25,7 +25,7 @@ from typing import Union
 import numpy as np
 import sentencepiece
 
-from official_albert import wordpiece
+from official_albert import text_offsets, wordpiece
 
 WORD_START = wordpiece.WORD_START  # Of a space before the piece.
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
@@ -60,6 +60,23 @@ def normalize_text(text: str, lower_case: bool) -> str:
     if marks:
       text = text.translate(dict.fromkeys(map(ord, marks)))
   return text.lower() if lower_case else text
+
+
+@functools.cache
+def _forms(lower_case: bool) -> text_offsets.FormTable:
+  """What `normalize_text` makes of each character."""
+
+  def form(char: str) -> int:
+    if unicodedata.category(char) == "Cs":
+      return text_offsets.GONE
+    if char.isspace():
+      return text_offsets.SPACE
+    return text_offsets.visible_form(
+      len(normalize_text(char, lower_case)),
+      unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
+    )
+
+  return text_offsets.FormTable(form)
 
 
 @functools.cache
@@ -225,6 +242,65 @@ class SentencePieceTokenizer:
           part for i in row for part in self._split_ids.get(i, (i,))
         ]
     return rows
+
+  def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
+    """`encode(text)`, and which characters of `text` each id comes from.
+
+    A span begins with no white space; a piece that is a space only has an
+    empty one. In time linear in the text's length. The original searches for
+    the longest common subsequence of text and pieces.
+
+    Raises:
+      ValueError: the model cuts unknown characters into bytes.
+    """
+    normal = normalize_text(text, self.lower_case)
+    ids = self._processor.encode(normal, out_type=int)
+    if not ids:
+      return text_offsets.EncodedText([], [], [])
+    if self.unk_id in ids:  # What was unknown has to be seen as written.
+      pieces = self._processor.encode(normal, out_type=str)
+    else:
+      pieces = [self._pieces[i] for i in ids]
+    joined = "".join(pieces)
+    ids, spans = text_offsets.piece_spans(ids, pieces, self._cuts)
+    if joined == WORD_START + normal.replace(" ", WORD_START):
+      # SentencePiece added a space and changed nothing: nearly every text.
+      spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)
+    else:
+      seen, offsets = self._processor.normalize(normal, with_offsets=True)
+      if seen != joined:
+        raise ValueError(
+          f"{self.model_file!r} cuts unknown characters into bytes, so that "
+          "pieces have no place in the text; train a vocabulary without "
+          f"byte_fallback; {_TRAIN_ADVICE}."
+        )
+      visible = {c for c in set(normal) if self._processor.normalize(c)}
+      outer = text_offsets.normalizer_spans(
+        offsets, [char in visible for char in normal]
+      )
+      spans = text_offsets.compose(spans, outer)
+    if not (text.isascii() and len(normal) == len(text)):
+      outer = text_offsets.character_spans(text, _forms(self.lower_case))
+      spans = text_offsets.compose(spans, outer)
+    return text_offsets.EncodedText(
+      ids, spans.starts.tolist(), spans.ends.tolist()
+    )
+
+  @functools.cached_property
+  def _cuts(self) -> dict[int, list[tuple[int, int, int]]]:
+    """Of pieces like "9,": parts, and from where to where they go in it."""
+    cuts: dict[int, list[tuple[int, int, int]]] = {}
+    for piece, parts in self._split_pieces.items():
+      # The parts are cut from the piece without its marks.
+      places = [i for i, char in enumerate(piece) if char != WORD_START]
+      cut, end = [], 0
+      for part in parts:
+        begin, end = end, end + len(part.replace(WORD_START, ""))
+        first = places[begin]
+        last = places[end - 1] + 1 if end > begin else first
+        cut.append((self.piece_to_id(part), first, last))
+      cuts[self.piece_to_id(piece)] = cut
+    return cuts
 
   def decode(self, ids: Iterable[int]) -> str:
     """Readable text; special pieces other than <unk> leave no trace.

@@ -22,6 +22,8 @@ from typing import Optional
 
 import numpy as np
 
+from official_albert import text_offsets
+
 CONTINUATION = "##"
 WORD_START = "\u2581"  # SentencePiece's mark for a space.
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -193,6 +195,42 @@ class WordPieceTokenizer:
       )
     return [self.encode(text) for text in texts]
 
+  def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
+    """`encode(text)`, and which characters of `text` each id comes from."""
+    cleaned = text.translate(_Cleaner())
+    ids: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    end = 0  # In what the text becomes, with one space between words.
+    for word in cleaned.split():
+      if self.lower_case:
+        word = _lower(word)
+      for part in _word_pattern().findall(word):
+        found = self._parts.get(part)
+        if found is None:
+          found = tuple(self._longest_pieces(part))
+          _remember(self._parts, part, found)
+        if self.unk_id in found:
+          lengths = [len(part)]
+        else:
+          lengths = [len(self._pieces[i]) for i in found]
+          lengths[1:] = [n - len(CONTINUATION) for n in lengths[1:]]
+        for length in lengths:
+          starts.append(end)
+          end += length
+          ends.append(end)
+        ids += found
+      end += 1
+    if text.isascii() and text.isprintable() and len(text) == end - 1:
+      return text_offsets.EncodedText(ids, starts, ends)
+    spans = text_offsets.compose(
+      text_offsets.Spans(np.array(starts, int), np.array(ends, int)),
+      text_offsets.character_spans(text, _forms(self.lower_case)),
+    )
+    return text_offsets.EncodedText(
+      ids, spans.starts.tolist(), spans.ends.tolist()
+    )
+
   def _encode_word(self, word: str) -> tuple[int, ...]:
     """Of text between spaces, which may be a whole Chinese sentence."""
     if self.lower_case:
@@ -310,6 +348,24 @@ class _Cleaner(dict):
       value = None if drop else char
     self[code] = value
     return value
+
+
+@functools.cache
+def _forms(lower_case: bool) -> text_offsets.FormTable:
+  """What `encode` makes of each character before it looks for words."""
+  cleaner = _Cleaner()
+
+  def form(char: str) -> int:
+    char = char.translate(cleaner)
+    if not char:
+      return text_offsets.GONE
+    if char.isspace():
+      return text_offsets.SPACE
+    first = unicodedata.normalize("NFD", char)[0]
+    length = len(_lower(char)) if lower_case else 1
+    return text_offsets.visible_form(length, unicodedata.combining(first) > 0)
+
+  return text_offsets.FormTable(form)
 
 
 def _is_cjk(char: str) -> bool:

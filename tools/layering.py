@@ -30,8 +30,12 @@ _ROOM_MAY_IMPORT = {
 # What a module may import of this repository; its test may import more.
 _MAY_IMPORT = {
   "official_albert/config.py": (),
-  "official_albert/wordpiece.py": (),
-  "official_albert/tokenization.py": ("official_albert/wordpiece.py",),
+  "official_albert/text_offsets.py": (),
+  "official_albert/wordpiece.py": ("official_albert/text_offsets.py",),
+  "official_albert/tokenization.py": (
+    "official_albert/text_offsets.py",
+    "official_albert/wordpiece.py",
+  ),
   "official_albert/fused_ops.py": (),
   "official_albert/layers/*": (
     "official_albert/config.py",
@@ -54,6 +58,7 @@ _MODEL_SIDE = (
   "official_albert/model.py",
   "official_albert/heads.py",
   "official_albert/layers/*",
+  "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
   "official_albert/text_layers.py",
@@ -109,6 +114,7 @@ _HOMES = {
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
   "official_albert/config.py",
+  "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
   "tfrecords/schemas.py",
@@ -119,6 +125,7 @@ _WITHOUT_TENSORFLOW = (
   "tasks/*/examples.py",
   "tasks/text_examples.py",
   "tasks/text_metrics.py",
+  "tasks/squad/windows.py",
   "tasks/*/documents.py",
   "tasks/*/build_worker.py",
   "tasks/*/masking.py",

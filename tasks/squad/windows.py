@@ -1,0 +1,239 @@
+"""SQuAD's questions as sequences: [CLS] question [SEP] context [SEP].
+
+A context that is too long is read through several windows that overlap. Each
+window remembers which characters of the context its tokens come from, so that
+an answer is the user's own text, and the way there and back is exact.
+
+Deviation: the original aligns pieces and text by their longest common
+subsequence, character by character, within a band; where that fails, the
+question is dropped, also from evaluation. The tokenizer's offsets need no
+search, and no question is dropped.
+
+Letters: T tokens of a context, L those of them that are in a window.
+
+Reference: google-research/albert squad_utils.py (convert_examples_to_features,
+_check_is_max_context).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Optional
+
+import numpy as np
+
+from official_albert import text_offsets, tokenization
+from tasks.squad import examples as examples_lib
+
+
+class Window(NamedTuple):
+  """A part of a context with the question before it, without padding.
+
+  Attributes:
+    question_id: of the example.
+    input_ids: [CLS] question [SEP] context [SEP].
+    segment_ids: 0 up to the first [SEP], then 1.
+    context_start: position in `input_ids` of the first context token.
+    token_starts: [L] first character in the context of each context token.
+    token_ends: [L] the character after its last.
+    is_max_context: [L] whether no other window has the token with more context
+      around it.
+    start_position: of the answer's first token in `input_ids`; 0 without one.
+    end_position: of its last token; 0 without one.
+    is_impossible: whether the whole answer is not in this window.
+  """
+
+  question_id: str
+  input_ids: list[int]
+  segment_ids: list[int]
+  context_start: int
+  token_starts: list[int]
+  token_ends: list[int]
+  is_max_context: list[bool]
+  start_position: int
+  end_position: int
+  is_impossible: bool
+
+
+def make_windows(
+  example: examples_lib.SquadExample,
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  doc_stride: int = 128,
+  max_query_length: int = 64,
+  is_training: bool = False,
+  context: Optional[text_offsets.EncodedText] = None,
+) -> list[Window]:
+  """The windows of one question, at least one.
+
+  Args:
+    example: the question.
+    tokenizer: either kind.
+    max_seq_length: S, the most tokens that a window has.
+    doc_stride: tokens from one window's begin to the next one's.
+    max_query_length: the question's tokens after these are left out.
+    is_training: whether the question must be one to train with. The first
+      answer is where positions come from in any case.
+    context: the context's tokens, if they are known already.
+
+  Raises:
+    ValueError: a setting leaves no room, or the question is not for training.
+  """
+  if doc_stride < 1 or max_query_length < 1:
+    raise ValueError(
+      f"doc_stride is {doc_stride} and max_query_length {max_query_length}: "
+      "both must be at least 1."
+    )
+  if is_training:
+    examples_lib.check_trainable(example)
+  query = tokenizer.encode(example.question)[:max_query_length]
+  room = max_seq_length - len(query) - 3
+  if room < 1:
+    raise ValueError(
+      f"max_seq_length {max_seq_length} leaves no room for the context of "
+      f"question {example.question_id!r}, whose question takes {len(query)} "
+      "tokens and [CLS], [SEP], [SEP] three: raise max_seq_length or lower "
+      "max_query_length."
+    )
+  if context is None:
+    context = tokenizer.encode_with_offsets(example.context)
+  answer = None
+  if example.answers and not example.is_impossible:
+    text, start = example.answers[0]
+    answer = answer_tokens(context, text, start)
+  parts = _parts(len(context.ids), room, doc_stride)
+  best = _best_window(len(context.ids), parts)
+  head = [tokenizer.cls_id, *query, tokenizer.sep_id]
+  windows = []
+  for number, (begin, end) in enumerate(parts):
+    found = answer is not None and begin <= answer[0] and answer[1] < end
+    shift = len(head) - begin
+    windows.append(
+      Window(
+        question_id=example.question_id,
+        input_ids=[*head, *context.ids[begin:end], tokenizer.sep_id],
+        segment_ids=[0] * len(head) + [1] * (end - begin + 1),
+        context_start=len(head),
+        token_starts=context.starts[begin:end],
+        token_ends=context.ends[begin:end],
+        is_max_context=(best[begin:end] == number).tolist(),
+        start_position=answer[0] + shift if found else 0,
+        end_position=answer[1] + shift if found else 0,
+        is_impossible=not found,
+      )
+    )
+  return windows
+
+
+def make_all_windows(
+  examples: Iterable[examples_lib.SquadExample],
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  doc_stride: int = 128,
+  max_query_length: int = 64,
+  is_training: bool = False,
+) -> Iterator[Window]:
+  """Yields `make_windows` of each; each different context is cut once.
+
+  Raises:
+    ValueError: see `make_windows`.
+  """
+  known: dict[str, text_offsets.EncodedText] = {}
+  for example in examples:
+    if example.context not in known:
+      known[example.context] = tokenizer.encode_with_offsets(example.context)
+    yield from make_windows(
+      example,
+      tokenizer,
+      max_seq_length,
+      doc_stride,
+      max_query_length,
+      is_training,
+      known[example.context],
+    )
+
+
+def answer_tokens(
+  context: text_offsets.EncodedText, text: str, start: int
+) -> Optional[tuple[int, int]]:
+  """First and last token of an answer: those that hold its characters.
+
+  Args:
+    context: T tokens.
+    text: the answer.
+    start: its first character in the context.
+
+  Returns:
+    Tokens from 0 to T - 1, the nearest one where the answer has characters that
+    no token is from (such as zero-width spaces); None if T is 0.
+  """
+  if not context.ids:
+    return None
+  end = start + len(text.rstrip())
+  start += len(text) - len(text.lstrip())
+  first = bisect.bisect_right(context.ends, start)
+  last = bisect.bisect_left(context.starts, end) - 1
+  first = min(first, len(context.ids) - 1)
+  return first, max(first, last)
+
+
+def answer_text(context: str, window: Window, start: int, end: int) -> str:
+  """The characters between two tokens, without white space around them.
+
+  Args:
+    context: of the window's question.
+    window: one of them.
+    start: position in `window.input_ids` of the first token.
+    end: position of the last token.
+
+  Raises:
+    ValueError: a position is outside of the context, or end before start.
+  """
+  first, last = start - window.context_start, end - window.context_start
+  if not 0 <= first <= last < len(window.token_starts):
+    raise ValueError(
+      f"positions {start} to {end} are no span of the context, which is at "
+      f"{window.context_start} to "
+      f"{window.context_start + len(window.token_starts) - 1}."
+    )
+  begin, after = window.token_starts[first], window.token_ends[last]
+  return context[begin:after].strip()
+
+
+def p_mask(window: Window, length: int = 0) -> list[int]:
+  """1 at positions where no answer can be: question, [SEP], padding.
+
+  0 at [CLS], which stands for "no answer", and at the context's tokens.
+
+  Args:
+    window: the window.
+    length: of the result if that is longer than the window.
+  """
+  tokens = len(window.token_starts)
+  mask = [0] + [1] * (window.context_start - 1) + [0] * tokens
+  return mask + [1] * (max(length, len(window.input_ids)) - len(mask))
+
+
+def _parts(count: int, room: int, stride: int) -> list[tuple[int, int]]:
+  """[begin, end) of each window in a context of `count` tokens."""
+  parts = [(0, min(room, count))]
+  while parts[-1][1] < count:
+    begin, end = parts[-1]
+    # A stride over the window's length would leave tokens out.
+    begin += min(end - begin, stride)
+    parts.append((begin, min(begin + room, count)))
+  return parts
+
+
+def _best_window(count: int, parts: list[tuple[int, int]]) -> np.ndarray:
+  """<int64>[T]: the window that shows each token with the most around it."""
+  best = np.full(count, -1, np.int64)
+  best_score = np.full(count, -1.0)
+  for number, (begin, end) in enumerate(parts):
+    left = np.arange(end - begin)
+    score = np.minimum(left, left[::-1]) + 0.01 * (end - begin)
+    better = score > best_score[begin:end]  # Of equal ones the first.
+    best[begin:end][better] = number
+    best_score[begin:end][better] = score[better]
+  return best

@@ -1,0 +1,126 @@
+"""How fast SQuAD becomes windows, and whether its answers survive the trip."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+import string
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from official_albert import tokenization
+from tasks.squad import examples as examples_lib
+from tasks.squad import windows as windows_lib
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
+# Characters shown around an answer that is not recovered.
+_AROUND = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What is measured; the window's settings are the tool's."""
+
+  squad_file: str
+  spm_model_file: str
+  max_seq_length: int = 384
+  repeats: int = 3
+
+
+class Recovered(NamedTuple):
+  """How many answers are the text of their own tokens.
+
+  Attributes:
+    answers: all of them, several for a question of a held-out file.
+    exact: to the character.
+    normalized: as the official scripts compare; holds the exact ones.
+    rest: a line for each of the others.
+  """
+
+  answers: int
+  exact: int
+  normalized: int
+  rest: list[str]
+
+
+def run(settings: Settings) -> None:
+  """Measures and prints a Markdown table, then the answers that differ."""
+  examples = examples_lib.read_examples(settings.squad_file)
+  tokenizer = tokenization.SentencePieceTokenizer(settings.spm_model_file)
+  seconds = []
+  for _ in range(settings.repeats):
+    begun = time.perf_counter()
+    windows = sum(
+      1
+      for _ in windows_lib.make_all_windows(
+        examples, tokenizer, settings.max_seq_length
+      )
+    )
+    seconds.append(time.perf_counter() - begun)
+  print(
+    "\n| questions | windows | seconds | questions/s |\n|---|---|---|---|\n"
+    + row(len(examples), windows, seconds)
+  )
+  found = recover(examples, tokenizer)
+  if found.answers:
+    print("\n| answers | exact | normalised |\n|---|---|---|")
+    print(
+      f"| {found.answers:,} | {share(found.exact, found.answers)} | "
+      f"{share(found.normalized, found.answers)} |"
+    )
+  if found.rest:
+    print("\nThe others, where pieces go beyond the answer:")
+  for line in found.rest:
+    print(f"  {line}")
+
+
+def row(questions: int, windows: int, seconds: Sequence[float]) -> str:
+  """A line of the table; the median of `seconds`."""
+  median = statistics.median(seconds)
+  return f"| {questions:,} | {windows:,} | {median:.2f} | {questions / median:,.0f} |"
+
+
+def share(part: int, whole: int) -> str:
+  """As "1,234 (56.78%)"."""
+  return f"{part:,} ({100 * part / whole:.2f}%)"
+
+
+def normalize(answer: str) -> str:
+  """An answer as the official scripts compare it."""
+  answer = _ARTICLES.sub(" ", answer.lower().translate(_NO_PUNCTUATION))
+  return " ".join(answer.split())
+
+
+def recover(
+  examples: Sequence[examples_lib.SquadExample],
+  tokenizer: tokenization.Tokenizer,
+) -> Recovered:
+  """Takes each answer to its tokens and back."""
+  answers = exact = normalized = 0
+  rest = []
+  encoded = {
+    context: tokenizer.encode_with_offsets(context)
+    for context in dict.fromkeys(example.context for example in examples)
+  }
+  for example in examples:
+    context = encoded[example.context]
+    for text, start in example.answers:
+      answers += 1
+      tokens = windows_lib.answer_tokens(context, text, start)
+      begin, end = start, start
+      if tokens is not None:
+        begin, end = context.starts[tokens[0]], context.ends[tokens[1]]
+      found = example.context[begin:end].strip()
+      exact += found == text
+      if normalize(found) == normalize(text):
+        normalized += 1
+      else:
+        after = start + len(text)
+        around = example.context[max(0, start - _AROUND) : after + _AROUND]
+        rest.append(
+          f"{example.question_id}: {text!r} became {found!r} in {around!r}"
+        )
+  return Recovered(answers, exact, normalized, rest)
