@@ -176,6 +176,22 @@ def test_numbers_that_are_not_finite(name):
     getattr(text_metrics, name)([1.0, 2.0], [-np.inf, 2.0])
 
 
+@pytest.mark.heavy
+def test_the_end_of_life_of_tensorflow_addons_is_not_on_the_terminal():
+  code = (
+    "from tasks import text_metrics\n"
+    "print(text_metrics.matthews([0, 1], [0, 1]))"
+  )
+  result = subprocess.run(
+    [sys.executable, "-W", "default", "-c", code],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert result.stdout == "1.0\n"
+  assert "Addons" not in result.stderr
+
+
 def test_importing_loads_no_tensorflow():
   code = (
     "import sys\nfrom tasks import text_metrics\n"

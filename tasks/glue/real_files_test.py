@@ -47,7 +47,7 @@ _REAL_ROWS = {
 
 @pytest.mark.heavy
 @pytest.mark.skipif(not _REAL.is_dir(), reason="no GLUE files beside the code")
-@pytest.mark.parametrize("name, split", list(_REAL_ROWS), ids="-".join)
+@pytest.mark.parametrize("name, split", list(_REAL_ROWS))
 def test_real_files(name, split):
   task = benchmark.TASKS[name]
   found = examples.read_split(str(_REAL), task, split)

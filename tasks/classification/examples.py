@@ -1,0 +1,166 @@
+"""The user's own texts, or pairs of them, with a class or a number each.
+
+Each split is a file of its own with named columns (see `tables`). The classes
+are those of the training file, or those that the caller knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import Any, Optional, Sequence
+
+from tasks import text_examples
+from tasks.classification import tables
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+  """Which columns of the user's files hold what.
+
+  Attributes:
+    text: the text.
+    text_b: the second text of a pair; None if texts stand alone.
+    label: class or number; None if nobody knows.
+    guid: what rows are called in predictions; None for numbers from 0.
+
+  Raises (when made):
+    ValueError: a column is named twice, or has no name.
+  """
+
+  text: str = "text"
+  text_b: Optional[str] = None
+  label: Optional[str] = "label"
+  guid: Optional[str] = None
+
+  def __post_init__(self):
+    names = self.names
+    if not all(names):
+      raise ValueError("the name of a column is empty.")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+      raise ValueError(
+        f"column {twice[0]!r} is named for two things: text, second text, "
+        "label and id are columns of their own."
+      )
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    values = dataclasses.astuple(self)
+    return tuple(name for name in values if name is not None)
+
+
+def read_examples(
+  path: str,
+  columns: Columns,
+  labels: Optional[Sequence[str]] = None,
+  regression: bool = False,
+) -> list[text_examples.TextExample]:
+  """The examples of one file.
+
+  Args:
+    path: TSV, CSV or JSON lines.
+    columns: what is where; with `label` None no label is read, so that a file
+      to predict needs none.
+    labels: the classes that are known, as those of the training file are when
+      the others are read; None takes all.
+    regression: labels are finite numbers.
+
+  Raises:
+    OSError: the file can't be opened.
+    ValueError: see `tables.read_table`; or a text is empty or no text, a label
+      missing, unknown, or no finite number. The message says file and line.
+  """
+  examples = []
+  for record in tables.read_table(path, columns.names):
+    label = None
+    if columns.label is not None:
+      label = _label(record, columns.label)
+      if regression:
+        _check_number(record, columns.label, label)
+      elif labels is not None and label not in labels:
+        raise ValueError(
+          f"{record.where}: unknown label {label!r}; the known ones are "
+          f"{', '.join(labels)}."
+        )
+    examples.append(
+      text_examples.TextExample(
+        guid=str(len(examples))
+        if columns.guid is None
+        else _plain(record, columns.guid),
+        text_a=_text(record, columns.text),
+        text_b=None
+        if columns.text_b is None
+        else _text(record, columns.text_b),
+        label=label,
+      )
+    )
+  return examples
+
+
+def find_labels(
+  examples: Sequence[text_examples.TextExample],
+) -> tuple[str, ...]:
+  """The classes of training examples, the order of the head's outputs.
+
+  Sorted, by value if all are integers ("2" before "10").
+
+  Raises:
+    ValueError: there are fewer than two.
+  """
+  labels = {e.label for e in examples if e.label is not None}
+  if len(labels) < 2:
+    found = ", ".join(sorted(labels)) or "none"
+    raise ValueError(
+      f"the training file must have at least two labels, it has {found}."
+    )
+  if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
+    return tuple(sorted(labels, key=lambda label: (int(label), label)))
+  return tuple(sorted(labels))
+
+
+def _text(record: tables.Record, column: str) -> str:
+  value = record.cells[column]
+  if not isinstance(value, str):
+    raise ValueError(
+      f"{record.where}: {column!r} must be text, got {value!r:.40}."
+    )
+  if not value.strip():
+    raise ValueError(f"{record.where}: {column!r} is empty.")
+  try:
+    value.encode("utf-8")
+  except UnicodeEncodeError as error:
+    # JSON may have one half of a pair, "\ud83d", that stands for nothing.
+    raise ValueError(
+      f"{record.where}: {column!r} has half a character, "
+      f"{value[error.start]!a}."
+    ) from error
+  return value
+
+
+def _plain(record: tables.Record, column: str) -> str:
+  """A label or an id as text: JSON also has numbers, true and false."""
+  value: Any = record.cells[column]
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, (int, float)):
+    return str(value)
+  if value is None or value == "":
+    raise ValueError(f"{record.where}: {column!r} is empty.")
+  return _text(record, column)
+
+
+def _label(record: tables.Record, column: str) -> str:
+  return _plain(record, column).strip()
+
+
+def _check_number(record: tables.Record, column: str, label: str) -> None:
+  try:
+    value = float(label)
+  except ValueError:
+    value = math.nan
+  if not math.isfinite(value):
+    raise ValueError(
+      f"{record.where}: {column!r} must be a finite number, got {label!r}."
+    )

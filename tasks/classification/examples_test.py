@@ -1,0 +1,163 @@
+"""Tests of the user's own examples: columns, labels, bad rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tasks import text_examples
+from tasks.classification import examples
+
+Example = text_examples.TextExample
+
+
+def write(folder, *rows, name="rows.tsv"):
+  if name.endswith(".jsonl"):
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+  else:
+    text = "".join("\t".join(row) + "\n" for row in rows)
+  (folder / name).write_text(text, encoding="utf-8")
+  return str(folder / name)
+
+
+def test_columns_by_name(tmp_path):
+  path = write(
+    tmp_path,
+    ["stars", "review", "id", "title"],
+    ["5", " Good. ", "r1", "Yes"],
+    [" 10", "Bad.", "r2", "No"],
+  )
+  assert examples.read_examples(
+    path, examples.Columns("review", None, "stars")
+  ) == [
+    Example("0", " Good. ", None, "5"),
+    Example("1", "Bad.", None, "10"),
+  ]
+  columns = examples.Columns("review", "title", "stars", "id")
+  assert examples.read_examples(path, columns) == [
+    Example("r1", " Good. ", "Yes", "5"),
+    Example("r2", "Bad.", "No", "10"),
+  ]
+
+
+def test_to_predict_no_label_is_needed(tmp_path):
+  path = write(tmp_path, ["text"], ["Good."])
+  columns = examples.Columns(label=None)
+  assert examples.read_examples(path, columns) == [Example("0", "Good.")]
+  with pytest.raises(ValueError, match="line 1: there is no column 'label'"):
+    examples.read_examples(path, examples.Columns())
+
+
+def test_values_of_json(tmp_path):
+  path = write(
+    tmp_path,
+    {"text": "a", "label": True, "id": 7},
+    {"text": "b", "label": 3, "id": "x"},
+    {"text": "c", "label": -0.5, "id": 1},
+    {"text": "d", "label": "e", "id": 2},
+    name="rows.jsonl",
+  )
+  found = examples.read_examples(path, examples.Columns(guid="id"))
+  assert [(e.guid, e.label) for e in found] == [
+    ("7", "true"),
+    ("x", "3"),
+    ("1", "-0.5"),
+    ("2", "e"),
+  ]
+
+
+@pytest.mark.parametrize(
+  "labels, expected",
+  [
+    (["b", "a", "b", "C"], ("C", "a", "b")),
+    (["10", "9", "-1", "9"], ("-1", "9", "10")),
+    (["10", "9", "x"], ("10", "9", "x")),
+    # Two ways to write a number stay two labels.
+    (["1", "01"], ("01", "1")),
+    # A digit of another script is a word like others.
+    (["10", "²"], ("10", "²")),
+    (["1.5", "0.5"], ("0.5", "1.5")),
+  ],
+)
+def test_labels_of_the_training_file(labels, expected):
+  rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
+  assert examples.find_labels(rows) == expected
+
+
+@pytest.mark.parametrize(
+  "labels, found", [(["a", "a"], "has a"), ([None, None], "has none")]
+)
+def test_one_label_is_not_enough(labels, found):
+  rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
+  with pytest.raises(ValueError, match=f"at least two labels, it {found}"):
+    examples.find_labels(rows)
+
+
+def test_labels_that_training_did_not_have(tmp_path):
+  path = write(tmp_path, ["text", "label"], ["x", "b"], ["y", "B"])
+  columns = examples.Columns()
+  assert len(examples.read_examples(path, columns, labels=("B", "b"))) == 2
+  with pytest.raises(ValueError) as error:
+    examples.read_examples(path, columns, labels=("a", "b"))
+  assert str(error.value) == (
+    f"{path}, line 3: unknown label 'B'; the known ones are a, b."
+  )
+
+
+def test_numbers(tmp_path):
+  path = write(tmp_path, ["text", "label"], ["x", "-1e-3"], ["y", " 7 "])
+  found = examples.read_examples(path, examples.Columns(), regression=True)
+  assert [float(e.label) for e in found] == [-0.001, 7.0]
+
+
+@pytest.mark.parametrize("label", ["high", "nan", "inf", "1,5"])
+def test_what_is_no_number(tmp_path, label):
+  path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
+  with pytest.raises(
+    ValueError, match="line 3: 'label' must be a finite numbe"
+  ):
+    examples.read_examples(path, examples.Columns(), regression=True)
+
+
+@pytest.mark.parametrize(
+  "row, problem",
+  [
+    ({"text": " ", "label": "a"}, "line 2: 'text' is empty."),
+    ({"text": "a", "label": ""}, "line 2: 'label' is empty."),
+    ({"text": "a", "label": "  "}, "line 2: 'label' is empty."),
+    ({"text": "a", "label": None}, "line 2: 'label' is empty."),
+    ({"text": 5, "label": "a"}, "line 2: 'text' must be text, got 5."),
+    ({"text": None, "label": "a"}, "line 2: 'text' must be text, got None."),
+    ({"text": "a", "label": ["b"]}, "'label' must be text, got ['b']."),
+    (
+      {"text": "a \ud83d b", "label": "c"},
+      "line 2: 'text' has half a character, '\\ud83d'.",
+    ),
+  ],
+  ids="blank no_label blank_label null number null_text list half".split(),
+)
+def test_bad_rows(tmp_path, row, problem):
+  good = {"text": "a", "label": "b"}
+  path = write(tmp_path, good, row, name="rows.jsonl")
+  with pytest.raises(ValueError) as error:
+    examples.read_examples(path, examples.Columns())
+  assert problem in str(error.value)
+  assert path in str(error.value)
+
+
+def test_an_empty_second_text(tmp_path):
+  path = write(tmp_path, ["text", "b", "label"], ["x", "", "1"])
+  with pytest.raises(ValueError, match="line 2: 'b' is empty"):
+    examples.read_examples(path, examples.Columns(text_b="b"))
+
+
+def test_bad_columns():
+  with pytest.raises(ValueError, match="'text' is named for two things"):
+    examples.Columns(text_b="text")
+  with pytest.raises(ValueError, match="the name of a column is empty"):
+    examples.Columns(label="")
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
