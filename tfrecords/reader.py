@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Callable, Iterator, Mapping, Optional, Sequence
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -78,6 +78,46 @@ def read_dataset(
     ValueError: no such split, no records in it, a shard of another size than
       the manifest says, or an argument out of range.
   """
+  manifest, serialized = open_stream(
+    directory,
+    split,
+    batch_size,
+    seed=seed,
+    start_example=start_example,
+    repeat=repeat,
+    shuffle=shuffle,
+    shuffle_buffer=shuffle_buffer,
+  )
+
+  def read_batch(number: tf.Tensor, serialized: tf.Tensor) -> Batch:
+    batch, weight = parse(manifest.features, serialized, batch_size)
+    if transform is not None:
+      batch = transform(batch, start_example + number * batch_size)
+    return weigh(batch, weight)
+
+  numbered = serialized.batch(batch_size, drop_remainder=repeat).enumerate()
+  batches = only_ours(numbered, context).map(
+    read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+  )
+  return finish(batches, repeat)
+
+
+def open_stream(
+  directory: str,
+  split: str,
+  batch_size: int,
+  *,
+  seed: int,
+  start_example: int,
+  repeat: bool,
+  shuffle: bool,
+  shuffle_buffer: int,
+) -> tuple[schemas.Manifest, tf.data.Dataset]:
+  """Checks a folder; see `read_dataset`.
+
+  Returns:
+    Its manifest, and the serialized examples from `start_example` on.
+  """
   manifest = schemas.read_manifest(directory)
   shards = [s for s in manifest.split(split).shards if s.records]
   records = sum(shard.records for shard in shards)
@@ -107,27 +147,26 @@ def read_dataset(
     return _shuffled(paths, block, seed, epoch, skip)
 
   epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
-  serialized = epochs.flat_map(epoch_records)
+  return manifest, epochs.flat_map(epoch_records)
 
-  def read_batch(number: tf.Tensor, serialized: tf.Tensor) -> Batch:
-    batch, weight = _parse(manifest.features, serialized, batch_size)
-    if transform is not None:
-      batch = transform(batch, start_example + number * batch_size)
-    return _weigh(batch, weight)
 
+def only_ours(
+  numbered: tf.data.Dataset, context: tf.distribute.InputContext
+) -> tf.data.Dataset:
+  """Of batches with their numbers, those of one pipeline's replicas."""
   pipelines = context.num_input_pipelines
   replicas = context.num_replicas_in_sync // pipelines
-
-  def is_ours(number: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
-    del serialized
-    return number // replicas % pipelines == context.input_pipeline_id
-
-  numbered = serialized.batch(batch_size, drop_remainder=repeat).enumerate()
-  if pipelines > 1:
-    numbered = numbered.filter(is_ours)
-  batches = numbered.map(
-    read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+  if pipelines == 1:
+    return numbered
+  return numbered.filter(
+    lambda number, _: (
+      number // replicas % pipelines == context.input_pipeline_id
+    )
   )
+
+
+def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
+  """Prefetches, in a fixed order."""
   if repeat:
     # Several workers would else agree before each step that there is a batch.
     batches = batches.apply(
@@ -242,10 +281,12 @@ def parse_spec(
   }
 
 
-def _parse(
-  features: Sequence[schemas.Feature], batch: tf.Tensor, batch_size: int
+def parse(
+  features: Sequence[schemas.Feature],
+  batch: tf.Tensor,
+  batch_size: Union[int, tf.Tensor],
 ) -> tuple[Batch, tf.Tensor]:
-  """Serialized records <string>[1..B] to features of static shape [B, ...].
+  """Serialized records <string>[1..B] to features [B, ...].
 
   Returns:
     Features, and <float32>[B], 0 where a row only fills up the batch.
@@ -262,7 +303,7 @@ def _parse(
   return parsed, tf.cast(tf.range(batch_size) < real, tf.float32)
 
 
-def _weigh(batch: Batch, weight: tf.Tensor) -> Batch:
+def weigh(batch: Batch, weight: tf.Tensor) -> Batch:
   """Adds `example_weight`; where it is 0, nothing is to be predicted."""
   batch = {**batch, "example_weight": weight}
   if "masked_lm_weights" in batch:

@@ -1,0 +1,44 @@
+"""What is measured on the user's own texts, as fractions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tasks import text_metrics
+
+# Of these, the one that chooses the best checkpoint.
+MAIN_CLASSIFICATION = "accuracy"
+MAIN_REGRESSION = "pearson"
+
+
+def of_classes(
+  predictions: np.ndarray, labels: np.ndarray, num_classes: int
+) -> dict[str, float]:
+  """Accuracy and macro F1; of two classes Matthews' correlation too.
+
+  Args:
+    predictions: classes <int>[N].
+    labels: the right ones <int>[N].
+    num_classes: how many there are.
+  """
+  values = {
+    "accuracy": text_metrics.accuracy(predictions, labels),
+    "macro_f1": text_metrics.macro_f1(predictions, labels),
+  }
+  if num_classes == 2:
+    values["matthews"] = text_metrics.matthews(predictions, labels)
+  return values
+
+
+def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+  """Pearson and Spearman correlation, and the mean squared error.
+
+  Args:
+    predictions: <float>[N].
+    labels: the right ones <float>[N].
+  """
+  return {
+    "pearson": text_metrics.pearson(predictions, labels),
+    "spearman": text_metrics.spearman(predictions, labels),
+    "mean_squared_error": text_metrics.mean_squared_error(predictions, labels),
+  }

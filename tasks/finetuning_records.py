@@ -1,0 +1,205 @@
+"""Records of labelled data, made once for each setting that matters.
+
+The folder's name holds a key of everything that its bytes depend on: the
+source files' contents, the tokenizer, the length and the task's settings. So
+records made for 128 tokens are never taken for ones of 512, which those of
+google-research/albert are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from official_albert import tokenization
+from tfrecords import encoding, schemas, writer
+
+# Changes when the same sources and settings begin to give other bytes.
+_VERSION = 1
+_BLOCK = 512
+
+# Features of one example: a list for each token sequence, else a number.
+Example = Mapping[str, Any]
+
+
+def cache_key(**what: Any) -> str:
+  """Sixteen hexadecimal digits of JSON values."""
+  text = json.dumps(what, sort_keys=True, ensure_ascii=False)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sha256_of(path: str) -> str:
+  """Of a file's bytes, in hexadecimal.
+
+  Raises:
+    OSError: it cannot be read.
+  """
+  digest = hashlib.sha256()
+  with open(path, "rb") as file:
+    for block in iter(lambda: file.read(1 << 20), b""):
+      digest.update(block)
+  return digest.hexdigest()
+
+
+def build(
+  cache_dir: str,
+  task: str,
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  features: Sequence[schemas.Feature],
+  settings: Mapping[str, Any],
+  split: str,
+  sources: Sequence[str],
+  make_examples: Callable[[], Iterable[Example]],
+  note: Callable[[str], None] = lambda text: None,
+) -> str:
+  """Writes the records of one split below `cache_dir`, or finds them there.
+
+  The split `train` is written in random order, since many sources are
+  sorted by document and the reader shuffles block by block.
+
+  Args:
+    cache_dir: made if missing.
+    task: its name, which the folder's name begins with.
+    tokenizer: what the ids come from.
+    max_seq_length: S.
+    features: the schema of the records.
+    settings: all else that the examples depend on, as JSON values.
+    split: its name; `train` for what is trained on.
+    sources: the files that it is read from.
+    make_examples: makes its examples, if they are not there yet; sequences
+      may be shorter than S, and there is no need for `input_mask`.
+    note: is told what is being done.
+
+  Returns:
+    The folder.
+
+  Raises:
+    ValueError: a source is not as it should be, or there is no example.
+    OSError: the folder cannot be written; nothing is left of it.
+  """
+  key = cache_key(
+    version=_VERSION,
+    task=task,
+    tokenizer=[tokenizer.sha256, tokenizer.lower_case],
+    max_seq_length=max_seq_length,
+    features=[[f.name, f.dtype, f.shape] for f in features],
+    settings=dict(settings),
+    split=split,
+    sources=[sha256_of(path) for path in sources],
+  )
+  folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
+  if os.path.isdir(folder):
+    check(folder)
+    note(f"{split} records of {task} are there: {folder}")
+    return folder
+  os.makedirs(cache_dir, exist_ok=True)
+  temporary = tempfile.mkdtemp(prefix=f".{task}-{split}-{key}.", dir=cache_dir)
+  try:
+    records = _write_split(temporary, split, features, make_examples())
+    info = schemas.TokenizerInfo(
+      tokenizer.sha256,
+      tokenizer.vocab_size,
+      tokenizer.lower_case,
+      tokenizer.kind,
+    )
+    shutil.copyfile(tokenizer.model_file, os.path.join(temporary, info.file))
+    schemas.write_manifest(
+      temporary,
+      schemas.Manifest(
+        task=task,
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=0,
+        features=tuple(features),
+        tokenizer=info,
+        settings=dict(settings),
+        random_seed=0,
+        splits={split: records},
+      ),
+    )
+    try:
+      os.rename(temporary, folder)
+    except OSError:
+      # Another process was faster: its folder is as good.
+      if not os.path.isdir(folder):
+        raise
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)
+  note(f"{records.records:,} {split} records of {task} in {folder}")
+  return folder
+
+
+def check(folder: str) -> schemas.Manifest:
+  """The manifest of a folder whose shards are whole.
+
+  Raises:
+    ValueError, FileNotFoundError: they are not; says what to remove.
+  """
+  try:
+    manifest = schemas.read_manifest(folder)
+    for split in manifest.splits.values():
+      for shard in split.shards:
+        path = os.path.join(folder, shard.file)
+        if os.path.getsize(path) != shard.bytes:
+          raise ValueError(f"{path} has another size than when it was written.")
+  except (ValueError, OSError) as error:
+    raise ValueError(
+      f"the records in {folder} are damaged ({error}): remove that folder, and "
+      "they are made again."
+    ) from error
+  return manifest
+
+
+def _write_split(
+  folder: str,
+  split: str,
+  features: Sequence[schemas.Feature],
+  examples: Iterable[Example],
+) -> schemas.Split:
+  examples = list(examples)
+  if not examples:
+    raise ValueError(f"the split {split!r} has no example.")
+  order = np.arange(len(examples))
+  if split == "train":
+    np.random.default_rng(0).shuffle(order)
+  tokens = 0
+  path = os.path.join(folder, schemas.shard_name(split, 0, 1))
+  with writer.ShardWriter(path, features) as shard:
+    for begin in range(0, len(order), _BLOCK):
+      rows = _pad(
+        [examples[i] for i in order[begin : begin + _BLOCK]], features
+      )
+      tokens += int(rows["input_mask"].sum())
+      for record in encoding.encode_examples(features, rows):
+        shard.write_encoded(record)
+  return schemas.Split(
+    (shard.result,), {"mean_tokens": round(tokens / len(examples), 2)}
+  )
+
+
+def _pad(
+  examples: Sequence[Example], features: Sequence[schemas.Feature]
+) -> dict[str, np.ndarray]:
+  """Examples to arrays [N, ...]; what is short is filled up with zeros."""
+  rows = {}
+  for feature in features:
+    array = np.zeros([len(examples), *feature.shape], feature.dtype)
+    flat = array.reshape(len(examples), -1, *feature.shape[-1:])
+    is_mask = feature.name == "input_mask"
+    for row, example in zip(flat, examples):
+      if not feature.shape:
+        row[...] = example[feature.name]
+        continue
+      value = example["input_ids" if is_mask else feature.name]
+      # Several sequences, such as the options of a question, or one.
+      several = value if len(feature.shape) > 1 else [value]
+      for part, numbers in zip(row, several):
+        part[: len(numbers)] = 1 if is_mask else numbers
+    rows[feature.name] = array
+  return rows

@@ -1,0 +1,232 @@
+"""What fine-tuning tasks have in common: records, batches, loss weights.
+
+A task of this kind is trained on the split `train`, evaluated on another one,
+and can predict any. The records of each split are a folder of their own, made
+by `finetuning_records`. Subclasses say what the model and its loss are, what
+it predicts, and how predictions are scored and written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Mapping, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import config as config_lib
+from official_albert import objective
+from tasks import finetuning_records
+from tfrecords import bucketed_reader, length_buckets, reader, schemas
+
+Batch = Mapping[str, tf.Tensor]
+# Of a split, arrays with a row for each example, in the order of the source.
+Predictions = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSettings:
+  """What fine-tuning may change about a pretrained model.
+
+  The dropouts of paper, Table 14: `albert_dropout` is the encoder's, of hidden
+  states and of attention.
+  """
+
+  albert_dropout: float = 0.0
+  classifier_dropout: float = 0.1
+  recompute_activations: bool = False
+  # 1.0: every layer learns at the same rate.
+  layerwise_lr_decay: float = 1.0
+
+  def __post_init__(self):
+    for name in ("albert_dropout", "classifier_dropout"):
+      if not 0 <= getattr(self, name) < 1:
+        raise ValueError(
+          f"{name} must be at least 0 and under 1, got {getattr(self, name)}."
+        )
+
+
+class FinetuningTask:
+  """Implements `official_albert.objective.PredictingTask`.
+
+  Attributes:
+    name: for logs and folders.
+    config: the encoder, with the dropouts of fine-tuning.
+    settings: the `ModelSettings`.
+    records: of each split the folder.
+    eval_split: the split that is evaluated while training.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    config: config_lib.AlbertConfig,
+    records: Mapping[str, str],
+    eval_split: str,
+    settings: ModelSettings = ModelSettings(),
+    seed: int = 12345,
+    length_bucketing: bool = True,
+  ):
+    """Checks that records and model belong together.
+
+    Args:
+      name: the task's.
+      config: the pretrained encoder's.
+      records: of each split a folder of `finetuning_records.build`.
+      eval_split: evaluated while training.
+      settings: what fine-tuning changes about the model.
+      seed: of the order of training examples.
+      length_bucketing: whether batches are padded to the length of their
+        longest example, roughly, or all to that of the records.
+
+    Raises:
+      FileNotFoundError, ValueError: the records are damaged, or were made with
+        another vocabulary or for more positions than the model has.
+    """
+    self.name = name
+    self.settings = settings
+    self.config = dataclasses.replace(
+      config,
+      hidden_dropout_prob=settings.albert_dropout,
+      attention_probs_dropout_prob=settings.albert_dropout,
+    )
+    self.records = dict(records)
+    self.eval_split = eval_split
+    self._seed = seed
+    self._manifests = {
+      split: finetuning_records.check(folder)
+      for split, folder in records.items()
+    }
+    self._manifest = next(iter(self._manifests.values()))
+    length = self._manifest.max_seq_length
+    _check_fits(config, self._manifest)
+    self._buckets = (
+      length_buckets.default_lengths(length) if length_bucketing else ()
+    )
+    # Throughput counts real tokens with buckets, and padded ones without.
+    tokens = length * self.sequences_per_example
+    if length_bucketing and "train" in self._manifests:
+      statistics = self._manifests["train"].splits["train"].statistics
+      tokens = max(round(statistics["mean_tokens"]), 1)
+    self.tokens_per_example = tokens
+    self.flops_per_example = (
+      3
+      * self.sequences_per_example
+      * (config.forward_flops(max(tokens // self.sequences_per_example, 1)))
+    )
+
+  @property
+  def max_seq_length(self) -> int:
+    """S of the records."""
+    return self._manifest.max_seq_length
+
+  @property
+  def tokenizer_file(self) -> tuple[str, str]:
+    """The tokenizer of the records: its path and its sha256."""
+    tokenizer = self._manifest.tokenizer
+    folder = next(iter(self.records.values()))
+    return os.path.join(folder, tokenizer.file), tokenizer.sha256
+
+  @property
+  def sequences_per_example(self) -> int:
+    """1, or the number of options of a question."""
+    return 1
+
+  def train_dataset(
+    self,
+    batch_size: int,
+    start_example: int,
+    context: tf.distribute.InputContext = objective.ONE_PIPELINE,
+  ) -> tf.data.Dataset:
+    """Shuffled batches without end."""
+    return self._read(
+      "train",
+      batch_size,
+      seed=self._seed,
+      start_example=start_example,
+      context=context,
+    )
+
+  def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
+    """Each example of the split that is evaluated, once."""
+    return self.dataset(self.eval_split, batch_size)
+
+  def dataset(self, split: str, batch_size: int) -> tf.data.Dataset:
+    """Each example of a split once; the last batch is filled up."""
+    return self._read(split, batch_size, shuffle=False, repeat=False)
+
+  def _read(self, split: str, batch_size: int, **kwargs) -> tf.data.Dataset:
+    if self._buckets:
+      return bucketed_reader.read_dataset(
+        self.records[split], split, batch_size, self._buckets, **kwargs
+      )
+    return reader.read_dataset(self.records[split], split, batch_size, **kwargs)
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """The number of examples, <float32>[]."""
+    return {self.name: tf.reduce_sum(batch["example_weight"])}
+
+  def describe(self) -> dict[str, Any]:
+    """The data's fingerprint, for run.json."""
+    return {
+      "task": self.name,
+      "records": self.records,
+      "tokenizer": dataclasses.asdict(self._manifest.tokenizer),
+      "max_seq_length": self._manifest.max_seq_length,
+      "settings": dict(self._manifest.settings),
+    }
+
+  # What a task has to say.
+
+  def build_model(self) -> tf.keras.Model:
+    """A model with fresh weights."""
+    raise NotImplementedError
+
+  def forward(
+    self,
+    model: tf.keras.Model,
+    batch: Batch,
+    training: bool,
+    dropout_seed: Optional[tf.Tensor],
+  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
+    """The summed loss <float32>[], and metrics."""
+    raise NotImplementedError
+
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """What the model says of each example, and `example_id` <int32>[B]."""
+    raise NotImplementedError
+
+  def score(self, predictions: Predictions) -> dict[str, float]:
+    """The official metrics of `eval_split`."""
+    return self.score_split(self.eval_split, predictions)
+
+  def score_split(
+    self, split: str, predictions: Predictions
+  ) -> dict[str, float]:
+    """The official metrics of a split with labels."""
+    raise NotImplementedError
+
+  def write_predictions(
+    self, split: str, predictions: Predictions, folder: str
+  ) -> list[str]:
+    """Writes a split's predictions; returns the paths."""
+    raise NotImplementedError
+
+
+def _check_fits(
+  config: config_lib.AlbertConfig, manifest: schemas.Manifest
+) -> None:
+  if manifest.tokenizer.vocab_size != config.vocab_size:
+    raise ValueError(
+      f"the tokenizer has {manifest.tokenizer.vocab_size} pieces, but the "
+      f"model has vocab_size {config.vocab_size}: give the tokenizer that the "
+      "model was pretrained with."
+    )
+  if manifest.max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"max_seq_length {manifest.max_seq_length} is more than the model's "
+      f"{config.max_position_embeddings} position embeddings: lower it."
+    )

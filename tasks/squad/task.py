@@ -1,0 +1,215 @@
+"""SQuAD 1.1 and 2.0 as the training loop sees them.
+
+Reference: google-research/albert squad_utils.py (v1_model_fn_builder,
+v2_model_fn_builder): the mean of the cross entropies of start and end; in 2.0
+half of their sum and half the cross entropy of "there is no answer".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Mapping, Optional, Sequence
+
+import tensorflow as tf
+
+from official_albert import fused_ops, objective
+from tasks import finetuning_task
+from tasks.finetuning_task import Batch, Predictions
+from tasks.squad import (
+  answers,
+  decoding,
+  metrics,
+  prediction_files,
+)
+from tasks.squad import (
+  model as model_lib,
+)
+from tasks.squad.examples import SquadExample
+from tasks.squad.windows import Window
+
+# What a position that cannot be an answer gets.
+_NEVER = -1e30
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+  """How answers are made of scores."""
+
+  n_best_size: int = decoding.N_BEST_SIZE
+  max_answer_length: int = decoding.MAX_ANSWER_LENGTH
+  # Starts that are kept, and ends for each of them; 2.0 only.
+  start_n_top: int = 5
+  end_n_top: int = 5
+  # Null odds over it mean no answer; None takes the best one of the evaluated
+  # questions, and answers always where there are none. 2.0 only.
+  null_score_diff_threshold: Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+  """A split: its questions, and the windows that its records hold."""
+
+  examples: Sequence[SquadExample]
+  windows: Sequence[Window]
+
+
+class SquadTask(finetuning_task.FinetuningTask):
+  """Spans of a context, and in 2.0 whether there is one.
+
+  Attributes:
+    has_impossible: whether questions may have no answer, as in SQuAD 2.0.
+  """
+
+  def __init__(
+    self,
+    *args,
+    has_impossible: bool,
+    questions: Mapping[str, Questions],
+    decode: Decoding = Decoding(),
+    **kwargs,
+  ):
+    """See `FinetuningTask`.
+
+    Args:
+      *args: of `FinetuningTask`.
+      has_impossible: SQuAD 2.0.
+      questions: of the splits that are evaluated or predicted.
+      decode: how answers are made of scores.
+      **kwargs: of `FinetuningTask`.
+    """
+    super().__init__(*args, **kwargs)
+    self.has_impossible = has_impossible
+    self._questions = questions
+    self._decoding = decode
+    # That of the evaluated split; what is predicted after it uses it too.
+    self._threshold = decode.null_score_diff_threshold
+
+  def build_model(self) -> tf.keras.Model:
+    """The encoder with the head of the version."""
+    arguments = {
+      "recompute_activations": self.settings.recompute_activations,
+      "layerwise_lr_decay": self.settings.layerwise_lr_decay,
+      "name": "model",
+    }
+    if not self.has_impossible:
+      return model_lib.AlbertForSpans(self.config, **arguments)
+    return model_lib.AlbertForSpansOrNone(
+      self.config,
+      self._decoding.start_n_top,
+      self._decoding.end_n_top,
+      self.settings.classifier_dropout,
+      **arguments,
+    )
+
+  def forward(
+    self,
+    model: tf.keras.Model,
+    batch: Batch,
+    training: bool,
+    dropout_seed: Optional[tf.Tensor],
+  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
+    """The summed loss in nats, and the share of right starts and ends."""
+    outputs = model(batch, training=training, dropout_seed=dropout_seed)
+    if self.has_impossible:
+      scores = outputs["start_log_probs"], outputs["end_log_probs"]
+    else:
+      # Deviation: the original lets padding compete with the text, so that its
+      # loss depends on how far a batch is padded.
+      padding = 1 - tf.cast(batch["input_mask"], tf.float32)
+      scores = tuple(
+        outputs[name] + _NEVER * padding
+        for name in ("start_logits", "end_logits")
+      )
+    weight = batch["example_weight"]
+    loss, ratios = 0.0, {}
+    for name, logits in zip(("start", "end"), scores):
+      labels = batch[f"{name}_positions"]
+      loss += 0.5 * fused_ops.cross_entropy(logits, labels)
+      right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
+      ratios[f"{name}_accuracy"] = objective.Ratio(
+        tf.reduce_sum(right * weight), tf.reduce_sum(weight)
+      )
+    if self.has_impossible:
+      loss += 0.5 * tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.cast(batch["is_impossible"], tf.float32), outputs["cls_logits"]
+      )
+    return {self.name: tf.reduce_sum(loss * weight)}, ratios
+
+  def predict(self, model: tf.keras.Model, batch: Batch) -> Predictions:
+    """The scores that `decoding` takes, of each window."""
+    features = {
+      name: x for name, x in batch.items() if name != "start_positions"
+    }
+    outputs = model(features, training=False)
+    if self.has_impossible:
+      names = (
+        "start_top_log_probs",
+        "start_top_index",
+        "end_top_log_probs",
+        "end_top_index",
+        "cls_logits",
+      )
+      said = {name: outputs[name] for name in names}
+    else:
+      # One shape for batches of all lengths.
+      missing = self.max_seq_length - tf.shape(batch["input_ids"])[1]
+      said = {
+        name: tf.ensure_shape(
+          tf.pad(outputs[name], [[0, 0], [0, missing]]),
+          [None, self.max_seq_length],
+        )
+        for name in ("start_logits", "end_logits")
+      }
+    return {"example_id": batch["example_id"], **said}
+
+  def answers(
+    self, split: str, predictions: Predictions
+  ) -> dict[str, answers.QuestionAnswers]:
+    """The n best answers to each question of a split."""
+    questions = self._questions[split]
+    wanted = {window.question_id for window in questions.windows}
+    contexts = {
+      e.question_id: e.context
+      for e in questions.examples
+      if e.question_id in wanted
+    }
+    scores = {k: v for k, v in predictions.items() if k != "example_id"}
+    decode = decoding.decode_v2 if self.has_impossible else decoding.decode_v1
+    return decode(
+      questions.windows,
+      contexts,
+      **scores,
+      n_best_size=self._decoding.n_best_size,
+      max_answer_length=self._decoding.max_answer_length,
+    )
+
+  def score_split(
+    self, split: str, predictions: Predictions
+  ) -> dict[str, float]:
+    """The official metrics, in percent.
+
+    2.0: with the threshold that was given, or the one that is best for these
+    questions, as `null_score_diff_threshold` says.
+    """
+    gold = metrics.gold_answers(self._questions[split].examples)
+    said = self.answers(split, predictions)
+    texts = answers.final_texts(said)
+    if not self.has_impossible:
+      return metrics.evaluate_v1(gold, texts)
+    odds = {question: answer.null_odds for question, answer in said.items()}
+    self._threshold = self._decoding.null_score_diff_threshold
+    if self._threshold is None:
+      self._threshold = metrics.best_null_threshold(gold, texts, odds)
+    values = metrics.evaluate_v2(gold, texts, odds, self._threshold)
+    return {**values, "null_score_diff_threshold": self._threshold}
+
+  def write_predictions(
+    self, split: str, predictions: Predictions, folder: str
+  ) -> list[str]:
+    """Writes predictions.json and the other official files, in a folder."""
+    return prediction_files.write(
+      os.path.join(folder, split),
+      self.answers(split, predictions),
+      self._threshold,
+    )

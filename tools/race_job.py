@@ -1,0 +1,114 @@
+"""RACE as a job of tools.run_finetuning."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from typing import Any, Iterator, Sequence
+
+from official_albert import config as config_lib
+from tasks import finetuning_records, finetuning_task
+from tasks.race import examples, metrics, recipes
+from tasks.race import task as task_lib
+from tfrecords import finetuning_schemas
+from tools import finetuning_jobs
+
+TASKS = tuple(recipes.RECIPES)
+
+
+class RaceJob(finetuning_jobs.Job):
+  """RACE, from its folder or its archive; `race_v2` is for v2 models."""
+
+  best_metric = "accuracy"
+
+  def __init__(self, name: str, options: finetuning_jobs.Options):
+    super().__init__(options)
+    self.name = "race"
+    self.recipe = recipes.RECIPES[name]
+
+  def has_split(self, split: str) -> bool:
+    try:
+      self.examples(split)
+    except FileNotFoundError:
+      return False
+    return True
+
+  def _read(self, split: str) -> Sequence[examples.RaceExample]:
+    return examples.read_examples(
+      self.options.data_dir,
+      split,
+      needs_labels=split in ("train", *self.eval_splits),
+    )
+
+  def _features(self, split: str) -> Iterator[dict[str, Any]]:
+    inputs = examples.make_all_inputs(
+      self.examples(split),
+      self.options.tokenizer,
+      self.max_seq_length,
+      self.recipe.max_qa_length,
+    )
+    for number, (example, options) in enumerate(
+      zip(self.examples(split), inputs)
+    ):
+      yield {
+        "input_ids": [ids for ids, _ in options],
+        "segment_ids": [segments for _, segments in options],
+        "example_id": number,
+        "label_ids": example.label or 0,
+      }
+
+  def make_task(
+    self,
+    splits: Sequence[str],
+    config: config_lib.AlbertConfig,
+    settings: finetuning_task.ModelSettings,
+    seed: int,
+  ) -> task_lib.RaceTask:
+    schema = finetuning_schemas.multiple_choice_schema(
+      self.max_seq_length, len(examples.LETTERS)
+    )
+    folders = {
+      split: finetuning_records.build(
+        self.options.cache_dir,
+        self.name,
+        self.options.tokenizer,
+        self.max_seq_length,
+        schema,
+        {
+          "max_qa_length": self.recipe.max_qa_length,
+          # Thousands of small files are told apart by what was read of them.
+          "questions": finetuning_records.cache_key(
+            examples=[dataclasses.astuple(e) for e in self.examples(split)]
+          ),
+        },
+        split,
+        [],
+        functools.partial(self._features, split),
+        self.options.note,
+      )
+      for split in splits
+    }
+    return task_lib.RaceTask(
+      self.name,
+      config,
+      folders,
+      self.eval_splits[0],
+      settings,
+      seed,
+      self.options.length_bucketing,
+      examples={
+        split: self.examples(split) for split in splits if split != "train"
+      },
+    )
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Always the letter that is right most often."""
+    train = [example.label for example in self.examples("train")]
+    letter = collections.Counter(train).most_common(1)[0][0]
+    held_out = self.examples(split)
+    return metrics.accuracy_by_level(
+      [letter] * len(held_out),
+      [example.label for example in held_out],
+      [example.level for example in held_out],
+    )

@@ -1,0 +1,147 @@
+"""SQuAD as a job of tools.run_finetuning."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+from typing import Any, Iterator, Optional, Sequence
+
+from official_albert import config as config_lib
+from tasks import finetuning_records, finetuning_task
+from tasks.squad import examples, metrics, recipes, windows
+from tasks.squad import task as task_lib
+from tfrecords import finetuning_schemas
+from tools import finetuning_jobs
+
+_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
+TASKS = tuple(_VERSIONS)
+
+
+class SquadJob(finetuning_jobs.Job):
+  """SQuAD 1.1 or 2.0: train-v1.1.json and so on, or files of that form."""
+
+  best_metric = "f1"
+
+  def __init__(self, name: str, options: finetuning_jobs.Options):
+    super().__init__(options)
+    self.name = name
+    self.recipe = recipes.RECIPES[name]
+    self._has_impossible = name == "squad_v2"
+    self._made_windows: dict[str, Sequence[windows.Window]] = {}
+
+  def _find(self, split: str) -> Optional[str]:
+    if self.options.files.get(split):
+      return self.options.files[split]
+    for ending in (".json", ".json.gz"):
+      path = os.path.join(
+        self.options.data_dir, f"{split}-{_VERSIONS[self.name]}{ending}"
+      )
+      if os.path.exists(path):
+        return path
+    return None
+
+  def _path(self, split: str) -> str:
+    path = self._find(split)
+    if path is None:
+      raise FileNotFoundError(
+        f"{self.options.data_dir} has no {split}-{_VERSIONS[self.name]}.json: "
+        f"give the folder with that file, or --{split}_file."
+      )
+    return path
+
+  def has_split(self, split: str) -> bool:
+    return self._find(split) is not None
+
+  def _read(self, split: str) -> Sequence[examples.SquadExample]:
+    return examples.read_examples(self._path(split), split == "train")
+
+  def _windows(self, split: str) -> Sequence[windows.Window]:
+    if split not in self._made_windows:
+      self._made_windows[split] = list(
+        windows.make_all_windows(
+          self.examples(split),
+          self.options.tokenizer,
+          self.max_seq_length,
+          self.recipe.doc_stride,
+          self.recipe.max_query_length,
+          is_training=split == "train",
+        )
+      )
+    return self._made_windows[split]
+
+  def num_train_examples(self) -> int:
+    return len(self._windows("train"))
+
+  def _features(self, split: str) -> Iterator[dict[str, Any]]:
+    for number, window in enumerate(self._windows(split)):
+      yield {
+        "input_ids": window.input_ids,
+        "segment_ids": window.segment_ids,
+        "example_id": number,
+        "p_mask": windows.p_mask(window, self.max_seq_length),
+        "start_positions": window.start_position,
+        "end_positions": window.end_position,
+        "is_impossible": window.is_impossible,
+      }
+
+  def make_task(
+    self,
+    splits: Sequence[str],
+    config: config_lib.AlbertConfig,
+    settings: finetuning_task.ModelSettings,
+    seed: int,
+  ) -> task_lib.SquadTask:
+    folders = {
+      split: finetuning_records.build(
+        self.options.cache_dir,
+        self.name,
+        self.options.tokenizer,
+        self.max_seq_length,
+        finetuning_schemas.span_schema(self.max_seq_length),
+        {
+          "doc_stride": self.recipe.doc_stride,
+          "max_query_length": self.recipe.max_query_length,
+          "questions": len(self.examples(split)),
+        },
+        split,
+        [self._path(split)],
+        functools.partial(self._features, split),
+        self.options.note,
+      )
+      for split in splits
+    }
+    return task_lib.SquadTask(
+      self.name,
+      config,
+      folders,
+      self.eval_splits[0],
+      settings,
+      seed,
+      self.options.length_bucketing,
+      has_impossible=self._has_impossible,
+      questions={
+        split: task_lib.Questions(self.examples(split), self._windows(split))
+        for split in splits
+        if split != "train"
+      },
+      decode=task_lib.Decoding(
+        n_best_size=self.recipe.n_best_size,
+        max_answer_length=self.recipe.max_answer_length,
+        start_n_top=self.recipe.start_n_top,
+        end_n_top=self.recipe.end_n_top,
+        null_score_diff_threshold=self.options.null_score_diff_threshold,
+      ),
+    )
+
+  def majority(self, split: str) -> dict[str, float]:
+    """1.1: always the commonest answer; 2.0: always that there is none."""
+    gold = metrics.gold_answers(self.examples(split))
+    if self._has_impossible:
+      return metrics.evaluate_v2(gold, dict.fromkeys(gold, ""))
+    texts = collections.Counter(
+      e.answers[0][0] for e in self.examples("train") if e.answers
+    )
+    return metrics.evaluate_v1(
+      gold, dict.fromkeys(gold, texts.most_common(1)[0][0])
+    )

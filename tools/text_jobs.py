@@ -1,0 +1,184 @@
+"""GLUE, and the user's own texts, as jobs of tools.run_finetuning."""
+
+from __future__ import annotations
+
+import collections
+from typing import Optional, Sequence
+
+import numpy as np
+
+from official_albert import config as config_lib
+from tasks import finetuning_task
+from tasks.classification import examples as own_examples
+from tasks.classification import metrics as own_metrics
+from tasks.classification import recipes as own_recipes
+from tasks.classification import records
+from tasks.classification import task as task_lib
+from tasks.glue import benchmark
+from tasks.glue import examples as glue_examples
+from tasks.glue import metrics as glue_metrics
+from tasks.glue import recipes as glue_recipes
+from tasks.text_examples import TextExample
+from tools import finetuning_jobs
+
+# Task names for the user's own data: what it is, and of how many texts.
+OWN_TASKS = (
+  "text_classification",
+  "text_regression",
+  "text_pair_classification",
+  "text_pair_regression",
+)
+
+
+class _TextJob(finetuning_jobs.Job):
+  """A class or a number for texts."""
+
+  labels: Optional[Sequence[str]]
+
+  def _sources(self, split: str) -> list[str]:
+    raise NotImplementedError
+
+  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The task's metrics."""
+    raise NotImplementedError
+
+  def make_task(
+    self,
+    splits: Sequence[str],
+    config: config_lib.AlbertConfig,
+    settings: finetuning_task.ModelSettings,
+    seed: int,
+  ) -> task_lib.ClassificationTask:
+    folders = {
+      split: records.build(
+        self.options.cache_dir,
+        self.name,
+        split,
+        self.examples(split),
+        self._sources(split),
+        self.options.tokenizer,
+        self.max_seq_length,
+        self.labels,
+        self.options.note,
+        number=len(self.examples(split)),
+        columns=dict(self.options.columns),
+      )
+      for split in splits
+    }
+    return task_lib.ClassificationTask(
+      self.name,
+      config,
+      folders,
+      self.eval_splits[0],
+      settings,
+      seed,
+      self.options.length_bucketing,
+      labels=self.labels,
+      evaluate=self.evaluate,
+      guids={
+        split: [example.guid for example in self.examples(split)]
+        for split in splits
+        if split != "train"
+      },
+    )
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Always the commonest class of the training data, or its mean."""
+    train = [example.label for example in self.examples("train")]
+    labels = [example.label for example in self.examples(split)]
+    if self.labels is None:
+      mean = np.mean([float(label) for label in train])
+      return self.evaluate(
+        np.full(len(labels), mean, np.float32), np.array(labels, np.float32)
+      )
+    number = {label: i for i, label in enumerate(self.labels)}
+    commonest = number[collections.Counter(train).most_common(1)[0][0]]
+    return self.evaluate(
+      np.full(len(labels), commonest),
+      np.array([number[label] for label in labels]),
+    )
+
+
+class GlueJob(_TextJob):
+  """One of the nine tasks."""
+
+  def __init__(self, name: str, options: finetuning_jobs.Options):
+    super().__init__(options)
+    self.glue_task = benchmark.get_task(name)
+    self.name = name
+    self.labels = self.glue_task.labels
+    self.recipe = glue_recipes.RECIPES[name]
+    self.best_metric = self.glue_task.main_metric
+    self.eval_splits = self.glue_task.dev_splits
+    self.test_splits = self.glue_task.test_splits
+
+  def has_split(self, split: str) -> bool:
+    try:
+      self._sources(split)
+    except FileNotFoundError:
+      return False
+    return True
+
+  def _sources(self, split: str) -> list[str]:
+    data_dir = self.options.data_dir
+    return [str(glue_examples.find_file(data_dir, self.glue_task, split))]
+
+  def _read(self, split: str) -> list[TextExample]:
+    read = glue_examples.read_split(
+      self.options.data_dir, self.glue_task, split
+    )
+    if read.skipped_lines:
+      self.options.note(
+        f"{split} of {self.name}: {len(read.skipped_lines)} malformed rows "
+        f"left out, the first in line {read.skipped_lines[0]}"
+      )
+    return read.examples
+
+  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    return glue_metrics.evaluate(self.glue_task, said, labels)
+
+
+class OwnJob(_TextJob):
+  """The user's own TSV, CSV or JSONL."""
+
+  def __init__(self, name: str, options: finetuning_jobs.Options):
+    super().__init__(options)
+    self.name = name
+    self.recipe = own_recipes.RECIPES[name]
+    self._is_regression = name.endswith("regression")
+    self.labels = options.labels
+    self.best_metric = own_metrics.MAIN_CLASSIFICATION
+    if self._is_regression:
+      self.labels = None
+      self.best_metric = own_metrics.MAIN_REGRESSION
+    elif self.labels is None:
+      self.labels = own_examples.find_labels(self.examples("train"))
+
+  def has_split(self, split: str) -> bool:
+    return bool(self.options.files.get(split))
+
+  def _sources(self, split: str) -> list[str]:
+    if not self.has_split(split):
+      raise ValueError(f"--task={self.name} needs --{split}_file.")
+    return [self.options.files[split]]
+
+  def _read(self, split: str) -> list[TextExample]:
+    names = self.options.columns
+    return own_examples.read_examples(
+      self._sources(split)[0],
+      own_examples.Columns(
+        text=names["text"],
+        text_b=names["text_b"] if "pair" in self.name else None,
+        # What is to be predicted needs no labels.
+        label=None if split in self.test_splits else names["label"],
+        guid=names["id"] or None,
+      ),
+      # Those of the training file, once it has been read.
+      None if split == "train" else self.labels,
+      regression=self._is_regression,
+    )
+
+  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    if self.labels is None:
+      return own_metrics.of_numbers(said, labels)
+    return own_metrics.of_classes(said, labels, len(self.labels))
