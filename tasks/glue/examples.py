@@ -188,8 +188,8 @@ def _named_cells(
     if len(row.cells) >= width:
       yield row, {f: row.cells[place] for f, place in positions.items()}
     elif task.name == "qqp" and has_labels:
-      # As in the original; but a test row that is passed over would leave the
-      # site without an answer.
+      # Deviation: the original passes over such a row of the test file too,
+      # which leaves the site without an answer.
       yield row, None
     else:
       raise ValueError(
