@@ -66,10 +66,14 @@ _EPOCHS = flags.DEFINE_float(
   "Passes over the training data, a tenth of them to warm up; 0: the steps.",
 )
 _MAX_TRAIN = flags.DEFINE_integer(
-  "max_train_examples", 0, "Train on the first so many; 0: all."
+  "max_train_examples",
+  0,
+  "Train on so many, evenly spaced in the data; 0: all.",
 )
 _MAX_EVAL = flags.DEFINE_integer(
-  "max_eval_examples", 0, "Evaluate and predict the first so many; 0: all."
+  "max_eval_examples",
+  0,
+  "Evaluate and predict so many, evenly spaced in the data; 0: all.",
 )
 _ALBERT_DROPOUT = flags.DEFINE_float(
   "albert_dropout", None, "Of hidden states and attention in the encoder."

@@ -25,7 +25,8 @@ class Options:
     cache_dir: where records go.
     tokenizer: the encoder's.
     max_seq_length: S; 0 takes the recipe's.
-    max_train_examples, max_eval_examples: the first so many; 0 takes all.
+    max_train_examples, max_eval_examples: so many, evenly spaced; 0 takes
+      all.
     files: of the splits that the user names himself, the files.
     columns: of the user's own data, by their roles: text, text_b, label, id.
     length_bucketing: see `FinetuningTask`.
@@ -50,11 +51,13 @@ class Options:
   note: Callable[[str], None] = print
 
   def limit(self, split: str, examples: Sequence[Any]) -> Sequence[Any]:
-    """As many examples of a split as are wanted."""
+    """As many examples of a split as are wanted, from all over it."""
     most = (
       self.max_train_examples if split == "train" else self.max_eval_examples
     )
-    return examples[:most] if most else examples
+    if not most or most >= len(examples):
+      return examples
+    return [examples[i * len(examples) // most] for i in range(most)]
 
 
 class Job:

@@ -85,6 +85,8 @@ def describe(summary: Mapping[str, Any]) -> str:
   for split, values in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
     for name, value in values.items():
+      if name.endswith(("total", "thresh", "threshold")):
+        continue  # No results: they are in the file.
       line = f"  {split} {name}: {value['median']:.4g}"
       if runs > 1:
         line = (

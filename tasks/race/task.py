@@ -62,14 +62,14 @@ class RaceTask(finetuning_task.FinetuningTask):
     logits = outputs["logits"]
     weight, labels = batch["example_weight"], batch["label_ids"]
     losses = fused_ops.cross_entropy(logits, labels)
+    total = {self.name: tf.reduce_sum(losses * weight)}
+    if not training:
+      return total, {}  # `score_split` says more.
     right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
     accuracy = objective.Ratio(
       tf.reduce_sum(right * weight), tf.reduce_sum(weight)
     )
-    return (
-      {self.name: tf.reduce_sum(losses * weight)},
-      {f"{self.name}_accuracy": accuracy},
-    )
+    return total, {f"{self.name}_accuracy": accuracy}
 
   def predict(
     self, model: model_lib.AlbertForMultipleChoice, batch: Batch

@@ -16,15 +16,8 @@ import tensorflow as tf
 from official_albert import fused_ops, objective
 from tasks import finetuning_task
 from tasks.finetuning_task import Batch, Predictions
-from tasks.squad import (
-  answers,
-  decoding,
-  metrics,
-  prediction_files,
-)
-from tasks.squad import (
-  model as model_lib,
-)
+from tasks.squad import answers, decoding, metrics, prediction_files
+from tasks.squad import model as model_lib
 from tasks.squad.examples import SquadExample
 from tasks.squad.windows import Window
 
@@ -183,6 +176,15 @@ class SquadTask(finetuning_task.FinetuningTask):
       n_best_size=self._decoding.n_best_size,
       max_answer_length=self._decoding.max_answer_length,
     )
+
+  def score(self, predictions: Predictions) -> dict[str, float]:
+    """Of the official metrics those that are watched while training."""
+    values = self.score_split(self.eval_split, predictions)
+    return {
+      name: values[name]
+      for name in ("exact_match", "exact", "f1")
+      if name in values
+    }
 
   def score_split(
     self, split: str, predictions: Predictions
