@@ -9,6 +9,7 @@ with both, each question would count twice.
 
 from __future__ import annotations
 
+import gzip
 import os
 import tarfile
 import zlib
@@ -18,6 +19,7 @@ LEVELS = ("middle", "high")
 SPLITS = ("train", "dev", "test")
 _ALL = "all.txt"
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_BLOCK_BYTES = 1 << 20
 
 
 class Passage(NamedTuple):
@@ -114,7 +116,10 @@ def _read_archive(
         is_wanted = above == split and level in levels and _is_passage(name)
         if is_wanted and member.isfile():
           files[level][name] = archive.extractfile(member).read()
-  except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+      # To the end, where gzip's checksum of the whole is.
+      while archive.fileobj.read(_BLOCK_BYTES):
+        pass
+  except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(
       f"{root} is not a whole tar archive ({error}): download it again."
     ) from error

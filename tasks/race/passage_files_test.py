@@ -27,9 +27,9 @@ def write_tree(folder, files=None):
     path.write_bytes(data)
 
 
-def write_archive(path, prefix="RACE/"):
+def write_archive(path, prefix="RACE/", files=None):
   with tarfile.open(path, "w:gz") as archive:
-    for name, data in FILES.items():
+    for name, data in (files or FILES).items():
       member = tarfile.TarInfo(prefix + name)
       member.size = len(data)
       archive.addfile(member, io.BytesIO(data))
@@ -67,6 +67,9 @@ def test_all_txt_is_read_by_the_line_and_alone(tmp_path):
   assert (first.name, first.data) == ("1", b"one")
   assert (second.name, second.data.strip()) == ("3", b"two")
   assert second.where == f"{tmp_path}/dev/high/all.txt line 3"
+  write_archive(tmp_path / "RACE.tar.gz", files=files)
+  in_archive = passage_files.read(str(tmp_path / "RACE.tar.gz"), "dev")
+  assert [passage.data for passage in in_archive] == [first.data, second.data]
 
 
 def test_a_message_names_a_file_inside_the_archive(tmp_path):
@@ -94,6 +97,11 @@ def test_a_damaged_archive_is_refused(tmp_path):
   whole, cut = tmp_path / "whole.tar.gz", tmp_path / "cut.tar.gz"
   write_archive(whole)
   cut.write_bytes(whole.read_bytes()[:-60])
+  with pytest.raises(ValueError, match="cut.tar.gz is not a whole tar"):
+    read(cut, "dev")
+  broken = bytearray(whole.read_bytes())
+  broken[-6] ^= 1  # Of the checksum.
+  cut.write_bytes(broken)
   with pytest.raises(ValueError, match="cut.tar.gz is not a whole tar"):
     read(cut, "dev")
   cut.write_bytes(b"<html>not found</html>")
