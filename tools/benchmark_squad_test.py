@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 import sentencepiece
@@ -10,6 +11,10 @@ import sentencepiece
 from official_albert import text_offsets, tokenization
 from tasks.squad import examples
 from tools import benchmark_squad
+
+_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+_DEV = _DATA / "squad" / "dev-v1.1.json"
+_RELEASED = _DATA / "tokenizer" / "30k-clean.model"
 
 
 def question(number: int, *answers) -> examples.SquadExample:
@@ -64,6 +69,22 @@ def test_what_the_official_scripts_do_not_tell_apart():
     "q2: 'e ri' became 'The river,' in 'The river, tea and'",
   ]
   assert benchmark_squad.normalize("The (Tea) and a  cup!") == "tea and cup"
+
+
+@pytest.mark.skipif(
+  not (_RELEASED.exists() and _DEV.exists()),
+  reason="SQuAD and the released vocabulary are not on this machine",
+)
+def test_answers_of_squad():
+  found = benchmark_squad.recover(
+    examples.read_examples(str(_DEV)),
+    tokenization.SentencePieceTokenizer(str(_RELEASED)),
+  )
+  assert (found.answers, found.exact, found.normalized) == (34726, 34619, 34653)
+  # Of one question all answers are "four", of the piece "fourth".
+  assert (found.questions, found.reached) == (10570, 10569)
+  assert all(" became " in line for line in found.rest)
+  assert len(found.rest) == 73
 
 
 def test_lines():
