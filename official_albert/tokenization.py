@@ -219,7 +219,17 @@ class SentencePieceTokenizer:
 
   def encode(self, text: str) -> list[int]:
     """The ids of `tokenize(text)`, without [CLS] and [SEP]."""
-    return self.encode_batch([text])[0]
+    # Not a batch of one, for which SentencePiece would start a thread.
+    return self._cut(
+      self._processor.encode(
+        normalize_text(text, self.lower_case), out_type=int
+      )
+    )
+
+  def _cut(self, row: list[int]) -> list[int]:
+    if self._ids_to_split.isdisjoint(row):  # All but one row in sixteen.
+      return row
+    return [part for i in row for part in self._split_ids.get(i, (i,))]
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
     """`[encode(text) for text in texts]` in one call, on one thread.
@@ -236,12 +246,7 @@ class SentencePieceTokenizer:
       out_type=int,
       num_threads=1,  # Workers are processes; more threads would fight them.
     )
-    for index, row in enumerate(rows):
-      if not self._ids_to_split.isdisjoint(row):  # One row in sixteen.
-        rows[index] = [
-          part for i in row for part in self._split_ids.get(i, (i,))
-        ]
-    return rows
+    return [self._cut(row) for row in rows]
 
   def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
     """`encode(text)`, and which characters of `text` each id comes from.

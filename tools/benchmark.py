@@ -2,6 +2,8 @@
 
     python -m tools.benchmark data --input_files='corpus/*.jsonl.gz' \\
         --spm_model_file=30k-clean.model
+    python -m tools.benchmark squad --squad_file=dev-v1.1.json \\
+        --spm_model_file=30k-clean.model --max_seq_length=384
     python -m tools.benchmark memory --preset=albert_base_v2 --batch_size=8 \\
         --precision=mixed_bfloat16
 
@@ -17,10 +19,18 @@ from typing import Sequence
 
 from absl import flags
 
-from tools import benchmark_data, benchmark_memory, command_line
+from tools import (
+  benchmark_data,
+  benchmark_memory,
+  benchmark_squad,
+  command_line,
+)
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files", None, "Text to make records of; see create_pretraining_data."
+)
+_SQUAD_FILE = flags.DEFINE_string(
+  "squad_file", None, "Questions to make windows of: JSON, may be .gz."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
   "spm_model_file", None, "SentencePiece model."
@@ -40,7 +50,7 @@ _WORK_DIR = flags.DEFINE_string(
   "work_dir", None, "For temporary files; the system's own by default."
 )
 
-BENCHMARKS = ("data", "memory")
+BENCHMARKS = ("data", "memory", "squad")
 
 
 def machine() -> str:
@@ -68,10 +78,21 @@ def main(argv: Sequence[str]) -> None:
       )
     )
     return
-  for name in ("input_files", "spm_model_file"):
+  needed = "squad_file" if argv[1] == "squad" else "input_files"
+  for name in (needed, "spm_model_file"):
     if not flags.FLAGS[name].value:
       raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
   print(machine(), flush=True)
+  if argv[1] == "squad":
+    benchmark_squad.run(
+      benchmark_squad.Settings(
+        _SQUAD_FILE.value,
+        _SPM_MODEL_FILE.value,
+        _MAX_SEQ_LENGTH.value,
+        _REPEATS.value,
+      )
+    )
+    return
   benchmark_data.run(
     benchmark_data.Settings(
       _INPUT_FILES.value,

@@ -37,12 +37,17 @@ class Recovered(NamedTuple):
     answers: all of them, several for a question of a held-out file.
     exact: to the character.
     normalized: as the official scripts compare; holds the exact ones.
+    questions: how many have answers.
+    reached: how many of these have one that is recovered after normalisation:
+      what a perfect model could have as exact match.
     rest: a line for each of the others.
   """
 
   answers: int
   exact: int
   normalized: int
+  questions: int
+  reached: int
   rest: list[str]
 
 
@@ -66,10 +71,14 @@ def run(settings: Settings) -> None:
   )
   found = recover(examples, tokenizer)
   if found.answers:
-    print("\n| answers | exact | normalised |\n|---|---|---|")
+    print(
+      "\n| answers | exact | normalised | questions with one |\n"
+      "|---|---|---|---|"
+    )
     print(
       f"| {found.answers:,} | {share(found.exact, found.answers)} | "
-      f"{share(found.normalized, found.answers)} |"
+      f"{share(found.normalized, found.answers)} | "
+      f"{share(found.reached, found.questions)} |"
     )
   if found.rest:
     print("\nThe others, where pieces go beyond the answer:")
@@ -80,7 +89,8 @@ def run(settings: Settings) -> None:
 def row(questions: int, windows: int, seconds: Sequence[float]) -> str:
   """A line of the table; the median of `seconds`."""
   median = statistics.median(seconds)
-  return f"| {questions:,} | {windows:,} | {median:.2f} | {questions / median:,.0f} |"
+  rate = questions / median
+  return f"| {questions:,} | {windows:,} | {median:.2f} | {rate:,.0f} |"
 
 
 def share(part: int, whole: int) -> str:
@@ -99,7 +109,8 @@ def recover(
   tokenizer: tokenization.Tokenizer,
 ) -> Recovered:
   """Takes each answer to its tokens and back."""
-  answers = exact = normalized = 0
+  answers = exact = 0
+  reached = set()
   rest = []
   encoded = {
     context: tokenizer.encode_with_offsets(context)
@@ -116,11 +127,18 @@ def recover(
       found = example.context[begin:end].strip()
       exact += found == text
       if normalize(found) == normalize(text):
-        normalized += 1
+        reached.add(example.question_id)
       else:
         after = start + len(text)
         around = example.context[max(0, start - _AROUND) : after + _AROUND]
         rest.append(
           f"{example.question_id}: {text!r} became {found!r} in {around!r}"
         )
-  return Recovered(answers, exact, normalized, rest)
+  return Recovered(
+    answers,
+    exact,
+    answers - len(rest),
+    sum(bool(example.answers) for example in examples),
+    len(reached),
+    rest,
+  )

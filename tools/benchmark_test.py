@@ -15,6 +15,7 @@ import pytest
     (["weather"], "name one benchmark of data"),
     ([], "name one benchmark of data"),
     (["data", "--input_files=x"], "needs --spm_model_file"),
+    (["squad", "--spm_model_file=x"], "needs --squad_file"),
     (["data", "twice"], "unexpected argument 'twice'"),
   ],
 )

@@ -211,7 +211,7 @@ def test_a_wrong_question_is_named(tmp_path, change, message):
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
   # Compressed bytes hold the time of day, which has no place in a name.
-  ids="empty blank empty_gz json utf8 deep list no_data nothing no_gz cut".split(),
+  ids="empty blank gz_of_nothing json utf8 deep list no_data {} gz cut".split(),
 )
 def test_a_wrong_file_is_named(tmp_path, name, content, message):
   path = write(tmp_path / name, content)

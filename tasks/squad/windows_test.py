@@ -198,7 +198,6 @@ def test_each_context_is_cut_once(tokenizer, monkeypatch):
   assert found == expected and len(found) > 4
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(
   not (_RELEASED.exists() and _DEV.exists()),
   reason="SQuAD and the released vocabulary are not on this machine",
@@ -223,7 +222,8 @@ def test_every_answer_of_the_dev_file_is_found():
     # A piece may go beyond the answer, never short of it.
     assert question.answers[0][0].strip() in text
     exact += text == question.answers[0][0]
-  assert exact > 0
+  # Of the first answers, a little less than of all.
+  assert exact / len(found) > 0.99
   assert np.mean([len(w.input_ids) for w in made]) < 384
 
 
