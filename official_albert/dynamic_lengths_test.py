@@ -181,7 +181,9 @@ def job(folder, cut, decay):
   run(folder, LengthTask(cut, decay=decay), 2, layerwise_lr_decay=decay)
 
 
-@pytest.mark.parametrize("decay", [1.0, 0.5])
+@pytest.mark.parametrize(
+  "decay", [pytest.param(1.0, marks=pytest.mark.heavy), 0.5]
+)
 def test_replicas_with_batches_of_different_lengths(tmp_path, padded, decay):
   """And with learning rates of their own, which copies have to know."""
   program = (
