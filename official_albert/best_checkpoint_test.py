@@ -28,10 +28,12 @@ def read_weights(folder):
   return record["step"], values.pop()
 
 
-def offer(folder, step, loss, phase=1, metric="loss", value=None):
+def offer(
+  folder, step, loss, phase=1, metric="loss", value=None, best_is="lowest"
+):
   """Offers weights that are all `value`, by default the step."""
   model = model_of(step if value is None else value)
-  best = best_checkpoint.BestCheckpoint(str(folder), model, metric)
+  best = best_checkpoint.BestCheckpoint(str(folder), model, metric, best_is)
   return best.offer(step, phase, {"loss": loss, "a_loss": loss / 2, "x": 1.0})
 
 
@@ -56,6 +58,52 @@ def test_the_lowest_loss_is_kept_and_alone(tmp_path):
   model = model_of(0)
   checkpoints.warm_start(model, str(tmp_path / "best"))
   assert model.get_weights()[0].flat[0] == 4.0
+
+
+def test_the_highest_is_kept_where_that_is_the_best(tmp_path):
+  taken = [
+    offer(tmp_path, step, value, best_is="highest")
+    for step, value in ((2, 0.5), (4, 0.4), (6, 0.7), (8, 0.7))
+  ]
+  assert taken == [True, False, True, False]
+  assert read_weights(tmp_path) == (6, 6.0)
+  assert best_checkpoint.read(str(tmp_path))["best_is"] == "highest"
+  # Judged the other way, none of before counts.
+  assert offer(tmp_path, 10, 0.9)
+  with pytest.raises(ValueError, match="'best'; choose one of lowest, highest"):
+    offer(tmp_path, 12, 0.9, best_is="best")
+
+
+@pytest.mark.parametrize("best_is", best_checkpoint.DIRECTIONS)
+def test_any_number_is_better_than_none(tmp_path, best_is):
+  """A correlation with constant predictions is no number."""
+  offers = ((2, np.nan), (4, np.nan), (6, -9.0), (8, np.nan))
+  taken = [offer(tmp_path, s, v, best_is=best_is) for s, v in offers]
+  assert taken == [True, False, True, False]
+  assert read_weights(tmp_path) == (6, 6.0)
+
+
+def test_a_record_from_before_there_were_directions(tmp_path):
+  offer(tmp_path, 2, 5.0)
+  path = tmp_path / "best" / "best.json"
+  record = json.loads(path.read_text())
+  assert record.pop("best_is") == "lowest"
+  path.write_text(json.dumps(record))
+  assert not offer(tmp_path, 4, 6.0)
+  assert offer(tmp_path, 6, 4.0)
+
+
+def test_evaluations_since_the_best_one(tmp_path):
+  def since(step, metric="loss", best_is="lowest"):
+    best = best_checkpoint.BestCheckpoint(
+      str(tmp_path), model_of(0), metric, best_is
+    )
+    return best.evaluations_since(step, 5)
+
+  assert since(20) == 0
+  offer(tmp_path, 10, 3.0)
+  assert [since(s) for s in (5, 10, 14, 15, 19, 25)] == [0, 0, 0, 1, 1, 3]
+  assert since(25, "a_loss") == since(25, best_is="highest") == 0
 
 
 def test_only_weights_are_stored(tmp_path):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from official_albert import reference_checkpoints
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_MODEL = "model/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
@@ -223,50 +224,57 @@ def warm_start(
   shapes = reader.get_variable_to_shape_map()
   if _OBJECT_GRAPH not in shapes:
     return reference_checkpoints.load_tf1_checkpoint(model, path)
-  entries = _entries(model)
-  stored = {
-    name for name in shapes if name.startswith("model/") and _is_weight(name)
-  }
-  matched = sorted(set(entries) & stored)
+  variables = _entries(model)
+  stored = {_name(key): key for key in shapes if _is_weight(key)}
+  both = sorted(set(variables) & set(stored))
+  matched, other_shape = reference_checkpoints.split_by_shape(
+    both,
+    {name: shapes[stored[name]] for name in both},
+    variables,
+    lambda name: hasattr(model, "albert") and not name.startswith("albert/"),
+    path,
+  )
   if not matched:
     raise ValueError(f"{path} holds no variable of this model.")
-  for key in matched:
-    if shapes[key] != entries[key].shape.as_list():
-      raise ValueError(
-        f"{key[: -len(_VALUE)]} has shape {shapes[key]} in {path} but "
-        f"{entries[key].shape.as_list()} in the model: the checkpoint is of "
-        "another size or vocabulary."
-      )
-  for key in matched:
-    entries[key].assign(reader.get_tensor(key))
+  for name in matched:
+    variables[name].assign(reader.get_tensor(stored[name]))
+  ignored = set(shapes) - set(stored.values()) - {_OBJECT_GRAPH}
   return reference_checkpoints.LoadReport(
     matched=tuple(matched),
-    missing=tuple(sorted(set(entries) - stored)),
-    unexpected=tuple(sorted(stored - set(entries))),
+    missing=tuple(sorted(set(variables) - set(matched))),
+    unexpected=tuple(sorted(set(stored) - set(variables))),
+    ignored=tuple(sorted(ignored)),
+    other_shape=tuple(other_shape),
   )
 
 
 def _is_weight(key: str) -> bool:
-  return key.endswith(_VALUE) and "/.OPTIMIZER_SLOT/" not in key
+  is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
+  return is_weight and "/.OPTIMIZER_SLOT/" not in key
+
+
+def _name(key: str) -> str:
+  """The way to a weight inside of its model, as in albert/pooler/kernel."""
+  return key[len(_MODEL) : -len(_VALUE)]
 
 
 def _entries(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """The model's variables by the key that a checkpoint of ours gives them.
+  """The model's variables by the names that a checkpoint of ours gives them.
 
   A TensorFlow checkpoint names a variable by the attributes on the way to it.
   """
   entries = {}
 
-  def walk(node, path: str) -> None:
+  def walk(node, path: tuple[str, ...]) -> None:
     if isinstance(node, tf.Variable):
-      entries.setdefault(path + _VALUE, node)
+      entries.setdefault("/".join(path), node)
     elif isinstance(node, (list, tuple)):
       for index, child in enumerate(node):
-        walk(child, f"{path}/{index}")
+        walk(child, (*path, str(index)))
     elif isinstance(node, tf.Module):
       for name, child in vars(node).items():
         if not name.startswith("_"):
-          walk(child, f"{path}/{name}")
+          walk(child, (*path, name))
 
-  walk(model, "model")
+  walk(model, ())
   return entries

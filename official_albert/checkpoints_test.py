@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, AlbertModel, checkpoints
+from official_albert import (
+  AlbertConfig,
+  AlbertModel,
+  best_checkpoint,
+  checkpoints,
+  heads,
+  optimization,
+  sequence_classifier,
+)
 
 GOLDEN = pathlib.Path(__file__).parent / "testdata"
 SMALL = AlbertConfig(
@@ -165,6 +173,128 @@ def test_warm_start_reads_the_original(tmp_path):
     str(GOLDEN / "one_group" / "model.ckpt")
   ).get_tensor("bert/pooler/dense/bias")
   np.testing.assert_array_equal(model.pooler.bias, expected)
+
+
+class _Pretrained(tf.keras.Model):
+  """The names of `AlbertForPretraining`, which belongs to a task."""
+
+  def __init__(self, config=SMALL):
+    super().__init__(autocast=False)
+    self.albert = AlbertModel(config, name="albert")
+    self.sentence_order = heads.ClassificationHead(2, config.hidden_size)
+
+  def call(self, features):
+    return self.sentence_order(self.albert(features)["pooled_output"])
+
+
+def classifier(classes=3, config=SMALL):
+  return sequence_classifier.AlbertForSequenceClassification(config, classes)
+
+
+HEAD = ("classifier/output_bias", "classifier/output_weights")
+
+
+@pytest.fixture(params=["run", "best", "prefix"])
+def pretrained(request, tmp_path):
+  """A pretrained model and what to give as --init_checkpoint."""
+  model = _Pretrained()
+  if request.param == "best":
+    best = best_checkpoint.BestCheckpoint(str(tmp_path), model, "loss")
+    best.offer(5, 1, {"loss": 1.0})
+    return model, str(tmp_path / "best"), 0
+  optimizer = optimization.make_optimizer("lamb", 0.1)
+  optimizer._create_all_weights(model.trainable_variables)
+  saver = manager(
+    tmp_path, model, optimizer=optimizer, examples_seen=tf.Variable(7)
+  )
+  path = saver.save(5)
+  slots = 2 * len(model.trainable_variables)
+  return (
+    model,
+    str(tmp_path) if request.param == "run" else path,
+    # Step, five settings, the examples and the number of saves.
+    slots + 8,
+  )
+
+
+def test_fine_tuning_starts_from_all_but_the_heads(pretrained, tmp_path):
+  source, path, ignored = pretrained
+  model = classifier()
+  head = model.classifier.output_weights.numpy()
+  report = checkpoints.warm_start(model, path)
+  assert len(report.matched) == len(model.albert.weights)
+  assert "albert/pooler/kernel" in report.matched
+  assert report.missing == HEAD and report.other_shape == ()
+  assert report.unexpected == (
+    "sentence_order/output_bias",
+    "sentence_order/output_weights",
+  )
+  assert len(report.ignored) == ignored
+  for a, b in zip(source.albert.get_weights(), model.albert.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  np.testing.assert_array_equal(model.classifier.output_weights, head)
+  said = manager(tmp_path / "new", classifier()).initialize(model, path)
+  lines = said.splitlines()
+  assert lines[0].startswith(f"warm start from {path}: ")
+  assert "2 missing, 2 unexpected" in lines[0]
+  assert lines[1:] == [
+    *(f"  missing in the checkpoint: {name}" for name in HEAD),
+    "  unexpected in it: sentence_order/output_bias",
+    "  unexpected in it: sentence_order/output_weights",
+  ]
+
+
+def test_a_pretraining_checkpoint_of_another_size_is_one_sentence(pretrained):
+  _, path, _ = pretrained
+  model = classifier(config=dataclasses.replace(SMALL, intermediate_size=15))
+  before = model.get_weights()
+  with pytest.raises(ValueError, match="checkpoint is of another size") as said:
+    checkpoints.warm_start(model, path)
+  assert "\n" not in str(said.value) and "has shape [14] in" in str(said.value)
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_task_starts_from_another_with_more_classes(tmp_path):
+  """As RTE, STS-B and MRPC from MNLI (paper, section 4.9)."""
+  source, model, same = classifier(3), classifier(2), classifier(3)
+  manager(tmp_path, source).save(5)
+  head = model.classifier.output_weights.numpy()
+  report = checkpoints.warm_start(model, str(tmp_path))
+  assert report.missing == report.other_shape == HEAD
+  assert not report.unexpected
+  assert f"  of another shape in the checkpoint: {HEAD[0]}" in str(report)
+  np.testing.assert_array_equal(model.classifier.output_weights, head)
+  np.testing.assert_array_equal(
+    model.albert.pooler.kernel, source.albert.pooler.kernel
+  )
+  assert not checkpoints.warm_start(same, str(tmp_path)).missing
+  np.testing.assert_array_equal(
+    same.classifier.output_weights, source.classifier.output_weights
+  )
+
+
+def test_fine_tuning_starts_from_the_originals_checkpoints():
+  folder = GOLDEN / "one_group"
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  model = classifier(4, config)
+  report = checkpoints.warm_start(model, str(folder / "model.ckpt"))
+  assert len(report.matched) == len(model.albert.weights) == 25
+  assert report.missing == ("output_bias", "output_weights")
+  assert len(report.unexpected) == 7 and not report.other_shape
+  assert {n.split("/")[1] for n in report.unexpected} == {
+    "predictions",
+    "seq_relationship",
+  }
+  # From a classifier with another number of classes.
+  report = checkpoints.warm_start(model, str(folder / "classifier.ckpt"))
+  assert report.missing == report.other_shape
+  assert report.missing == ("output_bias", "output_weights")
+  small = classifier(4, dataclasses.replace(config, hidden_act="relu"))
+  assert checkpoints.warm_start(small, str(folder / "model.ckpt")).matched
+  wide = classifier(4, dataclasses.replace(config, intermediate_size=9))
+  with pytest.raises(ValueError, match="checkpoint is of another size"):
+    checkpoints.warm_start(wide, str(folder / "model.ckpt"))
 
 
 def test_wrong_checkpoints_are_refused(tmp_path):

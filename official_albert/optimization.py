@@ -172,11 +172,13 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
       multipliers: of the learning rate, for the variables whose rate differs;
         see `layerwise_decay.py`. They are not part of a checkpoint.
     """
-    self._rate_multipliers = {_key(v): factor for v, factor in multipliers}
+    self._rate_multipliers = {
+      key: factor for v, factor in multipliers for key in _keys(v)
+    }
 
   def rate_multiplier(self, variable: tf.Variable) -> float:
     """What the learning rate of `variable` is multiplied by."""
-    return self._rate_multipliers.get(_key(variable), 1.0)
+    return self._rate_multipliers.get(variable._unique_id, 1.0)
 
   def _resource_apply_dense(self, grad, var, apply_state=None):
     factor = self.rate_multiplier(var)
@@ -232,11 +234,10 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     return config
 
 
-def _key(variable: tf.Variable) -> str:
-  """The same for a variable and for its copies on the replicas."""
-  if hasattr(variable, "_distributed_container"):
-    variable = variable._distributed_container() or variable
-  return variable._unique_id
+def _keys(variable: tf.Variable) -> set[str]:
+  """Of a variable and of its copies on the replicas, which do not know it."""
+  copies = getattr(variable, "values", (variable,))
+  return {variable._unique_id, *(copy._unique_id for copy in copies)}
 
 
 def make_optimizer(

@@ -38,6 +38,21 @@ def test_changes_that_matter_are_told(tmp_path):
   assert "learning_rate was 0.1 at the last start and is now 0.2" in changes[0]
 
 
+def test_what_an_earlier_version_did_not_know_was_off(tmp_path):
+  folder = str(tmp_path)
+  run_record.write(folder, CONFIG, SETTINGS, {})
+  (tmp_path / "checkpoint").touch()
+  new = {
+    "best_is": "lowest",
+    "early_stopping_evaluations": 0,
+    "layerwise_lr_decay": 1.0,
+  }
+  assert run_record.write(folder, CONFIG, {**SETTINGS, **new}, {}) == []
+  new = {"best_is": "highest", "layerwise_lr_decay": 0.5}
+  (change,) = run_record.write(folder, CONFIG, {**SETTINGS, **new}, {})
+  assert "layerwise_lr_decay was 1.0 at the last start and is now 0.5" in change
+
+
 def test_another_model_is_refused(tmp_path):
   run_record.write(str(tmp_path), CONFIG, SETTINGS, {})
   other = dataclasses.replace(CONFIG, num_hidden_layers=5)

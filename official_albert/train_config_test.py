@@ -53,6 +53,23 @@ def test_without_phases_there_is_one():
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(clip_norm=0.0), "clip_norm must be positive"),
     (dict(eval_steps=-1), "eval_steps must not be negative"),
+    (dict(best_is="best"), "unknown best_is 'best'; choose one of lowest"),
+    (
+      dict(early_stopping_evaluations=-1),
+      "early_stopping_evaluations must not be negative, got -1",
+    ),
+    (
+      dict(early_stopping_evaluations=2, eval_steps=0),
+      "early_stopping_evaluations 2 needs evaluations on the way",
+    ),
+    (
+      dict(
+        early_stopping_evaluations=2,
+        phases=(train_config.Phase(4), train_config.Phase(2)),
+      ),
+      "early_stopping_evaluations 2 does not go with phases",
+    ),
+    (dict(layerwise_lr_decay=0.0), "layerwise_lr_decay must be in"),
     (dict(optimizer="lamp"), "unknown optimizer 'lamp'"),
     (dict(num_warmup_steps=7), "num_warmup_steps 7"),
     (

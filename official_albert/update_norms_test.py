@@ -98,6 +98,23 @@ def test_one_adamw_update_by_hand():
   assert "trust_ratio" not in got
 
 
+@pytest.mark.parametrize("name", optimization.OPTIMIZERS)
+def test_a_variable_with_a_learning_rate_of_its_own(name):
+  norms = {}
+  for factor in (1.0, 0.25):
+    w = tf.Variable([[3.0, 4.0]], name="kernel")
+    optimizer = optimization.make_optimizer(name, 0.4, weight_decay=0.1)
+    optimizer.set_rate_multipliers([(w, factor)])
+    before = w.numpy()
+    optimizer.apply_gradients([(tf.constant([[1.0, -1.0]]), w)])
+    got = update_norms.make_update_norms(optimizer, [w])()
+    norms[factor] = got["update_norm"]
+    np.testing.assert_allclose(
+      got["update_norm"], np.linalg.norm(w - before), rtol=1e-4
+    )
+  assert norms[0.25] == pytest.approx(0.25 * norms[1.0], rel=1e-4)
+
+
 def test_lengths_of_zero_have_ratio_one():
   w = tf.Variable(tf.ones([2, 2]), name="kernel")
   optimizer = optimization.make_optimizer("lamb", 0.01, weight_decay=0.0)

@@ -67,12 +67,30 @@ def test_phases_and_the_rate_of_the_first_batch():
   assert settings["learning_rate"] == pytest.approx(0.00088)  # sqrt(1/4).
 
 
+def test_the_best_and_when_to_stop():
+  settings = _run()["settings"]
+  assert (settings["best_metric"], settings["best_is"]) == ("loss", "lowest")
+  assert settings["early_stopping_evaluations"] == 0
+  settings = _run(
+    "--best_metric=accuracy",
+    "--best_is=highest",
+    "--eval_steps=50",
+    "--early_stopping_evaluations=3",
+  )["settings"]
+  assert (settings["best_metric"], settings["best_is"]) == (
+    "accuracy",
+    "highest",
+  )
+  assert settings["early_stopping_evaluations"] == 3
+
+
 @pytest.mark.parametrize(
   ("flag", "message"),
   [
     ("--train_batch_size=12x", "--train_batch_size has to be whole numbers"),
     ("--train_batch_size=8,4", "but there is 1 phase"),
     ("--clip_norm=0", "clip_norm must be positive"),
+    ("--early_stopping_evaluations=-1", "must not be negative, got -1"),
   ],
 )
 def test_refusals(flag, message):

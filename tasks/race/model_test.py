@@ -66,5 +66,17 @@ def test_configuration_round_trip():
   assert again.classifier.dropout_prob == 0.25
 
 
+def test_what_is_said_about_training_reaches_the_encoder():
+  config = config_lib.AlbertConfig.from_json_file(
+    str(ALBERT / "one_group" / "albert_config.json")
+  )
+  model = model_lib.AlbertForMultipleChoice(
+    config, recompute_activations=True, layerwise_lr_decay=0.5
+  )
+  for made in (model, type(model).from_config(model.get_config())):
+    assert made.albert.encoder.recompute_activations
+    assert made.albert.encoder.layerwise_lr_decay == 0.5
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

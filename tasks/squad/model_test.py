@@ -97,5 +97,18 @@ def test_configuration_round_trip(model):
   assert again.count_params() == first.count_params()
 
 
+@pytest.mark.parametrize(
+  "build", [model_lib.AlbertForSpans, model_lib.AlbertForSpansOrNone]
+)
+def test_what_is_said_about_training_reaches_the_encoder(build):
+  config = config_lib.AlbertConfig.from_json_file(
+    str(ALBERT / "one_group" / "albert_config.json")
+  )
+  model = build(config, recompute_activations=True, layerwise_lr_decay=0.5)
+  for made in (model, build.from_config(model.get_config())):
+    assert made.albert.encoder.recompute_activations
+    assert made.albert.encoder.layerwise_lr_decay == 0.5
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))
