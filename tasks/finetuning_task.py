@@ -171,7 +171,12 @@ class FinetuningTask:
     """The data's fingerprint, for run.json."""
     return {
       "task": self.name,
-      "records": self.records,
+      # Of what is trained and chosen by; any others change nothing.
+      "records": {
+        split: os.path.basename(folder)
+        for split, folder in self.records.items()
+        if split in ("train", self.eval_split)
+      },
       "tokenizer": dataclasses.asdict(self._manifest.tokenizer),
       "max_seq_length": self._manifest.max_seq_length,
       "settings": dict(self._manifest.settings),

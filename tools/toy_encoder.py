@@ -1,0 +1,67 @@
+"""A pretrained encoder of a few thousand weights, for tests of fine-tuning.
+
+Its folder is like that of a run of tools.run_pretraining: albert_config.json,
+run.json, tokenizer.model and a checkpoint. The weights are random: what tests
+see a model learn, a few updates have taught it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import checkpoints, run_record
+from official_albert import config as config_lib
+from tasks.pretraining import model as model_lib
+from tools import train_vocabulary
+
+GOOD, BAD = ("sunny", "bright", "warm"), ("rainy", "dark", "cold")
+_WORDS = (*GOOD, *BAD, *"the day at sea was by a tall old tree house".split())
+_VOCAB_SIZE = 47
+
+
+def sentence(rng: np.random.Generator, words: tuple[str, ...]) -> str:
+  """Five to eight words, one of them from `words`, that say good or bad."""
+  neutral = _WORDS[len(GOOD) + len(BAD) :]
+  said = list(rng.choice(neutral, int(rng.integers(4, 8))))
+  said.insert(int(rng.integers(len(said))), str(rng.choice(words)))
+  return " ".join(said)
+
+
+def write(folder: str, **changes: Any) -> str:
+  """Makes the folder; returns it.
+
+  Args:
+    folder: does not exist yet.
+    **changes: to the configuration.
+  """
+  os.makedirs(folder)
+  rng = np.random.default_rng(5)
+  text = [sentence(rng, GOOD + BAD) for _ in range(200)]
+  vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1000, 1)
+  train_vocabulary.write(vocabulary, os.path.join(folder, "tokenizer"))
+  config = config_lib.AlbertConfig(
+    **{
+      "vocab_size": _VOCAB_SIZE,
+      "embedding_size": 6,
+      "hidden_size": 10,
+      "num_hidden_layers": 2,
+      "num_attention_heads": 2,
+      "intermediate_size": 14,
+      "max_position_embeddings": 64,
+      "initializer_range": 0.3,
+      **changes,
+    }
+  )
+  with open(os.path.join(folder, "tokenizer.model"), "rb") as file:
+    sha256 = hashlib.sha256(file.read()).hexdigest()
+  tokenizer = {"sha256": sha256, "lower_case": True}
+  run_record.write(folder, config, {}, {"tokenizer": tokenizer})
+  tf.keras.utils.set_random_seed(7)
+  model = model_lib.AlbertForPretraining(config)
+  checkpoints.Manager(folder, 1, model=model).save(1)
+  return folder
