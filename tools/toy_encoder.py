@@ -17,19 +17,9 @@ import tensorflow as tf
 from official_albert import checkpoints, run_record
 from official_albert import config as config_lib
 from tasks.pretraining import model as model_lib
-from tools import train_vocabulary
+from tools import toy_data, train_vocabulary
 
-GOOD, BAD = ("sunny", "bright", "warm"), ("rainy", "dark", "cold")
-_WORDS = (*GOOD, *BAD, *"the day at sea was by a tall old tree house".split())
 _VOCAB_SIZE = 47
-
-
-def sentence(rng: np.random.Generator, words: tuple[str, ...]) -> str:
-  """Five to eight words, one of them from `words`, that say good or bad."""
-  neutral = _WORDS[len(GOOD) + len(BAD) :]
-  said = list(rng.choice(neutral, int(rng.integers(4, 8))))
-  said.insert(int(rng.integers(len(said))), str(rng.choice(words)))
-  return " ".join(said)
 
 
 def write(folder: str, **changes: Any) -> str:
@@ -41,7 +31,9 @@ def write(folder: str, **changes: Any) -> str:
   """
   os.makedirs(folder)
   rng = np.random.default_rng(5)
-  text = [sentence(rng, GOOD + BAD) for _ in range(200)]
+  text = [
+    toy_data.sentence(rng, toy_data.GOOD + toy_data.BAD) for _ in range(200)
+  ]
   vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1000, 1)
   train_vocabulary.write(vocabulary, os.path.join(folder, "tokenizer"))
   config = config_lib.AlbertConfig(
