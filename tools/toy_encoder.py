@@ -7,19 +7,29 @@ see a model learn, a few updates have taught it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, run_record
+from official_albert import checkpoints, run_record, tokenization
 from official_albert import config as config_lib
 from tasks.pretraining import model as model_lib
 from tools import toy_data, train_vocabulary
 
 _VOCAB_SIZE = 47
+
+
+def write_tokenizer(folder: str) -> tokenization.Tokenizer:
+  """Writes tokenizer.model into a folder; knows the words of `toy_data`."""
+  rng = np.random.default_rng(5)
+  words = toy_data.GOOD + toy_data.BAD
+  text = [toy_data.sentence(rng, words) for _ in range(200)]
+  vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1000, 1)
+  prefix = os.path.join(folder, "tokenizer")
+  train_vocabulary.write(vocabulary, prefix)
+  return tokenization.open_tokenizer(f"{prefix}.model", "", True)
 
 
 def write(folder: str, **changes: Any) -> str:
@@ -30,12 +40,7 @@ def write(folder: str, **changes: Any) -> str:
     **changes: to the configuration.
   """
   os.makedirs(folder)
-  rng = np.random.default_rng(5)
-  text = [
-    toy_data.sentence(rng, toy_data.GOOD + toy_data.BAD) for _ in range(200)
-  ]
-  vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1000, 1)
-  train_vocabulary.write(vocabulary, os.path.join(folder, "tokenizer"))
+  tokenizer = write_tokenizer(folder)
   config = config_lib.AlbertConfig(
     **{
       "vocab_size": _VOCAB_SIZE,
@@ -49,10 +54,8 @@ def write(folder: str, **changes: Any) -> str:
       **changes,
     }
   )
-  with open(os.path.join(folder, "tokenizer.model"), "rb") as file:
-    sha256 = hashlib.sha256(file.read()).hexdigest()
-  tokenizer = {"sha256": sha256, "lower_case": True}
-  run_record.write(folder, config, {}, {"tokenizer": tokenizer})
+  recorded = {"sha256": tokenizer.sha256, "lower_case": True}
+  run_record.write(folder, config, {}, {"tokenizer": recorded})
   tf.keras.utils.set_random_seed(7)
   model = model_lib.AlbertForPretraining(config)
   checkpoints.Manager(folder, 1, model=model).save(1)
