@@ -50,7 +50,9 @@ def test_only_what_is_missing_is_no_split():
 def test_the_recipe_and_what_changes_it():
   job = Letters(recipes.Recipe(), options())
   assert job.max_seq_length == recipes.Recipe().max_seq_length == 128
-  assert Letters(recipes.Recipe(), options(max_seq_length=7)).max_seq_length == 7
+  assert (
+    Letters(recipes.Recipe(), options(max_seq_length=7)).max_seq_length == 7
+  )
   job = Letters(recipes.Recipe(), options(recipe={"train_batch_size": 3}))
   assert job.recipe.train_batch_size == 3
   with pytest.raises(ValueError, match="--doc_stride says nothing to this"):
@@ -70,7 +72,12 @@ def test_tables_must_be_of_the_examples():
   table = probability_table.ProbabilityTable(ids, labels, np.eye(2))
   finetuning_jobs.check_table("dev", table, labels, ids)
   for said, labels_, ids_, message in (
-    (table, ("yes", "no"), ids, "have the labels no, yes, but the task has yes"),
+    (
+      table,
+      ("yes", "no"),
+      ids,
+      "have the labels no, yes, but the task has yes",
+    ),
     (table, (), ids, "have the labels no, yes, but the task has none"),
     (table, labels, ("a", "c"), "row 2 of the predictions of dev is of b, but"),
     (table, labels, ("a",), "row 2 .* is of b, but the data has nothing there"),

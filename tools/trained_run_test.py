@@ -35,9 +35,9 @@ def test_without_labels_or_columns(tmp_path):
   assert run.labels is None and run.columns == {}
   assert run.settings["doc_stride"] == 8
   # As the records of a regression say.
-  assert trained_run.read(write(tmp_path, settings={"labels": None})).labels is (
-    None
-  )
+  assert trained_run.read(
+    write(tmp_path, settings={"labels": None})
+  ).labels is (None)
 
 
 def test_the_threshold_is_that_of_the_evaluation(tmp_path):
