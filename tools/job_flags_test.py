@@ -118,25 +118,6 @@ def test_a_run_counts_where_no_flag_says_anything_else():
     ),
     ("squad_v2", {"doc_stride": 5, "questions": 3}, 0.5, [_DATA]),
   )
-  assert own["columns"] == {
-    "text": "x",
-    "text_b": "text_b",
-    "label": "label",
-    "id": "n",
-  }
-
-
-def test_a_run_counts_where_no_flag_says_anything_else():
-  own, changed, squad = jobs(
-    ("text_classification", True, None, []),
-    (
-      "text_classification",
-      True,
-      None,
-      ["--text_column=text", "--max_seq_length=5"],
-    ),
-    ("squad_v2", True, 0.5, [_DATA]),
-  )
   assert own["labels"] == ["no", "yes"] and own["max_seq_length"] == 19
   assert own["columns"] == {
     "text": "review",
