@@ -64,13 +64,13 @@ def test_files_lie_beside_the_checkpoint(folder):
     # A fine-tuned run has all itself.
     (str(folder), []),
   )
-  assert found[:3] == [[str(path), 10, model, True] for path in paths]
-  assert found[3] == ["", 10, model, True]
+  assert found[:3] == [[str(path), 24, model, True] for path in paths]
+  assert found[3] == ["", 24, model, True]
 
 
 def test_flags_win_over_what_lies_there(folder, tmp_path):
   config = json.loads((folder / "albert_config.json").read_text())
-  config["hidden_size"] = 12
+  config["hidden_size"] = 26
   (tmp_path / "other.json").write_text(json.dumps(config))
   shutil.copy(folder / "tokenizer.model", tmp_path / "mine.model")
   (found,) = find(
@@ -84,7 +84,7 @@ def test_flags_win_over_what_lies_there(folder, tmp_path):
       ],
     )
   )
-  assert found[1:] == [12, str(tmp_path / "mine.model"), False]
+  assert found[1:] == [26, str(tmp_path / "mine.model"), False]
 
 
 def test_case_is_that_of_the_run(folder, tmp_path):

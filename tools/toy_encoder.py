@@ -21,9 +21,14 @@ from tools import toy_data, train_vocabulary
 _VOCAB_SIZE = 47
 
 
-def write_tokenizer(folder: str) -> tokenization.Tokenizer:
-  """Writes tokenizer.model into a folder; knows the words of `toy_data`."""
-  rng = np.random.default_rng(5)
+def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
+  """Writes tokenizer.model into a folder; knows the words of `toy_data`.
+
+  Args:
+    folder: is there already.
+    seed: of the text that it is made of; others have other pieces.
+  """
+  rng = np.random.default_rng(seed)
   words = toy_data.GOOD + toy_data.BAD
   text = [toy_data.sentence(rng, words) for _ in range(200)]
   vocabulary = train_vocabulary.train(iter(text), _VOCAB_SIZE, 1.0, 1000, 1)
@@ -44,13 +49,13 @@ def write(folder: str, **changes: Any) -> str:
   config = config_lib.AlbertConfig(
     **{
       "vocab_size": _VOCAB_SIZE,
-      "embedding_size": 6,
-      "hidden_size": 10,
-      "num_hidden_layers": 2,
+      "embedding_size": 12,
+      "hidden_size": 24,
+      "num_hidden_layers": 1,
       "num_attention_heads": 2,
-      "intermediate_size": 14,
+      "intermediate_size": 30,
       "max_position_embeddings": 64,
-      "initializer_range": 0.3,
+      "initializer_range": 0.2,
       **changes,
     }
   )
