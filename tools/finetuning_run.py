@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -20,7 +20,7 @@ from official_albert import (
 from official_albert.train_config import TrainConfig
 from tasks import finetuning_task
 from tasks.finetuning_task import Predictions
-from tools import trained_run, training_flags
+from tools import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
 
@@ -42,9 +42,17 @@ def train(
   task: finetuning_task.FinetuningTask,
   config: TrainConfig,
   devices: Devices,
+  record: Mapping[str, Any],
   notes: Sequence[str] = (),
 ) -> None:
   """Trains, or goes on; leaves checkpoints and `best/` in `config.model_dir`.
+
+  Args:
+    task: with the splits that it trains on and is evaluated on.
+    config: settings, with the run's folder.
+    devices: to compute on.
+    record: settings for run.json, besides the task's.
+    notes: lines for the top of the log.
 
   Raises:
     ValueError: the folder holds a run of another task; or see `training.train`.
@@ -52,17 +60,13 @@ def train(
   """
   strategy = devices.strategy
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-  settings = {
-    **training_flags.settings(config, strategy, devices.precision),
-    **dataclasses.asdict(task.settings),
-  }
   changes = []
   if devices.is_chief:
     trained_run.check_same_task(config.model_dir, task.describe())
     changes = run_record.write(
       config.model_dir,
       task.config,
-      settings,
+      {**record, **dataclasses.asdict(task.settings)},
       task.describe(),
       checkpoints.newest_step(config.model_dir),
     )
@@ -156,6 +160,7 @@ def run(
   train_splits: Sequence[str],
   eval_splits: Sequence[str],
   test_splits: Sequence[str],
+  record: Mapping[str, Any],
   notes: Sequence[str] = (),
   note: Callable[[str], None] = print,
 ) -> dict[str, dict[str, float]]:
@@ -169,7 +174,8 @@ def run(
       checkpoint; none, to leave training out.
     eval_splits: labelled splits to measure at the end.
     test_splits: splits to predict.
-    notes: lines for the top of the training's log.
+    record: of a training, settings for run.json.
+    notes: lines for the top of a training's log.
     note: is told what was written.
 
   Raises:
@@ -179,7 +185,7 @@ def run(
   wanted = [*eval_splits, *test_splits]
   task = make_task(list(dict.fromkeys([*train_splits, *wanted])))
   if train_splits:
-    train(task, config, devices, notes)
+    train(task, config, devices, record, notes)
   if not wanted:
     return {}
   predictor = Predictor(task, config.model_dir, devices, config.eval_batch_size)

@@ -89,6 +89,7 @@ def run_seed(
     train_splits=("train", job.eval_splits[0]) if _DO_TRAIN.value else (),
     eval_splits=job.eval_splits if _DO_EVAL.value else (),
     test_splits=test_splits,
+    record=training_flags.settings(config, devices.strategy, devices.precision),
     notes=notes,
   )
 
