@@ -131,10 +131,7 @@ class SquadTask(finetuning_task.FinetuningTask):
 
   def predict(self, model: tf.keras.Model, batch: Batch) -> Predictions:
     """The scores that `decoding` takes, of each window."""
-    features = {
-      name: x for name, x in batch.items() if name != "start_positions"
-    }
-    outputs = model(features, training=False)
+    outputs = model(batch, training=False)
     if self.has_impossible:
       names = (
         "start_top_log_probs",
