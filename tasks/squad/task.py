@@ -119,9 +119,8 @@ class SquadTask(finetuning_task.FinetuningTask):
     for name, logits in zip(("start", "end"), scores):
       labels = batch[f"{name}_positions"]
       loss += 0.5 * fused_ops.cross_entropy(logits, labels)
-      right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
-      ratios[f"{name}_accuracy"] = objective.Ratio(
-        tf.reduce_sum(right * weight), tf.reduce_sum(weight)
+      ratios[f"{name}_accuracy"] = finetuning_task.accuracy(
+        logits, labels, weight
       )
     if self.has_impossible:
       loss += 0.5 * tf.nn.sigmoid_cross_entropy_with_logits(
@@ -129,12 +128,11 @@ class SquadTask(finetuning_task.FinetuningTask):
       )
     return {self.name: tf.reduce_sum(loss * weight)}, ratios
 
-  def predict(self, model: tf.keras.Model, batch: Batch) -> Predictions:
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
     """The scores that `decoding` takes, of each window."""
-    features = {
-      name: x for name, x in batch.items() if name != "start_positions"
-    }
-    outputs = model(features, training=False)
+    outputs = model(batch, training=False)
     if self.has_impossible:
       names = (
         "start_top_log_probs",
