@@ -159,12 +159,7 @@ class SquadTask(finetuning_task.FinetuningTask):
   ) -> dict[str, answers.QuestionAnswers]:
     """The n best answers to each question of a split."""
     questions = self._questions[split]
-    wanted = {window.question_id for window in questions.windows}
-    contexts = {
-      e.question_id: e.context
-      for e in questions.examples
-      if e.question_id in wanted
-    }
+    contexts = {e.question_id: e.context for e in questions.examples}
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
     decode = decoding.decode_v2 if self.has_impossible else decoding.decode_v1
     return decode(
