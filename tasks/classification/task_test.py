@@ -12,7 +12,6 @@ from official_albert import (
   AlbertConfig,
   distribution,
   evaluation,
-  prediction,
   probability_table,
   reference_checkpoints,
   tokenization,
@@ -185,8 +184,10 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path, labels):
       3 if length_bucketing else 1
     )
     model = model or task.build_model()
-    values.append(evaluation.make_evaluation(task, model, strategy)(data))
-    rows.append(prediction.make_prediction(task, model, strategy)(data))
+    evaluate = evaluation.make_evaluation(task, model, strategy)
+    score = task.score
+    task.score = lambda given, score=score: rows.append(given) or score(given)
+    values.append(evaluate(data))
   assert values[0].keys() == values[1].keys()
   for name, value in values[0].items():
     # A correlation is as exact as float32 predictions that are nearly equal.

@@ -1,4 +1,4 @@
-"""Tests of SQuAD's losses against the original's, and from scores to answers."""
+"""Tests of losses against the original's, and of the way to the answers."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ _QUESTIONS = (
   question("first", "W10  w5"),
   question("middle", "w10 w11 w12"),
   question("last", "w20 w21"),
+  question("tiny", "w6", "w5 w6 w7"),
   question("none", ""),
 )
 
@@ -150,40 +151,33 @@ def cross_entropy(logits, labels, mask):
 
 @pytest.mark.parametrize("group", _GROUPS)
 def test_the_loss_of_v1(tmp_path, group):
-  """The original's formula on its logits; without padding it is the same."""
+  """The original's on its logits where no padding competes with the text."""
   task, model, batch = golden(tmp_path, group, "squad_v1", False)
   logits = np.load(_GOLDEN / group / "squad_v1_outputs.npz")
-  losses = [
-    cross_entropy(
-      logits[f"{name}_logits"],
-      batch[f"{name}_positions"],
-      batch["input_mask"] == 1,
-    )
-    for name in ("start", "end")
-  ]
-  for training in (True, False):
-    totals, ratios = task.forward(
-      model, tf.nest.map_structure(tf.constant, batch), training, None
-    )
+
+  def losses(mask):
+    parts = [
+      cross_entropy(logits[f"{n}_logits"], batch[f"{n}_positions"], mask)
+      for n in ("start", "end")
+    ]
+    return np.mean(parts, axis=0)
+
+  def total(training, **changes):
+    changed = tf.nest.map_structure(tf.constant, {**batch, **changes})
+    totals, ratios = task.forward(model, changed, training, None)
     assert totals.keys() == {"squad"}
-    np.testing.assert_allclose(
-      totals["squad"], np.mean(losses, 0).sum(), rtol=1e-5, atol=1e-5
-    )
-  assert ratios.keys() == {"start_accuracy", "end_accuracy"}
-  # The row that the mask does not touch has the original's loss.
-  whole = np.flatnonzero(batch["input_mask"].all(axis=1))
-  assert whole.size
-  batch["example_weight"] = np.isin(np.arange(len(losses[0])), whole) + 0.0
-  batch["example_weight"] = np.float32(batch["example_weight"])
-  totals, _ = task.forward(
-    model, tf.nest.map_structure(tf.constant, batch), True, None
-  )
-  original = [
-    cross_entropy(logits[f"{name}_logits"], batch[f"{name}_positions"], True)
-    for name in ("start", "end")
-  ]
+    assert ratios.keys() == {"start_accuracy", "end_accuracy"}
+    return totals["squad"]
+
+  expected = losses(batch["input_mask"] == 1).sum()
+  for training in (True, False):
+    np.testing.assert_allclose(total(training), expected, rtol=1e-5)
+  whole = batch["input_mask"].all(axis=1)
+  assert whole.any()
   np.testing.assert_allclose(
-    totals["squad"], np.mean(original, 0)[whole].sum(), rtol=1e-5
+    total(True, example_weight=np.float32(whole)),
+    losses(True)[whole].sum(),
+    rtol=1e-5,
   )
 
 
@@ -254,15 +248,13 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
     lengths = {batch["input_ids"].shape[1] for batch in data}
     assert lengths == ({16, 24, 27} if length_bucketing else {27})
     model = model or task.build_model()
+    evaluate = evaluation.make_evaluation(task, model, strategy)
+    score = task.score
+    task.score = lambda given, score=score: rows.append(given) or score(given)
     calls = _count_calls(model.albert)
-    values.append(evaluation.make_evaluation(task, model, strategy)(data))
-    # Loss and scores come from one pass of the encoder.
+    values.append(evaluate(data))
+    # Losses and scores come from one pass of the encoder.
     assert len(calls) == 1
-    rows.append(
-      task.answers(
-        "dev", prediction.make_prediction(task, model, strategy)(data)
-      )
-    )
   official = {"exact", "f1"} if has_impossible else {"exact_match", "f1"}
   assert values[0].keys() == official | {
     "loss",
@@ -271,8 +263,9 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
     "end_accuracy",
   }
   assert values[0] == pytest.approx(values[1], rel=1e-5)
-  for name, answer in rows[0].items():
-    other = rows[1][name]
+  answers = [task.answers("dev", given) for given in rows]
+  for name, answer in answers[0].items():
+    other = answers[1][name]
     assert answer.text() == other.text()
     assert answer.null_odds == pytest.approx(other.null_odds, rel=1e-4)
 
@@ -284,7 +277,7 @@ def _count_calls(layer):
 
 
 class Oracle(tf.keras.Model):
-  """Knows the answers; of windows without one it thinks little."""
+  """Knows the answers; its second choice is the last token."""
 
   def __init__(self, has_impossible):
     super().__init__()
@@ -292,8 +285,10 @@ class Oracle(tf.keras.Model):
 
   def call(self, batch, training=None, dropout_seed=None):
     length = tf.shape(batch["input_ids"])[1]
+    certain = 9.0 * (1 - tf.cast(batch["is_impossible"], tf.float32))[:, None]
+    last = tf.one_hot(tf.reduce_sum(batch["input_mask"], axis=1) - 2, length)
     start, end = (
-      9.0 * tf.one_hot(batch[f"{name}_positions"], length)
+      certain * tf.one_hot(batch[f"{name}_positions"], length) + last
       for name in ("start", "end")
     )
     if not self.has_impossible:
@@ -333,6 +328,7 @@ def test_from_records_to_answers(tmp_path, has_impossible, length_bucketing):
     "first": "W10  w5",
     "middle": "w10 w11 w12",
     "last": "w20 w21",
+    "tiny": "w6",
   }
   assert {name: texts[name] for name in expected} == expected
   values = task.score_split("dev", rows)
@@ -341,7 +337,7 @@ def test_from_records_to_answers(tmp_path, has_impossible, length_bucketing):
     return
   assert said["none"].null_odds == 5 and said["last"].null_odds == -3
   assert values["exact"] == values["f1"] == 100.0
-  assert values["NoAns_f1"] == 100.0 and values["HasAns_total"] == 4
+  assert values["NoAns_f1"] == 100.0 and values["HasAns_total"] == 5
   assert values["null_score_diff_threshold"] == -3
   assert task.score(rows) == {"exact": 100.0, "f1": 100.0}
 
@@ -377,18 +373,18 @@ def test_the_threshold_of_the_evaluated_split_is_used_for_the_others(tmp_path):
   assert read_texts(tmp_path, "dev")["none"] == ""
 
 
-@pytest.mark.parametrize("threshold, none", [(-5.0, 0), (0.0, 5), (9.0, 4)])
-def test_a_given_threshold_is_honoured(tmp_path, threshold, none):
+@pytest.mark.parametrize("threshold, right", [(-5.0, 1), (0.0, 6), (9.0, 5)])
+def test_a_given_threshold_is_honoured(tmp_path, threshold, right):
   decode = task_lib.Decoding(null_score_diff_threshold=threshold)
   task = make(tmp_path, True, decode=decode)
   rows = oracle_rows(task, "dev")
   values = task.score_split("dev", rows)
   assert values["null_score_diff_threshold"] == threshold
-  # Nothing answered: one of five is right; everything answered: four.
-  assert values["exact"] == pytest.approx(100 * (none or 1) / 5)
+  # Of six questions one has no answer.
+  assert values["exact"] == pytest.approx(100 * right / 6)
   task.write_predictions("dev", rows, tmp_path)
   empty = [text for text in read_texts(tmp_path, "dev").values() if not text]
-  assert len(empty) == {0: 5, 5: 1, 4: 0}[none]
+  assert len(empty) == {1: 6, 6: 1, 5: 0}[right]
 
 
 def test_decoding_settings_reach_the_search(tmp_path):
