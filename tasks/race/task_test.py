@@ -35,6 +35,7 @@ _CONFIG = AlbertConfig(
   max_position_embeddings=_LENGTH,
   initializer_range=0.2,
 )
+_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
 
 
 def example(number):
@@ -89,9 +90,7 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
     config,
     folders,
     "dev",
-    kwargs.pop(
-      "settings", finetuning_task.ModelSettings(classifier_dropout=0.0)
-    ),
+    kwargs.pop("settings", _NO_DROPOUT),
     examples=examples,
     **kwargs,
   )
