@@ -175,16 +175,16 @@ class AlbertForSpansOrNone(tf.keras.Model):
 
     Args:
       features: what `AlbertModel` takes; `p_mask` <float32>[B, S], 1 where no
-        answer may begin or end; `start_positions` <int32>[B], the true
-        starts, if they are known.
+        answer may begin or end; `start_positions` <int32>[B] where the true
+        starts are known.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
 
     Returns:
-      The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S],
-      `cls_logits` <float32>[B] (high: no answer); with true starts
-      `end_log_probs` <float32>[B, S], which depend on them; and but for
-      training `start_top_log_probs`, `start_top_index` [B, K],
+      The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
+      `cls_logits` <float32>[B] (high: no answer). With `start_positions`,
+      `end_log_probs` <float32>[B, S] after the true start. Unless `training`,
+      `start_top_log_probs`, `start_top_index` [B, K], and after these starts
       `end_top_log_probs`, `end_top_index` [B, K * M], start by start.
     """
     outputs = self.albert(
