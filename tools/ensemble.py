@@ -1,30 +1,56 @@
 """Averages the predictions of several models of one task.
 
-    python -m tools.ensemble --members=run/seed-1,run/seed-2 --output_dir=both
-    python -m tools.ensemble --members='run/seed-*' --output_dir=all
+    python -m tools.ensemble --members='runs/mnli/seed_*' --output_dir=all
+    python -m tools.ensemble --members=a,b --output_dir=both --task=mnli \\
+        --data_dir=glue
 
-Each member is a folder of predictions. Tables of probabilities (such as
-dev.probabilities.tsv) are averaged split by split, every member counting as
-much as any other; the output folder gets tables of the same names. Members
-have to agree on the splits, the examples and the labels.
+Each member is a run of tools.run_finetuning, or a folder of predictions. Their
+tables of probabilities (such as dev.probabilities.tsv) are averaged split by
+split, and SQuAD's answers: the probabilities of the spans, and the null odds.
+Every member counts as much as any other; they have to agree on the splits, the
+examples and the labels. The output folder gets files of the same names.
+
+With --task and the flags that name its data, members and average are measured
+where labels are known (eval_results.json), a null_score_diff_threshold is
+chosen there, and GLUE's submission is written.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-from typing import Sequence
+from typing import Mapping, Optional, Sequence
 
 from absl import flags
 
-from official_albert import probability_table
-from tools import command_line
+from tasks.glue import benchmark
+from tools import (
+  command_line,
+  finetuning_jobs,
+  finetuning_run,
+  finetuning_summary,
+  job_flags,
+  split_predictions,
+  trained_run,
+)
 
 _MEMBERS = flags.DEFINE_string(
   "members", None, "Folders of the models, or globs of them, comma-separated."
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", None, "Folder for the averages; made if it is not there."
+)
+_TASK = flags.DEFINE_enum(
+  "task",
+  None,
+  [name for name in job_flags.TASKS if name != "glue"],
+  "What the members were fine-tuned on, to measure them.",
+)
+_SUBMISSION_DIR = flags.DEFINE_string(
+  "submission_dir",
+  "",
+  "Folder of GLUE's submission, where the ensembles of all tasks may meet; by "
+  "default the folder submission in --output_dir.",
 )
 
 
@@ -57,72 +83,108 @@ def find_members(patterns: str) -> list[str]:
   return members
 
 
-def average_tables(
-  members: Sequence[str],
-) -> dict[str, probability_table.ProbabilityTable]:
-  """By file name, the mean of the members' tables of probabilities.
+def predictions_of(member: str) -> str:
+  """Of a run, the folder with its predictions; else the folder itself."""
+  folder = os.path.join(member, finetuning_run.PREDICTIONS_FOLDER)
+  return folder if os.path.isdir(folder) else member
 
-  Returns:
-    Nothing if no member has a table.
+
+def average(
+  folders: Sequence[str],
+) -> dict[str, split_predictions.Predictions]:
+  """By split, the mean of what the folders predict.
 
   Raises:
-    OSError: a table cannot be read.
-    ValueError: a member lacks a table that another one has, or a table is not
-      in order or not about the same examples; the message names it.
+    OSError: a file cannot be read.
+    ValueError: there are no predictions; a folder lacks a split that another
+      one has; or files are not in order or not about the same examples. The
+      message names them.
   """
-  found = {
-    member: {
-      name
-      for name in os.listdir(member)
-      if name.endswith(probability_table.SUFFIX)
-    }
-    for member in members
-  }
-  names = sorted(set().union(*found.values()))
-  for name in names:
-    for member in members:
-      if name not in found[member]:
-        other = next(m for m in members if name in found[m])
-        raise ValueError(
-          f"{member} has no {name}, but {other} has: predict the same splits "
-          "with all members."
-        )
-  averages = {}
-  for name in names:
-    paths = [os.path.join(member, name) for member in members]
-    tables = {path: probability_table.read(path) for path in paths}
-    averages[name] = probability_table.average(tables)
-  return averages
+  found = {folder: split_predictions.splits(folder) for folder in folders}
+  splits = sorted(set().union(*found.values()))
+  if not splits:
+    raise ValueError("no member has any predictions: predict first.")
+  for split in splits:
+    without = [folder for folder in folders if split not in found[folder]]
+    if without:
+      other = next(folder for folder in folders if split in found[folder])
+      raise ValueError(
+        f"{without[0]} has no predictions of {split}, but {other} has: predict "
+        "the same splits with all members."
+      )
+  return {split: split_predictions.average(folders, split) for split in splits}
 
 
-def write_tables(
-  output_dir: str, tables: dict[str, probability_table.ProbabilityTable]
-) -> None:
-  """Writes each table under its name and prints where."""
-  for name, table in tables.items():
-    path = os.path.join(output_dir, name)
-    probability_table.write(path, table)
-    print(f"wrote {path} ({len(table.ids):,} examples)")
+def make_job(members: Sequence[str]) -> Optional[finetuning_jobs.Job]:
+  """The task that the flags name, with the columns and labels of a run."""
+  if not _TASK.value:
+    return None
+  # A folder of predictions lies in its run.
+  for folder in (members[0], os.path.dirname(os.path.abspath(members[0]))):
+    try:
+      run = trained_run.read(folder)
+    except FileNotFoundError:
+      continue
+    return job_flags.make_job(_TASK.value, None, run)
+  return job_flags.make_job(_TASK.value, None)
+
+
+def measure(
+  job: finetuning_jobs.Job,
+  folders: Mapping[str, str],
+  averages: Mapping[str, split_predictions.Predictions],
+) -> dict[str, dict[str, float]]:
+  """Prints members' metrics, then the average's; returns those by split."""
+  results = {}
+  for split in job.eval_splits:
+    if split not in averages or not job.has_split(split):
+      continue
+    for member, folder in folders.items():
+      values = job.score(split, split_predictions.read(folder, split))
+      print(f"{split}, {member}: {_describe(values)}")
+    results[split] = job.score(split, averages[split])
+    print(f"{split}, ensemble: {_describe(results[split])}")
+  return results
+
+
+def _describe(values: Mapping[str, float]) -> str:
+  return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   members, output_dir = find_members(_MEMBERS.value), _OUTPUT_DIR.value
-  if os.path.realpath(output_dir) in map(os.path.realpath, members):
+  folders = {member: predictions_of(member) for member in members}
+  if os.path.realpath(output_dir) in map(
+    os.path.realpath, [*folders, *folders.values()]
+  ):
     raise ValueError(
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
     )
-  # All is read and averaged before anything is written.
-  tables = average_tables(members)
-  if not tables:
-    raise ValueError(
-      f"no member has a file *{probability_table.SUFFIX}: predict first."
-    )
+  # All is read, averaged and measured before anything is written.
+  print(f"averaging {len(members)} members: {', '.join(members)}")
+  averages = average(list(folders.values()))
+  job = make_job(members)
+  results = measure(job, folders, averages) if job else {}
+  threshold = job_flags.NULL_THRESHOLD.value
+  for values in results.values():
+    threshold = values.get("null_score_diff_threshold", threshold)
 
   os.makedirs(output_dir, exist_ok=True)
-  print(f"averaging {len(members)} members: {', '.join(members)}")
-  write_tables(output_dir, tables)
+  for split, predictions in averages.items():
+    for path in split_predictions.write(
+      output_dir, split, predictions, threshold
+    ):
+      print(f"wrote {path} ({split_predictions.count(predictions):,} examples)")
+  if results:
+    trained_run.write_results(output_dir, results)
+  if job and job.name in benchmark.TASKS:
+    finetuning_summary.write_submission(
+      _SUBMISSION_DIR.value
+      or os.path.join(output_dir, finetuning_summary.SUBMISSION_FOLDER),
+      {job.name: output_dir},
+    )
 
 
 if __name__ == "__main__":

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 
 from official_albert import probability_table
-from tools import ensemble
+from tasks.squad import examples, prediction_files
+from tasks.squad.answers import Candidate, QuestionAnswers
+from tools import ensemble, many_commands, toy_data
 
 ROOT = pathlib.Path(__file__).parents[1]
 DEV, TEST = (f"{split}{probability_table.SUFFIX}" for split in ("dev", "test"))
@@ -24,56 +28,152 @@ def write(folder, values, name=DEV, labels=("no", "yes")):
   probability_table.write(str(folder / name), table)
 
 
-def run(*arguments):
-  program = (
-    "import sys; from tools import command_line, ensemble\n"
-    "def main(argv):\n"
-    "  ensemble.main(argv)\n"
-    "  assert 'tensorflow' not in sys.modules\n"
-    "command_line.run(main)"
-  )
-  return subprocess.run(
-    [sys.executable, "-c", program, *arguments],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-  )
+def run(*lines):
+  return many_commands.run("ensemble", lines)
 
 
-def test_each_split_is_averaged_without_tensorflow(tmp_path):
+def test_each_split_is_averaged(tmp_path):
   for name, share in (("s1", 0.25), ("s2", 0.5), ("s3", 0.0)):
     write(tmp_path / name, [[share, 1 - share], [0.75, 0.25]])
     write(tmp_path / name, [share * 8, -1.5], TEST, labels=())
   output = tmp_path / "new" / "all"
   arguments = (f"--members={tmp_path}/s?", f"--output_dir={output}")
-  result = run(*arguments)
-  assert (result.returncode, result.stderr) == (0, "")
-  assert f"wrote {output / DEV} (2 examples)\n" in result.stdout
+  first, second = run(arguments, arguments)
+  assert (first.code, first.err) == (0, "")
+  assert f"wrote {output / DEV} (2 examples)\n" in first.out
   assert sorted(os.listdir(output)) == [DEV, TEST]
   assert (output / DEV).read_text() == (
     "id\tprediction\tno\tyes\ne0\tyes\t0.25\t0.75\ne1\tno\t0.75\t0.25\n"
   )
   assert (output / TEST).read_text() == "id\tprediction\ne0\t2\ne1\t-1.5\n"
-  first = (output / DEV).read_bytes()
-  assert run(*arguments).returncode == 0  # A second time, over the first.
-  assert (output / DEV).read_bytes() == first
+  assert second == first  # Over the files of the first.
 
 
 def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   write(tmp_path / "a", [[1, 0]])
   write(tmp_path / "b", [[1, 0], [0, 1]])
+  (tmp_path / "run" / "predictions").mkdir(parents=True)
+  write(tmp_path / "run" / "predictions", [[1, 0]])
+  (tmp_path / "bare").mkdir()
+  toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   a, b, output = (tmp_path / name for name in ("a", "b", "out"))
-  for members, target, message in (
+  run_ = tmp_path / "run"
+  cases = (
     (f"{a},{b}", output, f"{b / DEV} and {a / DEV} cannot be averaged: one ha"),
     (f"{a}", output, "--members names 1 folder(s): an ensemble has two"),
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member, whose pr"),
-  ):
-    result = run(f"--members={members}", f"--output_dir={target}")
-    assert result.returncode == 1
-    assert result.stderr.count("\n") == 1 and message in result.stderr
-    assert not output.exists()
-  assert os.listdir(a) == [DEV]
+    (f"{a},{run_}", f"{run_}/predictions", "is a member, whose predictions"),
+    (f"{tmp_path}/bare,{tmp_path}/glue", output, "no member has any predict"),
+    (f"{a},{tmp_path}/bare", output, "bare has no predictions of dev, but"),
+  )
+  task = ["--task=rte", f"--data_dir={tmp_path}/glue"]
+  results = run(
+    *[[f"--members={m}", f"--output_dir={target}"] for m, target, _ in cases],
+    [f"--members={a},{run_}", f"--output_dir={output}", *task],
+    [f"--members={a},{run_}", f"--output_dir={output}", task[0]],
+  )
+  messages = [message for *_, message in cases]
+  messages += ["have the labels no, yes, but the task has entailment", "needs "]
+  for result, message in zip(results, messages):
+    assert result.code == 1
+    assert result.err.count("\n") == 1 and message in result.err
+  assert not output.exists() and os.listdir(a) == [DEV]
+
+
+def test_members_of_glue_are_measured_and_submitted(tmp_path):
+  """Two models of which each is wrong elsewhere are right together."""
+  toy_data.write_glue(str(tmp_path), ["rte"])
+  labels = ("entailment", "not_entailment")
+  # Labels are the two in turn, seven times. Each is sure where it is right,
+  # and unsure in one row where it is not.
+  right = np.eye(2)[[0, 1] * 3 + [0]]
+  for name, row in (("m1", 2), ("m2", 5)):
+    said = right.copy()
+    said[row] = 0.375 + 0.25 * said[row][::-1]
+    for file in (DEV, TEST):
+      folder = tmp_path / name / "predictions"
+      folder.mkdir(parents=True, exist_ok=True)
+      ids = tuple(str(i) for i in range(7))
+      probability_table.write(
+        str(folder / file),
+        probability_table.ProbabilityTable(ids, labels, said),
+      )
+  output = tmp_path / "both"
+  (result,) = run(
+    [
+      f"--members={tmp_path}/m1,{tmp_path}/m2/predictions",
+      f"--output_dir={output}",
+      "--task=rte",
+      f"--data_dir={tmp_path}",
+    ]
+  )
+  assert (result.code, result.err) == (0, "")
+  assert f"dev, {tmp_path}/m1: accuracy 0.8571" in result.out
+  assert "dev, ensemble: accuracy 1\n" in result.out
+  results = json.loads((output / "eval_results.json").read_text())
+  assert results == {"dev": {"accuracy": 1.0}}
+  with zipfile.ZipFile(output / "submission" / "submission.zip") as packed:
+    lines = packed.read("RTE.tsv").decode().splitlines()
+  assert lines[:3] == [
+    "index\tprediction",
+    f"0\t{labels[0]}",
+    f"1\t{labels[1]}",
+  ]
+
+
+def test_answers_of_squad(tmp_path):
+  """The threshold that is best for dev decides in test, too."""
+  for split, seed in (("dev", 1), ("test", 2)):
+    toy_data.write_squad(
+      str(tmp_path / f"{split}-v2.0.json"), 3, impossible=True, seed=seed
+    )
+  dev = examples.read_examples(str(tmp_path / "dev-v2.0.json"))
+  texts = {e.question_id: e.answers[0][0] for e in dev if e.answers}
+  # The last question has no answer; each member alone has one text wrong.
+  for name, wrong, odds in (("m1", "q0", 1.0), ("m2", "q1", 3.0)):
+    said = {
+      e.question_id: QuestionAnswers(
+        [
+          Candidate(texts.get(e.question_id, "sea"), 0.5),
+          Candidate("the", 0.25),
+        ],
+        odds + (4 if e.question_id == "q2" else 0),
+      )
+      for e in dev
+    }
+    n_best = [Candidate("the", 0.375), Candidate(texts[wrong], 0.25)]
+    said[wrong] = QuestionAnswers(n_best, odds)
+    for split in ("dev", "test"):
+      folder = tmp_path / name / "predictions" / split
+      prediction_files.write(str(folder), said)
+  output = tmp_path / "both"
+  scored = ["--task=squad_v2", f"--data_dir={tmp_path}"]
+  members = f"--members={tmp_path}/m?"
+  measured, given = run(
+    [members, f"--output_dir={output}", *scored],
+    [
+      members,
+      f"--output_dir={tmp_path}/given",
+      "--null_score_diff_threshold=1.5",
+    ],
+  )
+  assert (measured.code, measured.err) == (0, "")
+  assert f"dev, {tmp_path}/m1: exact 66.67" in measured.out
+  results = json.loads((output / "eval_results.json").read_text())["dev"]
+  assert results["exact"] == 100 and results["null_score_diff_threshold"] == 2
+  for split in ("dev", "test"):
+    said = prediction_files.read_predictions(
+      str(output / split / "predictions.json")
+    )
+    assert said == {"q0": texts["q0"], "q1": texts["q1"], "q2": ""}
+  odds = prediction_files.read_null_odds(str(output / "dev" / "null_odds.json"))
+  assert odds == {"q0": 2, "q1": 2, "q2": 6}
+  assert given.code == 0
+  said = prediction_files.read_predictions(
+    str(tmp_path / "given" / "test" / "predictions.json")
+  )
+  assert set(said.values()) == {""}
 
 
 def test_flags_are_required():
@@ -84,19 +184,6 @@ def test_flags_are_required():
     text=True,
   )
   assert result.returncode != 0 and "--members" in result.stderr
-
-
-def test_members_without_tables_have_no_averages(tmp_path):
-  assert ensemble.average_tables([str(tmp_path)]) == {}
-
-
-def test_a_split_that_one_member_lacks_is_named(tmp_path):
-  a, b = tmp_path / "a", tmp_path / "b"
-  write(a, [[1, 0]])
-  write(b, [[1, 0]])
-  write(b, [[1, 0]], TEST)
-  with pytest.raises(ValueError, match=f"{a} has no {TEST}, but {b} has"):
-    ensemble.average_tables([str(a), str(b)])
 
 
 def test_members_are_found_in_order_and_counted_once(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -31,7 +31,10 @@ _VOCAB_FILE = flags.DEFINE_string(
   "vocab_file", "", "Its WordPiece vocabulary, for the released zh models."
 )
 _LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Lower-case all text, as the encoder's was."
+  "do_lower_case",
+  None,
+  "Lower-case all text; by default as for the encoder, if its run.json says "
+  "so, else yes.",
 )
 
 
@@ -50,21 +53,36 @@ def find(run_dir: str = "") -> Encoder:
     run_dir: a fine-tuned run, whose files are taken where no flag names any.
 
   Raises:
-    ValueError: a file is not named and not found, or of no use.
+    ValueError: a file is not named and not found, of no use, or not what the
+      encoder was trained with.
     FileNotFoundError: a named file is missing.
   """
   checkpoint = training_flags.INIT_CHECKPOINT.value
   folders = [run_dir] if run_dir else []
   if checkpoint:
     folder = checkpoint if os.path.isdir(checkpoint) else _parent(checkpoint)
+    if not os.path.isdir(folder):
+      raise FileNotFoundError(
+        f"--init_checkpoint {checkpoint} is neither a folder nor in one."
+      )
     # The best checkpoint of a run is one folder below the run.
     folders += [folder, _parent(folder)]
+  where = (
+    f"in {run_dir or folders[0]}" if folders else "without --init_checkpoint"
+  )
   config_file = _CONFIG_FILE.value or _find(folders, run_record.CONFIG_FILE)
   if not config_file:
     raise ValueError(
-      f"no {run_record.CONFIG_FILE} beside --init_checkpoint {checkpoint!r}: "
-      "give --albert_config_file."
+      f"no {run_record.CONFIG_FILE} {where}: give --albert_config_file."
     )
+  return Encoder(
+    config_lib.AlbertConfig.from_json_file(config_file),
+    _open_tokenizer(folders, where),
+    checkpoint,
+  )
+
+
+def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
   spm_model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   if not spm_model_file and not vocab_file:
     spm_model_file = _find(folders, schemas.TOKENIZER_FILE, "*.model")
@@ -72,14 +90,31 @@ def find(run_dir: str = "") -> Encoder:
       vocab_file = _find(folders, schemas.TOKENIZER_FILES["wordpiece"])
     if not spm_model_file and not vocab_file:
       raise ValueError(
-        f"no tokenizer beside --init_checkpoint {checkpoint!r}: give "
-        "--spm_model_file, or --vocab_file for WordPiece."
+        f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "
+        "WordPiece."
       )
-  return Encoder(
-    config_lib.AlbertConfig.from_json_file(config_file),
-    tokenization.open_tokenizer(spm_model_file, vocab_file, _LOWER_CASE.value),
-    checkpoint,
+  folder, recorded = _recorded_tokenizer(folders)
+  lower_case = _LOWER_CASE.value
+  if lower_case is None:
+    lower_case = recorded.get("lower_case", True)
+  tokenizer = tokenization.open_tokenizer(
+    spm_model_file, vocab_file, lower_case
   )
+  if recorded.get("sha256", tokenizer.sha256) != tokenizer.sha256:
+    raise ValueError(
+      f"{spm_model_file or vocab_file} is not the tokenizer that the model in "
+      f"{folder} was trained with: its ids would mean other pieces; give that "
+      "one, or none if it is in the folder."
+    )
+  return tokenizer
+
+
+def _recorded_tokenizer(folders: list[str]) -> tuple[str, dict[str, Any]]:
+  """The first folder of a run, and what that says of its tokenizer."""
+  for folder in folders:
+    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
+      return folder, run_record.read(folder)["data"].get("tokenizer", {})
+  return "", {}
 
 
 def _parent(path: str) -> str:

@@ -1,79 +1,27 @@
-"""Flags of fine-tuning: what data, which settings of the model."""
+"""Flags of fine-tuning: how long, with which settings of the model.
+
+What no flag says is as the task's recipe has it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 from absl import flags
 
-from official_albert import tokenization
 from official_albert import train_config as train_config_lib
 from tasks import finetuning_task
-from tasks.glue import benchmark
-from tools import (
-  finetuning_jobs,
-  race_job,
-  squad_job,
-  text_jobs,
-  training_flags,
-)
+from tools import finetuning_jobs, training_flags
 
-TASKS = (
-  "glue",
-  *benchmark.TASKS,
-  *squad_job.TASKS,
-  *race_job.TASKS,
-  *text_jobs.OWN_TASKS,
-)
 # Evaluations in a run, unless flags say otherwise.
 _EVALUATIONS = 10
 
-_DATA_DIR = flags.DEFINE_string(
-  "data_dir",
-  "",
-  "Folder of the task, or one that holds it: GLUE's, SQuAD's, RACE's.",
-)
-_CACHE_DIR = flags.DEFINE_string(
-  "cache_dir",
-  "",
-  "Folder for records; by default the folder records in --output_dir.",
-)
-_FILES = {
-  split: flags.DEFINE_string(
-    f"{split}_file", "", f"The {split} data, if it has no official name."
-  )
-  for split in ("train", "dev", "test")
-}
-_COLUMNS = {
-  "text": flags.DEFINE_string("text_column", "text", "Column of the text."),
-  "text_b": flags.DEFINE_string(
-    "text_b_column", "text_b", "Column of the second text of a pair."
-  ),
-  "label": flags.DEFINE_string("label_column", "label", "Column of the label."),
-  "id": flags.DEFINE_string(
-    "id_column", "", "Column of the ids; by default the rows' numbers."
-  ),
-}
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 0, "Tokens of an example at most; 0: as in the paper."
-)
 _EPOCHS = flags.DEFINE_float(
   "num_train_epochs",
   0.0,
-  "Passes over the training data, a tenth of them to warm up; 0: the steps.",
-)
-_MAX_TRAIN = flags.DEFINE_integer(
-  "max_train_examples",
-  0,
-  "Train on so many, evenly spaced in the data; 0: all.",
-)
-_MAX_EVAL = flags.DEFINE_integer(
-  "max_eval_examples",
-  0,
-  "Evaluate and predict so many, evenly spaced in the data; 0: all.",
+  "Passes over the training data, instead of --num_train_steps.",
 )
 _ALBERT_DROPOUT = flags.DEFINE_float(
   "albert_dropout", None, "Of hidden states and attention in the encoder."
@@ -92,57 +40,6 @@ _RECOMPUTE = flags.DEFINE_bool(
   False,
   "Keep only each block's input for the gradient: less memory, more time.",
 )
-_BUCKETS = flags.DEFINE_bool(
-  "length_bucketing",
-  True,
-  "Batches of examples of similar length; off: all padded to the longest.",
-)
-_NULL_THRESHOLD = flags.DEFINE_float(
-  "null_score_diff_threshold",
-  None,
-  "SQuAD 2.0: null odds over it mean no answer; by default what is best for "
-  "the dev file.",
-)
-
-
-def make_job(
-  name: str,
-  tokenizer: tokenization.Tokenizer,
-  labels: Optional[Sequence[str]],
-) -> finetuning_jobs.Job:
-  """The task `name` on the data that the flags name.
-
-  Args:
-    name: one of `TASKS` but glue.
-    tokenizer: the encoder's.
-    labels: the classes of a trained model, if one is used.
-
-  Raises:
-    ValueError, OSError: the data is not there, or not as it should be.
-  """
-  options = finetuning_jobs.Options(
-    data_dir=_DATA_DIR.value,
-    cache_dir=_CACHE_DIR.value
-    or os.path.join(flags.FLAGS["output_dir"].value, "records"),
-    tokenizer=tokenizer,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    max_train_examples=_MAX_TRAIN.value,
-    max_eval_examples=_MAX_EVAL.value,
-    files={split: flag.value for split, flag in _FILES.items()},
-    columns={role: flag.value for role, flag in _COLUMNS.items()},
-    length_bucketing=_BUCKETS.value,
-    null_score_diff_threshold=_NULL_THRESHOLD.value,
-    labels=labels,
-  )
-  if name in text_jobs.OWN_TASKS:
-    return text_jobs.OwnJob(name, options)
-  if not options.data_dir:
-    raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
-  if name in squad_job.TASKS:
-    return squad_job.SquadJob(name, options)
-  if name in race_job.TASKS:
-    return race_job.RaceJob(name, options)
-  return text_jobs.GlueJob(name, options)
 
 
 def model_settings(recipe: Any) -> finetuning_task.ModelSettings:
@@ -179,23 +76,27 @@ def train_config(
 
   Returns:
     Settings, and what is to be said of them.
+
+  Raises:
+    ValueError: a flag is out of range, or two contradict each other.
+    OSError: the training data, whose examples are counted, cannot be read.
   """
-  defaults = {"optimizer": "adamw", "best_is": "highest", **job.flags}
-  defaults["best_metric"] = job.best_metric
-  epochs = _EPOCHS.value or getattr(job.recipe, "num_train_epochs", 0)
-  if epochs and do_train:
-    batch = _given("train_batch_size") or defaults["train_batch_size"]
-    steps = max(math.ceil(epochs * job.num_train_examples() / int(batch)), 1)
-    defaults.update(num_train_steps=steps, num_warmup_steps=steps // 10)
-  # Without training nothing depends on the steps.
-  steps = _given("num_train_steps") or defaults.get("num_train_steps", 1)
+  _check()
+  steps = _num_train_steps(job, do_train)
   every = max(steps // _EVALUATIONS, 1)
-  defaults.update(
-    eval_steps=every,
-    save_checkpoints_steps=every,
-    keep_checkpoint_max=1,
-    steps_per_loop=min(every, 100),
-  )
+  defaults = {
+    "optimizer": "adamw",
+    "learning_rate": job.recipe.learning_rate,
+    "train_batch_size": job.recipe.train_batch_size,
+    "num_train_steps": steps,
+    "num_warmup_steps": _num_warmup_steps(job.recipe, steps),
+    "best_metric": job.best_metric,
+    "best_is": "highest",
+    "eval_steps": every,
+    "save_checkpoints_steps": every,
+    "keep_checkpoint_max": 1,
+    "steps_per_loop": min(every, 100),
+  }
   for name, value in defaults.items():
     # Does nothing to flags that the user gave.
     flags.FLAGS.set_default(name, str(value))
@@ -206,3 +107,39 @@ def train_config(
     f"{job.name}: {config.num_train_steps:,} steps of "
     f"{config.train_batch_size}, peak rate {config.learning_rate:g}"
   ]
+
+
+def _num_train_steps(job: finetuning_jobs.Job, do_train: bool) -> int:
+  """What the user says, in steps or epochs; else what the recipe says."""
+  given = _given("num_train_steps")
+  if given is not None:
+    return given
+  epochs = _EPOCHS.value or getattr(job.recipe, "num_train_epochs", 0)
+  if not epochs:
+    return job.recipe.num_train_steps
+  if not do_train:
+    return 1  # Nothing depends on it.
+  batch_size = int(_given("train_batch_size") or job.recipe.train_batch_size)
+  return max(math.ceil(epochs * job.num_train_examples() / batch_size), 1)
+
+
+def _num_warmup_steps(recipe: Any, steps: int) -> int:
+  """The recipe's share of the steps; a tenth if it has none."""
+  if not hasattr(recipe, "num_warmup_steps"):
+    return steps // 10
+  return steps * recipe.num_warmup_steps // recipe.num_train_steps
+
+
+def _check() -> None:
+  if _given("phase_steps"):
+    raise ValueError(
+      "--phase_steps is for pretraining: give --num_train_steps."
+    )
+  if _EPOCHS.value < 0:
+    raise ValueError(
+      f"--num_train_epochs must not be negative, got {_EPOCHS.value}."
+    )
+  if _EPOCHS.value and _given("num_train_steps") is not None:
+    raise ValueError(
+      "--num_train_epochs and --num_train_steps say the same thing: give one."
+    )

@@ -10,10 +10,8 @@ import dataclasses
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from official_albert import config as config_lib
-from official_albert import tokenization
+from official_albert import probability_table, tokenization
 from tasks import finetuning_task
-
-MODEL_SETTINGS = ("albert_dropout", "classifier_dropout")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,32 +21,42 @@ class Options:
   Attributes:
     data_dir: the task's folder, or one that holds it.
     cache_dir: where records go.
-    tokenizer: the encoder's.
+    tokenizer: the encoder's; None if no task is to be made.
     max_seq_length: S; 0 takes the recipe's.
     max_train_examples, max_eval_examples: so many, evenly spaced; 0 takes
       all.
     files: of the splits that the user names himself, the files.
     columns: of the user's own data, by their roles: text, text_b, label, id.
+    recipe: changes to the recipe's other fields, such as doc_stride.
     length_bucketing: see `FinetuningTask`.
-    recipe: another recipe of the same task, such as race_v2.
     null_score_diff_threshold: of SQuAD 2.0.
     labels: of a run that was trained before, for data without any.
     note: is told what is being done.
+
+  Raises (when made):
+    ValueError: a number is negative.
   """
 
   data_dir: str
   cache_dir: str
-  tokenizer: tokenization.Tokenizer
+  tokenizer: Optional[tokenization.Tokenizer]
   max_seq_length: int = 0
   max_train_examples: int = 0
   max_eval_examples: int = 0
   files: Mapping[str, str] = dataclasses.field(default_factory=dict)
   columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  recipe: Mapping[str, int] = dataclasses.field(default_factory=dict)
   length_bucketing: bool = True
-  recipe: str = ""
   null_score_diff_threshold: Optional[float] = None
   labels: Optional[Sequence[str]] = None
   note: Callable[[str], None] = print
+
+  def __post_init__(self):
+    for name in ("max_seq_length", "max_train_examples", "max_eval_examples"):
+      if getattr(self, name) < 0:
+        raise ValueError(
+          f"{name} must not be negative, got {getattr(self, name)}."
+        )
 
   def limit(self, split: str, examples: Sequence[Any]) -> Sequence[Any]:
     """As many examples of a split as are wanted, from all over it."""
@@ -72,12 +80,25 @@ class Job:
   """
 
   name: str
-  recipe: Any
   best_metric: str
   eval_splits: tuple[str, ...] = ("dev",)
   test_splits: tuple[str, ...] = ("test",)
 
-  def __init__(self, options: Options):
+  def __init__(self, recipe: Any, options: Options):
+    """Reads nothing yet.
+
+    Args:
+      recipe: the task's, in which `options.recipe` changes what it names.
+      options: where the data is, and what is made of it.
+
+    Raises:
+      ValueError: the recipe has no such field.
+    """
+    known = {field.name for field in dataclasses.fields(recipe)}
+    for name in options.recipe:
+      if name not in known:
+        raise ValueError(f"--{name} says nothing to this task: leave it out.")
+    self.recipe = dataclasses.replace(recipe, **options.recipe)
     self.options = options
     self._read_splits: dict[str, Sequence[Any]] = {}
 
@@ -87,33 +108,36 @@ class Job:
       self._read_splits[split] = self.options.limit(split, self._read(split))
     return self._read_splits[split]
 
-  def _read(self, split: str) -> Sequence[Any]:
-    raise NotImplementedError
-
   @property
   def max_seq_length(self) -> int:
     """S."""
     return self.options.max_seq_length or self.recipe.max_seq_length
 
-  @property
-  def flags(self) -> dict[str, Any]:
-    """The recipe's values for flags of a training run."""
-    names = (
-      "learning_rate",
-      "train_batch_size",
-      "num_train_steps",
-      "num_warmup_steps",
-    )
-    recipe = dataclasses.asdict(self.recipe)
-    return {name: recipe[name] for name in names if name in recipe}
-
   def has_split(self, split: str) -> bool:
     """Whether there is data for a split."""
-    raise NotImplementedError
+    try:
+      self.sources(split)
+    except FileNotFoundError:
+      return False
+    return True
 
   def num_train_examples(self) -> int:
     """Examples in an epoch, of SQuAD windows."""
     return len(self.examples("train"))
+
+  # What a job has to say.
+
+  def sources(self, split: str) -> list[str]:
+    """The files of a split.
+
+    Raises:
+      FileNotFoundError: there is no data for it; says what is missing.
+    """
+    raise NotImplementedError
+
+  def _read(self, split: str) -> Sequence[Any]:
+    """All examples of a split."""
+    raise NotImplementedError
 
   def make_task(
     self,
@@ -129,6 +153,54 @@ class Job:
     """
     raise NotImplementedError
 
+  def score(self, split: str, predictions: Any) -> dict[str, float]:
+    """The metrics of predictions that were written, by whatever model.
+
+    Args:
+      split: with labels.
+      predictions: of `split_predictions.read`.
+
+    Raises:
+      ValueError: they are of other examples, or of another task.
+    """
+    raise NotImplementedError
+
   def majority(self, split: str) -> dict[str, float]:
     """The metrics of who always gives the commonest answer."""
     raise NotImplementedError
+
+
+def check_table(
+  split: str, table: Any, labels: Sequence[str], ids: Sequence[str]
+) -> None:
+  """Refuses predictions that the labels of a split do not belong to.
+
+  Args:
+    split: its name.
+    table: of `split_predictions.read`.
+    labels: the task's; none for a regression.
+    ids: of the examples, in their order.
+
+  Raises:
+    ValueError: they are SQuAD's, have other labels, or are of other examples.
+  """
+  if not isinstance(table, probability_table.ProbabilityTable):
+    raise ValueError(
+      f"the predictions of {split} are answers to SQuAD's questions: name "
+      "their --task."
+    )
+  if table.labels != tuple(labels):
+    raise ValueError(
+      f"the predictions of {split} have the labels "
+      f"{', '.join(table.labels) or 'of a regression'}, but the task has "
+      f"{', '.join(labels) or 'none'}: name their --task."
+    )
+  if table.ids != tuple(ids):
+    pairs = zip([*table.ids, "nothing"], [*ids, "nothing"])
+    row, (mine, theirs) = next(
+      (i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1]
+    )
+    raise ValueError(
+      f"row {row} of the predictions of {split} is of {mine}, but the data "
+      f"has {theirs} there: give the data that was predicted."
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any, Callable, Mapping, Sequence
 
@@ -20,9 +19,9 @@ from official_albert import (
 )
 from official_albert.train_config import TrainConfig
 from tasks import finetuning_task
-from tools import training_flags
+from tasks.finetuning_task import Predictions
+from tools import trained_run
 
-RESULTS_FILE = "eval_results.json"
 PREDICTIONS_FOLDER = "predictions"
 
 
@@ -33,30 +32,41 @@ class Devices:
   strategy: tf.distribute.Strategy
   precision: str
 
+  @property
+  def is_chief(self) -> bool:
+    """Whether this process writes; of several workers, one does."""
+    return multi_worker.is_chief(self.strategy)
+
 
 def train(
   task: finetuning_task.FinetuningTask,
   config: TrainConfig,
   devices: Devices,
+  record: Mapping[str, Any],
   notes: Sequence[str] = (),
 ) -> None:
   """Trains, or goes on; leaves checkpoints and `best/` in `config.model_dir`.
 
+  Args:
+    task: with the splits that it trains on and is evaluated on.
+    config: settings, with the run's folder.
+    devices: to compute on.
+    record: settings for run.json, besides the task's.
+    notes: lines for the top of the log.
+
   Raises:
-    ValueError, OSError: see `training.train`.
+    ValueError: the folder holds a run of another task; or see `training.train`.
+    OSError: see `training.train`.
   """
   strategy = devices.strategy
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-  settings = {
-    **training_flags.settings(config, strategy, devices.precision),
-    **dataclasses.asdict(task.settings),
-  }
-  is_chief, changes = multi_worker.is_chief(strategy), []
-  if is_chief:
+  changes = []
+  if devices.is_chief:
+    trained_run.check_same_task(config.model_dir, task.describe())
     changes = run_record.write(
       config.model_dir,
       task.config,
-      settings,
+      {**record, **dataclasses.asdict(task.settings)},
       task.describe(),
       checkpoints.newest_step(config.model_dir),
     )
@@ -107,6 +117,7 @@ class Predictor:
     self._task = task
     self._model_dir = model_dir
     self._batch_size = batch_size
+    self._is_chief = devices.is_chief
     self.checkpoint = find_weights(model_dir)
     with devices.strategy.scope():
       model = task.build_model()
@@ -118,36 +129,27 @@ class Predictor:
       )
     self._predict = prediction.make_prediction(task, model, devices.strategy)
 
-  def evaluate(self, splits: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Official metrics of labelled splits; their predictions are written."""
-    results = {}
-    for split in splits:
-      predictions = self._predict(self._task.dataset(split, self._batch_size))
-      results[split] = self._task.score_split(split, predictions)
-      self._write(split, predictions)
-    return results
+  def predictions(self, split: str) -> Predictions:
+    """What the model says of each example of a split."""
+    return self._predict(self._task.dataset(split, self._batch_size))
 
-  def predict(self, splits: Sequence[str]) -> list[str]:
-    """Writes the predictions of splits; returns the files."""
-    paths = []
-    for split in splits:
-      predictions = self._predict(self._task.dataset(split, self._batch_size))
-      paths += self._write(split, predictions)
-    return paths
+  def evaluate(self, split: str) -> dict[str, float]:
+    """Official metrics of a labelled split, whose predictions are written."""
+    predictions = self.predictions(split)
+    values = self._task.score_split(split, predictions)
+    self._write(split, predictions)
+    return values
 
-  def _write(self, split: str, predictions) -> list[str]:
+  def predict(self, split: str) -> list[str]:
+    """Writes the predictions of a split; returns the files."""
+    return self._write(split, self.predictions(split))
+
+  def _write(self, split: str, predictions: Predictions) -> list[str]:
+    if not self._is_chief:
+      return []
     folder = os.path.join(self._model_dir, PREDICTIONS_FOLDER)
     os.makedirs(folder, exist_ok=True)
     return self._task.write_predictions(split, predictions, folder)
-
-
-def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
-  """Writes `eval_results.json` in one step."""
-  path = os.path.join(model_dir, RESULTS_FILE)
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    json.dump(results, file, indent=1, sort_keys=True)
-    file.write("\n")
-  os.replace(f"{path}.tmp", path)
 
 
 def run(
@@ -155,35 +157,42 @@ def run(
   config: TrainConfig,
   devices: Devices,
   *,
+  train_splits: Sequence[str],
   eval_splits: Sequence[str],
   test_splits: Sequence[str],
-  do_train: bool,
+  record: Mapping[str, Any],
   notes: Sequence[str] = (),
   note: Callable[[str], None] = print,
 ) -> dict[str, dict[str, float]]:
-  """Does what is asked for, in order; returns the metrics of each split.
+  """Does what is asked for, in order; returns the metrics of eval_splits.
 
   Args:
     make_task: from the splits that are needed to the task.
     config: settings of the training, with the run's folder.
     devices: to compute on.
-    eval_splits: labelled splits to measure at the end; the first one also
-      chooses the best checkpoint.
+    train_splits: the one to train on and the one that chooses the best
+      checkpoint; none, to leave training out.
+    eval_splits: labelled splits to measure at the end.
     test_splits: splits to predict.
-    do_train: whether to train at all.
-    notes: lines for the top of the training's log.
+    record: of a training, settings for run.json.
+    notes: lines for the top of a training's log.
     note: is told what was written.
+
+  Raises:
+    ValueError, OSError: the data, a setting or a checkpoint is not as it should
+      be.
   """
   wanted = [*eval_splits, *test_splits]
-  task = make_task([*(["train"] if do_train else []), *wanted])
-  if do_train:
-    train(task, config, devices, notes)
+  task = make_task(list(dict.fromkeys([*train_splits, *wanted])))
+  if train_splits:
+    train(task, config, devices, record, notes)
   if not wanted:
     return {}
   predictor = Predictor(task, config.model_dir, devices, config.eval_batch_size)
-  results = predictor.evaluate(eval_splits)
-  if results and multi_worker.is_chief(devices.strategy):
-    write_results(config.model_dir, results)
-  for path in predictor.predict(test_splits):
-    note(f"wrote {path}")
+  results = {split: predictor.evaluate(split) for split in eval_splits}
+  if results and devices.is_chief:
+    trained_run.write_results(config.model_dir, results)
+  for split in test_splits:
+    for path in predictor.predict(split):
+      note(f"wrote {path}")
   return results

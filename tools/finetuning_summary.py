@@ -5,17 +5,17 @@ The paper reports medians over five runs (arXiv 1909.11942, section 4.2).
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import probability_table
 from tasks.glue import benchmark, metrics, submission
-from tools import finetuning_jobs, finetuning_run
+from tools import finetuning_jobs, finetuning_run, trained_run
 
 SUMMARY_FILE = "summary.json"
 SUBMISSION_FOLDER = "submission"
+_LOWEST_IS_BEST = ("mean_squared_error", "missing")
 
 Results = Mapping[str, Mapping[str, float]]
 
@@ -42,7 +42,7 @@ def summarize(
   splits = {}
   for split in job.eval_splits:
     splits[split] = {
-      name: _describe_values([r[split][name] for r in results.values()])
+      name: _describe_values(name, [r[split][name] for r in results.values()])
       for name in results[best][split]
     }
   summary = {
@@ -59,11 +59,12 @@ def summarize(
   return summary
 
 
-def _describe_values(values: Sequence[float]) -> dict[str, float]:
+def _describe_values(name: str, values: Sequence[float]) -> dict[str, float]:
+  order = sorted(values, reverse=name not in _LOWEST_IS_BEST)
   return {
     "median": statistics.median(values),
-    "best": max(values),
-    "worst": min(values),
+    "best": order[0],
+    "worst": order[-1],
     "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
   }
 
@@ -71,11 +72,12 @@ def _describe_values(values: Sequence[float]) -> dict[str, float]:
 def write(folder: str, summary: Mapping[str, Any]) -> None:
   """Writes `summary.json` in one step."""
   os.makedirs(folder, exist_ok=True)
-  path = os.path.join(folder, SUMMARY_FILE)
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    json.dump(summary, file, indent=1)
-    file.write("\n")
-  os.replace(f"{path}.tmp", path)
+  trained_run.write_json(os.path.join(folder, SUMMARY_FILE), summary)
+
+
+def read(folder: str) -> Optional[dict[str, Any]]:
+  """What `write` wrote; None if there is none."""
+  return trained_run.read_json(os.path.join(folder, SUMMARY_FILE))
 
 
 def describe(summary: Mapping[str, Any]) -> str:
@@ -100,6 +102,19 @@ def describe(summary: Mapping[str, Any]) -> str:
   return "\n".join(lines)
 
 
+def seed_folder(folder: str, seed: int) -> str:
+  """Where one of several runs goes."""
+  return os.path.join(folder, f"seed_{seed}")
+
+
+def best_folder(folder: str) -> str:
+  """The folder of the run with the best result; of one run, its own."""
+  summary = read(folder)
+  if summary and len(summary["seeds"]) > 1:
+    return seed_folder(folder, summary["best_seed"])
+  return folder
+
+
 def finish_glue(output_dir: str, names: Sequence[str]) -> None:
   """Prints the table of all tasks, and makes the submission file.
 
@@ -111,42 +126,38 @@ def finish_glue(output_dir: str, names: Sequence[str]) -> None:
     name: os.path.join(output_dir, name) if len(names) > 1 else output_dir
     for name in names
   }
-  summaries = {}
-  for name, folder in folders.items():
-    path = os.path.join(folder, SUMMARY_FILE)
-    if os.path.exists(path):
-      with open(path, encoding="utf-8") as file:
-        summaries[name] = json.load(file)
-  if len(names) > 1 and len(summaries) == len(names):
+  summaries = {name: read(folder) for name, folder in folders.items()}
+  if len(names) > 1 and all(summaries.values()):
     print(table(summaries))
-  folder = os.path.join(output_dir, SUBMISSION_FOLDER)
-  written = [
-    submission.write_predictions(
-      folder,
-      benchmark.get_task(name),
-      split,
-      predicted.ids,
-      predicted.predictions,
-    )
-    for (name, split), predicted in read_tables(
-      {
-        name: best_folder(folder, summaries.get(name))
-        for name, folder in folders.items()
-      }
-    ).items()
-  ]
+  write_submission(
+    os.path.join(output_dir, SUBMISSION_FOLDER),
+    {
+      name: os.path.join(best_folder(folder), finetuning_run.PREDICTIONS_FOLDER)
+      for name, folder in folders.items()
+    },
+  )
+
+
+def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
+  """Writes GLUE's official files of what is predicted, and their zip.
+
+  Args:
+    folder: of the submission; files of other tasks in it go into the zip too.
+    predictions: of each task the folder with its tables of probabilities.
+  """
+  written = False
+  for name, source in predictions.items():
+    task = benchmark.get_task(name)
+    for split in task.test_splits:
+      path = os.path.join(source, f"{split}{probability_table.SUFFIX}")
+      if os.path.exists(path):
+        said = probability_table.read(path)
+        submission.write_predictions(
+          folder, task, split, said.ids, said.predictions
+        )
+        written = True
   if written:
-    packed = submission.write_zip(folder)
-    print(f"wrote {packed.path}")
-    if packed.missing:
-      print(f"  without {', '.join(packed.missing)}")
-
-
-def best_folder(folder: str, summary: Any) -> str:
-  """The folder of the run with the best result."""
-  if summary and len(summary["seeds"]) > 1:
-    return os.path.join(folder, f"seed_{summary['best_seed']}")
-  return folder
+    print(submission.write_zip(folder).describe())
 
 
 def table(summaries: Mapping[str, Any]) -> str:
@@ -163,20 +174,3 @@ def table(summaries: Mapping[str, Any]) -> str:
     f"| {' | '.join(scores)} |\n|{'---|' * len(scores)}\n"
     f"| {' | '.join(f'{100 * score:.1f}' for score in scores.values())} |"
   )
-
-
-def read_tables(
-  folders: Mapping[str, str],
-) -> dict[tuple[str, str], probability_table.ProbabilityTable]:
-  """The tables of test predictions that are there, by task and split."""
-  tables = {}
-  for name, folder in folders.items():
-    for split in benchmark.get_task(name).test_splits:
-      path = os.path.join(
-        folder,
-        finetuning_run.PREDICTIONS_FOLDER,
-        f"{split}{probability_table.SUFFIX}",
-      )
-      if os.path.exists(path):
-        tables[name, split] = probability_table.read(path)
-  return tables

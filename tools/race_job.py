@@ -12,7 +12,7 @@ from tasks import finetuning_records, finetuning_task
 from tasks.race import examples, metrics, recipes
 from tasks.race import task as task_lib
 from tfrecords import finetuning_schemas
-from tools import finetuning_jobs
+from tools import finetuning_jobs, split_predictions
 
 TASKS = tuple(recipes.RECIPES)
 
@@ -23,16 +23,13 @@ class RaceJob(finetuning_jobs.Job):
   best_metric = "accuracy"
 
   def __init__(self, name: str, options: finetuning_jobs.Options):
-    super().__init__(options)
+    super().__init__(recipes.RECIPES[name], options)
     self.name = "race"
-    self.recipe = recipes.RECIPES[name]
 
-  def has_split(self, split: str) -> bool:
-    try:
-      self.examples(split)
-    except FileNotFoundError:
-      return False
-    return True
+  def sources(self, split: str) -> list[str]:
+    # Thousands of small files, or parts of an archive: see `_fingerprint`.
+    self.examples(split)
+    return []
 
   def _read(self, split: str) -> Sequence[examples.RaceExample]:
     return examples.read_examples(
@@ -77,13 +74,10 @@ class RaceJob(finetuning_jobs.Job):
         schema,
         {
           "max_qa_length": self.recipe.max_qa_length,
-          # Thousands of small files are told apart by what was read of them.
-          "questions": finetuning_records.cache_key(
-            examples=[dataclasses.astuple(e) for e in self.examples(split)]
-          ),
+          "questions": self._fingerprint(split),
         },
         split,
-        [],
+        self.sources(split),
         functools.partial(self._features, split),
         self.options.note,
       )
@@ -102,13 +96,29 @@ class RaceJob(finetuning_jobs.Job):
       },
     )
 
+  def _fingerprint(self, split: str) -> str:
+    """Tells splits apart by what was read of them."""
+    return finetuning_records.cache_key(
+      examples=[dataclasses.astuple(e) for e in self.examples(split)]
+    )
+
+  def score(
+    self, split: str, predictions: split_predictions.Predictions
+  ) -> dict[str, float]:
+    ids = [example.example_id for example in self.examples(split)]
+    finetuning_jobs.check_table(
+      split, predictions, tuple(examples.LETTERS), ids
+    )
+    return self._accuracy(split, predictions.values.argmax(axis=1))
+
   def majority(self, split: str) -> dict[str, float]:
     """Always the letter that is right most often."""
     train = [example.label for example in self.examples("train")]
     letter = collections.Counter(train).most_common(1)[0][0]
-    held_out = self.examples(split)
+    return self._accuracy(split, [letter] * len(self.examples(split)))
+
+  def _accuracy(self, split: str, said: Sequence[int]) -> dict[str, float]:
+    gold = self.examples(split)
     return metrics.accuracy_by_level(
-      [letter] * len(held_out),
-      [example.label for example in held_out],
-      [example.level for example in held_out],
+      said, [e.label for e in gold], [e.level for e in gold]
     )

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Sequence
 
 import tensorflow as tf
 from absl import flags
 
-from official_albert import run_record
 from tasks import finetuning_task
 from tasks.glue import benchmark
 from tools import (
@@ -38,11 +37,13 @@ from tools import (
   finetuning_jobs,
   finetuning_run,
   finetuning_summary,
+  job_flags,
+  trained_run,
   training_flags,
 )
 
 _TASK = flags.DEFINE_enum(
-  "task", None, finetuning_flags.TASKS, "What to fine-tune on."
+  "task", None, job_flags.TASKS, "What to fine-tune on."
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir",
@@ -76,61 +77,92 @@ def run_seed(
   def make_task(splits) -> finetuning_task.FinetuningTask:
     return job.make_task(splits, encoder.config, settings, seed)
 
-  tests = [s for s in job.test_splits if job.has_split(s)]
-  if _DO_PREDICT.value and not tests and not _DO_TRAIN.value:
-    raise ValueError(
-      f"there is nothing to predict for {job.name}: --data_dir has none of "
-      f"{', '.join(job.test_splits)}."
-    )
+  test_splits = []
+  if _DO_PREDICT.value:
+    test_splits = [split for split in job.test_splits if job.has_split(split)]
+    if not (test_splits or _DO_TRAIN.value or _DO_EVAL.value):
+      job.sources(job.test_splits[0])  # It says what is missing.
   return finetuning_run.run(
     make_task,
     config,
     devices,
-    # Training needs one to choose the best checkpoint by.
+    train_splits=("train", job.eval_splits[0]) if _DO_TRAIN.value else (),
     eval_splits=job.eval_splits if _DO_EVAL.value else (),
-    test_splits=tests if _DO_PREDICT.value else (),
-    do_train=_DO_TRAIN.value,
+    test_splits=test_splits,
+    record=training_flags.settings(config, devices.strategy, devices.precision),
     notes=notes,
   )
 
 
+def open_run(
+  name: str, model_dir: str
+) -> tuple[finetuning_encoder.Encoder, finetuning_jobs.Job]:
+  """The encoder and the task; without training, those of a run that is over.
+
+  Raises:
+    ValueError, OSError: the flags or the run do not give them, or the run is of
+      another task.
+  """
+  if _DO_TRAIN.value:
+    encoder = finetuning_encoder.find()
+    return encoder, job_flags.make_job(name, encoder.tokenizer)
+  run = trained_run.read(model_dir)
+  encoder = finetuning_encoder.find(model_dir)
+  # A threshold is chosen where there are labels, and kept where there are none.
+  threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
+  job = job_flags.make_job(name, encoder.tokenizer, run, threshold)
+  if run.task != job.name:
+    raise ValueError(
+      f"{model_dir} holds a run of {run.task}, not of {job.name}: give "
+      f"--task={run.task}, or another --output_dir."
+    )
+  return encoder, job
+
+
 def run_task(
   name: str, output_dir: str, devices: finetuning_run.Devices
-) -> list[dict[str, dict[str, float]]]:
-  """All seeds of one task; returns each one's metrics."""
+) -> None:
+  """All seeds of one task, and what they say together."""
   first = training_flags.RANDOM_SEED.value
-  seeds = range(first, first + _SEEDS.value)
-  folders = {
-    seed: os.path.join(output_dir, f"seed_{seed}")
-    if _SEEDS.value > 1
-    else output_dir
-    for seed in seeds
-  }
-  encoder = finetuning_encoder.find("" if _DO_TRAIN.value else folders[first])
-  job = finetuning_flags.make_job(
-    name,
-    encoder.tokenizer,
-    # What the classes were called when they were learnt.
-    None if _DO_TRAIN.value else _learnt_labels(folders[first]),
-  )
-  results = []
+  folders = {first: output_dir}
+  if _SEEDS.value > 1:
+    folders = {
+      seed: finetuning_summary.seed_folder(output_dir, seed)
+      for seed in range(first, first + _SEEDS.value)
+    }
+  results = {}
   for seed, folder in folders.items():
+    # The data is read once to train on; trained runs may differ in what they
+    # make of it.
+    if seed == first or not _DO_TRAIN.value:
+      encoder, job = open_run(name, folder)
     print(f"{name}, seed {seed}: {folder}", flush=True)
-    results.append(run_seed(job, encoder, folder, seed, devices))
-    for split, values in results[-1].items():
+    results[seed] = run_seed(job, encoder, folder, seed, devices)
+    for split, values in results[seed].items():
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
   if _DO_EVAL.value:
     summary = finetuning_summary.summarize(
-      job, dict(zip(seeds, results)), with_majority=_DO_TRAIN.value
+      job, results, with_majority=_DO_TRAIN.value
     )
-    finetuning_summary.write(output_dir, summary)
     print(finetuning_summary.describe(summary))
-  return results
+    if devices.is_chief:
+      finetuning_summary.write(output_dir, summary)
 
 
-def _learnt_labels(model_dir: str) -> Any:
-  return run_record.read(model_dir)["data"]["settings"].get("labels")
+def check_data(names: Sequence[str]) -> None:
+  """Looks for the data of all tasks, before the first is trained for hours.
+
+  Raises:
+    FileNotFoundError: there is none for one of them; says what is missing.
+  """
+  for name in names:
+    job = job_flags.make_job(name, tokenizer=None)
+    for split in (
+      *(["train"] if _DO_TRAIN.value else []),
+      *(job.eval_splits if _DO_TRAIN.value or _DO_EVAL.value else []),
+    ):
+      job.sources(split)
 
 
 def main(argv) -> None:
@@ -141,17 +173,17 @@ def main(argv) -> None:
     )
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
-  devices = finetuning_run.Devices(*training_flags.start_devices())
-  names = [_TASK.value]
+  output_dir, names = _OUTPUT_DIR.value, [_TASK.value]
+  folders = {_TASK.value: output_dir}
   if _TASK.value == "glue":
     names = list(benchmark.TASKS)
-  for name in names:
-    output_dir = _OUTPUT_DIR.value
-    if _TASK.value == "glue":
-      output_dir = os.path.join(output_dir, name)
-    run_task(name, output_dir, devices)
-  if _TASK.value in ("glue", *benchmark.TASKS):
-    finetuning_summary.finish_glue(_OUTPUT_DIR.value, names)
+    folders = {name: os.path.join(output_dir, name) for name in names}
+    check_data(names)
+  devices = finetuning_run.Devices(*training_flags.start_devices())
+  for name, folder in folders.items():
+    run_task(name, folder, devices)
+  if names[0] in benchmark.TASKS and devices.is_chief:
+    finetuning_summary.finish_glue(output_dir, names)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,15 @@ from __future__ import annotations
 import collections
 import functools
 import os
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Sequence
 
 from official_albert import config as config_lib
+from official_albert import probability_table
 from tasks import finetuning_records, finetuning_task
 from tasks.squad import examples, metrics, recipes, windows
 from tasks.squad import task as task_lib
 from tfrecords import finetuning_schemas
-from tools import finetuning_jobs
+from tools import finetuning_jobs, split_predictions
 
 _VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 TASKS = tuple(_VERSIONS)
@@ -24,37 +25,31 @@ class SquadJob(finetuning_jobs.Job):
   best_metric = "f1"
 
   def __init__(self, name: str, options: finetuning_jobs.Options):
-    super().__init__(options)
+    super().__init__(recipes.RECIPES[name], options)
     self.name = name
-    self.recipe = recipes.RECIPES[name]
     self._has_impossible = name == "squad_v2"
     self._made_windows: dict[str, Sequence[windows.Window]] = {}
 
-  def _find(self, split: str) -> Optional[str]:
+  def sources(self, split: str) -> list[str]:
     if self.options.files.get(split):
-      return self.options.files[split]
-    for ending in (".json", ".json.gz"):
-      path = os.path.join(
-        self.options.data_dir, f"{split}-{_VERSIONS[self.name]}{ending}"
-      )
-      if os.path.exists(path):
-        return path
-    return None
-
-  def _path(self, split: str) -> str:
-    path = self._find(split)
-    if path is None:
+      return [self.options.files[split]]
+    name = f"{split}-{_VERSIONS[self.name]}.json"
+    if not self.options.data_dir:
       raise FileNotFoundError(
-        f"{self.options.data_dir} has no {split}-{_VERSIONS[self.name]}.json: "
-        f"give the folder with that file, or --{split}_file."
+        f"--task={self.name} needs --data_dir, the folder with {name}, or "
+        f"--{split}_file."
       )
-    return path
-
-  def has_split(self, split: str) -> bool:
-    return self._find(split) is not None
+    for ending in ("", ".gz"):
+      path = os.path.join(self.options.data_dir, name + ending)
+      if os.path.exists(path):
+        return [path]
+    raise FileNotFoundError(
+      f"{self.options.data_dir} has no {name}: give the folder with that file, "
+      f"or --{split}_file."
+    )
 
   def _read(self, split: str) -> Sequence[examples.SquadExample]:
-    return examples.read_examples(self._path(split), split == "train")
+    return examples.read_examples(self.sources(split)[0], split == "train")
 
   def _windows(self, split: str) -> Sequence[windows.Window]:
     if split not in self._made_windows:
@@ -105,7 +100,7 @@ class SquadJob(finetuning_jobs.Job):
           "questions": len(self.examples(split)),
         },
         split,
-        [self._path(split)],
+        self.sources(split),
         functools.partial(self._features, split),
         self.options.note,
       )
@@ -132,6 +127,21 @@ class SquadJob(finetuning_jobs.Job):
         end_n_top=self.recipe.end_n_top,
         null_score_diff_threshold=self.options.null_score_diff_threshold,
       ),
+    )
+
+  def score(
+    self, split: str, predictions: split_predictions.Predictions
+  ) -> dict[str, float]:
+    if isinstance(predictions, probability_table.ProbabilityTable):
+      raise ValueError(
+        f"the predictions of {split} are a table of probabilities, not answers "
+        "to SQuAD's questions: name their --task."
+      )
+    return task_lib.score_answers(
+      metrics.gold_answers(self.examples(split)),
+      predictions,
+      self._has_impossible,
+      self.options.null_score_diff_threshold,
     )
 
   def majority(self, split: str) -> dict[str, float]:

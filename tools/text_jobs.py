@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from typing import Optional, Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from tasks.glue import examples as glue_examples
 from tasks.glue import metrics as glue_metrics
 from tasks.glue import recipes as glue_recipes
 from tasks.text_examples import TextExample
-from tools import finetuning_jobs
+from tools import finetuning_jobs, split_predictions
 
 # Task names for the user's own data: what it is, and of how many texts.
 OWN_TASKS = (
@@ -34,9 +33,6 @@ class _TextJob(finetuning_jobs.Job):
   """A class or a number for texts."""
 
   labels: Optional[Sequence[str]]
-
-  def _sources(self, split: str) -> list[str]:
-    raise NotImplementedError
 
   def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """The task's metrics."""
@@ -55,7 +51,7 @@ class _TextJob(finetuning_jobs.Job):
         self.name,
         split,
         self.examples(split),
-        self._sources(split),
+        self.sources(split),
         self.options.tokenizer,
         self.max_seq_length,
         self.labels,
@@ -82,44 +78,46 @@ class _TextJob(finetuning_jobs.Job):
       },
     )
 
+  def score(
+    self, split: str, predictions: split_predictions.Predictions
+  ) -> dict[str, float]:
+    guids = [example.guid for example in self.examples(split)]
+    finetuning_jobs.check_table(split, predictions, self.labels or (), guids)
+    said = predictions.values
+    if self.labels is not None:
+      said = np.argmax(said, axis=1)
+    return self.evaluate(said, self._gold(split))
+
   def majority(self, split: str) -> dict[str, float]:
     """Always the commonest class of the training data, or its mean."""
-    train = [example.label for example in self.examples("train")]
+    train, gold = self._gold("train"), self._gold(split)
+    said = train.mean()
+    if self.labels is not None:
+      said = np.bincount(train).argmax()
+    return self.evaluate(np.full(len(gold), said), gold)
+
+  def _gold(self, split: str) -> np.ndarray:
+    """The right classes <int64>[N], or numbers <float64>[N]."""
     labels = [example.label for example in self.examples(split)]
     if self.labels is None:
-      mean = np.mean([float(label) for label in train])
-      return self.evaluate(
-        np.full(len(labels), mean, np.float32), np.array(labels, np.float32)
-      )
+      return np.array(labels, np.float64)
     number = {label: i for i, label in enumerate(self.labels)}
-    commonest = number[collections.Counter(train).most_common(1)[0][0]]
-    return self.evaluate(
-      np.full(len(labels), commonest),
-      np.array([number[label] for label in labels]),
-    )
+    return np.array([number[label] for label in labels], np.int64)
 
 
 class GlueJob(_TextJob):
   """One of the nine tasks."""
 
   def __init__(self, name: str, options: finetuning_jobs.Options):
-    super().__init__(options)
+    super().__init__(glue_recipes.RECIPES[name], options)
     self.glue_task = benchmark.get_task(name)
     self.name = name
     self.labels = self.glue_task.labels
-    self.recipe = glue_recipes.RECIPES[name]
     self.best_metric = self.glue_task.main_metric
     self.eval_splits = self.glue_task.dev_splits
     self.test_splits = self.glue_task.test_splits
 
-  def has_split(self, split: str) -> bool:
-    try:
-      self._sources(split)
-    except FileNotFoundError:
-      return False
-    return True
-
-  def _sources(self, split: str) -> list[str]:
+  def sources(self, split: str) -> list[str]:
     data_dir = self.options.data_dir
     return [str(glue_examples.find_file(data_dir, self.glue_task, split))]
 
@@ -142,30 +140,34 @@ class OwnJob(_TextJob):
   """The user's own TSV, CSV or JSONL."""
 
   def __init__(self, name: str, options: finetuning_jobs.Options):
-    super().__init__(options)
+    """Reads the training data if it has to say what classes there are.
+
+    Args:
+      name: one of `OWN_TASKS`.
+      options: with files and columns.
+
+    Raises:
+      OSError, ValueError: the training data is not as it should be.
+    """
+    super().__init__(own_recipes.RECIPES[name], options)
     self.name = name
-    self.recipe = own_recipes.RECIPES[name]
     self._is_regression = name.endswith("regression")
     self.labels = options.labels
     self.best_metric = own_metrics.MAIN_CLASSIFICATION
     if self._is_regression:
-      self.labels = None
       self.best_metric = own_metrics.MAIN_REGRESSION
     elif self.labels is None:
       self.labels = own_examples.find_labels(self.examples("train"))
 
-  def has_split(self, split: str) -> bool:
-    return bool(self.options.files.get(split))
-
-  def _sources(self, split: str) -> list[str]:
-    if not self.has_split(split):
-      raise ValueError(f"--task={self.name} needs --{split}_file.")
+  def sources(self, split: str) -> list[str]:
+    if not self.options.files.get(split):
+      raise FileNotFoundError(f"--task={self.name} needs --{split}_file.")
     return [self.options.files[split]]
 
   def _read(self, split: str) -> list[TextExample]:
     names = self.options.columns
     return own_examples.read_examples(
-      self._sources(split)[0],
+      self.sources(split)[0],
       own_examples.Columns(
         text=names["text"],
         text_b=names["text_b"] if "pair" in self.name else None,

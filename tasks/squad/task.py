@@ -187,17 +187,14 @@ class SquadTask(finetuning_task.FinetuningTask):
     2.0: with the threshold that was given, or the one that is best for these
     questions, as `null_score_diff_threshold` says.
     """
-    gold = metrics.gold_answers(self._questions[split].examples)
-    said = self.answers(split, predictions)
-    texts = answers.final_texts(said)
-    if not self.has_impossible:
-      return metrics.evaluate_v1(gold, texts)
-    odds = {question: answer.null_odds for question, answer in said.items()}
-    self._threshold = self._decoding.null_score_diff_threshold
-    if self._threshold is None:
-      self._threshold = metrics.best_null_threshold(gold, texts, odds)
-    values = metrics.evaluate_v2(gold, texts, odds, self._threshold)
-    return {**values, "null_score_diff_threshold": self._threshold}
+    values = score_answers(
+      metrics.gold_answers(self._questions[split].examples),
+      self.answers(split, predictions),
+      self.has_impossible,
+      self._decoding.null_score_diff_threshold,
+    )
+    self._threshold = values.get("null_score_diff_threshold")
+    return values
 
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
@@ -208,3 +205,40 @@ class SquadTask(finetuning_task.FinetuningTask):
       self.answers(split, predictions),
       self._threshold,
     )
+
+
+def score_answers(
+  gold: metrics.Gold,
+  said: Mapping[str, answers.QuestionAnswers],
+  has_impossible: bool,
+  null_score_diff_threshold: Optional[float] = None,
+) -> dict[str, float]:
+  """The official metrics of answers, in percent.
+
+  Args:
+    gold: the texts of each question's answers.
+    said: the n best answers to each question.
+    has_impossible: SQuAD 2.0.
+    null_score_diff_threshold: null odds over it mean no answer; None takes the
+      best one for these questions. 2.0 only.
+
+  Returns:
+    Of 2.0 also `null_score_diff_threshold`, the one that was taken.
+
+  Raises:
+    ValueError: a question of 2.0 is not answered, or answers have no null
+      odds.
+  """
+  texts = answers.final_texts(said)
+  if not has_impossible:
+    return metrics.evaluate_v1(gold, texts)
+  odds = {
+    question: answer.null_odds
+    for question, answer in said.items()
+    if answer.null_odds is not None
+  }
+  threshold = null_score_diff_threshold
+  if threshold is None:
+    threshold = metrics.best_null_threshold(gold, texts, odds)
+  values = metrics.evaluate_v2(gold, texts, odds, threshold)
+  return {**values, "null_score_diff_threshold": threshold}

@@ -1,0 +1,130 @@
+"""Predictions for one's own table, and what has none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from official_albert import AlbertConfig, probability_table, run_record
+from tools import many_commands, toy_data, toy_encoder
+
+
+def train(folder, output_dir, *more):
+  return [
+    "--task=text_classification",
+    f"--init_checkpoint={folder}/encoder",
+    f"--output_dir={output_dir}",
+    f"--train_file={folder}/train.tsv",
+    f"--dev_file={folder}/dev.tsv",
+    f"--test_file={folder}/new.tsv",
+    "--text_column=review",
+    "--label_column=mood",
+    "--max_seq_length=24",
+    "--train_batch_size=8",
+    "--learning_rate=0.003",
+    "--num_train_steps=8",
+    "--eval_steps=4",
+    *more,
+  ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Two seeds of a run on tables of the folder."""
+  path = tmp_path_factory.mktemp("predict")
+  toy_encoder.write(str(path / "encoder"))
+  toy_data.write_table(str(path / "train.tsv"), 24)
+  toy_data.write_table(str(path / "dev.tsv"), 7)
+  toy_data.write_table(str(path / "new.tsv"), 5, "")
+  (result,) = many_commands.run(
+    "run_finetuning", [train(path, path / "run", "--seeds=2")]
+  )
+  assert (result.code, result.err) == (0, "")
+  return path
+
+
+def predict(folder, *cases):
+  """Each case: run, table and output, in the folder."""
+  return many_commands.run(
+    "predict",
+    [
+      [
+        f"--model_dir={folder}/{model_dir}",
+        f"--input_file={folder}/{table}",
+        f"--output_file={folder}/{output}",
+      ]
+      for model_dir, table, output in cases
+    ],
+  )
+
+
+def test_new_texts_with_one_run_or_the_best(folder):
+  # Other forms of a table, with a column more and rows in another order.
+  rows = (folder / "new.tsv").read_text().splitlines()[1:]
+  lines = [json.dumps({"review": row, "n": 3}) for row in rows[::-1]]
+  (folder / "new.jsonl").write_text("\n".join(lines) + "\n")
+  results = predict(
+    folder,
+    ("run/seed_12346", "new.tsv", "one.tsv"),
+    ("run", "new.jsonl", "out/best.tsv"),
+  )
+  for result in results:
+    assert (result.code, result.err) == (0, "")
+  best = json.loads((folder / "run" / "summary.json").read_text())["best_seed"]
+  assert f"with {folder}/run/seed_{best}/best/model.ckpt-" in results[1].out
+  assert f"wrote {folder}/one.tsv (5 examples)" in results[0].out
+  for output, seed, step in (("one.tsv", 12346, 1), ("out/best.tsv", best, -1)):
+    said = probability_table.read(str(folder / output))
+    made = probability_table.read(
+      str(folder / "run" / f"seed_{seed}/predictions/test.probabilities.tsv")
+    )
+    assert said.labels == ("bad", "good") and said.ids == tuple("01234")
+    # Rows of a batch change places, and a batch its length.
+    np.testing.assert_allclose(
+      said.values[::step], made.values, rtol=0, atol=1e-6
+    )
+  # Records are made elsewhere, and removed.
+  assert sorted(os.listdir(folder / "run" / "records")) == [
+    name
+    for name in sorted(os.listdir(folder / "run" / "records"))
+    if name.startswith("text_classification-")
+  ]
+
+
+def test_refusals_are_one_sentence(folder):
+  (folder / "empty.tsv").write_text("")
+  (folder / "titles.tsv").write_text("title\nx\n")
+  run_record.write(
+    str(folder / "cola"),
+    AlbertConfig.from_preset("albert_tiny"),
+    {},
+    {"task": "cola", "max_seq_length": 9, "settings": {"labels": ["0", "1"]}},
+  )
+  bare = folder / "bare"
+  shutil.copytree(folder / "run" / "seed_12345", bare)
+  shutil.rmtree(bare / "best")
+  for path in bare.glob("model.ckpt*"):
+    path.unlink()
+  shutil.copy(folder / "encoder" / "tokenizer.model", folder / "cola")
+  cases = (
+    ("run", "empty.tsv", "empty.tsv is empty"),
+    ("run", "titles.tsv", "titles.tsv, line 1: there is no column 'review'"),
+    ("run", "none.tsv", "none.tsv: No such file or directory"),
+    ("encoder", "new.tsv", "is the folder of a pretraining run"),
+    ("none", "new.tsv", "is not the folder of a run"),
+    ("cola", "new.tsv", "tools.run_finetuning --task=cola --nodo_train --nod"),
+    ("bare", "new.tsv", "holds no fine-tuned checkpoint: train first"),
+  )
+  results = predict(folder, *[(a, b, "bad.tsv") for a, b, _ in cases])
+  for result, (*_, message) in zip(results, cases):
+    assert result.code == 1
+    assert result.err.count("\n") == 1 and message in result.err
+  assert not (folder / "bad.tsv").exists()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
