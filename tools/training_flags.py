@@ -224,6 +224,11 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
   return strategy, distribution.set_precision(_PRECISION.value)
 
 
+def on_tpu() -> bool:
+  """Whether a TPU is asked for."""
+  return _DISTRIBUTION.value == "tpu"
+
+
 def settings(
   config: train_config_lib.TrainConfig,
   strategy: tf.distribute.Strategy,
