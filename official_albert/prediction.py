@@ -63,7 +63,7 @@ def own_rows(batch: Batch) -> dict[str, tf.Tensor]:
 def gather(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """The rows of all replicas, in the order of the replicas."""
   replica = tf.distribute.get_replica_context()
-  if replica.num_replicas_in_sync == 1:
+  if not rows or replica.num_replicas_in_sync == 1:
     return dict(rows)
   return replica.all_gather(dict(rows), axis=0)
 

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import types
-from typing import Iterator, Mapping, Optional, TextIO
+from typing import Any, Iterator, Mapping, Optional, TextIO
 
 import tensorflow as tf
 
@@ -130,9 +130,9 @@ class Reporter:
       f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {duration(left)} left"
     )
 
-  def rollback(self, step: int, message: str) -> None:
-    """Reports that the steps up to `step` were of no use."""
-    self._event("rollback", step)
+  def rollback(self, step: int, to_step: int, message: str) -> None:
+    """Reports that the steps from `to_step` to `step` were of no use."""
+    self._event("rollback", step, {"to_step": to_step})
     self._speed = None
     self.note(f"warning: {message}; its batches are left out")
 
@@ -150,29 +150,40 @@ class Reporter:
     phase = f" (phase {labels['phase']})" if "phase" in labels else ""
     self.note(f"step {step:,} held-out{phase}  {_line(values)}")
 
-  def finish(self, step: int) -> None:
-    """Says how the run went as a whole, on the terminal and in report.json."""
+  def finish(
+    self, step: int, metric: str = "loss", best_is: str = "lowest"
+  ) -> None:
+    """Says how the run went as a whole, on the terminal and in report.json.
+
+    Args:
+      step: the last one.
+      metric: what the best evaluation is chosen by.
+      best_is: "lowest" or "highest".
+    """
     if step <= self._first_step:
       return
     seconds = time.monotonic() - self._begun
     self.note(
       f"trained {step - self._first_step:,} steps in {duration(seconds)}"
     )
-    summary = summarize(self._model_dir)
+    summary = summarize(self._model_dir, metric, best_is)
     path = os.path.join(self._model_dir, REPORT_FILE)
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
       json.dump(summary, file, indent=1)
     os.replace(f"{path}.tmp", path)
     repeated = summary["steps_lost_to_restarts"]
+    left_out = summary["steps_lost_to_rollbacks"]
     self.note(
-      f"best held-out loss {summary['best_loss']:.4g} at step "
+      f"best held-out {metric} {summary['best_value']:.4g} at step "
       f"{summary['best_step']:,}; {summary['tokens_per_second']:,.0f} tokens/s "
       f"(median); {duration(summary['training_seconds'])} of training in all"
     )
     self.note(
       f"{summary['restarts']} restarts"
       + (f" ({repeated:,} steps repeated)" if repeated else "")
-      + f", {summary['rollbacks']} rollbacks; more in {path}"
+      + f", {summary['rollbacks']} rollbacks"
+      + (f" ({left_out:,} steps lost)" if left_out else "")
+      + f"; more in {path}"
     )
 
   def _write(
@@ -214,9 +225,11 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   return [records[key] for key in sorted(records)]
 
 
-def summarize(model_dir: str) -> dict[str, float]:
+def summarize(
+  model_dir: str, metric: str = "loss", best_is: str = "lowest"
+) -> dict[str, Any]:
   """What `report.json` holds; see `run_summary.summarize`."""
-  return run_summary.summarize(list(_records(model_dir)))
+  return run_summary.summarize(list(_records(model_dir)), metric, best_is)
 
 
 def _records(model_dir: str) -> Iterator[dict]:

@@ -19,20 +19,25 @@ _SPEEDS = (
 )
 
 
-def summarize(records: Sequence[Record]) -> dict[str, float]:
+def summarize(
+  records: Sequence[Record], metric: str = "loss", best_is: str = "lowest"
+) -> dict[str, Any]:
   """The best evaluation, speed, time and accidents of a run.
 
   Args:
     records: of metrics.jsonl in the order in which they were written.
+    metric: the held-out number that evaluations are compared by.
+    best_is: "lowest" or "highest".
 
   Returns:
-    `best_step` and `best_loss` of the evaluations (-1 and NaN if none was
-    finite); `last_step` and its training `last_loss`; the median
-    `sequences_per_second`, `tokens_per_second` and `model_flops_per_second`,
-    without each start's first loop, which compiles; how many `restarts` and
-    `rollbacks` there were; `training_seconds`, from each start to its last
-    logged step, evaluations and checkpoints in between included;
-    `steps_lost_to_restarts`, those logged that a later start had to repeat.
+    `best_metric`, its name, and `best_step` and `best_value` of the
+    evaluations (-1 and NaN if none was finite); `last_step` and its training
+    `last_loss`; the median `sequences_per_second`, `tokens_per_second` and
+    `model_flops_per_second`, without each start's first loop, which compiles;
+    how many `restarts` and `rollbacks` there were; `training_seconds`, from
+    each start to its last logged step, evaluations and checkpoints included;
+    `steps_lost_to_restarts`, those logged that a later start had to repeat;
+    `steps_lost_to_rollbacks`, those between a checkpoint and a divergence.
 
   Raises:
     ValueError: no training was logged.
@@ -46,19 +51,21 @@ def summarize(records: Sequence[Record]) -> dict[str, float]:
   evaluated = [
     record
     for record in evaluated
-    if record.get("phase", 1) == phase and math.isfinite(record["loss"])
+    if record.get("phase", 1) == phase
+    and math.isfinite(record.get(metric, math.nan))
   ]
-  best = min(
+  best = (max if best_is == "highest" else min)(
     evaluated,
-    key=lambda record: record["loss"],
-    default={"step": -1, "loss": math.nan},
+    key=lambda record: record[metric],
+    default={"step": -1, metric: math.nan},
   )
   starts = _starts(records)
   # A first loop is better than none.
   loops = [record for start in starts for record in start.loops[1:]] or trained
   return {
+    "best_metric": metric,
     "best_step": best["step"],
-    "best_loss": best["loss"],
+    "best_value": best[metric],
     "last_step": trained[-1]["step"],
     "last_loss": trained[-1]["loss"],
     **{
@@ -72,6 +79,11 @@ def summarize(records: Sequence[Record]) -> dict[str, float]:
     "steps_lost_to_restarts": sum(
       max(0, before.last_step - after.first_step)
       for before, after in zip(starts, starts[1:])
+    ),
+    "steps_lost_to_rollbacks": sum(
+      record["step"] - record.get("to_step", record["step"])
+      for record in records
+      if record["kind"] == "rollback"
     ),
   }
 

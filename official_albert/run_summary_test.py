@@ -36,7 +36,7 @@ RECORDS = [
   at("eval", 20, 1000, loss=3.5),
   at("start", 20, 1001),
   trained(30, 1011, 7),
-  at("rollback", 35, 1016),
+  at("rollback", 35, 1016, to_step=31),
   trained(40, 1021, 80, loss=4.0),
   at("eval", 40, 1023, loss=2.0),
   at("eval", 40, 5000, loss=2.0),
@@ -48,8 +48,9 @@ RECORDS = [
 
 def test_summary_of_a_run_with_accidents():
   assert run_summary.summarize(RECORDS) == {
+    "best_metric": "loss",
     "best_step": 40,
-    "best_loss": 2.0,
+    "best_value": 2.0,
     "last_step": 50,
     "last_loss": 2.5,
     # Of 70, 90 and 80.
@@ -61,6 +62,7 @@ def test_summary_of_a_run_with_accidents():
     # 31 + 20 + 7; the hours between count for nothing.
     "training_seconds": 58,
     "steps_lost_to_restarts": 10,
+    "steps_lost_to_rollbacks": 4,
   }
 
 
@@ -72,7 +74,7 @@ def test_one_loop_gives_the_only_speed_there_is():
 
 
 def test_the_newest_of_a_steps_evaluations_counts():
-  assert run_summary.summarize(RECORDS[:8])["best_loss"] == 3.5
+  assert run_summary.summarize(RECORDS[:8])["best_value"] == 3.5
 
 
 def test_the_last_phases_evaluations_count():
@@ -84,7 +86,21 @@ def test_the_last_phases_evaluations_count():
     at("eval", 2, 4, loss=6.0, phase=2),
   ]
   summary = run_summary.summarize(records)
-  assert (summary["best_step"], summary["best_loss"]) == (2, 6.0)
+  assert (summary["best_step"], summary["best_value"]) == (2, 6.0)
+
+
+def test_the_best_by_another_number():
+  records = [
+    at("start", 0, 0),
+    trained(1, 1, 1),
+    at("eval", 1, 2, loss=0.5, accuracy=0.7),
+    at("eval", 2, 3, loss=0.9, accuracy=0.8),
+    at("eval", 3, 4, loss=0.4),
+  ]
+  summary = run_summary.summarize(records, "accuracy", "highest")
+  assert (summary["best_step"], summary["best_value"]) == (2, 0.8)
+  summary = run_summary.summarize(records, "accuracy")
+  assert (summary["best_step"], summary["best_value"]) == (1, 0.7)
 
 
 def test_no_finite_evaluation_and_a_clock_set_back():
@@ -94,7 +110,7 @@ def test_no_finite_evaluation_and_a_clock_set_back():
     at("eval", 10, 41, loss=math.inf),
   ]
   summary = run_summary.summarize(records)
-  assert summary["best_step"] == -1 and math.isnan(summary["best_loss"])
+  assert summary["best_step"] == -1 and math.isnan(summary["best_value"])
   assert summary["training_seconds"] == 0
 
 

@@ -221,15 +221,17 @@ def train(
           f"{step - steps} and {step} ({objective.brief(trained)})"
         )
         if config.on_divergence == "stop" or rollbacks == MAX_ROLLBACKS:
+          report.finish(step - steps, config.best_metric, config.best_is)
           raise objective.Divergence(
             f"{message}: lower the learning rate, lengthen the warm-up, or "
             f"go on with --on_divergence=rollback ({rollbacks} tried)."
           )
         rollbacks += 1
         seen = int(examples_seen)
-        report.rollback(step, f"{message}; {manager.restore_latest()}")
+        restored = manager.restore_latest()
         _apply_settings(optimizer, config)
-        step = int(optimizer.iterations.numpy())
+        bad_step, step = step, int(optimizer.iterations.numpy())
+        report.rollback(bad_step, step, f"{message}; {restored}")
         if config.phase_after(step) == phase:
           # The weights are those of an earlier step, the data goes on.
           examples_seen.assign(seen)
@@ -255,7 +257,7 @@ def train(
         stopped = not last and stops_early()
         if stopped and not saves:
           manager.save(step)  # Started again, the run finds that it is over.
-  report.finish(step)
+  report.finish(step, config.best_metric, config.best_is)
   multi_worker.barrier(strategy)  # None leaves while another still writes.
   return values
 

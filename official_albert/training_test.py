@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import pathlib
@@ -153,6 +154,8 @@ def test_rollback_leaves_the_bad_batches_out(tmp_path):
   assert log.count("warning: the loss or the gradient norm") == 3
   summary = reporting.summarize(str(tmp_path))
   assert (summary["rollbacks"], summary["restarts"]) == (3, 0)
+  # A checkpoint after each step: only the steps that diverged.
+  assert 3 <= summary["steps_lost_to_rollbacks"] <= 9
   assert summary["last_step"] == 6
 
 
@@ -162,6 +165,16 @@ def test_rollbacks_come_to_an_end(tmp_path):
   cfg = toy_task.config(tmp_path, on_divergence="rollback")
   with pytest.raises(objective.Divergence, match="rollback .3 tried"):
     toy_task.run(task, cfg)
+
+
+def test_a_diverged_run_leaves_a_report(tmp_path):
+  task = toy_task.ToyTask(poison_at=20)  # In the second step.
+  cfg = toy_task.config(tmp_path, steps_per_loop=1)
+  with pytest.raises(objective.Divergence):
+    toy_task.run(task, cfg)
+  report = json.loads((tmp_path / reporting.REPORT_FILE).read_text())
+  assert (report["last_step"], report["rollbacks"]) == (1, 0)
+  assert report["best_metric"] == "loss" and report["best_step"] == 0
 
 
 def test_sigterm_saves_the_step_and_the_run_goes_on(tmp_path):

@@ -9,11 +9,12 @@ google-research/albert are.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
-import tempfile
-from typing import Any, Callable, Iterable, Mapping, Sequence
+import uuid
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -22,9 +23,11 @@ from tfrecords import encoding, schemas, writer
 
 # Changes when the same sources and settings begin to give other bytes.
 _VERSION = 1
+# Examples that are encoded together.
 _BLOCK = 512
 
-# Features of one example: a list for each token sequence, else a number.
+# Features of one example: a list for each token sequence, of several sequences
+# a list of lists, else a number.
 Example = Mapping[str, Any]
 
 
@@ -72,7 +75,7 @@ def build(
     features: the schema of the records.
     settings: all else that the examples depend on, as JSON values.
     split: its name; `train` for what is trained on.
-    sources: the files that it is read from.
+    sources: the files that it is read from; only what is in them counts.
     make_examples: makes its examples, if they are not there yet; sequences
       may be shorter than S, and there is no need for `input_mask`.
     note: is told what is being done.
@@ -94,13 +97,15 @@ def build(
     split=split,
     sources=[sha256_of(path) for path in sources],
   )
-  folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
+  name = f"{task}-{split}-{key}"
+  folder = os.path.join(cache_dir, name)
   if os.path.isdir(folder):
     check(folder)
     note(f"{split} records of {task} are there: {folder}")
     return folder
   os.makedirs(cache_dir, exist_ok=True)
-  temporary = tempfile.mkdtemp(prefix=f".{task}-{split}-{key}.", dir=cache_dir)
+  temporary = os.path.join(cache_dir, f".{name}.{uuid.uuid4().hex}.tmp")
+  os.mkdir(temporary)
   try:
     records = _write_split(temporary, split, features, make_examples())
     info = schemas.TokenizerInfo(
@@ -136,22 +141,25 @@ def build(
 
 
 def check(folder: str) -> schemas.Manifest:
-  """The manifest of a folder whose shards are whole.
+  """The manifest of a folder whose files are whole.
 
   Raises:
-    ValueError, FileNotFoundError: they are not; says what to remove.
+    ValueError: they are not; says which one, and what to remove.
   """
+  file = schemas.MANIFEST_FILE
   try:
     manifest = schemas.read_manifest(folder)
     for split in manifest.splits.values():
       for shard in split.shards:
-        path = os.path.join(folder, shard.file)
-        if os.path.getsize(path) != shard.bytes:
-          raise ValueError(f"{path} has another size than when it was written.")
+        file = shard.file
+        if os.path.getsize(os.path.join(folder, file)) != shard.bytes:
+          raise ValueError(f"{file} has another size than when it was written.")
+    file = manifest.tokenizer.file
+    os.stat(os.path.join(folder, file))
   except (ValueError, OSError) as error:
     raise ValueError(
-      f"the records in {folder} are damaged ({error}): remove that folder, and "
-      "they are made again."
+      f"the records in {folder} are damaged, {file} is not as it was written: "
+      "remove that folder, and they are made again."
     ) from error
   return manifest
 
@@ -162,43 +170,58 @@ def _write_split(
   features: Sequence[schemas.Feature],
   examples: Iterable[Example],
 ) -> schemas.Split:
-  examples = list(examples)
-  if not examples:
+  # Encoded, the largest of these data sets has less than a gigabyte.
+  records, tokens = [], 0
+  for block in _blocks(examples):
+    rows = _pad(block, features)
+    tokens += int(rows["input_mask"].sum())
+    records += encoding.encode_examples(features, rows)
+  if not records:
     raise ValueError(f"the split {split!r} has no example.")
-  order = np.arange(len(examples))
+  order = np.arange(len(records))
   if split == "train":
     np.random.default_rng(0).shuffle(order)
-  tokens = 0
   path = os.path.join(folder, schemas.shard_name(split, 0, 1))
   with writer.ShardWriter(path, features) as shard:
-    for begin in range(0, len(order), _BLOCK):
-      rows = _pad(
-        [examples[i] for i in order[begin : begin + _BLOCK]], features
-      )
-      tokens += int(rows["input_mask"].sum())
-      for record in encoding.encode_examples(features, rows):
-        shard.write_encoded(record)
+    for index in order:
+      shard.write_encoded(records[index])
   return schemas.Split(
-    (shard.result,), {"mean_tokens": round(tokens / len(examples), 2)}
+    (shard.result,), {"mean_tokens": round(tokens / len(records), 2)}
   )
+
+
+def _blocks(examples: Iterable[Example]) -> Iterator[list[Example]]:
+  rest = iter(examples)
+  while block := list(itertools.islice(rest, _BLOCK)):
+    yield block
 
 
 def _pad(
   examples: Sequence[Example], features: Sequence[schemas.Feature]
 ) -> dict[str, np.ndarray]:
-  """Examples to arrays [N, ...]; what is short is filled up with zeros."""
+  """Examples to arrays [N, ...]; what is short is filled up with zeros.
+
+  Raises:
+    ValueError: a sequence is too long, or there are too many or too few.
+  """
   rows = {}
   for feature in features:
     array = np.zeros([len(examples), *feature.shape], feature.dtype)
-    flat = array.reshape(len(examples), -1, *feature.shape[-1:])
+    # Several sequences, such as the options of a question, or one.
+    sequences = array.reshape(len(examples), -1, *feature.shape[-1:])
     is_mask = feature.name == "input_mask"
-    for row, example in zip(flat, examples):
-      if not feature.shape:
-        row[...] = example[feature.name]
-        continue
+    for row, example in zip(sequences, examples):
       value = example["input_ids" if is_mask else feature.name]
-      # Several sequences, such as the options of a question, or one.
+      if not feature.shape:
+        row[...] = value
+        continue
       several = value if len(feature.shape) > 1 else [value]
+      lengths = [len(numbers) for numbers in several]
+      if len(lengths) != len(row) or max(lengths) > feature.shape[-1]:
+        raise ValueError(
+          f"{feature.name} of an example has {lengths} values, which do not "
+          f"fit into {list(feature.shape)}."
+        )
       for part, numbers in zip(row, several):
         part[: len(numbers)] = 1 if is_mask else numbers
     rows[feature.name] = array

@@ -99,8 +99,10 @@ class FinetuningTask:
       for split, folder in records.items()
     }
     self._manifest = next(iter(self._manifests.values()))
+    for manifest in self._manifests.values():
+      _check_fits(config, manifest)
+    self._check_alike()
     length = self._manifest.max_seq_length
-    _check_fits(config, self._manifest)
     self._buckets = (
       length_buckets.default_lengths(length) if length_bucketing else ()
     )
@@ -110,11 +112,25 @@ class FinetuningTask:
       statistics = self._manifests["train"].splits["train"].statistics
       tokens = max(round(statistics["mean_tokens"]), 1)
     self.tokens_per_example = tokens
+    sequences = self.sequences_per_example
     self.flops_per_example = (
-      3
-      * self.sequences_per_example
-      * (config.forward_flops(max(tokens // self.sequences_per_example, 1)))
+      3 * sequences * config.forward_flops(max(tokens // sequences, 1))
     )
+
+  def _check_alike(self) -> None:
+    """Refuses records of several kinds."""
+    kinds = {
+      split: (manifest.features, manifest.tokenizer)
+      for split, manifest in self._manifests.items()
+    }
+    first = next(iter(kinds))
+    for split, kind in kinds.items():
+      if kind != kinds[first]:
+        raise ValueError(
+          f"the records of {split} in {self.records[split]} have another "
+          f"length or tokenizer than those of {first} in "
+          f"{self.records[first]}: make both with the same settings."
+        )
 
   @property
   def max_seq_length(self) -> int:
@@ -168,14 +184,17 @@ class FinetuningTask:
     return {self.name: tf.reduce_sum(batch["example_weight"])}
 
   def describe(self) -> dict[str, Any]:
-    """The data's fingerprint, for run.json."""
+    """The fingerprint of what is trained and evaluated on, for run.json.
+
+    The names of the records' folders say what is in them, wherever they are.
+    """
+    used = ("train", self.eval_split)
     return {
       "task": self.name,
-      # Of what is trained and chosen by; any others change nothing.
       "records": {
-        split: os.path.basename(folder)
+        split: os.path.basename(os.path.normpath(folder))
         for split, folder in self.records.items()
-        if split in ("train", self.eval_split)
+        if split in used
       },
       "tokenizer": dataclasses.asdict(self._manifest.tokenizer),
       "max_seq_length": self._manifest.max_seq_length,
@@ -219,6 +238,20 @@ class FinetuningTask:
   ) -> list[str]:
     """Writes a split's predictions; returns the paths."""
     raise NotImplementedError
+
+
+def accuracy(
+  logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+) -> objective.Ratio:
+  """The share of rows whose highest score is at the label.
+
+  Args:
+    logits: <float32>[B, N].
+    labels: <int32>[B].
+    weights: <float32>[B], of the rows.
+  """
+  right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
+  return objective.Ratio(tf.reduce_sum(right * weights), tf.reduce_sum(weights))
 
 
 def _check_fits(

@@ -24,9 +24,10 @@ def read_dataset(
 ) -> tf.data.Dataset:
   """As `reader.read_dataset`, but batches are only as long as they need to be.
 
-  Each example comes once an epoch, but for the window at the border of two
-  epochs in the order of neither. The batches of all replicas that make up one
-  update have one length and do not depend on the number of replicas.
+  Each example comes once an epoch; only where a window lies across the border
+  of two epochs, batches of both come mixed. The batches of all replicas that
+  make up one update have one length and do not depend on the number of
+  replicas.
 
   Args:
     directory: folder with the shards and their manifest.
@@ -36,8 +37,9 @@ def read_dataset(
       that of the records.
     seed: of the order.
     start_example: where an update begins.
-    repeat: see `reader.read_dataset`, also for the next two.
-    shuffle: if not, batches come by length, window after window.
+    repeat: see `reader.read_dataset`.
+    shuffle: whether the order is random. In each window it is by length
+      otherwise.
     shuffle_buffer: examples in a shuffled block.
     context: which of several input pipelines this is.
 
@@ -46,63 +48,59 @@ def read_dataset(
     last axis is None, and `example_weight` <float32>[B].
 
   Raises:
-    FileNotFoundError, ValueError: see `reader.read_dataset`.
+    FileNotFoundError, ValueError: see `reader.read_dataset`; or
+      `bucket_lengths` do not fit the records, or no update begins at
+      `start_example`.
   """
-  update = batch_size * context.num_replicas_in_sync
-  window = update * length_buckets.WINDOW_BATCHES
-  first_window, within = divmod(start_example, window)
-  if within % update:
-    raise ValueError(
-      f"start_example is {start_example}, but an update takes {update} "
-      "examples, and one begins at a multiple of that."
-    )
-  manifest, serialized = reader.open_stream(
+  manifest = reader.open_split(
     directory,
     split,
-    batch_size,
-    seed=seed,
-    start_example=first_window * window,
-    repeat=repeat,
-    shuffle=shuffle,
+    batch_size=batch_size,
+    start_example=start_example,
     shuffle_buffer=shuffle_buffer,
+    repeat=repeat,
   )
-  if tuple(bucket_lengths[-1:]) != (manifest.max_seq_length,):
-    raise ValueError(
-      f"the longest of the buckets {list(bucket_lengths)} must be that of the "
-      f"records in {directory}, {manifest.max_seq_length} tokens."
-    )
+  length_buckets.check_lengths(bucket_lengths, manifest.max_seq_length)
   sequences = length_buckets.sequence_features(
     manifest.features, manifest.max_seq_length
   )
-  key = tf.constant([seed, 1])
+  update = batch_size * context.num_replicas_in_sync
+  window = update * length_buckets.window_batches(
+    manifest.split(split).records, update
+  )
+  first_window, within = divmod(start_example, window)
+  if within % update:
+    raise ValueError(
+      f"start_example is {start_example}, but updates of {update} examples "
+      "begin at multiples of that: go on with the batch size of before."
+    )
+  key = tf.constant([seed, 1], tf.int64)
 
   def sort(number: tf.Tensor, records: tf.Tensor):
-    """A window <string>[N] to updates [N / G, G, ...] and their lengths."""
-    missing = -tf.shape(records)[0] % update
+    """A window <string>[N] to U updates [U, G, ...] and their lengths [U]."""
+    size = tf.shape(records)[0]
     batch, weight = reader.parse(
-      manifest.features, records, tf.shape(records)[0] + missing
+      manifest.features, records, size + -size % update
     )
-    lengths = length_buckets.lengths_of(batch["input_mask"])
-    rows = length_buckets.batch_rows(
-      lengths,
-      update,
-      tf.random.experimental.stateless_fold_in(key, number),
-      shuffle,
+    buckets = length_buckets.bucket_of(
+      batch[length_buckets.MASK], bucket_lengths
     )
-    batch = {
+    window_key = tf.random.experimental.stateless_fold_in(key, number)
+    rows = length_buckets.batch_rows(buckets, update, window_key, shuffle)
+    updates = {
       name: tf.gather(x, rows)
       for name, x in reader.weigh(batch, weight).items()
     }
-    return batch, tf.reduce_max(tf.gather(lengths, rows), axis=1)
+    longest = tf.reduce_max(tf.gather(buckets, rows), axis=1)
+    return updates, tf.gather(tf.constant(bucket_lengths), longest)
 
-  def cut(batch: Mapping[str, tf.Tensor], longest: tf.Tensor):
+  def cut(update_batch: Mapping[str, tf.Tensor], length: tf.Tensor):
     """An update [G, ...] to the batches [G / B, B, ...] of its replicas."""
-    batch = length_buckets.trim(batch, sequences, bucket_lengths, longest)
     return {
-      name: tf.reshape(
-        x, tf.concat([[update // batch_size, batch_size], tf.shape(x)[1:]], 0)
-      )
-      for name, x in batch.items()
+      name: tf.reshape(x, tf.concat([[-1, batch_size], tf.shape(x)[1:]], 0))
+      for name, x in length_buckets.trim(
+        update_batch, sequences, length
+      ).items()
     }
 
   shapes = {feature.name: feature.shape for feature in manifest.features}
@@ -116,7 +114,16 @@ def read_dataset(
     return shaped
 
   updates = (
-    serialized.batch(window, drop_remainder=repeat)
+    reader.read_serialized(
+      directory,
+      manifest.split(split).shards,
+      seed=seed,
+      start_example=first_window * window,
+      repeat=repeat,
+      shuffle=shuffle,
+      shuffle_buffer=shuffle_buffer,
+    )
+    .batch(window, drop_remainder=repeat)
     .enumerate(first_window)
     .map(sort, num_parallel_calls=1, deterministic=True)
     .prefetch(1)

@@ -1,12 +1,12 @@
 """Batches of sequences of similar length, each padded no further than needed.
 
 Most sentences are much shorter than the longest: padded to 512 tokens, most of
-a batch is padding. Here a window of many batches is sorted by length and cut
-into batches, which are put in random order and cut to the shortest of a few
-lengths that holds them. A batch is a pure function of the seed and its place
-in the stream, so a resumed run sees the same ones; and since the batch of a
-whole update is cut out before it is handed to the replicas, it does not depend
-on their number.
+a batch is padding. Here a window of many batches is sorted by the shortest of
+a few lengths that holds each example, cut into batches, and the batches are put
+in random order. A batch is a pure function of the seed and its place in the
+stream, so a resumed run sees the same ones; and since the batch of a whole
+update is cut out before it is handed to the replicas, it does not depend on
+their number.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from tfrecords import schemas
 
-# Batches that are sorted together: more of them waste less on padding, but
-# give a batch fewer neighbours to be drawn with.
-WINDOW_BATCHES = 32
+MASK = "input_mask"
 
-_MASK = "input_mask"
+# Batches that are sorted together: more of them waste less on padding, but
+# give an example fewer others to share a batch with.
+_WINDOW_BATCHES = 32
 
 
 def default_lengths(max_length: int) -> tuple[int, ...]:
@@ -37,6 +37,29 @@ def default_lengths(max_length: int) -> tuple[int, ...]:
   return (*lengths, max_length)
 
 
+def check_lengths(lengths: Sequence[int], max_length: int) -> None:
+  """Whether batches may have these lengths.
+
+  Raises:
+    ValueError: they do not ascend from 1 or more to `max_length`.
+  """
+  ascending = all(a < b for a, b in zip([0, *lengths], lengths))
+  if not ascending or list(lengths[-1:]) != [max_length]:
+    raise ValueError(
+      f"bucket_lengths are {list(lengths)}, but must be positive, ascend, and "
+      f"end with the length of the records, {max_length}."
+    )
+
+
+def window_batches(records: int, batch_size: int) -> int:
+  """How many batches to sort together, of a split with so many records.
+
+  No more than an epoch has: else copies of an example, which are equally long,
+  would meet in a batch.
+  """
+  return max(1, min(_WINDOW_BATCHES, records // batch_size))
+
+
 def sequence_features(
   features: Sequence[schemas.Feature], max_length: int
 ) -> list[str]:
@@ -46,66 +69,63 @@ def sequence_features(
     ValueError: `input_mask`, which tells the lengths, is not among them.
   """
   names = [f.name for f in features if f.shape[-1:] == (max_length,)]
-  if _MASK not in names:
+  if MASK not in names:
     raise ValueError(
-      f"length buckets need {_MASK} with {max_length} values in every record."
+      f"length buckets need {MASK} with {max_length} values in every record."
     )
   return names
 
 
-def lengths_of(mask: tf.Tensor) -> tf.Tensor:
-  """The tokens of each example, of several sequences the longest.
+def bucket_of(mask: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
+  """The place in `lengths` of the shortest that holds an example.
 
   Args:
-    mask: <int32>[N, S] or [N, options, S], 1 for tokens, then 0.
+    mask: <int32>[N, S] or, of several sequences, [N, options, S]; 1 for
+      tokens, then 0.
+    lengths: ascending, the last one S.
 
   Returns:
     <int32>[N].
   """
-  lengths = tf.reduce_sum(mask, axis=-1)
-  return tf.reduce_max(tf.reshape(lengths, [tf.shape(mask)[0], -1]), axis=1)
+  tokens = tf.reduce_sum(mask, axis=-1)
+  longest = tf.reduce_max(tf.reshape(tokens, [tf.shape(mask)[0], -1]), axis=1)
+  return tf.searchsorted(tf.constant(lengths), longest)
 
 
 def batch_rows(
-  lengths: tf.Tensor, batch_size: int, seed: tf.Tensor, shuffle: bool
+  buckets: tf.Tensor, batch_size: int, seed: tf.Tensor, shuffle: bool
 ) -> tf.Tensor:
   """Which examples of a window make up each of its batches.
 
   Args:
-    lengths: <int32>[N], N a multiple of `batch_size`. Examples of one length
+    buckets: <int32>[N], N a multiple of `batch_size`. Examples of one bucket
       stay in their order, which is random already.
     batch_size: G.
-    seed: <int32>[2].
-    shuffle: whether the batches come in random order, or by length.
+    seed: <int64>[2].
+    shuffle: whether the batches come in random order, or the shortest first.
 
   Returns:
     <int32>[N / G, G].
   """
-  rows = tf.reshape(tf.argsort(lengths, stable=True), [-1, batch_size])
+  rows = tf.reshape(tf.argsort(buckets, stable=True), [-1, batch_size])
   if not shuffle:
     return rows
   return tf.random.experimental.stateless_shuffle(rows, seed)
 
 
 def trim(
-  batch: Mapping[str, tf.Tensor],
-  names: Sequence[str],
-  buckets: Sequence[int],
-  longest: tf.Tensor,
+  batch: Mapping[str, tf.Tensor], names: Sequence[str], length: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-  """Cuts what is padding in all rows.
+  """Cuts sequences to a length.
 
   Args:
     batch: features [B, ...].
     names: of those with a value for each token, [B, ..., S].
-    buckets: the lengths to choose from, ascending.
-    longest: <int32>[], tokens of the longest row.
+    length: <int32>[], that of the batch's longest row or more.
 
   Returns:
-    The same features, those of `names` [B, ..., bucket].
+    The same features, those of `names` [B, ..., length].
   """
-  place = tf.searchsorted(tf.constant(buckets), longest[None])[0]
-  length = tf.gather(tf.constant(buckets), place)
   return {
     name: x[..., :length] if name in names else x for name, x in batch.items()
   }

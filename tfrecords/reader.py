@@ -78,10 +78,17 @@ def read_dataset(
     ValueError: no such split, no records in it, a shard of another size than
       the manifest says, or an argument out of range.
   """
-  manifest, serialized = open_stream(
+  manifest = open_split(
     directory,
     split,
-    batch_size,
+    batch_size=batch_size,
+    start_example=start_example,
+    shuffle_buffer=shuffle_buffer,
+    repeat=repeat,
+  )
+  serialized = read_serialized(
+    directory,
+    manifest.split(split).shards,
     seed=seed,
     start_example=start_example,
     repeat=repeat,
@@ -102,25 +109,22 @@ def read_dataset(
   return finish(batches, repeat)
 
 
-def open_stream(
+def open_split(
   directory: str,
   split: str,
-  batch_size: int,
   *,
-  seed: int,
+  batch_size: int,
   start_example: int,
-  repeat: bool,
-  shuffle: bool,
   shuffle_buffer: int,
-) -> tuple[schemas.Manifest, tf.data.Dataset]:
-  """Checks a folder; see `read_dataset`.
+  repeat: bool,
+) -> schemas.Manifest:
+  """The folder's manifest, once the split can be read as asked for.
 
-  Returns:
-    Its manifest, and the serialized examples from `start_example` on.
+  Raises:
+    FileNotFoundError, ValueError: it cannot, see `read_dataset`.
   """
   manifest = schemas.read_manifest(directory)
-  shards = [s for s in manifest.split(split).shards if s.records]
-  records = sum(shard.records for shard in shards)
+  records = manifest.split(split).records
   if not records:
     raise ValueError(f"the {split!r} split of {directory} has no records.")
   for name, value, least in (
@@ -134,8 +138,28 @@ def open_stream(
     raise ValueError(
       f"start_example is {start_example}, but {split!r} has {records} records."
     )
-  check_shards(directory, shards)
+  check_shards(
+    directory, [s for s in manifest.split(split).shards if s.records]
+  )
+  return manifest
 
+
+def read_serialized(
+  directory: str,
+  shards: Sequence[schemas.Shard],
+  *,
+  seed: int,
+  start_example: int,
+  repeat: bool,
+  shuffle: bool,
+  shuffle_buffer: int,
+) -> tf.data.Dataset:
+  """The stream of examples <string>[] of a split's shards.
+
+  For the arguments see `read_dataset`.
+  """
+  shards = [shard for shard in shards if shard.records]
+  records = sum(shard.records for shard in shards)
   paths = [os.path.join(directory, shard.file) for shard in shards]
   block = min(shuffle_buffer, records)
   first_epoch, skipped = divmod(start_example, records)
@@ -147,7 +171,7 @@ def open_stream(
     return _shuffled(paths, block, seed, epoch, skip)
 
   epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
-  return manifest, epochs.flat_map(epoch_records)
+  return epochs.flat_map(epoch_records)
 
 
 def only_ours(

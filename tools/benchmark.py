@@ -6,6 +6,8 @@
         --spm_model_file=30k-clean.model --max_seq_length=384
     python -m tools.benchmark memory --preset=albert_base_v2 --batch_size=8 \\
         --precision=mixed_bfloat16
+    python -m tools.benchmark finetuning --task=mrpc --data_dir=glue \\
+        --spm_model_file=30k-clean.model --preset=albert_base_v2
 
 Variants are run in alternation, so that a busy minute of the machine touches
 all of them; figures are medians over --repeats.
@@ -21,6 +23,7 @@ from absl import flags
 
 from tools import (
   benchmark_data,
+  benchmark_finetuning,
   benchmark_memory,
   benchmark_squad,
   command_line,
@@ -32,25 +35,33 @@ _INPUT_FILES = flags.DEFINE_string(
 _SQUAD_FILE = flags.DEFINE_string(
   "squad_file", None, "Questions to make windows of: JSON, may be .gz."
 )
+_TASK = flags.DEFINE_string("task", "mrpc", "Task of GLUE to fine-tune on.")
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of GLUE.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
   "spm_model_file", None, "SentencePiece model."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "S.")
 _BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size", 32, "Of the reader, or of the step whose memory is measured."
+  "batch_size", 32, "Of the reader, or of the step that is measured."
 )
 _PRESET = flags.DEFINE_string(
-  "preset", "albert_base_v2", "Model whose memory is measured."
+  "preset", "albert_base_v2", "Model whose memory or speed is measured."
 )
 _PRECISION = flags.DEFINE_string(
-  "precision", "float32", "Of the step whose memory is measured."
+  "precision", "float32", "Of the step that is measured."
 )
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
 _WORK_DIR = flags.DEFINE_string(
   "work_dir", None, "For temporary files; the system's own by default."
 )
 
-BENCHMARKS = ("data", "memory", "squad")
+# Each with the flag that names its data.
+BENCHMARKS = {
+  "data": "input_files",
+  "finetuning": "data_dir",
+  "memory": "preset",
+  "squad": "squad_file",
+}
 
 
 def machine() -> str:
@@ -78,11 +89,25 @@ def main(argv: Sequence[str]) -> None:
       )
     )
     return
-  needed = "squad_file" if argv[1] == "squad" else "input_files"
-  for name in (needed, "spm_model_file"):
+  for name in (BENCHMARKS[argv[1]], "spm_model_file"):
     if not flags.FLAGS[name].value:
       raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
   print(machine(), flush=True)
+  if argv[1] == "finetuning":
+    benchmark_finetuning.run(
+      benchmark_finetuning.Settings(
+        _TASK.value,
+        _DATA_DIR.value,
+        _SPM_MODEL_FILE.value,
+        _PRESET.value,
+        _MAX_SEQ_LENGTH.value,
+        _BATCH_SIZE.value,
+        _PRECISION.value,
+        _REPEATS.value,
+        _WORK_DIR.value,
+      )
+    )
+    return
   if argv[1] == "squad":
     benchmark_squad.run(
       benchmark_squad.Settings(

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import statistics
-import string
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from official_albert import tokenization
 from tasks.squad import examples as examples_lib
+from tasks.squad import metrics
 from tasks.squad import windows as windows_lib
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 # Characters shown around an answer that is not recovered.
 _AROUND = 12
 
@@ -98,12 +95,6 @@ def share(part: int, whole: int) -> str:
   return f"{part:,} ({100 * part / whole:.2f}%)"
 
 
-def normalize(answer: str) -> str:
-  """An answer as the official scripts compare it."""
-  answer = _ARTICLES.sub(" ", answer.lower().translate(_NO_PUNCTUATION))
-  return " ".join(answer.split())
-
-
 def recover(
   examples: Sequence[examples_lib.SquadExample],
   tokenizer: tokenization.Tokenizer,
@@ -126,7 +117,7 @@ def recover(
         begin, end = context.starts[tokens[0]], context.ends[tokens[1]]
       found = example.context[begin:end].strip()
       exact += found == text
-      if normalize(found) == normalize(text):
+      if metrics.normalize_answer(found) == metrics.normalize_answer(text):
         reached.add(example.question_id)
       else:
         after = start + len(text)

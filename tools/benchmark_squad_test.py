@@ -68,7 +68,6 @@ def test_what_the_official_scripts_do_not_tell_apart():
     "q2: 'riv' became 'river,' in 'The river, tea and '",
     "q2: 'e ri' became 'The river,' in 'The river, tea and'",
   ]
-  assert benchmark_squad.normalize("The (Tea) and a  cup!") == "tea and cup"
 
 
 @pytest.mark.skipif(

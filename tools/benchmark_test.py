@@ -16,6 +16,7 @@ import pytest
     ([], "name one benchmark of data"),
     (["data", "--input_files=x"], "needs --spm_model_file"),
     (["squad", "--spm_model_file=x"], "needs --squad_file"),
+    (["finetuning", "--spm_model_file=x"], "needs --data_dir"),
     (["data", "twice"], "unexpected argument 'twice'"),
   ],
 )

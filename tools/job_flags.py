@@ -80,7 +80,8 @@ _RECIPE = {
 _BUCKETS = flags.DEFINE_bool(
   "length_bucketing",
   True,
-  "Batches of examples of similar length; off: all padded to the longest.",
+  "Batches of examples of similar length; off, and always on TPUs, all are "
+  "padded to the longest.",
 )
 NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
@@ -119,6 +120,7 @@ def make_job(
   tokenizer: Optional[tokenization.Tokenizer],
   run: Optional[trained_run.TrainedRun] = None,
   null_score_diff_threshold: Optional[float] = None,
+  one_length: bool = False,
 ) -> finetuning_jobs.Job:
   """The task `name` on the data that the flags name.
 
@@ -128,6 +130,7 @@ def make_job(
     run: one that is over; what it was trained with counts where no flag says
       anything else.
     null_score_diff_threshold: of SQuAD 2.0, where no flag says anything else.
+    one_length: whatever flags say, all batches have the same, as TPUs want.
 
   Raises:
     ValueError, OSError: a flag is missing or of no use, or the data is not as
@@ -158,7 +161,7 @@ def make_job(
     files={split: flag.value for split, flag in _FILES.items()},
     columns=columns,
     recipe={k: v for k, v in changes.items() if v is not None},
-    length_bucketing=_BUCKETS.value,
+    length_bucketing=_BUCKETS.value and not one_length,
     null_score_diff_threshold=null_score_diff_threshold,
     labels=run.labels if run else None,
   )

@@ -72,6 +72,18 @@ def test_each_task_is_its_kind_of_job():
   assert said[0]["buckets"] and said[0]["most"] == [0, 0]
 
 
+def test_a_tpu_has_batches_of_one_length():
+  program = (
+    "import sys; from absl import flags; from tools import job_flags;"
+    "flags.DEFINE_string('output_dir', 'out', ''); flags.FLAGS(sys.argv);"
+    "job = job_flags.make_job('rte', None, one_length=True);"
+    "print(job.options.length_bucketing)"
+  )
+  command = [sys.executable, "-c", program, _DATA, "--length_bucketing"]
+  said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert said.stdout == "False\n", said.stderr
+
+
 def test_flags_reach_the_job():
   squad, own = jobs(
     (

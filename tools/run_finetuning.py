@@ -103,14 +103,16 @@ def open_run(
     ValueError, OSError: the flags or the run do not give them, or the run is of
       another task.
   """
+  on_tpu = training_flags.on_tpu()
   if _DO_TRAIN.value:
     encoder = finetuning_encoder.find()
-    return encoder, job_flags.make_job(name, encoder.tokenizer)
+    job = job_flags.make_job(name, encoder.tokenizer, one_length=on_tpu)
+    return encoder, job
   run = trained_run.read(model_dir)
   encoder = finetuning_encoder.find(model_dir)
   # A threshold is chosen where there are labels, and kept where there are none.
   threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
-  job = job_flags.make_job(name, encoder.tokenizer, run, threshold)
+  job = job_flags.make_job(name, encoder.tokenizer, run, threshold, on_tpu)
   if run.task != job.name:
     raise ValueError(
       f"{model_dir} holds a run of {run.task}, not of {job.name}: give "

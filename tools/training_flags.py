@@ -155,6 +155,11 @@ def train_config(
   Raises:
     ValueError: a flag is out of range, or two contradict each other.
   """
+  if (_DISTRIBUTION.value, _PRECISION.value) == ("tpu", "mixed_float16"):
+    raise ValueError(
+      "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
+      "mixed_bfloat16."
+    )
   batch_sizes = phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)
   accumulation = phase_flags.numbers(
     "gradient_accumulation_steps", _ACCUMULATION.value
@@ -217,6 +222,11 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
   distribution.start_compiler()
   distribution.make_deterministic()
   return strategy, distribution.set_precision(_PRECISION.value)
+
+
+def on_tpu() -> bool:
+  """Whether a TPU is asked for."""
+  return _DISTRIBUTION.value == "tpu"
 
 
 def settings(

@@ -97,5 +97,10 @@ def test_refusals(flag, message):
   assert message in _run(flag)["error"]
 
 
+def test_a_tpu_does_not_multiply_in_float16():
+  said = _run("--distribution=tpu", "--precision=mixed_float16")
+  assert "use --precision=auto or mixed_bfloat16" in said["error"]
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -65,15 +65,12 @@ class RaceTask(finetuning_task.FinetuningTask):
     total = {self.name: tf.reduce_sum(losses * weight)}
     if not training:
       return total, {}  # `score_split` says more.
-    right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
-    accuracy = objective.Ratio(
-      tf.reduce_sum(right * weight), tf.reduce_sum(weight)
-    )
+    accuracy = finetuning_task.accuracy(logits, labels, weight)
     return total, {f"{self.name}_accuracy": accuracy}
 
   def predict(
     self, model: model_lib.AlbertForMultipleChoice, batch: Batch
-  ) -> Predictions:
+  ) -> dict[str, tf.Tensor]:
     """`probabilities` <float32>[B, 4]."""
     logits = model(batch, training=False)["logits"]
     return {

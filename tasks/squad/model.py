@@ -175,15 +175,16 @@ class AlbertForSpansOrNone(tf.keras.Model):
 
     Args:
       features: what `AlbertModel` takes; `p_mask` <float32>[B, S], 1 where no
-        answer may begin or end; `start_positions` <int32>[B], whose presence
-        makes the ends depend on the true start instead of the best ones.
+        answer may begin or end; `start_positions` <int32>[B] where the true
+        starts are known.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
 
     Returns:
-      The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S],
-      `cls_logits` <float32>[B] (high: no answer) and either `end_log_probs`
-      <float32>[B, S], or `start_top_log_probs`, `start_top_index` [B, K],
+      The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
+      `cls_logits` <float32>[B] (high: no answer). With `start_positions`,
+      `end_log_probs` <float32>[B, S] after the true start. Unless `training`,
+      `start_top_log_probs`, `start_top_index` [B, K], and after these starts
       `end_top_log_probs`, `end_top_index` [B, K * M], start by start.
     """
     outputs = self.albert(
@@ -204,7 +205,7 @@ class AlbertForSpansOrNone(tf.keras.Model):
       )  # [B, H]
       ends = self._end_scores(x, start[:, None], training)[:, 0]
       outputs["end_log_probs"] = log_probs(ends, p_mask)
-    else:
+    if not training:
       top = tf.nn.top_k(
         start_log_probs, tf.minimum(self.start_n_top, tf.shape(x)[1])
       )

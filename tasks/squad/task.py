@@ -119,9 +119,8 @@ class SquadTask(finetuning_task.FinetuningTask):
     for name, logits in zip(("start", "end"), scores):
       labels = batch[f"{name}_positions"]
       loss += 0.5 * fused_ops.cross_entropy(logits, labels)
-      right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
-      ratios[f"{name}_accuracy"] = objective.Ratio(
-        tf.reduce_sum(right * weight), tf.reduce_sum(weight)
+      ratios[f"{name}_accuracy"] = finetuning_task.accuracy(
+        logits, labels, weight
       )
     if self.has_impossible:
       loss += 0.5 * tf.nn.sigmoid_cross_entropy_with_logits(
@@ -129,12 +128,11 @@ class SquadTask(finetuning_task.FinetuningTask):
       )
     return {self.name: tf.reduce_sum(loss * weight)}, ratios
 
-  def predict(self, model: tf.keras.Model, batch: Batch) -> Predictions:
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
     """The scores that `decoding` takes, of each window."""
-    features = {
-      name: x for name, x in batch.items() if name != "start_positions"
-    }
-    outputs = model(features, training=False)
+    outputs = model(batch, training=False)
     if self.has_impossible:
       names = (
         "start_top_log_probs",
@@ -161,12 +159,7 @@ class SquadTask(finetuning_task.FinetuningTask):
   ) -> dict[str, answers.QuestionAnswers]:
     """The n best answers to each question of a split."""
     questions = self._questions[split]
-    wanted = {window.question_id for window in questions.windows}
-    contexts = {
-      e.question_id: e.context
-      for e in questions.examples
-      if e.question_id in wanted
-    }
+    contexts = {e.question_id: e.context for e in questions.examples}
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
     decode = decoding.decode_v2 if self.has_impossible else decoding.decode_v1
     return decode(

@@ -1,0 +1,257 @@
+"""Tests of losses against the original's numbers, and of predictions."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import (
+  AlbertConfig,
+  distribution,
+  evaluation,
+  probability_table,
+  reference_checkpoints,
+  tokenization,
+  toy_task,
+)
+from tasks import finetuning_task
+from tasks.classification import metrics, records
+from tasks.classification import task as task_lib
+from tasks.text_examples import TextExample
+
+_GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
+_GROUPS = ("one_group", "two_groups")
+_LENGTH = 29
+_LABELS = ("dry", "wet", "windy")
+_CONFIG = AlbertConfig(
+  vocab_size=23,
+  embedding_size=8,
+  hidden_size=16,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=_LENGTH,
+  initializer_range=0.2,
+)
+_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
+
+
+def tokenizer_of(folder, vocab_size):
+  """Pieces w5, w6 and so on."""
+  path = folder / "vocab.txt"
+  words = [f"w{number}" for number in range(5, vocab_size)]
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+  path.write_text("\n".join(pieces))
+  return tokenization.WordPieceTokenizer(path)
+
+
+def example(number, labels):
+  """Of 3 to 28 tokens; the last word says the class."""
+  words = ["w9"] * (3 * number % 26) + [f"w{10 + number % 3}"]
+  label = labels[number % 3] if labels else str(number / 8)
+  return TextExample(f"id{number}", " ".join(words), None, label)
+
+
+def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
+  counts = counts or {"dev": 19}
+  tokenizer = tokenizer_of(folder, config.vocab_size)
+  examples = {
+    split: [example(number, labels) for number in range(count)]
+    for split, count in counts.items()
+  }
+  return task_lib.ClassificationTask(
+    "weather",
+    config,
+    {
+      split: records.build(
+        str(folder), "weather", split, rows, [], tokenizer, _LENGTH, labels
+      )
+      for split, rows in examples.items()
+    },
+    "dev",
+    kwargs.pop("settings", _NO_DROPOUT),
+    labels=labels,
+    evaluate=(
+      (lambda said, right: metrics.of_classes(said, right, len(labels)))
+      if labels
+      else metrics.of_numbers
+    ),
+    guids={
+      split: [e.guid for e in rows]
+      for split, rows in examples.items()
+      if split != "train"
+    },
+    **kwargs,
+  )
+
+
+def golden(folder, group, kind, labels):
+  config = AlbertConfig.from_json_file(
+    str(_GOLDEN / group / "albert_config.json")
+  )
+  task = make(folder, config, labels)
+  model = task.build_model()
+  report = reference_checkpoints.load_tf1_checkpoint(
+    model, str(_GOLDEN / group / f"{kind}.ckpt")
+  )
+  assert not report.missing and not report.unexpected
+  expected = dict(np.load(_GOLDEN / group / f"{kind}_outputs.npz"))
+  batch = dict(np.load(_GOLDEN / group / "pretraining_batch.npz"))
+  rows = len(batch["input_ids"])
+  batch["label_ids"] = expected["labels"]
+  batch["example_id"] = np.arange(rows, dtype=np.int32)
+  batch["example_weight"] = np.ones(rows, np.float32)
+  return task, model, {k: tf.constant(v) for k, v in batch.items()}, expected
+
+
+@pytest.mark.parametrize("group", _GROUPS)
+@pytest.mark.parametrize(
+  "kind, labels", [("classifier", _LABELS), ("regression", None)]
+)
+def test_the_loss_equals_the_original(tmp_path, group, kind, labels):
+  task, model, batch, expected = golden(tmp_path, group, kind, labels)
+  for training in (True, False):
+    totals, _ = task.forward(model, batch, training, tf.constant([1, 2]))
+    loss = totals["weather"] / task.loss_weights(batch)["weather"]
+    # The logits agree to 1e-5; the largest error of a regression is 4.7.
+    np.testing.assert_allclose(loss, expected["loss"], rtol=1e-5, atol=1e-5)
+  # A row that only fills up the batch does not count.
+  weight = np.ones(len(expected["labels"]), np.float32)
+  weight[1] = 0
+  totals, _ = task.forward(
+    model, {**batch, "example_weight": weight}, True, None
+  )
+  np.testing.assert_allclose(
+    totals["weather"],
+    np.delete(expected["per_example_loss"], 1).sum(),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("group", _GROUPS)
+def test_predictions_equal_the_original(tmp_path, group):
+  task, model, batch, expected = golden(tmp_path, group, "classifier", _LABELS)
+  rows = task.predict(model, batch)
+  assert rows.keys() == {"example_id", "label_ids", "probabilities"}
+  np.testing.assert_allclose(
+    rows["probabilities"], expected["probabilities"], atol=1e-5
+  )
+  totals, ratios = task.forward(model, batch, True, None)
+  right = expected["logits"].argmax(1) == expected["labels"]
+  assert ratios.keys() == {"weather_accuracy"} and totals.keys() == {"weather"}
+  assert [float(x) for x in ratios["weather_accuracy"]] == [
+    right.sum(),
+    len(right),
+  ]
+  assert task.forward(model, batch, False, None)[1] == {}
+
+
+def test_predicted_numbers_equal_the_original(tmp_path):
+  task, model, batch, expected = golden(
+    tmp_path, "one_group", "regression", None
+  )
+  rows = task.predict(model, batch)
+  np.testing.assert_allclose(rows["values"], expected["logits"], atol=1e-5)
+  assert task.forward(model, batch, True, None)[1] == {}
+
+
+def test_settings_reach_the_model(tmp_path):
+  settings = finetuning_task.ModelSettings(0.1, 0.3, True, 0.75)
+  model = make(tmp_path, settings=settings).build_model()
+  assert model.config.hidden_dropout_prob == 0.1
+  assert model.classifier.dropout_prob == 0.3
+  assert model.albert.training_settings() == {
+    "recompute_activations": True,
+    "layerwise_lr_decay": 0.75,
+  }
+  assert model.classifier.output_weights.shape == [3, 16]
+  numbers = make(tmp_path, labels=None).build_model()
+  assert numbers.classifier.output_weights.shape == [1, 16]
+
+
+@pytest.mark.parametrize("labels", [_LABELS, None], ids=["classes", "numbers"])
+def test_buckets_change_neither_losses_nor_predictions(tmp_path, labels):
+  tf.keras.utils.set_random_seed(3)
+  strategy = distribution.make_strategy("one_device")
+  model, values, rows = None, [], []
+  for length_bucketing in (True, False):
+    task = make(tmp_path, labels=labels, length_bucketing=length_bucketing)
+    data = task.eval_dataset(4)
+    assert len({batch["input_ids"].shape[1] for batch in data}) == (
+      3 if length_bucketing else 1
+    )
+    model = model or task.build_model()
+    evaluate = evaluation.make_evaluation(task, model, strategy)
+    score = task.score
+    task.score = lambda given, score=score: rows.append(given) or score(given)
+    values.append(evaluate(data))
+  assert values[0].keys() == values[1].keys()
+  for name, value in values[0].items():
+    # A correlation is as exact as float32 predictions that are nearly equal.
+    assert value == pytest.approx(values[1][name], rel=1e-4), name
+  assert rows[0]["example_id"].tolist() == list(range(19))
+  for name, value in rows[0].items():
+    np.testing.assert_allclose(value, rows[1][name], rtol=1e-5, atol=1e-6)
+
+
+def test_scores_are_what_evaluate_says(tmp_path):
+  task = make(tmp_path)
+  said = np.eye(3)[[0, 1, 2, 0, 0]]
+  values = task.score_split(
+    "dev", {"probabilities": said, "label_ids": np.array([0, 1, 2, 0, 1])}
+  )
+  assert values["accuracy"] == 0.8
+  assert values.keys() == {"accuracy", "macro_f1"}
+  numbers = make(tmp_path, labels=None).score(
+    {"values": np.float32([1, 3]), "label_ids": np.float32([1, 2])}
+  )
+  assert numbers["mean_squared_error"] == 0.5
+
+
+def test_predictions_are_written_with_the_examples_ids(tmp_path):
+  task = make(tmp_path, counts={"dev": 2, "test": 3})
+  values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
+  rows = {"example_id": np.arange(3), "probabilities": values}
+  (path,) = task.write_predictions("test", rows, str(tmp_path))
+  assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
+  table = probability_table.read(path)
+  assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
+  assert table.predictions == ["wet", "dry", "windy"]
+  np.testing.assert_array_equal(table.values, values)
+  numbers = make(tmp_path, labels=None, counts={"dev": 2})
+  (path,) = numbers.write_predictions(
+    "dev", {"values": np.float32([0.1, -2])}, str(tmp_path)
+  )
+  assert probability_table.read(path).values.astype(np.float32).tolist() == (
+    np.float32([0.1, -2]).tolist()
+  )
+
+
+def test_it_learns_what_the_last_word_says(tmp_path):
+  """From random weights, on buckets, with the loop that users have."""
+  task = make(tmp_path, counts={"train": 60, "dev": 21}, seed=1)
+  config = toy_task.config(
+    tmp_path / "run",
+    num_train_steps=60,
+    steps_per_loop=20,
+    save_checkpoints_steps=60,
+    learning_rate=0.003,
+    optimizer="adamw",
+    train_batch_size=12,
+    eval_batch_size=7,
+    best_metric="accuracy",
+    best_is="highest",
+    eval_steps=20,
+  )
+  values, _, log = toy_task.run(task, config)
+  assert values["accuracy"] == 1 and values["weather_loss"] < 0.3
+  assert "100.0% right" in log
+  assert (tmp_path / "run" / "best").is_dir()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

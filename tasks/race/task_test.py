@@ -1,0 +1,217 @@
+"""Tests of RACE's loss against the original's, and of its predictions."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import (
+  AlbertConfig,
+  distribution,
+  evaluation,
+  probability_table,
+  reference_checkpoints,
+  tokenization,
+)
+from tasks import finetuning_records, finetuning_task
+from tasks.race import examples as examples_lib
+from tasks.race import task as task_lib
+from tfrecords import finetuning_schemas
+
+_GOLDEN = pathlib.Path(__file__).parent / "testdata"
+_ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
+_LENGTH = 31
+_CONFIG = AlbertConfig(
+  vocab_size=23,
+  embedding_size=8,
+  hidden_size=16,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=_LENGTH,
+  initializer_range=0.2,
+)
+_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
+
+
+def example(number):
+  """Of 7 to 30 tokens, in options of several lengths."""
+  return examples_lib.RaceExample(
+    example_id=f"high{number}.txt#0",
+    article=" ".join(f"w{5 + i % 9}" for i in range(5 * number % 21)),
+    question="w5 _",
+    options=("w6", "w7 w8", "w9 w10 w11", f"w{12 + number % 9}"),
+    label=number % 4,
+    level="high" if number % 3 else "middle",
+  )
+
+
+def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
+  path = folder / "vocab.txt"
+  words = [f"w{number}" for number in range(5, config.vocab_size)]
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+  path.write_text("\n".join(pieces))
+  tokenizer = tokenization.WordPieceTokenizer(path)
+  examples = {
+    split: [example(number) for number in range(count)]
+    for split, count in (counts or {"dev": 13}).items()
+  }
+
+  def features(split):
+    inputs = examples_lib.make_all_inputs(examples[split], tokenizer, length, 8)
+    for number, options in enumerate(inputs):
+      yield {
+        "input_ids": [ids for ids, _ in options],
+        "segment_ids": [segments for _, segments in options],
+        "example_id": number,
+        "label_ids": examples[split][number].label,
+      }
+
+  folders = {
+    split: finetuning_records.build(
+      str(folder),
+      "race",
+      tokenizer,
+      length,
+      finetuning_schemas.multiple_choice_schema(length, 4),
+      {},
+      split,
+      [],
+      functools.partial(features, split),
+    )
+    for split in examples
+  }
+  return task_lib.RaceTask(
+    "race",
+    config,
+    folders,
+    "dev",
+    kwargs.pop("settings", _NO_DROPOUT),
+    examples=examples,
+    **kwargs,
+  )
+
+
+@pytest.mark.parametrize("group", ["one_group", "two_groups"])
+def test_the_loss_equals_the_original(tmp_path, group):
+  config = AlbertConfig.from_json_file(
+    str(_ALBERT / group / "albert_config.json")
+  )
+  task = make(tmp_path, config, counts={"dev": 1}, length=19)
+  model = task.build_model()
+  reference_checkpoints.load_tf1_checkpoint(
+    model, str(_GOLDEN / group / "multiple_choice.ckpt")
+  )
+  expected = np.load(_GOLDEN / group / "multiple_choice_outputs.npz")
+  batch = dict(np.load(_ALBERT / group / "pretraining_batch.npz"))
+  # Rows 0 and 1 are the two options of one question; here it comes twice, and
+  # the second time with the other answer and no weight.
+  batch = {
+    name: tf.constant(np.stack([batch[name][:2]] * 2))
+    for name in ("input_ids", "input_mask", "segment_ids")
+  }
+  (label,) = expected["labels"]
+  batch["label_ids"] = tf.constant([label, 1 - label])
+  batch["example_weight"] = tf.constant([1.0, 0.0])
+  batch["example_id"] = tf.constant([0, 1])
+  totals, ratios = task.forward(model, batch, True, tf.constant([1, 2]))
+  assert float(task.loss_weights(batch)["race"]) == 1
+  np.testing.assert_allclose(totals["race"], expected["loss"], atol=1e-5)
+  right = float(expected["probabilities"][0, label] > 0.5)
+  assert [float(x) for x in ratios["race_accuracy"]] == [right, 1.0]
+  assert task.forward(model, batch, False, None)[1] == {}
+  rows = task.predict(model, batch)
+  np.testing.assert_allclose(
+    rows["probabilities"][:1], expected["probabilities"], atol=1e-5
+  )
+
+
+def test_settings_reach_the_model(tmp_path):
+  settings = finetuning_task.ModelSettings(0.1, 0.3, True, 0.75)
+  model = make(tmp_path, settings=settings).build_model()
+  assert model.config.attention_probs_dropout_prob == 0.1
+  assert model.classifier.dropout_prob == 0.3
+  assert model.albert.training_settings() == {
+    "recompute_activations": True,
+    "layerwise_lr_decay": 0.75,
+  }
+
+
+def test_an_example_has_the_tokens_of_four_options(tmp_path):
+  task = make(tmp_path, counts={"train": 5, "dev": 1}, length_bucketing=False)
+  assert task.sequences_per_example == 4
+  assert task.tokens_per_example == 4 * _LENGTH
+  bucketed = make(tmp_path, counts={"train": 5, "dev": 1})
+  (batch,) = task.train_dataset(5, 0).take(1)
+  tokens = batch["input_mask"].numpy().sum()
+  assert bucketed.tokens_per_example == round(tokens / 5)
+
+
+def test_buckets_change_neither_losses_nor_predictions(tmp_path):
+  tf.keras.utils.set_random_seed(3)
+  strategy = distribution.make_strategy("one_device")
+  model, values, rows = None, [], []
+  for length_bucketing in (True, False):
+    task = make(tmp_path, length_bucketing=length_bucketing)
+    data = task.eval_dataset(3)
+    lengths = {batch["input_ids"].shape[2] for batch in data}
+    assert lengths == ({16, 24, 31} if length_bucketing else {31})
+    model = model or task.build_model()
+    evaluate = evaluation.make_evaluation(task, model, strategy)
+    score = task.score
+    task.score = lambda given, score=score: rows.append(given) or score(given)
+    values.append(evaluate(data))
+  assert values[0].keys() == {
+    "loss",
+    "race_loss",
+    "accuracy",
+    "accuracy_middle",
+    "accuracy_high",
+  }
+  # Padding is masked out; what is left is the order of float32 sums.
+  assert values[0] == pytest.approx(values[1], rel=1e-5)
+  assert rows[0]["probabilities"].shape == (13, 4)
+  np.testing.assert_allclose(
+    rows[0]["probabilities"], rows[1]["probabilities"], rtol=1e-5, atol=1e-6
+  )
+  labels = np.arange(13) % 4
+  losses = -np.log(rows[0]["probabilities"][np.arange(13), labels])
+  assert values[0]["race_loss"] == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def test_accuracies_of_both_levels(tmp_path):
+  task = make(tmp_path, counts={"dev": 6, "test": 2})
+  said = np.eye(4)[[0, 1, 2, 0, 0, 0]]
+  # Questions 0 and 3 are middle school's; 0, 1 and 2 and 4 are right.
+  assert task.score({"probabilities": said}) == {
+    "accuracy": pytest.approx(4 / 6),
+    "accuracy_middle": 0.5,
+    "accuracy_high": 0.75,
+  }
+  assert task.score_split("test", {"probabilities": said[:2]}) == {
+    "accuracy": 1.0,
+    "accuracy_middle": 1.0,
+    "accuracy_high": 1.0,
+  }
+
+
+def test_predictions_are_letters_by_question(tmp_path):
+  task = make(tmp_path, counts={"dev": 1, "test": 2})
+  values = np.float32([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
+  (path,) = task.write_predictions(
+    "test", {"probabilities": values}, str(tmp_path)
+  )
+  assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
+  table = probability_table.read(path)
+  assert table.ids == ("high0.txt#0", "high1.txt#0")
+  assert table.labels == ("A", "B", "C", "D")
+  assert table.predictions == ["D", "A"]
+  np.testing.assert_array_equal(table.values.astype(np.float32), values)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

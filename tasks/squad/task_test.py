@@ -1,0 +1,400 @@
+"""Tests of losses against the original's, and of the way to the answers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import unittest.mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import (
+  AlbertConfig,
+  distribution,
+  evaluation,
+  prediction,
+  reference_checkpoints,
+  tokenization,
+)
+from tasks import finetuning_records, finetuning_task
+from tasks.squad import examples as examples_lib
+from tasks.squad import task as task_lib
+from tasks.squad import windows as windows_lib
+from tfrecords import finetuning_schemas
+
+_GOLDEN = pathlib.Path(__file__).parent / "testdata"
+_ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
+_GROUPS = ("one_group", "two_groups")
+_LENGTH = 27
+_CONFIG = AlbertConfig(
+  vocab_size=23,
+  embedding_size=8,
+  hidden_size=16,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=20,
+  max_position_embeddings=_LENGTH,
+  initializer_range=0.2,
+)
+_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
+_VERSIONS = pytest.mark.parametrize("has_impossible", [False, True])
+_CONTEXT = "W10  " + " ".join(f"w{5 + i % 9}" for i in range(33)) + " w20 w21"
+
+
+def question(name, text, context=_CONTEXT):
+  """`text` is the answer; without one there is none."""
+  answers = ((text, context.index(text)),) if text else ()
+  asked = f"w{5 + len(name)} w{5 + len(text)}?"  # No two are alike.
+  return examples_lib.SquadExample(name, asked, context, answers, not text)
+
+
+_QUESTIONS = (
+  question("short", "w8 w9", "w7 w8 w9"),
+  question("first", "W10  w5"),
+  question("middle", "w10 w11 w12"),
+  question("last", "w20 w21"),
+  question("tiny", "w6", "w5 w6 w7"),
+  question("none", ""),
+)
+
+
+def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
+  """With all questions of the version in dev, and two of them in test."""
+  path = folder / "vocab.txt"
+  words = [f"w{number}" for number in range(5, config.vocab_size - 1)]
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "?"]
+  path.write_text("\n".join(pieces))
+  tokenizer = tokenization.WordPieceTokenizer(path)
+  dev = [q for q in _QUESTIONS if has_impossible or q.answers]
+  examples = {"dev": dev, "test": dev[:2]}
+  windows = {
+    split: list(
+      windows_lib.make_all_windows(rows, tokenizer, length, doc_stride=7)
+    )
+    for split, rows in examples.items()
+  }
+
+  def features(split):
+    for number, window in enumerate(windows[split]):
+      yield {
+        "input_ids": window.input_ids,
+        "segment_ids": window.segment_ids,
+        "example_id": number,
+        "p_mask": windows_lib.p_mask(window, length),
+        "start_positions": window.start_position,
+        "end_positions": window.end_position,
+        "is_impossible": window.is_impossible,
+      }
+
+  folders = {
+    split: finetuning_records.build(
+      str(folder),
+      "squad",
+      tokenizer,
+      length,
+      finetuning_schemas.span_schema(length),
+      {"has_impossible": has_impossible},
+      split,
+      [],
+      functools.partial(features, split),
+    )
+    for split in examples
+  }
+  return task_lib.SquadTask(
+    "squad",
+    config,
+    folders,
+    "dev",
+    kwargs.pop("settings", _NO_DROPOUT),
+    has_impossible=has_impossible,
+    questions={
+      split: task_lib.Questions(examples[split], windows[split])
+      for split in examples
+    },
+    **kwargs,
+  )
+
+
+def golden(folder, group, kind, has_impossible):
+  config = AlbertConfig.from_json_file(
+    str(_ALBERT / group / "albert_config.json")
+  )
+  task = make(folder, has_impossible, config, length=19)
+  model = task.build_model()
+  report = reference_checkpoints.load_tf1_checkpoint(
+    model, str(_GOLDEN / group / f"{kind}.ckpt")
+  )
+  assert not report.missing and not report.unexpected
+  batch = dict(np.load(_ALBERT / group / "pretraining_batch.npz"))
+  positions = np.load(_GOLDEN / group / "squad_v2_training_outputs.npz")
+  rows = len(batch["input_ids"])
+  batch.update(
+    {
+      name: positions[name]
+      for name in ("start_positions", "end_positions", "is_impossible")
+    },
+    example_id=np.arange(rows, dtype=np.int32),
+    example_weight=np.ones(rows, np.float32),
+  )
+  return task, model, batch
+
+
+def cross_entropy(logits, labels, mask):
+  """Of each row, in float64: the softmax is over where the mask is 1."""
+  logits = np.where(mask, np.float64(logits), -np.inf)
+  largest = logits.max(1, keepdims=True)
+  total = np.log(np.exp(logits - largest).sum(1)) + largest[:, 0]
+  return total - logits[np.arange(len(labels)), labels]
+
+
+@pytest.mark.parametrize("group", _GROUPS)
+def test_the_loss_of_v1(tmp_path, group):
+  """The original's on its logits where no padding competes with the text."""
+  task, model, batch = golden(tmp_path, group, "squad_v1", False)
+  logits = np.load(_GOLDEN / group / "squad_v1_outputs.npz")
+
+  def losses(mask):
+    parts = [
+      cross_entropy(logits[f"{n}_logits"], batch[f"{n}_positions"], mask)
+      for n in ("start", "end")
+    ]
+    return np.mean(parts, axis=0)
+
+  def total(training, **changes):
+    changed = tf.nest.map_structure(tf.constant, {**batch, **changes})
+    totals, ratios = task.forward(model, changed, training, None)
+    assert totals.keys() == {"squad"}
+    assert ratios.keys() == {"start_accuracy", "end_accuracy"}
+    return totals["squad"]
+
+  expected = losses(batch["input_mask"] == 1).sum()
+  for training in (True, False):
+    np.testing.assert_allclose(total(training), expected, rtol=1e-5)
+  whole = batch["input_mask"].all(axis=1)
+  assert whole.any()
+  np.testing.assert_allclose(
+    total(True, example_weight=np.float32(whole)),
+    losses(True)[whole].sum(),
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("group", _GROUPS)
+def test_the_loss_of_v2_equals_the_original(tmp_path, group):
+  task, model, batch = golden(tmp_path, group, "squad_v2", True)
+  inference = np.load(_GOLDEN / group / "squad_v2_inference_outputs.npz")
+  batch["p_mask"] = inference["p_mask"]
+  expected = np.load(_GOLDEN / group / "squad_v2_training_outputs.npz")
+  batch = tf.nest.map_structure(tf.constant, batch)
+  for training in (True, False):
+    totals, ratios = task.forward(model, batch, training, tf.constant([1, 2]))
+    loss = totals["squad"] / task.loss_weights(batch)["squad"]
+    np.testing.assert_allclose(loss, expected["total_loss"], rtol=1e-5)
+  for name in ("start", "end"):
+    best = expected[f"{name}_log_probs"].argmax(1)
+    right = best == batch[f"{name}_positions"].numpy()
+    assert float(ratios[f"{name}_accuracy"].total) == right.sum()
+
+
+@pytest.mark.parametrize("group", _GROUPS)
+def test_predictions_of_v2_equal_the_original(tmp_path, group):
+  task, model, batch = golden(tmp_path, group, "squad_v2", True)
+  expected = np.load(_GOLDEN / group / "squad_v2_inference_outputs.npz")
+  batch["p_mask"] = expected["p_mask"]
+  model.start_n_top, model.end_n_top = 3, 2
+  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
+  assert rows.keys() == {"example_id", *expected.files} - {"p_mask"}
+  for name in rows.keys() - {"example_id"}:
+    np.testing.assert_allclose(rows[name], expected[name], atol=1e-5)
+
+
+def test_predictions_of_v1_are_padded_to_one_length(tmp_path):
+  task, model, batch = golden(tmp_path, "one_group", "squad_v1", False)
+  expected = np.load(_GOLDEN / "one_group" / "squad_v1_outputs.npz")
+  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
+  assert rows.keys() == {"example_id", "start_logits", "end_logits"}
+  for name in expected.files:
+    assert rows[name].shape == [3, 19]
+    np.testing.assert_allclose(rows[name][:, :17], expected[name], atol=1e-5)
+
+
+@_VERSIONS
+def test_settings_reach_the_model(tmp_path, has_impossible):
+  settings = finetuning_task.ModelSettings(0.1, 0.3, True, 0.75)
+  decode = task_lib.Decoding(start_n_top=4, end_n_top=3)
+  model = make(
+    tmp_path, has_impossible, settings=settings, decode=decode
+  ).build_model()
+  assert model.config.hidden_dropout_prob == 0.1
+  assert model.albert.training_settings() == {
+    "recompute_activations": True,
+    "layerwise_lr_decay": 0.75,
+  }
+  if has_impossible:
+    assert model.classifier_dropout_prob == 0.3
+    assert (model.start_n_top, model.end_n_top) == (4, 3)
+
+
+@_VERSIONS
+def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
+  tf.keras.utils.set_random_seed(3)
+  strategy = distribution.make_strategy("one_device")
+  model, values, rows = None, [], []
+  for length_bucketing in (True, False):
+    task = make(tmp_path, has_impossible, length_bucketing=length_bucketing)
+    data = task.eval_dataset(2)
+    lengths = {batch["input_ids"].shape[1] for batch in data}
+    assert lengths == ({16, 24, 27} if length_bucketing else {27})
+    model = model or task.build_model()
+    evaluate = evaluation.make_evaluation(task, model, strategy)
+    score = task.score
+    task.score = lambda given, score=score: rows.append(given) or score(given)
+    with unittest.mock.patch.object(
+      model.albert, "call", side_effect=model.albert.call
+    ) as encoder:
+      values.append(evaluate(data))
+    # Losses and scores come from one pass of it.
+    assert encoder.call_count == 1
+  official = {"exact", "f1"} if has_impossible else {"exact_match", "f1"}
+  assert values[0].keys() == official | {
+    "loss",
+    "squad_loss",
+    "start_accuracy",
+    "end_accuracy",
+  }
+  assert values[0] == pytest.approx(values[1], rel=1e-5)
+  answers, others = (task.answers("dev", given) for given in rows)
+  for name, answer in answers.items():
+    other = others[name]
+    assert answer.text() == other.text()
+    assert answer.null_odds == pytest.approx(other.null_odds, rel=1e-4)
+
+
+class Oracle(tf.keras.Model):
+  """Knows the answers; its second choice is the last token."""
+
+  def __init__(self, has_impossible):
+    super().__init__()
+    self.has_impossible = has_impossible
+
+  def call(self, batch, training=None, dropout_seed=None):
+    length = tf.shape(batch["input_ids"])[1]
+    certain = 9.0 * (1 - tf.cast(batch["is_impossible"], tf.float32))[:, None]
+    last = tf.one_hot(tf.reduce_sum(batch["input_mask"], axis=1) - 2, length)
+    start, end = (
+      certain * tf.one_hot(batch[f"{name}_positions"], length) + last
+      for name in ("start", "end")
+    )
+    if not self.has_impossible:
+      return {"start_logits": start, "end_logits": end}
+    starts, ends = tf.nn.top_k(start, 2), tf.nn.top_k(end, 1)
+    both = [tf.repeat(x, 2, axis=1) for x in ends]
+    return {
+      "start_log_probs": tf.nn.log_softmax(start),
+      "end_log_probs": tf.nn.log_softmax(end),
+      "start_top_log_probs": starts.values,
+      "start_top_index": starts.indices,
+      "end_top_log_probs": both[0],
+      "end_top_index": both[1],
+      "cls_logits": 8.0 * tf.cast(batch["is_impossible"], tf.float32) - 3,
+    }
+
+
+def oracle_rows(task, split, batch_size=3):
+  model = Oracle(task.has_impossible)
+  predict = prediction.make_prediction(
+    task, model, distribution.make_strategy("one_device")
+  )
+  return predict(task.dataset(split, batch_size))
+
+
+@_VERSIONS
+@pytest.mark.parametrize("length_bucketing", [True, False])
+def test_from_records_to_answers(tmp_path, has_impossible, length_bucketing):
+  """Each answer is found in its window, as the context writes it."""
+  task = make(tmp_path, has_impossible, length_bucketing=length_bucketing)
+  rows = oracle_rows(task, "dev")
+  assert len(rows["example_id"]) == len(task._questions["dev"].windows) > 9
+  said = task.answers("dev", rows)
+  texts = {name: answer.text() for name, answer in said.items()}
+  expected = {
+    "short": "w8 w9",
+    "first": "W10  w5",
+    "middle": "w10 w11 w12",
+    "last": "w20 w21",
+    "tiny": "w6",
+  }
+  assert {name: texts[name] for name in expected} == expected
+  values = task.score_split("dev", rows)
+  if not has_impossible:
+    assert values == {"exact_match": 100, "f1": 100}
+    return
+  assert said["none"].null_odds == 5 and said["last"].null_odds == -3
+  assert values["exact"] == values["f1"] == 100.0
+  assert values["NoAns_f1"] == 100.0 and values["HasAns_total"] == 5
+  assert values["null_score_diff_threshold"] == -3
+  assert task.score(rows) == {"exact": 100.0, "f1": 100.0}
+
+
+def read_texts(folder, split):
+  return json.loads((folder / split / "predictions.json").read_text())
+
+
+def test_v1_writes_its_answers(tmp_path):
+  task = make(tmp_path, False)
+  paths = task.write_predictions("test", oracle_rows(task, "test"), tmp_path)
+  assert sorted(pathlib.Path(path).name for path in paths) == [
+    "nbest_predictions.json",
+    "predictions.json",
+  ]
+  assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": "W10  w5"}
+
+
+def test_the_threshold_of_the_evaluated_split_is_used_for_the_others(tmp_path):
+  task = make(tmp_path, True)
+  rows, test = oracle_rows(task, "dev"), oracle_rows(task, "test")
+  # Before an evaluation nobody knows a threshold: every question is answered.
+  task.write_predictions("dev", rows, tmp_path / "before")
+  assert read_texts(tmp_path / "before", "dev")["none"]
+  task.score_split("dev", rows)
+  test["cls_logits"] = np.float32(
+    [-3.5, *[-2.5] * (len(test["cls_logits"]) - 1)]
+  )
+  paths = task.write_predictions("test", test, tmp_path)
+  assert "null_odds.json" in {pathlib.Path(path).name for path in paths}
+  assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": ""}
+  task.write_predictions("dev", rows, tmp_path)
+  assert read_texts(tmp_path, "dev")["none"] == ""
+  # Each evaluation looks for its own.
+  later = {**rows, "cls_logits": rows["cls_logits"] + 1}
+  values = task.score_split("dev", later)
+  assert values["null_score_diff_threshold"] == -2 and values["exact"] == 100
+
+
+@pytest.mark.parametrize("threshold, right", [(-5.0, 1), (0.0, 6), (9.0, 5)])
+def test_a_given_threshold_is_honoured(tmp_path, threshold, right):
+  decode = task_lib.Decoding(null_score_diff_threshold=threshold)
+  task = make(tmp_path, True, decode=decode)
+  rows = oracle_rows(task, "dev")
+  values = task.score_split("dev", rows)
+  # Of six questions one has no answer.
+  assert values["exact"] == pytest.approx(100 * right / 6)
+  task.write_predictions("dev", rows, tmp_path)
+  empty = [text for text in read_texts(tmp_path, "dev").values() if not text]
+  assert len(empty) == {1: 6, 6: 1, 5: 0}[right]
+
+
+def test_decoding_settings_reach_the_search(tmp_path):
+  decode = task_lib.Decoding(n_best_size=2, max_answer_length=2)
+  task = make(tmp_path, False, decode=decode)
+  said = task.answers("dev", oracle_rows(task, "dev"))
+  assert said["short"].text() == "w8 w9"
+  assert all(len(answer.n_best) <= 2 for answer in said.values())
+  assert said["middle"].text() != "w10 w11 w12"
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,285 @@
+"""Tests that bucketed batches hold the reader's examples, and how padded."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrecords import (
+  bucketed_reader,
+  finetuning_schemas,
+  length_buckets,
+  reader,
+  schemas,
+  writer,
+)
+
+_LONGEST = 23
+_LENGTHS = (5, 11, 14, _LONGEST)
+_RECORDS = 61
+_SHARDS = 3
+# With the windows of four updates below: five windows and an example.
+_BATCH = 3
+_WINDOW = 4 * _BATCH
+
+
+def _tokens(number):
+  return 2 + 7 * number % (_LONGEST - 1)
+
+
+def _write_folder(directory, records=_RECORDS):
+  schema = finetuning_schemas.classification_schema(_LONGEST)
+  shards = []
+  for index in range(_SHARDS):
+    name = schemas.shard_name("train", index, _SHARDS)
+    with writer.ShardWriter(str(directory / name), schema) as shard:
+      for number in range(index, records, _SHARDS):
+        mask = np.arange(_LONGEST) < _tokens(number)
+        shard.write(
+          {
+            "input_ids": mask * (number + 1),
+            "input_mask": mask.astype(int),
+            "segment_ids": mask * (np.arange(_LONGEST) > 1),
+            "example_id": np.array(number),
+            "label_ids": np.array(number % 5),
+          }
+        )
+    shards.append(shard.result)
+  schemas.write_manifest(
+    str(directory),
+    schemas.Manifest(
+      task="toy",
+      max_seq_length=_LONGEST,
+      max_predictions_per_seq=0,
+      features=schema,
+      tokenizer=schemas.TokenizerInfo("0" * 64, 97, True),
+      settings={},
+      random_seed=0,
+      splits={"train": schemas.Split(tuple(shards), {})},
+    ),
+  )
+  return str(directory)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return _write_folder(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def _short_windows(monkeypatch):
+  monkeypatch.setattr(length_buckets, "_WINDOW_BATCHES", 4)
+
+
+def _read(folder, batch_size=_BATCH, **kwargs):
+  return bucketed_reader.read_dataset(
+    folder, "train", batch_size, _LENGTHS, **kwargs
+  )
+
+
+def _ids(folder, batches, batch_size=_BATCH, **kwargs):
+  """The examples' numbers <int>[batches, B]."""
+  dataset = _read(folder, batch_size, **kwargs)
+  rows = [b["example_id"].numpy() for b in itertools.islice(dataset, batches)]
+  return np.array(rows)
+
+
+def test_batches_are_what_the_reader_gives_but_shorter(folder):
+  whole = reader.read_dataset(folder, "train", _RECORDS, shuffle=False)
+  whole = {name: x.numpy() for name, x in next(iter(whole)).items()}
+  by_number = np.argsort(whole["example_id"])
+  dataset = _read(folder)
+  assert dataset.element_spec == {
+    "input_ids": tf.TensorSpec([_BATCH, None], tf.int32),
+    "input_mask": tf.TensorSpec([_BATCH, None], tf.int32),
+    "segment_ids": tf.TensorSpec([_BATCH, None], tf.int32),
+    "example_id": tf.TensorSpec([_BATCH], tf.int32),
+    "label_ids": tf.TensorSpec([_BATCH], tf.int32),
+    "example_weight": tf.TensorSpec([_BATCH], tf.float32),
+  }
+  seen = set()
+  for batch in itertools.islice(dataset, 30):
+    rows = by_number[batch["example_id"]]
+    longest = max(_tokens(n) for n in batch["example_id"].numpy())
+    length = min(n for n in _LENGTHS if n >= longest)
+    seen.add(length)
+    for name, values in batch.items():
+      expected = whole[name][rows]
+      if name in ("input_ids", "input_mask", "segment_ids"):
+        assert not expected[:, length:].any()
+        expected = expected[:, :length]
+      np.testing.assert_array_equal(values, expected)
+  assert seen == set(_LENGTHS)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_windows_hold_the_readers_stream(folder, shuffle):
+  """So all examples come once an epoch, but mixed at the border of two."""
+  arguments = {"seed": 4, "shuffle": shuffle, "shuffle_buffer": 7}
+  stream = reader.read_dataset(folder, "train", 1, **arguments)
+  numbers = [
+    int(batch["example_id"][0])
+    for batch in itertools.islice(stream, 12 * _WINDOW)
+  ]
+  ids = _ids(folder, 12 * 4, **arguments).reshape(12, _WINDOW)
+  for index, window in enumerate(ids):
+    expected = numbers[index * _WINDOW : (index + 1) * _WINDOW]
+    assert sorted(window) == sorted(expected)
+  assert len(set(ids[:5].ravel())) == 5 * _WINDOW
+
+
+def test_neighbours_are_of_similar_length_in_random_order(folder):
+  ids = _ids(folder, 6 * 4, seed=2).reshape(6, 4, _BATCH)
+  buckets = np.searchsorted(_LENGTHS, _tokens(ids))
+  in_order = 0
+  for window in buckets:
+    window = window.tolist()
+    in_order += window == sorted(window)
+    by_length = sorted(window, key=lambda update: (max(update), min(update)))
+    flat = [bucket for update in by_length for bucket in sorted(update)]
+    assert flat == sorted(flat)
+  assert in_order < 6
+  # Within a bucket it is chance who meets whom, not the exact length.
+  lengths = _tokens(ids[buckets.min(-1) == buckets.max(-1)])
+  assert (np.diff(lengths) < 0).any() and (np.diff(lengths) > 0).any()
+
+
+@pytest.mark.parametrize("start", [1, 3, 4, 5, 20, 27, 40])
+def test_resumed_stream_goes_on_where_it_stopped(folder, start):
+  """Within a window, at its end, and in the window of two epochs."""
+  stream = _ids(folder, 50, seed=9, shuffle_buffer=7)
+  rest = _ids(
+    folder,
+    50 - start,
+    seed=9,
+    shuffle_buffer=7,
+    start_example=start * _BATCH,
+  )
+  np.testing.assert_array_equal(rest, stream[start:])
+
+
+@pytest.mark.parametrize(
+  "pipelines, replicas", [(1, 2), (1, 4), (2, 2), (2, 4), (4, 4)]
+)
+def test_updates_do_not_depend_on_the_number_of_replicas(
+  folder, pipelines, replicas
+):
+  update, count = 12, 11
+  whole = list(itertools.islice(_read(folder, update, seed=3), count))
+  streams = [
+    iter(
+      _read(
+        folder,
+        update // replicas,
+        seed=3,
+        context=tf.distribute.InputContext(pipelines, pipeline, replicas),
+      )
+    )
+    for pipeline in range(pipelines)
+  ]
+  for expected in whole:
+    parts = [
+      next(stream) for stream in streams for _ in range(replicas // pipelines)
+    ]
+    for name, values in expected.items():
+      together = np.concatenate([part[name] for part in parts])
+      np.testing.assert_array_equal(together, values)
+
+
+def test_resuming_with_several_replicas(folder):
+  context = tf.distribute.InputContext(2, 1, 2)
+  stream = _ids(folder, 20, seed=1, context=context)
+  rest = _ids(folder, 15, seed=1, context=context, start_example=5 * 2 * _BATCH)
+  np.testing.assert_array_equal(rest, stream[5:])
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 3, 8, 64])
+def test_an_evaluation_has_each_example_once(folder, batch_size, shuffle):
+  batches = list(_read(folder, batch_size, repeat=False, shuffle=shuffle))
+  assert len(batches) == -(-_RECORDS // batch_size)
+  weights = np.concatenate([b["example_weight"] for b in batches])
+  ids = np.concatenate([b["example_id"] for b in batches])
+  assert weights.size == ids.size == len(batches) * batch_size
+  assert sorted(ids[weights == 1]) == list(range(_RECORDS))
+  assert (weights == 0).sum() == weights.size - _RECORDS
+  for batch in batches:
+    # Fillers have text too, so that nothing is computed from padding alone.
+    assert (batch["input_mask"].numpy().sum(axis=1) >= 2).all()
+
+
+def test_an_evaluation_goes_by_length_in_each_window(folder):
+  batches = list(_read(folder, repeat=False, shuffle=False))
+  lengths = [b["input_ids"].shape[1] for b in batches]
+  for first in range(0, len(lengths), 4):
+    window = lengths[first : first + 4]
+    assert window == sorted(window)
+
+
+def test_order_depends_on_the_seed_and_on_nothing_else(folder):
+  tf.random.set_seed(1)
+  stream = _ids(folder, 20, seed=4).tolist()
+  tf.random.set_seed(2)
+  assert _ids(folder, 20, seed=4).tolist() == stream
+  assert _ids(folder, 20, seed=5).tolist() != stream
+  assert _ids(folder, 20, seed=4 + 2**40).tolist() != stream
+
+
+@pytest.mark.parametrize("records, batch_size", [(7, 2), (2, 3)])
+def test_few_examples(tmp_path, records, batch_size):
+  """A window has no example twice while others wait, whatever their lengths."""
+  folder = _write_folder(tmp_path, records)
+  ids = _ids(folder, 12, batch_size, seed=1).ravel()
+  epoch = records // batch_size * batch_size
+  if epoch:
+    assert len(set(ids[:epoch])) == epoch
+  counts = np.bincount(ids, minlength=records)
+  # Twelve batches are four or twelve windows; the last epoch is cut off.
+  assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize(
+  "arguments, message",
+  [
+    ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
+    ({"start_example": -3}, "start_example is -3, but must be at least 0"),
+    ({"shuffle_buffer": 0}, "shuffle_buffer is 0, but must be at least 1"),
+    (
+      {"start_example": 4},
+      "start_example is 4, but updates of 3 examples begin at multiples",
+    ),
+    (
+      {"start_example": 63, "repeat": False},
+      "start_example is 63, but 'train' has 61 records",
+    ),
+    ({"split": "dev"}, "no split 'dev'"),
+    ({"bucket_lengths": (5, 11)}, "must be positive.* the records, 23"),
+    ({"bucket_lengths": (11, 5, 23)}, "must be positive, ascend"),
+  ],
+)
+def test_bad_arguments(folder, arguments, message):
+  given = {
+    "directory": folder,
+    "split": "train",
+    "batch_size": _BATCH,
+    "bucket_lengths": _LENGTHS,
+    **arguments,
+  }
+  with pytest.raises(ValueError, match=message):
+    bucketed_reader.read_dataset(**given)
+
+
+def test_a_folder_that_is_not_whole(tmp_path):
+  with pytest.raises(FileNotFoundError, match="dataset.json"):
+    _read(str(tmp_path))
+  folder = _write_folder(tmp_path, 5)
+  (tmp_path / schemas.shard_name("train", 1, _SHARDS)).unlink()
+  with pytest.raises(FileNotFoundError, match="train-00001-of-00003"):
+    _read(folder)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
