@@ -13,6 +13,10 @@ from official_albert import AlbertConfig, probability_table, run_record
 from tools import many_commands, toy_data, toy_encoder
 
 
+# A run has to be trained first.
+pytestmark = pytest.mark.heavy
+
+
 def train(folder, output_dir, *more):
   return [
     "--task=text_classification",
