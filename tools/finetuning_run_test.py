@@ -151,6 +151,7 @@ def test_evaluates_and_predicts_with_the_runs_weights(folder):
   assert results["dev"]["accuracy"] == pytest.approx(accuracy)
 
 
+@pytest.mark.heavy
 def test_a_training_that_is_evaluated_by_another_split(folder):
   """And is recorded; started again, it is not trained again."""
   task = make_task(folder, ("train", "dev"))

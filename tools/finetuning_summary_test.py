@@ -35,22 +35,23 @@ def results(*pairs, **others):
 def test_median_best_and_spread_of_three_runs():
   summary = finetuning_summary.summarize(
     StandIn(),
-    {7: results(0.5, 0.75), 8: results(1.0, 0.25), 9: results(0.75, 0.5)},
+    {7: results(0.5, 0.75), 8: results(1.0, 0.25), 9: results(0.625, 0.5)},
     with_majority=True,
   )
   assert summary["best_seed"] == 8  # By the first split.
   assert summary["splits"]["dev_matched"]["accuracy"] == {
-    "median": 0.75,
+    "median": 0.625,
     "best": 1.0,
     "worst": 0.5,
-    "spread": 0.25,
+    # Of n - 1: the root of (0.2083^2 + 0.2917^2 + 0.0833^2) / 2.
+    "spread": pytest.approx(0.2602, abs=1e-4),
   }
   assert summary["seeds"]["9"]["dev_mismatched"] == {"accuracy": 0.5}
   assert summary["majority"]["dev_mismatched"] == {"accuracy": 0.25}
   assert finetuning_summary.describe(summary).splitlines() == [
     "mnli: 3 runs",
-    "  dev_matched accuracy: median 0.75, best 1, worst 0.5, standard "
-    "deviation 0.25 (commonest answer 0.375)",
+    "  dev_matched accuracy: median 0.625, best 1, worst 0.5, standard "
+    "deviation 0.26 (commonest answer 0.375)",
     "  dev_mismatched accuracy: median 0.5, best 0.75, worst 0.25, standard "
     "deviation 0.25 (commonest answer 0.25)",
   ]

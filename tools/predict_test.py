@@ -12,6 +12,9 @@ import pytest
 from official_albert import AlbertConfig, probability_table, run_record
 from tools import many_commands, toy_data, toy_encoder
 
+# A run has to be trained first.
+pytestmark = pytest.mark.heavy
+
 
 def train(folder, output_dir, *more):
   return [

@@ -134,6 +134,12 @@ def test_a_task_of_windows(tmp_path):
     for weight in batch["example_weight"].numpy()
   ]
   assert sum(weights) == windows
+  # Answers are looked for in what is trained on; question 2 has none.
+  batch = next(iter(task.dataset("train", 16)))
+  starts = batch["start_positions"].numpy()
+  impossible = batch["is_impossible"].numpy().astype(bool)
+  assert not starts[impossible].any()
+  assert (starts > 0).sum() >= 4
   assert task.describe()["settings"] == {
     "doc_stride": 3,
     "max_query_length": 4,
