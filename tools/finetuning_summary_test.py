@@ -117,6 +117,9 @@ def test_submission_of_the_best_run(tmp_path, capsys):
       write_table(
         tmp_path / f"seed_{seed}" / "predictions", split, labels, [row]
       )
+  finetuning_summary.finish_glue(folder, ["mnli"], all_rows=False)
+  assert "no submission: --max_eval_examples" in capsys.readouterr().out
+  assert not (tmp_path / "submission").exists()
   finetuning_summary.finish_glue(folder, ["mnli"])
   with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
     assert sorted(packed.namelist()) == ["AX.tsv", "MNLI-m.tsv"]

@@ -59,7 +59,7 @@ _MAX_TRAIN = flags.DEFINE_integer(
   0,
   "Train on so many, evenly spaced in the data; 0: all.",
 )
-_MAX_EVAL = flags.DEFINE_integer(
+MAX_EVAL = flags.DEFINE_integer(
   "max_eval_examples",
   0,
   "Evaluate and predict so many, evenly spaced in the data; 0: all.",
@@ -157,7 +157,7 @@ def make_job(
     tokenizer=tokenizer,
     max_seq_length=_MAX_SEQ_LENGTH.value or (run.max_seq_length if run else 0),
     max_train_examples=_MAX_TRAIN.value,
-    max_eval_examples=_MAX_EVAL.value,
+    max_eval_examples=MAX_EVAL.value,
     files={split: flag.value for split, flag in _FILES.items()},
     columns=columns,
     recipe={k: v for k, v in changes.items() if v is not None},

@@ -185,7 +185,9 @@ def main(argv) -> None:
   for name, folder in folders.items():
     run_task(name, folder, devices)
   if names[0] in benchmark.TASKS and devices.is_chief:
-    finetuning_summary.finish_glue(output_dir, names)
+    finetuning_summary.finish_glue(
+      output_dir, names, all_rows=not job_flags.MAX_EVAL.value
+    )
 
 
 if __name__ == "__main__":
