@@ -125,6 +125,29 @@ class Job:
     """Examples in an epoch, of SQuAD windows."""
     return len(self.examples("train"))
 
+  def make_task(
+    self,
+    splits: Sequence[str],
+    config: config_lib.AlbertConfig,
+    settings: finetuning_task.ModelSettings,
+    seed: int,
+  ) -> finetuning_task.FinetuningTask:
+    """Reads the splits, makes their records, and the task on them.
+
+    Raises:
+      ValueError, OSError: the data is not as it should be.
+    """
+    return self._task(
+      [split for split in splits if split != "train"],
+      self.name,
+      config,
+      {split: self._records(split) for split in splits},
+      self.eval_splits[0],
+      settings,
+      seed,
+      self.options.length_bucketing,
+    )
+
   # What a job has to say.
 
   def sources(self, split: str) -> list[str]:
@@ -139,17 +162,18 @@ class Job:
     """All examples of a split."""
     raise NotImplementedError
 
-  def make_task(
-    self,
-    splits: Sequence[str],
-    config: config_lib.AlbertConfig,
-    settings: finetuning_task.ModelSettings,
-    seed: int,
-  ) -> finetuning_task.FinetuningTask:
-    """Reads the splits, makes their records, and the task on them.
+  def _records(self, split: str) -> str:
+    """Makes the records of a split, or finds them; returns their folder."""
+    raise NotImplementedError
 
-    Raises:
-      ValueError, OSError: the data is not as it should be.
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> finetuning_task.FinetuningTask:
+    """The task, which can be scored on and predict the splits `held_out`.
+
+    Args:
+      held_out: all splits that are not trained on.
+      *arguments: of `FinetuningTask`.
     """
     raise NotImplementedError
 

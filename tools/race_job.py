@@ -7,8 +7,7 @@ import dataclasses
 import functools
 from typing import Any, Iterator, Sequence
 
-from official_albert import config as config_lib
-from tasks import finetuning_records, finetuning_task
+from tasks import finetuning_records
 from tasks.race import examples, metrics, recipes
 from tasks.race import task as task_lib
 from tfrecords import finetuning_schemas
@@ -55,45 +54,32 @@ class RaceJob(finetuning_jobs.Job):
         "label_ids": example.label or 0,
       }
 
-  def make_task(
-    self,
-    splits: Sequence[str],
-    config: config_lib.AlbertConfig,
-    settings: finetuning_task.ModelSettings,
-    seed: int,
-  ) -> task_lib.RaceTask:
+  def _records(self, split: str) -> str:
     schema = finetuning_schemas.multiple_choice_schema(
       self.max_seq_length, len(examples.LETTERS)
     )
-    folders = {
-      split: finetuning_records.build(
-        self.options.cache_dir,
-        self.name,
-        self.options.tokenizer,
-        self.max_seq_length,
-        schema,
-        {
-          "max_qa_length": self.recipe.max_qa_length,
-          "questions": self._fingerprint(split),
-        },
-        split,
-        self.sources(split),
-        functools.partial(self._features, split),
-        self.options.note,
-      )
-      for split in splits
-    }
-    return task_lib.RaceTask(
+    return finetuning_records.build(
+      self.options.cache_dir,
       self.name,
-      config,
-      folders,
-      self.eval_splits[0],
-      settings,
-      seed,
-      self.options.length_bucketing,
-      examples={
-        split: self.examples(split) for split in splits if split != "train"
+      self.options.tokenizer,
+      self.max_seq_length,
+      schema,
+      {
+        "max_qa_length": self.recipe.max_qa_length,
+        "questions": self._fingerprint(split),
       },
+      split,
+      self.sources(split),
+      functools.partial(self._features, split),
+      self.options.note,
+    )
+
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> task_lib.RaceTask:
+    return task_lib.RaceTask(
+      *arguments,
+      examples={split: self.examples(split) for split in held_out},
     )
 
   def _fingerprint(self, split: str) -> str:

@@ -7,9 +7,8 @@ import functools
 import os
 from typing import Any, Iterator, Sequence
 
-from official_albert import config as config_lib
 from official_albert import probability_table
-from tasks import finetuning_records, finetuning_task
+from tasks import finetuning_records
 from tasks.squad import examples, metrics, recipes, windows
 from tasks.squad import task as task_lib
 from tfrecords import finetuning_schemas
@@ -80,45 +79,33 @@ class SquadJob(finetuning_jobs.Job):
         "is_impossible": window.is_impossible,
       }
 
-  def make_task(
-    self,
-    splits: Sequence[str],
-    config: config_lib.AlbertConfig,
-    settings: finetuning_task.ModelSettings,
-    seed: int,
-  ) -> task_lib.SquadTask:
-    folders = {
-      split: finetuning_records.build(
-        self.options.cache_dir,
-        self.name,
-        self.options.tokenizer,
-        self.max_seq_length,
-        finetuning_schemas.span_schema(self.max_seq_length),
-        {
-          "doc_stride": self.recipe.doc_stride,
-          "max_query_length": self.recipe.max_query_length,
-          "questions": len(self.examples(split)),
-        },
-        split,
-        self.sources(split),
-        functools.partial(self._features, split),
-        self.options.note,
-      )
-      for split in splits
-    }
-    return task_lib.SquadTask(
+  def _records(self, split: str) -> str:
+    return finetuning_records.build(
+      self.options.cache_dir,
       self.name,
-      config,
-      folders,
-      self.eval_splits[0],
-      settings,
-      seed,
-      self.options.length_bucketing,
+      self.options.tokenizer,
+      self.max_seq_length,
+      finetuning_schemas.span_schema(self.max_seq_length),
+      {
+        "doc_stride": self.recipe.doc_stride,
+        "max_query_length": self.recipe.max_query_length,
+        "questions": len(self.examples(split)),
+      },
+      split,
+      self.sources(split),
+      functools.partial(self._features, split),
+      self.options.note,
+    )
+
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> task_lib.SquadTask:
+    return task_lib.SquadTask(
+      *arguments,
       has_impossible=self._has_impossible,
       questions={
         split: task_lib.Questions(self.examples(split), self._windows(split))
-        for split in splits
-        if split != "train"
+        for split in held_out
       },
       decode=task_lib.Decoding(
         n_best_size=self.recipe.n_best_size,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from official_albert import config as config_lib
-from tasks import finetuning_task
 from tasks.classification import examples as own_examples
 from tasks.classification import metrics as own_metrics
 from tasks.classification import recipes as own_recipes
@@ -38,43 +36,31 @@ class _TextJob(finetuning_jobs.Job):
     """The task's metrics."""
     raise NotImplementedError
 
-  def make_task(
-    self,
-    splits: Sequence[str],
-    config: config_lib.AlbertConfig,
-    settings: finetuning_task.ModelSettings,
-    seed: int,
-  ) -> task_lib.ClassificationTask:
-    folders = {
-      split: records.build(
-        self.options.cache_dir,
-        self.name,
-        split,
-        self.examples(split),
-        self.sources(split),
-        self.options.tokenizer,
-        self.max_seq_length,
-        self.labels,
-        self.options.note,
-        number=len(self.examples(split)),
-        columns=dict(self.options.columns),
-      )
-      for split in splits
-    }
-    return task_lib.ClassificationTask(
+  def _records(self, split: str) -> str:
+    return records.build(
+      self.options.cache_dir,
       self.name,
-      config,
-      folders,
-      self.eval_splits[0],
-      settings,
-      seed,
-      self.options.length_bucketing,
+      split,
+      self.examples(split),
+      self.sources(split),
+      self.options.tokenizer,
+      self.max_seq_length,
+      self.labels,
+      self.options.note,
+      number=len(self.examples(split)),
+      columns=dict(self.options.columns),
+    )
+
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> task_lib.ClassificationTask:
+    return task_lib.ClassificationTask(
+      *arguments,
       labels=self.labels,
       evaluate=self.evaluate,
       guids={
         split: [example.guid for example in self.examples(split)]
-        for split in splits
-        if split != "train"
+        for split in held_out
       },
     )
 
