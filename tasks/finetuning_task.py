@@ -18,7 +18,7 @@ import tensorflow as tf
 from official_albert import config as config_lib
 from official_albert import objective
 from tasks import finetuning_records
-from tfrecords import bucketed_reader, length_buckets, reader, schemas
+from tfrecords import bucketed_reader, length_buckets, reader
 
 Batch = Mapping[str, tf.Tensor]
 # Of a split, arrays with a row for each example, in the order of the source.
@@ -100,7 +100,7 @@ class FinetuningTask:
     }
     self._manifest = next(iter(self._manifests.values()))
     for manifest in self._manifests.values():
-      _check_fits(config, manifest)
+      check_fits(config, manifest.tokenizer.vocab_size, manifest.max_seq_length)
     self._check_alike()
     length = self._manifest.max_seq_length
     self._buckets = (
@@ -254,17 +254,22 @@ def accuracy(
   return objective.Ratio(tf.reduce_sum(right * weights), tf.reduce_sum(weights))
 
 
-def _check_fits(
-  config: config_lib.AlbertConfig, manifest: schemas.Manifest
+def check_fits(
+  config: config_lib.AlbertConfig, vocab_size: int, max_seq_length: int
 ) -> None:
-  if manifest.tokenizer.vocab_size != config.vocab_size:
+  """Refuses examples that a model cannot read.
+
+  Raises:
+    ValueError: another vocabulary, or more tokens than it has positions.
+  """
+  if vocab_size != config.vocab_size:
     raise ValueError(
-      f"the tokenizer has {manifest.tokenizer.vocab_size} pieces, but the "
-      f"model has vocab_size {config.vocab_size}: give the tokenizer that the "
-      "model was pretrained with."
+      f"the tokenizer has {vocab_size} pieces, but the model has vocab_size "
+      f"{config.vocab_size}: give the tokenizer that the model was pretrained "
+      "with."
     )
-  if manifest.max_seq_length > config.max_position_embeddings:
+  if max_seq_length > config.max_position_embeddings:
     raise ValueError(
-      f"max_seq_length {manifest.max_seq_length} is more than the model's "
+      f"max_seq_length {max_seq_length} is more than the model's "
       f"{config.max_position_embeddings} position embeddings: lower it."
     )

@@ -137,6 +137,10 @@ class Job:
     Raises:
       ValueError, OSError: the data is not as it should be.
     """
+    # Before records of a large task are made in vain.
+    finetuning_task.check_fits(
+      config, self.options.tokenizer.vocab_size, self.max_seq_length
+    )
     return self._task(
       [split for split in splits if split != "train"],
       self.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -144,6 +145,21 @@ def test_a_task_of_the_splits_that_are_asked_for(data):
   assert task.describe() == described
   batch = next(iter(task.dataset("test", 4)))
   assert sum(batch["example_weight"].numpy()) == 3
+
+
+def test_no_records_are_made_that_the_model_cannot_read(data):
+  tokenizer = toy_encoder.write_tokenizer(str(data))
+  job = own(data, tokenizer=tokenizer, max_seq_length=513)
+  config = dataclasses.replace(
+    AlbertConfig.from_preset("albert_tiny"), vocab_size=tokenizer.vocab_size
+  )
+  settings = finetuning_task.ModelSettings()
+  with pytest.raises(ValueError, match="513 is more than the model's 512"):
+    job.make_task(("dev",), config, settings, seed=3)
+  config = dataclasses.replace(config, vocab_size=8000)
+  with pytest.raises(ValueError, match="but the model has vocab_size 8000"):
+    job.make_task(("dev",), config, settings, seed=3)
+  assert not os.path.exists(job.options.cache_dir)
 
 
 def test_glue(tmp_path):
