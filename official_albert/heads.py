@@ -77,7 +77,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
     flat = tf.reshape(positions + rows * tf.cast(length, positions.dtype), [-1])
     x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
     x = self.transform(tf.gather(x, flat))  # [B * P, E]
-    x = transformer_block.activation(self.hidden_act, x, training)
+    x = transformer_block.activation(self.hidden_act, x, None, training)
     x = self.layer_norm(x, training=training)  # [B * P, E]
     scores = embedding.vocabulary_scores(x)  # [B * P, V]
     logits = tf.cast(scores, tf.float32) + self.output_bias

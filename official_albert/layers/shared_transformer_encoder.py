@@ -10,6 +10,7 @@ Reference: google-research/albert modeling.py (transformer_model).
 
 from __future__ import annotations
 
+import collections
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -136,6 +137,23 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
           ]
     return multipliers
 
+  def build(self, input_shape):
+    for half in {id(h): h for pair in self.blocks() for h in pair}.values():
+      with tf.name_scope(half.name):
+        half.build(input_shape)
+    super().build(input_shape)
+
+  def _weights(self, training: Optional[bool]):
+    """Of each half of each block in order, cast once for all its uses."""
+    pairs = list(self.blocks())
+    uses = collections.Counter(id(half) for pair in pairs for half in pair)
+    left = {
+      id(half): half.weights_for(uses[id(half)], training)
+      for pair in pairs
+      for half in pair
+    }
+    return [tuple(left[id(half)].pop() for half in pair) for pair in pairs]
+
   def call(
     self,
     x: tf.Tensor,
@@ -161,21 +179,33 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       # Both computations of a block need the same masks.
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
     outputs = []
-    for index, (attention, ffn) in enumerate(self.blocks()):
+    blocks = zip(self.blocks(), self._weights(training))
+    for index, ((attention, ffn), weights) in enumerate(blocks):
       seed = dropout_lib.fold_in(dropout_seed, index)
       layer = index // self.config.inner_group_num
-      weights = [self._gradient_factor(h, layer) for h in ("attention", "ffn")]
+      factors = [self._gradient_factor(h, layer) for h in ("attention", "ffn")]
 
-      def block(x, attention=attention, ffn=ffn, seed=seed, weights=weights):
+      def block(
+        x, *weights, attention=attention, ffn=ffn, seed=seed, factors=factors
+      ):
         seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
+        count = len(transformer_block.AttentionWeights._fields)
+        first = transformer_block.AttentionWeights(*weights[:count])
+        second = transformer_block.FeedForwardWeights(*weights[count:])
         x = gradient_scaling.scaled(
-          lambda x: attention(x, mask, training, seeds[0]), x, weights[0]
+          lambda x: attention(x, mask, training, seeds[0], first),
+          x,
+          factors[0],
         )
         return gradient_scaling.scaled(
-          lambda x: ffn(x, training, seeds[1]), x, weights[1]
+          lambda x: ffn(x, training, seeds[1], second), x, factors[1]
         )
 
-      x = recomputation.recomputed(block, x) if recompute else block(x)
+      weights = tf.nest.flatten(weights)
+      if recompute:
+        x = recomputation.recomputed(block, x, *weights)
+      else:
+        x = block(x, *weights)
       outputs.append(x)
     return outputs
 
