@@ -216,26 +216,29 @@ def add_layer_norm(
   return tf.custom_gradient(run)(x, gamma, beta, *optional.values())
 
 
-def _split_heads(x, bias, heads):
+def _split_heads(x, bias, parts, heads):
   batch, length = tf.unstack(tf.shape(x)[:2])
   y = tf.cast(tf.cast(x, tf.float32) + bias, x.dtype)
-  y = tf.reshape(y, [batch, length, 3, heads, x.shape[-1] // (3 * heads)])
+  y = tf.reshape(
+    y, [batch, length, parts, heads, x.shape[-1] // parts // heads]
+  )
   return tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))
 
 
 def split_heads(
-  x: tf.Tensor, bias: tf.Tensor, heads: int, compiled: bool = False
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  x: tf.Tensor, bias: tf.Tensor, parts: int, heads: int, compiled: bool = False
+) -> tuple[tf.Tensor, ...]:
   """Query, key and value of every head, from one product.
 
   Args:
-    x: <float>[B, S, 3 * N * D].
-    bias: <float32>[3 * N * D].
+    x: <float>[B, S, parts * N * D].
+    bias: <float32>[parts * N * D].
+    parts: 3 for query, key and value, fewer for some of them.
     heads: N.
     compiled: whether XLA compiles it.
 
   Returns:
-    q, k and v, each <float>[B, N, S, D] in the dtype of `x`.
+    The parts, each <float>[B, N, S, D] in the dtype of `x`.
   """
 
   @tf.custom_gradient
@@ -245,7 +248,7 @@ def split_heads(
       dx = tf.concat([merge_heads(dy) for dy in slopes], axis=-1)
       return dx, column_sums(dx, compiled)
 
-    return _pick(_split_heads, compiled)(x, bias, heads), gradient
+    return _pick(_split_heads, compiled)(x, bias, parts, heads), gradient
 
   return tuple(run(x, bias))
 
@@ -344,3 +347,35 @@ def cross_entropy(
     return loss, lambda dy: gradient(logits, labels, normalizer, dy)
 
   return run(logits)
+
+
+def _adam_direction(gradient, m, v, w, beta_1, beta_2, bias, epsilon, decay):
+  m = beta_1 * m + (1.0 - beta_1) * gradient
+  v = beta_2 * v + (1.0 - beta_2) * gradient * gradient
+  slope = m / bias[0] / (tf.sqrt(v / bias[1]) + epsilon)
+  return m, v, slope + decay * w
+
+
+def adam_direction(
+  gradient: tf.Tensor,
+  m: tf.Tensor,
+  v: tf.Tensor,
+  w: tf.Tensor,
+  *settings: tf.Tensor,
+  compiled: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Moments after an update, and where it goes.
+
+  Args:
+    gradient: <float32>[...], as all of the next three.
+    m: the first moment.
+    v: the second moment.
+    w: the weights.
+    *settings: <float32>[] each: beta_1, beta_2, what m and v are divided by
+      (two in one tensor, <float32>[2]), epsilon and the weight decay.
+    compiled: whether XLA compiles it.
+
+  Returns:
+    m, v and m / (sqrt(v) + epsilon) + decay * w, <float32>[...] each.
+  """
+  return _pick(_adam_direction, compiled)(gradient, m, v, w, *settings)

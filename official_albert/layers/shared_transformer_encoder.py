@@ -11,6 +11,7 @@ Reference: google-research/albert modeling.py (transformer_model).
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -22,6 +23,8 @@ from official_albert.layers import (
   recomputation,
   transformer_block,
 )
+
+_HALVES = ("attention", "ffn")
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -152,7 +155,9 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       for pair in pairs
       for half in pair
     }
-    return [tuple(left[id(half)].pop() for half in pair) for pair in pairs]
+    return [
+      [x for half in pair for x in left[id(half)].pop()] for pair in pairs
+    ]
 
   def call(
     self,
@@ -160,6 +165,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     mask: tf.Tensor,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    rows: Optional[tf.Tensor] = None,
   ) -> list[tf.Tensor]:
     """Applies every layer.
 
@@ -169,45 +175,59 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`; each application of
         a shared block draws its own mask.
+      rows: <int32>[B, Q], the positions that the last block computes, where
+        nothing else of its output is needed; None: all.
 
     Returns:
       num_hidden_layers * inner_group_num tensors <float>[B, S, H], one per
-      block; the last is the sequence output.
+      block; the last, which with `rows` is <float>[B, Q, H], is the sequence
+      output.
     """
     recompute = self.recompute_activations and training
     if recompute and dropout_seed is None:
       # Both computations of a block need the same masks.
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+    block = self._make_block(training)
     outputs = []
-    blocks = zip(self.blocks(), self._weights(training))
-    for index, ((attention, ffn), weights) in enumerate(blocks):
-      seed = dropout_lib.fold_in(dropout_seed, index)
+    weights = self._weights(training)
+    for index, tensors in enumerate(weights):
       layer = index // self.config.inner_group_num
-      factors = [self._gradient_factor(h, layer) for h in ("attention", "ffn")]
-
-      def block(
-        x, *weights, attention=attention, ffn=ffn, seed=seed, factors=factors
-      ):
-        seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
-        count = len(transformer_block.AttentionWeights._fields)
-        first = transformer_block.AttentionWeights(*weights[:count])
-        second = transformer_block.FeedForwardWeights(*weights[count:])
-        x = gradient_scaling.scaled(
-          lambda x: attention(x, mask, training, seeds[0], first),
-          x,
-          factors[0],
-        )
-        return gradient_scaling.scaled(
-          lambda x: ffn(x, training, seeds[1], second), x, factors[1]
-        )
-
-      weights = tf.nest.flatten(weights)
+      factors = tuple(self._gradient_factor(h, layer) for h in _HALVES)
+      seed = dropout_lib.fold_in(dropout_seed, index)
+      asked = rows if index == len(weights) - 1 else None
+      apply = functools.partial(block, factors, mask, seed, asked)
       if recompute:
-        x = recomputation.recomputed(block, x, *weights)
+        x = recomputation.recomputed(apply, x, *tensors)
       else:
-        x = block(x, *weights)
+        x = apply(x, *tensors)
       outputs.append(x)
     return outputs
+
+  def _make_block(self, training: Optional[bool]):
+    """The block as a function of all that differs between applications.
+
+    Its variables are arguments too. So it is traced once, whatever the depth
+    and the sharing.
+    """
+    attention, ffn = next(self.blocks())
+    count = len(transformer_block.AttentionWeights._fields)
+
+    def block(factors, mask, seed, rows, x, *weights):
+      seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
+      first = transformer_block.AttentionWeights(*weights[:count])
+      second = transformer_block.FeedForwardWeights(*weights[count:])
+      x = gradient_scaling.scaled(
+        lambda x: attention(x, mask, training, seeds[0], first, rows),
+        x,
+        factors[0],
+      )
+      return gradient_scaling.scaled(
+        lambda x: ffn(x, training, seeds[1], second), x, factors[1]
+      )
+
+    return (
+      tf.function(block, autograph=False) if tf.inside_function() else block
+    )
 
   def get_config(self) -> dict[str, Any]:
     return {

@@ -207,6 +207,7 @@ class SelfAttention(_Half):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     weights: Optional[AttentionWeights] = None,
+    rows: Optional[tf.Tensor] = None,
   ) -> tf.Tensor:
     """Attends.
 
@@ -216,18 +217,29 @@ class SelfAttention(_Half):
       training: whether dropout is applied, and chains are compiled.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       weights: of `weights_for`, where many applications share them.
+      rows: <int32>[B, Q], the positions that attend; None: all do.
 
     Returns:
-      <float>[B, S, H] in the compute dtype.
+      <float>[B, S, H] in the compute dtype, or <float>[B, Q, H].
     """
     shapes.check_rank("hidden states", x, "B S H")
     shapes.check_ids("input_mask", mask, "B T")
     w = weights or self.weights_for(1, training)[0]
-    compiled = bool(training)
-    qkv = _product(x, w.qkv_kernel)  # [B, S, 3 * H]
-    q, k, v = fused_ops.split_heads(  # [B, N, S, D] each
-      qkv, w.qkv_bias, self.num_attention_heads, compiled
-    )
+    compiled, heads = bool(training), self.num_attention_heads
+    if rows is None:
+      qkv = _product(x, w.qkv_kernel)  # [B, S, 3 * H]
+      q, k, v = fused_ops.split_heads(  # [B, N, S, D] each
+        qkv, w.qkv_bias, 3, heads, compiled
+      )
+    else:
+      sizes = [self.hidden_size, 2 * self.hidden_size]
+      kernels = tf.split(w.qkv_kernel, sizes, axis=1)
+      biases = tf.split(w.qkv_bias, sizes, axis=0)
+      kv = _product(x, kernels[1])  # [B, S, 2 * H]
+      k, v = fused_ops.split_heads(kv, biases[1], 2, heads, compiled)
+      x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
+      q = _product(x, kernels[0])
+      (q,) = fused_ops.split_heads(q, biases[0], 1, heads, compiled)
     probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
     probs = dropout_lib.seeded_dropout(
       probs,
