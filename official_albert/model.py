@@ -78,6 +78,7 @@ class AlbertModel(tf.keras.Model):
     inputs: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    output_positions: Optional[tf.Tensor] = None,
   ) -> dict[str, Any]:
     """Encodes a batch.
 
@@ -87,11 +88,16 @@ class AlbertModel(tf.keras.Model):
         <int32>[B, S] (all 0 when left out). Other keys are ignored.
       training: whether dropout is applied.
       dropout_seed: <int32>[2]; makes dropout a function of the seed.
+      output_positions: <int32>[B, Q], where the last block's output is needed
+        besides the first position; elsewhere it is not computed. None: it is
+        everywhere. What is computed is the same either way.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
       `encoder_outputs`, a list of <float>[B, S, H], one per block;
-      `embedding_output` <float>[B, S, E], before the projection.
+      `embedding_output` <float>[B, S, E], before the projection. With
+      `output_positions`, `sequence_output` and the last of `encoder_outputs`
+      are <float>[B, 1 + Q, H], the first position in front.
 
     Raises:
       ValueError: `input_ids` is missing, or a tensor has the wrong rank,
@@ -119,6 +125,7 @@ class AlbertModel(tf.keras.Model):
       mask,
       training=training,
       dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
+      rows=_with_first(output_positions),
     )
     sequence_output = encoder_outputs[-1]
     return {
@@ -158,3 +165,11 @@ class AlbertModel(tf.keras.Model):
     values = dict(config)
     values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
     return cls(**values)
+
+
+def _with_first(positions: Optional[tf.Tensor]) -> Optional[tf.Tensor]:
+  """<int32>[B, Q] to <int32>[B, 1 + Q], position 0 in front."""
+  if positions is None:
+    return None
+  shapes.check_ids("output_positions", positions, "B Q")
+  return tf.pad(positions, [[0, 0], [1, 0]])

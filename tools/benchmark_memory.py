@@ -163,7 +163,9 @@ class _Task:
   def forward(self, model, batch, training, dropout_seed):
     from tasks.pretraining import task
 
-    outputs = model(batch, training=training, dropout_seed=dropout_seed)
+    outputs = model(
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+    )
     return task.loss_totals(outputs, batch, compiled=training), {}
 
 
