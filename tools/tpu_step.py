@@ -19,8 +19,8 @@ from typing import Any, Callable, Mapping, Optional
 
 from official_albert import config as config_lib
 from official_albert import optimization
+from tools.tpu_stablehlo import ALL_REDUCE
 
-ALL_REDUCE = "official_albert.all_reduce"
 TASKS = (
   "pretraining",
   "classification",

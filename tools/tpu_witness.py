@@ -1,0 +1,108 @@
+"""Asks the TPU's compiler about steps: one process lowers, another compiles.
+
+The two need environments of their own, and neither gives its memory back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Sequence
+
+from tools import tpu_compiler, tpu_rows, tpu_venv
+from tools.tpu_step import Step
+
+# Many times what the slowest takes.
+_SECONDS = 3600
+
+
+class Witness:
+  """Knows rows, and finds out about others; a context manager."""
+
+  def __init__(self, python: pathlib.Path, store: tpu_rows.Store):
+    """Keeps its arguments.
+
+    Args:
+      python: the interpreter of the compiler's environment.
+      store: of rows that are known, and those to come.
+    """
+    self._python = str(python)
+    self._store = store
+    self._folder = tempfile.TemporaryDirectory(prefix="compile_for_tpu")
+    self._lowered = ""
+
+  def __enter__(self) -> Witness:
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._folder.cleanup()
+
+  def ask(self, name: str, step: Step, topology: str) -> tpu_rows.Row:
+    """The row of a step; compiled now unless it is known.
+
+    Args:
+      name: of the model, for tables.
+      step: what to compile.
+      topology: what for, one that `tpu_compiler.generation` knows.
+
+    Raises:
+      ValueError: the step cannot be lowered, or the compiler refuses it for
+        another reason than memory.
+    """
+    known = self._store.find(step, topology)
+    if known:
+      return dataclasses.replace(known, name=name)
+    path = self._lower(step)
+    answer = _run(
+      [self._python, "-m", "tools.tpu_compiler", path, topology],
+      f"compiling for {topology}",
+      {**os.environ, **tpu_compiler.ENVIRONMENT},
+    )
+    compiled = tpu_compiler.Compiled(**json.loads(answer.splitlines()[-1]))
+    row = tpu_rows.Row(name, step, topology, compiled)
+    self._store.add(row)
+    return row
+
+  def _lower(self, step: Step) -> str:
+    """The file of the lowered step; the last one's is kept."""
+    path = os.path.join(self._folder.name, "step.hlo")
+    text = step.to_json()
+    if text != self._lowered:
+      self._lowered = ""
+      _run(
+        [sys.executable, "-m", "tools.tpu_step", text, path],
+        "lowering the step",
+        dict(os.environ),
+      )
+      self._lowered = text
+    return path
+
+
+def _run(command: Sequence[str], what: str, environment: dict[str, str]) -> str:
+  """What the command printed.
+
+  Raises:
+    ValueError: it failed; with its last line.
+  """
+  try:
+    done = subprocess.run(
+      list(command),
+      cwd=tpu_venv.ROOT,
+      env=environment,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+      timeout=_SECONDS,
+      check=False,
+    )
+  except subprocess.TimeoutExpired as error:
+    raise ValueError(f"{what} took over {_SECONDS} s.") from error
+  if done.returncode:
+    lines = done.stderr.strip().splitlines() or ["it said nothing"]
+    raise ValueError(f"{what} failed: {lines[-1]}")
+  return done.stdout
