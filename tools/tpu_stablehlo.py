@@ -60,8 +60,14 @@ def count_all_reduces(text: str) -> int:
   return text.count("stablehlo.all_reduce")
 
 
-# "Used 11.84G of 7.48G hbm. Exceeded hbm capacity by 4.36G."
-_USED_OF = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
+# It says one of these, the second where activations alone are too much:
+#   Used 11.84G of 7.48G hbm.
+#   ... required for HLO temporaries (174.00G) exceeds available HBM (15.75G).
+_SIZE = r"([\d.]+)([KMGT]?)"
+_REFUSALS = (
+  re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
+  re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -71,8 +77,9 @@ def out_of_memory(message: str) -> tuple[int, int]:
   Args:
     message: what the compiler raised; (0, 0) if it is about something else.
   """
-  match = _USED_OF.search(message)
-  if not match:
+  found = [pattern.search(message) for pattern in _REFUSALS]
+  match = next(filter(None, found), None)
+  if match is None:
     return 0, 0
   used, used_unit, available, available_unit = match.groups()
   return (

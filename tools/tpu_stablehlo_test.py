@@ -52,6 +52,10 @@ def test_out_of_memory():
     "7.48G hbm. Exceeded hbm capacity by 4.36G."
   )
   assert (used, available) == (round(11.84 * 2**30), round(7.48 * 2**30))
+  assert tpu_stablehlo.out_of_memory(
+    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required "
+    "for HLO temporaries (174.00G) exceeds available HBM (15.75G)."
+  ) == (174 * 2**30, round(15.75 * 2**30))
   used, available = tpu_stablehlo.out_of_memory("Used 1.5T of 800.00M hbm")
   assert (used, available) == (3 * 2**39, 800 * 2**20)
 

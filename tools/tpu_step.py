@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import sys
 from typing import Any, Callable, Mapping, Optional
 
@@ -267,8 +268,10 @@ def lower(step: Step) -> bytes:
   try:
     make_ir = function.experimental_get_compiler_ir(*arguments)
     return make_ir(stage="hlo_serialized")
-  except (tf.errors.OpError, TypeError) as error:
-    reason = str(error).strip().splitlines()[0]
+  except (tf.errors.OpError, TypeError, ValueError) as error:
+    # The rest is where in the graph and in the Python code; its line breaks
+    # are written as a backslash and an n.
+    reason = re.split(r"\n|\\n|\{\{", str(error).strip())[0].strip()
     raise ValueError(
       f"the step cannot be compiled as one program: {reason}"
     ) from error
