@@ -60,9 +60,7 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 0, "Masked tokens; 0: 15% of the tokens."
 )
 _OPTIMIZER = flags.DEFINE_string("optimizer", "lamb", "lamb or adamw.")
-_PRECISION = flags.DEFINE_string(
-  "precision", "mixed_bfloat16", "Or float32."
-)
+_PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "Or float32.")
 _DROPOUT = flags.DEFINE_float(
   "dropout", None, "Of hidden states and attention; the model's own by default."
 )
@@ -186,7 +184,13 @@ def main(argv: Sequence[str]) -> None:
         best = tpu_batch_search.best(
           tpu_batch_search.largest(attempt, step.batch_size)
         )
-        print(f"largest on {topology}: {best.batch if best else 'none'}")
+        device = tpu_compiler.generation(topology).device
+        print(
+          f"largest on {topology}: {best.batch} a {device}"
+          if best
+          else f"on {topology} not even 1 fits",
+          flush=True,
+        )
   if len(rows) > 1:
     print(f"\n{tpu_rows.matrix(rows, topologies, _FIND_BATCH.value)}")
 

@@ -154,9 +154,7 @@ def compile_step(path: str, topology: str) -> Compiled:
   context = mlir.make_ir_context()
   with context:
     stablehlo = xla_client._xla.mlir.hlo_to_stablehlo(lowered)
-    text = tpu_stablehlo.for_tpu(
-      str(ir.Module.parse(stablehlo)), len(devices)
-    )
+    text = tpu_stablehlo.for_tpu(str(ir.Module.parse(stablehlo)), len(devices))
     module = ir.Module.parse(text)
   options = xla_client.CompileOptions()
   build = options.executable_build_options

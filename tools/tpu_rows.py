@@ -157,7 +157,10 @@ def matrix(
       f"{topology.partition(':')[0]} {kind.device}, {kind.hbm_gib:.2f} GiB"
     )
   first = ["model", "S"] + ([] if searched else ["batch"])
-  text = [f"| {' | '.join(first + heads)} |", "|---" * (len(first + heads)) + "|"]
+  text = [
+    f"| {' | '.join(first + heads)} |",
+    "|---" * (len(first + heads)) + "|",
+  ]
   for (name, length, recomputed, *batch), by_topology in cells.items():
     start = [name + (", recomputed" if recomputed else ""), length, *batch]
     shown = [_cell(by_topology.get(t), searched) for t in topologies]

@@ -1,10 +1,13 @@
 """The virtual environment that the TPU's compiler lives in.
 
+    python -m tools.tpu_venv
+
+makes it; `tools.compile_for_tpu` does that too, when it is first needed.
+
 JAX and TensorFlow 2.15 want different releases of the same packages, so it is
-not the project's own. It is made when it is first needed. An installation that
-was interrupted is started again from nothing: the file `installing` in it is
-removed only at the end, after a copy of the requirements was left that the next
-call compares.
+not the project's own. An installation that was interrupted is started again
+from nothing: the file `installing` in it is removed only at the end, after a
+copy of the requirements was left that the next call compares.
 """
 
 from __future__ import annotations
@@ -121,3 +124,17 @@ def _find_python(run: Run) -> str:
     "the TPU's compiler needs: install one, or name it with the environment "
     "variable PYTHON."
   )
+
+
+def main() -> int:
+  """Makes it where it is looked for; returns the exit code."""
+  try:
+    make()
+  except (OSError, ValueError) as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 1
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

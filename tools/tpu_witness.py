@@ -94,14 +94,18 @@ def _run(command: Sequence[str], what: str, environment: dict[str, str]) -> str:
       list(command),
       cwd=tpu_venv.ROOT,
       env=environment,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
+      capture_output=True,
       text=True,
       timeout=_SECONDS,
       check=False,
     )
   except subprocess.TimeoutExpired as error:
     raise ValueError(f"{what} took over {_SECONDS} s.") from error
+  if done.returncode < 0:
+    raise ValueError(
+      f"{what} failed: the process was ended by signal {-done.returncode}; "
+      "that may be for want of memory on this machine."
+    )
   if done.returncode:
     lines = done.stderr.strip().splitlines() or ["it said nothing"]
     raise ValueError(f"{what} failed: {lines[-1]}")
