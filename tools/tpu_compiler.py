@@ -96,8 +96,6 @@ class Compiled:
     aliased: of the arguments what is updated where it is.
     temporary: activations and gradients; 0 if it does not fit.
     flops: floating-point operations of the program; 0 if it does not fit.
-    estimated_seconds: of a step, by the compiler's own reckoning; means
-      something for some generations only.
     all_reduces: sums over replicas in the program that was compiled.
     seconds: that the compilation took.
     compiler: versions.
@@ -112,7 +110,6 @@ class Compiled:
   aliased: int = 0
   temporary: int = 0
   flops: float = 0.0
-  estimated_seconds: float = 0.0
   all_reduces: int = 0
   seconds: float = 0.0
   compiler: str = ""
@@ -186,6 +183,7 @@ def compile_step(path: str, topology: str) -> Compiled:
     )
   seconds = time.monotonic() - start
   memory = program.get_compiled_memory_stats()
+  # Its "optimal_seconds" are negative for a step that sums over replicas.
   costs = program.cost_analysis()
   costs = costs[0] if isinstance(costs, (list, tuple)) else costs
   return Compiled(
@@ -201,7 +199,6 @@ def compile_step(path: str, topology: str) -> Compiled:
     aliased=memory.alias_size_in_bytes,
     temporary=memory.temp_size_in_bytes,
     flops=costs["flops"],
-    estimated_seconds=costs.get("optimal_seconds", 0.0),
     seconds=seconds,
     **about,
   )

@@ -6,6 +6,7 @@ The two need environments of their own, and neither gives its memory back.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -19,6 +20,9 @@ from tools.tpu_step import Step
 
 # Many times what the slowest takes.
 _SECONDS = 3600
+# Lowered steps, about 5 MB each: a search for several topologies comes back to
+# the batch that it started from.
+_KEPT = 16
 
 
 class Witness:
@@ -34,7 +38,8 @@ class Witness:
     self._python = str(python)
     self._store = store
     self._folder = tempfile.TemporaryDirectory(prefix="compile_for_tpu")
-    self._lowered = ""
+    self._numbers = itertools.count()
+    self._lowered: dict[str, str] = {}
 
   def __enter__(self) -> Witness:
     return self
@@ -69,18 +74,19 @@ class Witness:
     return row
 
   def _lower(self, step: Step) -> str:
-    """The file of the lowered step; the last one's is kept."""
-    path = os.path.join(self._folder.name, "step.hlo")
+    """The file of the lowered step; those of the last few are kept."""
     text = step.to_json()
-    if text != self._lowered:
-      self._lowered = ""
+    if text not in self._lowered:
+      path = os.path.join(self._folder.name, f"{next(self._numbers)}.hlo")
       _run(
         [sys.executable, "-m", "tools.tpu_step", text, path],
         "lowering the step",
         dict(os.environ),
       )
-      self._lowered = text
-    return path
+      if len(self._lowered) == _KEPT:
+        os.remove(self._lowered.pop(next(iter(self._lowered))))
+      self._lowered[text] = path
+    return self._lowered[text]
 
 
 def _run(command: Sequence[str], what: str, environment: dict[str, str]) -> str:

@@ -58,6 +58,22 @@ def test_known_rows_are_not_compiled_again(asked, tmp_path):
   assert len(asked) == 2
 
 
+def test_only_the_last_lowered_steps_are_kept(asked, monkeypatch):
+  monkeypatch.setattr(tpu_witness, "_KEPT", 2)
+  with tpu_witness.Witness("/python", tpu_rows.Store()) as witness:
+    for index, batch in enumerate((1, 2, 1, 3, 2, 1)):
+      step = dataclasses.replace(_STEP, batch_size=batch)
+      witness.ask("m", step, f"v3:{index + 1}x1")
+    folder = pathlib.Path(asked[0][-1]).parent
+    assert len(list(folder.iterdir())) == 2
+  lowered = [
+    json.loads(c[1])["batch_size"]
+    for c in asked
+    if len(c) == 3 and "step" in c[0]
+  ]
+  assert lowered == [1, 2, 3, 1]
+
+
 def test_files_are_removed(asked):
   with tpu_witness.Witness("/python", tpu_rows.Store()) as witness:
     witness.ask("m", _STEP, "v3:2x2")
