@@ -22,8 +22,8 @@ from typing import Callable, Optional, Sequence
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-tpu-compile"
 REQUIREMENTS = ROOT / "requirements-tpu-compile.txt"
-# The oldest Python that this JAX is for, and the newest that it was tried with.
-_OLDEST, _NEWEST = (3, 11), (3, 13)
+# The Pythons that this JAX has wheels for.
+_OLDEST, _NEWEST = (3, 11), (3, 14)
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 # Runs a command and returns its exit code and what it printed on stdout.

@@ -91,10 +91,10 @@ def test_another_folder_is_not_touched(tmp_path, requirements):
   assert (tmp_path / "mine.txt").exists()
 
 
-@pytest.mark.parametrize("version", ["2 7", "3 10", "3 14"])
+@pytest.mark.parametrize("version", ["2 7", "3 10", "3 15"])
 def test_no_python_is_said_in_a_sentence(tmp_path, requirements, version):
   machine, folder = Machine({"python3": version}), tmp_path / "venv"
-  with pytest.raises(OSError, match="no Python 3.11 to 3.13 .* PYTHON"):
+  with pytest.raises(OSError, match="no Python 3.11 to 3.14 .* PYTHON"):
     make(folder, requirements, machine)
   assert not folder.exists()
 
