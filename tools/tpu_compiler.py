@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import time
-from typing import Optional
+from typing import Any, Optional
 
 from tools import tpu_stablehlo
 
@@ -89,13 +89,15 @@ class Compiled:
   Attributes:
     devices: of the topology, one for each replica.
     device_kind: the compiler's name of it.
-    fits: False if the compiler refused the program for want of memory; then
-      `used` is what it would have needed.
+    fits: False if the compiler refused the program for want of memory, and
+      `used` is what it would have needed; or if it made one that is too large.
     used, available: of the program with all it reads and writes.
-    arguments: weights, moments and the batch; 0 if it does not fit.
+    arguments: weights, moments and the batch; 0 if it was refused, as all
+      that follows.
     aliased: of the arguments what is updated where it is.
-    temporary: activations and gradients; 0 if it does not fit.
-    flops: floating-point operations of the program; 0 if it does not fit.
+    temporary: activations and gradients, with gaps between them.
+    peak: the most that is in use at one time, without gaps.
+    flops: floating-point operations of the program.
     all_reduces: sums over replicas in the program that was compiled.
     seconds: that the compilation took.
     compiler: versions.
@@ -109,6 +111,7 @@ class Compiled:
   arguments: int = 0
   aliased: int = 0
   temporary: int = 0
+  peak: int = 0
   flops: float = 0.0
   all_reduces: int = 0
   seconds: float = 0.0
@@ -182,25 +185,45 @@ def compile_step(path: str, topology: str) -> Compiled:
       fits=False, used=used, available=available, seconds=seconds, **about
     )
   seconds = time.monotonic() - start
-  memory = program.get_compiled_memory_stats()
   # Its "optimal_seconds" are negative for a step that sums over replicas.
   costs = program.cost_analysis()
   costs = costs[0] if isinstance(costs, (list, tuple)) else costs
   return Compiled(
-    fits=True,
+    flops=costs["flops"],
+    seconds=seconds,
+    **account(program.get_compiled_memory_stats(), kind),
+    **about,
+  )
+
+
+def account(memory, kind: Generation) -> dict[str, Any]:
+  """The memory of a program that the compiler made, as `Compiled` has it.
+
+  Just under the limit the compiler goes by what is in use at one time and may
+  make a program whose parts are together more than there is. Whether a TPU
+  would load it nobody here can try: it counts as one that does not fit.
+
+  Args:
+    memory: the program's `CompiledMemoryStats`.
+    kind: what it is for.
+  """
+  used = (
+    memory.argument_size_in_bytes
     # An output that is an updated argument lies where the argument does.
-    used=memory.argument_size_in_bytes
     + memory.output_size_in_bytes
     - memory.alias_size_in_bytes
     + memory.temp_size_in_bytes
-    + memory.generated_code_size_in_bytes,
-    available=round(kind.hbm_gib * 2**30),
+    + memory.generated_code_size_in_bytes
+  )
+  available = round(kind.hbm_gib * 2**30)
+  return dict(
+    fits=used <= available,
+    used=used,
+    available=available,
     arguments=memory.argument_size_in_bytes,
     aliased=memory.alias_size_in_bytes,
     temporary=memory.temp_size_in_bytes,
-    flops=costs["flops"],
-    seconds=seconds,
-    **about,
+    peak=memory.peak_memory_in_bytes,
   )
 
 

@@ -117,7 +117,7 @@ def line(row: Row) -> str:
     f"{row.topology}, {answer.devices} {kind.device}s",
     f"{_gib(answer.used)} GiB",
     f"{_gib(answer.available)} GiB",
-    f"{answer.flops / 1e12:.2f}" if answer.fits else "",
+    f"{answer.flops / 1e12:.2f}" if answer.flops else "",
     f"{answer.seconds:.0f} s",
     "yes" if answer.fits else "no",
   )
