@@ -94,6 +94,9 @@ _HOMES = {
   # An extra, in requirements-beam.txt.
   "apache_beam": ("tasks/*/beam_*.py",),
   "absl.app": ("tools/*",),
+  # In an environment of their own, see requirements-tpu-compile.txt.
+  "jax": ("tools/tpu_compiler.py",),
+  "jaxlib": ("tools/tpu_compiler.py",),
   "matplotlib": ("tools/*",),
   "sentencepiece": (
     "official_albert/tokenization.py",
@@ -245,7 +248,9 @@ def check_third_parties(
   """
   required = {
     _IMPORT_NAMES.get(name, name.replace("-", "_"))
-    for name in re.findall(r"^([\w-]+)==", requirements, re.MULTILINE)
+    for name in re.findall(
+      r"^([\w-]+)(?:\[\w+\])?==", requirements, re.MULTILINE
+    )
   }
   known = (
     required | _standard_library() | set(import_graph.ROOMS) | {"__future__"}
@@ -341,6 +346,7 @@ def check_all(root: pathlib.Path) -> list[str]:
       "requirements.txt",
       "requirements-dev.txt",
       "requirements-beam.txt",
+      "requirements-tpu-compile.txt",
     )
   )
   return [

@@ -55,6 +55,7 @@ filegroup(
         "requirements-beam.txt",
         "requirements-dev.txt",
         "requirements-tpu.txt",
+        "requirements-tpu-compile.txt",
     ] + glob(
         [
             "official_albert/**/*.py",
