@@ -1,0 +1,301 @@
+"""This project's training step beside those of other ALBERTs.
+
+Every system is a process of its own that keeps its model; they take turns,
+some steps each, round after round, so that a busy minute of the machine touches
+all of them, and the ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import Callable, NamedTuple, Optional, Sequence
+
+from tools import peer_process, peer_protocol, peer_results, peer_venvs
+
+_GIB = 2**30
+# What the next process may need, measured in the most that one needed so far.
+_MEMORY_MARGIN = 1.5
+_PRODUCTS = 20  # A round and process, of which the fastest counts.
+
+
+class System(NamedTuple):
+  """A program, its variant, and the name of its virtual environment."""
+
+  program: str
+  variant: str = ""
+  venv: Optional[str] = None
+
+
+SYSTEMS = {
+  peer_results.OURS: System("tools.peer_official_albert"),
+  "hf_eager": System("tools.peer_huggingface", "eager", "huggingface"),
+  "hf_sdpa": System("tools.peer_huggingface", "sdpa", "huggingface"),
+  "hf_gathered": System("tools.peer_huggingface", "gathered", "huggingface"),
+  "keras_hub": System("tools.peer_keras_hub", "", "keras_hub"),
+  "keras_hub_jit": System("tools.peer_keras_hub", "jit", "keras_hub"),
+  "model_garden": System("tools.peer_model_garden", "", "model_garden"),
+  "model_garden_jit": System("tools.peer_model_garden", "jit", "model_garden"),
+}
+# Compiled by XLA as a whole, the two take twice as long on a CPU.
+DEFAULT_SYSTEMS = tuple(name for name in SYSTEMS if not name.endswith("_jit"))
+
+Start = Callable[[str], peer_process.PeerProcess]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What is compared, and where it goes; see the flags of tools.benchmark."""
+
+  preset: str = "albert_base_v2"
+  batch_size: int = 16
+  max_seq_length: int = 128
+  precision: str = "mixed_bfloat16"
+  rounds: int = 3
+  steps: int = 4
+  systems: Sequence[str] = DEFAULT_SYSTEMS
+  peers_dir: str = "~/.cache/official_albert/peers"
+  output_dir: str = ""
+  machine: str = ""
+
+
+def run(settings: Settings) -> peer_results.Comparison:
+  """Compares, prints the table, and saves table, figures and plot.
+
+  Raises:
+    ValueError: unknown systems or sizes, an environment that cannot be made,
+      or this project's own step failed.
+  """
+  unknown = set(settings.systems) - set(SYSTEMS)
+  if unknown:
+    raise ValueError(
+      f"unknown systems {', '.join(sorted(unknown))}; there are "
+      f"{', '.join(SYSTEMS)}."
+    )
+  workload = workload_of(
+    settings.preset,
+    settings.batch_size,
+    settings.max_seq_length,
+    settings.precision,
+  )
+  peers = [name for name in settings.systems if name != peer_results.OURS]
+  interpreters = {None: sys.executable}
+  for name in peers:
+    venv = SYSTEMS[name].venv
+    if venv not in interpreters:
+      interpreters[venv] = peer_venvs.make(venv, settings.peers_dir)
+
+  def start(name: str) -> peer_process.PeerProcess:
+    system = SYSTEMS[name]
+    return peer_process.PeerProcess(
+      interpreters[system.venv],
+      system.program,
+      dataclasses.replace(workload, variant=system.variant),
+    )
+
+  results, product_flops = compare(
+    start, peers, workload.tokens, settings.rounds, settings.steps
+  )
+  comparison = peer_results.Comparison(
+    settings.machine,
+    settings.preset,
+    workload,
+    flops_per_token(workload),
+    product_flops,
+    results,
+  )
+  print(peer_results.table(comparison), flush=True)
+  if settings.output_dir:
+    save(comparison, settings.output_dir)
+  return comparison
+
+
+def save(comparison: peer_results.Comparison, folder: str) -> None:
+  """Figures, and table and plot of all comparisons in the folder."""
+  from tools import peer_plot
+
+  peer_results.save(comparison, folder)
+  everything = peer_results.load_all(folder)
+  peer_results.write(
+    os.path.join(folder, "peers.md"),
+    "\n".join(peer_results.table(each) for each in everything),
+  )
+  peer_plot.plot(everything, os.path.join(folder, "benchmark_peers.png"))
+
+
+def workload_of(
+  preset: str, batch_size: int, max_seq_length: int, precision: str
+) -> peer_protocol.Workload:
+  """The workload with the sizes of a preset, on all cores.
+
+  Raises:
+    ValueError: no such preset or precision, or a size out of range.
+  """
+  from official_albert import config as config_lib
+  from official_albert import distribution
+
+  config = config_lib.AlbertConfig.from_preset(preset)
+  if max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"{preset} takes at most {config.max_position_embeddings} tokens, not "
+      f"{max_seq_length}."
+    )
+  if config.num_hidden_groups != 1 or config.inner_group_num != 1:
+    raise ValueError(f"{preset} does not share one block among its layers.")
+  sizes = {
+    field.name: getattr(config, field.name)
+    for field in dataclasses.fields(peer_protocol.Workload)
+    if hasattr(config, field.name)
+  }
+  return peer_protocol.Workload(
+    batch_size=batch_size,
+    max_seq_length=max_seq_length,
+    precision=precision,
+    threads=distribution.available_cores(),
+    **sizes,
+  )
+
+
+def flops_per_token(workload: peer_protocol.Workload) -> float:
+  """Of a step: forward, gradient, and the head on masked positions only."""
+  from official_albert import config as config_lib
+  from tasks.pretraining import task
+
+  names = {field.name for field in dataclasses.fields(config_lib.AlbertConfig)}
+  sizes = {
+    name: value
+    for name, value in dataclasses.asdict(workload).items()
+    if name in names
+  }
+  flops = task.training_flops(
+    config_lib.AlbertConfig(**sizes),
+    workload.max_seq_length,
+    workload.predictions,
+  )
+  return flops / workload.max_seq_length
+
+
+def compare(
+  start: Start, peers: Sequence[str], tokens: int, rounds: int, steps: int
+) -> tuple[list[peer_results.Result], float]:
+  """Lets this project and the peers take turns.
+
+  If memory is short, peers are measured in groups, this project with each.
+
+  Args:
+    start: starts the system of a name.
+    peers: names of the others.
+    tokens: of a step.
+    rounds: of each system.
+    steps: of a system in a round.
+
+  Returns:
+    This project's result, then the peers' in their order, and the FLOP/s of the
+    fastest matrix product.
+
+  Raises:
+    ValueError: this project's own step failed.
+  """
+  pending = list(peers)
+  turns: dict[str, _Turns] = {}
+  with start(peer_results.OURS) as process:
+    ours = turns[peer_results.OURS] = _Turns(process)
+    while True:
+      group = _start_group(start, pending, turns)
+      for index in range(rounds):
+        _take_round([ours, *group][:: -1 if index % 2 else 1], tokens, steps)
+        for peer in group:
+          peer.finish_round(ours.rates[-1])
+      for peer in group:
+        peer.process.stop()
+      if not pending:
+        break
+  if ours.failure:
+    raise ValueError(ours.failure)
+  products = [flops for turn in turns.values() for flops in turn.products]
+  order = [peer_results.OURS, *peers]
+  results = [turns[name].result(name) for name in order]
+  return results, max(products)
+
+
+@dataclasses.dataclass
+class _Turns:
+  """A system and what it has done so far."""
+
+  process: Optional[peer_process.PeerProcess] = None
+  failure: str = ""
+
+  def __post_init__(self):
+    self.rates: list[float] = []
+    self.ratios: list[float] = []
+    self.losses: list[float] = []
+    self.products: list[float] = []
+    self.peak_bytes = 0
+    if self.process:
+      self.losses += self.process.ready.losses
+      self.peak_bytes = self.process.ready.peak_bytes
+
+  def take(self, tokens: int, steps: int) -> None:
+    try:
+      timed = self.process.run(steps)
+      flops = self.process.product_flops(_PRODUCTS)
+    except ValueError as error:
+      self.failure = str(error)
+      return
+    self.rates.append(tokens * steps / sum(timed.seconds))
+    self.losses += timed.losses
+    self.peak_bytes = timed.peak_bytes
+    if flops:
+      self.products.append(flops)
+
+  def finish_round(self, ours: float) -> None:
+    if not self.failure:
+      self.ratios.append(ours / self.rates[-1])
+
+  def result(self, name: str) -> peer_results.Result:
+    if self.failure:
+      return peer_results.Result(name, failure=self.failure)
+    ready = self.process.ready
+    return peer_results.Result(
+      name,
+      self.rates,
+      self.ratios,
+      self.peak_bytes,
+      self.losses,
+      ready.build_seconds,
+      ready.first_step_seconds,
+      ready.about,
+      ready.versions,
+    )
+
+
+def _start_group(start: Start, pending: list[str], turns: dict) -> list[_Turns]:
+  """Starts as many of the pending systems as there is memory for."""
+  group: list[_Turns] = []
+  while pending:
+    need = _MEMORY_MARGIN * max(turn.peak_bytes for turn in turns.values())
+    if group and available_bytes() < need:
+      break
+    name = pending.pop(0)
+    try:
+      turns[name] = _Turns(start(name))
+      group.append(turns[name])
+      print(f"{name} is ready.", file=sys.stderr, flush=True)
+    except ValueError as error:
+      turns[name] = _Turns(failure=str(error))
+      print(f"{name}: {error}", file=sys.stderr, flush=True)
+  return group
+
+
+def _take_round(turns: Sequence[_Turns], tokens: int, steps: int) -> None:
+  for turn in turns:
+    if not turn.failure:
+      turn.take(tokens, steps)
+
+
+def available_bytes() -> int:
+  """Memory that is not in use; Linux only."""
+  with open("/proc/meminfo", encoding="utf-8") as file:
+    line = next(line for line in file if line.startswith("MemAvailable:"))
+  return int(line.split()[1]) * 1024
