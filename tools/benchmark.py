@@ -62,7 +62,7 @@ _STEPS = flags.DEFINE_integer(
 )
 _SYSTEMS = flags.DEFINE_list(
   "systems",
-  benchmark_peers.DEFAULT_SYSTEMS,
+  list(benchmark_peers.DEFAULT_SYSTEMS),
   f"Which peers, of {', '.join(benchmark_peers.SYSTEMS)}.",
 )
 _PEERS_DIR = flags.DEFINE_string(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -82,10 +83,8 @@ class PeerProcess:
   def stop(self) -> None:
     """Ends the program."""
     if self._process.stdin:
-      try:
+      with contextlib.suppress(BrokenPipeError):  # It has ended.
         self._process.stdin.close()
-      except BrokenPipeError:
-        pass  # It has ended.
     try:
       self._process.wait(_STOP_SECONDS if hasattr(self, "ready") else 0)
     except subprocess.TimeoutExpired:
@@ -101,11 +100,10 @@ class PeerProcess:
     self.stop()
 
   def _ask(self, command: str) -> dict[str, Any]:
-    try:
+    # Of a program that has ended, what there is to read says why.
+    with contextlib.suppress(BrokenPipeError):
       self._process.stdin.write(command + "\n")
       self._process.stdin.flush()
-    except BrokenPipeError:
-      pass  # What there is to read says why.
     return self._answer()
 
   def _answer(self) -> dict[str, Any]:
