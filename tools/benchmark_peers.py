@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from tools import peer_process, peer_protocol, peer_results, peer_venvs
 
@@ -21,25 +21,45 @@ _PRODUCTS = 20  # A round and process, of which the fastest counts.
 
 
 class System(NamedTuple):
-  """A program, its variant, and the name of its virtual environment."""
+  """A program, its variant, its virtual environment's name, and variables."""
 
   program: str
   variant: str = ""
   venv: Optional[str] = None
+  environment: Mapping[str, str] = {}
+
+
+# PyTorch gives each large tensor back to the system and gets the next one from
+# it, page by page: a quarter of a step. With these glibc keeps the memory.
+# TensorFlow's programs were not faster with them.
+_KEEP_MEMORY = {
+  "MALLOC_MMAP_THRESHOLD_": str(4 * _GIB),
+  "MALLOC_TRIM_THRESHOLD_": str(16 * _GIB),
+  "MALLOC_TOP_PAD_": str(_GIB // 4),
+}
+
+
+def _huggingface(variant: str, environment: Mapping[str, str] = _KEEP_MEMORY):
+  return System("tools.peer_huggingface", variant, "huggingface", environment)
 
 
 SYSTEMS = {
   peer_results.OURS: System("tools.peer_official_albert"),
-  "hf_eager": System("tools.peer_huggingface", "eager", "huggingface"),
-  "hf_sdpa": System("tools.peer_huggingface", "sdpa", "huggingface"),
-  "hf_gathered": System("tools.peer_huggingface", "gathered", "huggingface"),
+  "hf_eager": _huggingface("eager"),
+  "hf_sdpa": _huggingface("sdpa"),
+  "hf_sdpa_as_installed": _huggingface("sdpa", {}),
+  "hf_gathered": _huggingface("gathered"),
+  "hf_compiled": _huggingface("compiled"),
   "keras_hub": System("tools.peer_keras_hub", "", "keras_hub"),
   "keras_hub_jit": System("tools.peer_keras_hub", "jit", "keras_hub"),
   "model_garden": System("tools.peer_model_garden", "", "model_garden"),
   "model_garden_jit": System("tools.peer_model_garden", "jit", "model_garden"),
 }
-# Compiled by XLA as a whole, the two take twice as long on a CPU.
-DEFAULT_SYSTEMS = tuple(name for name in SYSTEMS if not name.endswith("_jit"))
+# The others: compiled by XLA as a whole, the two take twice as long on a CPU;
+# torch.compile needs a C++ compiler, and gains little.
+DEFAULT_SYSTEMS = tuple(
+  name for name in SYSTEMS if not name.endswith(("_jit", "_compiled"))
+)
 
 Start = Callable[[str], peer_process.PeerProcess]
 
@@ -92,6 +112,7 @@ def run(settings: Settings) -> peer_results.Comparison:
       interpreters[system.venv],
       system.program,
       dataclasses.replace(workload, variant=system.variant),
+      system.environment,
     )
 
   results, product_flops = compare(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from tools import peer_protocol
 
-# Variants, and what a table calls them. All but the last are the public model
-# as it is, with labels for every position.
+# Variants, and what a table calls them. The first two are the public model as
+# it is, which computes logits for every position.
 VARIANTS = {
   "eager": "eager attention",
   "sdpa": "scaled_dot_product_attention",
   "gathered": "sdpa, masked LM head on masked positions only, fused tanh GELU",
+  "compiled": "as gathered, with torch.compile",
 }
 
 
@@ -32,7 +33,7 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
 
   torch.set_num_threads(workload.threads)
   torch.manual_seed(workload.seed)
-  gathered = workload.variant == "gathered"
+  gathered = workload.variant in ("gathered", "compiled")
   config = transformers.AlbertConfig(
     vocab_size=workload.vocab_size,
     embedding_size=workload.embedding_size,
@@ -79,6 +80,9 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     return cross_entropy(
       logits.flatten(0, 1), targets.flatten()
     ) + cross_entropy(model.sop_classifier(outputs.pooler_output), order)
+
+  if workload.variant == "compiled":
+    loss = torch.compile(loss)
 
   def step() -> float:
     optimizer.zero_grad()
