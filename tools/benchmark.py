@@ -8,6 +8,9 @@
         --precision=mixed_bfloat16
     python -m tools.benchmark finetuning --task=mrpc --data_dir=glue \\
         --spm_model_file=30k-clean.model --preset=albert_base_v2
+    python -m tools.benchmark step --max_seq_length=128 --batch_size=16 \\
+        --precision=mixed_bfloat16
+    python -m tools.benchmark scaling --precision=mixed_bfloat16
     python -m tools.benchmark peers --max_seq_length=128 --batch_size=16 \\
         --precision=mixed_bfloat16 --output_dir=docs
 
@@ -28,7 +31,9 @@ from tools import (
   benchmark_finetuning,
   benchmark_memory,
   benchmark_peers,
+  benchmark_scaling,
   benchmark_squad,
+  benchmark_step,
   command_line,
 )
 
@@ -59,6 +64,12 @@ _WORK_DIR = flags.DEFINE_string(
 )
 _STEPS = flags.DEFINE_integer(
   "steps", 4, "Steps that a system takes in a run, where systems take turns."
+)
+_OPTIMIZER = flags.DEFINE_enum(
+  "optimizer",
+  "lamb",
+  sorted(benchmark_step.OPTIMIZERS),
+  "Of the step that the benchmark step measures.",
 )
 _SYSTEMS = flags.DEFINE_list(
   "systems",
@@ -143,6 +154,34 @@ def _peers() -> None:
   )
 
 
+def _scaling() -> None:
+  benchmark_scaling.run(
+    benchmark_scaling.Settings(
+      _PRECISION.value,
+      _REPEATS.value,
+      _STEPS.value,
+      _OUTPUT_DIR.value,
+      machine(),
+    )
+  )
+
+
+def _step() -> None:
+  benchmark_step.run(
+    benchmark_step.Settings(
+      _PRESET.value,
+      _BATCH_SIZE.value,
+      _MAX_SEQ_LENGTH.value,
+      _PRECISION.value,
+      _REPEATS.value,
+      _STEPS.value,
+      _OPTIMIZER.value,
+      _OUTPUT_DIR.value,
+      machine(),
+    )
+  )
+
+
 def _squad() -> None:
   benchmark_squad.run(
     benchmark_squad.Settings(
@@ -160,6 +199,8 @@ BENCHMARKS = {
   "finetuning": (_finetuning, ("data_dir", "spm_model_file")),
   "memory": (_memory, ()),
   "peers": (_peers, ()),
+  "scaling": (_scaling, ()),
+  "step": (_step, ()),
   "squad": (_squad, ("squad_file", "spm_model_file")),
 }
 

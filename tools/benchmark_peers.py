@@ -146,9 +146,15 @@ def save(comparison: peer_results.Comparison, folder: str) -> None:
 
 
 def workload_of(
-  preset: str, batch_size: int, max_seq_length: int, precision: str
+  preset: str,
+  batch_size: int,
+  max_seq_length: int,
+  precision: str,
+  dropout: bool = False,
 ) -> peer_protocol.Workload:
   """The workload with the sizes of a preset, on all cores.
+
+  `dropout`: with the preset's, if it has any.
 
   Raises:
     ValueError: no such preset or precision, or a size out of range.
@@ -169,6 +175,8 @@ def workload_of(
     for field in dataclasses.fields(peer_protocol.Workload)
     if hasattr(config, field.name)
   }
+  if not dropout:
+    sizes.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   return peer_protocol.Workload(
     batch_size=batch_size,
     max_seq_length=max_seq_length,

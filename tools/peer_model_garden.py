@@ -6,6 +6,7 @@ Run by the interpreter of its own virtual environment; see `peer_protocol`.
 from __future__ import annotations
 
 import functools
+import time
 from importlib import metadata
 
 from tools import peer_protocol
@@ -88,7 +89,9 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     optimizer.apply_gradients(zip(gradients, variables))
     return loss
 
+  begun = time.monotonic()
   train_step.get_concrete_function(batch, labels, order)
+  trace_seconds = time.monotonic() - begun
   return peer_protocol.Program(
     lambda: float(train_step(batch, labels, order)),
     {
@@ -96,6 +99,7 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
       "tf-models-official": metadata.version("tf-models-official"),
     },
     f"tf.function, jit_compile={jit}, AdamWeightDecay",
+    trace_seconds=trace_seconds,
   )
 
 

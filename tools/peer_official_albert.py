@@ -5,6 +5,8 @@ The update is the one of `tools.run_pretraining`; see `peer_protocol`.
 
 from __future__ import annotations
 
+import time
+
 from tools import peer_protocol
 
 # Variants, and the optimizer of each. Peers have AdamW only.
@@ -41,8 +43,8 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
       num_attention_heads=workload.num_attention_heads,
       intermediate_size=workload.intermediate_size,
       max_position_embeddings=workload.max_position_embeddings,
-      hidden_dropout_prob=0.0,
-      attention_probs_dropout_prob=0.0,
+      hidden_dropout_prob=workload.hidden_dropout_prob,
+      attention_probs_dropout_prob=workload.attention_probs_dropout_prob,
     )
   )
   config = train_config_lib.TrainConfig(
@@ -75,7 +77,9 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     workload.vocab_size,
     workload.seed,
   )
+  begun = time.monotonic()
   step.get_concrete_function(batch)
+  trace_seconds = time.monotonic() - begun
 
   def loss() -> float:
     results = step(batch)
@@ -95,6 +99,7 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     f"run_pretraining's step, {optimizer_name}",
     # Eager products are finished when they return.
     lambda: tf.matmul(left, right),
+    trace_seconds,
   )
 
 

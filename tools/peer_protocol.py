@@ -27,7 +27,8 @@ PRECISIONS = ("float32", "mixed_bfloat16")
 class Workload:
   """What every program computes: updates of one model on one random batch.
 
-  All dropout is 0, no position is padding, all predictions are used.
+  No position is padding, all predictions are used. The dropouts are for this
+  project's own program; the others have none.
   """
 
   batch_size: int = 16
@@ -44,6 +45,8 @@ class Workload:
   num_attention_heads: int = 12
   intermediate_size: int = 3072
   max_position_embeddings: int = 512
+  hidden_dropout_prob: float = 0.0
+  attention_probs_dropout_prob: float = 0.0
   # Of AdamW: constant, small enough for ten steps without a warm-up.
   learning_rate: float = 1e-4
   weight_decay: float = 0.01
@@ -86,7 +89,9 @@ class Ready:
 
   Attributes:
     losses: of the warm-up's steps, masked LM plus sentence order, in nats.
-    build_seconds: to build the model and trace the step; no imports.
+    build_seconds: all that came before the first step, imports too.
+    trace_seconds: of that, to trace the step; 0 if the program traces it in
+      the first step, or not at all.
     first_step_seconds: the first step, with what is compiled in it.
     versions: of the packages that matter.
     about: how it was set up, in a few words.
@@ -95,6 +100,7 @@ class Ready:
 
   losses: list[float]
   build_seconds: float
+  trace_seconds: float
   first_step_seconds: float
   versions: dict[str, str]
   about: str
@@ -116,14 +122,15 @@ class Program:
 
   Attributes:
     step: takes one update and returns its loss.
+    versions, about, trace_seconds: see `Ready`.
     product: see `best_product`; None if the program measures none.
-    versions, about: see `Ready`.
   """
 
   step: Callable[[], float]
   versions: dict[str, str]
   about: str
   product: Optional[Callable[[], Any]] = None
+  trace_seconds: float = 0.0
 
 
 def serve(build: Callable[[Workload], Program]) -> None:
@@ -149,6 +156,7 @@ def _serve(workload, build, answer) -> None:
       Ready(
         warmup.losses,
         build_seconds,
+        program.trace_seconds,
         warmup.seconds[0],
         program.versions,
         program.about,
