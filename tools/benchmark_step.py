@@ -1,4 +1,4 @@
-"""Speed, memory and efficiency of one pretraining step, in a process of its own.
+"""Speed, memory and efficiency of one pretraining step, in its own process.
 
 The step is that of `tools.run_pretraining` with its losses, clipping and
 optimizer, and the preset's own dropout; the batch is random and full. Between

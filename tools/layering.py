@@ -95,6 +95,11 @@ _HOMES = {
   "apache_beam": ("tasks/*/beam_*.py",),
   "absl.app": ("tools/*",),
   "matplotlib": ("tools/*",),
+  # The peers' own virtual environments.
+  "keras_hub": ("tools/peer_*.py",),
+  "official": ("tools/peer_*.py",),
+  "torch": ("tools/peer_*.py",),
+  "transformers": ("tools/peer_*.py",),
   "sentencepiece": (
     "official_albert/tokenization.py",
     "tools/train_vocabulary.py",
@@ -136,6 +141,7 @@ _IMPORT_NAMES = {
   "absl-py": "absl",
   "protobuf": "google",
   "scikit-learn": "sklearn",
+  "tf-models-official": "official",
 }
 
 
@@ -341,6 +347,9 @@ def check_all(root: pathlib.Path) -> list[str]:
       "requirements.txt",
       "requirements-dev.txt",
       "requirements-beam.txt",
+      *sorted(
+        path.relative_to(root) for path in root.glob("tools/peers/*.txt")
+      ),
     )
   )
   return [
