@@ -168,7 +168,8 @@ def workload_of(
       f"{preset} takes at most {config.max_position_embeddings} tokens, not "
       f"{max_seq_length}."
     )
-  if config.num_hidden_groups != 1 or config.inner_group_num != 1:
+  one_block = config.num_hidden_groups == config.inner_group_num == 1
+  if not one_block or config.sharing != "all":
     raise ValueError(f"{preset} does not share one block among its layers.")
   sizes = {
     field.name: getattr(config, field.name)

@@ -139,7 +139,11 @@ def test_flops():
     (dict(preset="bert_base"), "does not share one block"),
   ],
 )
-def test_refusals(changes, message):
+def test_refusals(changes, message, monkeypatch):
+  def make(name, folder):
+    raise AssertionError(f"{name} would be installed")
+
+  monkeypatch.setattr(benchmark_peers.peer_venvs, "make", make)
   with pytest.raises(ValueError, match=message):
     benchmark_peers.run(benchmark_peers.Settings(**changes))
 

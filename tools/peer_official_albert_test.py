@@ -1,4 +1,4 @@
-"""Tests of this project's own program, in a process and with the toys' sizes."""
+"""Tests of this project's own program, with a small model."""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ def test_a_program_that_does_not_start(tmp_path, text, message):
 
 
 def test_a_program_that_ends_early(tmp_path):
-  with _start(tmp_path, _HEAD + "echo bad step >&2; exit 1\n") as process:
-    with pytest.raises(ValueError, match="exit code 1: bad step"):
-      process.run(3)
+  process = _start(tmp_path, _HEAD + "echo bad step >&2; exit 1\n")
+  with process, pytest.raises(ValueError, match="exit code 1: bad step"):
+    process.run(3)
 
 
 if __name__ == "__main__":
