@@ -11,6 +11,10 @@ import sys
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from tools import (
+  peer_huggingface,
+  peer_keras_hub,
+  peer_model_garden,
+  peer_official_albert,
   peer_process,
   peer_protocol,
   peer_results,
@@ -41,20 +45,20 @@ _KEEP_MEMORY = {
 
 
 def _huggingface(variant: str, environment: Mapping[str, str] = _KEEP_MEMORY):
-  return System("tools.peer_huggingface", variant, "huggingface", environment)
+  return System(peer_huggingface.__name__, variant, "huggingface", environment)
 
 
 SYSTEMS = {
-  peer_results.OURS: System("tools.peer_official_albert"),
+  peer_results.OURS: System(peer_official_albert.__name__),
   "hf_eager": _huggingface("eager"),
   "hf_sdpa": _huggingface("sdpa"),
   "hf_sdpa_as_installed": _huggingface("sdpa", {}),
   "hf_gathered": _huggingface("gathered"),
   "hf_compiled": _huggingface("compiled"),
-  "keras_hub": System("tools.peer_keras_hub", "", "keras_hub"),
-  "keras_hub_jit": System("tools.peer_keras_hub", "jit", "keras_hub"),
-  "model_garden": System("tools.peer_model_garden", "", "model_garden"),
-  "model_garden_jit": System("tools.peer_model_garden", "jit", "model_garden"),
+  "keras_hub": System(peer_keras_hub.__name__, "", "keras_hub"),
+  "keras_hub_jit": System(peer_keras_hub.__name__, "jit", "keras_hub"),
+  "model_garden": System(peer_model_garden.__name__, "", "model_garden"),
+  "model_garden_jit": System(peer_model_garden.__name__, "jit", "model_garden"),
 }
 # The others: compiled by XLA as a whole, the two take twice as long on a CPU;
 # torch.compile needs a C++ compiler, and gains little.

@@ -121,7 +121,7 @@ def measure(
   """
   rates, products = [], []
   with peer_process.PeerProcess(
-    sys.executable, "tools.peer_official_albert", workload
+    sys.executable, peer_official_albert.__name__, workload
   ) as process:
     for _ in range(repeats):
       timed = process.run(steps)
