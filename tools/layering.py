@@ -98,6 +98,11 @@ _HOMES = {
   "jax": ("tools/tpu_compiler.py",),
   "jaxlib": ("tools/tpu_compiler.py",),
   "matplotlib": ("tools/*",),
+  # The peers' own virtual environments.
+  "keras_hub": ("tools/peer_*.py",),
+  "official": ("tools/peer_*.py",),
+  "torch": ("tools/peer_*.py",),
+  "transformers": ("tools/peer_*.py",),
   "sentencepiece": (
     "official_albert/tokenization.py",
     "tools/train_vocabulary.py",
@@ -139,6 +144,7 @@ _IMPORT_NAMES = {
   "absl-py": "absl",
   "protobuf": "google",
   "scikit-learn": "sklearn",
+  "tf-models-official": "official",
 }
 
 
@@ -347,6 +353,9 @@ def check_all(root: pathlib.Path) -> list[str]:
       "requirements-dev.txt",
       "requirements-beam.txt",
       "requirements-tpu-compile.txt",
+      *sorted(
+        path.relative_to(root) for path in root.glob("tools/peers/*.txt")
+      ),
     )
   )
   return [

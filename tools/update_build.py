@@ -62,6 +62,7 @@ filegroup(
             "tasks/**/*.py",
             "tfrecords/**/*.py",
             "tools/**/*.py",
+            "tools/peers/*.txt",
         ],
         allow_empty = True,
     ),
@@ -80,6 +81,7 @@ _DATA = {
   "tools/layering_test.py": [":sources"],
   "tools/requirements_test.py": [":sources"],
   "tools/make_venv_test.py": ["tools/make_venv.sh"],
+  "tools/peer_venvs_test.py": [":sources"],
 }
 
 
