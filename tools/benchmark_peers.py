@@ -50,10 +50,11 @@ def _huggingface(variant: str, environment: Mapping[str, str] = _KEEP_MEMORY):
 
 SYSTEMS = {
   peer_results.OURS: System(peer_official_albert.__name__),
-  "hf_eager": _huggingface("eager"),
-  "hf_sdpa": _huggingface("sdpa"),
-  "hf_sdpa_as_installed": _huggingface("sdpa", {}),
-  "hf_gathered": _huggingface("gathered"),
+  # As users run it, then with ever more help.
+  "hf_eager": _huggingface("eager", {}),
+  "hf_sdpa": _huggingface("sdpa", {}),
+  "hf_eager_malloc": _huggingface("eager"),
+  "hf_tuned": _huggingface("tuned"),
   "hf_compiled": _huggingface("compiled"),
   "keras_hub": System(peer_keras_hub.__name__, "", "keras_hub"),
   "keras_hub_jit": System(peer_keras_hub.__name__, "jit", "keras_hub"),

@@ -37,7 +37,10 @@ def test_flops():
 @pytest.mark.parametrize(
   "changes, message",
   [
-    (dict(systems=["hf_sdpa", "weather"]), "unknown systems weather; there ar"),
+    (
+      dict(systems=["hf_tuned", "weather"]),
+      "unknown systems weather; there ar",
+    ),
     (dict(preset="albert_bass"), "unknown preset"),
     (dict(precision="float16"), "unknown precision 'float16'"),
     (dict(max_seq_length=513), "at most 512 tokens, not 513"),
@@ -57,15 +60,15 @@ def test_run_saves_everything(tmp_path, monkeypatch, capsys):
   """Toys behind a command's own `run`."""
   journal = []
   toys = peer_rounds_test.make_toys(
-    journal, hf_sdpa=dict(seconds=1.0, flops=7e9)
+    journal, hf_tuned=dict(seconds=1.0, flops=7e9)
   )
   programs = {"tools.peer_official_albert": "official_albert"}
 
   def start(python, program, workload, environment):
     assert environment.keys() >= (
-      {"MALLOC_TRIM_THRESHOLD_"} if workload.variant == "sdpa" else set()
+      {"MALLOC_TRIM_THRESHOLD_"} if workload.variant == "tuned" else set()
     )
-    return toys[programs.get(program, "hf_sdpa")]
+    return toys[programs.get(program, "hf_tuned")]
 
   monkeypatch.setattr(
     benchmark_peers, "peer_process", types.SimpleNamespace(PeerProcess=start)
@@ -76,13 +79,13 @@ def test_run_saves_everything(tmp_path, monkeypatch, capsys):
   settings = benchmark_peers.Settings(
     batch_size=3,
     max_seq_length=31,
-    systems=["hf_sdpa", "official_albert"],
+    systems=["hf_tuned", "official_albert"],
     output_dir=str(tmp_path),
     machine="here",
   )
   comparison = benchmark_peers.run(settings)
   names = [result.system for result in comparison.results]
-  assert names == ["official_albert", "hf_sdpa"]
+  assert names == ["official_albert", "hf_tuned"]
   assert sorted(path.name for path in tmp_path.iterdir()) == [
     "benchmark_peers.png",
     "peers-albert_base_v2-s31-b3-mixed_bfloat16.json",
