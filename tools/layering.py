@@ -121,7 +121,9 @@ _HOMES = {
 }
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
+  "official_albert/checkpoint_surgery.py",
   "official_albert/config.py",
+  "official_albert/piece_cutting.py",
   "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
