@@ -1,0 +1,100 @@
+"""Opening pretrained weights of any format, and an encoder from them.
+
+`AlbertModel.from_checkpoint` is the front door.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Mapping
+
+from official_albert import (
+  checkpoint_files,
+  checkpoint_names,
+  hf_checkpoints,
+  hf_config,
+  own_checkpoints,
+  portable_checkpoint,
+  reference_checkpoints,
+  tf1_checkpoints,
+  variable_paths,
+)
+
+READERS: Mapping[str, Callable[..., portable_checkpoint.PortableCheckpoint]] = {
+  "tf1": tf1_checkpoints.read,
+  "tf_hub": tf1_checkpoints.read,
+  "hf": hf_checkpoints.read,
+  "official_albert": own_checkpoints.read,
+}
+WRITERS: Mapping[
+  str, Callable[[portable_checkpoint.PortableCheckpoint, str], str]
+] = {
+  "tf1": tf1_checkpoints.write,
+  "hf": hf_checkpoints.write,
+  "official_albert": own_checkpoints.write,
+}
+
+
+def find_format(path: str) -> str:
+  """Which of `READERS` a path is for, by what lies there.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, or it is damaged.
+  """
+  if os.path.exists(os.path.join(path, hf_config.CONFIG_FILE)):
+    return "hf"
+  prefix = checkpoint_files.find_prefix(path)
+  if os.path.exists(os.path.join(path, "saved_model.pb")):
+    return "tf_hub"
+  names = checkpoint_files.TensorBundle(prefix).shapes
+  return "official_albert" if variable_paths.OBJECT_GRAPH in names else "tf1"
+
+
+def fill(
+  model, checkpoint: portable_checkpoint.PortableCheckpoint
+) -> reference_checkpoints.LoadReport:
+  """Assigns a checkpoint's values to a model of the same configuration.
+
+  Args:
+    model: see `reference_checkpoints.tf1_variables`.
+    checkpoint: where from.
+
+  Returns:
+    A report of the names on both sides.
+  """
+  variables = reference_checkpoints.tf1_variables(model)
+  values = [name for name in checkpoint.tensors if name in variables]
+  for name in values:
+    variables[name].assign(checkpoint.tensors[name])
+  left = {
+    name
+    for name in checkpoint.tensors
+    if name not in variables and name != checkpoint_names.GLOBAL_STEP
+  }
+  return reference_checkpoints.LoadReport(
+    matched=tuple(sorted(values)),
+    missing=tuple(sorted(set(variables) - set(values))),
+    unexpected=tuple(sorted(left | set(checkpoint.unexpected))),
+  )
+
+
+def load(
+  model_class, path: str, config_file: str = "", **arguments
+) -> tuple[object, reference_checkpoints.LoadReport]:
+  """A new encoder with the weights at `path`, and what happened to the names.
+
+  Args:
+    model_class: `AlbertModel`.
+    path: a run's folder or checkpoint, a TF1 checkpoint or its folder, the
+      folder of a TF Hub module, or that of a Hugging Face model.
+    config_file: where none lies beside the weights.
+    **arguments: of `model_class`, besides the configuration.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, or it is damaged or of another
+      model; one sentence.
+  """
+  read = READERS[find_format(path)]
+  checkpoint = read(path, config_file=config_file)
+  model = model_class(checkpoint.config, **arguments)
+  return model, fill(model, checkpoint)
