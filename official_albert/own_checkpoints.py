@@ -18,7 +18,6 @@ from official_albert import (
   checkpoint_files,
   checkpoint_names,
   checkpoints,
-  optimization,
   portable_checkpoint,
   run_record,
   variable_paths,
@@ -152,6 +151,9 @@ def write(
   }
   parts = {"model": variable_paths.tree(variables)}
   if checkpoint.slots:
+    # It loads tensorflow-addons, which only optimizer state is worth.
+    from official_albert import optimization
+
     # A schedule of its own, so that no rate is stored.
     rate = optimization.WarmupPolynomialDecay(0.1, 1, 0)
     optimizer = optimization.make_optimizer("lamb", rate)

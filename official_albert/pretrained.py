@@ -78,23 +78,17 @@ def fill(
   )
 
 
-def load(
-  model_class, path: str, config_file: str = "", **arguments
-) -> tuple[object, reference_checkpoints.LoadReport]:
-  """A new encoder with the weights at `path`, and what happened to the names.
+def read(
+  path: str, config_file: str = ""
+) -> portable_checkpoint.PortableCheckpoint:
+  """The checkpoint at a path, of whichever format.
 
   Args:
-    model_class: `AlbertModel`.
-    path: a run's folder or checkpoint, a TF1 checkpoint or its folder, the
-      folder of a TF Hub module, or that of a Hugging Face model.
+    path: see `AlbertModel.from_checkpoint`.
     config_file: where none lies beside the weights.
-    **arguments: of `model_class`, besides the configuration.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, or it is damaged or of another
-      model; one sentence.
+    ValueError, OSError: there is none, or it is damaged or of another model;
+      one sentence.
   """
-  read = READERS[find_format(path)]
-  checkpoint = read(path, config_file=config_file)
-  model = model_class(checkpoint.config, **arguments)
-  return model, fill(model, checkpoint)
+  return READERS[find_format(path)](path, config_file=config_file)

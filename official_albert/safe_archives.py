@@ -58,9 +58,9 @@ def extract(path: str, folder: str, max_bytes: int = MAX_BYTES) -> str:
     OSError: it cannot be read, or not written.
   """
   try:
-    with _BoundedGzip(path, max_bytes) as stream:
-      with tarfile.open(fileobj=stream, mode="r:") as archive:
-        _extract_all(archive, path, folder, max_bytes)
+    stream = _BoundedGzip(path, max_bytes)
+    with stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+      _extract_all(archive, path, folder, max_bytes)
   except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(
       f"{path} is damaged, cut short or no .tar.gz ({error}): get it again."

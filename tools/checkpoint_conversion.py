@@ -127,6 +127,11 @@ def fit_to(
         lost[name] = f"{hf_config.ARCHITECTURES[checkpoint.head]} has no pooler"
       elif checkpoint_names.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
+    if checkpoint.config.embedding_size == checkpoint.config.hidden_size:
+      checkpoint.notes.append(
+        "Hugging Face always has embedding_hidden_mapping_in: it is written as "
+        "the identity, which changes no value, as E is H here."
+      )
   if target == "tf1" and checkpoint.labels:
     checkpoint.notes.append(
       "the labels have no place in a TF1 checkpoint; in their order: "
@@ -163,16 +168,15 @@ def prove(
       head = hf[1].head
       batch = checkpoint_proof.make_batch(hf[1].config, head)
       theirs = checkpoint_proof.hf_outputs(python, hf[2], batch)
-      if head != "none" or "bert/pooler/dense/kernel" in hf[1].tensors:
-        ours = checkpoint_proof.own_outputs(
-          other[2],
-          hf[1].config,
-          head,
-          checkpoint_proof.classes_of(hf[1]),
-          batch,
-        )
-        difference, where = checkpoint_proof.by_batch(ours, theirs)
-        report.proofs[f"a batch through both models ({where})"] = difference
+      ours = checkpoint_proof.own_outputs(
+        other[2],
+        hf[1].config,
+        head,
+        checkpoint_proof.classes_of(hf[1]),
+        batch,
+      )
+      difference, where = checkpoint_proof.by_batch(ours, theirs)
+      report.proofs[f"a batch through both models ({where})"] = difference
     else:
       report.notes.append(
         "no batch went through Hugging Face's model: install torch and "
@@ -239,8 +243,11 @@ def convert(
       not_carried=lost,
       notes=checkpoint.notes,
     )
-    os.makedirs(parent, exist_ok=True)
-    temporary = tempfile.mkdtemp(prefix=".convert-", dir=parent)
+    if not dry_run:
+      os.makedirs(parent, exist_ok=True)
+    temporary = tempfile.mkdtemp(
+      prefix=".convert-", dir=None if dry_run else parent
+    )
     try:
       written_path = pretrained.WRITERS[target](checkpoint, temporary)
       again = temporary if target == "hf" else written_path

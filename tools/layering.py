@@ -50,12 +50,23 @@ _MAY_IMPORT = {
     "official_albert/config.py",
     "official_albert/layers/*",
     "official_albert/heads.py",
+    # `AlbertModel.from_checkpoint` is where people look for it. The readers
+    # know names and files, and no model.
+    "official_albert/pretrained.py",
   ),
+  "official_albert/checkpoint_names.py": ("official_albert/config.py",),
+  "official_albert/portable_checkpoint.py": (
+    "official_albert/config.py",
+    "official_albert/checkpoint_names.py",
+  ),
+  "official_albert/safe_archives.py": (),
+  "official_albert/safetensors_files.py": (),
   "tfrecords/schemas.py": (),
 }
 # `training` knows only the Task protocol that it defines.
 _MODEL_SIDE = (
   "official_albert/model.py",
+  "official_albert/pretrained.py",
   "official_albert/heads.py",
   "official_albert/layers/*",
   "official_albert/text_offsets.py",
@@ -95,6 +106,7 @@ _HOMES = {
   "apache_beam": ("tasks/*/beam_*.py",),
   "absl.app": ("tools/*",),
   "matplotlib": ("tools/*",),
+  "safetensors": ("official_albert/safetensors_files.py",),
   "sentencepiece": (
     "official_albert/tokenization.py",
     "tools/train_vocabulary.py",
@@ -113,7 +125,13 @@ _HOMES = {
 }
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
+  "official_albert/checkpoint_names.py",
   "official_albert/config.py",
+  "official_albert/hf_config.py",
+  "official_albert/hf_tokenizer.py",
+  "official_albert/portable_checkpoint.py",
+  "official_albert/safe_archives.py",
+  "official_albert/safetensors_files.py",
   "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
