@@ -41,6 +41,9 @@ class LazyTensors(collections.abc.Mapping):
       raise KeyError(name)
     return self._load(name)
 
+  def __contains__(self, name: object) -> bool:
+    return name in self.shapes  # Mapping's own would read the value.
+
   def __iter__(self) -> Iterator[str]:
     return iter(self.shapes)
 
