@@ -132,7 +132,7 @@ def write(
     file.write(_LENGTH.pack(len(text)))
     file.write(text)
     for name in sorted(shapes):
-      value = np.ascontiguousarray(get(name), "<f4")
+      value = np.asarray(get(name), "<f4", order="C")
       if value.shape != tuple(shapes[name]):
         raise ValueError(f"{name} has shape {value.shape}, not {shapes[name]}.")
       file.write(value.data)
