@@ -8,8 +8,13 @@ import pathlib
 
 import pytest
 
-from official_albert import AlbertConfig, AlbertModel, checkpoint_names
-from official_albert import sequence_classifier, variable_paths
+from official_albert import (
+  AlbertConfig,
+  AlbertModel,
+  checkpoint_names,
+  sequence_classifier,
+  variable_paths,
+)
 
 _RELEASED = pathlib.Path(__file__).parent / "testdata" / "albert_base_released"
 _NARROW = AlbertConfig(

@@ -37,7 +37,8 @@ class Report:
     not_carried: TF1 names that were read and have no place in the target.
     added: TF1 names that only the target has.
     notes: what was assumed or translated.
-    proofs: differences, by what was compared.
+    proofs: the largest absolute difference and the largest allowed one, by
+      what was compared.
   """
 
   source: tuple[str, str]
@@ -49,7 +50,9 @@ class Report:
   not_carried: dict[str, str] = dataclasses.field(default_factory=dict)
   added: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
-  proofs: dict[str, float] = dataclasses.field(default_factory=dict)
+  proofs: dict[str, tuple[float, float]] = dataclasses.field(
+    default_factory=dict
+  )
 
   def __str__(self) -> str:
     lines = [
@@ -65,8 +68,9 @@ class Report:
       *(f"  added: {name}" for name in self.added),
       *(f"note: {note}" for note in self.notes),
       *(
-        f"proof, {what}: largest difference {difference:.3g}"
-        for what, difference in self.proofs.items()
+        f"proof, {what}: largest absolute difference {difference:.3g} (allowed "
+        f"{allowed:.3g})"
+        for what, (difference, allowed) in self.proofs.items()
       ),
     ]
     return "\n".join(lines)
@@ -157,8 +161,9 @@ def prove(
   Raises:
     ValueError: a difference is over the tolerance.
   """
-  report.proofs["values read again by name"] = checkpoint_proof.by_name(
-    source[1], written[1]
+  report.proofs["values read again by name"] = (
+    checkpoint_proof.by_name(source[1], written[1]),
+    checkpoint_proof.TOLERANCE,
   )
   formats = (source[0], written[0])
   if "hf" in formats and formats != ("hf", "hf"):
@@ -175,18 +180,18 @@ def prove(
         checkpoint_proof.classes_of(hf[1]),
         batch,
       )
-      difference, where = checkpoint_proof.by_batch(ours, theirs)
-      report.proofs[f"a batch through both models ({where})"] = difference
+      where, *numbers = checkpoint_proof.by_batch(ours, theirs)
+      report.proofs[f"a batch through both models ({where})"] = tuple(numbers)
     else:
       report.notes.append(
         "no batch went through Hugging Face's model: install torch and "
         "transformers, or give --hf_python."
       )
-  for what, difference in report.proofs.items():
-    if not difference <= checkpoint_proof.TOLERANCE:
+  for what, (difference, allowed) in report.proofs.items():
+    if not difference <= allowed:
       raise ValueError(
         f"the conversion is wrong: {what} differ by {difference:.3g}, more "
-        f"than {checkpoint_proof.TOLERANCE:g}; nothing was written."
+        f"than {allowed:.3g}; nothing was written."
       )
 
 

@@ -120,7 +120,7 @@ def find_hf_python(path: str = "") -> str:
     FileNotFoundError: there is no such program.
   """
   if path:
-    if not os.access(path, os.X_OK):
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
       raise FileNotFoundError(f"--hf_python {path} is no program.")
     return path
   found = all(map(importlib.util.find_spec, ("torch", "transformers")))
@@ -153,25 +153,28 @@ def hf_outputs(
 
 def by_batch(
   ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]
-) -> tuple[float, str]:
-  """The largest difference of two models' outputs, and where it is.
+) -> tuple[str, float, float]:
+  """Compares two models' outputs.
 
-  It is in units of the output's largest value where that is over 1: float32
-  has no more digits to give.
+  Returns:
+    The output that differs most for what is allowed, its largest absolute
+    difference, and what is allowed: `TOLERANCE` of its largest value where that
+    is over 1, as float32 has no more digits to give.
 
   Raises:
     ValueError: an output is missing or of another shape.
   """
-  largest, where = 0.0, ""
+  worst = ("nothing", 0.0, TOLERANCE)
   for name, expected in theirs.items():
     if name not in ours or ours[name].shape != expected.shape:
       raise ValueError(f"the two models' {name} have different shapes.")
-    scale = max(1.0, float(np.max(np.abs(expected))))
-    difference = float(np.max(np.abs(ours[name] - expected))) / scale
-    difference = np.inf if np.isnan(difference) else difference
-    if difference >= largest:
-      largest, where = difference, name
-  return largest, where
+    allowed = TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
+    difference = float(np.max(np.abs(ours[name] - expected)))
+    if np.isnan(difference):
+      return name, np.inf, TOLERANCE
+    if difference / allowed >= worst[1] / worst[2]:
+      worst = (name, difference, allowed)
+  return worst
 
 
 def classes_of(checkpoint: portable_checkpoint.PortableCheckpoint) -> int:
