@@ -136,6 +136,12 @@ def fit_to(
         "Hugging Face always has embedding_hidden_mapping_in: it is written as "
         "the identity, which changes no value, as E is H here."
       )
+  cased = checkpoint.tokenizer and not checkpoint.tokenizer.lower_case
+  if target == "tf1" and cased:
+    checkpoint.notes.append(
+      "that text is not lower-cased has no place in a TF1 folder: give its "
+      "programs --do_lower_case=false."
+    )
   if target == "tf1" and checkpoint.labels:
     checkpoint.notes.append(
       "the labels have no place in a TF1 checkpoint; in their order: "
@@ -233,6 +239,11 @@ def convert(
     )
     if tokenizer:
       checkpoint.tokenizer = tokenizer
+    elif checkpoint.tokenizer and source in ("tf1", "tf_hub"):
+      checkpoint.notes.append(
+        "text is taken to be lower-cased, as a TF1 folder does not say; name "
+        "the tokenizer and --nodo_lower_case if it is not."
+      )
     if not checkpoint.tokenizer:
       checkpoint.notes.append(
         "no tokenizer was found: give --spm_model_file or --vocab_file."
