@@ -31,7 +31,10 @@ class AlbertModel(tf.keras.Model):
     embedding: the `FactorizedEmbedding`.
     encoder: the `SharedTransformerEncoder`.
     pooler: Dense H -> H with tanh, applied to the first position.
+    load_report: of `from_checkpoint`, what happened to each name; else None.
   """
+
+  load_report = None
 
   def __init__(
     self,
@@ -159,6 +162,35 @@ class AlbertModel(tf.keras.Model):
       **self.training_settings(),
       "name": self.name,
     }
+
+  @classmethod
+  def from_checkpoint(
+    cls, path: str, albert_config_file: str = "", **kwargs
+  ) -> AlbertModel:
+    """An encoder with pretrained weights, of any format.
+
+        model = AlbertModel.from_checkpoint("albert_base_v2")
+        print(model.load_report)
+
+    Args:
+      path: a run's folder or checkpoint, a TF1 checkpoint of
+        google-research/albert or its folder, the folder of a TF Hub module, or
+        of a Hugging Face model.
+      albert_config_file: of a TensorFlow checkpoint; by default the one beside
+        it, else that of the release with the same shapes.
+      **kwargs: of `AlbertModel`, besides the configuration.
+
+    Raises:
+      ValueError, OSError: there is no checkpoint, or it is damaged or of
+        another model; the message says it in one sentence.
+    """
+    # Whoever trains needs no reader of other formats.
+    from official_albert import pretrained
+
+    checkpoint = pretrained.read(path, albert_config_file)
+    model = cls(checkpoint.config, **kwargs)
+    model.load_report = pretrained.fill(model, checkpoint)
+    return model
 
   @classmethod
   def from_config(cls, config, custom_objects=None) -> AlbertModel:

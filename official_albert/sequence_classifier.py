@@ -93,13 +93,6 @@ class AlbertForSequenceClassification(tf.keras.Model):
     )
     return {**({} if logits_only else outputs), "logits": logits}
 
-  def tf1_head_variables(self) -> dict[str, tf.Variable]:
-    """The head's variables by the original's names."""
-    return {
-      "output_weights": self.classifier.output_weights,
-      "output_bias": self.classifier.output_bias,
-    }
-
   def get_config(self) -> dict[str, Any]:
     return {
       "config": self.config.to_dict(),

@@ -50,12 +50,23 @@ _MAY_IMPORT = {
     "official_albert/config.py",
     "official_albert/layers/*",
     "official_albert/heads.py",
+    # `AlbertModel.from_checkpoint` is where people look for it. The readers
+    # know names and files, and no model.
+    "official_albert/pretrained.py",
   ),
+  "official_albert/checkpoint_names.py": ("official_albert/config.py",),
+  "official_albert/portable_checkpoint.py": (
+    "official_albert/config.py",
+    "official_albert/checkpoint_names.py",
+  ),
+  "official_albert/safe_archives.py": (),
+  "official_albert/safetensors_files.py": (),
   "tfrecords/schemas.py": (),
 }
 # `training` knows only the Task protocol that it defines.
 _MODEL_SIDE = (
   "official_albert/model.py",
+  "official_albert/pretrained.py",
   "official_albert/heads.py",
   "official_albert/layers/*",
   "official_albert/text_offsets.py",
@@ -103,6 +114,7 @@ _HOMES = {
   "official": ("tools/peer_*.py",),
   "torch": ("tools/peer_*.py",),
   "transformers": ("tools/peer_*.py",),
+  "safetensors": ("official_albert/safetensors_files.py",),
   "sentencepiece": (
     "official_albert/tokenization.py",
     "tools/train_vocabulary.py",
@@ -121,9 +133,15 @@ _HOMES = {
 }
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
+  "official_albert/checkpoint_names.py",
   "official_albert/checkpoint_surgery.py",
   "official_albert/config.py",
+  "official_albert/hf_config.py",
+  "official_albert/hf_tokenizer.py",
   "official_albert/piece_cutting.py",
+  "official_albert/portable_checkpoint.py",
+  "official_albert/safe_archives.py",
+  "official_albert/safetensors_files.py",
   "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
