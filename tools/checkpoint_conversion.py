@@ -18,9 +18,10 @@ from official_albert import (
   pretrained,
   safe_archives,
 )
-from tools import checkpoint_proof
+from tools import checkpoint_changes, checkpoint_proof
 
 REPORT_FILE = "conversion.json"
+_NO_CHANGES = checkpoint_changes.Changes()
 
 
 @dataclasses.dataclass
@@ -155,6 +156,7 @@ def prove(
   source: tuple[str, portable_checkpoint.PortableCheckpoint, str],
   written: tuple[str, portable_checkpoint.PortableCheckpoint, str],
   hf_python: str,
+  by_batch: bool = True,
 ) -> None:
   """Adds the proofs to the report.
 
@@ -163,6 +165,7 @@ def prove(
     source: format, content and path.
     written: format, content and path.
     hf_python: see `checkpoint_proof.find_hf_python`.
+    by_batch: whether both are the same model, so that a batch can tell.
 
   Raises:
     ValueError: a difference is over the tolerance.
@@ -172,7 +175,11 @@ def prove(
     checkpoint_proof.TOLERANCE,
   )
   formats = (source[0], written[0])
-  if "hf" in formats and formats != ("hf", "hf"):
+  if not by_batch:
+    report.notes.append(
+      "no batch went through both models, as one was changed on the way."
+    )
+  elif "hf" in formats and formats != ("hf", "hf"):
     python = checkpoint_proof.find_hf_python(hf_python)
     if python:
       hf, other = (source, written) if source[0] == "hf" else (written, source)
@@ -212,6 +219,7 @@ def convert(
   tokenizer: Optional[portable_checkpoint.TokenizerFile] = None,
   hf_python: str = "",
   dry_run: bool = False,
+  changes: checkpoint_changes.Changes = _NO_CHANGES,
 ) -> Report:
   """Converts a checkpoint; `output` is whole and proven, or not there.
 
@@ -226,6 +234,7 @@ def convert(
     tokenizer: instead of the source's own.
     hf_python: see `checkpoint_proof.find_hf_python`.
     dry_run: everything but the renaming to `output`.
+    changes: of the model, on the way.
 
   Raises:
     ValueError, OSError: one sentence; nothing is left behind.
@@ -248,6 +257,8 @@ def convert(
       checkpoint.notes.append(
         "no tokenizer was found: give --spm_model_file or --vocab_file."
       )
+    if changes:
+      checkpoint_changes.apply(checkpoint, changes)
     lost = fit_to(checkpoint, target)
     report = Report(
       (source, input_path),
@@ -284,6 +295,7 @@ def convert(
         (source, checkpoint, path),
         (target, written, again),
         hf_python,
+        by_batch=not changes,
       )
       report.write(temporary)
       if not dry_run:

@@ -16,8 +16,13 @@ import os
 
 from absl import flags
 
-from official_albert import checkpoint_names, portable_checkpoint, pretrained
-from tools import checkpoint_conversion, command_line
+from official_albert import (
+  checkpoint_names,
+  checkpoint_surgery,
+  portable_checkpoint,
+  pretrained,
+)
+from tools import checkpoint_changes, checkpoint_conversion, command_line
 
 _FROM = flags.DEFINE_enum(
   "from",
@@ -60,7 +65,25 @@ _VOCAB_FILE = flags.DEFINE_string(
   "vocab_file", "", "WordPiece vocabulary instead of the one in --input."
 )
 _LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Whether the tokenizer of these two lower-cases."
+  "do_lower_case", True, "Whether tokenizers given by flags lower-case."
+)
+_NUM_HIDDEN_GROUPS = flags.DEFINE_integer(
+  "num_hidden_groups", 0, "More groups of layers, with the same weights."
+)
+_MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
+  "max_position_embeddings", 0, "A longer or shorter table of positions."
+)
+_POSITION_METHOD = flags.DEFINE_enum(
+  "position_method",
+  "tile",
+  list(checkpoint_surgery.METHODS),
+  "How the table of positions gets longer.",
+)
+_NEW_SPM_MODEL_FILE = flags.DEFINE_string(
+  "new_spm_model_file", "", "Another vocabulary; rows are copied by piece."
+)
+_NEW_VOCAB_FILE = flags.DEFINE_string(
+  "new_vocab_file", "", "Another WordPiece vocabulary, likewise."
 )
 _HF_PYTHON = flags.DEFINE_string(
   "hf_python",
@@ -73,22 +96,22 @@ _DRY_RUN = flags.DEFINE_bool(
 )
 
 
-def find_tokenizer():
-  """The tokenizer that the flags name; None if they name none.
+def find_tokenizer(spm_model_file: str, vocab_file: str):
+  """The tokenizer that two flags name; None if they name none.
 
   Raises:
     ValueError: they name two.
     FileNotFoundError: it is not there.
   """
-  named = {
-    "sentencepiece": _SPM_MODEL_FILE.value,
-    "wordpiece": _VOCAB_FILE.value,
-  }
+  named = {"sentencepiece": spm_model_file, "wordpiece": vocab_file}
   named = {kind: path for kind, path in named.items() if path}
   if not named:
     return None
   if len(named) > 1:
-    raise ValueError("give --spm_model_file or --vocab_file, not both.")
+    raise ValueError(
+      f"{spm_model_file} and {vocab_file} are two tokenizers for one model: "
+      "give one of them."
+    )
   ((kind, path),) = named.items()
   if not os.path.isfile(path):
     raise FileNotFoundError(f"the tokenizer {path} does not exist.")
@@ -105,9 +128,15 @@ def main(argv) -> None:
     _HEAD.value,
     _INCLUDE_OPTIMIZER.value,
     _CONFIG_FILE.value,
-    find_tokenizer(),
+    find_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value),
     _HF_PYTHON.value,
     _DRY_RUN.value,
+    checkpoint_changes.Changes(
+      _NUM_HIDDEN_GROUPS.value,
+      _MAX_POSITION_EMBEDDINGS.value,
+      _POSITION_METHOD.value,
+      find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
+    ),
   )
   print(report)
   if _DRY_RUN.value:

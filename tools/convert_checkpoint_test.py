@@ -76,7 +76,7 @@ def test_commands(tmp_path):
     "has no squad1 head",
     "holds 0 of the 64 optimizer slots",
     "--hf_python /none is no program",
-    "not both",
+    "are two tokenizers for one model",
     "the tokenizer /none does not exist",
   ]
   assert len(bad) == len(messages)
