@@ -55,14 +55,15 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   """The sum of all rows, <float>[..., N] to <float32>[N].
 
-  Compiled, of bfloat16: a product with ones, of all ways the fastest on CPUs.
-  Never in a chain, because XLA sums columns one by one there.
+  Compiled, of bfloat16: a product with ones, of all ways the fastest on CPUs,
+  summed in float32 and rounded to bfloat16 at its end. (In float16 that could
+  overflow.) Never in a chain, because XLA sums columns one by one there.
   """
   x = tf.reshape(x, [-1, x.shape[-1]])
   if not _compiles(compiled):
     return tf.reduce_sum(tf.cast(x, tf.float32), axis=0)
-  if x.dtype == tf.float32:
-    return tf.raw_ops.BiasAddGrad(out_backprop=x)
+  if x.dtype != tf.bfloat16:
+    return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.float32))
   ones = tf.ones([1, tf.shape(x)[0]], x.dtype)
   return tf.cast(tf.matmul(ones, x)[0], tf.float32)
 
@@ -167,7 +168,9 @@ def _add_layer_norm_gradient(x, bias, residual, gamma, mean, scale, dy):
   dy = tf.cast(dy, tf.float32)
   slope = dy * gamma
   dx = scale * (slope - _mean(slope) - y * _mean(slope * y))
-  return tf.cast(dx, x.dtype), tf.cast(dy * y, x.dtype)
+  # What is summed up next: in float16 it could overflow.
+  wide = x.dtype if x.dtype == tf.bfloat16 else tf.float32
+  return tf.cast(dx, x.dtype), tf.cast(dy * y, wide)
 
 
 def add_layer_norm(

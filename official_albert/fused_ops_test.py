@@ -166,6 +166,14 @@ def test_column_sums(compiled, dtype):
   np.testing.assert_allclose(sums, expected, rtol=rtol, atol=1e-6)
 
 
+@compiled_or_not
+def test_column_sums_of_float16_may_be_larger_than_float16(compiled):
+  sums = fused_ops.column_sums(
+    tf.fill([4096, 3], tf.constant(20.0, tf.float16)), compiled
+  )
+  np.testing.assert_array_equal(sums, [81920.0] * 3)
+
+
 @pytest.mark.parametrize("graph", [False, True])
 @compiled_or_not
 def test_gradients_of_a_shared_kernel_are_added_up_in_float32(compiled, graph):

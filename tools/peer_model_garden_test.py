@@ -25,7 +25,7 @@ _TINY = peer_protocol.Workload(
 _PYTHON = os.path.expanduser(
   os.path.join(
     os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers"),
-    "model_garden/bin/python",
+    "official_albert_model_garden/bin/python",
   )
 )
 

@@ -33,7 +33,9 @@ def make(name: str, peers_dir: str, python: Optional[str] = None) -> str:
     ValueError: there is no Python 3.11, or pip failed.
   """
   requirements = REQUIREMENTS_DIR / f"{name}.txt"
-  folder = pathlib.Path(peers_dir).expanduser().absolute() / name
+  # No name that other programs have: what is there is made anew.
+  folder = pathlib.Path(peers_dir).expanduser().absolute()
+  folder = folder / f"official_albert_{name}"
   interpreter = folder / "bin" / "python"
   wanted = requirements.read_text(encoding="utf-8")
   mark = folder / _MARK

@@ -35,7 +35,9 @@ def _runs(tmp_path):
 def test_makes_it_once(tmp_path, python, capsys):
   peers_dir = tmp_path / "deep" / "peers"
   made = peer_venvs.make("huggingface", str(peers_dir), python)
-  assert made == str(peers_dir / "huggingface" / "bin" / "python")
+  assert made == str(
+    peers_dir / "official_albert_huggingface" / "bin" / "python"
+  )
   assert made == peer_venvs.make("huggingface", str(peers_dir), python)
   (run,) = _runs(tmp_path)
   assert run.startswith("-m pip install ") and run.endswith("/huggingface.txt")
@@ -48,7 +50,7 @@ def test_an_interrupted_installation_is_started_again(tmp_path, python):
     peer_venvs.make("keras_hub", str(tmp_path), python)
   assert "keras_hub.txt (ERROR: no route to host): check" in str(caught.value)
   assert "\n" not in str(caught.value)
-  half = tmp_path / "keras_hub" / "half-a-package"
+  half = tmp_path / "official_albert_keras_hub" / "half-a-package"
   half.touch()
   (tmp_path / "fail").unlink()
   peer_venvs.make("keras_hub", str(tmp_path), python)

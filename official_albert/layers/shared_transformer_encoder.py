@@ -184,8 +184,9 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       output.
     """
     recompute = self.recompute_activations and training
-    if recompute and dropout_seed is None:
-      # Both computations of a block need the same masks.
+    if training and dropout_seed is None:
+      # Each application of the block, which is traced once, needs masks of its
+      # own, and a second computation of it those of the first.
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
     block = self._make_block(training)
     outputs = []
@@ -207,7 +208,8 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     """The block as a function of all that differs between applications.
 
     Its variables are arguments too. So it is traced once, whatever the depth
-    and the sharing.
+    and the sharing, and once more where only some rows are computed; with
+    layer-wise decay once for each of its factors.
     """
     attention, ffn = next(self.blocks())
     count = len(transformer_block.AttentionWeights._fields)

@@ -86,6 +86,22 @@ def test_each_application_draws_its_own_dropout():
   assert np.any(swapped[0].numpy() != first[1].numpy())
 
 
+def test_without_a_seed_each_application_draws_its_own_mask():
+  """Also where a global seed is set, in a graph that holds the block once."""
+  encoder = make(
+    num_hidden_groups=1, num_hidden_layers=3, hidden_dropout_prob=0.5
+  )
+  run(encoder)
+  _, ffn = next(encoder.blocks())
+  ffn.output_dense.kernel.assign(tf.zeros_like(ffn.output_dense.kernel))
+  ffn.output_dense.bias.assign(tf.fill([H], 1e4))  # What is left is the mask.
+  tf.random.set_seed(7)
+  outputs = tf.function(lambda: run(encoder, training=True))()
+  masks = [np.asarray(y) > 0 for y in outputs]
+  assert 0.2 < masks[0].mean() < 0.8
+  assert np.any(masks[0] != masks[1]) and np.any(masks[1] != masks[2])
+
+
 @pytest.fixture(params=["float32", "mixed_bfloat16"])
 def policy(request):
   tf.keras.mixed_precision.set_global_policy(request.param)
