@@ -72,8 +72,11 @@ def gelu(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
 
   @tf.custom_gradient
   def run(x):
-    gradient = _pick(_gelu_gradient, compiled)
-    return _pick(_gelu, compiled)(x), lambda dy: gradient(x, dy)
+    # Looked up when it is needed: TensorFlow keeps what a gradient holds.
+    return (
+      _pick(_gelu, compiled)(x),
+      lambda dy: _pick(_gelu_gradient, compiled)(x, dy),
+    )
 
   return run(x)
 
@@ -172,8 +175,10 @@ def attention_probs(
   @tf.custom_gradient
   def run(scores):
     probs = _pick(_attention_probs, compiled)(scores, mask)
-    gradient = _pick(_attention_probs_gradient, compiled)
-    return probs, lambda dy: gradient(probs, dy)
+    return (
+      probs,
+      lambda dy: _pick(_attention_probs_gradient, compiled)(probs, dy),
+    )
 
   return run(scores)
 
@@ -220,7 +225,11 @@ def cross_entropy(
   @tf.custom_gradient
   def run(logits):
     loss, normalizer = _pick(_cross_entropy, compiled)(logits, labels)
-    gradient = _pick(_cross_entropy_gradient, compiled)
-    return loss, lambda dy: gradient(logits, labels, normalizer, dy)
+
+    def gradient(dy):
+      slope = _pick(_cross_entropy_gradient, compiled)
+      return slope(logits, labels, normalizer, dy)
+
+    return loss, gradient
 
   return run(logits)
