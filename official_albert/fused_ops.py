@@ -289,7 +289,8 @@ def attention_probs(
     scores = tf.matmul(q, k, transpose_b=True)
     # On CPUs the product, scale and mask become one operation of oneDNN's,
     # rounded once, and its softmax computes in float32 inside.
-    dtype = q.dtype if _compiles(compiled) else tf.float32
+    cpu = not tf.config.list_physical_devices("GPU")
+    dtype = q.dtype if _compiles(compiled) and cpu else tf.float32
     padding = tf.cast(1 - mask[:, None, None, :], dtype) * MASKED_SCORE
     scores = tf.cast(scores, dtype) * tf.cast(scale, dtype) + padding
     probs = tf.cast(tf.nn.softmax(scores), q.dtype)
@@ -346,8 +347,12 @@ def cross_entropy(
   @tf.custom_gradient
   def run(logits):
     loss, normalizer = _pick(_cross_entropy, compiled)(logits, labels)
-    gradient = _pick(_cross_entropy_gradient, compiled)
-    return loss, lambda dy: gradient(logits, labels, normalizer, dy)
+
+    def gradient(dy):
+      slope = _pick(_cross_entropy_gradient, compiled)
+      return slope(logits, labels, normalizer, dy)
+
+    return loss, gradient
 
   return run(logits)
 
