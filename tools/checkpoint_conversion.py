@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from typing import Iterator, Optional
+from typing import Optional
 
 from official_albert import (
   checkpoint_names,
@@ -81,16 +80,6 @@ class Report:
     with open(os.path.join(folder, REPORT_FILE), "w") as file:
       json.dump(dataclasses.asdict(self), file, indent=1, default=str)
       file.write("\n")
-
-
-@contextlib.contextmanager
-def unpacked(path: str) -> Iterator[str]:
-  """The path itself, or of an archive the folder that it was unpacked to."""
-  if not safe_archives.is_archive(path):
-    yield path
-    return
-  with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-    yield safe_archives.extract(path, folder)
 
 
 def check_output(path: str) -> None:
@@ -241,7 +230,7 @@ def convert(
   """
   check_output(output)
   parent = os.path.dirname(os.path.abspath(output))
-  with unpacked(input_path) as path:
+  with safe_archives.unpacked(input_path) as path:
     source = source or pretrained.find_format(path)
     checkpoint = pretrained.READERS[source](
       path, head, include_optimizer, config_file
