@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import re
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -84,12 +84,13 @@ def read(
       )
   stored.update({name: shapes[own] for name, own in names.items()})
   given.update(names)
-  if "global_step" in metadata:
+  step = _step(metadata, weights, notes)
+  if step is not None:
     stored[checkpoint_names.GLOBAL_STEP] = ()
 
   def load(name: str) -> np.ndarray:
     if name == checkpoint_names.GLOBAL_STEP:
-      return np.array(int(metadata["global_step"]), np.int64)
+      return np.array(step, np.int64)
     value = get(given[name])
     return value.T if name in transposed else value
 
@@ -222,6 +223,23 @@ def _open(
     lambda name: state[name].float().numpy(),
     {},
   )
+
+
+def _step(
+  metadata: dict[str, str], path: str, notes: list[str]
+) -> Optional[int]:
+  """The training step; None if nothing or nonsense is said of it."""
+  text = metadata.get("global_step")
+  if text is None:
+    return None
+  # Of more digits, int() refuses to read some; int64 has no room for others.
+  if re.fullmatch(r"[0-9]{1,18}", text):
+    return int(text)
+  notes.append(
+    f"{path} says global_step {text[:40]!r}, which is no step: it is taken as "
+    "not known."
+  )
+  return None
 
 
 def _load_bin(path: str) -> dict[str, Any]:

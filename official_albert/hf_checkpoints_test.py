@@ -113,6 +113,17 @@ def test_the_step_is_carried(tmp_path):
     hf_checkpoints.read(str(tmp_path), include_optimizer=True)
 
 
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "9" * 19, "9" * 9999])
+def test_a_step_that_is_none(text, folder):
+  path = str(folder / "model.safetensors")
+  tensors = safetensors.numpy.load_file(path)
+  safetensors.numpy.save_file(tensors, path, {"global_step": text})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
+  (note,) = [note for note in checkpoint.notes if "global_step" in note]
+  assert "which is no step" in note and len(note) < 300
+
+
 def test_labels_and_single_scores(tmp_path):
   source = _tf1(name="classifier.ckpt")
   source.labels = ("a", "b", "c")
