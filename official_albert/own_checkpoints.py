@@ -49,9 +49,7 @@ def read(
       f"{prefix} is no checkpoint of this package: it names its variables as "
       "TF1 does; give --from=tf1."
     )
-  folder = os.path.dirname(os.path.abspath(prefix))
-  # The best checkpoint of a run is one folder below the run.
-  folders = [folder, os.path.dirname(folder)]
+  folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only(
     folders, checkpoint_files.CONFIG_FILE
   )

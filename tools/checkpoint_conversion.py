@@ -242,7 +242,13 @@ def convert(
         "text is taken to be lower-cased, as a TF1 folder does not say; name "
         "the tokenizer and --nodo_lower_case if it is not."
       )
-    if not checkpoint.tokenizer:
+    if checkpoint.tokenizer:
+      # Of an archive, what it was unpacked to will be gone.
+      file = checkpoint.tokenizer.path
+      if path != input_path and not tokenizer:
+        file = f"{os.path.relpath(file, path)} of {input_path}"
+      checkpoint.notes.append(f"the tokenizer is {file}.")
+    else:
       checkpoint.notes.append(
         "no tokenizer was found: give --spm_model_file or --vocab_file."
       )
