@@ -83,11 +83,17 @@ class Report:
 
 
 def check_output(path: str) -> None:
-  """Refuses a folder that holds anything.
+  """Refuses a folder that holds anything, and the current one.
 
   Raises:
-    FileExistsError: it does.
+    FileExistsError: it is such a folder.
   """
+  folder = os.path.abspath(path)
+  if os.path.isdir(folder) and os.path.samefile(folder, os.curdir):
+    # Even an empty one: the caller would stand in a folder that is gone.
+    raise FileExistsError(
+      f"--output {path} is the current folder: choose a new one."
+    )
   if os.path.exists(path) and not (
     os.path.isdir(path) and not os.listdir(path)
   ):

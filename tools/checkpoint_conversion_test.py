@@ -235,5 +235,17 @@ def test_an_output_that_is_there(tmp_path):
   assert (output / "config.json").exists()
 
 
+@pytest.mark.parametrize("output", [".", "", "../here/", "whole"])
+def test_the_current_folder_as_output(output, tmp_path, monkeypatch):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  (tmp_path / "here").mkdir()
+  monkeypatch.chdir(tmp_path / "here")
+  before = os.stat(".").st_ino
+  output = str(tmp_path / "here") if output == "whole" else output
+  with pytest.raises(FileExistsError, match="is the current folder: choose"):
+    checkpoint_conversion.convert("", "hf", path, output)
+  assert os.stat(tmp_path / "here").st_ino == before and not os.listdir(".")
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))
