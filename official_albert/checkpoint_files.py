@@ -12,6 +12,8 @@ import tensorflow as tf
 from official_albert import portable_checkpoint
 
 CONFIG_FILE = "albert_config.json"
+_VARIABLES = "variables"
+_BEST = "best"  # best_checkpoint.FOLDER
 
 
 def find_prefix(path: str) -> str:
@@ -38,7 +40,7 @@ def find_prefix(path: str) -> str:
     name = os.path.basename(state.model_checkpoint_path)
     if os.path.exists(os.path.join(path, f"{name}.index")):
       return os.path.join(path, name)
-  for folder in (path, os.path.join(path, "variables")):
+  for folder in (path, os.path.join(path, _VARIABLES)):
     found = glob.glob(os.path.join(glob.escape(folder), "*.index"))
     if len(found) == 1:
       return found[0][: -len(".index")]
@@ -51,10 +53,16 @@ def find_prefix(path: str) -> str:
 
 
 def folders_of(prefix: str) -> list[str]:
-  """Where the files that belong to a checkpoint may lie, nearest first."""
+  """Where the files that belong to a checkpoint may lie, nearest first.
+
+  What lies above is another's, unless the folder's name says that it is only a
+  part: variables/ of a SavedModel, or best/ of a run.
+  """
   folder = os.path.dirname(os.path.abspath(prefix))
-  above = os.path.dirname(folder)
-  return [folder, os.path.join(above, "assets"), above]
+  above, name = os.path.split(folder)
+  if name == _VARIABLES:
+    return [folder, os.path.join(above, "assets"), above]
+  return [folder, above] if name == _BEST else [folder]
 
 
 def find_only(folders: Sequence[str], *patterns: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoint_files
+from official_albert import best_checkpoint, checkpoint_files
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -80,6 +80,25 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
   assert found.kind == "wordpiece" and not found.lower_case
   (tmp_path / "near" / "30k-clean.model").write_bytes(b"x")
   assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+
+
+@pytest.mark.parametrize(
+  "name, expected",
+  [
+    ("variables", ["variables", "assets", ""]),
+    ("best", ["best", ""]),
+    ("albert_base", ["albert_base"]),
+    ("best_of_all", ["best_of_all"]),
+  ],
+)
+def test_only_a_part_looks_above_itself(name, expected, tmp_path):
+  folders = checkpoint_files.folders_of(str(tmp_path / name / "x.ckpt"))
+  assert folders == [str(tmp_path / end) for end in expected]
+
+
+def test_the_best_of_a_run_is_called_so():
+  prefix = os.path.join("run", best_checkpoint.FOLDER, "x")
+  assert os.path.abspath("run") in checkpoint_files.folders_of(prefix)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

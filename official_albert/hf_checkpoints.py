@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import re
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -27,10 +27,14 @@ _BIN_FILE = "pytorch_model.bin"
 # Before, weights_only could be fooled (CVE-2025-32434).
 _SAFE_TORCH = (2, 6)
 # Copies of tied weights, and a range of numbers.
+_DECODER = "predictions.decoder.weight"
+_DECODER_BIAS = "predictions.decoder.bias"
+_BIAS = "predictions.bias"
 _COPIES = {
-  "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
-  "predictions.decoder.bias": "predictions.bias",
+  _DECODER: "albert.embeddings.word_embeddings.weight",
+  _DECODER_BIAS: _BIAS,
 }
+_OUTPUT_BIAS = "cls/predictions/output_bias"
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
@@ -60,6 +64,10 @@ def read(
     for name in shapes
     if name not in _COPIES and not _BUFFERS.search(name)
   }
+  copies = [name for name in _COPIES if name in shapes]
+  if _DECODER_BIAS in copies and _BIAS not in names:
+    copies.remove(_DECODER_BIAS)
+    names[_BIAS] = _DECODER_BIAS
   if not any(name.startswith("albert.") for name in names):
     names = {f"albert.{name}": name for name in names}  # An AlbertModel.
   head = head or hf_config.head_of(values)
@@ -77,19 +85,15 @@ def read(
   notes: list[str] = []
   if config.embedding_size == config.hidden_size:
     _check_identity(names, shapes, get, weights)
-  for copy, original in _COPIES.items():
-    if copy in shapes and not _same(copy, original, shapes, get):
-      raise ValueError(
-        f"{copy} differs from {original} in {weights}: in ALBERT they are one."
-      )
   stored.update({name: shapes[own] for name, own in names.items()})
   given.update(names)
-  if "global_step" in metadata:
+  step = _step(metadata, weights, notes)
+  if step is not None:
     stored[checkpoint_names.GLOBAL_STEP] = ()
 
   def load(name: str) -> np.ndarray:
     if name == checkpoint_names.GLOBAL_STEP:
-      return np.array(int(metadata["global_step"]), np.int64)
+      return np.array(step, np.int64)
     value = get(given[name])
     return value.T if name in transposed else value
 
@@ -101,6 +105,13 @@ def read(
     path, config, stored, load, head, given_names=given
   )
   result.notes += notes
+  for copy in copies:
+    if _OUTPUT_BIAS not in result.tensors:
+      result.unexpected[copy] = (
+        f"not part of an encoder with head {result.head}"
+      )
+    elif not _same(copy, _COPIES[copy], shapes, get):
+      _settle(copy, weights, result)
   result.tokenizer = hf_tokenizer.read(path, result.notes)
   result.labels = hf_config.labels_of(values)
   return result
@@ -224,6 +235,23 @@ def _open(
   )
 
 
+def _step(
+  metadata: dict[str, str], path: str, notes: list[str]
+) -> Optional[int]:
+  """The training step; None if nothing or nonsense is said of it."""
+  text = metadata.get("global_step")
+  if text is None:
+    return None
+  # Of more digits, int() refuses to read some; int64 has no room for others.
+  if re.fullmatch(r"[0-9]{1,18}", text):
+    return int(text)
+  notes.append(
+    f"{path} says global_step {text[:40]!r}, which is no step: it is taken as "
+    "not known."
+  )
+  return None
+
+
 def _load_bin(path: str) -> dict[str, Any]:
   """The tensors of a pickle, without running any of it."""
   advice = (
@@ -257,6 +285,23 @@ def _same(copy: str, original: str, shapes, get) -> bool:
   if shapes.get(copy) != shapes.get(name):
     return False
   return np.array_equal(get(copy), get(name))
+
+
+def _settle(
+  copy: str, path: str, result: portable_checkpoint.PortableCheckpoint
+) -> None:
+  """Says which of two differing tensors is taken, or that neither can be."""
+  original = _COPIES[copy]
+  if copy != _DECODER_BIAS:
+    raise ValueError(
+      f"{copy} differs from {original} in {path}: in ALBERT they are one."
+    )
+  # transformers ties them when it loads: the model computes with `original`.
+  result.unexpected[copy] = f"differs from {original}, which is taken"
+  result.notes.append(
+    f"{copy} and {original} differ in {path}: {original} is taken, as in "
+    "transformers, which ties the other to it."
+  )
 
 
 def _check_identity(names: dict[str, str], shapes, get, path: str) -> None:

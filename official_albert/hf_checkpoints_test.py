@@ -113,6 +113,17 @@ def test_the_step_is_carried(tmp_path):
     hf_checkpoints.read(str(tmp_path), include_optimizer=True)
 
 
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "9" * 19, "9" * 9999])
+def test_a_step_that_is_none(text, folder):
+  path = str(folder / "model.safetensors")
+  tensors = safetensors.numpy.load_file(path)
+  safetensors.numpy.save_file(tensors, path, {"global_step": text})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
+  (note,) = [note for note in checkpoint.notes if "global_step" in note]
+  assert "which is no step" in note and len(note) < 300
+
+
 def test_labels_and_single_scores(tmp_path):
   source = _tf1(name="classifier.ckpt")
   source.labels = ("a", "b", "c")
@@ -146,6 +157,40 @@ def test_copies_of_tied_weights(folder):
   _change(folder, **{"predictions.decoder.weight": words + 1})
   with pytest.raises(ValueError, match="decoder.weight differs from albert"):
     hf_checkpoints.read(str(folder))
+
+
+def test_two_biases(folder):
+  name = "cls/predictions/output_bias"
+  path = str(folder / "model.safetensors")
+  bias = safetensors.numpy.load_file(path)["predictions.bias"]
+  other = "predictions.decoder.bias"
+  _change(folder, **{other: bias})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert not checkpoint.unexpected and not checkpoint.notes
+  _change(folder, **{other: bias + 1})
+  checkpoint = hf_checkpoints.read(str(folder))
+  np.testing.assert_array_equal(checkpoint.tensors[name], bias)
+  assert checkpoint.unexpected == {
+    other: "differs from predictions.bias, which is taken"
+  }
+  (note,) = checkpoint.notes
+  assert note.startswith(f"{other} and predictions.bias differ in")
+  _change(folder, **{"predictions.bias": None})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert checkpoint.head == "pretraining"
+  np.testing.assert_array_equal(checkpoint.tensors[name], bias + 1)
+  assert not checkpoint.unexpected and not checkpoint.notes
+
+
+def test_copies_do_not_matter_to_an_encoder(folder):
+  decoder = ("predictions.decoder.bias", "predictions.decoder.weight")
+  _change(folder, **{name: np.ones([3], np.float32) for name in decoder})
+  checkpoint = hf_checkpoints.read(str(folder), head="none")
+  assert checkpoint.head == "none" and len(checkpoint.tensors) == 25
+  for name in (*decoder, "predictions.bias"):
+    assert checkpoint.unexpected[name] == (
+      "not part of an encoder with head none"
+    )
 
 
 def test_names_that_do_not_fit(folder):

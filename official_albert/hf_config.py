@@ -159,11 +159,23 @@ def to_hf(
 
 
 def head_of(values: Mapping[str, Any]) -> str:
-  """The head that the settings' `architectures` has; "" if they don't say."""
+  """The head that the settings' `architectures` has; "" if they don't say.
+
+  Raises:
+    ValueError: it is no list of names.
+  """
   names = values.get("architectures") or [""]
+  if not isinstance(names, list) or not all(
+    isinstance(name, str) for name in names
+  ):
+    raise ValueError(
+      f"{CONFIG_FILE} says architectures {names!r}, which is no list of names: "
+      'write for example ["AlbertModel"] there.'
+    )
   head = {name: head for head, name in ARCHITECTURES.items()}.get(names[0], "")
   if head == "regression":  # Which it shares with classification.
-    count = len(values.get("id2label") or ("", ""))
+    labels = values.get("id2label")
+    count = len(labels) if labels and isinstance(labels, dict) else 2
     return "regression" if count == 1 else "classification"
   return head
 

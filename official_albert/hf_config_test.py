@@ -84,6 +84,22 @@ def test_settings_that_mean_another_model(changes, message):
     hf_config.from_hf({**values, **changes}, "config.json")
 
 
+@pytest.mark.parametrize(
+  "names", ["AlbertModel", 3, {"a": 1}, [1], ["AlbertModel", None], [["a"]]]
+)
+def test_architectures_that_are_no_names(names):
+  with pytest.raises(ValueError, match="is no list of names: write"):
+    hf_config.head_of({"architectures": names})
+
+
+@pytest.mark.parametrize("labels", [None, 1, True, "no", ["no"], {}])
+def test_labels_that_are_no_labels(labels):
+  name = hf_config.ARCHITECTURES["classification"]
+  values = {"architectures": [name], "id2label": labels}
+  assert hf_config.head_of(values) == "classification"
+  assert hf_config.labels_of(values) == ()
+
+
 def test_no_settings(tmp_path):
   with pytest.raises(FileNotFoundError, match="name the folder of a Hugging"):
     hf_config.read(str(tmp_path))

@@ -175,7 +175,7 @@ class AlbertModel(tf.keras.Model):
     Args:
       path: a run's folder or checkpoint, a TF1 checkpoint of
         google-research/albert or its folder, the folder of a TF Hub module, or
-        of a Hugging Face model.
+        of a Hugging Face model; or a .tar.gz or .tgz of any of these.
       albert_config_file: of a TensorFlow checkpoint; by default the one beside
         it, else that of the release with the same shapes.
       **kwargs: of `AlbertModel`, besides the configuration.
@@ -185,11 +185,13 @@ class AlbertModel(tf.keras.Model):
         another model; the message says it in one sentence.
     """
     # Whoever trains needs no reader of other formats.
-    from official_albert import pretrained
+    from official_albert import pretrained, safe_archives
 
-    checkpoint = pretrained.read(path, albert_config_file)
-    model = cls(checkpoint.config, **kwargs)
-    model.load_report = pretrained.fill(model, checkpoint)
+    with safe_archives.unpacked(path) as folder:
+      checkpoint = pretrained.read(folder, albert_config_file)
+      model = cls(checkpoint.config, **kwargs)
+      # Values are read only here, so the folder has to be there still.
+      model.load_report = pretrained.fill(model, checkpoint)
     return model
 
   @classmethod

@@ -49,9 +49,7 @@ def read(
       f"{prefix} is no checkpoint of this package: it names its variables as "
       "TF1 does; give --from=tf1."
     )
-  folder = os.path.dirname(os.path.abspath(prefix))
-  # The best checkpoint of a run is one folder below the run.
-  folders = [folder, os.path.dirname(folder)]
+  folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only(
     folders, checkpoint_files.CONFIG_FILE
   )
@@ -176,6 +174,37 @@ def write(
 
 def _read_record(folders: list[str]) -> dict[str, Any]:
   for folder in folders:
-    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
-      return run_record.read(folder)["data"]
+    path = os.path.join(folder, run_record.RECORD_FILE)
+    if os.path.exists(path):
+      data = _object(_object(run_record.read(folder), "", path), "data", path)
+      for name in ("tokenizer", "settings"):
+        _object(data, name, path)
+      _check_types(data, path)
+      return data
   return {}
+
+
+def _object(values: Any, name: str, path: str) -> dict[str, Any]:
+  """The object of that name in another, {} if it is not there; or all of it."""
+  value = values.get(name, {}) if name else values
+  if not isinstance(value, dict):
+    raise ValueError(
+      f"{path} must hold a JSON object{name and f' as {name}'}, not "
+      f"{str(value)[:40]!r}: it is not what a run writes."
+    )
+  return value
+
+
+def _check_types(data: dict[str, Any], path: str) -> None:
+  labels = data.get("settings", {}).get("labels") or []
+  is_list = isinstance(labels, list)
+  fits = {
+    "head": isinstance(data.get("head") or "", str),
+    "task": isinstance(data.get("task") or "", str),
+    "labels": is_list and all(isinstance(label, str) for label in labels),
+  }
+  for name, fit in fits.items():
+    if not fit:
+      raise ValueError(
+        f"{path} says {name} of another type than a run writes: it was changed."
+      )

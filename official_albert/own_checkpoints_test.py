@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import numpy as np
@@ -121,6 +122,33 @@ def test_an_encoder_alone_and_state_of_a_run(tmp_path):
   read = own_checkpoints.read(str(tmp_path / "best"))
   assert read.head == "none" and len(read.tensors) == 25
   assert list(read.unexpected.values()) == ["state of the run"]
+
+
+@pytest.mark.parametrize(
+  "record, message",
+  [
+    ([1], "a JSON object, not"),
+    (None, "a JSON object, not 'None'"),
+    ({"data": [1]}, "a JSON object as data"),
+    ({"data": {"tokenizer": "x"}}, "a JSON object as tokenizer"),
+    ({"data": {"settings": [1]}}, "a JSON object as settings"),
+    ({"data": {"head": ["none"]}}, "says head of another type"),
+    ({"data": {"task": {}, "head": 3}}, "says head of another type"),
+    ({"data": {"task": ["race"]}}, "says task of another type"),
+    ({"data": {"settings": {"labels": 3}}}, "says labels of another type"),
+  ],
+)
+def test_a_record_of_the_wrong_form(record, message, tmp_path):
+  own_checkpoints.write(_read("model.ckpt", head="none"), str(tmp_path))
+  (tmp_path / "run.json").write_text(json.dumps(record))
+  with pytest.raises(ValueError, match=message):
+    own_checkpoints.read(str(tmp_path))
+
+
+def test_a_record_that_says_nothing(tmp_path):
+  own_checkpoints.write(_read("model.ckpt", head="none"), str(tmp_path))
+  (tmp_path / "run.json").write_text("{}")
+  assert own_checkpoints.read(str(tmp_path)).head == "none"
 
 
 def test_what_is_none_of_ours(tmp_path):

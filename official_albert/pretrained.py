@@ -84,7 +84,7 @@ def read(
   """The checkpoint at a path, of whichever format.
 
   Args:
-    path: see `AlbertModel.from_checkpoint`.
+    path: see `AlbertModel.from_checkpoint`, but no archive.
     config_file: where none lies beside the weights.
 
   Raises:

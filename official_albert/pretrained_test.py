@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+import tarfile
+import tempfile
 
 import numpy as np
 import pytest
@@ -64,6 +66,30 @@ def test_outputs_are_those_of_the_original():
   )
   for name in ("sequence_output", "pooled_output"):
     np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", sorted(pretrained.READERS))
+def test_an_encoder_from_an_archive(kind, tmp_path, monkeypatch):
+  path = _make(kind, str(tmp_path / "there"))
+  archive = str(tmp_path / "albert.tar.gz")
+  with tarfile.open(archive, "w:gz") as file:
+    folder = os.path.dirname(path) if kind == "tf1" else path
+    if kind == "tf1":  # The folder holds more than a release does.
+      for end in ("index", "data-00000-of-00001"):
+        file.add(f"{path}.{end}", f"base/model.ckpt.{end}")
+      file.add(
+        os.path.join(folder, "albert_config.json"), "base/albert_config.json"
+      )
+    else:
+      file.add(folder, "base")
+  (tmp_path / "scratch").mkdir()
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+  model = AlbertModel.from_checkpoint(archive)
+  source = tf1_checkpoints.read(_TF1)
+  assert model.config == source.config and not model.load_report.missing
+  for name, variable in reference_checkpoints.tf1_variables(model).items():
+    np.testing.assert_array_equal(variable, source.tensors[name])
+  assert not os.listdir(tmp_path / "scratch")
 
 
 def test_a_path_to_nothing(tmp_path):

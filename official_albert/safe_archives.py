@@ -7,11 +7,14 @@ them is read.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import pathlib
 import tarfile
+import tempfile
 import zlib
+from typing import Iterator
 
 # An xxlarge model with optimizer state has 2.8 GB.
 MAX_BYTES = 16 * 2**30
@@ -39,6 +42,23 @@ class _BoundedGzip(gzip.GzipFile):
 def is_archive(path: str) -> bool:
   """Whether a file is to be unpacked, by its name."""
   return path.endswith((".tar.gz", ".tgz")) and os.path.isfile(path)
+
+
+@contextlib.contextmanager
+def unpacked(path: str) -> Iterator[str]:
+  """The path itself, or of an archive a folder that is there until the end.
+
+  Args:
+    path: of an archive or of anything else.
+
+  Raises:
+    ValueError, OSError: see `extract`.
+  """
+  if not is_archive(path):
+    yield path
+    return
+  with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+    yield extract(path, folder)
 
 
 def extract(path: str, folder: str, max_bytes: int = MAX_BYTES) -> str:

@@ -81,12 +81,9 @@ def _read_header(path: str) -> dict[str, Any]:
       )
     try:
       header = json.loads(file.read(length))
-      ends = [
-        entry["data_offsets"][1]
-        for name, entry in header.items()
-        if name != "__metadata__"
-      ]
-      end = int(max(ends, default=0))
+      entries = dict(header)
+      _check_strings(entries.pop("__metadata__", None) or {})
+      end = max(map(_end_of, entries.values()), default=0)
     except (ValueError, TypeError, KeyError, AttributeError, IndexError,
             RecursionError) as error:  # fmt: skip
       raise ValueError(f"{damaged}: its header is not readable.") from error
@@ -97,6 +94,25 @@ def _read_header(path: str) -> dict[str, Any]:
       f"{size:,}."
     )
   return header
+
+
+def _end_of(entry: Mapping[str, Any]) -> int:
+  """Where a tensor's values end; checks the types of all that is read of it."""
+  begin_and_end = entry["data_offsets"]
+  for numbers in (entry["shape"], begin_and_end):
+    # JSON's true is an int as well.
+    if not isinstance(numbers, list) or any(
+      type(number) is not int or number < 0 for number in numbers
+    ):
+      raise TypeError("no list of counts")
+  if not isinstance(entry["dtype"], str):
+    raise TypeError("no name of a dtype")
+  return begin_and_end[1]
+
+
+def _check_strings(metadata: Mapping[str, str]) -> None:
+  if not all(isinstance(value, str) for value in metadata.values()):
+    raise TypeError("no strings")
 
 
 def write(

@@ -106,6 +106,38 @@ def test_a_header_that_lies(content, message, tmp_path):
     safetensors_files.SafetensorsFile(str(tmp_path / "x"))
 
 
+_WHOLE = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+
+
+@pytest.mark.parametrize(
+  "header",
+  [
+    {"a": {k: v for k, v in _WHOLE.items() if k != "dtype"}},
+    {"a": {k: v for k, v in _WHOLE.items() if k != "shape"}},
+    {"a": {**_WHOLE, "dtype": ["F32"]}},
+    {"a": {**_WHOLE, "shape": 1}},
+    {"a": {**_WHOLE, "shape": ["1"]}},
+    {"a": {**_WHOLE, "shape": [True]}},
+    {"a": {**_WHOLE, "shape": [-1]}},
+    {"a": {**_WHOLE, "data_offsets": [4]}},
+    {"a": {**_WHOLE, "data_offsets": [0, "4"]}},
+    {"a": {**_WHOLE, "data_offsets": {"1": 4}}},
+    {"a": [1, 2]},
+    {"a": None},
+    {"a": _WHOLE, "__metadata__": ["pt"]},
+    {"a": _WHOLE, "__metadata__": {"global_step": 3}},
+  ],
+  ids=str,
+)
+def test_an_entry_of_the_wrong_form(header, tmp_path):
+  (tmp_path / "x").write_bytes(
+    _with_header(json.dumps(header).encode(), b"four")
+  )
+  with pytest.raises(ValueError, match="header is not readable") as caught:
+    safetensors_files.SafetensorsFile(str(tmp_path / "x"))
+  assert "\n" not in str(caught.value)
+
+
 def test_a_value_of_another_shape_is_not_written(tmp_path):
   with pytest.raises(ValueError, match="a has shape"):
     safetensors_files.write(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from typing import Iterator, Optional
+from typing import Optional
 
 from official_albert import (
   checkpoint_names,
@@ -83,22 +82,18 @@ class Report:
       file.write("\n")
 
 
-@contextlib.contextmanager
-def unpacked(path: str) -> Iterator[str]:
-  """The path itself, or of an archive the folder that it was unpacked to."""
-  if not safe_archives.is_archive(path):
-    yield path
-    return
-  with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-    yield safe_archives.extract(path, folder)
-
-
 def check_output(path: str) -> None:
-  """Refuses a folder that holds anything.
+  """Refuses a folder that holds anything, and the current one.
 
   Raises:
-    FileExistsError: it does.
+    FileExistsError: it is such a folder.
   """
+  folder = os.path.abspath(path)
+  if os.path.isdir(folder) and os.path.samefile(folder, os.curdir):
+    # Even an empty one: the caller would stand in a folder that is gone.
+    raise FileExistsError(
+      f"--output {path} is the current folder: choose a new one."
+    )
   if os.path.exists(path) and not (
     os.path.isdir(path) and not os.listdir(path)
   ):
@@ -241,7 +236,7 @@ def convert(
   """
   check_output(output)
   parent = os.path.dirname(os.path.abspath(output))
-  with unpacked(input_path) as path:
+  with safe_archives.unpacked(input_path) as path:
     source = source or pretrained.find_format(path)
     checkpoint = pretrained.READERS[source](
       path, head, include_optimizer, config_file
@@ -253,7 +248,13 @@ def convert(
         "text is taken to be lower-cased, as a TF1 folder does not say; name "
         "the tokenizer and --nodo_lower_case if it is not."
       )
-    if not checkpoint.tokenizer:
+    if checkpoint.tokenizer:
+      # Of an archive, what it was unpacked to will be gone.
+      file = checkpoint.tokenizer.path
+      if path != input_path and not tokenizer:
+        file = f"{os.path.relpath(file, path)} of {input_path}"
+      checkpoint.notes.append(f"the tokenizer is {file}.")
+    else:
       checkpoint.notes.append(
         "no tokenizer was found: give --spm_model_file or --vocab_file."
       )

@@ -143,6 +143,22 @@ def test_an_archive(tmp_path):
   report = checkpoint_conversion.convert("", "official_albert", archive, output)
   assert report.source == ("tf1", archive) and report.matched == 79
   assert os.path.exists(os.path.join(output, "tokenizer.model"))
+  assert f"the tokenizer is 30k-clean.model of {archive}." in report.notes
+
+
+def test_a_tokenizer_of_somebody_else(tmp_path):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  report = checkpoint_conversion.convert("", "tf1", path, str(tmp_path / "a"))
+  model = tmp_path / "golden" / "30k-clean.model"
+  assert f"the tokenizer is {model}." in report.notes
+  # Beside the folder, it may be that of any other model.
+  model.rename(tmp_path / "30k-clean.model")
+  for target in ("official_albert", "tf1"):
+    output = str(tmp_path / f"to_{target}")
+    report = checkpoint_conversion.convert("", target, path, output)
+    assert any("no tokenizer was found" in note for note in report.notes)
+    assert not os.path.exists(os.path.join(output, "tokenizer.model"))
+    path = output
 
 
 def test_a_tokenizer_that_is_named(tmp_path):
@@ -152,7 +168,10 @@ def test_a_tokenizer_that_is_named(tmp_path):
     str(tmp_path / "vocab.txt"), "wordpiece"
   )
   output = str(tmp_path / "out")
-  checkpoint_conversion.convert("", "hf", path, output, tokenizer=tokenizer)
+  report = checkpoint_conversion.convert(
+    "", "hf", path, output, tokenizer=tokenizer
+  )
+  assert f"the tokenizer is {tokenizer.path}." in report.notes
   with open(os.path.join(output, "config.json")) as file:
     assert json.load(file)["eos_token_id"] == 2
   assert not os.path.exists(os.path.join(output, "spiece.model"))
@@ -214,6 +233,18 @@ def test_an_output_that_is_there(tmp_path):
   (output / "mine").unlink()
   checkpoint_conversion.convert("", "hf", path, str(output))
   assert (output / "config.json").exists()
+
+
+@pytest.mark.parametrize("output", [".", "", "../here/", "whole"])
+def test_the_current_folder_as_output(output, tmp_path, monkeypatch):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  (tmp_path / "here").mkdir()
+  monkeypatch.chdir(tmp_path / "here")
+  before = os.stat(".").st_ino
+  output = str(tmp_path / "here") if output == "whole" else output
+  with pytest.raises(FileExistsError, match="is the current folder: choose"):
+    checkpoint_conversion.convert("", "hf", path, output)
+  assert os.stat(tmp_path / "here").st_ino == before and not os.listdir(".")
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ _MAY_IMPORT = {
     # `AlbertModel.from_checkpoint` is where people look for it. The readers
     # know names and files, and no model.
     "official_albert/pretrained.py",
+    "official_albert/safe_archives.py",
   ),
   "official_albert/checkpoint_names.py": ("official_albert/config.py",),
   "official_albert/portable_checkpoint.py": (
