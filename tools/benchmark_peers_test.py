@@ -27,11 +27,15 @@ def test_workload():
 
 
 def test_flops():
-  """A token of albert_base is 6 times its 12 layers' 7.1 million weights."""
+  """A token of albert_base is 6 times its 12 layers' 7.1 million weights.
+
+  Attention and the heads add to that, and the last layer's rows that no head
+  looks at are not computed.
+  """
   workload = peer_protocol.Workload()
   layers = 6 * 12 * (4 * 768**2 + 2 * 768 * 3072)
   flops = benchmark_peers.flops_per_token(workload)
-  assert layers < flops < 1.06 * layers
+  assert 0.95 * layers < flops < layers
 
 
 @pytest.mark.parametrize(

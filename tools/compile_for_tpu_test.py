@@ -18,6 +18,11 @@ from tools import (
 )
 
 _GIB = 2**30
+# The program's own, which test files that are imported later make absl forget.
+_FLAGS = {
+  flag.name: flag
+  for flag in flags.FLAGS.flags_by_module_dict()[compile_for_tpu.__name__]
+}
 
 
 class _Witness:
@@ -50,6 +55,8 @@ class _Witness:
 @pytest.fixture
 def program(monkeypatch, capsys):
   """Runs it with a command line; returns the lines that it prints."""
+  for name, flag in _FLAGS.items():
+    monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
   monkeypatch.setattr(tpu_witness, "Witness", _Witness)
   monkeypatch.setattr(
     tpu_venv, "make", lambda folder: pathlib.Path("/venv/bin/python")
