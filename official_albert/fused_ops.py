@@ -293,7 +293,11 @@ def attention_probs(
     dtype = q.dtype if _compiles(compiled) and cpu else tf.float32
     padding = tf.cast(1 - mask[:, None, None, :], dtype) * MASKED_SCORE
     scores = tf.cast(scores, dtype) * tf.cast(scale, dtype) + padding
-    probs = tf.cast(tf.nn.softmax(scores), q.dtype)
+    # As a matrix: of the one operation TensorFlow's optimizer does not know the
+    # rank, and says so on stderr.
+    sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
+    probs = tf.nn.softmax(tf.reshape(scores, [-1, sizes[3]]))
+    probs = tf.reshape(tf.cast(probs, q.dtype), sizes)
 
     def gradient(dy):
       kernel = _pick(_attention_probs_gradient, compiled)
