@@ -5,7 +5,7 @@ python = .venv/bin/python
 user_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements.txt
 dev_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements-dev.txt
 
-.PHONY: help quickstart test test-all format bazel-test clean
+.PHONY: help quickstart test test-all test-tpu-compile format bazel-test clean
 
 help:  ## Lists these commands.
 	@sed -n 's/^\([a-z-]*\):  ## /  make \1\t/p' Makefile | expand -t 20
@@ -31,6 +31,12 @@ test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 	@$(python) -m ruff format --check .
 	@$(python) -m pytest $(pytest_options) -m ""
 
+test-tpu-compile:  ## A small step through the TPU's compiler (1.3 GB).
+	$(dev_venv)
+	@$(python) -m tools.tpu_venv
+	@$(python) -m pytest --quiet -m "" tools/tpu_*_test.py \
+	  tools/compile_for_tpu_test.py
+
 format:  ## Formats the code, sorts imports and writes BUILD.
 	$(dev_venv)
 	@$(python) -m ruff check --quiet --fix . || true
@@ -44,6 +50,6 @@ bazel-test:  ## The tests through BUILD, with each target's own deps only.
 	  exit 1; }
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" bazel test //...
 
-clean:  ## Removes .venv and all caches, not what you trained.
-	@rm -rf .venv .pytest_cache .ruff_cache
+clean:  ## Removes environments and all caches, not what you trained.
+	@rm -rf .venv .venv-tpu-compile .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

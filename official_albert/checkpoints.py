@@ -13,11 +13,8 @@ from typing import Optional
 
 import tensorflow as tf
 
-from official_albert import reference_checkpoints
+from official_albert import reference_checkpoints, variable_paths
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_MODEL = "model/"
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
 
@@ -222,10 +219,11 @@ def warm_start(
     )
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
-  if _OBJECT_GRAPH not in shapes:
+  if variable_paths.OBJECT_GRAPH not in shapes:
     return reference_checkpoints.load_tf1_checkpoint(model, path)
-  variables = _entries(model)
-  stored = {_name(key): key for key in shapes if _is_weight(key)}
+  variables = variable_paths.by_path(model)
+  stored = {variable_paths.path_of(key): key for key in shapes}
+  stored.pop(None, None)
   both = sorted(set(variables) & set(stored))
   matched, other_shape = reference_checkpoints.split_by_shape(
     both,
@@ -238,7 +236,7 @@ def warm_start(
     raise ValueError(f"{path} holds no variable of this model.")
   for name in matched:
     variables[name].assign(reader.get_tensor(stored[name]))
-  ignored = set(shapes) - set(stored.values()) - {_OBJECT_GRAPH}
+  ignored = set(shapes) - set(stored.values()) - {variable_paths.OBJECT_GRAPH}
   return reference_checkpoints.LoadReport(
     matched=tuple(matched),
     missing=tuple(sorted(set(variables) - set(matched))),
@@ -246,35 +244,3 @@ def warm_start(
     ignored=tuple(sorted(ignored)),
     other_shape=tuple(other_shape),
   )
-
-
-def _is_weight(key: str) -> bool:
-  is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
-  return is_weight and "/.OPTIMIZER_SLOT/" not in key
-
-
-def _name(key: str) -> str:
-  """The way to a weight inside of its model, as in albert/pooler/kernel."""
-  return key[len(_MODEL) : -len(_VALUE)]
-
-
-def _entries(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """The model's variables by the names that a checkpoint of ours gives them.
-
-  A TensorFlow checkpoint names a variable by the attributes on the way to it.
-  """
-  entries = {}
-
-  def walk(node, path: tuple[str, ...]) -> None:
-    if isinstance(node, tf.Variable):
-      entries.setdefault("/".join(path), node)
-    elif isinstance(node, (list, tuple)):
-      for index, child in enumerate(node):
-        walk(child, (*path, str(index)))
-    elif isinstance(node, tf.Module):
-      for name, child in vars(node).items():
-        if not name.startswith("_"):
-          walk(child, (*path, name))
-
-  walk(model, ())
-  return entries

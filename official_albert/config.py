@@ -14,7 +14,7 @@ import difflib
 import json
 import logging
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
@@ -226,18 +226,27 @@ class AlbertConfig:
     blocks = self.inner_group_num * (attentions * attention + ffns * ffn)
     return embedding + blocks + h * h + h
 
-  def forward_flops(self, sequence_length: int) -> int:
+  def forward_flops(
+    self, sequence_length: int, last_rows: Optional[int] = None
+  ) -> int:
     """Floating-point operations of one sequence's forward pass.
 
     Matrix products only, a multiply and an add counted as two; training costs
     three times as much. Sharing saves parameters, not operations.
+
+    Args:
+      sequence_length: S.
+      last_rows: how many positions the last block computes; None: all.
     """
     s, e, h = sequence_length, self.embedding_size, self.hidden_size
     projection = 2 * s * e * h if e != h else 0
     attention = 8 * s * h * h + 4 * s * s * h
     ffn = 4 * s * h * self.intermediate_size
     blocks = self.num_hidden_layers * self.inner_group_num
-    return projection + blocks * (attention + ffn) + 2 * h * h
+    # Keys and values are of all positions in any case.
+    row = 4 * h * h + 4 * s * h + 4 * h * self.intermediate_size
+    saved = 0 if last_rows is None else (s - last_rows) * row
+    return projection + blocks * (attention + ffn) - saved + 2 * h * h
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

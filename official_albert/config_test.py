@@ -176,6 +176,10 @@ def test_forward_flops_by_hand():
   pooler = 2 * 3 * 3
   expected = projection + 2 * (attention + ffn) + pooler
   assert config.forward_flops(s) == expected
+  # Queries, scores, context, output and FFN of one row of the last block.
+  row = 2 * (2 * 3 * 3) + 2 * (2 * s * 3) + 2 * (2 * 3 * 5)
+  assert config.forward_flops(s, last_rows=1) == expected - 3 * row
+  assert config.forward_flops(s, last_rows=s) == expected
 
 
 def test_every_preset_is_named_once():

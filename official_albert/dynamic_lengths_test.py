@@ -144,16 +144,24 @@ def assert_same(got, expected):
     np.testing.assert_allclose(got[kind], expected[kind], rtol=2e-4, atol=1e-6)
 
 
+def _alone(name, settings, changes):
+  """One of what the last case does all at once."""
+  return pytest.param(settings, changes, id=name, marks=pytest.mark.heavy)
+
+
 @pytest.mark.parametrize(
   "settings, changes",
   [
-    ({}, dict(train_batch_size=8)),
-    ({}, dict(gradient_accumulation_steps=2)),
-    ({}, dict(xla=True)),
-    (dict(recompute=True), dict(xla=True, gradient_accumulation_steps=2)),
-    (dict(recompute=True), {}),
+    pytest.param({}, dict(train_batch_size=8), id="plain"),
+    _alone("parts", {}, dict(gradient_accumulation_steps=2)),
+    _alone("xla", {}, dict(xla=True)),
+    _alone("recomputed", dict(recompute=True), {}),
+    pytest.param(
+      dict(recompute=True),
+      dict(xla=True, gradient_accumulation_steps=2),
+      id="xla_parts_recomputed",
+    ),
   ],
-  ids=["plain", "parts", "xla", "xla_parts_recomputed", "recomputed"],
 )
 def test_cut_batches_give_the_losses_of_padded_ones(
   tmp_path, padded, settings, changes

@@ -34,10 +34,14 @@ _TWINS = {}
 atexit.register(_TWINS.clear)
 
 
-def _pick(chain, compiled: bool):
+def _compiles(compiled: bool) -> bool:
   # TPUs compile the whole step, and know no second compiler inside of it.
   on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-  if not compiled or on_tpu:
+  return compiled and not on_tpu
+
+
+def _pick(chain, compiled: bool):
+  if not _compiles(compiled):
     return chain
   if chain not in _TWINS:
     _TWINS[chain] = tf.function(chain, jit_compile=True, autograph=False)
@@ -48,75 +52,141 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
   return tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
-def _gelu(x):
-  y = tf.cast(x, tf.float32)
+def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
+  """The sum of all rows, <float>[..., N] to <float32>[N].
+
+  Compiled, of bfloat16: a product with ones, of all ways the fastest on CPUs,
+  summed in float32 and rounded to bfloat16 at its end. (In float16 that could
+  overflow.) Never in a chain, because XLA sums columns one by one there.
+  """
+  x = tf.reshape(x, [-1, x.shape[-1]])
+  if not _compiles(compiled):
+    return tf.reduce_sum(tf.cast(x, tf.float32), axis=0)
+  if x.dtype != tf.bfloat16:
+    return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.float32))
+  ones = tf.ones([1, tf.shape(x)[0]], x.dtype)
+  return tf.cast(tf.matmul(ones, x)[0], tf.float32)
+
+
+def shared_kernel(
+  kernel: tf.Tensor, uses: int, dtype: tf.DType, compiled: bool = False
+) -> list[tf.Tensor]:
+  """A kernel for each of several products, cast once.
+
+  Compiled, the gradients from the products are added up in float32 in one
+  pass, while a tape would cast each of them, and keep the casts until the last
+  is there. TPUs get one cast a product, which costs them nothing.
+
+  Args:
+    kernel: <float32>[I, O].
+    uses: how many products.
+    dtype: of the products.
+    compiled: whether XLA compiles the sum.
+
+  Returns:
+    `uses` tensors <dtype>[I, O].
+  """
+  if kernel.dtype == dtype:
+    return [kernel] * uses
+  if not _compiles(compiled):
+    return [tf.cast(kernel, dtype) for _ in range(uses)]
+
+  @tf.custom_gradient
+  def run(kernel):
+    cast = tf.cast(kernel, dtype)
+    copies = [tf.identity(cast) for _ in range(uses)]
+    return copies, lambda *slopes: _pick(_sum_in_float32, True)(*slopes)
+
+  return run(kernel)
+
+
+def _sum_in_float32(*terms):
+  return sum(tf.cast(term, tf.float32) for term in terms)
+
+
+def _gelu(x, bias):
+  y = _sum(x, bias)
   t = tf.tanh(y * (_GELU_SCALE + _GELU_SCALE * _GELU_CUBIC * y * y))
   return tf.cast(0.5 * y * (1 + t), x.dtype)
 
 
-def _gelu_gradient(x, dy):
-  y, dy = tf.cast(x, tf.float32), tf.cast(dy, tf.float32)
+def _gelu_gradient(x, bias, dy):
+  y, dy = _sum(x, bias), tf.cast(dy, tf.float32)
   square = _GELU_SCALE * _GELU_CUBIC * y * y
   t = tf.tanh(y * (_GELU_SCALE + square))
   slope = y * (1 - t * t) * (_GELU_SCALE + 3 * square)
   return tf.cast(0.5 * dy * (1 + t + slope), x.dtype)
 
 
-def gelu(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
-  """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in every release.
+def gelu(
+  x: tf.Tensor, bias: Optional[tf.Tensor] = None, compiled: bool = False
+) -> tf.Tensor:
+  """y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))) of y = x + bias.
+
+  The tanh approximation, as in every release.
 
   Args:
-    x: <float>[...].
+    x: <float>[..., I].
+    bias: <float32>[I], or None.
     compiled: whether XLA compiles it.
+
+  Returns:
+    <float>[..., I] in the dtype of `x`.
   """
 
-  @tf.custom_gradient
-  def run(x):
-    gradient = _pick(_gelu_gradient, compiled)
-    return _pick(_gelu, compiled)(x), lambda dy: gradient(x, dy)
+  def run(x, *biases):
+    bias = biases[0] if biases else None
 
-  return run(x)
+    def gradient(dy):
+      dx = _pick(_gelu_gradient, compiled)(x, bias, dy)
+      return (dx, *(column_sums(dx, compiled) for _ in biases))
+
+    return _pick(_gelu, compiled)(x, bias), gradient
+
+  return tf.custom_gradient(run)(x, *(() if bias is None else (bias,)))
 
 
-def _normalized(x, residual, epsilon):
+def _sum(x, bias, residual=None):
   y = tf.cast(x, tf.float32)
+  if bias is not None:
+    y += bias
   if residual is not None:
     y += tf.cast(residual, tf.float32)
-  y -= _mean(y)
+  return y
+
+
+def _add_layer_norm(x, bias, residual, gamma, beta, epsilon):
+  y = _sum(x, bias, residual)
+  mean = _mean(y)
+  y -= mean
   scale = tf.math.rsqrt(_mean(y * y) + epsilon)
-  return y * scale, scale
+  return tf.cast(y * scale * gamma + beta, x.dtype), mean, scale
 
 
-def _add_layer_norm(x, residual, gamma, beta, epsilon):
-  y, _ = _normalized(x, residual, epsilon)
-  return tf.cast(y * gamma + beta, x.dtype)
-
-
-def _add_layer_norm_gradient(x, residual, gamma, dy, epsilon):
-  y, scale = _normalized(x, residual, epsilon)
+def _add_layer_norm_gradient(x, bias, residual, gamma, mean, scale, dy):
+  y = (_sum(x, bias, residual) - mean) * scale
   dy = tf.cast(dy, tf.float32)
   slope = dy * gamma
   dx = scale * (slope - _mean(slope) - y * _mean(slope * y))
-  return tf.cast(dx, x.dtype), dy * y, dy
-
-
-def _sum_rows(x: tf.Tensor) -> tf.Tensor:
-  """[..., H] to [H]; outside of XLA, whose column sums are slow on CPUs."""
-  return tf.raw_ops.BiasAddGrad(out_backprop=x)
+  # What is summed up next: in float16 it could overflow.
+  wide = x.dtype if x.dtype == tf.bfloat16 else tf.float32
+  return tf.cast(dx, x.dtype), tf.cast(dy * y, wide)
 
 
 def add_layer_norm(
   x: tf.Tensor,
+  bias: Optional[tf.Tensor],
   residual: Optional[tf.Tensor],
   gamma: tf.Tensor,
   beta: tf.Tensor,
   epsilon: float,
   compiled: bool = False,
 ) -> tf.Tensor:
-  """LayerNorm(x + residual) over the last axis.
+  """LayerNorm(x + bias + residual) over the last axis.
 
   Args:
     x: <float>[..., H].
+    bias: <float32>[H], or None.
     residual: <float>[..., H] of the dtype of `x`, or None.
     gamma: <float32>[H], the scale.
     beta: <float32>[H], the offset.
@@ -126,56 +196,117 @@ def add_layer_norm(
   Returns:
     <float>[..., H] in the dtype of `x`.
   """
+  optional = {"bias": bias, "residual": residual}
+  optional = {name: y for name, y in optional.items() if y is not None}
 
-  def run(x, gamma, beta, *residuals):
-    residual = residuals[0] if residuals else None
+  def run(x, gamma, beta, *others):
+    others = dict(zip(optional, others))
+    bias, residual = others.get("bias"), others.get("residual")
+    kernel = _pick(_add_layer_norm, compiled)
+    y, mean, scale = kernel(x, bias, residual, gamma, beta, epsilon)
 
     def gradient(dy):
       kernel = _pick(_add_layer_norm_gradient, compiled)
-      dx, dgamma, dbeta = kernel(x, residual, gamma, dy, epsilon)
-      gradients = (dx, _sum_rows(dgamma), _sum_rows(dbeta))
-      return (*gradients, *(dx for _ in residuals))
+      dx, dgamma = kernel(x, bias, residual, gamma, mean, scale, dy)
+      slopes = {"residual": dx}
+      if "bias" in others:
+        slopes["bias"] = column_sums(dx, compiled)
+      dgamma, dbeta = (column_sums(d, compiled) for d in (dgamma, dy))
+      return (dx, dgamma, dbeta, *(slopes[name] for name in others))
 
-    kernel = _pick(_add_layer_norm, compiled)
-    return kernel(x, residual, gamma, beta, epsilon), gradient
+    return y, gradient
 
-  residuals = () if residual is None else (residual,)
-  return tf.custom_gradient(run)(x, gamma, beta, *residuals)
-
-
-def _attention_probs(scores, mask):
-  padding = 1.0 - tf.cast(mask[:, None, None, :], tf.float32)
-  y = tf.cast(scores, tf.float32) + padding * MASKED_SCORE
-  return tf.cast(tf.nn.softmax(y), scores.dtype)
+  return tf.custom_gradient(run)(x, gamma, beta, *optional.values())
 
 
-def _attention_probs_gradient(probs, dy):
-  p, dy = tf.cast(probs, tf.float32), tf.cast(dy, tf.float32)
-  total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
-  return tf.cast(p * (dy - total), probs.dtype)
+def _split_heads(x, bias, parts, heads):
+  batch, length = tf.unstack(tf.shape(x)[:2])
+  y = tf.cast(tf.cast(x, tf.float32) + bias, x.dtype)
+  y = tf.reshape(
+    y, [batch, length, parts, heads, x.shape[-1] // parts // heads]
+  )
+  return tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))
 
 
-def attention_probs(
-  scores: tf.Tensor, mask: tf.Tensor, compiled: bool = False
-) -> tf.Tensor:
-  """Softmax over the real tokens.
+def split_heads(
+  x: tf.Tensor, bias: tf.Tensor, parts: int, heads: int, compiled: bool = False
+) -> tuple[tf.Tensor, ...]:
+  """Query, key and value of every head, from one product.
 
   Args:
-    scores: <float>[B, N, S, T].
-    mask: <int32>[B, T], 1 for tokens and 0 for padding.
+    x: <float>[B, S, parts * N * D].
+    bias: <float32>[parts * N * D].
+    parts: 3 for query, key and value, fewer for some of them.
+    heads: N.
     compiled: whether XLA compiles it.
 
   Returns:
-    <float>[B, N, S, T] in the dtype of `scores`.
+    The parts, each <float>[B, N, S, D] in the dtype of `x`.
   """
 
   @tf.custom_gradient
-  def run(scores):
-    probs = _pick(_attention_probs, compiled)(scores, mask)
-    gradient = _pick(_attention_probs_gradient, compiled)
-    return probs, lambda dy: gradient(probs, dy)
+  def run(x, bias):
+    def gradient(*slopes):
+      # Outside of XLA, which is five times as slow with this transpose.
+      dx = tf.concat([merge_heads(dy) for dy in slopes], axis=-1)
+      return dx, column_sums(dx, compiled)
 
-  return run(scores)
+    return _pick(_split_heads, compiled)(x, bias, parts, heads), gradient
+
+  return tuple(run(x, bias))
+
+
+def merge_heads(x: tf.Tensor) -> tf.Tensor:
+  """<float>[B, N, S, D] to <float>[B, S, N * D]."""
+  y = tf.transpose(x, [0, 2, 1, 3])  # [B, S, N, D]
+  return tf.reshape(y, [*tf.unstack(tf.shape(y)[:2]), x.shape[1] * x.shape[3]])
+
+
+def _attention_probs_gradient(probs, dy, scale):
+  p, dy = tf.cast(probs, tf.float32), tf.cast(dy, tf.float32)
+  total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
+  return tf.cast(scale * p * (dy - total), probs.dtype)
+
+
+def attention_probs(
+  q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor, compiled: bool = False
+) -> tf.Tensor:
+  """softmax(q k^T / sqrt(D)) over the real tokens.
+
+  Args:
+    q: <float>[B, N, S, D].
+    k: <float>[B, N, T, D].
+    mask: <int32>[B, T], 1 for tokens and 0 for padding.
+    compiled: whether chains are compiled, by XLA or by oneDNN.
+
+  Returns:
+    <float>[B, N, S, T] in the dtype of `q`.
+  """
+  scale = q.shape[-1] ** -0.5
+
+  @tf.custom_gradient
+  def run(q, k):
+    scores = tf.matmul(q, k, transpose_b=True)
+    # On CPUs the product, scale and mask become one operation of oneDNN's,
+    # rounded once, and its softmax computes in float32 inside.
+    cpu = not tf.config.list_physical_devices("GPU")
+    dtype = q.dtype if _compiles(compiled) and cpu else tf.float32
+    padding = tf.cast(1 - mask[:, None, None, :], dtype) * MASKED_SCORE
+    scores = tf.cast(scores, dtype) * tf.cast(scale, dtype) + padding
+    # As a matrix: of the one operation TensorFlow's optimizer does not know the
+    # rank, and says so on stderr.
+    sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
+    probs = tf.nn.softmax(tf.reshape(scores, [-1, sizes[3]]))
+    probs = tf.reshape(tf.cast(probs, q.dtype), sizes)
+
+    def gradient(dy):
+      kernel = _pick(_attention_probs_gradient, compiled)
+      slopes = kernel(probs, dy, scale)
+      return tf.matmul(slopes, k), tf.matmul(slopes, q, transpose_a=True)
+
+    return probs, gradient
+
+  return run(q, k)
 
 
 def _cross_entropy(logits, labels):
@@ -220,7 +351,43 @@ def cross_entropy(
   @tf.custom_gradient
   def run(logits):
     loss, normalizer = _pick(_cross_entropy, compiled)(logits, labels)
-    gradient = _pick(_cross_entropy_gradient, compiled)
-    return loss, lambda dy: gradient(logits, labels, normalizer, dy)
+
+    def gradient(dy):
+      slope = _pick(_cross_entropy_gradient, compiled)
+      return slope(logits, labels, normalizer, dy)
+
+    return loss, gradient
 
   return run(logits)
+
+
+def _adam_direction(gradient, m, v, w, beta_1, beta_2, bias, epsilon, decay):
+  m = beta_1 * m + (1.0 - beta_1) * gradient
+  v = beta_2 * v + (1.0 - beta_2) * gradient * gradient
+  slope = m / bias[0] / (tf.sqrt(v / bias[1]) + epsilon)
+  return m, v, slope + decay * w
+
+
+def adam_direction(
+  gradient: tf.Tensor,
+  m: tf.Tensor,
+  v: tf.Tensor,
+  w: tf.Tensor,
+  *settings: tf.Tensor,
+  compiled: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Moments after an update, and where it goes.
+
+  Args:
+    gradient: <float32>[...], as all of the next three.
+    m: the first moment.
+    v: the second moment.
+    w: the weights.
+    *settings: <float32>[] each: beta_1, beta_2, what m and v are divided by
+      (two in one tensor, <float32>[2]), epsilon and the weight decay.
+    compiled: whether XLA compiles it.
+
+  Returns:
+    m, v and m / (sqrt(v) + epsilon) + decay * w, <float32>[...] each.
+  """
+  return _pick(_adam_direction, compiled)(gradient, m, v, w, *settings)

@@ -54,30 +54,29 @@ class MaskedLMHead(tf.keras.layers.Layer):
   def call(
     self,
     sequence_output: tf.Tensor,
-    positions: tf.Tensor,
+    positions: Optional[tf.Tensor],
     embedding: factorized_embedding.FactorizedEmbedding,
     training: Optional[bool] = None,
   ) -> tf.Tensor:
-    """Scores masked positions.
+    """Scores the vocabulary.
 
     Args:
       sequence_output: <float>[B, S, H].
-      positions: <int32>[B, P], in [0, S).
+      positions: <int32>[B, P], in [0, S): those to score; None: all.
       embedding: the layer whose word table is tied to the output.
       training: whether XLA compiles what is between the products.
 
     Returns:
-      logits <float32>[B, P, V].
+      logits <float32>[B, P, V], where P is S for all.
     """
     shapes.check_rank("sequence_output", sequence_output, "B S H")
-    shapes.check_ids("masked_lm_positions", positions, "B P")
-    length, width = tf.shape(sequence_output)[1], sequence_output.shape[2]
-    batch, predictions = tf.unstack(tf.shape(positions))
-    rows = tf.range(tf.cast(batch, positions.dtype))[:, None]
-    flat = tf.reshape(positions + rows * tf.cast(length, positions.dtype), [-1])
-    x = tf.reshape(sequence_output, [-1, width])  # [B * S, H]
-    x = self.transform(tf.gather(x, flat))  # [B * P, E]
-    x = transformer_block.activation(self.hidden_act, x, training)
+    if positions is not None:
+      shapes.check_ids("masked_lm_positions", positions, "B P")
+      sequence_output = tf.gather(sequence_output, positions, batch_dims=1)
+    batch, predictions = tf.unstack(tf.shape(sequence_output)[:2])
+    x = tf.reshape(sequence_output, [-1, sequence_output.shape[2]])
+    x = self.transform(x)  # [B * P, E]
+    x = transformer_block.activation(self.hidden_act, x, None, training)
     x = self.layer_norm(x, training=training)  # [B * P, E]
     scores = embedding.vocabulary_scores(x)  # [B * P, V]
     logits = tf.cast(scores, tf.float32) + self.output_bias

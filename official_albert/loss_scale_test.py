@@ -108,7 +108,9 @@ def test_the_scale_has_an_upper_end(tmp_path, monkeypatch):
   assert scale_of(tmp_path) == (2.0**14, 0)
 
 
-@pytest.mark.parametrize("initial", [2.0**12, 2.0**18])
+@pytest.mark.parametrize(
+  "initial", [pytest.param(2.0**12, marks=pytest.mark.heavy), 2.0**18]
+)
 def test_three_and_three_steps_are_six_to_the_bit(
   tmp_path, monkeypatch, initial
 ):
@@ -175,7 +177,9 @@ with reporting.Reporter(sys.argv[1]) as report:
 """
 
 
-@pytest.mark.parametrize("poison_at", [None, 10])
+@pytest.mark.parametrize(
+  "poison_at", [pytest.param(None, marks=pytest.mark.heavy), 10]
+)
 def test_two_devices_agree_with_one(tmp_path, poison_at):
   """The overflow is on the second device only, and both leave the update out.
 

@@ -31,7 +31,10 @@ class AlbertModel(tf.keras.Model):
     embedding: the `FactorizedEmbedding`.
     encoder: the `SharedTransformerEncoder`.
     pooler: Dense H -> H with tanh, applied to the first position.
+    load_report: of `from_checkpoint`, what happened to each name; else None.
   """
+
+  load_report = None
 
   def __init__(
     self,
@@ -78,6 +81,7 @@ class AlbertModel(tf.keras.Model):
     inputs: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    output_positions: Optional[tf.Tensor] = None,
   ) -> dict[str, Any]:
     """Encodes a batch.
 
@@ -87,11 +91,16 @@ class AlbertModel(tf.keras.Model):
         <int32>[B, S] (all 0 when left out). Other keys are ignored.
       training: whether dropout is applied.
       dropout_seed: <int32>[2]; makes dropout a function of the seed.
+      output_positions: <int32>[B, Q], where the last block's output is needed
+        besides the first position; elsewhere it is not computed. None: it is
+        everywhere. What is computed is the same either way.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
       `encoder_outputs`, a list of <float>[B, S, H], one per block;
-      `embedding_output` <float>[B, S, E], before the projection.
+      `embedding_output` <float>[B, S, E], before the projection. With
+      `output_positions`, `sequence_output` and the last of `encoder_outputs`
+      are <float>[B, 1 + Q, H], the first position in front.
 
     Raises:
       ValueError: `input_ids` is missing, or a tensor has the wrong rank,
@@ -119,6 +128,7 @@ class AlbertModel(tf.keras.Model):
       mask,
       training=training,
       dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
+      rows=_with_first(output_positions),
     )
     sequence_output = encoder_outputs[-1]
     return {
@@ -154,7 +164,46 @@ class AlbertModel(tf.keras.Model):
     }
 
   @classmethod
+  def from_checkpoint(
+    cls, path: str, albert_config_file: str = "", **kwargs
+  ) -> AlbertModel:
+    """An encoder with pretrained weights, of any format.
+
+        model = AlbertModel.from_checkpoint("albert_base_v2")
+        print(model.load_report)
+
+    Args:
+      path: a run's folder or checkpoint, a TF1 checkpoint of
+        google-research/albert or its folder, the folder of a TF Hub module, or
+        of a Hugging Face model; or a .tar.gz or .tgz of any of these.
+      albert_config_file: of a TensorFlow checkpoint; by default the one beside
+        it, else that of the release with the same shapes.
+      **kwargs: of `AlbertModel`, besides the configuration.
+
+    Raises:
+      ValueError, OSError: there is no checkpoint, or it is damaged or of
+        another model; the message says it in one sentence.
+    """
+    # Whoever trains needs no reader of other formats.
+    from official_albert import pretrained, safe_archives
+
+    with safe_archives.unpacked(path) as folder:
+      checkpoint = pretrained.read(folder, albert_config_file)
+      model = cls(checkpoint.config, **kwargs)
+      # Values are read only here, so the folder has to be there still.
+      model.load_report = pretrained.fill(model, checkpoint)
+    return model
+
+  @classmethod
   def from_config(cls, config, custom_objects=None) -> AlbertModel:
     values = dict(config)
     values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
     return cls(**values)
+
+
+def _with_first(positions: Optional[tf.Tensor]) -> Optional[tf.Tensor]:
+  """<int32>[B, Q] to <int32>[B, 1 + Q], position 0 in front."""
+  if positions is None:
+    return None
+  shapes.check_ids("output_positions", positions, "B Q")
+  return tf.pad(positions, [[0, 0], [1, 0]])

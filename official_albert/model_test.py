@@ -89,6 +89,29 @@ def test_mask_and_segments_have_defaults():
   )
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_output_positions_are_those_of_the_whole(training):
+  model, inputs = AlbertModel(SMALL), batch()
+  positions = tf.constant(np.random.default_rng(0).integers(0, S, [B, 4]))
+  positions = tf.cast(positions, tf.int32)
+  whole = model(inputs, training=training)
+  some = model(inputs, training=training, output_positions=positions)
+  expected = tf.gather(whole["sequence_output"], positions, batch_dims=1)
+  got = some["sequence_output"]
+  np.testing.assert_allclose(got[:, 1:], expected, atol=1e-6)
+  np.testing.assert_allclose(
+    got[:, 0], whole["sequence_output"][:, 0], atol=1e-6
+  )
+  np.testing.assert_allclose(
+    some["pooled_output"], whole["pooled_output"], atol=1e-6
+  )
+  np.testing.assert_array_equal(
+    some["encoder_outputs"][0], whole["encoder_outputs"][0]
+  )
+  with pytest.raises(ValueError, match="output_positions"):
+    model(inputs, output_positions=positions[0])
+
+
 def test_missing_ids_are_named():
   with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
     AlbertModel(SMALL)({"input_mask": tf.ones([B, S], tf.int32)})

@@ -20,6 +20,8 @@ from typing import Any, Sequence, Union
 
 import tensorflow as tf
 
+from official_albert import fused_ops
+
 with warnings.catch_warnings():
   # tensorflow-addons is past its end of life and says so at every import; the
   # README explains why it is here. Only that message is kept from the user.
@@ -28,6 +30,9 @@ with warnings.catch_warnings():
 
 # Names that are neither decayed nor layer-adapted in the original.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
+
+# Elements of a variable from which on compiling its update pays.
+_WORTH_COMPILING = 2**18
 
 OPTIMIZERS = ("lamb", "adamw")
 DECAYS = ("original", "continuous")
@@ -181,12 +186,34 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     return self._rate_multipliers.get(variable._unique_id, 1.0)
 
   def _resource_apply_dense(self, grad, var, apply_state=None):
-    factor = self.rate_multiplier(var)
-    if factor != 1.0:
-      key = var.device, var.dtype.base_dtype
-      state = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
-      apply_state = {key: {**state, "lr_t": state["lr_t"] * factor}}
-    return super()._resource_apply_dense(grad, var, apply_state)
+    key = var.device, var.dtype.base_dtype
+    c = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
+    m, v = (self.get_slot(var, name) for name in "mv")
+    w = tf.convert_to_tensor(var)
+    new_m, new_v, update = fused_ops.adam_direction(
+      grad,
+      tf.convert_to_tensor(m),
+      tf.convert_to_tensor(v),
+      w,
+      c["beta_1_t"],
+      c["beta_2_t"],
+      tf.stack([1.0 - c["beta_1_power"], 1.0 - c["beta_2_power"]]),
+      c["epsilon"],
+      c["weight_decay"] * float(self._do_use_weight_decay(var)),
+      compiled=var.shape.num_elements() >= _WORTH_COMPILING,
+    )
+    rate = c["lr_t"] * self.rate_multiplier(var)
+    if self.adapts(var):
+      # Outside of XLA, which adds up a whole tensor number by number.
+      norms = tf.norm(w), tf.norm(update)
+      rate *= tf.where(
+        (norms[0] > 0) & (norms[1] > 0),
+        norms[0] / tf.where(norms[1] > 0, norms[1], 1.0),
+        1.0,
+      )
+    return tf.group(
+      m.assign(new_m), v.assign(new_v), var.assign_sub(rate * update)
+    )
 
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)

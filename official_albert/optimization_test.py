@@ -33,11 +33,17 @@ def numpy_steps(w, gradients, lamb, excluded, corrected):
 
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
 @pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
   "variable_name, excluded",
   [("dense/kernel", False), ("x/LayerNorm/gamma", True), ("bias", True)],
 )
-def test_update_equals_numpy(name, corrected, variable_name, excluded):
+def test_update_equals_numpy(
+  name, corrected, variable_name, excluded, compiled, monkeypatch
+):
+  monkeypatch.setattr(
+    optimization, "_WORTH_COMPILING", 1 if compiled else 10**9
+  )
   rng = np.random.default_rng(0)
   start = rng.normal(size=[3, 5])
   gradients = rng.normal(size=[4, 3, 5])

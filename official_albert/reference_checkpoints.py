@@ -7,12 +7,13 @@ run_pretraining.py of google-research/albert.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from typing import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from official_albert.layers import layer_norm
+from official_albert import checkpoint_names, variable_paths
 
 # Optimizer state of the original, which a warm start does not read either.
 _OPTIMIZER_NAMES = re.compile(r"/(adam|lamb)_[mv]$|^global_step$")
@@ -90,58 +91,26 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   """The model's variables by their TF1 names.
 
   Args:
-    model: an `AlbertModel`, or a model with one as its attribute `albert` and
-      perhaps the heads `masked_lm` and `sentence_order`. A model with other
-      heads names their variables itself, in `tf1_head_variables()`.
+    model: an `AlbertModel`, or a model with one as its attribute `albert`. The
+      table in checkpoint_names.py knows the heads of this package; a model with
+      others names their variables itself, in `tf1_head_variables()`.
 
   Raises:
     ValueError: the model shares only parts of its layers, which no TF1
       checkpoint can express.
   """
-  albert = getattr(model, "albert", model)
-  if albert.config.sharing != "all":
-    raise ValueError(
-      f"a model with sharing={albert.config.sharing!r} has no TF1 names: the "
-      "original always shares whole layers."
+  paths = variable_paths.by_path(model)
+  if not hasattr(model, "albert"):
+    paths = {f"albert/{path}": variable for path, variable in paths.items()}
+  config = getattr(model, "albert", model).config
+  names = {
+    row.tf1: paths[row.own]
+    for row in (
+      *checkpoint_names.encoder_rows(config),
+      *itertools.chain.from_iterable(checkpoint_names.HEADS.values()),
     )
-  names = {}
-
-  def add_dense(prefix: str, layer: tf.keras.layers.Dense) -> None:
-    names[f"{prefix}/kernel"] = layer.kernel
-    names[f"{prefix}/bias"] = layer.bias
-
-  def add_norm(prefix: str, layer: layer_norm.LayerNorm) -> None:
-    names[f"{prefix}/beta"] = layer.beta
-    names[f"{prefix}/gamma"] = layer.gamma
-
-  embedding = albert.embedding
-  for table in ("word", "token_type", "position"):
-    name = f"{table}_embeddings"
-    names[f"bert/embeddings/{name}"] = getattr(embedding, name)
-  add_norm("bert/embeddings/LayerNorm", embedding.layer_norm)
-  if embedding.projection is not None:
-    add_dense("bert/encoder/embedding_hidden_mapping_in", embedding.projection)
-  encoder = albert.encoder
-  for group, blocks in enumerate(zip(encoder.attentions, encoder.ffns)):
-    for inner, (attention, ffn) in enumerate(zip(*blocks)):
-      prefix = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
-      for part in ("query", "key", "value"):
-        add_dense(f"{prefix}/attention_1/self/{part}", getattr(attention, part))
-      add_dense(f"{prefix}/attention_1/output/dense", attention.output_dense)
-      add_norm(f"{prefix}/LayerNorm", attention.layer_norm)
-      add_dense(f"{prefix}/ffn_1/intermediate/dense", ffn.intermediate)
-      # The original nests the second product under the first one's scope.
-      add_dense(f"{prefix}/ffn_1/intermediate/output/dense", ffn.output_dense)
-      add_norm(f"{prefix}/LayerNorm_1", ffn.layer_norm)
-  add_dense("bert/pooler/dense", albert.pooler)
-  if hasattr(model, "masked_lm"):
-    add_dense("cls/predictions/transform/dense", model.masked_lm.transform)
-    add_norm("cls/predictions/transform/LayerNorm", model.masked_lm.layer_norm)
-    names["cls/predictions/output_bias"] = model.masked_lm.output_bias
-  if hasattr(model, "sentence_order"):
-    head = model.sentence_order
-    names["cls/seq_relationship/output_weights"] = head.output_weights
-    names["cls/seq_relationship/output_bias"] = head.output_bias
+    if row.own in paths
+  }
   if hasattr(model, "tf1_head_variables"):
     names.update(model.tf1_head_variables())
   return names

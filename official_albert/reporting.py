@@ -94,6 +94,7 @@ class Reporter:
     steps: int,
     values: Mapping[str, float],
     silent: Optional[Mapping[str, float]] = None,
+    waited_seconds: float = 0.0,
   ) -> None:
     """Reports `steps` updates that ended at `step`.
 
@@ -103,6 +104,8 @@ class Reporter:
       values: losses, metrics and so on.
       silent: what the terminal does not show; of these, names with a slash
         are for TensorBoard alone.
+      waited_seconds: how long the updates waited for their batches; a line
+        shows it from one percent of the time on.
     """
     now = time.monotonic()
     seconds = max(now - self._looked - self._paused, 1e-9)
@@ -120,14 +123,18 @@ class Reporter:
       "sequences_per_second": rate,
       "tokens_per_second": rate * self._tokens,
       "model_flops_per_second": rate * self._flops,
+      "data_wait_share": waited_seconds / seconds,
     }
     self._write("train", step, {**values, **(silent or {}), **speeds})
     left = self._last_step - step + self._extra_steps
     left /= self._speed or steps / seconds
+    waits = speeds["data_wait_share"]
+    waiting = f"{waits:.0%} waiting for data  " if waits >= 0.01 else ""
     self.note(
       f"step {step:,}/{self._last_step:,}  {_line(values)}  "
       f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
-      f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {duration(left)} left"
+      f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {waiting}"
+      f"{duration(left)} left"
     )
 
   def rollback(self, step: int, to_step: int, message: str) -> None:

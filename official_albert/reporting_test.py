@@ -24,7 +24,9 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
     report.training(10, 10, {**values, "learning_rate": 1e-3})  # at 102
     with report.pause():  # from 103 to 104
       pass
-    report.training(20, 10, {"loss": 1.5, "learning_rate": 1e-3})  # at 106
+    report.training(  # at 106
+      20, 10, {"loss": 1.5, "learning_rate": 1e-3}, waited_seconds=0.3
+    )
     report.evaluation(20, {"loss": 1.75})
     report.finish(20)  # at 110
   lines = stream.getvalue().splitlines()
@@ -33,12 +35,15 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
   )
   assert "20.0 sequences/s  160 tokens/s  20 GFLOP/s" in lines[0]
   # 4 seconds less 1 of pause: 10 steps in 3 seconds, 10 more to go.
-  assert "13.3 sequences/s" in lines[1] and lines[1].endswith("3s left")
+  assert "13.3 sequences/s" in lines[1]
+  assert lines[1].endswith("10% waiting for data  3s left")
+  assert "waiting" not in lines[0]
   assert lines[2] == "step 20 held-out  loss 1.75"
   assert lines[3] == "trained 20 steps in 10s"
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == [10, 20]
   assert train[1]["loss"] == 1.5 and train[0]["tokens_per_second"] == 160
+  assert [r["data_wait_share"] for r in train] == [0, pytest.approx(0.1)]
   event_file = next((tmp_path / "eval").glob("events*"))
   tags = {
     value.tag: float(tf.make_ndarray(value.tensor))

@@ -16,6 +16,7 @@ _SPEEDS = (
   "sequences_per_second",
   "tokens_per_second",
   "model_flops_per_second",
+  "data_wait_share",
 )
 
 
@@ -32,10 +33,11 @@ def summarize(
   Returns:
     `best_metric`, its name, and `best_step` and `best_value` of the
     evaluations (-1 and NaN if none was finite); `last_step` and its training
-    `last_loss`; the median `sequences_per_second`, `tokens_per_second` and
-    `model_flops_per_second`, without each start's first loop, which compiles;
-    how many `restarts` and `rollbacks` there were; `training_seconds`, from
-    each start to its last logged step, evaluations and checkpoints included;
+    `last_loss`; the median `sequences_per_second`, `tokens_per_second`,
+    `model_flops_per_second` and `data_wait_share` (of the time, for batches),
+    without each start's first loop, which compiles; how many `restarts` and
+    `rollbacks` there were; `training_seconds`, from each start to its last
+    logged step, evaluations and checkpoints included;
     `steps_lost_to_restarts`, those logged that a later start had to repeat;
     `steps_lost_to_rollbacks`, those between a checkpoint and a divergence.
 

@@ -64,6 +64,7 @@ class AlbertForSequenceClassification(tf.keras.Model):
     features: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    logits_only: bool = False,
   ) -> dict[str, Any]:
     """Runs encoder and head.
 
@@ -71,26 +72,26 @@ class AlbertForSequenceClassification(tf.keras.Model):
       features: what `AlbertModel` takes; labels may be there too.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
+      logits_only: whether the last block computes what they need, the first
+        position, and no other.
 
     Returns:
-      The outputs of `AlbertModel` and `logits` <float32>[B, classes].
+      `logits` <float32>[B, classes] and, unless they are all that is asked
+      for, the outputs of `AlbertModel`.
     """
+    none = tf.zeros_like(features["input_ids"][:, :0]) if logits_only else None
     outputs = self.albert(
-      features, training=training, dropout_seed=dropout.fold_in(dropout_seed, 0)
+      features,
+      training=training,
+      dropout_seed=dropout.fold_in(dropout_seed, 0),
+      output_positions=none,
     )
-    outputs["logits"] = self.classifier(
+    logits = self.classifier(
       outputs["pooled_output"],
       training=training,
       dropout_seed=dropout.fold_in(dropout_seed, 1),
     )
-    return outputs
-
-  def tf1_head_variables(self) -> dict[str, tf.Variable]:
-    """The head's variables by the original's names."""
-    return {
-      "output_weights": self.classifier.output_weights,
-      "output_bias": self.classifier.output_bias,
-    }
+    return {**({} if logits_only else outputs), "logits": logits}
 
   def get_config(self) -> dict[str, Any]:
     return {

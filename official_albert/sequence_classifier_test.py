@@ -32,11 +32,14 @@ def load(group, kind, num_classes):
   return model, {k: tf.constant(v) for k, v in batch.items()}, golden
 
 
+@pytest.mark.parametrize("logits_only", [False, True])
 @pytest.mark.parametrize("group", GROUPS)
-def test_classes_equal_the_original(group):
+def test_classes_equal_the_original(group, logits_only):
   golden = np.load(GOLDEN / group / "classifier_outputs.npz")
   model, batch, golden = load(group, "classifier", golden["logits"].shape[1])
-  logits = model(batch)["logits"]
+  outputs = model(batch, logits_only=logits_only)
+  assert ("sequence_output" in outputs) != logits_only
+  logits = outputs["logits"]
   np.testing.assert_allclose(logits, golden["logits"], atol=1e-5)
   np.testing.assert_allclose(
     tf.nn.softmax(logits), golden["probabilities"], atol=1e-5

@@ -120,31 +120,43 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
   Returns:
     A function of an iterator and `steps` <int32>[] to the sums of the step's
-    Ratios and the number of updates <int32>[], at least 1.
+    Ratios, the number of updates <int32>[], at least 1, and the seconds that
+    they waited for their batches <float64>[].
   """
 
   @tf.function
   def train_loop(iterator, steps):
     structure = {}  # Of what a step returns: known when the body is traced.
 
-    def goes_on(done, unused_sums):
+    def goes_on(done, unused_sums, unused_waited):
       return (done < steps) & ((done == 0) | ~stop.value)
 
-    def one_step(done, sums):
-      structure.update(run(strategy, train_step, next(iterator)))
+    def one_step(done, sums, waited):
+      batch, seconds = _timed_next(iterator)
+      structure.update(run(strategy, train_step, batch))
       stop.share()
       numbers = tf.stack(tf.nest.flatten(structure))
-      return done + 1, sums + tf.pad(
-        numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]]
-      )
+      numbers = tf.pad(numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]])
+      return done + 1, sums + numbers, waited + seconds
 
-    done, sums = tf.while_loop(
-      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]))
+    none = tf.zeros([], tf.float64)
+    done, sums, waited = tf.while_loop(
+      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), none)
     )
     numbers = tf.unstack(sums)[: len(tf.nest.flatten(structure))]
-    return tf.nest.pack_sequence_as(structure, numbers), done
+    return tf.nest.pack_sequence_as(structure, numbers), done, waited
 
   return train_loop
+
+
+def _timed_next(iterator):
+  """The next batch, and the seconds <float64>[] until it was there."""
+  begun = tf.timestamp()
+  with tf.control_dependencies([begun]):
+    batch = next(iterator)
+  parts = tf.nest.flatten(batch, expand_composites=True)
+  with tf.control_dependencies(parts):
+    return batch, tf.timestamp() - begun
 
 
 def split(x: tf.Tensor, parts: int) -> tf.Tensor:

@@ -210,7 +210,7 @@ def train(
         _steps_until_stop(step, config), profiler.steps_until_stop(step)
       )
       with profiler.watch(step, wanted):
-        sums, done = train_loop(iterator, tf.constant(wanted))
+        sums, done, waited = train_loop(iterator, tf.constant(wanted))
         read = scale.read if scale else objective.quotients
         trained, steps = read(sums), int(done)
       step += steps
@@ -237,7 +237,7 @@ def train(
           examples_seen.assign(seen)
           iterator = batches()
         continue
-      report.training(step, steps, trained, norms())
+      report.training(step, steps, trained, norms(), float(waited))
       last = step == config.num_train_steps
       ends = step in config.phase_ends
       preempted = bool(stop.value)

@@ -38,7 +38,9 @@ with reporting.Reporter(sys.argv[2]) as report:
 """
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize(
+  "devices", [2, pytest.param(4, marks=pytest.mark.heavy)]
+)
 def test_logical_devices_equal_one(tmp_path, devices):
   """Losses of the whole batch, whatever the number of replicas."""
   toy_task.run(
@@ -60,6 +62,7 @@ def test_logical_devices_equal_one(tmp_path, devices):
         np.testing.assert_allclose(a[name], b[name], rtol=1e-5)
 
 
+@pytest.mark.heavy
 def test_a_run_goes_on_with_other_numbers_of_devices_and_parts(tmp_path):
   """One device, two, then four with two micro-batches: the same data."""
   config = dict(

@@ -76,6 +76,9 @@ def is_punctuation(char: str) -> bool:
 def read_vocabulary(content: bytes) -> list[str]:
   """The pieces of a vocab.txt, one a line, what follows a space left out.
 
+  As in the original, a line that says a piece again takes no id: the next new
+  piece gets it. (BERT counts such lines. The released vocabularies have none.)
+
   Raises:
     UnicodeDecodeError: it is not UTF-8.
   """
@@ -84,7 +87,7 @@ def read_vocabulary(content: bytes) -> list[str]:
   lines = content.decode("utf-8").split("\n")
   if not lines[-1]:
     lines.pop()
-  return [(line.split() or [" "])[0] for line in lines]
+  return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
 
 
 class WordPieceTokenizer:
@@ -100,7 +103,7 @@ class WordPieceTokenizer:
     model_file: the path that was read.
     lower_case: whether text is lower-cased, and loses its accents, first.
     sha256: of the file's bytes, in hexadecimal.
-    vocab_size: number of pieces V, lines of the file.
+    vocab_size: number of pieces V, different lines of the file.
     pad_id, unk_id, cls_id, sep_id, mask_id: where the file has them.
     special_ids: those and the ids of "[unused1]" and the like.
   """
@@ -134,7 +137,6 @@ class WordPieceTokenizer:
         "spm_model_file."
       ) from error
     self.vocab_size = len(self._pieces)
-    # As in the original, the last of equal lines counts.
     self._ids = {piece: i for i, piece in enumerate(self._pieces)}
     self._check_special_pieces()
     self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
@@ -153,14 +155,14 @@ class WordPieceTokenizer:
     for piece in SPECIAL_PIECES:
       if piece not in self._ids:
         raise ValueError(
-          f"{self.model_file!r} ({self.vocab_size:,} lines) lacks the piece "
+          f"{self.model_file!r} ({self.vocab_size:,} pieces) lacks the piece "
           f"{piece}: a WordPiece vocabulary has a piece a line, among them "
           f"{', '.join(SPECIAL_PIECES)}."
         )
     if self._ids["[PAD]"] != 0:
       raise ValueError(
-        f"{self.model_file}, line {self._ids['[PAD]'] + 1}, has [PAD], but it "
-        "must be in line 1: sequences are padded with id 0."
+        f"{self.model_file} has [PAD] at id {self._ids['[PAD]']}, but it must "
+        "be in line 1: sequences are padded with id 0."
       )
 
   def tokenize(self, text: str) -> list[str]:

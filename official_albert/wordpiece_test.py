@@ -32,15 +32,16 @@ def tokenizer(vocab_file):
   return wordpiece.WordPieceTokenizer(vocab_file)
 
 
-def test_ids_are_line_numbers(vocab_file, tokenizer):
-  assert tokenizer.vocab_size == len(PIECES) + 3 == 40
+def test_ids_count_the_lines_that_say_something_new(vocab_file, tokenizer):
+  # "the" and "'" stand in two lines each: the second takes no id.
+  assert tokenizer.vocab_size == len(PIECES) + 3 - 2 == 38
   assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id) == (0, 2, 3)
   assert (tokenizer.sep_id, tokenizer.mask_id) == (4, 5)
   assert tokenizer.special_ids == {0, 1, 2, 3, 4, 5}
-  assert tokenizer.id_to_piece(38) == "zebra"
-  assert tokenizer.encode("zoo") == [39]
-  # "the" stands in two lines: the last one counts.
-  assert PIECES[6] == PIECES[34] == "the" and tokenizer.encode("the") == [34]
+  assert tokenizer.id_to_piece(36) == "zebra"
+  assert tokenizer.encode("zoo") == [37]
+  assert PIECES[6] == PIECES[34] == "the" and tokenizer.encode("the") == [6]
+  assert PIECES[35] == "x" and tokenizer.encode("x") == [33]
   assert tokenizer.piece_to_id("nowhere") == tokenizer.unk_id
   assert tokenizer.sha256 == hashlib.sha256(vocab_file.read_bytes()).hexdigest()
   assert tokenizer.kind == "wordpiece"
@@ -163,7 +164,7 @@ def test_caches_are_bounded(vocab_file, monkeypatch):
 
 def test_word_starts_are_all_but_continuations(tokenizer):
   table = tokenizer.word_start_table
-  assert table.dtype == np.bool_ and table.shape == (40,)
+  assert table.dtype == np.bool_ and table.shape == (38,)
   ids = tokenizer.encode("unaffable 中国")
   assert table[ids].tolist() == [True, False, False, True, True]
 
@@ -173,7 +174,7 @@ def test_decode(tokenizer):
   assert tokenizer.decode(ids) == "unaffable中国人 the [UNK]。"
   assert tokenizer.marked_piece(4) == "[SEP]"
   assert tokenizer.decode(ids[-1:]) == ""
-  for bad_id in (-1, 40):
+  for bad_id in (-1, 38):
     with pytest.raises(ValueError, match=f"id {bad_id} is outside"):
       tokenizer.decode([bad_id])
 
@@ -191,11 +192,14 @@ def test_a_single_string_is_no_batch(tokenizer):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", r"5 lines\) lacks the piece \[MASK"),
-    (b"", r"0 lines\) lacks the piece \[PAD\]"),
+    (
+      b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n",
+      r"5 pieces\) lacks the piece \[MASK",
+    ),
+    (b"", r"0 pieces\) lacks the piece \[PAD\]"),
     (
       b"the\n[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]",
-      r"line 2, has \[PAD\], but it",
+      r"has \[PAD\] at id 1, but it must be in line 1",
     ),
     (b"[PAD]\n\n\xff\xfe", "line 3, is not UTF-8: .* spm_model_file"),
   ],

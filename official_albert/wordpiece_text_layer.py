@@ -64,14 +64,8 @@ class WordPieceTextLayer(tf.Module):
     self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
       ids[piece] for piece in wordpiece.SPECIAL_PIECES
     )
-    # Of equal pieces the last one counts; the operation wants no two, so the
-    # others become what no text contains.
-    vocabulary = [
-      piece if ids[piece] == i else f"{_UNKNOWN}{i}"
-      for i, piece in enumerate(self._pieces)
-    ]
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
-      vocabulary,
+      self._pieces,
       suffix_indicator=wordpiece.CONTINUATION,
       # In bytes; our own limit, in characters, is lower.
       max_bytes_per_word=4 * wordpiece.MAX_WORD_CHARACTERS + 1,

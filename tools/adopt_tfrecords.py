@@ -5,7 +5,8 @@
 
 For records that google-research/albert wrote: they have the features of ours,
 but no dataset.json. Every record is read and checked; then dataset.json and a
-copy of the tokenizer are put beside the files, which stay as they are.
+copy of the tokenizer are put beside the files, which stay as they are. Chinese
+ones come with a --vocab_file=vocab.txt instead of the model.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _HELDOUT_FILES = flags.DEFINE_string(
   "Files that are evaluated on and not trained on; names and globs.",
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "The SentencePiece model of the records."
+  "spm_model_file", "", "The SentencePiece model of the records."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", "", "Instead: their WordPiece vocabulary."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether their text was lower-cased."
@@ -46,7 +50,7 @@ _DO_LOWER_CASE = flags.DEFINE_bool(
 def adopt(
   train_paths: Sequence[str],
   heldout_paths: Sequence[str],
-  tokenizer: tokenization.SentencePieceTokenizer,
+  tokenizer: tokenization.Tokenizer,
   survey: Callable[[str, checked_records.Split], record_survey.Survey],
 ) -> schemas.Manifest:
   """Writes a manifest beside the files, and the tokenizer.
@@ -77,10 +81,16 @@ def adopt(
       f"{directory or '.'} has a {schemas.MANIFEST_FILE} already: remove it if "
       "it does not belong to these records."
     )
-  target = os.path.join(directory, schemas.TOKENIZER_FILE)
+  info = schemas.TokenizerInfo(
+    tokenizer.sha256,
+    tokenizer.vocab_size,
+    tokenizer.lower_case,
+    tokenizer.kind,
+  )
+  target = os.path.join(directory, info.file)
   if (
     os.path.exists(target)
-    and tokenization.SentencePieceTokenizer(target).sha256 != tokenizer.sha256
+    and type(tokenizer)(target).sha256 != tokenizer.sha256
   ):
     raise FileExistsError(
       f"{target} is there already, but it is not {tokenizer.model_file}: "
@@ -118,9 +128,7 @@ def adopt(
     max_seq_length=shapes["input_ids"],
     max_predictions_per_seq=shapes["masked_lm_positions"],
     features=first.schema,
-    tokenizer=schemas.TokenizerInfo(
-      tokenizer.sha256, tokenizer.vocab_size, tokenizer.lower_case
-    ),
+    tokenizer=info,
     # All that can be known of them. Without label 1 there is no order to learn.
     settings={
       "adopted": True,
@@ -153,8 +161,8 @@ def main(argv: Sequence[str]) -> None:
       "all of --input_files are in --heldout_files, so that none is left to "
       "train on."
     )
-  tokenizer = tokenization.SentencePieceTokenizer(
-    _SPM_MODEL_FILE.value, _DO_LOWER_CASE.value
+  tokenizer = tokenization.open_tokenizer(
+    _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _DO_LOWER_CASE.value
   )
   line = progress_line.ProgressLine(sys.stderr)
   try:
@@ -178,7 +186,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(
-    ["input_files", "heldout_files", "spm_model_file"]
-  )
+  flags.mark_flags_as_required(["input_files", "heldout_files"])
   command_line.run(main)

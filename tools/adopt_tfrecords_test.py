@@ -101,8 +101,8 @@ def _run(program, *arguments):
   )
 
 
-def _adopt(folder, train="012", heldout="9"):
-  tokenizer = tokenization.SentencePieceTokenizer(
+def _adopt(folder, train="012", heldout="9", tokenizer=None):
+  tokenizer = tokenizer or tokenization.SentencePieceTokenizer(
     str(folder.parent / "30k-clean.model")
   )
 
@@ -143,6 +143,27 @@ def test_original_records_are_inspected_adopted_and_checked(folder):
 
   done = _run("inspect_tfrecords", f"--input_dir={folder}")
   assert done.returncode == 0, done.stderr
+
+
+def test_chinese_records_keep_their_vocabulary(folder):
+  path = folder.parent / "vocab_chinese.txt"
+  special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+  path.write_text("\n".join([*special, *"天地玄黄宇宙"]), "utf-8")
+  # These ids are where the features have 2, 3 and 4, too.
+  tokenizer = tokenization.open_tokenizer(vocab_file=str(path))
+  manifest = _adopt(folder, tokenizer=tokenizer)
+  assert schemas.read_manifest(str(folder)) == manifest
+  assert manifest.tokenizer.kind == "wordpiece"
+  assert manifest.tokenizer.vocab_size == 11
+  assert (folder / "vocab.txt").read_bytes() == path.read_bytes()
+  assert not (folder / schemas.TOKENIZER_FILE).exists()
+  done = _run("inspect_tfrecords", f"--input_dir={folder}")
+  assert done.returncode == 0, done.stderr
+  assert "A:[CLS]天{[MASK]:地}玄[SEP]" in done.stdout.replace(" ", "")
+  (folder / schemas.MANIFEST_FILE).unlink()
+  (folder / "vocab.txt").write_text("\n".join([*special, "天"]), "utf-8")
+  with pytest.raises(FileExistsError, match="vocab.txt is there already, but"):
+    _adopt(folder, tokenizer=tokenizer)
 
 
 def test_adopted_records_are_trained_on(folder):
@@ -274,7 +295,7 @@ def test_files_of_two_folders(folder):
     _adopt(folder, heldout=["9/../../other/x"])
 
 
-def test_no_file_to_train_on(folder):
+def test_no_file_to_train_on_and_no_tokenizer(folder):
   done = _run(
     "adopt_tfrecords",
     f"--input_files={folder}/*",
@@ -283,6 +304,13 @@ def test_no_file_to_train_on(folder):
   )
   assert done.returncode == 1
   assert "all of --input_files are in --heldout_files" in done.stderr
+  done = _run(
+    "adopt_tfrecords",
+    f"--input_files={folder}/*",
+    f"--heldout_files={folder}/*-9",
+  )
+  assert done.returncode == 1
+  assert "give either spm_model_file" in done.stderr
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@
         --precision=mixed_bfloat16
     python -m tools.benchmark finetuning --task=mrpc --data_dir=glue \\
         --spm_model_file=30k-clean.model --preset=albert_base_v2
+    python -m tools.benchmark step --max_seq_length=128 --batch_size=16 \\
+        --precision=mixed_bfloat16
+    python -m tools.benchmark scaling --precision=mixed_bfloat16
+    python -m tools.benchmark peers --max_seq_length=128 --batch_size=16 \\
+        --precision=mixed_bfloat16 --output_dir=docs
 
 Variants are run in alternation, so that a busy minute of the machine touches
 all of them; figures are medians over --repeats.
@@ -25,7 +30,10 @@ from tools import (
   benchmark_data,
   benchmark_finetuning,
   benchmark_memory,
+  benchmark_peers,
+  benchmark_scaling,
   benchmark_squad,
+  benchmark_step,
   command_line,
 )
 
@@ -54,14 +62,28 @@ _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
 _WORK_DIR = flags.DEFINE_string(
   "work_dir", None, "For temporary files; the system's own by default."
 )
-
-# Each with the flag that names its data.
-BENCHMARKS = {
-  "data": "input_files",
-  "finetuning": "data_dir",
-  "memory": "preset",
-  "squad": "squad_file",
-}
+_STEPS = flags.DEFINE_integer(
+  "steps", 4, "Steps that a system takes in a run, where systems take turns."
+)
+_OPTIMIZER = flags.DEFINE_enum(
+  "optimizer",
+  "lamb",
+  sorted(benchmark_step.OPTIMIZERS),
+  "Of the step that the benchmark step measures.",
+)
+_SYSTEMS = flags.DEFINE_list(
+  "systems",
+  list(benchmark_peers.DEFAULT_SYSTEMS),
+  f"Which peers, of {', '.join(benchmark_peers.SYSTEMS)}.",
+)
+_PEERS_DIR = flags.DEFINE_string(
+  "peers_dir",
+  "~/.cache/official_albert/peers",
+  "Where the peers' virtual environments are, or are made.",
+)
+_OUTPUT_DIR = flags.DEFINE_string(
+  "output_dir", "", "Folder for table, figures and plot; none: prints only."
+)
 
 
 def machine() -> str:
@@ -74,50 +96,7 @@ def machine() -> str:
   return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}"
 
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) != 2 or argv[1] not in BENCHMARKS:
-    raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
-  if argv[1] == "memory":
-    print(machine(), flush=True)
-    benchmark_memory.run(
-      benchmark_memory.Settings(
-        _PRESET.value,
-        _BATCH_SIZE.value,
-        _MAX_SEQ_LENGTH.value,
-        _PRECISION.value,
-        _REPEATS.value,
-      )
-    )
-    return
-  for name in (BENCHMARKS[argv[1]], "spm_model_file"):
-    if not flags.FLAGS[name].value:
-      raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
-  print(machine(), flush=True)
-  if argv[1] == "finetuning":
-    benchmark_finetuning.run(
-      benchmark_finetuning.Settings(
-        _TASK.value,
-        _DATA_DIR.value,
-        _SPM_MODEL_FILE.value,
-        _PRESET.value,
-        _MAX_SEQ_LENGTH.value,
-        _BATCH_SIZE.value,
-        _PRECISION.value,
-        _REPEATS.value,
-        _WORK_DIR.value,
-      )
-    )
-    return
-  if argv[1] == "squad":
-    benchmark_squad.run(
-      benchmark_squad.Settings(
-        _SQUAD_FILE.value,
-        _SPM_MODEL_FILE.value,
-        _MAX_SEQ_LENGTH.value,
-        _REPEATS.value,
-      )
-    )
-    return
+def _data() -> None:
   benchmark_data.run(
     benchmark_data.Settings(
       _INPUT_FILES.value,
@@ -128,6 +107,113 @@ def main(argv: Sequence[str]) -> None:
       _WORK_DIR.value,
     )
   )
+
+
+def _finetuning() -> None:
+  benchmark_finetuning.run(
+    benchmark_finetuning.Settings(
+      _TASK.value,
+      _DATA_DIR.value,
+      _SPM_MODEL_FILE.value,
+      _PRESET.value,
+      _MAX_SEQ_LENGTH.value,
+      _BATCH_SIZE.value,
+      _PRECISION.value,
+      _REPEATS.value,
+      _WORK_DIR.value,
+    )
+  )
+
+
+def _memory() -> None:
+  benchmark_memory.run(
+    benchmark_memory.Settings(
+      _PRESET.value,
+      _BATCH_SIZE.value,
+      _MAX_SEQ_LENGTH.value,
+      _PRECISION.value,
+      _REPEATS.value,
+    )
+  )
+
+
+def _peers() -> None:
+  benchmark_peers.run(
+    benchmark_peers.Settings(
+      _PRESET.value,
+      _BATCH_SIZE.value,
+      _MAX_SEQ_LENGTH.value,
+      _PRECISION.value,
+      _REPEATS.value,
+      _STEPS.value,
+      _SYSTEMS.value,
+      _PEERS_DIR.value,
+      _OUTPUT_DIR.value,
+      machine(),
+    )
+  )
+
+
+def _scaling() -> None:
+  benchmark_scaling.run(
+    benchmark_scaling.Settings(
+      _PRECISION.value,
+      _REPEATS.value,
+      _STEPS.value,
+      _OUTPUT_DIR.value,
+      machine(),
+    )
+  )
+
+
+def _step() -> None:
+  benchmark_step.run(
+    benchmark_step.Settings(
+      _PRESET.value,
+      _BATCH_SIZE.value,
+      _MAX_SEQ_LENGTH.value,
+      _PRECISION.value,
+      _REPEATS.value,
+      _STEPS.value,
+      _OPTIMIZER.value,
+      _OUTPUT_DIR.value,
+      machine(),
+    )
+  )
+
+
+def _squad() -> None:
+  benchmark_squad.run(
+    benchmark_squad.Settings(
+      _SQUAD_FILE.value,
+      _SPM_MODEL_FILE.value,
+      _MAX_SEQ_LENGTH.value,
+      _REPEATS.value,
+    )
+  )
+
+
+# Each with the flags that it cannot do without.
+BENCHMARKS = {
+  "data": (_data, ("input_files", "spm_model_file")),
+  "finetuning": (_finetuning, ("data_dir", "spm_model_file")),
+  "memory": (_memory, ()),
+  "peers": (_peers, ()),
+  "scaling": (_scaling, ()),
+  "step": (_step, ()),
+  "squad": (_squad, ("squad_file", "spm_model_file")),
+}
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) != 2 or argv[1] not in BENCHMARKS:
+    raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
+  run, needed = BENCHMARKS[argv[1]]
+  for name in needed:
+    if not flags.FLAGS[name].value:
+      raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
+  print(machine(), flush=True)
+  run()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import sys
 import time
 from typing import NamedTuple
 
+from tools import peer_protocol
+
 VARIANTS = (
   {},
   {"recompute_activations": True},
@@ -107,6 +109,7 @@ def measure(settings: Settings) -> Measured:
   from official_albert import distribution, loss_scale, train_step
   from official_albert import train_config as train_config_lib
   from tasks.pretraining import model as model_lib
+  from tools import measured_task
 
   distribution.start_compiler()
   distribution.set_precision(settings.precision)
@@ -131,11 +134,21 @@ def measure(settings: Settings) -> Measured:
   optimizer._create_all_weights(model.trainable_variables)
   step = tf.function(
     train_step.make_train_step(
-      _Task(), model, optimizer, config, loss_scale.make_for(model)
+      measured_task.MeasuredTask(),
+      model,
+      optimizer,
+      config,
+      loss_scale.make_for(model),
     )
   )
-  batch = _random_batch(settings, albert_config.vocab_size)
-  start = _peak_bytes()
+  batch = measured_task.random_batch(
+    settings.batch_size,
+    settings.max_seq_length,
+    int(0.15 * settings.max_seq_length),
+    albert_config.vocab_size,
+    settings.seed,
+  )
+  start = peer_protocol.peak_bytes()
   wall, cpu = [], []
   for _ in range(1 + settings.steps):
     before = time.monotonic(), time.process_time()
@@ -146,50 +159,7 @@ def measure(settings: Settings) -> Measured:
     raise ValueError(f"the gradient is not finite: {norm}.")
   return Measured(
     start,
-    _peak_bytes(),
+    peer_protocol.peak_bytes(),
     statistics.median(wall[1:]),
     statistics.median(cpu[1:]),
   )
-
-
-class _Task:
-  """Losses of `tasks.pretraining`, without its data."""
-
-  def loss_weights(self, batch):
-    from tasks.pretraining import task
-
-    return task.loss_weights(batch)
-
-  def forward(self, model, batch, training, dropout_seed):
-    from tasks.pretraining import task
-
-    outputs = model(batch, training=training, dropout_seed=dropout_seed)
-    return task.loss_totals(outputs, batch, compiled=training), {}
-
-
-def _random_batch(settings: Settings, vocab_size: int):
-  import tensorflow as tf
-
-  shape = [settings.batch_size, settings.max_seq_length]
-  predictions = [shape[0], int(0.15 * shape[1])]
-
-  def ids(shape, low, high):
-    return tf.random.uniform(shape, low, high, tf.int32, seed=settings.seed)
-
-  return {
-    "input_ids": ids(shape, 5, vocab_size),
-    "input_mask": tf.ones(shape, tf.int32),
-    "segment_ids": ids(shape, 0, 2),
-    "masked_lm_positions": ids(predictions, 0, shape[1]),
-    "masked_lm_ids": ids(predictions, 5, vocab_size),
-    "masked_lm_weights": tf.ones(predictions),
-    "next_sentence_labels": ids([shape[0], 1], 0, 2),
-  }
-
-
-def _peak_bytes() -> int:
-  """The most memory that this process had; Linux only."""
-  # Not getrusage's: that remembers the process that started this one.
-  with open("/proc/self/status", encoding="utf-8") as file:
-    line = next(line for line in file if line.startswith("VmHWM:"))
-  return int(line.split()[1]) * 1024

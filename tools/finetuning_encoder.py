@@ -28,7 +28,10 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
   "Its SentencePiece model; by default the one beside --init_checkpoint.",
 )
 _VOCAB_FILE = flags.DEFINE_string(
-  "vocab_file", "", "Its WordPiece vocabulary, for the released zh models."
+  "vocab_file",
+  "",
+  "Its WordPiece vocabulary, for the released zh models; by default the one "
+  "beside --init_checkpoint.",
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",
@@ -87,7 +90,10 @@ def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
   if not spm_model_file and not vocab_file:
     spm_model_file = _find(folders, schemas.TOKENIZER_FILE, "*.model")
     if not spm_model_file:
-      vocab_file = _find(folders, schemas.TOKENIZER_FILES["wordpiece"])
+      # The released zh models have a vocab_chinese.txt.
+      vocab_file = _find(
+        folders, schemas.TOKENIZER_FILES["wordpiece"], "vocab*.txt"
+      )
     if not spm_model_file and not vocab_file:
       raise ValueError(
         f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "

@@ -110,6 +110,11 @@ def test_wordpiece(folder, tmp_path):
   )
   (found,) = find((str(tmp_path), []))
   assert found[2] == str(tmp_path / "vocab.txt")
+  # As in Google's archives.
+  (tmp_path / "vocab.txt").rename(tmp_path / "vocab_chinese.txt")
+  (tmp_path / "model.ckpt-best.index").touch()
+  (found,) = find(("", [f"--init_checkpoint={tmp_path}/model.ckpt-best"]))
+  assert found[2] == str(tmp_path / "vocab_chinese.txt")
 
 
 def test_refusals(folder, tmp_path):

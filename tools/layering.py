@@ -50,12 +50,24 @@ _MAY_IMPORT = {
     "official_albert/config.py",
     "official_albert/layers/*",
     "official_albert/heads.py",
+    # `AlbertModel.from_checkpoint` is where people look for it. The readers
+    # know names and files, and no model.
+    "official_albert/pretrained.py",
+    "official_albert/safe_archives.py",
   ),
+  "official_albert/checkpoint_names.py": ("official_albert/config.py",),
+  "official_albert/portable_checkpoint.py": (
+    "official_albert/config.py",
+    "official_albert/checkpoint_names.py",
+  ),
+  "official_albert/safe_archives.py": (),
+  "official_albert/safetensors_files.py": (),
   "tfrecords/schemas.py": (),
 }
 # `training` knows only the Task protocol that it defines.
 _MODEL_SIDE = (
   "official_albert/model.py",
+  "official_albert/pretrained.py",
   "official_albert/heads.py",
   "official_albert/layers/*",
   "official_albert/text_offsets.py",
@@ -94,7 +106,16 @@ _HOMES = {
   # An extra, in requirements-beam.txt.
   "apache_beam": ("tasks/*/beam_*.py",),
   "absl.app": ("tools/*",),
+  # In an environment of their own, see requirements-tpu-compile.txt.
+  "jax": ("tools/tpu_compiler.py",),
+  "jaxlib": ("tools/tpu_compiler.py",),
   "matplotlib": ("tools/*",),
+  # The peers' own virtual environments.
+  "keras_hub": ("tools/peer_*.py",),
+  "official": ("tools/peer_*.py",),
+  "torch": ("tools/peer_*.py",),
+  "transformers": ("tools/peer_*.py",),
+  "safetensors": ("official_albert/safetensors_files.py",),
   "sentencepiece": (
     "official_albert/tokenization.py",
     "tools/train_vocabulary.py",
@@ -113,7 +134,15 @@ _HOMES = {
 }
 _WITHOUT_TENSORFLOW = (
   "official_albert/__init__.py",
+  "official_albert/checkpoint_names.py",
+  "official_albert/checkpoint_surgery.py",
   "official_albert/config.py",
+  "official_albert/hf_config.py",
+  "official_albert/hf_tokenizer.py",
+  "official_albert/piece_cutting.py",
+  "official_albert/portable_checkpoint.py",
+  "official_albert/safe_archives.py",
+  "official_albert/safetensors_files.py",
   "official_albert/text_offsets.py",
   "official_albert/tokenization.py",
   "official_albert/wordpiece.py",
@@ -136,6 +165,7 @@ _IMPORT_NAMES = {
   "absl-py": "absl",
   "protobuf": "google",
   "scikit-learn": "sklearn",
+  "tf-models-official": "official",
 }
 
 
@@ -245,7 +275,9 @@ def check_third_parties(
   """
   required = {
     _IMPORT_NAMES.get(name, name.replace("-", "_"))
-    for name in re.findall(r"^([\w-]+)==", requirements, re.MULTILINE)
+    for name in re.findall(
+      r"^([\w-]+)(?:\[\w+\])?==", requirements, re.MULTILINE
+    )
   }
   known = (
     required | _standard_library() | set(import_graph.ROOMS) | {"__future__"}
@@ -341,6 +373,10 @@ def check_all(root: pathlib.Path) -> list[str]:
       "requirements.txt",
       "requirements-dev.txt",
       "requirements-beam.txt",
+      "requirements-tpu-compile.txt",
+      *sorted(
+        path.relative_to(root) for path in root.glob("tools/peers/*.txt")
+      ),
     )
   )
   return [

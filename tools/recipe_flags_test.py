@@ -119,7 +119,7 @@ def test_table_has_a_row_for_each(capsys):
     "125,000",
     "512",
   ]
-  assert cells[7] == "1.9e+19" and cells[-1] == "not yet run"
+  assert cells[7] == "1.8e+19" and cells[-1] == "not yet run"
   assert capsys.readouterr().out == ""
 
 

@@ -121,7 +121,10 @@ def weights(model_dir):
   [
     # A small configuration with dropout.
     [_CONFIG],
-    [_CONFIG, "--distribution=mirrored", "--num_devices=2"],
+    pytest.param(
+      [_CONFIG, "--distribution=mirrored", "--num_devices=2"],
+      marks=pytest.mark.heavy,
+    ),
     # The scale of the loss is part of what is resumed.
     [
       _CONFIG,

@@ -22,6 +22,7 @@ _NOT_COMPARED = (
   "sequences_per_second",
   "tokens_per_second",
   "model_flops_per_second",
+  "data_wait_share",
 )
 _PANELS = (
   ("train", "masked_lm_loss", "masked LM loss, training (nats)"),

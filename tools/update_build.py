@@ -55,12 +55,14 @@ filegroup(
         "requirements-beam.txt",
         "requirements-dev.txt",
         "requirements-tpu.txt",
+        "requirements-tpu-compile.txt",
     ] + glob(
         [
             "official_albert/**/*.py",
             "tasks/**/*.py",
             "tfrecords/**/*.py",
             "tools/**/*.py",
+            "tools/peers/*.txt",
         ],
         allow_empty = True,
     ),
@@ -79,6 +81,7 @@ _DATA = {
   "tools/layering_test.py": [":sources"],
   "tools/requirements_test.py": [":sources"],
   "tools/make_venv_test.py": ["tools/make_venv.sh"],
+  "tools/peer_venvs_test.py": [":sources"],
 }
 
 

@@ -66,6 +66,7 @@ class LayerNorm(tf.keras.layers.Layer):
         raise ValueError(f"residual is {residual.dtype}, but x is {x.dtype}.")
     return fused_ops.add_layer_norm(
       x,
+      None,
       residual,
       tf.convert_to_tensor(self.gamma),
       tf.convert_to_tensor(self.beta),

@@ -14,35 +14,37 @@ import tensorflow as tf
 
 
 def recomputed(
-  block: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor
+  block: Callable[..., tf.Tensor], x: tf.Tensor, *others: tf.Tensor
 ) -> tf.Tensor:
-  """block(x), of which only `x` is kept for the gradient.
+  """block(x, *others), of which only these are kept for the gradient.
 
   Memory is saved inside a `tf.function`; eager tapes keep what they see.
 
   Args:
     block: computes the same both times: dropout in it has seeds. Its variables
-      have gradients as usual.
+      have gradients as usual, but no tensor that is not an argument.
     x: <float>[...].
+    *others: such as weights that are cast already.
 
   Returns:
     What `block` returns.
   """
 
   @tf.custom_gradient
-  def run(x):
+  def run(x, *others):
     def gradient(dy, variables=()):
       variables = list(variables)
       with tf.GradientTape() as tape:
         again = _after(dy, x)
-        tape.watch(again)
-        y = block(again)
-      dx, *slopes = tape.gradient(y, [again, *variables], dy)
-      return dx, slopes
+        tape.watch([again, *others])
+        y = block(again, *others)
+      slopes = tape.gradient(y, [again, *others, *variables], dy)
+      count = 1 + len(others)
+      return tuple(slopes[:count]), slopes[count:]
 
-    return block(x), gradient
+    return block(x, *others), gradient
 
-  return run(x)
+  return run(x, *others)
 
 
 def _after(dy: tf.Tensor, x: tf.Tensor) -> tf.Tensor:

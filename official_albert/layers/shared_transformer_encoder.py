@@ -10,6 +10,8 @@ Reference: google-research/albert modeling.py (transformer_model).
 
 from __future__ import annotations
 
+import collections
+import functools
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -21,6 +23,8 @@ from official_albert.layers import (
   recomputation,
   transformer_block,
 )
+
+_HALVES = ("attention", "ffn")
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -136,12 +140,32 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
           ]
     return multipliers
 
+  def build(self, input_shape):
+    for half in {id(h): h for pair in self.blocks() for h in pair}.values():
+      with tf.name_scope(half.name):
+        half.build(input_shape)
+    super().build(input_shape)
+
+  def _weights(self, training: Optional[bool]):
+    """Of each half of each block in order, cast once for all its uses."""
+    pairs = list(self.blocks())
+    uses = collections.Counter(id(half) for pair in pairs for half in pair)
+    left = {
+      id(half): half.weights_for(uses[id(half)], training)
+      for pair in pairs
+      for half in pair
+    }
+    return [
+      [x for half in pair for x in left[id(half)].pop()] for pair in pairs
+    ]
+
   def call(
     self,
     x: tf.Tensor,
     mask: tf.Tensor,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    rows: Optional[tf.Tensor] = None,
   ) -> list[tf.Tensor]:
     """Applies every layer.
 
@@ -151,33 +175,61 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`; each application of
         a shared block draws its own mask.
+      rows: <int32>[B, Q], the positions that the last block computes, where
+        nothing else of its output is needed; None: all.
 
     Returns:
       num_hidden_layers * inner_group_num tensors <float>[B, S, H], one per
-      block; the last is the sequence output.
+      block; the last, which with `rows` is <float>[B, Q, H], is the sequence
+      output.
     """
     recompute = self.recompute_activations and training
-    if recompute and dropout_seed is None:
-      # Both computations of a block need the same masks.
+    if training and dropout_seed is None:
+      # Each application of the block, which is traced once, needs masks of its
+      # own, and a second computation of it those of the first.
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+    block = self._make_block(training)
     outputs = []
-    for index, (attention, ffn) in enumerate(self.blocks()):
-      seed = dropout_lib.fold_in(dropout_seed, index)
+    weights = self._weights(training)
+    for index, tensors in enumerate(weights):
       layer = index // self.config.inner_group_num
-      weights = [self._gradient_factor(h, layer) for h in ("attention", "ffn")]
-
-      def block(x, attention=attention, ffn=ffn, seed=seed, weights=weights):
-        seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
-        x = gradient_scaling.scaled(
-          lambda x: attention(x, mask, training, seeds[0]), x, weights[0]
-        )
-        return gradient_scaling.scaled(
-          lambda x: ffn(x, training, seeds[1]), x, weights[1]
-        )
-
-      x = recomputation.recomputed(block, x) if recompute else block(x)
+      factors = tuple(self._gradient_factor(h, layer) for h in _HALVES)
+      seed = dropout_lib.fold_in(dropout_seed, index)
+      asked = rows if index == len(weights) - 1 else None
+      apply = functools.partial(block, factors, mask, seed, asked)
+      if recompute:
+        x = recomputation.recomputed(apply, x, *tensors)
+      else:
+        x = apply(x, *tensors)
       outputs.append(x)
     return outputs
+
+  def _make_block(self, training: Optional[bool]):
+    """The block as a function of all that differs between applications.
+
+    Its variables are arguments too. So it is traced once, whatever the depth
+    and the sharing, and once more where only some rows are computed; with
+    layer-wise decay once for each of its factors.
+    """
+    attention, ffn = next(self.blocks())
+    count = len(transformer_block.AttentionWeights._fields)
+
+    def block(factors, mask, seed, rows, x, *weights):
+      seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
+      first = transformer_block.AttentionWeights(*weights[:count])
+      second = transformer_block.FeedForwardWeights(*weights[count:])
+      x = gradient_scaling.scaled(
+        lambda x: attention(x, mask, training, seeds[0], first, rows),
+        x,
+        factors[0],
+      )
+      return gradient_scaling.scaled(
+        lambda x: ffn(x, training, seeds[1], second), x, factors[1]
+      )
+
+    return (
+      tf.function(block, autograph=False) if tf.inside_function() else block
+    )
 
   def get_config(self) -> dict[str, Any]:
     return {

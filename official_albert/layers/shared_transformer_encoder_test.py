@@ -86,6 +86,22 @@ def test_each_application_draws_its_own_dropout():
   assert np.any(swapped[0].numpy() != first[1].numpy())
 
 
+def test_without_a_seed_each_application_draws_its_own_mask():
+  """Also where a global seed is set, in a graph that holds the block once."""
+  encoder = make(
+    num_hidden_groups=1, num_hidden_layers=3, hidden_dropout_prob=0.5
+  )
+  run(encoder)
+  _, ffn = next(encoder.blocks())
+  ffn.output_dense.kernel.assign(tf.zeros_like(ffn.output_dense.kernel))
+  ffn.output_dense.bias.assign(tf.fill([H], 1e4))  # What is left is the mask.
+  tf.random.set_seed(7)
+  outputs = tf.function(lambda: run(encoder, training=True))()
+  masks = [np.asarray(y) > 0 for y in outputs]
+  assert 0.2 < masks[0].mean() < 0.8
+  assert np.any(masks[0] != masks[1]) and np.any(masks[1] != masks[2])
+
+
 @pytest.fixture(params=["float32", "mixed_bfloat16"])
 def policy(request):
   tf.keras.mixed_precision.set_global_policy(request.param)
@@ -110,7 +126,8 @@ def recomputing(recompute):
 def outputs_and_gradients(encoder, x, seed):
   """Every block's output has a part in the gradient."""
   mask = tf.constant([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-  weights = np.random.default_rng(1).normal(size=[4, B, S, H])
+  blocks = len(list(encoder.blocks()))
+  weights = np.random.default_rng(1).normal(size=[blocks, B, S, H])
   tf.random.set_seed(3)  # Where there is no dropout seed.
 
   @tf.function
@@ -157,6 +174,50 @@ def test_without_a_seed_both_computations_draw_the_same_masks():
   np.testing.assert_allclose(
     (ends[0] - ends[1]) / 2e-2, np.sum(slope * way), rtol=0.02
   )
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_rows_are_rows_of_the_whole(recompute):
+  """Twice the same row among them, and gradients only through the last."""
+  encoder = make(recompute, num_hidden_layers=2, initializer_range=0.3)
+  run(encoder)
+  x = np.random.default_rng(0).normal(size=[B, S, H]).astype(np.float32)
+  mask = tf.constant([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+  rows = tf.constant([[0, 3, 3], [2, 0, 1]])
+  weights = np.random.default_rng(1).normal(size=[B, 3, H])
+
+  @tf.function
+  def compute(x, some):
+    with tf.GradientTape() as tape:
+      tape.watch(x)
+      outputs = encoder(x, mask, training=True, rows=rows if some else None)
+      last = outputs[-1]
+      picked = last if some else tf.gather(last, rows, batch_dims=1)
+      total = tf.reduce_sum(picked * weights)
+    slopes = tape.gradient(total, [x, *encoder.trainable_variables])
+    return outputs[0], picked, slopes
+
+  expected = compute(tf.constant(x), False)
+  got = compute(tf.constant(x), True)
+  assert got[1].shape == [B, 3, H]
+  for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(got)):
+    np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+def test_the_block_is_traced_once_whatever_the_depth(layers, monkeypatch):
+  encoder = make(num_hidden_layers=layers, num_hidden_groups=1)
+  run(encoder)
+  attention, _ = next(encoder.blocks())
+  plain, calls = attention.call, []
+
+  def counting(*args, **kwargs):
+    calls.append(1)
+    return plain(*args, **kwargs)
+
+  monkeypatch.setattr(attention, "call", counting)
+  outputs_and_gradients(encoder, tf.zeros([B, S, H]), None)
+  assert len(calls) == 1
 
 
 def test_config_round_trip():

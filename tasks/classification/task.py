@@ -71,9 +71,10 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """Summed cross entropy in nats, or squared error; and the accuracy."""
-    logits = model(batch, training=training, dropout_seed=dropout_seed)[
-      "logits"
-    ]
+    outputs = model(
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+    )
+    logits = outputs["logits"]
     weight, labels = batch["example_weight"], batch["label_ids"]
     if self.labels is None:
       errors = tf.square(logits[:, 0] - labels)
@@ -91,7 +92,7 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     batch: Batch,
   ) -> dict[str, tf.Tensor]:
     """`probabilities` <float32>[B, classes], or `values` <float32>[B]."""
-    logits = model(batch, training=False)["logits"]
+    logits = model(batch, training=False, logits_only=True)["logits"]
     said = (
       {"values": logits[:, 0]}
       if self.labels is None

@@ -31,9 +31,9 @@ def load(group: str, recompute: bool = False):
   return model, {name: tf.constant(value) for name, value in batch.items()}
 
 
-def total_loss(model, batch, training=False):
+def total_loss(model, batch, training=False, logits_only=False):
   """The training loss, its parts and the outputs."""
-  outputs = model(batch, training=training)
+  outputs = model(batch, training=training, logits_only=logits_only)
   totals = task_lib.loss_totals(outputs, batch, compiled=training)
   weights = task_lib.loss_weights(batch)
   losses = {name: totals[name] / weights[name] for name in totals}
@@ -69,15 +69,17 @@ def test_outputs_and_losses_equal_the_original(group):
   np.testing.assert_allclose(total, golden["total_loss"], atol=1e-5)
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+  "training, logits_only", [(False, False), (True, False), (True, True)]
+)
 @pytest.mark.parametrize("group", GROUPS)
-def test_gradients_equal_the_original(group, training):
+def test_gradients_equal_the_original(group, training, logits_only):
   model, batch = load(group)
   golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
   variables = reference_checkpoints.tf1_variables(model)
   assert set(golden.files) == set(variables)
   with tf.GradientTape() as tape:
-    total, _, _ = total_loss(model, batch, training)
+    total, _, _ = total_loss(model, batch, training, logits_only)
   gradients = tape.gradient(total, variables)
   for name, gradient in gradients.items():
     expected = golden[name]

@@ -154,7 +154,9 @@ class PretrainingTask:
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """Sums of the losses, and the accuracies."""
-    outputs = model(batch, training=training, dropout_seed=dropout_seed)
+    outputs = model(
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+    )
     totals = loss_totals(outputs, batch, compiled=training)
     metrics = metrics_lib.accuracies(outputs, batch, _example_weight(batch))
     if not self._sentence_pair:
@@ -196,7 +198,9 @@ def training_flops(
   """
   head = 2 * predictions * config.embedding_size
   head *= config.hidden_size + config.vocab_size
-  return 3 * (config.forward_flops(sequence_length) + head)
+  # The heads need the masked positions and the first one of the last block.
+  rows = min(predictions + 1, sequence_length)
+  return 3 * (config.forward_flops(sequence_length, rows) + head)
 
 
 def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:

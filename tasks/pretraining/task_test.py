@@ -142,7 +142,9 @@ def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
 def test_flops_by_hand(folder):
   task = task_lib.PretrainingTask(CONFIG, folder)
   head = P * 2 * (10 * 6 + 6 * V)
-  assert task.flops_per_example == 3 * (CONFIG.forward_flops(S) + head)
+  assert P + 1 < S
+  expected = 3 * (CONFIG.forward_flops(S, last_rows=P + 1) + head)
+  assert task.flops_per_example == expected
   assert task.tokens_per_example == S
 
 

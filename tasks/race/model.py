@@ -43,6 +43,7 @@ class AlbertForMultipleChoice(
     features: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    logits_only: bool = False,
   ) -> dict[str, Any]:
     """Scores the options.
 
@@ -51,21 +52,22 @@ class AlbertForMultipleChoice(
         options a question.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
+      logits_only: as in `AlbertForSequenceClassification`.
 
     Returns:
-      `logits` <float32>[B, O], and the outputs of `AlbertModel` for B * O
-      sequences.
+      `logits` <float32>[B, O] and, unless they are all that is asked for, the
+      outputs of `AlbertModel` for B * O sequences.
     """
     ids = features["input_ids"]
     if len(ids.shape) == 2:  # Keras' way of making the variables.
-      return super().call(features, training, dropout_seed)
+      return super().call(features, training, dropout_seed, logits_only)
     options, length = ids.shape[1], tf.shape(ids)[2]
     flat = {
       name: tf.reshape(features[name], [-1, length])
       for name in _FEATURES
       if name in features
     }
-    outputs = super().call(flat, training, dropout_seed)
+    outputs = super().call(flat, training, dropout_seed, logits_only)
     outputs["logits"] = tf.reshape(outputs["logits"], [-1, options])
     return outputs
 

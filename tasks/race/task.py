@@ -58,7 +58,9 @@ class RaceTask(finetuning_task.FinetuningTask):
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """The summed cross entropy in nats, and the accuracy."""
-    outputs = model(batch, training=training, dropout_seed=dropout_seed)
+    outputs = model(
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+    )
     logits = outputs["logits"]
     weight, labels = batch["example_weight"], batch["label_ids"]
     losses = fused_ops.cross_entropy(logits, labels)
@@ -72,7 +74,7 @@ class RaceTask(finetuning_task.FinetuningTask):
     self, model: model_lib.AlbertForMultipleChoice, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """`probabilities` <float32>[B, 4]."""
-    logits = model(batch, training=False)["logits"]
+    logits = model(batch, training=False, logits_only=True)["logits"]
     return {
       "example_id": batch["example_id"],
       "probabilities": tf.nn.softmax(logits),

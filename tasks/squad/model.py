@@ -88,13 +88,6 @@ class AlbertForSpans(tf.keras.Model):
     outputs["start_logits"], outputs["end_logits"] = tf.unstack(scores)
     return outputs
 
-  def tf1_head_variables(self) -> dict[str, tf.Variable]:
-    """The head's variables by the original's names."""
-    return {
-      "cls/squad/output_weights": self.output_weights,
-      "cls/squad/output_bias": self.output_bias,
-    }
-
   def get_config(self) -> dict[str, Any]:
     return {
       "config": self.config.to_dict(),
@@ -252,22 +245,6 @@ class AlbertForSpansOrNone(tf.keras.Model):
     y = tf.tanh(by_token + by_start + self.end_hidden.bias)
     y = self.end_norm(y, training=training)
     return self.end_dense(y)[..., 0]
-
-  def tf1_head_variables(self) -> dict[str, tf.Variable]:
-    """The head's variables by the original's names."""
-    return {
-      "start_logits/dense/kernel": self.start_dense.kernel,
-      "start_logits/dense/bias": self.start_dense.bias,
-      "end_logits/dense_0/kernel": self.end_hidden.kernel,
-      "end_logits/dense_0/bias": self.end_hidden.bias,
-      "end_logits/LayerNorm/beta": self.end_norm.beta,
-      "end_logits/LayerNorm/gamma": self.end_norm.gamma,
-      "end_logits/dense_1/kernel": self.end_dense.kernel,
-      "end_logits/dense_1/bias": self.end_dense.bias,
-      "answer_class/dense_0/kernel": self.answer_hidden.kernel,
-      "answer_class/dense_0/bias": self.answer_hidden.bias,
-      "answer_class/dense_1/kernel": self.answer_dense.kernel,
-    }
 
   def get_config(self) -> dict[str, Any]:
     return {

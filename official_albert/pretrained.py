@@ -1,0 +1,94 @@
+"""Opening pretrained weights of any format, and an encoder from them.
+
+`AlbertModel.from_checkpoint` is the front door.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Mapping
+
+from official_albert import (
+  checkpoint_files,
+  checkpoint_names,
+  hf_checkpoints,
+  hf_config,
+  own_checkpoints,
+  portable_checkpoint,
+  reference_checkpoints,
+  tf1_checkpoints,
+  variable_paths,
+)
+
+READERS: Mapping[str, Callable[..., portable_checkpoint.PortableCheckpoint]] = {
+  "tf1": tf1_checkpoints.read,
+  "tf_hub": tf1_checkpoints.read,
+  "hf": hf_checkpoints.read,
+  "official_albert": own_checkpoints.read,
+}
+WRITERS: Mapping[
+  str, Callable[[portable_checkpoint.PortableCheckpoint, str], str]
+] = {
+  "tf1": tf1_checkpoints.write,
+  "hf": hf_checkpoints.write,
+  "official_albert": own_checkpoints.write,
+}
+
+
+def find_format(path: str) -> str:
+  """Which of `READERS` a path is for, by what lies there.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, or it is damaged.
+  """
+  if os.path.exists(os.path.join(path, hf_config.CONFIG_FILE)):
+    return "hf"
+  prefix = checkpoint_files.find_prefix(path)
+  if os.path.exists(os.path.join(path, "saved_model.pb")):
+    return "tf_hub"
+  names = checkpoint_files.TensorBundle(prefix).shapes
+  return "official_albert" if variable_paths.OBJECT_GRAPH in names else "tf1"
+
+
+def fill(
+  model, checkpoint: portable_checkpoint.PortableCheckpoint
+) -> reference_checkpoints.LoadReport:
+  """Assigns a checkpoint's values to a model of the same configuration.
+
+  Args:
+    model: see `reference_checkpoints.tf1_variables`.
+    checkpoint: where from.
+
+  Returns:
+    A report of the names on both sides.
+  """
+  variables = reference_checkpoints.tf1_variables(model)
+  values = [name for name in checkpoint.tensors if name in variables]
+  for name in values:
+    variables[name].assign(checkpoint.tensors[name])
+  left = {
+    name
+    for name in checkpoint.tensors
+    if name not in variables and name != checkpoint_names.GLOBAL_STEP
+  }
+  return reference_checkpoints.LoadReport(
+    matched=tuple(sorted(values)),
+    missing=tuple(sorted(set(variables) - set(values))),
+    unexpected=tuple(sorted(left | set(checkpoint.unexpected))),
+  )
+
+
+def read(
+  path: str, config_file: str = ""
+) -> portable_checkpoint.PortableCheckpoint:
+  """The checkpoint at a path, of whichever format.
+
+  Args:
+    path: see `AlbertModel.from_checkpoint`, but no archive.
+    config_file: where none lies beside the weights.
+
+  Raises:
+    ValueError, OSError: there is none, or it is damaged or of another model;
+      one sentence.
+  """
+  return READERS[find_format(path)](path, config_file=config_file)

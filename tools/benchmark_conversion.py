@@ -1,0 +1,105 @@
+"""Times a full-size conversion there and back, of random weights.
+
+    python -m tools.benchmark_conversion --preset=albert_xlarge_v2 \\
+      --hf_python=VENV/bin/python
+
+Makes a TF1 checkpoint of the preset, converts it to ours, to Hugging Face, to
+ours and to TF1 again, each in a process of its own, and compares every value of
+the last with the first. Needs room for five copies of the weights on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from absl import flags
+
+from official_albert import (
+  checkpoint_files,
+  checkpoint_names,
+  tf1_checkpoints,
+)
+from official_albert import config as config_lib
+from tools import checkpoint_proof, command_line
+
+_PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Which model.")
+_HF_PYTHON = flags.DEFINE_string(
+  "hf_python", "", "As of tools.convert_checkpoint."
+)
+_WAY = ("official_albert", "hf", "official_albert", "tf1")
+# Prints the peak memory of itself and ends as the program does.
+_CHILD = """
+import resource, runpy, sys
+sys.argv = ["convert_checkpoint", *sys.argv[1:]]
+try:
+  runpy.run_module("tools.convert_checkpoint", run_name="__main__")
+finally:
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  print("peak", peak if sys.platform != "darwin" else peak // 1024)
+"""
+
+
+def write_random(config: config_lib.AlbertConfig, folder: str) -> int:
+  """Writes a TF1 checkpoint; returns the number of parameters."""
+  rng = np.random.default_rng(1)
+  tensors = {}
+  for row in checkpoint_names.rows(config, "pretraining"):
+    value = rng.standard_normal(row.shape_in(config), np.float32)
+    value *= np.float32(config.initializer_range)
+    tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
+  os.makedirs(folder)
+  checkpoint_files.write_bundle(
+    os.path.join(folder, tf1_checkpoints.CHECKPOINT_NAME), tensors
+  )
+  config.to_json_file(os.path.join(folder, checkpoint_files.CONFIG_FILE))
+  return sum(value.size for value in tensors.values())
+
+
+def main(argv) -> None:
+  del argv
+  config = config_lib.AlbertConfig.from_preset(_PRESET.value)
+  with tempfile.TemporaryDirectory() as folder:
+    first = path = os.path.join(folder, "random")
+    print(f"{_PRESET.value}: {write_random(config, path):,} parameters")
+    for index, target in enumerate(_WAY):
+      output = os.path.join(folder, f"{index}")
+      began = time.monotonic()
+      done = subprocess.run(
+        [
+          sys.executable,
+          "-c",
+          _CHILD,
+          f"--to={target}",
+          f"--input={path}",
+          f"--output={output}",
+          f"--hf_python={_HF_PYTHON.value}",
+        ],
+        capture_output=True,
+        text=True,
+      )
+      if done.returncode:
+        raise ValueError(f"the conversion to {target} failed: {done.stderr}")
+      lines = done.stdout.splitlines()
+      print(
+        f"to {target}: {time.monotonic() - began:.1f} s, peak "
+        f"{int(lines[-1].split()[1]) / 2**20:.2f} GiB",
+        *(line for line in lines if line.startswith("proof")),
+        sep="\n  ",
+        flush=True,
+      )
+      path = output
+    difference = checkpoint_proof.by_name(
+      tf1_checkpoints.read(first), tf1_checkpoints.read(path)
+    )
+    print(f"there and back: largest difference {difference:g}")
+    if difference:
+      raise ValueError("the values came back differently.")
+
+
+if __name__ == "__main__":
+  command_line.run(main)

@@ -1,0 +1,251 @@
+"""Tests of whole conversions: there and back, proven, or nothing there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import checkpoints, portable_checkpoint, pretrained
+from tools import checkpoint_conversion, checkpoint_proof
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_GOLDEN = _ROOT / "official_albert" / "testdata"
+
+
+@pytest.fixture(autouse=True)
+def no_other_framework(monkeypatch):
+  """Torch may be there or not; the proof by a batch has tests of its own."""
+  monkeypatch.setattr(checkpoint_proof, "find_hf_python", lambda path: "")
+
+
+def _golden(folder, group, name):
+  """A checkpoint with its configuration beside it, as in a release."""
+  source = _GOLDEN
+  if name.startswith("squad"):
+    source = _ROOT / "tasks" / "squad" / "testdata"
+  elif name.startswith("multiple"):
+    source = _ROOT / "tasks" / "race" / "testdata"
+  folder = folder / "golden"
+  os.makedirs(folder)
+  for end in ("index", "data-00000-of-00001"):
+    shutil.copy(source / group / f"{name}.{end}", folder)
+  shutil.copy(_GOLDEN / group / "albert_config.json", folder)
+  (folder / "30k-clean.model").write_bytes(b"pieces of " + group.encode())
+  return str(folder / name)
+
+
+def _values(path):
+  reader = tf.train.load_checkpoint(path)
+  return {
+    name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+  }
+
+
+@pytest.mark.parametrize("group", ["one_group", "two_groups"])
+@pytest.mark.parametrize(
+  "name, head",
+  [
+    ("model.ckpt", ""),
+    ("classifier.ckpt", ""),
+    ("regression.ckpt", ""),
+    ("multiple_choice.ckpt", "multiple_choice"),
+    ("squad_v1.ckpt", ""),
+    ("squad_v2.ckpt", ""),
+  ],
+)
+def test_there_and_back_bit_for_bit(group, name, head, tmp_path):
+  path = original = _golden(tmp_path, group, name)
+  lost = set()
+  way = ["official_albert", "hf", "official_albert", "tf1"]
+  if name == "squad_v2.ckpt":  # Whose head Hugging Face does not have.
+    way = ["official_albert", "tf1"]
+  for step, target in enumerate(way):
+    output = str(tmp_path / f"{step}")
+    report = checkpoint_conversion.convert("", target, path, output, head)
+    assert report.proofs == {"values read again by name": (0.0, 1e-5)}
+    lost |= set(report.not_carried)
+    path = output
+  expected, values = _values(original), _values(f"{output}/model.ckpt-best")
+  expected.setdefault("global_step", np.int64(0))
+  pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
+  # transformers' question answering has none, and the report says so.
+  assert lost == (pooler if name == "squad_v1.ckpt" else set())
+  assert set(values) == set(expected) - lost
+  for variable, value in values.items():
+    np.testing.assert_array_equal(value, expected[variable])
+  with open(os.path.join(output, "tokenizer.model"), "rb") as file:
+    assert file.read() == b"pieces of " + group.encode()
+  # Every model of this package starts from both of our folders.
+  for step in (0, len(way) - 2):
+    folder = str(tmp_path / f"{step}")
+    read = pretrained.READERS["official_albert"](folder)
+    model = checkpoint_proof.make_model(
+      read.config, read.head, checkpoint_proof.classes_of(read)
+    )
+    loaded = checkpoints.warm_start(model, folder)
+    assert not loaded.unexpected and not loaded.other_shape
+    assert len(loaded.missing) == (len(lost) if step else 0)
+
+
+def test_optimizer_state_there_and_back(tmp_path):
+  path = _golden(tmp_path, "one_group", "trained_lamb.ckpt-10")
+  ours, back = str(tmp_path / "ours"), str(tmp_path / "back")
+  report = checkpoint_conversion.convert(
+    "tf1", "official_albert", path, ours, include_optimizer=True
+  )
+  assert report.matched == 97 and not report.not_carried
+  checkpoint_conversion.convert(
+    "official_albert", "tf1", ours, back, include_optimizer=True
+  )
+  expected, values = _values(path), _values(f"{back}/model.ckpt-best")
+  assert set(values) == set(expected) and values["global_step"] == 10
+  for name, value in values.items():
+    np.testing.assert_array_equal(value, expected[name])
+  report = checkpoint_conversion.convert(
+    "tf1", "hf", path, str(tmp_path / "hf"), include_optimizer=True
+  )
+  assert len(report.not_carried) == 64
+  assert set(report.not_carried.values()) == {
+    "Hugging Face keeps no optimizer state with a model"
+  }
+
+
+def test_what_cannot_be_carried_is_named(tmp_path):
+  path = _golden(tmp_path, "one_group", "squad_v2.ckpt")
+  output = str(tmp_path / "out")
+  report = checkpoint_conversion.convert("", "hf", path, output)
+  assert report.head == "none" and len(report.not_carried) == 11
+  text = str(report)
+  assert (
+    "not carried: start_logits/dense/kernel (Hugging Face has no head for "
+    "squad2)" in text
+  )
+  assert "36 variables matched, 0 missing, 0 unexpected" in text
+  assert "no batch went through Hugging Face's model" in text
+  assert "read again by name: largest absolute difference 0" in text
+  with open(os.path.join(output, checkpoint_conversion.REPORT_FILE)) as file:
+    assert json.load(file)["matched"] == 36
+
+
+def test_an_archive(tmp_path):
+  path = _golden(tmp_path, "two_groups", "model.ckpt")
+  archive = str(tmp_path / "albert.tar.gz")
+  with tarfile.open(archive, "w:gz") as file:
+    file.add(os.path.dirname(path), "albert_tiny")
+  output = str(tmp_path / "out")
+  report = checkpoint_conversion.convert("", "official_albert", archive, output)
+  assert report.source == ("tf1", archive) and report.matched == 79
+  assert os.path.exists(os.path.join(output, "tokenizer.model"))
+  assert f"the tokenizer is 30k-clean.model of {archive}." in report.notes
+
+
+def test_a_tokenizer_of_somebody_else(tmp_path):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  report = checkpoint_conversion.convert("", "tf1", path, str(tmp_path / "a"))
+  model = tmp_path / "golden" / "30k-clean.model"
+  assert f"the tokenizer is {model}." in report.notes
+  # Beside the folder, it may be that of any other model.
+  model.rename(tmp_path / "30k-clean.model")
+  for target in ("official_albert", "tf1"):
+    output = str(tmp_path / f"to_{target}")
+    report = checkpoint_conversion.convert("", target, path, output)
+    assert any("no tokenizer was found" in note for note in report.notes)
+    assert not os.path.exists(os.path.join(output, "tokenizer.model"))
+    path = output
+
+
+def test_a_tokenizer_that_is_named(tmp_path):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  (tmp_path / "vocab.txt").write_text("[PAD]\n[CLS]\n[SEP]\n")
+  tokenizer = portable_checkpoint.TokenizerFile(
+    str(tmp_path / "vocab.txt"), "wordpiece"
+  )
+  output = str(tmp_path / "out")
+  report = checkpoint_conversion.convert(
+    "", "hf", path, output, tokenizer=tokenizer
+  )
+  assert f"the tokenizer is {tokenizer.path}." in report.notes
+  with open(os.path.join(output, "config.json")) as file:
+    assert json.load(file)["eos_token_id"] == 2
+  assert not os.path.exists(os.path.join(output, "spiece.model"))
+
+
+def test_a_dry_run_and_a_failure_leave_nothing(tmp_path, monkeypatch):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  before = sorted(os.listdir(tmp_path))
+
+  def convert(**arguments):
+    output = str(tmp_path / "new" / "out")
+    return checkpoint_conversion.convert("", "hf", path, output, **arguments)
+
+  assert convert(dry_run=True).matched == 33
+  assert sorted(os.listdir(tmp_path)) == before
+  (tmp_path / "new").mkdir()
+  monkeypatch.setattr(checkpoint_proof, "by_name", lambda a, b: 1.1e-5)
+  with pytest.raises(ValueError, match="by name differ by 1.1e-05, more than"):
+    convert()
+  monkeypatch.setattr(checkpoint_proof, "by_name", lambda a, b: float("nan"))
+  with pytest.raises(ValueError, match="the conversion is wrong"):
+    convert()
+  assert not os.listdir(tmp_path / "new")
+
+
+def test_a_batch_that_comes_out_differently(tmp_path, monkeypatch):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  monkeypatch.setattr(checkpoint_proof, "find_hf_python", lambda path: "it")
+  wrong = 0.0
+
+  def theirs(python, folder, batch):
+    assert python == "it" and os.path.exists(f"{folder}/model.safetensors")
+    checkpoint = pretrained.READERS["hf"](folder)
+    model = checkpoint_proof.make_model(checkpoint.config, "pretraining")
+    pretrained.fill(model, checkpoint)
+    logits = model(batch)["masked_lm_logits"].numpy()
+    return {"masked_lm_logits": logits + np.float32(wrong)}
+
+  monkeypatch.setattr(checkpoint_proof, "hf_outputs", theirs)
+  report = checkpoint_conversion.convert("", "hf", path, str(tmp_path / "a"))
+  (what,) = set(report.proofs) - {"values read again by name"}
+  assert what == "a batch through both models (masked_lm_logits)"
+  assert report.proofs[what][0] == 0
+  wrong = 0.001
+  with pytest.raises(
+    ValueError, match=r"masked_lm_logits\) differ by 0.001, more than"
+  ):
+    checkpoint_conversion.convert("", "hf", path, str(tmp_path / "b"))
+  assert not os.path.exists(tmp_path / "b")
+
+
+def test_an_output_that_is_there(tmp_path):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  output = tmp_path / "out"
+  output.mkdir()
+  (output / "mine").write_text("")
+  with pytest.raises(FileExistsError, match="is there and not empty"):
+    checkpoint_conversion.convert("", "hf", path, str(output))
+  (output / "mine").unlink()
+  checkpoint_conversion.convert("", "hf", path, str(output))
+  assert (output / "config.json").exists()
+
+
+@pytest.mark.parametrize("output", [".", "", "../here/", "whole"])
+def test_the_current_folder_as_output(output, tmp_path, monkeypatch):
+  path = _golden(tmp_path, "one_group", "model.ckpt")
+  (tmp_path / "here").mkdir()
+  monkeypatch.chdir(tmp_path / "here")
+  before = os.stat(".").st_ino
+  output = str(tmp_path / "here") if output == "whole" else output
+  with pytest.raises(FileExistsError, match="is the current folder: choose"):
+    checkpoint_conversion.convert("", "hf", path, output)
+  assert os.stat(tmp_path / "here").st_ino == before and not os.listdir(".")
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,148 @@
+"""Converts checkpoints of ALBERT between Google, Hugging Face and this package.
+
+    python -m tools.convert_checkpoint --to=official_albert \\
+      --input=albert_base_v2.tar.gz --output=albert_base_v2
+    python -m tools.convert_checkpoint --to=hf --input=RUN --output=FOLDER
+
+Before the output is there, every value has been read from it again and
+compared, and where torch and transformers are installed a batch has gone
+through both models; see docs/checkpoints.md. The report is printed and left in
+conversion.json. Nothing is unpickled, and no graph of others is run.
+"""
+
+from __future__ import annotations
+
+import os
+
+from absl import flags
+
+from official_albert import (
+  checkpoint_names,
+  checkpoint_surgery,
+  portable_checkpoint,
+  pretrained,
+)
+from tools import checkpoint_changes, checkpoint_conversion, command_line
+
+_FROM = flags.DEFINE_enum(
+  "from",
+  "",
+  ["", *pretrained.READERS],
+  "Format of --input; by default what lies there.",
+)
+_TO = flags.DEFINE_enum(
+  "to", None, list(pretrained.WRITERS), "Format of --output."
+)
+_INPUT = flags.DEFINE_string(
+  "input",
+  None,
+  "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint.",
+)
+_OUTPUT = flags.DEFINE_string(
+  "output", None, "The new folder; must be empty or not there."
+)
+_HEAD = flags.DEFINE_enum(
+  "head",
+  "",
+  ["", *checkpoint_names.HEADS],
+  "What to carry besides the encoder; by default what the input has.",
+)
+_INCLUDE_OPTIMIZER = flags.DEFINE_bool(
+  "include_optimizer",
+  False,
+  "Carry m, v and the step too, between tf1 and official_albert.",
+)
+_CONFIG_FILE = flags.DEFINE_string(
+  "albert_config_file",
+  "",
+  "Configuration of a TensorFlow checkpoint; by default the one beside it, "
+  "else that of the release with the same shapes.",
+)
+_SPM_MODEL_FILE = flags.DEFINE_string(
+  "spm_model_file", "", "SentencePiece model instead of the one in --input."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file", "", "WordPiece vocabulary instead of the one in --input."
+)
+_LOWER_CASE = flags.DEFINE_bool(
+  "do_lower_case", True, "Whether tokenizers given by flags lower-case."
+)
+_NUM_HIDDEN_GROUPS = flags.DEFINE_integer(
+  "num_hidden_groups", 0, "More groups of layers, with the same weights."
+)
+_MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
+  "max_position_embeddings", 0, "A longer or shorter table of positions."
+)
+_POSITION_METHOD = flags.DEFINE_enum(
+  "position_method",
+  "tile",
+  list(checkpoint_surgery.METHODS),
+  "How the table of positions gets longer.",
+)
+_NEW_SPM_MODEL_FILE = flags.DEFINE_string(
+  "new_spm_model_file", "", "Another vocabulary; rows are copied by piece."
+)
+_NEW_VOCAB_FILE = flags.DEFINE_string(
+  "new_vocab_file", "", "Another WordPiece vocabulary, likewise."
+)
+_HF_PYTHON = flags.DEFINE_string(
+  "hf_python",
+  "",
+  "An interpreter with torch and transformers, for the proof; by default this "
+  "one if it has them.",
+)
+_DRY_RUN = flags.DEFINE_bool(
+  "dry_run", False, "Convert and prove, but leave nothing behind."
+)
+
+
+def find_tokenizer(spm_model_file: str, vocab_file: str):
+  """The tokenizer that two flags name; None if they name none.
+
+  Raises:
+    ValueError: they name two.
+    FileNotFoundError: it is not there.
+  """
+  named = {"sentencepiece": spm_model_file, "wordpiece": vocab_file}
+  named = {kind: path for kind, path in named.items() if path}
+  if not named:
+    return None
+  if len(named) > 1:
+    raise ValueError(
+      f"{spm_model_file} and {vocab_file} are two tokenizers for one model: "
+      "give one of them."
+    )
+  ((kind, path),) = named.items()
+  if not os.path.isfile(path):
+    raise FileNotFoundError(f"the tokenizer {path} does not exist.")
+  return portable_checkpoint.TokenizerFile(path, kind, _LOWER_CASE.value)
+
+
+def main(argv) -> None:
+  del argv
+  report = checkpoint_conversion.convert(
+    _FROM.value,
+    _TO.value,
+    _INPUT.value,
+    _OUTPUT.value,
+    _HEAD.value,
+    _INCLUDE_OPTIMIZER.value,
+    _CONFIG_FILE.value,
+    find_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value),
+    _HF_PYTHON.value,
+    _DRY_RUN.value,
+    checkpoint_changes.Changes(
+      _NUM_HIDDEN_GROUPS.value,
+      _MAX_POSITION_EMBEDDINGS.value,
+      _POSITION_METHOD.value,
+      find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
+    ),
+  )
+  print(report)
+  if _DRY_RUN.value:
+    print("dry run: nothing was written")
+
+
+if __name__ == "__main__":
+  flags.mark_flags_as_required(["to", "input", "output"])
+  command_line.run(main)

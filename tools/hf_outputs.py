@@ -1,0 +1,69 @@
+"""What Hugging Face's model in a folder computes for a batch.
+
+    python tools/hf_outputs.py FOLDER BATCH.npz OUTPUTS.npz
+
+Run by an interpreter that has torch and transformers, which need not be this
+project's; so nothing else is imported, and those two only where they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+
+import numpy as np
+
+
+def main(folder: str, batch_file: str, outputs_file: str) -> None:
+  """Writes the outputs under the names of `checkpoint_proof`.
+
+  Args:
+    folder: of the model.
+    batch_file: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
+      [B, O, S] for options; `masked_lm_positions` <int32>[B, P].
+    outputs_file: is written.
+  """
+  # Not requirements of this project, so no imports that a list has to know.
+  torch = importlib.import_module("torch")
+  transformers = importlib.import_module("transformers")
+  transformers.logging.set_verbosity_error()
+  with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+    (name,) = json.load(file)["architectures"]
+  model, info = getattr(transformers, name).from_pretrained(
+    folder, output_loading_info=True, local_files_only=True
+  )
+  for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+    if info[kind]:
+      raise SystemExit(f"{name} reports {kind}: {sorted(info[kind])[:3]}")
+  batch = {key: torch.tensor(value) for key, value in
+           np.load(batch_file).items()}  # fmt: skip
+  positions = batch.pop("masked_lm_positions").long()
+  with torch.no_grad():
+    outputs = model.eval()(
+      input_ids=batch["input_ids"].long(),
+      attention_mask=batch["input_mask"].long(),
+      token_type_ids=batch["segment_ids"].long(),
+      output_hidden_states=True,
+    )
+  found = {"sequence_output": outputs.hidden_states[-1]}
+  if name == "AlbertModel":
+    found["pooled_output"] = outputs.pooler_output
+  elif name in ("AlbertForPreTraining", "AlbertForMaskedLM"):
+    alone = name == "AlbertForMaskedLM"
+    scores = outputs.logits if alone else outputs.prediction_logits
+    rows = torch.arange(len(scores))[:, None]
+    found["masked_lm_logits"] = scores[rows, positions]
+    if not alone:
+      found["sentence_order_logits"] = outputs.sop_logits
+  elif name == "AlbertForQuestionAnswering":
+    found["start_logits"] = outputs.start_logits
+    found["end_logits"] = outputs.end_logits
+  else:
+    found["logits"] = outputs.logits
+  np.savez(outputs_file, **{key: value.numpy() for key, value in found.items()})
+
+
+if __name__ == "__main__":
+  main(*sys.argv[1:])

@@ -1,0 +1,51 @@
+"""A task with the losses of pretraining and random full batches.
+
+For programs that measure the training step: no data, no metrics.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tasks.pretraining import task as task_lib
+
+
+class MeasuredTask:
+  """What `train_step.make_train_step` needs of a task, and no more."""
+
+  def loss_weights(self, batch):
+    return task_lib.loss_weights(batch)
+
+  def forward(self, model, batch, training, dropout_seed):
+    outputs = model(
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+    )
+    return task_lib.loss_totals(outputs, batch, compiled=training), {}
+
+
+def random_batch(
+  batch_size: int,
+  max_seq_length: int,
+  predictions: int,
+  vocab_size: int,
+  seed: int,
+) -> dict[str, tf.Tensor]:
+  """A batch without padding whose predictions are all used.
+
+  Returns:
+    The features of `tfrecords.schemas.PRETRAINING`, [B, S] or [B, P].
+  """
+  shape = [batch_size, max_seq_length]
+
+  def ids(shape, low, high):
+    return tf.random.uniform(shape, low, high, tf.int32, seed=seed)
+
+  return {
+    "input_ids": ids(shape, 5, vocab_size),
+    "input_mask": tf.ones(shape, tf.int32),
+    "segment_ids": ids(shape, 0, 2),
+    "masked_lm_positions": ids([batch_size, predictions], 0, max_seq_length),
+    "masked_lm_ids": ids([batch_size, predictions], 5, vocab_size),
+    "masked_lm_weights": tf.ones([batch_size, predictions]),
+    "next_sentence_labels": ids([batch_size, 1], 0, 2),
+  }

@@ -1,0 +1,99 @@
+"""Draws how the training step scales: a column for each axis, three rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+from typing import Sequence
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """One model and batch.
+
+  Attributes:
+    axis: what is varied, as the table and the plot call it.
+    value: where on the axis.
+    tokens_per_second: of each run.
+    peak_bytes: the most memory of the process.
+    trace_seconds: to trace the step.
+    flops_per_second: of the step, by its median.
+  """
+
+  axis: str
+  value: int
+  tokens_per_second: list[float]
+  peak_bytes: int
+  trace_seconds: float
+  flops_per_second: float
+
+  @property
+  def median(self) -> float:
+    """Tokens a second."""
+    return statistics.median(self.tokens_per_second)
+
+
+_ROWS = (
+  ("tokens/s", lambda point: point.median),
+  ("peak memory, GiB", lambda point: point.peak_bytes / 2**30),
+  ("seconds to trace", lambda point: point.trace_seconds),
+)
+
+
+def plot(points: Sequence[Point], output_file: str) -> None:
+  """Writes the PNG, under a temporary name that is then changed.
+
+  Args:
+    points: at least one.
+    output_file: its folder has to exist.
+  """
+  names = list(dict.fromkeys(point.axis for point in points))
+  figure, axes = pyplot.subplots(
+    len(_ROWS),
+    len(names),
+    figsize=(3.2 * len(names), 2.3 * len(_ROWS)),
+    squeeze=False,
+  )
+  for column, name in enumerate(names):
+    there = [point for point in points if point.axis == name]
+    for axis, (label, figure_of) in zip(axes[:, column], _ROWS):
+      _panel(axis, there, figure_of)
+      if column == 0:
+        axis.set_ylabel(label)
+    for point in there:
+      rates = point.tokens_per_second
+      axes[0, column].vlines(
+        point.value, min(rates), max(rates), color="#444444", linewidth=1
+      )
+    axes[-1, column].set_xlabel(name)
+  figure.tight_layout()
+  temporary = output_file + ".tmp"
+  figure.savefig(temporary, format="png", dpi=110)
+  pyplot.close(figure)
+  os.replace(temporary, output_file)
+
+
+def _panel(axis, points: Sequence[Point], figure_of) -> None:
+  values = [point.value for point in points]
+  axis.plot(
+    values,
+    [figure_of(point) for point in points],
+    "o-",
+    color="#1f77b4",
+    markersize=4,
+    linewidth=1.2,
+  )
+  axis.set_xscale("log", base=2)
+  axis.set_xticks(values, [f"{value:,}" for value in values])
+  axis.minorticks_off()
+  axis.set_ylim(bottom=0)
+  axis.grid(alpha=0.25)
+  for side in ("top", "right"):
+    axis.spines[side].set_visible(False)
