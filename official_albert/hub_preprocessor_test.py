@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pathlib
 
 import pytest
-import sentencepiece
 import tensorflow as tf
 
 from official_albert import (
@@ -16,6 +14,7 @@ from official_albert import (
   packing,
   text_layers,
   tokenization,
+  toy_vocabulary,
 )
 
 _SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
@@ -38,21 +37,9 @@ def _save(layer, folder, **arguments):
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_SENTENCES),
-    model_writer=proto,
-    vocab_size=61,
-    hard_vocab_limit=False,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    minloglevel=2,
-  )
+  proto = toy_vocabulary.train(_SENTENCES, 61)
   path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(proto)
   return str(path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import itertools
 import json
 import pathlib
@@ -11,10 +10,14 @@ import random
 import unicodedata
 
 import pytest
-import sentencepiece
 import tensorflow as tf
 
-from official_albert import offset_text_layer, text_layers, tokenization
+from official_albert import (
+  offset_text_layer,
+  text_layers,
+  tokenization,
+  toy_vocabulary,
+)
 
 _SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -65,24 +68,13 @@ def _odd_texts(count: int, seed: int) -> list[str]:
 
 
 def _train(path: pathlib.Path, **options) -> pathlib.Path:
-  proto = io.BytesIO()
   settings = {
     "vocab_size": 400,
-    "hard_vocab_limit": False,
-    "pad_id": 0,
-    "unk_id": 1,
-    "bos_id": -1,
-    "eos_id": -1,
-    "control_symbols": "[CLS],[SEP],[MASK]",
     "user_defined_symbols": '(,),",-,.,–,£,€',
     "character_coverage": 1.0,
-    "minloglevel": 2,
     **options,
   }
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_SENTENCES), model_writer=proto, **settings
-  )
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(toy_vocabulary.train(_SENTENCES, **settings))
   return path
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
 from official_albert import (
@@ -14,6 +11,7 @@ from official_albert import (
   packing,
   text_layers,
   tokenization,
+  toy_vocabulary,
 )
 
 _WORDS = "the river runs down to a sea, 1922, Île où l'été".split()
@@ -22,21 +20,9 @@ _WORDS = "the river runs down to a sea, 1922, Île où l'été".split()
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory) -> str:
   rng = np.random.default_rng(0)
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter([text(rng, 9) for _ in range(60)]),
-    model_writer=proto,
-    vocab_size=70,
-    hard_vocab_limit=False,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    minloglevel=2,
-  )
+  proto = toy_vocabulary.train([text(rng, 9) for _ in range(60)], 70)
   path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(proto)
   return str(path)
 
 

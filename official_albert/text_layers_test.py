@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import itertools
 import json
 import os
@@ -16,7 +15,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from official_albert import text_layers, tokenization
+from official_albert import text_layers, tokenization, toy_vocabulary
 
 _SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -58,23 +57,14 @@ _LINES = [
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory) -> pathlib.Path:
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_SENTENCES),
-    model_writer=proto,
-    vocab_size=97,
-    hard_vocab_limit=False,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
+  proto = toy_vocabulary.train(
+    _SENTENCES,
+    97,
     user_defined_symbols='(,),",-,.,–,£,€,able,▁able',
     character_coverage=1.0,
-    minloglevel=2,
   )
   path = tmp_path_factory.mktemp("vocabulary") / "tiny.model"
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(proto)
   return path
 
 
@@ -361,15 +351,9 @@ def test_model_file_errors(tmp_path, model_file):
 
 
 def test_other_special_pieces_are_refused():
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_SENTENCES),
-    model_writer=proto,
-    vocab_size=60,
-    minloglevel=2,
-  )
+  proto = toy_vocabulary.train(_SENTENCES, 60)
   with pytest.raises(ValueError, match="lacks <pad> at id 0"):
-    text_layers.SentencePieceTextLayer(proto.getvalue())
+    text_layers.SentencePieceTextLayer(proto)
 
 
 @pytest.mark.parametrize("bad", ["a text", [["a"], ["b"]], [3, 5]])

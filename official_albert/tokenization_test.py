@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pathlib
 import pickle
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from official_albert import tokenization
+from official_albert import tokenization, toy_vocabulary
 
 _SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -40,22 +39,10 @@ def train_model(
   """Trains a vocabulary of about 90 pieces with ALBERT's options."""
   settings = {
     "vocab_size": 90,
-    "hard_vocab_limit": False,
-    "pad_id": 0,
-    "unk_id": 1,
-    "bos_id": -1,
-    "eos_id": -1,
-    "control_symbols": "[CLS],[SEP],[MASK]",
     "user_defined_symbols": '(,),",-,.,–,£,€',
     "character_coverage": 1.0,
-    "minloglevel": 2,
   }
-  settings.update(options)
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(sentences), model_writer=proto, **settings
-  )
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(toy_vocabulary.train(sentences, **{**settings, **options}))
   return path
 
 

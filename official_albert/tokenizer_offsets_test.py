@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pathlib
 import pickle
@@ -12,7 +11,7 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from official_albert import tokenization, wordpiece
+from official_albert import tokenization, toy_vocabulary, wordpiece
 
 _SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -41,18 +40,10 @@ def odd_texts(count: int, seed: int) -> list[str]:
 
 
 def train(path: pathlib.Path, **options) -> pathlib.Path:
-  proto = io.BytesIO()
   settings = {
     "vocab_size": 400,
-    "hard_vocab_limit": False,
-    "pad_id": 0,
-    "unk_id": 1,
-    "bos_id": -1,
-    "eos_id": -1,
-    "control_symbols": "[CLS],[SEP],[MASK]",
     "user_defined_symbols": '(,),",-,.,–,£,€',
     "character_coverage": 1.0,
-    "minloglevel": 2,
     **options,
   }
   sentences = [
@@ -62,10 +53,7 @@ def train(path: pathlib.Path, **options) -> pathlib.Path:
     "aßeiuσςαшж⁄½日国今 12 ⁄ 한각 ㄱ か が ガ ୋ ො ำ อ ʾ صلى الله عليه",
     "a b c d e f g h i j k l m n o p q r s t u v w x y z 1 9 , ' ",
   ]
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(sentences * 5), model_writer=proto, **settings
-  )
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(toy_vocabulary.train(sentences * 5, **settings))
   return path
 
 

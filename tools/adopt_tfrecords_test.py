@@ -7,18 +7,16 @@ declarations are those of google-research/albert create_pretraining_data.py
 
 from __future__ import annotations
 
-import io
 import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
 from official_albert import config as config_lib
-from official_albert import tokenization
+from official_albert import tokenization, toy_vocabulary
 from tasks.pretraining import task as task_lib
 from tfrecords import reader, schemas, writer
 from tools import adopt_tfrecords, checked_records, record_survey
@@ -30,21 +28,12 @@ _S, _P = 11, 3
 
 @pytest.fixture(scope="module")
 def model():
-  file = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter([" ".join(_WORDS) + " and more text"] * 9),
-    model_writer=file,
-    vocab_size=50,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+  file = toy_vocabulary.train(
+    [" ".join(_WORDS) + " and more text"] * 9,
+    50,
     user_defined_symbols=[f"▁{word}" for word in _WORDS],
-    hard_vocab_limit=False,
-    minloglevel=2,
   )
-  return file.getvalue()
+  return file
 
 
 def _features(number, label=None):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import sentencepiece
 
+from official_albert import toy_vocabulary
 from tfrecords import schemas
 from tools import benchmark_data
 
@@ -14,18 +14,7 @@ def settings(tmp_path_factory):
   folder = tmp_path_factory.mktemp("corpus")
   text = "tea and rain. stone in the river.\ncloud and amber.\n\n" * 40
   (folder / "a.txt").write_text(text)
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(text.split("\n")),
-    model_prefix=str(folder / "m"),
-    vocab_size=30,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    hard_vocab_limit=False,
-    minloglevel=2,
-  )
+  (folder / "m.model").write_bytes(toy_vocabulary.train(text.split("\n"), 30))
   return benchmark_data.Settings(
     str(folder / "a.txt"), str(folder / "m.model"), 32, 4, 1
   )

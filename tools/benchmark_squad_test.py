@@ -6,9 +6,8 @@ import json
 import pathlib
 
 import pytest
-import sentencepiece
 
-from official_albert import text_offsets, tokenization
+from official_albert import text_offsets, tokenization, toy_vocabulary
 from tasks.squad import examples
 from tools import benchmark_squad
 
@@ -95,17 +94,8 @@ def test_lines():
 
 
 def test_run_prints_two_tables(tmp_path, capsys):
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(["tea and rain. stone in the river?"] * 9),
-    model_prefix=str(tmp_path / "m"),
-    vocab_size=30,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    hard_vocab_limit=False,
-    minloglevel=2,
+  (tmp_path / "m.model").write_bytes(
+    toy_vocabulary.train(["tea and rain. stone in the river?"] * 9, 30)
   )
   answers = [
     {"text": "rain", "answer_start": 8},

@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoints, portable_checkpoint, pretrained
-from tools import checkpoint_conversion, checkpoint_proof, toy_data
+from official_albert import (
+  checkpoints,
+  portable_checkpoint,
+  pretrained,
+  toy_vocabulary,
+)
+from tools import checkpoint_conversion, checkpoint_proof
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _ROOT / "official_albert" / "testdata"
 _PIECES = {
-  group: toy_data.sentencepiece_model(vocab_size)
+  group: toy_vocabulary.numbers(vocab_size)
   for group, vocab_size in (("one_group", 211), ("two_groups", 97))
 }
 
@@ -190,14 +195,14 @@ def test_a_tokenizer_of_another_size(tmp_path):
   def convert():
     return checkpoint_conversion.convert("", "hf", path, str(output))
 
-  file.write_bytes(toy_data.sentencepiece_model(98))
+  file.write_bytes(toy_vocabulary.numbers(98))
   with pytest.raises(ValueError, match="has 98 pieces, but .* vocab_size 97: "):
     convert()
   file.write_bytes(b"pieces")
   with pytest.raises(ValueError, match="not a SentencePiece model"):
     convert()
   assert not output.exists()
-  file.write_bytes(toy_data.sentencepiece_model(96))
+  file.write_bytes(toy_vocabulary.numbers(96))
   assert any("has 96 pieces, fewer than" in n for n in convert().notes)
 
 

@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from tools import many_commands, toy_data
+from official_albert import toy_vocabulary
+from tools import many_commands
 
 _GOLDEN = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _GOLDEN / "official_albert" / "testdata"
@@ -26,7 +27,7 @@ def test_commands(tmp_path):
   (malformed / "config.json").write_text("{")
   (tmp_path / "a.tar.gz").write_bytes(b"no archive")
   tf1 = _GOLDEN / "one_group" / "model.ckpt"
-  (tmp_path / "pieces").write_bytes(toy_data.sentencepiece_model(211))
+  (tmp_path / "pieces").write_bytes(toy_vocabulary.numbers(211))
 
   def line(*more, input=tf1, output="none", to="hf"):
     return [

@@ -20,9 +20,10 @@ from official_albert import (
   pretrained,
   run_record,
   sequence_classifier,
+  toy_vocabulary,
 )
 from tasks.pretraining import model as model_lib
-from tools import hub_sources, toy_data, toy_encoder
+from tools import hub_sources, toy_encoder
 
 _GOLDEN = (
   pathlib.Path(__file__).resolve().parents[1] / "official_albert" / "testdata"
@@ -35,7 +36,7 @@ _POOLER = "bert/pooler/dense/kernel"
 def pieces(tmp_path):
   """Fewer than the goldens' models have."""
   path = tmp_path / "pieces.model"
-  path.write_bytes(toy_data.sentencepiece_model(89))
+  path.write_bytes(toy_vocabulary.numbers(89))
   return portable_checkpoint.TokenizerFile(str(path), "sentencepiece")
 
 

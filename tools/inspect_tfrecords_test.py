@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -12,8 +11,8 @@ import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 
+from official_albert import toy_vocabulary
 from tfrecords import schemas, writer
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -33,21 +32,12 @@ def _run(*arguments):
 @pytest.fixture
 def folder(tmp_path):
   """Two shards of three and one record, a tokenizer, a manifest."""
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter([" ".join(_WORDS) + " and more text"] * 9),
-    model_writer=model,
-    vocab_size=50,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+  model = toy_vocabulary.train(
+    [" ".join(_WORDS) + " and more text"] * 9,
+    50,
     user_defined_symbols=[f"▁{word}" for word in _WORDS],
-    hard_vocab_limit=False,
-    minloglevel=2,
   )
-  (tmp_path / "tokenizer.model").write_bytes(model.getvalue())
+  (tmp_path / "tokenizer.model").write_bytes(model)
   schema = schemas.pretraining_schema(9, 2)
   shards = []
   for index, count in enumerate((3, 1)):
@@ -74,7 +64,7 @@ def folder(tmp_path):
     max_predictions_per_seq=2,
     features=schema,
     tokenizer=schemas.TokenizerInfo(
-      hashlib.sha256(model.getvalue()).hexdigest(), 50, True
+      hashlib.sha256(model).hexdigest(), 50, True
     ),
     settings={},
     random_seed=1,

@@ -120,7 +120,7 @@ _HOMES = {
   "safetensors": ("official_albert/safetensors_files.py",),
   "sentencepiece": (
     "official_albert/tokenization.py",
-    "tools/toy_data.py",
+    "official_albert/toy_vocabulary.py",
     "tools/train_vocabulary.py",
   ),
   "tensorflow_addons": (

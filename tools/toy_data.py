@@ -11,7 +11,6 @@ import os
 from typing import Any, Iterable, Sequence
 
 import numpy as np
-from sentencepiece import sentencepiece_model_pb2
 
 from tasks.glue import benchmark
 
@@ -35,24 +34,6 @@ def sentence(rng: np.random.Generator, words: Sequence[str]) -> str:
   """Five to eight words, three of them from `words`."""
   said = [*rng.choice(NEUTRAL, rng.integers(2, 6)), *rng.choice(words, 3)]
   return " ".join(rng.permutation(said))
-
-
-def sentencepiece_model(vocab_size: int) -> bytes:
-  """A tokenizer's file of exactly so many pieces, which nobody trained.
-
-  Args:
-    vocab_size: at least 5, for ALBERT's own pieces; the others are numbers.
-  """
-  model = sentencepiece_model_pb2.ModelProto()
-  kinds = model.SentencePiece
-  for piece in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"):
-    model.pieces.add(piece=piece, type=kinds.USER_DEFINED)
-  model.pieces[0].type, model.pieces[1].type = kinds.CONTROL, kinds.UNKNOWN
-  for number in range(5, vocab_size):
-    model.pieces.add(piece=f"\u2581{number}", type=kinds.NORMAL)
-  spec = model.trainer_spec
-  spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, 1, -1, -1
-  return model.SerializeToString()
 
 
 def write_table(path: str, count: int, label: str = "mood") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from official_albert import tokenization
 from tasks.classification import examples as own_examples
 from tasks.glue import benchmark
 from tasks.glue import examples as glue_examples
@@ -20,15 +19,6 @@ def test_sentences():
     words = toy_data.sentence(rng, toy_data.GOOD).split()
     assert 5 <= len(words) <= 8
     assert sum(word in toy_data.GOOD for word in words) == 3
-
-
-def test_a_sentencepiece_model(tmp_path):
-  path = tmp_path / "tokenizer.model"
-  path.write_bytes(toy_data.sentencepiece_model(12))
-  tokenizer = tokenization.open_tokenizer(str(path))
-  assert tokenizer.vocab_size == 12
-  assert tokenizer.encode("7 11") == [7, 11]
-  assert tokenizer.mask_id == 4
 
 
 def test_tables(tmp_path):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
-import io
 import os
 import pathlib
 
 import numpy as np
 import pytest
-import sentencepiece
 
+from official_albert import toy_vocabulary
 from tasks.pretraining import dataset_builder, documents, examples
 
 if __name__ == "__main__" and not importlib.util.find_spec("apache_beam"):
@@ -43,20 +42,8 @@ def corpus(tmp_path_factory):
   (folder / "all.txt").write_text("\n\n".join(documents))
   for name, first, end in (("a", 0, 9), ("b", 9, 31), ("c", 31, 37)):
     (folder / f"part-{name}.txt").write_text("\n\n".join(documents[first:end]))
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_WORDS * 5),
-    model_writer=model,
-    vocab_size=45,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    hard_vocab_limit=False,
-    minloglevel=2,
-  )
-  (folder / "toy.model").write_bytes(model.getvalue())
+  model = toy_vocabulary.train(_WORDS * 5, 45)
+  (folder / "toy.model").write_bytes(model)
   return folder
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import pathlib
 import pickle
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
+from official_albert import toy_vocabulary
 from tasks.pretraining import build_worker, documents, examples, token_store
 from tfrecords import external_sort, reader
 
@@ -30,21 +29,9 @@ def texts():
 
 @pytest.fixture
 def job(tmp_path, texts):
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(line for text in texts for line in text),
-    model_writer=model,
-    vocab_size=40,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    hard_vocab_limit=False,
-    minloglevel=2,
-  )
+  model = toy_vocabulary.train((line for text in texts for line in text), 40)
   path = tmp_path / "tokenizer.model"
-  path.write_bytes(model.getvalue())
+  path.write_bytes(model)
   job = build_worker.Job(
     spm_model_file=str(path),
     do_lower_case=True,

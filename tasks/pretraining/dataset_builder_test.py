@@ -6,15 +6,14 @@ import dataclasses
 import errno
 import gzip
 import hashlib
-import io
 import os
 import pathlib
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
+from official_albert import toy_vocabulary
 from tasks.pretraining import (
   build_journal,
   dataset_builder,
@@ -50,20 +49,10 @@ def corpus(tmp_path_factory):
   (folder / "a.txt").write_text("\n\n".join(half))
   half = ["\n".join(document) for document in documents[20:]]
   (folder / "b.txt.gz").write_bytes(gzip.compress("\n\n".join(half).encode()))
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=(line.lower() for text in documents for line in text),
-    model_writer=model,
-    vocab_size=60,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    hard_vocab_limit=False,
-    minloglevel=2,
+  model = toy_vocabulary.train(
+    (line.lower() for text in documents for line in text), 60
   )
-  (folder / "toy.model").write_bytes(model.getvalue())
+  (folder / "toy.model").write_bytes(model)
   return folder
 
 

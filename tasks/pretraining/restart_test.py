@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -19,8 +18,8 @@ import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 
+from official_albert import toy_vocabulary
 from tasks.pretraining import (
   build_journal,
   build_worker,
@@ -112,20 +111,8 @@ def corpus(tmp_path_factory):
   ]
   (folder / "a.txt").write_text("\n\n".join(documents[:17]))
   (folder / "b.txt").write_text("\n\n".join(documents[17:]))
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_WORDS * 5),
-    model_writer=model,
-    vocab_size=45,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    hard_vocab_limit=False,
-    minloglevel=2,
-  )
-  (folder / "toy.model").write_bytes(model.getvalue())
+  model = toy_vocabulary.train(_WORDS * 5, 45)
+  (folder / "toy.model").write_bytes(model)
   return folder
 
 

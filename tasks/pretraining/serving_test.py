@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
-from official_albert import AlbertConfig, packing, text_layers, tokenization
+from official_albert import (
+  AlbertConfig,
+  packing,
+  text_layers,
+  tokenization,
+  toy_vocabulary,
+)
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import serving
 
@@ -24,21 +27,9 @@ _TEXT = [
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory) -> str:
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_TEXT),
-    model_writer=proto,
-    vocab_size=60,
-    hard_vocab_limit=False,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    minloglevel=2,
-  )
+  proto = toy_vocabulary.train(_TEXT, 60)
   path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(proto)
   return str(path)
 
 

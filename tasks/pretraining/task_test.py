@@ -9,10 +9,15 @@ import os
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
-from official_albert import AlbertConfig, distribution, reporting, training
+from official_albert import (
+  AlbertConfig,
+  distribution,
+  reporting,
+  toy_vocabulary,
+  training,
+)
 from tasks.pretraining import dataset_builder, examples
 from tasks.pretraining import task as task_lib
 from tfrecords import schemas, writer
@@ -185,20 +190,8 @@ def unmasked(tmp_path_factory):
     for _ in range(20)
   ]
   (folder / "a.txt").write_text("\n\n".join(documents))
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter("\n".join(documents).split("\n")),
-    model_writer=model,
-    vocab_size=45,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    hard_vocab_limit=False,
-    minloglevel=2,
-  )
-  (folder / "toy.model").write_bytes(model.getvalue())
+  model = toy_vocabulary.train("\n".join(documents).split("\n"), 45)
+  (folder / "toy.model").write_bytes(model)
   manifest = dataset_builder.build_dataset(
     dataset_builder.BuildSettings(
       input_files=str(folder / "a.txt"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 
-from official_albert import AlbertConfig, text_layers, tokenization
+from official_albert import (
+  AlbertConfig,
+  text_layers,
+  tokenization,
+  toy_vocabulary,
+)
 from tasks.race import examples as race_examples
 from tasks.race import model as model_lib
 from tasks.race import serving
@@ -28,22 +30,9 @@ _QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-  proto = io.BytesIO()
   lines = ["the day was cold and dark by a sunny old house of the sea"] * 9
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(lines),
-    model_writer=proto,
-    vocab_size=50,
-    hard_vocab_limit=False,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    minloglevel=2,
-  )
   path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(toy_vocabulary.train(lines, 50))
   return tokenization.SentencePieceTokenizer(str(path))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -10,11 +9,15 @@ import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_albert import AlbertConfig, text_layers, tokenization
+from official_albert import (
+  AlbertConfig,
+  text_layers,
+  tokenization,
+  toy_vocabulary,
+)
 from tasks.squad import decoding, examples, serving, windows
 from tasks.squad import model as model_lib
 
@@ -45,21 +48,9 @@ _VERSIONS = pytest.mark.parametrize("version", ["squad1", "squad2"])
 
 @pytest.fixture(scope="module")
 def tokenizer_file(tmp_path_factory) -> str:
-  proto = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(_TEXT),
-    model_writer=proto,
-    vocab_size=113,
-    hard_vocab_limit=False,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols="[CLS],[SEP],[MASK]",
-    minloglevel=2,
-  )
+  proto = toy_vocabulary.train(_TEXT, 113)
   path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-  path.write_bytes(proto.getvalue())
+  path.write_bytes(proto)
   return str(path)
 
 
