@@ -351,7 +351,9 @@ def test_model_file_errors(tmp_path, model_file):
 
 
 def test_other_special_pieces_are_refused():
-  proto = toy_vocabulary.train(_SENTENCES, 60)
+  proto = toy_vocabulary.train(
+    _SENTENCES, 60, pad_id=-1, unk_id=0, bos_id=1, eos_id=2, control_symbols=""
+  )
   with pytest.raises(ValueError, match="lacks <pad> at id 0"):
     text_layers.SentencePieceTextLayer(proto)
 
