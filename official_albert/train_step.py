@@ -133,7 +133,9 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
     def one_step(done, sums, waited):
       batch, seconds = _timed_next(iterator)
-      structure.update(run(strategy, train_step, batch))
+      # Else one core may begin the step before it looks at the clock again.
+      with tf.control_dependencies([seconds]):
+        structure.update(run(strategy, train_step, batch))
       stop.share()
       numbers = tf.stack(tf.nest.flatten(structure))
       numbers = tf.pad(numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]])

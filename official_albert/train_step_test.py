@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -142,6 +144,45 @@ def test_the_step_is_one_program_for_an_accelerator(tmp_path, rate):
   assert np.isfinite(results).all()
   if not rate:  # XLA draws other random numbers of the same kind.
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+
+
+_ON_ONE_CORE = """
+import os, time
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+import tensorflow as tf
+from official_albert import train_step
+from official_albert.multi_worker import SharedFlag
+from official_albert.objective import Ratio
+
+weight = tf.Variable(0.0)
+
+def step(x):
+  x += weight
+  for _ in range(12):  # Chains of their own, as a model's parts are.
+    y = tf.random.stateless_normal([300, 300], [1, 2]) + x
+    for _ in range(4):
+      y = tf.nn.relu(tf.matmul(y, y) / 300.0)
+    x = x + tf.reduce_mean(y)
+  weight.assign_add(0.1 * x)
+  return {"loss": Ratio(x, tf.ones([]))}
+
+strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+stop = SharedFlag(strategy, tf.Variable(False))
+loop = train_step.make_train_loop(step, strategy, stop)
+batches = iter(tf.data.Dataset.from_tensors(0.5).repeat().prefetch(4))
+loop(batches, tf.constant(2))
+begun = time.perf_counter()
+_, done, waited = loop(batches, tf.constant(20))
+print(float(waited) / (time.perf_counter() - begun))
+"""
+
+
+def test_one_core_does_not_take_the_step_for_waiting():
+  done = subprocess.run(
+    [sys.executable, "-c", _ON_ONE_CORE], capture_output=True, text=True
+  )
+  assert not done.returncode, done.stderr
+  assert float(done.stdout) < 0.2
 
 
 if __name__ == "__main__":
