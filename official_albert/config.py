@@ -212,6 +212,28 @@ class AlbertConfig:
     """
     return layer * self.num_hidden_groups // self.num_hidden_layers
 
+  def at_depth(self, num_hidden_layers: int) -> AlbertConfig:
+    """The model with the same weights, applied another number of times.
+
+    Raises:
+      ValueError: layers have weights of their own, so that another depth
+        would be another model; or the depth is under 1.
+    """
+    if num_hidden_layers == self.num_hidden_layers:
+      return self
+    if self.sharing != "all" or self.num_hidden_groups > 1:
+      kind = (
+        f"{self.num_hidden_groups} groups of layers"
+        if self.sharing == "all"
+        else f"sharing {self.sharing!r}"
+      )
+      raise ValueError(
+        f"a model with {kind} has its {self.num_hidden_layers} layers and no "
+        f"others, so it cannot have {num_hidden_layers}: another depth needs "
+        "one group whose layers share everything."
+      )
+    return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
+
   def parameter_count(self) -> int:
     """Parameters of embeddings, encoder and pooler, in closed form."""
     v, e, h = self.vocab_size, self.embedding_size, self.hidden_size

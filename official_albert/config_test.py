@@ -147,6 +147,25 @@ def test_frozen():
     AlbertConfig().hidden_size = 3
 
 
+def test_another_depth_is_one_of_a_model_that_shares_everything():
+  config = AlbertConfig(num_hidden_layers=5, inner_group_num=2)
+  for depth in (1, 3, 48):
+    other = config.at_depth(depth)
+    assert other.num_hidden_layers == depth
+    assert other.parameter_count() == config.parameter_count()
+    assert dataclasses.replace(other, num_hidden_layers=5) == config
+  for changes, kind in (
+    (dict(num_hidden_groups=2), "with 2 groups of layers"),
+    (dict(sharing="attention"), "with sharing 'attention'"),
+  ):
+    own = dataclasses.replace(config, **changes)
+    assert own.at_depth(5) is own
+    with pytest.raises(ValueError, match=f"{kind} .* so it cannot have 3"):
+      own.at_depth(3)
+  with pytest.raises(ValueError, match="num_hidden_layers must be at least 1"):
+    config.at_depth(0)
+
+
 def test_groups_are_even_and_complete_for_every_pair():
   for layers in range(1, 49):
     for groups in range(1, layers + 1):

@@ -114,6 +114,9 @@ class Evaluator:
 def read_config(model_dir: str) -> train_config_lib.TrainConfig:
   """The settings that run.json says the run was last started with.
 
+  Stretches of other depths are left out of them: a run with a depth schedule
+  is judged here by what it is at full depth, from its first checkpoint on.
+
   Raises:
     FileNotFoundError: the folder is not that of a run.
     ValueError: run.json cannot be read.
@@ -121,9 +124,10 @@ def read_config(model_dir: str) -> train_config_lib.TrainConfig:
   settings = run_record.read(model_dir)["settings"]
   names = {f.name for f in dataclasses.fields(train_config_lib.TrainConfig)}
   known = {name: value for name, value in settings.items() if name in names}
-  known["phases"] = tuple(
-    train_config_lib.Phase(**phase) for phase in known.get("phases", ())
-  )
+  phases = known.get("phases", ())
+  if any(phase.get("num_layers") for phase in phases):
+    phases = ()
+  known["phases"] = tuple(train_config_lib.Phase(**phase) for phase in phases)
   return train_config_lib.TrainConfig(**known)
 
 

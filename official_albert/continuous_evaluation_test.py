@@ -138,6 +138,28 @@ def test_it_measures_what_the_trainer_would(trainer, trained):
   assert log == "step 7 was the run's last.\n" and again == measured
 
 
+def test_a_depth_schedule_is_evaluated_at_full_depth(trainer):
+  """There is one held-out set, and any checkpoint may be the best."""
+  phases = (Phase(4, num_layers=2), Phase(3, num_layers=5, same_data=True))
+  record(trainer.folder, config(trainer.folder, eval_steps=0, phases=phases))
+  recorded = continuous_evaluation.read_config(str(trainer.folder))
+  assert recorded.phases == () and recorded.num_train_steps == 7
+  trainer.todo = [lambda s=s: trainer.save(s) for s in (2, 4, 7)]
+  evaluator = continuous_evaluation.Evaluator(
+    tasks()[:1], distribution.make_strategy("one_device"), 10
+  )
+  stream = io.StringIO()
+  own = str(trainer.folder / continuous_evaluation.FOLDER)
+  with reporting.Reporter(own, stream) as report:
+    continuous_evaluation.evaluate_continuously(
+      evaluator, str(trainer.folder), report, 40.0
+    )
+  held_out = reporting.read_metrics(own, "eval")
+  assert [r["step"] for r in held_out] == [2, 4, 7]
+  best = best_checkpoint.read(str(trainer.folder))
+  assert best["values"]["loss"] == min(r["loss"] for r in held_out)
+
+
 def test_the_best_is_left_to_a_trainer_that_evaluates(trainer):
   record(trainer.folder, config(trainer.folder, eval_steps=3))
   trainer.todo = [lambda: trainer.save(7)]

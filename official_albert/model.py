@@ -82,6 +82,7 @@ class AlbertModel(tf.keras.Model):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     output_positions: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Encodes a batch.
 
@@ -94,6 +95,8 @@ class AlbertModel(tf.keras.Model):
       output_positions: <int32>[B, Q], where the last block's output is needed
         besides the first position; elsewhere it is not computed. None: it is
         everywhere. What is computed is the same either way.
+      num_layers: how many layers to apply; None: those of the configuration.
+        See `SharedTransformerEncoder`.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
@@ -104,7 +107,8 @@ class AlbertModel(tf.keras.Model):
 
     Raises:
       ValueError: `input_ids` is missing, or a tensor has the wrong rank,
-        dtype or length; the message names it.
+        dtype or length; the message names it. Or the model has no other depth
+        than its own.
     """
     if "input_ids" not in inputs:
       raise ValueError(
@@ -129,6 +133,7 @@ class AlbertModel(tf.keras.Model):
       training=training,
       dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
       rows=_with_first(output_positions),
+      num_layers=num_layers,
     )
     sequence_output = encoder_outputs[-1]
     return {

@@ -152,6 +152,29 @@ def test_a_finished_run_goes_on_with_a_further_phase(tmp_path):
   assert [task.starts for task in parts] == [[], [0]]
 
 
+def test_phases_of_the_same_data_are_a_run_without_phases(tmp_path):
+  """Examples go on across the border, also of a run that is cut there."""
+  toy = toy_task.ToyTask(dropout_rate=0.3)
+  _, plain, _ = toy_task.run(
+    toy, config(tmp_path / "plain", phases=(), save_checkpoints_steps=7)
+  )
+  phases = (Phase(4, num_layers=2), Phase(3, num_layers=5, same_data=True))
+  parts = [toy_task.ToyTask(dropout_rate=0.3) for _ in phases]
+  _, weights, log = toy_task.run(parts, config(tmp_path / "a", phases=phases))
+  assert [task.starts for task in parts] == [[0], [48]]
+  assert "phase 2 of 2: to step 7, depth 5, batch 12" in log
+  parts = [toy_task.ToyTask(dropout_rate=0.3) for _ in phases]
+  cut(parts, 4)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(parts, config(tmp_path / "b", phases=phases))
+  parts = [toy_task.ToyTask(dropout_rate=0.3) for _ in phases]
+  _, again, _ = toy_task.run(parts, config(tmp_path / "b", phases=phases))
+  assert [task.starts for task in parts] == [[], [48]]
+  for a, b, c in zip(plain, weights, again):
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a, c)
+
+
 def test_rollback_in_the_second_phase_stays_there(tmp_path):
   parts = [
     toy_task.ToyTask(),

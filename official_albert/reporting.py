@@ -151,11 +151,13 @@ class Reporter:
     Args:
       step: updates before it.
       values: what was measured.
-      **labels: what metrics.jsonl says besides, such as the `phase`.
+      **labels: what metrics.jsonl says besides; of these the line on the
+        terminal has the `phase` and the `depth`.
     """
     self._write("eval", step, values, labels)
-    phase = f" (phase {labels['phase']})" if "phase" in labels else ""
-    self.note(f"step {step:,} held-out{phase}  {_line(values)}")
+    said = [f"{n} {labels[n]}" for n in ("phase", "depth") if n in labels]
+    where = f" ({', '.join(said)})" if said else ""
+    self.note(f"step {step:,} held-out{where}  {_line(values)}")
 
   def finish(
     self, step: int, metric: str = "loss", best_is: str = "lowest"

@@ -41,7 +41,9 @@ def describe(
     steps, batch = starts[index + 1] - starts[index], phase.train_batch_size
     parts = replicas * phase.gradient_accumulation_steps
     share = f", {batch // parts:,} at a time on a device" if parts > 1 else ""
-    work.append(f"{steps:,} steps of {batch:,} sequences{share}")
+    depth = config.phases[index].num_layers if config.phases else None
+    layers = f" at depth {depth}" if depth else ""
+    work.append(f"{steps:,} steps of {batch:,} sequences{layers}{share}")
     tokens += steps * batch * task.tokens_per_example
     operations += steps * batch * task.flops_per_example
   return [

@@ -96,6 +96,9 @@ def write(
     _check_borders(model_dir, old_record["settings"], settings, step)
     old = {**_BEFORE, **old_record["settings"], "data": old_record["data"]}
     new = {**settings, "data": record["data"]}
+    for values in (old, new):
+      if values.get("phases"):
+        values["phases"] = list(map(_without_off, values["phases"]))
     changes = [
       f"{name} was {old.get(name)!r} at the last start and is now {new[name]!r}"
       for name in new
@@ -211,6 +214,11 @@ def read(model_dir: str) -> dict[str, Any]:
       return json.load(file)
     except ValueError as error:
       raise ValueError(f"{path} is not valid JSON: {error}.") from error
+
+
+def _without_off(values: Mapping[str, Any]) -> dict[str, Any]:
+  # What an older version did not know was off.
+  return {name: value for name, value in values.items() if value}
 
 
 def _tokenizer(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,24 @@ def test_what_an_earlier_version_did_not_know_was_off(tmp_path):
   assert "layerwise_lr_decay was 1.0 at the last start and is now 0.5" in change
 
 
+def test_phases_of_an_earlier_version_had_the_models_depth(tmp_path):
+  folder = str(tmp_path)
+  phases = [{"steps": 4, "train_batch_size": None}, {"steps": 3}]
+  settings = {**SETTINGS, "num_train_steps": 7}
+  run_record.write(folder, CONFIG, {**settings, "phases": phases}, {})
+  (tmp_path / "checkpoint").touch()
+  same = [{"same_data": False, "num_layers": None, **p} for p in phases]
+  assert run_record.write(folder, CONFIG, {**settings, "phases": same}, {}) == (
+    []
+  )
+  assert run_record.read(folder)["settings"]["phases"] == same
+  other = [{**same[0], "num_layers": 2}, same[1]]
+  (change,) = run_record.write(
+    folder, CONFIG, {**settings, "phases": other}, {}
+  )
+  assert "now [{'num_layers': 2, 'steps': 4}, {'steps': 3}]" in change
+
+
 def test_another_model_is_refused(tmp_path):
   run_record.write(str(tmp_path), CONFIG, SETTINGS, {})
   other = dataclasses.replace(CONFIG, num_hidden_layers=5)

@@ -18,7 +18,7 @@ ON_DIVERGENCE = ("stop", "rollback")
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-  """A stretch of a run that has data, and perhaps batches, of its own.
+  """A stretch of a run that has data, batches or a depth of its own.
 
   Raises (when made):
     ValueError: a value out of range.
@@ -29,11 +29,15 @@ class Phase:
   # None: those of the run.
   train_batch_size: Optional[int] = None
   gradient_accumulation_steps: Optional[int] = None
+  # How many times it applies the model's shared layers; None: as the model is.
+  num_layers: Optional[int] = None
+  # Whether it goes on in the data of the phase before.
+  same_data: bool = False
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      if value is not None and value < 1:
+      if field.type != "bool" and value is not None and value < 1:
         raise ValueError(
           f"{field.name} of a phase must be at least 1, got {value}."
         )
@@ -58,7 +62,7 @@ class TrainConfig:
   # Micro-batches that one update is computed in, to save memory.
   gradient_accumulation_steps: int = 1
   # Stretches that follow each other, such as one of short and one of long
-  # sequences; () is one, of all steps.
+  # sequences, or of few and of many layers; () is one, of all steps.
   phases: tuple[Phase, ...] = ()
   # Whether XLA compiles forward and backward pass of a micro-batch as a whole.
   xla: bool = False
@@ -152,8 +156,9 @@ class TrainConfig:
       )
     if count and self.phases:
       raise ValueError(
-        f"early_stopping_evaluations {count} does not go with phases: the "
-        "losses of two phases cannot be compared, and the schedule needs all."
+        f"early_stopping_evaluations {count} does not go with phases, be they "
+        "of a depth schedule: the losses of two phases cannot be compared, and "
+        "the schedule needs all."
       )
 
   @property
@@ -175,16 +180,34 @@ class TrainConfig:
     before = self.phase_after(max(step - 1, 0))
     return tuple(range(before, self.phase_after(step) + 1))
 
-  def keeps_best_of(self, step: int) -> bool:
+  def keeps_best_of(self, step: int, phase: int = -1) -> bool:
     """Whether an evaluation at `step` counts for the best checkpoint.
 
     Those that a resumed run makes where it happens to start do not: the
-    uninterrupted run did not make them.
+    uninterrupted run did not make them. Nor do those of a phase that applies
+    fewer layers than the last one, which is how the model will be used.
     """
+    if self.phases:
+      depth = self.phases[phase].num_layers
+      if depth != self.phases[-1].num_layers:
+        return False
     scheduled = self.eval_steps and step % self.eval_steps == 0
     return bool(
       self.eval_steps and step and (scheduled or step in self.phase_ends)
     )
+
+  def begins_data(self, step: int) -> bool:
+    """Whether the update after `step` is the first one of its data."""
+    phase = self.phase_after(step)
+    goes_on = bool(self.phases) and self.phases[phase].same_data
+    return step == (0, *self.phase_ends)[phase] and not goes_on
+
+  def labels(self, phase: int) -> dict[str, int]:
+    """What logs say of an evaluation besides numbers: which phase, how deep."""
+    labels = {"phase": phase + 1} if len(self.phases) > 1 else {}
+    if self.phases and self.phases[phase].num_layers:
+      labels["depth"] = self.phases[phase].num_layers
+    return labels
 
   def in_phase(self, index: int) -> TrainConfig:
     """The same settings with the batches of one phase."""

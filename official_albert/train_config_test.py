@@ -39,6 +39,25 @@ def test_phases_share_all_but_their_batches():
   assert [step for step in range(8) if cfg.keeps_best_of(step)] == [3, 4, 6, 7]
 
 
+def test_phases_of_a_depth_schedule():
+  phases = (
+    train_config.Phase(3, num_layers=2),
+    train_config.Phase(2, num_layers=5, same_data=True),
+    train_config.Phase(4, 10, same_data=False, num_layers=5),
+  )
+  cfg = config(num_train_steps=9, phases=phases, eval_steps=2)
+  assert [step for step in range(10) if cfg.begins_data(step)] == [0, 5]
+  assert cfg.labels(0) == {"phase": 1, "depth": 2}
+  assert cfg.in_phase(2).train_batch_size == 10
+  # At the border, that of the shallow phase does not count.
+  counts = [(s, p) for s in range(1, 10) for p in cfg.phases_at(s)]
+  counts = [pair for pair in counts if cfg.keeps_best_of(*pair)]
+  assert counts == [(3, 1), (4, 1), (5, 1), (5, 2), (6, 2), (8, 2), (9, 2)]
+  one = config(phases=(train_config.Phase(6, num_layers=5),))
+  assert one.labels(0) == {"depth": 5}
+  assert config().labels(0) == {}
+
+
 def test_without_phases_there_is_one():
   cfg = config(eval_steps=0)
   assert cfg.phase_ends == (6,) and cfg.in_phase(0) is cfg
@@ -90,6 +109,8 @@ def test_bad_settings_are_refused(changes, message):
 def test_a_phase_without_steps_is_refused():
   with pytest.raises(ValueError, match="steps of a phase must be at least 1"):
     train_config.Phase(0)
+  with pytest.raises(ValueError, match="num_layers of a phase must .* got 0"):
+    train_config.Phase(1, num_layers=0)
   with pytest.raises(ValueError, match="train_batch_size of a phase"):
     train_config.Phase(1, 0)
 

@@ -96,7 +96,7 @@ def train(
     )
     optimizer._create_all_weights(model.trainable_variables)
     scale = loss_scale.make_for(model)
-  # In the phase under way.
+  # Of the data under way.
   examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
   # Of all phases at once: a later one's data must not fail days from now.
   eval_data = [task.eval_dataset(config.eval_batch_size) for task in tasks]
@@ -135,9 +135,8 @@ def train(
   def evaluate(index: int) -> dict[str, float]:
     values = evaluations[index](eval_data[index])
     best.check(values)
-    several = {"phase": index + 1} if len(tasks) > 1 else {}
-    report.evaluation(step, values, **several)
-    if is_chief and config.keeps_best_of(step):
+    report.evaluation(step, values, **config.labels(index))
+    if is_chief and config.keeps_best_of(step, index):
       best.offer(step, index + 1, values)
     return values
 
@@ -178,15 +177,18 @@ def train(
         phase = config.phase_after(step)
         task, settings = tasks[phase], config.in_phase(phase)
         if len(tasks) > 1:
+          depth = config.phases[phase].num_layers
           report.note(
             f"phase {phase + 1} of {len(tasks)}: to step "
-            f"{config.phase_ends[phase]:,}, batch {settings.train_batch_size}, "
+            f"{config.phase_ends[phase]:,}, "
+            + (f"depth {depth}, " if depth else "")
+            + f"batch {settings.train_batch_size}, "
             f"{task.tokens_per_example} tokens an example"
           )
         # A look at the held-out data, so that evaluation fails now if it must.
         for index in config.phases_at(step):
           values = evaluate(index)
-        if step == (0, *config.phase_ends)[phase]:
+        if config.begins_data(step):
           examples_seen.assign(0)
         if config.on_divergence == "rollback" and not manager.latest:
           manager.save(step)  # Something to go back to.

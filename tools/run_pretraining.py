@@ -12,6 +12,10 @@ longer sequences, are
     --input_dir=DATA128,DATA512 --phase_steps=112500,12500 \\
     --train_batch_size=4096,1024
 
+One folder, but few layers at first, of a model whose layers share everything:
+
+    --depth_schedule=3:0.5,6:0.25,12:0.25
+
 Evaluation can be left to a second process: train with --eval_steps=0, and give
 --mode=evaluate_continuously with the same folders. Flags keep the names
 and defaults of google-research/albert run_pretraining.py where they have one.
@@ -39,7 +43,13 @@ from official_albert import (
 from official_albert import config as config_lib
 from tasks.pretraining import export, phases, recipes
 from tfrecords import schemas
-from tools import command_line, phase_flags, recipe_flags, training_flags
+from tools import (
+  command_line,
+  depth_flags,
+  phase_flags,
+  recipe_flags,
+  training_flags,
+)
 
 _MODE = flags.DEFINE_enum(
   "mode",
@@ -147,10 +157,16 @@ def draw_curves(report: reporting.Reporter, is_chief: bool) -> None:
 def train(recipe: Optional[recipes.Recipe]) -> None:
   """--mode=train."""
   config, about_rate = training_flags.train_config(_MODEL_DIR.value)
+  config = depth_flags.with_schedule(config)
   step = checkpoints.newest_step(_MODEL_DIR.value)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     export.check_new(_EXPORT_DIR.value)
-  albert_config, tasks = make_tasks(len(config.phase_ends))
+  depths = depth_flags.scheduled_depths(config)
+  num_phases = 1 if depths else len(config.phase_ends)
+  albert_config, tasks = make_tasks(num_phases)
+  descriptions = [task.describe() for task in tasks]
+  if depths:
+    tasks = phases.at_depths(tasks[0], depths)
   strategy, precision = training_flags.start_devices()
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
   settings = {
@@ -160,7 +176,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   }
   is_chief, changes = multi_worker.is_chief(strategy), []
   if is_chief:
-    data = run_record.data_of([task.describe() for task in tasks])
+    data = run_record.data_of(descriptions)
     changes = run_record.write(
       _MODEL_DIR.value, albert_config, settings, data, step
     )

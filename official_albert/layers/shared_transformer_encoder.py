@@ -102,8 +102,21 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       name=f"ffn_{suffix}",
     )
 
-  def blocks(self):
-    """The pairs (attention, ffn) in the order in which they are applied."""
+  def blocks(self, num_layers: Optional[int] = None):
+    """The pairs (attention, ffn) in the order in which they are applied.
+
+    Args:
+      num_layers: how many layers; None: the model's. Others need layers that
+        share everything in one group.
+
+    Raises:
+      ValueError: they do not.
+    """
+    if num_layers not in (None, self.config.num_hidden_layers):
+      self.config.at_depth(num_layers)  # It says what is wrong.
+      for _ in range(num_layers):
+        yield from zip(self.attentions[0], self.ffns[0])
+      return
     for layer in range(self.config.num_hidden_layers):
       attentions = self.attentions[self._set_of("attention", layer)]
       ffns = self.ffns[self._set_of("ffn", layer)]
@@ -122,6 +135,8 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     return max(i for i in layers if self._set_of(half, i) == own)
 
   def _gradient_factor(self, half: str, layer: int) -> float:
+    if self.layerwise_lr_decay == 1.0:
+      return 1.0
     later = self._last_layer(half, layer) - layer
     return self.layerwise_lr_decay**later
 
@@ -146,9 +161,9 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
         half.build(input_shape)
     super().build(input_shape)
 
-  def _weights(self, training: Optional[bool]):
+  def _weights(self, training: Optional[bool], num_layers: Optional[int]):
     """Of each half of each block in order, cast once for all its uses."""
-    pairs = list(self.blocks())
+    pairs = list(self.blocks(num_layers))
     uses = collections.Counter(id(half) for pair in pairs for half in pair)
     left = {
       id(half): half.weights_for(uses[id(half)], training)
@@ -166,6 +181,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     rows: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
     """Applies every layer.
 
@@ -177,12 +193,23 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
         a shared block draws its own mask.
       rows: <int32>[B, Q], the positions that the last block computes, where
         nothing else of its output is needed; None: all.
+      num_layers: how many layers to apply, of a model whose layers share
+        everything in one group; None: `num_hidden_layers`. What each of them
+        computes, dropout included, does not depend on it.
 
     Returns:
-      num_hidden_layers * inner_group_num tensors <float>[B, S, H], one per
-      block; the last, which with `rows` is <float>[B, Q, H], is the sequence
-      output.
+      num_layers * inner_group_num tensors <float>[B, S, H], one per block;
+      the last, which with `rows` is <float>[B, Q, H], is the sequence output.
+
+    Raises:
+      ValueError: another number of layers than the model's, where layers have
+        weights or learning rates of their own.
     """
+    if num_layers is not None and self.layerwise_lr_decay != 1.0:
+      raise ValueError(
+        f"layerwise_lr_decay {self.layerwise_lr_decay} needs a fixed number "
+        "of layers: give 1, or train at one depth."
+      )
     recompute = self.recompute_activations and training
     if training and dropout_seed is None:
       # Each application of the block, which is traced once, needs masks of its
@@ -190,7 +217,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
     block = self._make_block(training)
     outputs = []
-    weights = self._weights(training)
+    weights = self._weights(training, num_layers)
     for index, tensors in enumerate(weights):
       layer = index // self.config.inner_group_num
       factors = tuple(self._gradient_factor(h, layer) for h in _HALVES)

@@ -71,6 +71,41 @@ def test_unshared_copies_compute_what_the_shared_layer_computes():
     np.testing.assert_array_equal(a, b)
 
 
+def test_another_depth_is_the_same_layers_applied_so_often():
+  """With dropout, too; more often than the model does, too."""
+  encoder = make(
+    num_hidden_groups=1, num_hidden_layers=4, hidden_dropout_prob=0.5
+  )
+  settings = dict(training=True, dropout_seed=tf.constant([4, 2]))
+  own = run(encoder, **settings)
+  shallow = run(encoder, num_layers=3, **settings)
+  deep = run(encoder, num_layers=7, **settings)
+  assert [len(outputs) for outputs in (shallow, own, deep)] == [3, 4, 7]
+  for a, b, c in zip(shallow, own, deep):
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(b, c)
+
+
+def test_another_depth_of_inner_groups():
+  encoder = make(num_hidden_layers=3, num_hidden_groups=1, inner_group_num=2)
+  own, shallow = run(encoder), run(encoder, num_layers=2)
+  assert len(shallow) == 4
+  np.testing.assert_array_equal(shallow[-1], own[3])
+
+
+def test_layers_of_their_own_have_one_depth():
+  for changes in (dict(), dict(num_hidden_groups=1, sharing="ffn")):
+    encoder = make(**changes)
+    assert len(run(encoder, num_layers=6)) == 6
+    with pytest.raises(ValueError, match="6 layers .* cannot have 5"):
+      run(encoder, num_layers=5)
+  encoder = shared_transformer_encoder.SharedTransformerEncoder(
+    make(num_hidden_groups=1).config, layerwise_lr_decay=0.9
+  )
+  with pytest.raises(ValueError, match="0.9 needs a fixed number of layers"):
+    run(encoder, num_layers=5)
+
+
 def test_each_application_draws_its_own_dropout():
   encoder = make(
     num_hidden_groups=1, num_hidden_layers=2, hidden_dropout_prob=0.5

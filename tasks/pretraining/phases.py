@@ -4,6 +4,9 @@ Attention costs the square of the length, and most of what a model learns needs
 no long context; so BERT (arXiv 1810.04805, appendix A.2) spends 90% of its
 steps on 128 tokens and the rest on 512, for the positions beyond 128. The
 model is the same; each phase has a folder of records, hence a task, of its own.
+
+A depth schedule has one folder: its phases apply the model's layers fewer times
+at first (arXiv 1909.11942, table 11, trains deep models from shallow ones).
 """
 
 from __future__ import annotations
@@ -56,3 +59,21 @@ def make_tasks(
     for split in task.manifest.splits.values():
       reader.check_shards(folder, split.shards)
   return tasks
+
+
+def at_depths(
+  task: task_lib.PretrainingTask, depths: Sequence[int]
+) -> list[task_lib.PretrainingTask]:
+  """One task for each stretch of a depth schedule, all on the same data.
+
+  Raises:
+    ValueError: the model has no other depth than its own, or the last depth
+      is not that.
+  """
+  own = task.config.num_hidden_layers
+  if depths[-1] != own:
+    raise ValueError(
+      f"a depth schedule has to end at the model's num_hidden_layers {own}, "
+      f"but it ends at {depths[-1]}: give {own} as its last depth."
+    )
+  return [task.at_depth(depth) for depth in depths]

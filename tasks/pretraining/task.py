@@ -6,6 +6,7 @@ each. Reference: google-research/albert run_pretraining.py.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, Mapping, Optional
 
@@ -30,9 +31,11 @@ class PretrainingTask:
   Attributes:
     config, manifest: the model's configuration and what its data says.
     input_dir, eval_dir: the folders that it trains and is evaluated on.
+    num_layers: how many layers of the model it applies; None: all.
   """
 
   name = "pretraining"
+  num_layers: Optional[int] = None
 
   def __init__(
     self,
@@ -98,9 +101,23 @@ class PretrainingTask:
         dynamic_masking.EVALUATION,
       )
     self.tokens_per_example = self.manifest.max_seq_length
-    self.flops_per_example = training_flops(
+    self.flops_per_example = self._flops(config)
+
+  def _flops(self, config: config_lib.AlbertConfig) -> int:
+    return training_flops(
       config, self.tokens_per_example, self.manifest.max_predictions_per_seq
     )
+
+  def at_depth(self, num_layers: int) -> PretrainingTask:
+    """The same data and model, with its layers applied so many times.
+
+    Raises:
+      ValueError: the model has no other depth than its own.
+    """
+    task = copy.copy(self)
+    task.num_layers = num_layers
+    task.flops_per_example = self._flops(self.config.at_depth(num_layers))
+    return task
 
   def build_model(self) -> model_lib.AlbertForPretraining:
     """A model with fresh weights."""
@@ -155,7 +172,11 @@ class PretrainingTask:
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """Sums of the losses, and the accuracies."""
     outputs = model(
-      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      logits_only=True,
+      num_layers=self.num_layers,
     )
     totals = loss_totals(outputs, batch, compiled=training)
     metrics = metrics_lib.accuracies(outputs, batch, _example_weight(batch))

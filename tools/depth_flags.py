@@ -1,0 +1,49 @@
+"""Flags of a model's depth, which one with shared layers may choose freely."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from absl import flags
+
+from official_albert import depth_schedule
+from official_albert import train_config as train_config_lib
+
+_SCHEDULE = flags.DEFINE_string(
+  "depth_schedule",
+  "",
+  "DEPTH:SHARE of the steps, such as 3:0.5,6:0.25,12:0.25: few applications of "
+  "the shared layers at first. The last depth is the model's.",
+)
+
+
+def with_schedule(
+  config: train_config_lib.TrainConfig,
+) -> train_config_lib.TrainConfig:
+  """The settings with a phase for each stretch of --depth_schedule.
+
+  Raises:
+    ValueError: the flag is no schedule, or there are phases already.
+  """
+  if not _SCHEDULE.value:
+    return config
+  if config.phases:
+    raise ValueError(
+      "--depth_schedule does not go with --phase_steps: give one of them."
+    )
+  stretches = depth_schedule.parse(_SCHEDULE.value, config.num_train_steps)
+  return dataclasses.replace(
+    config,
+    phases=tuple(
+      train_config_lib.Phase(
+        stretch.steps, num_layers=stretch.num_layers, same_data=index > 0
+      )
+      for index, stretch in enumerate(stretches)
+    ),
+  )
+
+
+def scheduled_depths(config: train_config_lib.TrainConfig) -> tuple[int, ...]:
+  """The depth of each stretch; () if there is no schedule."""
+  depths = tuple(phase.num_layers for phase in config.phases)
+  return depths if any(depths) else ()
