@@ -234,19 +234,33 @@ class AlbertConfig:
       )
     return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
 
-  def parameter_count(self) -> int:
-    """Parameters of embeddings, encoder and pooler, in closed form."""
+  def parameters_by_part(self) -> dict[str, int]:
+    """Parameters of each part of embeddings, encoder and pooler.
+
+    `layer_norms` are those of the embeddings and of all blocks; the projection
+    E -> H is 0 where there is none.
+    """
     v, e, h = self.vocab_size, self.embedding_size, self.hidden_size
     i = self.intermediate_size
-    tables = (v + self.max_position_embeddings + self.type_vocab_size) * e
-    embedding = tables + 2 * e + (e * h + h if e != h else 0)
-    attention = 4 * (h * h + h) + 2 * h
-    ffn = (h * i + i) + (i * h + h) + 2 * h
     shared, own = self.num_hidden_groups, self.num_hidden_layers
     attentions = shared if self.sharing in ("all", "attention") else own
     ffns = shared if self.sharing in ("all", "ffn") else own
-    blocks = self.inner_group_num * (attentions * attention + ffns * ffn)
-    return embedding + blocks + h * h + h
+    attentions *= self.inner_group_num
+    ffns *= self.inner_group_num
+    return {
+      "word_embeddings": v * e,
+      "position_embeddings": self.max_position_embeddings * e,
+      "segment_embeddings": self.type_vocab_size * e,
+      "embedding_projection": e * h + h if e != h else 0,
+      "attention": attentions * 4 * (h * h + h),
+      "ffn": ffns * ((h * i + i) + (i * h + h)),
+      "layer_norms": 2 * e + (attentions + ffns) * 2 * h,
+      "pooler": h * h + h,
+    }
+
+  def parameter_count(self) -> int:
+    """Parameters of embeddings, encoder and pooler, in closed form."""
+    return sum(self.parameters_by_part().values())
 
   def forward_flops(
     self, sequence_length: int, last_rows: Optional[int] = None

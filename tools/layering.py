@@ -164,6 +164,8 @@ _WITHOUT_TENSORFLOW = (
   "tasks/*/documents.py",
   "tasks/*/build_worker.py",
   "tasks/*/masking.py",
+  "tasks/pretraining/flops.py",
+  "tools/inspect_model.py",
 )
 _TENSORFLOW = ("tensorflow", "tensorflow_text", "tensorflow_addons", "keras")
 # Where the name to install is not the name to import.

@@ -14,13 +14,15 @@ import tensorflow as tf
 
 from official_albert import config as config_lib
 from official_albert import fused_ops, objective
-from tasks.pretraining import dynamic_masking
+from tasks.pretraining import dynamic_masking, flops
 from tasks.pretraining import metrics as metrics_lib
 from tasks.pretraining import model as model_lib
 from tfrecords import reader, schemas
 
 # Added to the masked LM's weight, as in the original.
 _EPSILON = 1e-5
+# Those who know the task ask it.
+training_flops = flops.training_flops
 
 
 class PretrainingTask:
@@ -208,20 +210,6 @@ def _describe(folder: str, manifest: schemas.Manifest) -> dict[str, Any]:
 
 def _records(manifest: schemas.Manifest, split: str) -> int:
   return manifest.splits[split].records if split in manifest.splits else 0
-
-
-def training_flops(
-  config: config_lib.AlbertConfig, sequence_length: int, predictions: int
-) -> int:
-  """Floating-point operations of training on one sequence.
-
-  Forward, and twice that for the gradient, with the masked LM head.
-  """
-  head = 2 * predictions * config.embedding_size
-  head *= config.hidden_size + config.vocab_size
-  # The heads need the masked positions and the first one of the last block.
-  rows = min(predictions + 1, sequence_length)
-  return 3 * (config.forward_flops(sequence_length, rows) + head)
 
 
 def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:

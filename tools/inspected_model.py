@@ -1,0 +1,193 @@
+"""Opens weights with their tokenizer, and sends sentences through them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import (
+  checkpoint_files,
+  checkpoints,
+  portable_checkpoint,
+  pretrained,
+  run_record,
+  safe_archives,
+  tokenization,
+)
+from official_albert import config as config_lib
+from official_albert import model as model_lib
+from tools import (
+  attention_maps,
+  inspection_sentences,
+  layer_similarity,
+  model_parts,
+)
+
+
+class InspectedModel(NamedTuple):
+  """A model and what makes its ids; None where there is no tokenizer."""
+
+  model: model_lib.AlbertModel
+  tokenizer: Optional[tokenization.Tokenizer]
+
+
+class Findings(NamedTuple):
+  """What sentences show.
+
+  Attributes:
+    values: `layers`, `attention` and `sentences` of inspection.json.
+    layers: first to last.
+    maps: of each layer, on the first sentence: <float32>[N, S, S].
+    pieces: that sentence.
+  """
+
+  values: dict[str, Any]
+  layers: list[layer_similarity.LayerSimilarity]
+  maps: list[np.ndarray]
+  pieces: list[str]
+
+
+def open_model(
+  path: str,
+  albert_config_file: str = "",
+  num_hidden_layers: int = 0,
+  tokenizer: Optional[tokenization.Tokenizer] = None,
+) -> InspectedModel:
+  """Reads an encoder, in float32.
+
+  Args:
+    path: whatever `AlbertModel.from_checkpoint` reads; or a run of ours whose
+      layers share less than everything.
+    albert_config_file: as there.
+    num_hidden_layers: how many times the one layer is applied that a model
+      has; 0: as it was trained.
+    tokenizer: instead of the one beside the weights.
+
+  Raises:
+    ValueError, OSError: the weights cannot be read, have layers that differ
+      and no fixed number of which can be applied, or the tokenizer is another
+      model's.
+  """
+  with safe_archives.unpacked(path) as folder:
+    config_file = albert_config_file or _own_config_file(folder)
+    if config_file and _shares_less(config_file):
+      config = config_lib.AlbertConfig.from_json_file(config_file)
+      model = model_lib.AlbertModel(
+        model_parts.with_depth(config, num_hidden_layers)
+      )
+      _fill_unshared(model, folder)
+      found = _recorded_tokenizer(folder)
+    else:
+      checkpoint = pretrained.read(folder, albert_config_file)
+      config = model_parts.with_depth(checkpoint.config, num_hidden_layers)
+      model = model_lib.AlbertModel(config)
+      pretrained.fill(model, checkpoint)
+      found = checkpoint.tokenizer
+    if tokenizer is None and found:
+      # SentencePiece reads all of its file at once: the folder may go.
+      tokenizer = _open_tokenizer(found)
+  if tokenizer and tokenizer.vocab_size != config.vocab_size:
+    raise ValueError(
+      f"the tokenizer has {tokenizer.vocab_size} pieces, but {path} has "
+      f"vocab_size {config.vocab_size}: give the model's own with "
+      "--spm_model_file or --vocab_file."
+    )
+  return InspectedModel(model, tokenizer)
+
+
+def look_into(
+  opened: InspectedModel,
+  sentences: Sequence[str],
+  max_seq_length: int,
+  path: str,
+) -> Findings:
+  """Measures layers and heads.
+
+  Args:
+    opened: the model.
+    sentences: at least one.
+    max_seq_length: longer ones lose their end.
+    path: of the model, for messages.
+
+  Raises:
+    ValueError: there is no tokenizer, or the model computes nothing of use.
+  """
+  model, tokenizer = opened
+  if tokenizer is None:
+    raise ValueError(
+      f"no tokenizer lies beside {path}: name its own with --spm_model_file, "
+      "or --vocab_file for WordPiece."
+    )
+  read = inspection_sentences.batch(sentences, tokenizer, max_seq_length)
+  layers = layer_similarity.measure(model, read.batches)
+  heads = attention_maps.measure(model, read.batches, tokenizer.sep_id)
+  values = {
+    "layers": [
+      {"layer": number, **layer._asdict()}
+      for number, layer in enumerate(layers, 1)
+    ],
+    "attention": [
+      {
+        "layer": number,
+        "heads": [
+          {"head": head, **statistics._asdict()}
+          for head, statistics in enumerate(layer, 1)
+        ],
+      }
+      for number, layer in enumerate(heads, 1)
+    ],
+    "sentences": {"count": read.count, "tokens": read.tokens, "cut": read.cut},
+  }
+  maps = [probs[0] for probs in attention_maps.maps(model, read.first)]
+  return Findings(values, layers, maps, read.pieces)
+
+
+def _own_config_file(folder: str) -> str:
+  """The configuration of a run of ours, "" of anything else."""
+  if pretrained.find_format(folder) != "official_albert":
+    return ""
+  folders = checkpoint_files.folders_of(checkpoint_files.find_prefix(folder))
+  return checkpoint_files.find_only(folders, checkpoint_files.CONFIG_FILE)
+
+
+def _shares_less(config_file: str) -> bool:
+  config = config_lib.AlbertConfig.from_json_file(config_file)
+  return config.sharing != "all"
+
+
+def _fill_unshared(model: model_lib.AlbertModel, path: str) -> None:
+  """Weights by our own names: other formats have none for such layers."""
+  root = tf.Module()  # Checkpoints are of a model with an encoder in it.
+  root.albert = model
+  prefix = checkpoint_files.find_prefix(path)
+  report = checkpoints.warm_start(root, prefix)
+  if report.missing:
+    raise ValueError(
+      f"{prefix} lacks {report.missing[0]}: it is not whole, or of another "
+      "configuration."
+    )
+
+
+def _recorded_tokenizer(
+  path: str,
+) -> Optional[portable_checkpoint.TokenizerFile]:
+  folders = checkpoint_files.folders_of(checkpoint_files.find_prefix(path))
+  lower_case = True
+  record = checkpoint_files.find_only(folders, run_record.RECORD_FILE)
+  if record:
+    recorded = run_record.read(record[: -len(run_record.RECORD_FILE)])
+    lower_case = recorded["data"].get("tokenizer", {}).get("lower_case", True)
+  return checkpoint_files.find_tokenizer(folders, lower_case)
+
+
+def _open_tokenizer(
+  file: portable_checkpoint.TokenizerFile,
+) -> tokenization.Tokenizer:
+  is_wordpiece = file.kind == "wordpiece"
+  return tokenization.open_tokenizer(
+    "" if is_wordpiece else file.path,
+    file.path if is_wordpiece else "",
+    file.lower_case,
+  )

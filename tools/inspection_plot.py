@@ -1,0 +1,142 @@
+"""Draws layer similarities and attention maps, as PNG."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+
+from tools import layer_similarity
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+_DPI = 110
+# Inches: of a cell with room for a label, around the maps, of all maps at most.
+_CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
+_LABEL_POINTS = 6
+
+
+def plot_similarity(
+  series: Mapping[str, Sequence[layer_similarity.LayerSimilarity]],
+  output_file: str,
+) -> None:
+  """Writes a PNG of two panels: L2 distance and angle against the layer.
+
+  Args:
+    series: of each model, by the name that the legend has, its layers.
+    output_file: the PNG.
+  """
+  figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8))
+  panels = (
+    ("l2_distance", "L2 distance"),
+    ("degrees", "angle (degrees)"),
+  )
+  for axis, (field, title) in zip(axes, panels):
+    for name, layers in series.items():
+      axis.plot(
+        range(1, len(layers) + 1),
+        [getattr(layer, field) for layer in layers],
+        "o-",
+        markersize=3,
+        linewidth=1.2,
+        # What begins with a line is kept out of legends.
+        label=f"\u200b{name}" if name.startswith("_") else name,
+      )
+    axis.set_title(f"{title} of a layer's input and output", fontsize=11)
+    axis.set_xlabel("layer")
+    axis.set_ylim(bottom=0)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.grid(alpha=0.3)
+    for text in axis.legend(fontsize=9).get_texts():
+      text.set_parse_math(False)
+  figure.tight_layout()
+  _save(figure, output_file)
+
+
+def plot_attention(
+  maps: Sequence[np.ndarray], pieces: Sequence[str], title: str, file: str
+) -> None:
+  """Writes a PNG with a row of maps for each layer, a column for each head.
+
+  In a map, a row is the piece that attends and a column what it attends to;
+  darker is more.
+
+  Args:
+    maps: of each layer, <float32>[N, S, S].
+    pieces: the S labels.
+    title: above it all.
+    file: the PNG.
+  """
+  layers, heads, length = len(maps), len(maps[0]), len(pieces)
+  cell = min(_CELL, _MOST_INCHES / max(layers, heads) / (length + 1))
+  # One image, since a thousand axes would take minutes.
+  figure, axis = pyplot.subplots(
+    figsize=(
+      heads * (length + 1) * cell + _MARGIN,
+      layers * (length + 1) * cell + _MARGIN,
+    )
+  )
+  most = float(np.max(maps))
+  axis.imshow(
+    mosaic(maps), cmap="Blues", vmin=0, vmax=most, interpolation="nearest"
+  )
+  # Labels that have no room are left out, evenly.
+  step = max(1, math.ceil(_CELL / cell - 1e-6))
+  shown = range(0, length, step)
+  labels = [pieces[place] for place in shown]
+  starts = [n * (length + 1) for n in range(max(layers, heads))]
+  for ticks, count in ((axis.set_xticks, heads), (axis.set_yticks, layers)):
+    ticks([s + place for s in starts[:count] for place in shown],
+          labels * count)  # fmt: skip
+  axis.tick_params(length=0, pad=2, labelsize=_LABEL_POINTS)
+  axis.tick_params(axis="x", rotation=90)
+  for text in (*axis.get_xticklabels(), *axis.get_yticklabels()):
+    text.set_parse_math(False)  # A piece may be a dollar.
+  middle = (length - 1) / 2
+  for head in range(heads):
+    place = (starts[head] + middle, -1.5)
+    axis.annotate(f"head {head + 1}", place, ha="center", fontsize=7,
+                  annotation_clip=False)  # fmt: skip
+  for layer in range(layers):
+    place = (heads * (length + 1), starts[layer] + middle)
+    axis.annotate(f"layer {layer + 1}", place, va="center", fontsize=7,
+                  rotation=90, annotation_clip=False)  # fmt: skip
+  for side in axis.spines.values():
+    side.set_visible(False)
+  title = f"{title}: attention, from 0 (white) to {most:.2f} (darkest)"
+  axis.set_title(title, fontsize=10, pad=20, parse_math=False)
+  _save(figure, file)
+
+
+def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
+  """All maps as one picture, a line of NaN between neighbours.
+
+  Args:
+    maps: of each of L layers, <float>[N, S, S].
+
+  Returns:
+    <float64>[L * (S + 1) - 1, N * (S + 1) - 1].
+  """
+  stacked = np.pad(
+    np.stack(maps).astype(np.float64),
+    [(0, 0), (0, 0), (0, 1), (0, 1)],
+    constant_values=np.nan,
+  )  # [L, N, S + 1, S + 1]
+  layers, heads, height, width = stacked.shape
+  picture = np.swapaxes(stacked, 1, 2).reshape(layers * height, heads * width)
+  return picture[:-1, :-1]
+
+
+def _save(figure, output_file: str) -> None:
+  try:
+    with warnings.catch_warnings():
+      # The one font that matplotlib brings has no Chinese: boxes are drawn.
+      warnings.filterwarnings("ignore", message="Glyph .* missing")
+      figure.savefig(output_file, format="png", dpi=_DPI, bbox_inches="tight")
+  finally:
+    pyplot.close(figure)
