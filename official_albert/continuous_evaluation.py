@@ -128,6 +128,7 @@ def read_config(model_dir: str) -> train_config_lib.TrainConfig:
   if any(phase.get("num_layers") for phase in phases):
     phases = ()
   known["phases"] = tuple(train_config_lib.Phase(**phase) for phase in phases)
+  known["random_depths"] = tuple(known.get("random_depths", ()))
   return train_config_lib.TrainConfig(**known)
 
 

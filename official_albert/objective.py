@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Protocol, runtime_checkable
+from typing import (
+  Any,
+  Mapping,
+  NamedTuple,
+  Protocol,
+  Sequence,
+  runtime_checkable,
+)
 
 import numpy as np
 import tensorflow as tf
@@ -74,6 +81,27 @@ class Task(Protocol):
 
   def describe(self) -> dict[str, Any]:
     """What a run's record must say of the data, as JSON values."""
+
+
+@runtime_checkable
+class DeepTask(Task, Protocol):
+  """A task whose model can apply its layers any number of times."""
+
+  def at_depth(self, num_layers: int) -> Task:
+    """The same data and model, with so many layers; its operations too."""
+
+
+def training_flops(task: Task, random_depths: Sequence[int]) -> float:
+  """Operations of training on an example, on average over the depths.
+
+  Args:
+    task: a `DeepTask` if there are depths.
+    random_depths: what the depth of an update is drawn from; (): none is.
+  """
+  if not random_depths:
+    return task.flops_per_example
+  shallow = [task.at_depth(depth) for depth in random_depths]
+  return sum(x.flops_per_example for x in shallow) / len(shallow)
 
 
 @runtime_checkable

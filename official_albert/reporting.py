@@ -62,12 +62,14 @@ class Reporter:
     batch_size: int,
     task,
     extra_steps: float = 0,
+    flops_per_example: float = 0,
   ) -> None:
     """Starts the clock; `task` gives tokens and operations per example.
 
     Called again when a next phase begins, with that phase's batch and task.
     The time left is that of `extra_steps` more such steps, because the steps
-    of later phases may be longer.
+    of later phases may be longer. `flops_per_example` are those of the
+    training where it does less than `task` says.
     """
     self._last_step, self._extra_steps = last_step, extra_steps
     self._looked = time.monotonic()
@@ -79,7 +81,7 @@ class Reporter:
       self._event("start", step)
     self._batch_size = batch_size
     self._tokens = task.tokens_per_example
-    self._flops = task.flops_per_example
+    self._flops = flops_per_example or task.flops_per_example
 
   @contextlib.contextmanager
   def pause(self) -> Iterator[None]:

@@ -45,7 +45,11 @@ def describe(
     layers = f" at depth {depth}" if depth else ""
     work.append(f"{steps:,} steps of {batch:,} sequences{layers}{share}")
     tokens += steps * batch * task.tokens_per_example
-    operations += steps * batch * task.flops_per_example
+    flops = objective.training_flops(task, config.random_depths)
+    operations += steps * batch * flops
+  if config.random_depths:
+    depths = ", ".join(map(str, config.random_depths))
+    work[-1] += f", each step at a random depth of {depths}"
   return [
     f"{tasks[0].name}: {parameters:,} parameters, {precision}, {replicas} x "
     f"{device.split(':')[0]}",

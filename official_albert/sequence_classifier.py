@@ -65,6 +65,7 @@ class AlbertForSequenceClassification(tf.keras.Model):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     logits_only: bool = False,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Runs encoder and head.
 
@@ -74,6 +75,8 @@ class AlbertForSequenceClassification(tf.keras.Model):
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       logits_only: whether the last block computes what they need, the first
         position, and no other.
+      num_layers: how many layers to apply; None: the model's. See
+        `SharedTransformerEncoder`.
 
     Returns:
       `logits` <float32>[B, classes] and, unless they are all that is asked
@@ -85,6 +88,7 @@ class AlbertForSequenceClassification(tf.keras.Model):
       training=training,
       dropout_seed=dropout.fold_in(dropout_seed, 0),
       output_positions=none,
+      num_layers=num_layers,
     )
     logits = self.classifier(
       outputs["pooled_output"],

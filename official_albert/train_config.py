@@ -64,6 +64,8 @@ class TrainConfig:
   # Stretches that follow each other, such as one of short and one of long
   # sequences, or of few and of many layers; () is one, of all steps.
   phases: tuple[Phase, ...] = ()
+  # Layers that an update applies, drawn anew for each; (): the model's own.
+  random_depths: tuple[int, ...] = ()
   # Whether XLA compiles forward and backward pass of a micro-batch as a whole.
   xla: bool = False
   eval_batch_size: int = 64
@@ -135,6 +137,7 @@ class TrainConfig:
     best_checkpoint.check_direction(self.best_is)
     self._check_early_stopping()
     layerwise_decay.check(self.layerwise_lr_decay)
+    self._check_random_depths()
     if self.on_divergence not in ON_DIVERGENCE:
       raise ValueError(
         f"unknown on_divergence {self.on_divergence!r}; choose one of "
@@ -159,6 +162,22 @@ class TrainConfig:
         f"early_stopping_evaluations {count} does not go with phases, be they "
         "of a depth schedule: the losses of two phases cannot be compared, and "
         "the schedule needs all."
+      )
+
+  def _check_random_depths(self) -> None:
+    depths = self.random_depths
+    if depths and min(depths) < 1:
+      raise ValueError(f"random_depths must be at least 1, got {depths}.")
+    if depths and any(phase.num_layers for phase in self.phases):
+      raise ValueError(
+        "random_depths do not go with a depth schedule, which says the depth "
+        "of each step: give one of them."
+      )
+    if depths and self.layerwise_lr_decay != 1.0:
+      raise ValueError(
+        f"random_depths do not go with layerwise_lr_decay "
+        f"{self.layerwise_lr_decay}, which needs a fixed number of layers: "
+        "give one of them."
       )
 
   @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Optional
 
 import tensorflow as tf
@@ -27,6 +28,8 @@ def make_train_step(
   """The update: a function from a batch to the step's losses and metrics.
 
   With a `loss_scale`, an update whose gradient is not finite is left out.
+  With `random_depths`, an update is computed at one of them, which is a
+  function of seed and step: the same on all replicas and in all micro-batches.
 
   Deviation: the original clips each replica's gradient before it averages
   them, so its result depends on the number of replicas; here the reduced
@@ -41,7 +44,9 @@ def make_train_step(
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
 
-  def gradients_of(batch: Batch, weights, seed):
+  depths = config.random_depths
+
+  def gradients_at(task: objective.Task, batch: Batch, weights, seed):
     """Gradients of sum_k total_k / weight_k, with totals and metrics."""
     with tf.GradientTape() as tape:
       totals, metrics = task.forward(model, batch, True, seed)
@@ -59,12 +64,25 @@ def make_train_step(
     # What a replica computes by itself; the reduction between replicas cannot
     # be in it. The update could on one device, to gain 25 ms of the seconds
     # that a step of albert_base takes on a CPU.
-    gradients_of = tf.function(gradients_of, jit_compile=True)
+    gradients_at = tf.function(gradients_at, jit_compile=True)
+  # Of the depths there are, one is computed, and not all to choose from.
+  ways = [
+    functools.partial(gradients_at, way)
+    for way in ([task.at_depth(depth) for depth in depths] or [task])
+  ]
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
     seed = fold_in(tf.constant([config.seed, 0]), optimizer.iterations)
     seed = fold_in(seed, replica.replica_id_in_sync_group)
+    drawn = _draw(config, optimizer.iterations)
+
+    def gradients_of(*arguments):
+      if drawn is None:
+        return ways[0](*arguments)
+      branches = [functools.partial(way, *arguments) for way in ways]
+      return tf.switch_case(drawn, branches)
+
     # The denominators of the whole update come first: with them, gradients of
     # sums add up to the gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
@@ -105,6 +123,15 @@ def make_train_step(
     return {**results, "learning_rate": Ratio(rate, one)}
 
   return train_step
+
+
+def _draw(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
+  """The index of the step's depth <int32>[]; None if none is drawn."""
+  count = len(config.random_depths)
+  if not count:
+    return None
+  seed = fold_in(tf.constant([config.seed, 1]), step)
+  return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
 
 
 def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):

@@ -204,6 +204,9 @@ def train(
           settings.train_batch_size,
           task,
           extra_steps=_extra_steps(tasks, config, phase),
+          flops_per_example=objective.training_flops(
+            task, config.random_depths
+          ),
         )
         # It had stopped, or was killed just before it would have.
         stopped = step < config.num_train_steps and stops_early()
@@ -279,9 +282,11 @@ def _apply_settings(optimizer, config: TrainConfig) -> None:
 def _extra_steps(tasks, config: TrainConfig, phase: int) -> float:
   """How many steps of `phase` later phases cost beyond their own number."""
 
-  def cost(index: int) -> int:
+  def cost(index: int) -> float:
     batch_size = config.in_phase(index).train_batch_size
-    return batch_size * tasks[index].flops_per_example
+    return batch_size * objective.training_flops(
+      tasks[index], config.random_depths
+    )
 
   return sum(
     config.phases[index].steps * (cost(index) / cost(phase) - 1)

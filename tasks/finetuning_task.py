@@ -8,6 +8,7 @@ it predicts, and how predictions are scored and written.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 from typing import Any, Mapping, Optional
@@ -56,7 +57,10 @@ class FinetuningTask:
     settings: the `ModelSettings`.
     records: of each split the folder.
     eval_split: the split that is evaluated while training.
+    num_layers: how many layers of the model it applies; None: all.
   """
+
+  num_layers: Optional[int] = None
 
   def __init__(
     self,
@@ -112,10 +116,23 @@ class FinetuningTask:
       statistics = self._manifests["train"].splits["train"].statistics
       tokens = max(round(statistics["mean_tokens"]), 1)
     self.tokens_per_example = tokens
+    self.flops_per_example = self._flops(self.config)
+
+  def _flops(self, config: config_lib.AlbertConfig) -> int:
     sequences = self.sequences_per_example
-    self.flops_per_example = (
-      3 * sequences * config.forward_flops(max(tokens // sequences, 1))
-    )
+    length = max(self.tokens_per_example // sequences, 1)
+    return 3 * sequences * config.forward_flops(length)
+
+  def at_depth(self, num_layers: int) -> FinetuningTask:
+    """The same data and model, with its layers applied so many times.
+
+    Raises:
+      ValueError: the model has no other depth than its own.
+    """
+    task = copy.copy(self)
+    task.num_layers = num_layers
+    task.flops_per_example = self._flops(self.config.at_depth(num_layers))
+    return task
 
   def _check_alike(self) -> None:
     """Refuses records of several kinds."""

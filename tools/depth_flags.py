@@ -6,6 +6,7 @@ import dataclasses
 
 from absl import flags
 
+from official_albert import config as config_lib
 from official_albert import depth_schedule
 from official_albert import train_config as train_config_lib
 
@@ -15,6 +16,42 @@ _SCHEDULE = flags.DEFINE_string(
   "DEPTH:SHARE of the steps, such as 3:0.5,6:0.25,12:0.25: few applications of "
   "the shared layers at first. The last depth is the model's.",
 )
+
+_RANDOM = flags.DEFINE_string(
+  "random_depths",
+  "",
+  "Depths such as 3,6,12: each update applies the shared layers a number of "
+  "times that is drawn from these, so that the model is of use at all of them.",
+)
+
+
+def refuse_schedule() -> None:
+  """Says that fine-tuning has no depth schedule.
+
+  Raises:
+    ValueError: the flag is given.
+  """
+  if _SCHEDULE.value:
+    raise ValueError(
+      "--depth_schedule is for pretraining: give --num_hidden_layers or "
+      "--random_depths."
+    )
+
+
+def with_random_depths(
+  config: train_config_lib.TrainConfig, model: config_lib.AlbertConfig
+) -> train_config_lib.TrainConfig:
+  """The settings with --random_depths.
+
+  Raises:
+    ValueError: they are no depths, not of this model, or go with a schedule.
+  """
+  if not _RANDOM.value:
+    return config
+  depths = depth_schedule.parse_depths(_RANDOM.value)
+  for depth in depths:
+    model.at_depth(depth)  # It says what is wrong.
+  return dataclasses.replace(config, random_depths=depths)
 
 
 def with_schedule(

@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from official_albert import AlbertConfig
 from official_albert.train_config import Phase, TrainConfig
 from tools import depth_flags
 
@@ -19,7 +20,7 @@ def give(monkeypatch):
       holder = types.SimpleNamespace(value=value)
       monkeypatch.setattr(depth_flags, f"_{name.upper()}", holder)
 
-  give(schedule="")
+  give(schedule="", random="")
   return give
 
 
@@ -69,6 +70,25 @@ def test_other_schedules_are_refused(give, schedule, changes, message):
   give(schedule=schedule)
   with pytest.raises(ValueError, match=message):
     depth_flags.with_schedule(config(**changes))
+
+
+def test_random_depths(give):
+  model = AlbertConfig(num_hidden_layers=5)
+  given = config()
+  assert depth_flags.with_random_depths(given, model) is given
+  give(random="2,7,5")
+  assert depth_flags.with_random_depths(given, model).random_depths == (2, 7, 5)
+  groups = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
+  with pytest.raises(ValueError, match="2 groups of layers .* cannot have 2"):
+    depth_flags.with_random_depths(given, groups)
+  give(random="2,x")
+  with pytest.raises(ValueError, match="random depths have to be whole"):
+    depth_flags.with_random_depths(given, model)
+  give(random="2,5", schedule="2:0.5,5:0.5")
+  with pytest.raises(ValueError, match="do not go with a depth schedule"):
+    depth_flags.with_random_depths(depth_flags.with_schedule(given), model)
+  with pytest.raises(ValueError, match="--depth_schedule is for pretraining"):
+    depth_flags.refuse_schedule()
 
 
 if __name__ == "__main__":

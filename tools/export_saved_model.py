@@ -15,7 +15,7 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import safe_archives, saved_model_folder, served_module
-from tools import command_line, export_source
+from tools import command_line, export_source, model_depth_flag
 
 _MODEL_DIR = flags.DEFINE_string(
   "model_dir",
@@ -144,6 +144,7 @@ def main(argv) -> None:
     with_texts=options.signatures != "ids",
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,
+    num_hidden_layers=model_depth_flag.NUM_HIDDEN_LAYERS.value,
   )
   saved_model_folder.check_new(_EXPORT_DIR.value)
   options.set_precision()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import NamedTuple, Optional
 
@@ -48,6 +49,7 @@ class Wanted(NamedTuple):
     with_texts: whether signatures of texts are wanted.
     max_seq_length: 0: as trained.
     top_k: pieces for each mask.
+    num_hidden_layers: how many times shared layers are applied; 0: as trained.
   """
 
   checkpoint: str = ""
@@ -55,6 +57,16 @@ class Wanted(NamedTuple):
   with_texts: bool = True
   max_seq_length: int = 0
   top_k: int = 5
+  num_hidden_layers: int = 0
+
+  def at_depth(self, config: config_lib.AlbertConfig):
+    """A model's configuration with the depth that is wanted.
+
+    Raises:
+      ValueError: it has no such depth.
+    """
+    depth = self.num_hidden_layers
+    return config.at_depth(depth) if depth else config
 
 
 class Source(NamedTuple):
@@ -102,6 +114,7 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
   config = config_lib.AlbertConfig.from_json_file(
     os.path.join(path, run_record.CONFIG_FILE)
   )
+  config = wanted.at_depth(config)
   checkpoint = wanted.checkpoint
   if checkpoint:
     checkpoint = pretraining_export.find_checkpoint(path, checkpoint)
@@ -168,7 +181,9 @@ def _is_pair(task: str) -> bool:
 
 
 def _pretrained(path: str, wanted: Wanted) -> Source:
-  run = pretraining_export.open_run(path, wanted.checkpoint)
+  run = pretraining_export.open_run(
+    path, wanted.checkpoint, wanted.num_hidden_layers
+  )
   layer = _text_layer(run.tokenizer, wanted)
   length = wanted.max_seq_length or run.max_seq_length
   if wanted.head == ENCODER:
@@ -188,6 +203,9 @@ def _portable(path: str, wanted: Wanted) -> Source:
       "chosen: leave --checkpoint out."
     )
   checkpoint = pretrained.read(path)
+  checkpoint = dataclasses.replace(
+    checkpoint, config=wanted.at_depth(checkpoint.config)
+  )
   tokenizer = checkpoint.tokenizer
   if wanted.with_texts and tokenizer is None:
     raise ValueError(

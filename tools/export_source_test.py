@@ -85,6 +85,23 @@ def test_the_encoder_alone(tmp_path):
     assert not hasattr(source.module.model, "albert")
 
 
+def test_another_depth_is_the_model_of_that_depth(tmp_path):
+  trained = toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+  toy_encoder.write(str(tmp_path / "pretrained"))
+  own = trained.config.num_hidden_layers
+  for path in ("run", "pretrained"):
+    for depth in (own + 2, 1):
+      source = opened(tmp_path / path, num_hidden_layers=depth)
+      assert source.module.model.config.num_hidden_layers == depth
+  # The last one of the fine-tuned run.
+  source = opened(tmp_path / "run", num_hidden_layers=own + 2)
+  ids = tf.constant([[2, 7, 9, 6, 3]])
+  with_more = trained({"input_ids": ids}, num_layers=own + 2)["logits"]
+  served = source.module.model({"input_ids": ids})["logits"]
+  np.testing.assert_array_equal(served, with_more)
+  assert np.any(served != trained({"input_ids": ids})["logits"])
+
+
 def test_ids_need_no_tokenizer_but_know_its_cls(tmp_path):
   toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
   source = opened(tmp_path / "run", with_texts=False)

@@ -107,15 +107,23 @@ class Predictor:
     model_dir: str,
     devices: Devices,
     batch_size: int,
+    results_dir: str = "",
   ):
     """Reads the weights.
+
+    Args:
+      task: the task, with the model.
+      model_dir: the run's folder.
+      devices: to compute on.
+      batch_size: examples at once.
+      results_dir: where predictions go; "": the run's folder.
 
     Raises:
       FileNotFoundError: the run has no checkpoint.
       ValueError: it is of another model.
     """
     self._task = task
-    self._model_dir = model_dir
+    self._results_dir = results_dir or model_dir
     self._batch_size = batch_size
     self._is_chief = devices.is_chief
     self.checkpoint = find_weights(model_dir)
@@ -147,7 +155,7 @@ class Predictor:
   def _write(self, split: str, predictions: Predictions) -> list[str]:
     if not self._is_chief:
       return []
-    folder = os.path.join(self._model_dir, PREDICTIONS_FOLDER)
+    folder = os.path.join(self._results_dir, PREDICTIONS_FOLDER)
     os.makedirs(folder, exist_ok=True)
     return self._task.write_predictions(split, predictions, folder)
 
@@ -163,6 +171,7 @@ def run(
   record: Mapping[str, Any],
   notes: Sequence[str] = (),
   note: Callable[[str], None] = print,
+  results_dir: str = "",
 ) -> dict[str, dict[str, float]]:
   """Does what is asked for, in order; returns the metrics of eval_splits.
 
@@ -177,6 +186,7 @@ def run(
     record: of a training, settings for run.json.
     notes: lines for the top of a training's log.
     note: is told what was written.
+    results_dir: where metrics and predictions go; "": the run's folder.
 
   Raises:
     ValueError, OSError: the data, a setting or a checkpoint is not as it should
@@ -188,10 +198,14 @@ def run(
     train(task, config, devices, record, notes)
   if not wanted:
     return {}
-  predictor = Predictor(task, config.model_dir, devices, config.eval_batch_size)
+  results_dir = results_dir or config.model_dir
+  predictor = Predictor(
+    task, config.model_dir, devices, config.eval_batch_size, results_dir
+  )
   results = {split: predictor.evaluate(split) for split in eval_splits}
   if results and devices.is_chief:
-    trained_run.write_results(config.model_dir, results)
+    os.makedirs(results_dir, exist_ok=True)
+    trained_run.write_results(results_dir, results)
   for split in test_splits:
     for path in predictor.predict(split):
       note(f"wrote {path}")

@@ -151,6 +151,28 @@ def test_evaluates_and_predicts_with_the_runs_weights(folder):
   assert results["dev"]["accuracy"] == pytest.approx(accuracy)
 
 
+def test_results_may_go_elsewhere(folder):
+  """Those at another depth do not take the place of the run's own."""
+  task, model_dir = make_task(folder), folder / "run"
+  save(task, str(model_dir), 3)
+  results = finetuning_run.run(
+    lambda splits: task,
+    make_config(folder),
+    _DEVICES,
+    train_splits=(),
+    eval_splits=("dev",),
+    test_splits=(),
+    record={},
+    results_dir=str(model_dir / "depth_2"),
+  )
+  path = model_dir / "depth_2" / "eval_results.json"
+  assert json.loads(path.read_text()) == results
+  table = model_dir / "depth_2" / "predictions" / "dev.probabilities.tsv"
+  assert table.exists()
+  assert not (model_dir / "eval_results.json").exists()
+  assert not (model_dir / "predictions").exists()
+
+
 @pytest.mark.heavy
 def test_a_training_that_is_evaluated_by_another_split(folder):
   """And is recorded; started again, it is not trained again."""

@@ -77,6 +77,7 @@ def opened(
   checkpoint: str = "",
   config_file: str = "",
   tokenizer: Optional[portable_checkpoint.TokenizerFile] = None,
+  num_hidden_layers: int = 0,
 ) -> Iterator[Source]:
   """Reads weights and tokenizer; the process computes in float32 from then on.
 
@@ -86,15 +87,18 @@ def opened(
     checkpoint: of a run `BEST` or `LATEST`; "": the best if the run keeps one.
     config_file: where none lies beside a TensorFlow checkpoint.
     tokenizer: instead of the one beside the weights.
+    num_hidden_layers: how many times shared layers are applied; 0: as trained.
 
   Raises:
     ValueError, OSError: one sentence.
   """
   with safe_archives.unpacked(path) as folder:
-    yield _read(path, folder, checkpoint, config_file, tokenizer)
+    yield _read(
+      path, folder, checkpoint, config_file, tokenizer, num_hidden_layers
+    )
 
 
-def _read(path, folder, checkpoint, config_file, tokenizer) -> Source:
+def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   if os.path.isdir(folder):
     folder = finetuning_summary.best_folder(folder)
   weights, is_best = _choose(folder, checkpoint)
@@ -105,7 +109,8 @@ def _read(path, folder, checkpoint, config_file, tokenizer) -> Source:
     read = _read_own(weights, config_file)
   else:
     read = pretrained.READERS[kind](weights, config_file=config_file)
-  model = model_lib.AlbertForPretraining(read.config, name="model")
+  config = read.config.at_depth(depth) if depth else read.config
+  model = model_lib.AlbertForPretraining(config, name="model")
   # Of a model that shares parts of its layers only our own checkpoints know.
   report = (
     checkpoints.warm_start(model, weights)
@@ -145,6 +150,9 @@ def _read(path, folder, checkpoint, config_file, tokenizer) -> Source:
       "the model was pretrained with."
     )
   record = _record(folder)
+  measured = None
+  if record and config == read.config:  # At another depth nothing was.
+    measured = hub_metrics.read(folder, weights, is_best)
   return Source(
     path=path,
     kind=kind,
@@ -154,7 +162,7 @@ def _read(path, folder, checkpoint, config_file, tokenizer) -> Source:
     tokenizer=tokenizer,
     text_layer=text_layer,
     data=record.get("data", {}),
-    measured=hub_metrics.read(folder, weights, is_best) if record else None,
+    measured=measured,
     notes=tuple(read.notes),
   )
 

@@ -42,6 +42,7 @@ from tools import (
   finetuning_encoder,
   finetuning_run,
   finetuning_summary,
+  model_depth_flag,
   prediction_input,
   prediction_output,
   prediction_pretraining,
@@ -102,13 +103,20 @@ def open_backend(devices: finetuning_run.Devices):
     OSError, ValueError: there is none, or it is of no use.
   """
   if _SAVED_MODEL_DIR.value:
+    if model_depth_flag.given():
+      raise ValueError(
+        "an export has the depth that it was made with: leave out "
+        "--num_hidden_layers, or give it to tools.export_saved_model."
+      )
     return prediction_saved_model.SavedModelBackend(
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
   model_dir = finetuning_summary.best_folder(_MODEL_DIR.value)
   data = run_record.read(model_dir)["data"]
   found = finetuning_encoder.find(model_dir)
-  encoder = prediction_run.Encoder(found.config, found.tokenizer)
+  encoder = prediction_run.Encoder(
+    model_depth_flag.at_depth(found.config), found.tokenizer
+  )
   settings = prediction_run.Settings(
     devices=devices,
     batch_size=training_flags.EVAL_BATCH_SIZE.value,

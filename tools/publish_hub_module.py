@@ -16,7 +16,13 @@ import os
 from absl import flags
 
 from official_albert import hub_preprocessor, portable_checkpoint
-from tools import command_line, hub_handle, hub_publication, hub_sources
+from tools import (
+  command_line,
+  hub_handle,
+  hub_publication,
+  hub_sources,
+  model_depth_flag,
+)
 
 _INPUT = flags.DEFINE_string(
   "input",
@@ -104,7 +110,11 @@ def main(argv) -> None:
     _ASSET_ROOT.value,
   )
   with hub_sources.opened(
-    _INPUT.value, _CHECKPOINT.value, _CONFIG_FILE.value, _tokenizer()
+    _INPUT.value,
+    _CHECKPOINT.value,
+    _CONFIG_FILE.value,
+    _tokenizer(),
+    model_depth_flag.NUM_HIDDEN_LAYERS.value,
   ) as source:
     hub_publication.publish(
       source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value

@@ -32,12 +32,14 @@ from tasks import finetuning_task
 from tasks.glue import benchmark
 from tools import (
   command_line,
+  depth_flags,
   finetuning_encoder,
   finetuning_flags,
   finetuning_jobs,
   finetuning_run,
   finetuning_summary,
   job_flags,
+  model_depth_flag,
   trained_run,
   training_flags,
 )
@@ -72,6 +74,7 @@ def run_seed(
   tf.keras.backend.clear_session()
   config, notes = finetuning_flags.train_config(job, model_dir, _DO_TRAIN.value)
   config = dataclasses.replace(config, seed=seed)
+  config = depth_flags.with_random_depths(config, encoder.config)
   settings = finetuning_flags.model_settings(job.recipe)
 
   def make_task(splits) -> finetuning_task.FinetuningTask:
@@ -91,7 +94,22 @@ def run_seed(
     test_splits=test_splits,
     record=training_flags.settings(config, devices.strategy, devices.precision),
     notes=notes,
+    results_dir=results_folder(model_dir),
   )
+
+
+def results_folder(folder: str) -> str:
+  """Where results go: those at another depth than trained are not the run's."""
+  if _DO_TRAIN.value or not model_depth_flag.given():
+    return folder
+  depth = model_depth_flag.NUM_HIDDEN_LAYERS.value
+  return os.path.join(folder, f"depth_{depth}")
+
+
+def open_encoder(model_dir: str = "") -> finetuning_encoder.Encoder:
+  """The encoder at the depth that it is asked for."""
+  encoder = finetuning_encoder.find(model_dir)
+  return encoder._replace(config=model_depth_flag.at_depth(encoder.config))
 
 
 def open_run(
@@ -105,11 +123,11 @@ def open_run(
   """
   on_tpu = training_flags.on_tpu()
   if _DO_TRAIN.value:
-    encoder = finetuning_encoder.find()
+    encoder = open_encoder()
     job = job_flags.make_job(name, encoder.tokenizer, one_length=on_tpu)
     return encoder, job
   run = trained_run.read(model_dir)
-  encoder = finetuning_encoder.find(model_dir)
+  encoder = open_encoder(model_dir)
   # A threshold is chosen where there are labels, and kept where there are none.
   threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
   job = job_flags.make_job(name, encoder.tokenizer, run, threshold, on_tpu)
@@ -149,7 +167,7 @@ def run_task(
     )
     print(finetuning_summary.describe(summary))
     if devices.is_chief:
-      finetuning_summary.write(output_dir, summary)
+      finetuning_summary.write(results_folder(output_dir), summary)
 
 
 def check_data(names: Sequence[str]) -> None:
@@ -173,6 +191,7 @@ def main(argv) -> None:
     raise ValueError(
       "nothing to do: leave one of --do_train, --do_eval and --do_predict on."
     )
+  depth_flags.refuse_schedule()
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
   output_dir, names = _OUTPUT_DIR.value, [_TASK.value]
@@ -184,7 +203,8 @@ def main(argv) -> None:
   devices = finetuning_run.Devices(*training_flags.start_devices())
   for name, folder in folders.items():
     run_task(name, folder, devices)
-  if names[0] in benchmark.TASKS and devices.is_chief:
+  is_own_depth = results_folder(output_dir) == output_dir
+  if names[0] in benchmark.TASKS and devices.is_chief and is_own_depth:
     finetuning_summary.finish_glue(
       output_dir, names, all_rows=not job_flags.MAX_EVAL.value
     )

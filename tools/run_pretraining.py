@@ -46,6 +46,7 @@ from tfrecords import schemas
 from tools import (
   command_line,
   depth_flags,
+  model_depth_flag,
   phase_flags,
   recipe_flags,
   training_flags,
@@ -102,6 +103,10 @@ _RECOMPUTE = flags.DEFINE_bool(
 
 def model_config(input_dir: str) -> config_lib.AlbertConfig:
   """The model that the flags ask for; to evaluate, the run's by default."""
+  return model_depth_flag.at_depth(_whole_config(input_dir))
+
+
+def _whole_config(input_dir: str) -> config_lib.AlbertConfig:
   recorded = os.path.join(_MODEL_DIR.value, run_record.CONFIG_FILE)
   silent = not _CONFIG_FILE.value and not _PRESET.value
   if _MODE.value != "train" and silent and os.path.exists(recorded):
@@ -164,6 +169,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   depths = depth_flags.scheduled_depths(config)
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases)
+  config = depth_flags.with_random_depths(config, albert_config)
   descriptions = [task.describe() for task in tasks]
   if depths:
     tasks = phases.at_depths(tasks[0], depths)
@@ -213,6 +219,11 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
 def evaluate() -> None:
   """--mode=evaluate and --mode=evaluate_continuously."""
   continuously = _MODE.value == "evaluate_continuously"
+  if continuously and model_depth_flag.given():
+    raise ValueError(
+      "--mode=evaluate_continuously keeps the best checkpoint at the run's own "
+      "depth: give --num_hidden_layers to --mode=evaluate."
+    )
   config, path = None, training_flags.INIT_CHECKPOINT.value
   if continuously:
     config = continuous_evaluation.wait_for_run(

@@ -72,7 +72,11 @@ class ClassificationTask(finetuning_task.FinetuningTask):
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """Summed cross entropy in nats, or squared error; and the accuracy."""
     outputs = model(
-      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      logits_only=True,
+      num_layers=self.num_layers,
     )
     logits = outputs["logits"]
     weight, labels = batch["example_weight"], batch["label_ids"]
@@ -92,7 +96,9 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     batch: Batch,
   ) -> dict[str, tf.Tensor]:
     """`probabilities` <float32>[B, classes], or `values` <float32>[B]."""
-    logits = model(batch, training=False, logits_only=True)["logits"]
+    logits = model(
+      batch, training=False, logits_only=True, num_layers=self.num_layers
+    )["logits"]
     said = (
       {"values": logits[:, 0]}
       if self.labels is None

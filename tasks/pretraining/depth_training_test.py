@@ -18,7 +18,9 @@ from official_albert import (
   best_checkpoint,
   distribution,
   reporting,
+  toy_task,
   toy_vocabulary,
+  train_step,
   training,
 )
 from official_albert.train_config import Phase, TrainConfig
@@ -242,6 +244,51 @@ def test_a_killed_run_goes_on_to_the_bit(
   assert best_checkpoint.read(str(folder)) == best_checkpoint.read(
     str(tmp_path)
   )
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+  "settings", [{}, dict(xla=True), dict(gradient_accumulation_steps=3)]
+)
+def test_an_update_at_a_random_depth_is_that_of_a_model_of_this_depth(
+  data, tmp_path, settings
+):
+  """From the checkpoint before; also in a run that is killed there."""
+  folder, albert_config = data
+  depths = (2, 3, DEEP)
+  settings = dict(settings, random_depths=depths)
+  last, log = train(data, tmp_path / "random", **settings)
+  assert "each step at a random depth of 2, 3, 5" in log
+  (held_out,) = {r.get("depth") for r in metrics(tmp_path / "random")}
+  assert held_out is None
+  config = toy_task.config("run", random_depths=depths, seed=12345)
+  drawn = [depths[int(train_step._draw(config, np.int64(n)))] for n in range(7)]
+  assert len(set(drawn)) == 3
+  settings.pop("random_depths")
+  for depth in depths:
+    step = drawn.index(depth)
+    alone = tmp_path / str(depth)
+    alone.mkdir()
+    for path in (tmp_path / "random").glob(f"model.ckpt-{step}.*"):
+      shutil.copy(path, alone)
+    config = dataclasses.replace(albert_config, num_hidden_layers=depth)
+    with pytest.raises(tf.errors.OutOfRangeError):
+      train((folder, config), alone, stop={0: 1}, **settings)
+    assert_same(tmp_path / "random", alone, step + 1)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    train(
+      data,
+      tmp_path / "parts",
+      stop={0: 4},
+      random_depths=depths,
+      **settings,
+    )
+  again, _ = train(data, tmp_path / "parts", random_depths=depths, **settings)
+  assert again == last
+
+
+def metrics(folder):
+  return reporting.read_metrics(str(folder), "eval")
 
 
 @pytest.mark.heavy

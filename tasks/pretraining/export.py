@@ -71,21 +71,28 @@ def find_checkpoint(model_dir: str, checkpoint: str = "") -> str:
   return latest
 
 
-def open_run(model_dir: str, checkpoint: str = "") -> PretrainedRun:
+def open_run(
+  model_dir: str, checkpoint: str = "", num_hidden_layers: int = 0
+) -> PretrainedRun:
   """Reads a run, in the precision that the process computes in.
 
   Args:
     model_dir: the run's folder, with its record and its tokenizer.
     checkpoint: see `find_checkpoint`.
+    num_hidden_layers: how many times the shared layers are applied; 0: as
+      trained.
 
   Raises:
     FileNotFoundError: `model_dir` lacks a checkpoint or its record.
-    ValueError: the checkpoint does not fit its record.
+    ValueError: the checkpoint does not fit its record, or the model has no
+      such depth.
   """
   record = run_record.read(model_dir)
   config = config_lib.AlbertConfig.from_json_file(
     os.path.join(model_dir, run_record.CONFIG_FILE)
   )
+  if num_hidden_layers:
+    config = config.at_depth(num_hidden_layers)
   path = find_checkpoint(model_dir, checkpoint)
   model = model_lib.AlbertForPretraining(config, name="model")
   report = checkpoints.warm_start(model, path)

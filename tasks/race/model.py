@@ -44,6 +44,7 @@ class AlbertForMultipleChoice(
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     logits_only: bool = False,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Scores the options.
 
@@ -53,6 +54,7 @@ class AlbertForMultipleChoice(
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       logits_only: as in `AlbertForSequenceClassification`.
+      num_layers: as there, too.
 
     Returns:
       `logits` <float32>[B, O] and, unless they are all that is asked for, the
@@ -67,7 +69,9 @@ class AlbertForMultipleChoice(
       for name in _FEATURES
       if name in features
     }
-    outputs = super().call(flat, training, dropout_seed, logits_only)
+    outputs = super().call(
+      flat, training, dropout_seed, logits_only, num_layers
+    )
     outputs["logits"] = tf.reshape(outputs["logits"], [-1, options])
     return outputs
 

@@ -59,7 +59,11 @@ class RaceTask(finetuning_task.FinetuningTask):
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """The summed cross entropy in nats, and the accuracy."""
     outputs = model(
-      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      logits_only=True,
+      num_layers=self.num_layers,
     )
     logits = outputs["logits"]
     weight, labels = batch["example_weight"], batch["label_ids"]
@@ -74,7 +78,9 @@ class RaceTask(finetuning_task.FinetuningTask):
     self, model: model_lib.AlbertForMultipleChoice, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """`probabilities` <float32>[B, 4]."""
-    logits = model(batch, training=False, logits_only=True)["logits"]
+    logits = model(
+      batch, training=False, logits_only=True, num_layers=self.num_layers
+    )["logits"]
     return {
       "example_id": batch["example_id"],
       "probabilities": tf.nn.softmax(logits),

@@ -67,6 +67,7 @@ class AlbertForSpans(tf.keras.Model):
     features: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Scores every token.
 
@@ -74,13 +75,18 @@ class AlbertForSpans(tf.keras.Model):
       features: what `AlbertModel` takes.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
+      num_layers: how many layers to apply; None: the model's. See
+        `SharedTransformerEncoder`.
 
     Returns:
       The outputs of `AlbertModel`, `start_logits` and `end_logits`
       <float32>[B, S].
     """
     outputs = self.albert(
-      features, training=training, dropout_seed=dropout_seed
+      features,
+      training=training,
+      dropout_seed=dropout_seed,
+      num_layers=num_layers,
     )
     x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
     scores = tf.einsum("bsh,kh->kbs", x, self.output_weights)
@@ -163,6 +169,7 @@ class AlbertForSpansOrNone(tf.keras.Model):
     features: Mapping[str, tf.Tensor],
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """Scores starts and ends.
 
@@ -172,6 +179,8 @@ class AlbertForSpansOrNone(tf.keras.Model):
         starts are known.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
+      num_layers: how many layers to apply; None: the model's. See
+        `SharedTransformerEncoder`.
 
     Returns:
       The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
@@ -181,7 +190,10 @@ class AlbertForSpansOrNone(tf.keras.Model):
       `end_top_log_probs`, `end_top_index` [B, K * M], start by start.
     """
     outputs = self.albert(
-      features, training=training, dropout_seed=dropout.fold_in(dropout_seed, 0)
+      features,
+      training=training,
+      dropout_seed=dropout.fold_in(dropout_seed, 0),
+      num_layers=num_layers,
     )
     x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
     p_mask = tf.cast(features["p_mask"], tf.float32)  # [B, S]

@@ -103,7 +103,12 @@ class SquadTask(finetuning_task.FinetuningTask):
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
     """The summed loss in nats, and the share of right starts and ends."""
-    outputs = model(batch, training=training, dropout_seed=dropout_seed)
+    outputs = model(
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      num_layers=self.num_layers,
+    )
     if self.has_impossible:
       scores = outputs["start_log_probs"], outputs["end_log_probs"]
     else:
@@ -132,7 +137,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """The scores that `decoding` takes, of each window."""
-    outputs = model(batch, training=False)
+    outputs = model(batch, training=False, num_layers=self.num_layers)
     if self.has_impossible:
       names = (
         "start_top_log_probs",
