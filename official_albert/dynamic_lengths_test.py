@@ -156,10 +156,10 @@ def _alone(name, settings, changes):
     _alone("parts", {}, dict(gradient_accumulation_steps=2)),
     _alone("xla", {}, dict(xla=True)),
     _alone("recomputed", dict(recompute=True), {}),
-    pytest.param(
+    _alone(
+      "xla_parts_recomputed",
       dict(recompute=True),
       dict(xla=True, gradient_accumulation_steps=2),
-      id="xla_parts_recomputed",
     ),
   ],
 )
@@ -189,9 +189,8 @@ def job(folder, cut, decay):
   run(folder, LengthTask(cut, decay=decay), 2, layerwise_lr_decay=decay)
 
 
-@pytest.mark.parametrize(
-  "decay", [pytest.param(1.0, marks=pytest.mark.heavy), 0.5]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("decay", [1.0, 0.5])
 def test_replicas_with_batches_of_different_lengths(tmp_path, padded, decay):
   """And with learning rates of their own, which copies have to know."""
   program = (

@@ -103,9 +103,8 @@ def test_workers_agree_to_the_bit_and_only_the_chief_writes(whole):
   assert sorted(steps) == [f"model.ckpt-{step}" for step in (12, 18, 24, 6)]
 
 
-@pytest.mark.parametrize(
-  "victim", [1, pytest.param(0, marks=pytest.mark.heavy)]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("victim", [1, 0])
 def test_a_killed_worker_ends_the_job_and_it_resumes(whole, tmp_path, victim):
   with _job(tmp_path, step_seconds=0.2) as processes:
     _wait_for(tmp_path, 6, processes)

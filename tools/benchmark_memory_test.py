@@ -7,6 +7,7 @@ import pytest
 from tools import benchmark_memory
 
 
+@pytest.mark.heavy
 def test_a_step_is_measured():
   measured = benchmark_memory.in_a_process(
     benchmark_memory.Settings("albert_tiny", 2, 13, steps=1)

@@ -9,6 +9,7 @@ import pytest
 from tools import benchmark_peers, benchmark_step, peer_protocol
 
 
+@pytest.mark.heavy
 def test_a_step_is_measured(tmp_path, capsys):
   measured = benchmark_step.run(
     benchmark_step.Settings(

@@ -124,6 +124,7 @@ def test_real_packages_are_found_without_importing_them():
   subprocess.run([sys.executable, "-c", script], cwd=_ROOT, check=True)
 
 
+@pytest.mark.heavy
 def test_the_real_library_gives_megabytes_of_sentences():
   # Over 1.2 MB with Python 3.9 to 3.11; far less means that a rule of
   # docstring_prose has become too strict, far more that one is gone.

@@ -10,6 +10,7 @@ import pytest
 from tools import peer_official_albert, peer_process, toy_peer
 
 
+@pytest.mark.heavy
 def test_it_trains_and_multiplies():
   with peer_process.PeerProcess(
     sys.executable, "tools.peer_official_albert", toy_peer.WORKLOAD

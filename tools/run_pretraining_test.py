@@ -126,13 +126,16 @@ def weights(model_dir):
       marks=pytest.mark.heavy,
     ),
     # The scale of the loss is part of what is resumed.
-    [
-      _CONFIG,
-      "--distribution=mirrored",
-      "--num_devices=2",
-      "--precision=mixed_float16",
-      "--recompute_activations",
-    ],
+    pytest.param(
+      [
+        _CONFIG,
+        "--distribution=mirrored",
+        "--num_devices=2",
+        "--precision=mixed_float16",
+        "--recompute_activations",
+      ],
+      marks=pytest.mark.heavy,
+    ),
     pytest.param(
       [
         _CONFIG,
@@ -193,6 +196,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   assert (killed / "albert_config.json").exists()
 
 
+@pytest.mark.heavy
 def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
   """SIGTERM may end it anywhere, and the flag may change at a resume."""
   ends = []

@@ -17,6 +17,7 @@ def test_environments_lie_where_the_variable_says(monkeypatch, tmp_path):
   assert toy_peer.needs_venv("kiln").args == (False,)
 
 
+@pytest.mark.heavy
 def test_a_peer_that_does_not_learn_fails():
   """Guessing among 97 pieces has another entropy than the one that is given."""
   with pytest.raises(AssertionError):

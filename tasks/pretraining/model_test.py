@@ -101,7 +101,7 @@ def test_gradients_equal_the_original(group, training, logits_only):
     ("one_group", "recomputed"),
     ("one_group", "xla"),
     ("one_group", "float16"),
-    ("two_groups", "all"),
+    pytest.param("two_groups", "all", marks=pytest.mark.heavy),
   ],
 )
 def test_ways_of_computing_are_near_the_original(group, way):

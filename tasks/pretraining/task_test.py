@@ -331,6 +331,7 @@ def _checkpoint(model_dir):
   }
 
 
+@pytest.mark.heavy
 def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
   folder, config = unmasked
 
