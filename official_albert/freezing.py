@@ -25,12 +25,23 @@ def freeze_encoder(model, precision: str):
       that goes with it, see `distribution.set_precision`.
 
   Returns:
-    A `FrozenEncoder`, or the model that was given.
+    A `FrozenEncoder`, or the model that was given; what is frozen already is
+    returned as it is.
+
+  Raises:
+    ValueError: it is frozen already, in another precision.
   """
   dtype = DTYPES[precision]
   if isinstance(model, model_lib.AlbertModel):
     return frozen_encoder.FrozenEncoder(model, dtype)
-  model.albert = frozen_encoder.FrozenEncoder(model.albert, dtype)
+  if isinstance(model, frozen_encoder.FrozenEncoder):
+    if model.dtype != dtype:
+      raise ValueError(
+        f"the model is frozen in {model.dtype.name} already: make another one "
+        f"to have it in {precision}."
+      )
+    return model
+  model.albert = freeze_encoder(model.albert, precision)
   return model
 
 

@@ -56,6 +56,19 @@ def test_a_head_on_a_frozen_encoder():
   )
 
 
+def test_what_is_frozen_stays_as_it_is():
+  model = sequence_classifier.AlbertForSequenceClassification(_CONFIG, 3)
+  assert freezing.freeze_encoder(model, "float32") is model
+  frozen = model.albert
+  assert freezing.freeze_encoder(frozen, "float32") is frozen
+  assert freezing.freeze_encoder(model, "float32").albert is frozen
+  for again in (model, frozen):
+    with pytest.raises(
+      ValueError, match="frozen in float32 already: .* bfloat"
+    ):
+      freezing.freeze_encoder(again, "bfloat16")
+
+
 def test_signatures_share_one_copy(tmp_path):
   model = AlbertModel(_CONFIG)
   weights = sum(v.numpy().nbytes for v in model.variables)

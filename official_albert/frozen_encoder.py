@@ -86,6 +86,7 @@ class FrozenEncoder(tf.Module):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
     output_positions: Optional[tf.Tensor] = None,
+    num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
     """As `AlbertModel.call`, without dropout and without `encoder_outputs`.
 
@@ -95,6 +96,7 @@ class FrozenEncoder(tf.Module):
       training: must be false.
       dropout_seed: not used.
       output_positions: <int32>[B, Q], see `AlbertModel.call`.
+      num_layers: None, or as many as were frozen.
 
     Returns:
       `sequence_output` [B, S, H] or [B, 1 + Q, H], `pooled_output` [B, H] and
@@ -102,6 +104,12 @@ class FrozenEncoder(tf.Module):
     """
     if training:
       raise ValueError("a frozen encoder cannot be trained.")
+    depth = self.config.num_hidden_layers
+    if num_layers not in (None, depth):
+      raise ValueError(
+        f"a frozen encoder has its {depth} layers and no others: freeze one "
+        f"that has {num_layers}."
+      )
     ids = inputs["input_ids"]
     shapes.check_ids("input_ids", ids)
     mask = inputs.get("input_mask")

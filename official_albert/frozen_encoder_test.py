@@ -123,5 +123,16 @@ def test_it_cannot_be_trained():
     frozen(_features(), training=True)
 
 
+def test_it_has_the_depth_that_was_frozen():
+  frozen = frozen_encoder.FrozenEncoder(_model(), tf.float32)
+  features = _features()
+  np.testing.assert_array_equal(
+    frozen(features, num_layers=3)["pooled_output"],
+    frozen(features)["pooled_output"],
+  )
+  with pytest.raises(ValueError, match="has its 3 layers and no others"):
+    frozen(features, num_layers=2)
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import (
+  odd_texts,
   offset_text_layer,
   text_layers,
   tokenization,
@@ -52,19 +53,15 @@ _LINES = [
 _LETTERS = sorted(set("".join(_LINES)))
 
 
+def _further(rng: random.Random) -> str:
+  """A character that old Unicode knows, too."""
+  code = rng.randrange(0x30000)
+  known = unicodedata.ucd_3_2_0.category(chr(code)) not in ("Cn", "Cs")
+  return chr(code) if known else ""
+
+
 def _odd_texts(count: int, seed: int) -> list[str]:
-  """Of letters that normalisation changes, and others of an old Unicode."""
-  rng = random.Random(seed)
-  old = unicodedata.ucd_3_2_0
-  texts = []
-  for _ in range(count):
-    letters = rng.choices(_LETTERS, k=rng.randrange(25))
-    code = rng.randrange(0x30000)
-    if old.category(chr(code)) not in ("Cn", "Cs"):
-      letters.append(chr(code))
-    rng.shuffle(letters)
-    texts.append("".join(letters))
-  return texts
+  return odd_texts.make(_LETTERS, count, seed, _further)
 
 
 def _train(path: pathlib.Path, **options) -> pathlib.Path:

@@ -94,7 +94,11 @@ def write(
     old_record = read(model_dir)
     check_tokenizer(model_dir, old_record["data"], data)
     _check_borders(model_dir, old_record["settings"], settings, step)
-    old = {**_BEFORE, **old_record["settings"], "data": old_record["data"]}
+    old_data = dict(old_record["data"])
+    if "settings" in data and "settings" in old_data:
+      # What an older version did not record of its data was as it is now.
+      old_data["settings"] = {**data["settings"], **old_data["settings"]}
+    old = {**_BEFORE, **old_record["settings"], "data": old_data}
     new = {**settings, "data": record["data"]}
     for values in (old, new):
       if values.get("phases"):

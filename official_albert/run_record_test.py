@@ -71,6 +71,18 @@ def test_phases_of_an_earlier_version_had_the_models_depth(tmp_path):
   assert "now [{'num_layers': 2, 'steps': 4}, {'steps': 3}]" in change
 
 
+def test_what_an_earlier_version_did_not_say_of_its_data(tmp_path):
+  folder = str(tmp_path)
+  old, new = {"doc_stride": 5}, {"doc_stride": 5, "n_best_size": 20}
+  run_record.write(folder, CONFIG, SETTINGS, {"settings": old})
+  (tmp_path / "checkpoint").touch()
+  assert run_record.write(folder, CONFIG, SETTINGS, {"settings": new}) == []
+  assert run_record.read(folder)["data"]["settings"] == new
+  other = {**new, "n_best_size": 3}
+  (change,) = run_record.write(folder, CONFIG, SETTINGS, {"settings": other})
+  assert "'n_best_size': 20} at the last start" in change.replace("}}", "}")
+
+
 def test_another_model_is_refused(tmp_path):
   run_record.write(str(tmp_path), CONFIG, SETTINGS, {})
   other = dataclasses.replace(CONFIG, num_hidden_layers=5)

@@ -18,6 +18,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import (
+  compact_saved_model,
   distribution,
   portable_checkpoint,
   run_record,
@@ -100,6 +101,33 @@ def check_new(export_dir: str) -> None:
 
 
 @contextlib.contextmanager
+def made_parent(path: str) -> Iterator[str]:
+  """The folder that something new is to lie in, for the time of its making.
+
+  Args:
+    path: of the new thing. The folders above it are made, and those of them
+      that were not there before go again if the making fails.
+
+  Raises:
+    OSError: a folder cannot be made.
+  """
+  parent = os.path.dirname(os.path.abspath(path))
+  missing = []
+  folder = parent
+  while not os.path.exists(folder):
+    missing.append(folder)
+    folder = os.path.dirname(folder)
+  try:
+    os.makedirs(parent, exist_ok=True)
+    yield parent
+  except BaseException:
+    for folder in missing:
+      with contextlib.suppress(OSError):  # Somebody else may use it by now.
+        os.rmdir(folder)
+    raise
+
+
+@contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
   """A folder under another name, renamed to `path` if all goes well.
 
@@ -108,16 +136,15 @@ def new_folder(path: str) -> Iterator[str]:
     OSError: it cannot be written.
   """
   check_new(path)
-  parent = os.path.dirname(os.path.abspath(path))
-  os.makedirs(parent, exist_ok=True)
-  temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
-  try:
-    yield temporary
-    os.chmod(temporary, 0o755)
-    os.rename(temporary, path)
-  except BaseException:
-    shutil.rmtree(temporary, ignore_errors=True)
-    raise
+  with made_parent(path) as parent:
+    temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
+    try:
+      yield temporary
+      os.chmod(temporary, 0o755)
+      os.rename(temporary, path)
+    except BaseException:
+      shutil.rmtree(temporary, ignore_errors=True)
+      raise
 
 
 def write(
@@ -169,6 +196,7 @@ def write(
       signatures={DEFAULT_SIGNATURE: signatures[default], **signatures},
       options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
     )
+    compact_saved_model.compact(folder)
     _write_extra(os.path.join(folder, EXTRA), module, options, signatures)
 
 

@@ -148,7 +148,22 @@ def test_nothing_is_left_of_what_failed(module, tokenizer, tmp_path):
   gone = portable_checkpoint.TokenizerFile("gone.txt", "wordpiece")
   with pytest.raises(FileNotFoundError):
     write(module, gone, tmp_path / "new")
+  # Nor of the folders above it.
+  with pytest.raises(FileNotFoundError):
+    write(module, gone, tmp_path / "models" / "albert" / "1")
   assert names(tmp_path) == ["taken"]
+
+
+def test_parents_that_others_use_stay(tmp_path):
+  made = saved_model_folder.made_parent(str(tmp_path / "a" / "b" / "1"))
+  with pytest.raises(ValueError, match="stop"), made as parent:
+    assert parent == str(tmp_path / "a" / "b") and os.path.isdir(parent)
+    (tmp_path / "a" / "other").touch()
+    raise ValueError("stop")
+  assert names(tmp_path / "a") == ["other"]
+  with saved_model_folder.made_parent(str(tmp_path / "c" / "1")):
+    pass
+  assert names(tmp_path) == ["a", "c"]
 
 
 @pytest.mark.parametrize(

@@ -34,17 +34,7 @@ class ServedEncoder(served_module.ServedModule):
   kind = "encoder"
   text_signatures = TEXT_SIGNATURES
 
-  def forward(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-  ) -> Tensors:
-    features = {
-      "input_ids": input_ids,
-      "input_mask": input_mask,
-      "segment_ids": segment_ids,
-    }
+  def forward(self, **features: tf.Tensor) -> Tensors:
     return encoder_outputs(self.model(features, training=False))
 
   def text_functions(self) -> dict[str, Any]:

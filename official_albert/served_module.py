@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from official_albert import (
   freezing,
-  frozen_encoder,
   request_checks,
   text_layers,
 )
@@ -95,14 +94,13 @@ class ServedModule(tf.Module):
 
   # What a subclass has to say.
 
-  def forward(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-    **inputs: tf.Tensor,
-  ) -> Tensors:
-    """The model, with training=False; every signature calls it by `run`."""
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    """The model, with training=False; every signature calls it by `run`.
+
+    Args:
+      **features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], and
+        those of `forward_inputs`.
+    """
     raise NotImplementedError
 
   def text_functions(self) -> dict[str, Any]:
@@ -149,15 +147,8 @@ class ServedModule(tf.Module):
     Raises:
       ValueError: it is frozen already, in another precision.
     """
-    encoder = getattr(self.model, "albert", self.model)
-    if isinstance(encoder, frozen_encoder.FrozenEncoder):
-      if encoder.dtype != freezing.DTYPES[precision]:
-        raise ValueError(
-          f"the model is frozen in {encoder.dtype.name} already: make another "
-          f"one to have it in {precision}."
-        )
-      return
     self.model = freezing.freeze_encoder(self.model, precision)
+    # What was traced before has the variables' values of that time.
     self.__dict__.pop("_traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:

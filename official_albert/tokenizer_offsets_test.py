@@ -11,7 +11,12 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from official_albert import tokenization, toy_vocabulary, wordpiece
+from official_albert import (
+  odd_texts,
+  tokenization,
+  toy_vocabulary,
+  wordpiece,
+)
 
 _SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -27,16 +32,13 @@ _ODD = (
 )
 
 
-def odd_texts(count: int, seed: int) -> list[str]:
-  rng = random.Random(seed)
-  texts = []
-  for _ in range(count):
-    letters = rng.choices(_ODD, k=rng.randrange(25))
-    if rng.random() < 0.3:
-      letters.append(chr(rng.randrange(0x110000)))
-    rng.shuffle(letters)
-    texts.append("".join(letters))
-  return texts
+def further(rng: random.Random) -> str:
+  """Any character of Unicode, for some texts."""
+  return chr(rng.randrange(0x110000)) if rng.random() < 0.3 else ""
+
+
+def wild_texts(count: int, seed: int) -> list[str]:
+  return odd_texts.make(_ODD, count, seed, further)
 
 
 def train(path: pathlib.Path, **options) -> pathlib.Path:
@@ -134,7 +136,7 @@ def test_the_named_characters_make_the_pieces(
     )
   else:
     tokenizer = tokenization.SentencePieceTokenizer(model_file, lower_case)
-  for text in odd_texts(2000, seed=7):
+  for text in wild_texts(2000, seed=7):
     check(tokenizer, text)
 
 
@@ -154,7 +156,7 @@ def test_models_with_other_options(tmp_path, options):
   tokenizer = tokenization.SentencePieceTokenizer(
     train(tmp_path / "other.model", **options)
   )
-  for text in odd_texts(700, seed=3):
+  for text in wild_texts(700, seed=3):
     check(tokenizer, text)
 
 
@@ -165,7 +167,7 @@ def test_models_with_other_options(tmp_path, options):
 def test_released_vocabulary():
   tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
   lines = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
-  for text in [line["text"] for line in lines] + odd_texts(1500, seed=11):
+  for text in [line["text"] for line in lines] + wild_texts(1500, seed=11):
     check(tokenizer, text)
 
 

@@ -57,17 +57,7 @@ class ServedTextTask(served_module.ServedModule):
         "labels are given."
       )
 
-  def forward(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-  ) -> Tensors:
-    features = {
-      "input_ids": input_ids,
-      "input_mask": input_mask,
-      "segment_ids": segment_ids,
-    }
+  def forward(self, **features: tf.Tensor) -> Tensors:
     return self.model(features, training=False, logits_only=True)
 
   def ids_outputs(self, features: Tensors) -> Tensors:

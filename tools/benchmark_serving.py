@@ -61,6 +61,7 @@ class Settings:
   peers_dir: str = "~/.cache/official_albert/peers"
   output_dir: str = ""
   machine: str = ""
+  load_seconds: float = serving_load.SECONDS
 
 
 class Models(NamedTuple):
@@ -87,7 +88,10 @@ def run(settings: Settings) -> None:
     models = make_models(settings, folder)
     for batch_size in _BATCH_SIZES:
       say(latencies(settings, models, batch_size, python))
-    say(serving_load.table(serving_load.measure(_own(settings, models, 1))))
+    loads = serving_load.measure(
+      _own(settings, models, 1), settings.load_seconds
+    )
+    say(serving_load.table(loads))
     points = throughputs(settings, models)
     say(throughput_table(points))
   if settings.output_dir:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import sys
+
 import pytest
 
-from tools import benchmark_serving, peer_results, scaling_plot
+from tools import (
+  benchmark_serving,
+  peer_results,
+  peer_venvs,
+  scaling_plot,
+  toy_encoder,
+)
+
+YES = ("yes", "no")
 
 
 def _result(name, rates, ratios=(), answer=0.25):
@@ -57,6 +70,52 @@ def test_the_table_of_throughputs():
   point = scaling_plot.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
   table = benchmark_serving.throughput_table([point])
   assert table.splitlines()[2] == "| length | 64 | 1,000 | 1.00 GiB |"
+
+
+@pytest.mark.heavy
+def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
+  toy_encoder.write_tokenizer(str(tmp_path))
+  # Environments of the peers take minutes to make.
+  monkeypatch.setattr(peer_venvs, "make", lambda *unused: sys.executable)
+  monkeypatch.setattr(benchmark_serving, "peers_of", lambda precision: [])
+  monkeypatch.setattr(benchmark_serving, "_BATCH_SIZES", (3,))
+  monkeypatch.setattr(benchmark_serving, "_ALL_BATCH_SIZES", (2,))
+  monkeypatch.setattr(benchmark_serving, "_LENGTHS", (9,))
+  benchmark_serving.run(
+    benchmark_serving.Settings(
+      preset="albert_tiny",
+      max_seq_length=11,
+      precision="float32",
+      rounds=2,
+      steps=2,
+      spm_model_file=str(tmp_path / "tokenizer.model"),
+      output_dir=str(tmp_path / "out"),
+      machine="a machine",
+      load_seconds=0.1,
+    )
+  )
+  assert sorted(os.listdir(tmp_path / "out")) == [
+    "serving-float32.json",
+    "serving-float32.md",
+    "serving-float32.png",
+  ]
+  report = (tmp_path / "out" / "serving-float32.md").read_text()
+  assert capsys.readouterr().out.split() == report.split()[2:]
+  assert report.startswith("a machine\n\nalbert_tiny, 3 x 11 tokens, float32, ")
+  assert report.count("\n| official_albert | ") == 1
+  # Five numbers of clients, each with and without batches.
+  lines = report.splitlines()
+  clients = [x for x in lines if x.endswith(" |") and x.split(" | ")[1] in YES]
+  assert len(clients) == 10
+  # The last word may be of several pieces.
+  tokens = int(re.search(r"A raw text of (\d+) tokens takes ", report)[1])
+  assert 11 <= tokens < 30
+  points = json.loads((tmp_path / "out" / "serving-float32.json").read_text())
+  assert [(point["axis"], point["value"]) for point in points] == [
+    ("batch size, S 11", 2),
+    ("length, B 8", 9),
+  ]
+  assert all(rate > 0 for p in points for rate in p["tokens_per_second"])
 
 
 if __name__ == "__main__":

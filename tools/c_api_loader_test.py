@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from tools import many_commands, toy_finetuned
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import sys
 import traceback
 from typing import Callable, Sequence
@@ -17,8 +18,8 @@ from typing import Callable, Sequence
 from absl import app, flags
 from absl import logging as absl_logging
 
-# 128 + SIGINT, as shells report it.
-_INTERRUPTED = 130
+# 128 + SIGINT and 128 + SIGPIPE, as shells report them.
+_INTERRUPTED, _BROKEN_PIPE = 130, 141
 
 
 def _is_user_error(error: BaseException) -> bool:
@@ -42,6 +43,14 @@ def describe(error: BaseException) -> str:
   return " ".join(message.split()) or type(error).__name__
 
 
+def _nobody_reads() -> bool:
+  """Whether the standard output is a pipe that was closed at its other end."""
+  # Not by writing again: what could not be written may be forgotten by now.
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
@@ -50,8 +59,9 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     max_arguments: how many of those it takes.
 
   Exits with 0 on success, 1 after a user error (one sentence on stderr), 2
-  for a wrong flag (absl prints which), 130 after Ctrl-C. Any other exception
-  is a bug of ours and keeps its traceback.
+  for a wrong flag (absl prints which), 130 after Ctrl-C, 141 without a word if
+  its reader, such as `head`, has had enough. Any other exception is a bug of
+  ours and keeps its traceback.
   """
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
@@ -71,10 +81,15 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       sys.exit(2)
     try:
       main(argv)
+      sys.stdout.flush()
     except KeyboardInterrupt:
       print(f"{program}: interrupted.", file=sys.stderr)
       sys.exit(_INTERRUPTED)
     except Exception as error:
+      if isinstance(error, BrokenPipeError) and _nobody_reads():
+        # Python flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_BROKEN_PIPE)
       if not _is_user_error(error):
         raise
       if shows_traceback:

@@ -52,6 +52,27 @@ def test_user_errors_are_one_sentence(tmp_path, body, message):
   assert result.stderr == f"program: error: {message}\n"
 
 
+@pytest.mark.parametrize("lines", [3, 100_000])
+def test_a_reader_that_has_had_enough_is_no_error(tmp_path, lines):
+  path = tmp_path / "program.py"
+  path.write_text(PROGRAM.format(body=f"print('line\\n' * {lines})"))
+  # The reader is gone before the first line.
+  script = f"({sys.executable} {path}; echo $? >&2) | true"
+  result = subprocess.run(
+    ["/bin/sh", "-c", script],
+    env={"PYTHONPATH": str(ROOT)},
+    capture_output=True,
+    text=True,
+  )
+  assert (result.stdout, result.stderr) == ("", "141\n")
+
+
+def test_other_broken_pipes_are_errors(tmp_path):
+  result = run(tmp_path, "raise BrokenPipeError(32, 'Broken pipe', 'worker')")
+  assert result.returncode == 1
+  assert result.stderr == "program: error: worker: Broken pipe.\n"
+
+
 def test_verbosity_shows_the_traceback(tmp_path):
   result = run(tmp_path, "raise ValueError('no')", "--verbosity=1")
   assert result.returncode == 1

@@ -150,6 +150,14 @@ def main(argv) -> None:
   options.set_precision()
   with safe_archives.unpacked(_MODEL_DIR.value) as model_dir:
     source = export_source.open_source(model_dir, wanted)
+    if _TOP_K.present and source.module.kind != "pretraining":
+      raise ValueError(
+        f"{_MODEL_DIR.value} is no pretraining run but one of {source.task}, "
+        "which fills no masks: leave --top_k out, or name a run of "
+        "tools.run_pretraining."
+        if source.module.kind != "encoder"
+        else "--top_k is for masks, and an encoder fills none: leave it out."
+      )
     # Of an archive, a folder that will be gone.
     checkpoint = source.checkpoint.replace(model_dir, _MODEL_DIR.value, 1)
     source = source._replace(checkpoint=checkpoint)

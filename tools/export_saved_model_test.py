@@ -180,12 +180,15 @@ def test_refusals_leave_nothing(run, tmp_path):
     json.dump(dict(values, num_hidden_groups=2), file)
   with pytest.raises(ValueError, match="lacks weights of the model"):
     export_lib.export(folder, missing, 4)
-  assert sorted(os.listdir(tmp_path)) == ["run", "there"]
+  toy_finetuned.write(str(tmp_path / "sst2"), "sst2", _LABELS)
+  with pytest.raises(ValueError, match="sst2 is a run of sst2, not of pretr"):
+    export_lib.export(str(tmp_path / "sst2"), missing, 4)
+  assert sorted(os.listdir(tmp_path)) == ["run", "sst2", "there"]
 
 
 def packed(folder, *texts):
   """Ids and segments of one example, by the Python tokenizer."""
-  tokenizer = toy_finetuned.tokenizer_of(folder)
+  tokenizer = toy_finetuned.read_encoder(folder).tokenizer
   ids = [tokenizer.encode(text) for text in texts]
   return packing.pack_pair(ids[0], ids[1] if ids[1:] else None, 24, 2, 3)
 
@@ -308,6 +311,8 @@ def test_refusals_are_one_sentence(tmp_path):
       "--signatures says nothing to --format=tflite: leave it out.",
     ),
     (["--checkpoint=best"], 1, "keeps no best checkpoint"),
+    (["--top_k=3"], 1, "run is no pretraining run but one of sst2, which fil"),
+    (["--top_k=3", "--head=encoder"], 1, "--top_k is for masks, and an enco"),
   )
   lines = [
     [

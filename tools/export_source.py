@@ -30,14 +30,18 @@ from tasks.race import model as race_model
 from tasks.race import serving as race_serving
 from tasks.squad import model as squad_model
 from tasks.squad import recipes as squad_recipes
-from tools import finetuning_run, finetuning_summary, text_jobs, trained_run
+from tools import (
+  finetuning_run,
+  finetuning_summary,
+  prediction_ids,
+  text_jobs,
+  trained_run,
+)
 
 ENCODER = "encoder"
 # What `head` may be: all that the weights have, or the encoder alone.
 HEADS = ("", ENCODER)
 _SQUAD = {"squad_v1": "squad1", "squad_v2": "squad2"}
-# GLUE's tasks whose examples are one text.
-_SINGLE = ("cola", "sst2")
 
 
 class Wanted(NamedTuple):
@@ -147,7 +151,11 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
     )
   else:
     module = text_serving.ServedTextTask(
-      model, layer, length, run.labels, _is_pair(run.task)
+      model,
+      layer,
+      length,
+      run.labels,
+      "text_b" in prediction_ids.roles_of(run.task),
     )
   return _source(module, run.task, checkpoint, tokenizer)
 
@@ -161,7 +169,10 @@ def _make_model(
   if run.task == "squad_v2":
     recipe = squad_recipes.RECIPES[run.task]
     return squad_model.AlbertForSpansOrNone(
-      config, recipe.start_n_top, recipe.end_n_top, name="model"
+      config,
+      run.settings.get("start_n_top", recipe.start_n_top),
+      run.settings.get("end_n_top", recipe.end_n_top),
+      name="model",
     )
   if run.task == "race":
     return race_model.AlbertForMultipleChoice(config, name="model")
@@ -174,10 +185,6 @@ def _make_model(
   return sequence_classifier.AlbertForSequenceClassification(
     config, classes, name="model"
   )
-
-
-def _is_pair(task: str) -> bool:
-  return "pair" in task or (task in benchmark.TASKS and task not in _SINGLE)
 
 
 def _pretrained(path: str, wanted: Wanted) -> Source:

@@ -56,11 +56,26 @@ def test_questions(tmp_path, version, threshold):
     threshold=threshold,
     doc_stride=7,
     max_query_length=6,
+    n_best_size=3,
+    start_n_top=2,
+    end_n_top=4,
   )
   module = opened(tmp_path / "run").module
   assert module.kind == f"squad{version[1]}"
   assert list(module.text_functions()) == ["answer"]
   assert module.settings()["doc_stride"] == 7
+  assert module.settings()["n_best_size"] == 3
+  # Runs of older versions do not say it.
+  assert module.settings()["max_answer_length"] == 30
+  if version == "v2":
+    ids = tf.constant([[2, 5, 3, 6, 7, 3]])
+    said = module.forward(
+      input_ids=ids,
+      input_mask=tf.ones_like(ids),
+      segment_ids=tf.constant([[0, 0, 0, 1, 1, 1]]),
+    )
+    assert said["start_top_index"].shape == [1, 2]
+    assert said["end_top_index"].shape == [1, 2 * 4]
   assert module.settings().get("null_score_diff_threshold") == threshold
 
 

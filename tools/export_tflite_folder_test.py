@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert import saved_model_folder
 from tools import export_source, export_tflite_folder, toy_finetuned
 
 
@@ -57,6 +58,68 @@ def test_nothing_is_left_of_what_failed(tmp_path):
         source, str(tmp_path / "new"), sequence_length=length
       )
   assert os.listdir(tmp_path) == ["run"]
+
+
+# How far logits may be off, as a share of their root mean square. The same
+# operations in float32; weights of 11 bits in float16; of 8 bits in int8, with
+# what is multiplied by them.
+@pytest.mark.parametrize(
+  "quantization, least, most",
+  [("none", 0, 1e-5), ("float16", 1e-5, 1e-3), ("int8", 1e-3, 0.03)],
+)
+def test_a_phone_says_what_the_server_says(
+  tmp_path, monkeypatch, quantization, least, most
+):
+  pytest.importorskip("tools.tflite_export")
+  # TFLite rounds no kernels of under 1024 weights.
+  for name, size in (
+    ("embedding_size", 24),
+    ("hidden_size", 48),
+    ("intermediate_size", 76),
+    ("initializer_range", 0.1),
+  ):
+    monkeypatch.setitem(toy_finetuned.SIZES, name, size)
+  run = str(tmp_path / "run")
+  toy_finetuned.write(run, "mnli", ("a", "b", "c"))
+
+  def opened():
+    return export_source.open_source(
+      run, export_source.Wanted(with_texts=False)
+    )
+
+  source = opened()
+  saved_model_folder.write(
+    source.module,
+    str(tmp_path / "server"),
+    saved_model_folder.Options(signatures="ids", warmup_seq_lengths=()),
+    source.task,
+    source.checkpoint,
+    source.tokenizer,
+  )
+  export_tflite_folder.write(
+    opened(), str(tmp_path / "phone"), quantization, sequence_length=13
+  )
+  loaded = tf.saved_model.load(str(tmp_path / "server"))
+  interpreter = tf.lite.Interpreter(str(tmp_path / "phone" / "model.tflite"))
+  phone = interpreter.get_signature_runner("ids")
+  rng = np.random.default_rng(7)
+  pairs = []
+  for length in (13, 9, 3):
+    ids = np.zeros([1, 13], np.int32)
+    ids[0, :length] = [2, *rng.integers(5, 47, length - 2), 3]
+    features = {
+      "input_ids": ids,
+      "input_mask": np.int32(ids > 0),
+      "segment_ids": np.int32((ids > 0) & (np.arange(13) > length // 2)),
+    }
+    expected = loaded.signatures["ids"](
+      **{name: tf.constant(x) for name, x in features.items()}
+    )
+    pairs.append((phone(**features)["logits"], expected["logits"].numpy()))
+  said, wanted = map(np.concatenate, zip(*pairs))
+  assert said.shape == (3, 3)
+  off = np.sqrt(np.mean((said - wanted) ** 2) / np.mean(wanted**2))
+  assert least <= off < most
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from official_albert import (
   hub_objects,
   hub_preprocessor,
   run_record,
+  saved_model_folder,
   tokenization,
 )
 from tools import hub_archive, hub_handle, hub_page, hub_sources
@@ -76,22 +77,21 @@ def publish(
       publication, source, seq_length
     ),
   }
-  parent = os.path.dirname(os.path.abspath(output_dir))
-  os.makedirs(parent, exist_ok=True)
-  temporary = tempfile.mkdtemp(prefix=".hub-", dir=parent)
-  try:
-    _save(source, preprocessor, encoder, publication, temporary)
-    for name, page in pages.items():
-      base = os.path.join(temporary, name, str(publication.version))
-      hub_archive.write(base, f"{base}.tar.gz")
-      with open(f"{base}.md", "w", encoding="utf-8") as file:
-        file.write(page)
-    os.chmod(temporary, 0o755)
-    # Onto an empty folder too, in one step.
-    os.replace(temporary, output_dir)
-  except BaseException:
-    shutil.rmtree(temporary, ignore_errors=True)
-    raise
+  with saved_model_folder.made_parent(output_dir) as parent:
+    temporary = tempfile.mkdtemp(prefix=".hub-", dir=parent)
+    try:
+      _save(source, preprocessor, encoder, publication, temporary)
+      for name, page in pages.items():
+        base = os.path.join(temporary, name, str(publication.version))
+        hub_archive.write(base, f"{base}.tar.gz")
+        with open(f"{base}.md", "w", encoding="utf-8") as file:
+          file.write(page)
+      os.chmod(temporary, 0o755)
+      # Onto an empty folder too, in one step.
+      os.replace(temporary, output_dir)
+    except BaseException:
+      shutil.rmtree(temporary, ignore_errors=True)
+      raise
 
 
 def check_output(path: str) -> None:

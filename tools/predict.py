@@ -21,7 +21,8 @@ A run on the user's own texts takes the columns that it was trained with;
 --columns=text=review,id=number names others. Each row gives one line, in the
 rows' order: see tools/prediction_output.py. Rows are read in windows of 32
 batches and sorted by length inside of them, so that memory does not depend on
-how many there are.
+how many there are. Files are checked to their end before the first prediction;
+pipes are read once, and checked as they come.
 
 For scores on the official tasks' test files: tools.run_finetuning --nodo_train
 --nodo_eval.
@@ -37,6 +38,7 @@ from typing import Optional
 from absl import flags
 
 from official_albert import run_record
+from tasks.classification import tables
 from tools import (
   command_line,
   finetuning_encoder,
@@ -108,11 +110,18 @@ def open_backend(devices: finetuning_run.Devices):
         "an export has the depth that it was made with: leave out "
         "--num_hidden_layers, or give it to tools.export_saved_model."
       )
+    for flag in (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K):
+      if flag.present:
+        raise ValueError(
+          f"{_SAVED_MODEL_DIR.value} is an export, which settled "
+          f"--{flag.name}: leave it out, or name a run by --model_dir."
+        )
     return prediction_saved_model.SavedModelBackend(
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
   model_dir = finetuning_summary.best_folder(_MODEL_DIR.value)
   data = run_record.read(model_dir)["data"]
+  _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
   found = finetuning_encoder.find(model_dir)
   encoder = prediction_run.Encoder(
     model_depth_flag.at_depth(found.config), found.tokenizer
@@ -128,15 +137,39 @@ def open_backend(devices: finetuning_run.Devices):
     return prediction_pretraining.PretrainedBackend(
       model_dir, _SIGNATURE.value, encoder, settings
     )
-  if _SIGNATURE.value:
-    raise ValueError(
-      f"--signature says nothing to {model_dir}, a run of {data['task']}: "
-      "leave it out."
-    )
   run = trained_run.read(model_dir)
   if run.task.startswith("squad"):
     return prediction_questions.QuestionBackend(run, encoder, settings)
   return prediction_run.TextBackend(run, encoder, settings)
+
+
+def _refuse_flags_of_other_runs(model_dir: str, task: str) -> None:
+  """Tells who gives a pretraining run for a fine-tuned one, or vice versa."""
+  kind = f"run of {task}" if task else "pretraining run"
+  others = {} if task == "squad_v2" else {_NULL_THRESHOLD.name: "squad_v2"}
+  if task:
+    of_pretraining = dict.fromkeys(
+      (_SIGNATURE.name, _TOP_K.name), "tools.run_pretraining"
+    )
+    others.update(of_pretraining)
+  for name, other in others.items():
+    if flags.FLAGS[name].present:
+      raise ValueError(
+        f"{model_dir} is a {kind}, and --{name} is for runs of {other}: leave "
+        "it out, or name such a run."
+      )
+
+
+def _check(source: prediction_input.Source, backend) -> Optional[int]:
+  """The number of rows, if they can be counted beforehand."""
+  try:
+    return source.check()
+  except tables.MissingColumnError as error:
+    # Who gave another model than he thinks has other columns.
+    raise ValueError(
+      f"{str(error).rstrip('.')}; {backend.about}, which takes "
+      f"{', '.join(backend.roles)}."
+    ) from error
 
 
 def main(argv) -> None:
@@ -152,7 +185,7 @@ def main(argv) -> None:
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
-  total = source.check()
+  total = _check(source, backend)
   path = _OUTPUT_FILE.value
   ending = os.path.splitext(path)[1][1:]
   output_format = _OUTPUT_FORMAT.value or (

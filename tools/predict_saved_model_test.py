@@ -110,7 +110,8 @@ def test_a_pipe(folder):
       "-m",
       "tools.predict",
       f"--saved_model_dir={folder}/classify",
-      "--input_file=-",
+      # The same pipe by a path: it must not be read beforehand.
+      "--input_file=/dev/stdin",
       "--input_format=tsv",
       "--columns=text=review",
       "--output_file=-",
@@ -131,6 +132,11 @@ def test_refusals_are_one_sentence(folder):
   cases = (
     ([model, "--input_file=FOLDER/bad.tsv", output], "no column 'text'"),
     (
+      [model, "--input_file=FOLDER/bad.tsv", output],
+      "'review'; FOLDER/classify is an export of text_classification, which "
+      "takes text.",
+    ),
+    (
       [model, "--input_file=FOLDER/bad.tsv", output, "--columns=text=review"],
       "bad.tsv, line 3 has 3 columns, the header has 2.",
     ),
@@ -149,10 +155,15 @@ def test_refusals_are_one_sentence(folder):
       ["--saved_model_dir=FOLDER", "--input_file=FOLDER/a.tsv", output],
       "is not the folder of a SavedModel",
     ),
+    (
+      [model, "--input_file=FOLDER/a.tsv", output, "--top_k=3"],
+      "classify is an export, which settled --top_k: leave it out",
+    ),
   )
   results = predict(folder, *[case for case, _ in cases])
   for result, (_, message) in zip(results, cases):
     assert result.code == 1
+    message = message.replace("FOLDER", str(folder))
     assert result.err.count("\n") == 1 and message in result.err
   assert not (folder / "never.tsv").exists()
 

@@ -118,6 +118,11 @@ def test_refusals_are_one_sentence(folder):
     ("run", "titles.tsv", "titles.tsv, line 1: there is no column 'review'"),
     ("run", "none.tsv", "none.tsv: No such file or directory"),
     ("encoder", "new.tsv", "new.tsv, line 1: there is no column 'text'"),
+    (
+      "encoder",
+      "new.tsv",
+      "encoder is a pretraining run (--signature=fill_mask), which takes text.",
+    ),
     ("none", "new.tsv", "is not the folder of a run"),
     ("cola", "new.tsv", "cola holds no fine-tuned checkpoint: train first"),
     ("bare", "new.tsv", "holds no fine-tuned checkpoint: train first"),
@@ -127,6 +132,35 @@ def test_refusals_are_one_sentence(folder):
     assert result.code == 1
     assert result.err.count("\n") == 1 and message in result.err
   assert not (folder / "bad.tsv").exists()
+
+
+def test_flags_of_other_runs_are_refused(folder):
+  (folder / "texts.txt").write_text("no mask\n")
+  run, encoder = f"{folder}/run/seed_12345", f"{folder}/encoder"
+  cases = (
+    (run, "--signature=fill_mask", "is a run of text_classification, and --si"),
+    (run, "--top_k=3", "--top_k is for runs of tools.run_pretraining: leave"),
+    (run, "--null_score_diff_threshold=1", "is for runs of squad_v2: leave it"),
+    (encoder, "--null_score_diff_threshold=1", "is a pretraining run, and --n"),
+    (encoder, "--signature=classify", "or name a run of tools.run_finetuning"),
+    (encoder, "--top_k=3", "the text has no [MASK], and "),
+  )
+  results = many_commands.run(
+    "predict",
+    [
+      [
+        f"--model_dir={model_dir}",
+        f"--input_file={folder}/texts.txt",
+        f"--output_file={folder}/refused.tsv",
+        flag,
+      ]
+      for model_dir, flag, _ in cases
+    ],
+  )
+  for result, (*_, message) in zip(results, cases):
+    assert result.code == 1
+    assert result.err.count("\n") == 1 and message in result.err
+  assert not (folder / "refused.tsv").exists()
 
 
 def test_a_pretraining_run(folder):

@@ -6,19 +6,22 @@
 
 A row is only in memory while it is needed, so a file may have any length. Files
 are read twice: a first pass looks for rows that are not as they should be,
-before an hour's work is lost to the last of them, and counts.
+before an hour's work is lost to the last of them, and counts. What can be read
+only once, pipes and the standard input, has no first pass.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from tasks import text_examples
 from tasks.classification import examples, tables
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
+_KNOWN_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".gz")
 # What a row may have, by the names that SavedModels use too.
 OPTIONS = "options"
 ROLES = (
@@ -77,6 +80,12 @@ class Source:
         "standard input has no name to go by: give --input_format, one of "
         f"{', '.join(FORMATS)}."
       )
+    for path in filter(_is_pipe, self.paths):
+      if not self.input_format and not path.endswith(_KNOWN_ENDINGS):
+        raise ValueError(
+          f"{path} is a pipe, whose name does not say what is in it: give "
+          f"--input_format, one of {', '.join(FORMATS)}."
+        )
     names = [*self.columns.values(), *filter(None, [self.id_column])]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -95,13 +104,13 @@ class Source:
   def check(self) -> Optional[int]:
     """Reads all files once; returns the number of rows.
 
-    Standard input cannot be read twice: None.
+    If one of them can only be read once: None.
 
     Raises:
       OSError: a file cannot be read.
       ValueError: a row is not as it should be; the message says file and line.
     """
-    if self.is_standard_input:
+    if self.is_standard_input or any(map(_is_pipe, self.paths)):
       return None
     return sum(1 for _ in self.rows())
 
@@ -156,7 +165,7 @@ class Source:
       text = str(error)
       if not text.startswith(path):
         raise
-      raise ValueError(_shown(path) + text[len(path) :]) from error
+      raise type(error)(_shown(path) + text[len(path) :]) from error
 
   def _options(self, record: tables.Record, column: str) -> list[str]:
     """A list in JSON lines; in a cell of a table, a list as JSON."""
@@ -213,3 +222,13 @@ def _shown(path: str) -> str:
   if path == text_examples.STANDARD_INPUT:
     return "standard input"
   return path
+
+
+def _is_pipe(path: str) -> bool:
+  """Whether it is gone once it was read, as /dev/stdin behind a pipe."""
+  return (
+    path != text_examples.STANDARD_INPUT
+    and os.path.exists(path)
+    and not os.path.isfile(path)
+    and not os.path.isdir(path)
+  )

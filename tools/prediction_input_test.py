@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -51,6 +53,26 @@ def test_several_files_of_all_kinds(tmp_path):
     ("good day", "1"),
     ("bad", "2"),
   ]
+
+
+def test_pipes_are_read_once(tmp_path):
+  pipe = tmp_path / "pipe"
+  os.mkfifo(pipe)
+  with pytest.raises(ValueError, match="pipe is a pipe, .*--input_format"):
+    source([pipe])
+  named = source([pipe], input_format="tsv")
+  assert named.check() is None
+  writer = threading.Thread(
+    target=pipe.write_text, args=["text\nfirst\nsecond\n"], daemon=True
+  )
+  writer.start()
+  assert [row.cells["text"] for row in named.rows()] == ["first", "second"]
+  writer.join()
+  # Files beside it are not read beforehand either.
+  (tmp_path / "a.tsv").write_text("text\na\n")
+  assert source([tmp_path / "a.tsv"]).check() == 1
+  both = source([tmp_path / "a.tsv", pipe], input_format="tsv")
+  assert both.check() is None
 
 
 def test_lines_of_text(tmp_path):

@@ -12,12 +12,11 @@ import dataclasses
 import os
 from typing import Any, Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from official_albert import run_record, text_layers
 from tasks import finetuning_task
-from tasks.pretraining import export
+from tasks.pretraining import export, mask_filling
 from tasks.pretraining import model as model_lib
 from tools import (
   prediction_ids,
@@ -31,7 +30,6 @@ FILL_MASK = "fill_mask"
 _PAIRS = ("encode_pair", "sentence_order")
 SIGNATURES = (FILL_MASK, "encode", *_PAIRS)
 _MASK = "[MASK]"
-_WORD_START = "\u2581"
 
 
 class PretrainedBackend:
@@ -62,8 +60,10 @@ class PretrainedBackend:
     if signature not in SIGNATURES:
       raise ValueError(
         f"{model_dir} is a pretraining run, which has no signature "
-        f"{signature!r}: choose one of {', '.join(SIGNATURES)}."
+        f"{signature!r}: choose one of {', '.join(SIGNATURES)}, or name a run "
+        "of tools.run_finetuning."
       )
+    self.about = f"{model_dir} is a pretraining run (--signature={signature})"
     self._signature = signature
     self.roles = ("text_a", "text_b") if signature in _PAIRS else ("text",)
     tokenizer = encoder.tokenizer
@@ -78,10 +78,10 @@ class PretrainedBackend:
     self._ids = prediction_ids.Ids(tokenizer, length, self.roles)
     self._fill_mask = None
     if signature == FILL_MASK:
-      if not 1 <= settings.top_k <= encoder.config.vocab_size:
+      if not 1 <= settings.top_k <= tokenizer.vocab_size:
         raise ValueError(
           f"top_k is {settings.top_k}, but has to be between 1 and the "
-          f"{encoder.config.vocab_size} pieces."
+          f"{tokenizer.vocab_size} pieces."
         )
       layer = text_layers.FillMaskTextLayer(
         text_layers.make_text_layer(
@@ -123,7 +123,8 @@ class PretrainedBackend:
     text = cells["text"]
     if _MASK not in text:
       raise ValueError(
-        f"the text has no {_MASK}: put it where a piece is wanted."
+        f"the text has no {_MASK}, and {self.about}: put it where a piece is "
+        "wanted, or name another signature or a run of tools.run_finetuning."
       )
     return [Part(len(text), text)]
 
@@ -133,17 +134,9 @@ class PretrainedBackend:
       said = self._program(self._ids.batch(inputs))
     else:
       outputs = self._fill_mask(tf.constant(list(inputs)))
-      said = {name: x.numpy() for name, x in outputs.items()}
-      pieces = [
-        self._ids.tokenizer.id_to_piece(i)
-        for i in said["token_ids"].ravel().tolist()
-      ]
-      texts = np.empty(len(pieces), object)
-      texts[:] = [
-        piece[len(_WORD_START) :] if piece.startswith(_WORD_START) else piece
-        for piece in pieces
-      ]
-      said["tokens"] = texts.reshape(said["token_ids"].shape)
+      said = {
+        name: prediction_program.to_numpy(x) for name, x in outputs.items()
+      }
     return [dict(zip(said, row)) for row in zip(*said.values())]
 
   def answer(
@@ -157,22 +150,18 @@ class PretrainedBackend:
 
 
 def _make_fill_mask(model, text_layer, top_k: int):
-  """<string>[B] to ids and probabilities of the k best pieces of each mask."""
+  """<string>[B] to what `mask_filling.fill_masks` returns."""
+
+  def logits_of(features, positions):
+    features = {**features, "masked_lm_positions": positions}
+    outputs = model(features, training=False, logits_only=True)
+    return outputs["masked_lm_logits"]
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
   def fill_mask(texts):
-    features = text_layer(texts)
-    positions = features.pop("mask_positions")  # [B, M]
-    features["masked_lm_positions"] = tf.maximum(positions, 0)
-    outputs = model(features, training=False, logits_only=True)
-    probabilities, ids = tf.math.top_k(
-      tf.nn.softmax(outputs["masked_lm_logits"]), top_k
-    )  # [B, M, k]
-    return {
-      "mask_positions": positions,
-      "token_ids": ids,
-      "probabilities": probabilities,
-    }
+    return mask_filling.fill_masks(
+      text_layer(texts), text_layer, top_k, logits_of
+    )
 
   return fill_mask
 

@@ -14,8 +14,8 @@ from tools import (
   prediction_pretraining,
   prediction_run,
   prediction_stream,
-  prediction_toy_runs,
   toy_encoder,
+  toy_finetuned,
 )
 from tools.prediction_input import InputRow
 
@@ -38,7 +38,7 @@ def model(folder):
 def open_run(folder, signature="", **changes):
   devices = finetuning_run.Devices(tf.distribute.get_strategy(), "float32")
   settings = prediction_run.Settings(devices, 2, **changes)
-  encoder = prediction_toy_runs.read_encoder(folder)
+  encoder = toy_finetuned.read_encoder(folder)
   return prediction_pretraining.PretrainedBackend(
     folder, signature, encoder, settings
   ), encoder.tokenizer

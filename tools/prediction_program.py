@@ -93,3 +93,13 @@ class Program:
     return tf.TensorSpec(
       [self._rows, *array.shape[1:-1], length], tf.as_dtype(array.dtype)
     )
+
+
+def to_numpy(tensor: tf.Tensor) -> np.ndarray:
+  """A tensor as an array; texts as `str`, without bytes that are no UTF-8."""
+  array = tensor.numpy()
+  if array.dtype != object:
+    return array
+  texts = np.empty(array.size, object)
+  texts[:] = [text.decode("utf-8", "replace") for text in array.ravel()]
+  return texts.reshape(array.shape)

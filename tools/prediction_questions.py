@@ -54,6 +54,7 @@ class QuestionBackend:
     Raises:
       OSError, ValueError: the run has no checkpoint, or one of another model.
     """
+    self.about = f"{run.model_dir} is a run of {run.task}"
     recipe = recipes.RECIPES[run.task]
 
     def setting(name: str) -> int:
@@ -64,7 +65,10 @@ class QuestionBackend:
     with strategy.scope():
       if self._has_impossible:
         model = model_lib.AlbertForSpansOrNone(
-          encoder.config, recipe.start_n_top, recipe.end_n_top, name="model"
+          encoder.config,
+          setting("start_n_top"),
+          setting("end_n_top"),
+          name="model",
         )
       else:
         model = model_lib.AlbertForSpans(encoder.config, name="model")
@@ -87,8 +91,8 @@ class QuestionBackend:
     )
     self._decode = functools.partial(
       decoding.decode_v2 if self._has_impossible else decoding.decode_v1,
-      n_best_size=recipe.n_best_size,
-      max_answer_length=recipe.max_answer_length,
+      n_best_size=setting("n_best_size"),
+      max_answer_length=setting("max_answer_length"),
     )
     self._threshold = None
     names = ["answer"]

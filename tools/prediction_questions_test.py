@@ -14,17 +14,11 @@ from tools import (
   prediction_questions,
   prediction_run,
   prediction_stream,
-  prediction_toy_runs,
   toy_data,
-  toy_encoder,
+  toy_finetuned,
   trained_run,
 )
 from tools.prediction_input import InputRow
-
-
-@pytest.fixture(scope="module")
-def encoder_dir(tmp_path_factory):
-  return toy_encoder.write(str(tmp_path_factory.mktemp("squad") / "encoder"))
 
 
 def rows():
@@ -47,7 +41,7 @@ def open_run(folder, **changes):
   settings = prediction_run.Settings(devices, 3, **changes)
   return prediction_questions.QuestionBackend(
     trained_run.read(str(folder)),
-    prediction_toy_runs.read_encoder(str(folder)),
+    toy_finetuned.read_encoder(str(folder)),
     settings,
   )
 
@@ -93,13 +87,13 @@ def decoded(model, tokenizer, cells):
 
 
 @pytest.mark.parametrize("task", ["squad_v1", "squad_v2"])
-def test_like_the_task(encoder_dir, tmp_path, task):
+def test_like_the_task(tmp_path, task):
   folder = tmp_path / "run"
-  model = prediction_toy_runs.write(
-    str(folder), encoder_dir, task, 1, 19, doc_stride=5, max_query_length=6
+  model = toy_finetuned.write(
+    str(folder), task, None, 19, doc_stride=5, max_query_length=6
   )
   backend = open_run(folder)
-  tokenizer = prediction_toy_runs.read_encoder(str(folder)).tokenizer
+  tokenizer = toy_finetuned.read_encoder(str(folder)).tokenizer
   counts, odds = [], []
   for cells, said in zip(rows(), predict(backend)):
     count, expected = decoded(model, tokenizer, cells)
@@ -135,6 +129,27 @@ def test_like_the_task(encoder_dir, tmp_path, task):
       value >= threshold for value in odds
     ]
     assert {a["end"] for a in said if not a["answer"]} == {0}
+
+
+def test_the_runs_own_decoding(tmp_path):
+  sizes = {"doc_stride": 5, "max_query_length": 6}
+  for name, more in (("old", {}), ("new", {"n_best_size": 3})):
+    toy_finetuned.write(
+      str(tmp_path / name), "squad_v1", None, 19, **sizes, **more
+    )
+  toy_finetuned.write(
+    str(tmp_path / "short"), "squad_v1", None, 19, **sizes, max_answer_length=1
+  )
+  old, new, short = (
+    predict(open_run(tmp_path / name)) for name in ("old", "new", "short")
+  )
+  assert max(len(said["n_best_answers"]) for said in old) == 20
+  assert {len(said["n_best_answers"]) for said in new} == {3}
+  # One token is one piece of a word, and some of the other answers are longer.
+  assert any(" " in text for said in old for text in said["n_best_answers"])
+  assert not any(
+    " " in text for said in short for text in said["n_best_answers"]
+  )
 
 
 def test_no_candidate():

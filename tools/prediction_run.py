@@ -113,6 +113,7 @@ class TextBackend:
     Raises:
       OSError, ValueError: the run has no checkpoint, or one of another model.
     """
+    self.about = f"{run.model_dir} is a run of {run.task}"
     self.roles = prediction_ids.roles_of(run.task)
     self.columns = trained_columns(run, self.roles)
     labels = run.labels

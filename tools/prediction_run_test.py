@@ -12,17 +12,11 @@ from tools import (
   finetuning_run,
   prediction_run,
   prediction_stream,
-  prediction_toy_runs,
   toy_data,
-  toy_encoder,
+  toy_finetuned,
   trained_run,
 )
 from tools.prediction_input import InputRow
-
-
-@pytest.fixture(scope="module")
-def encoder_dir(tmp_path_factory):
-  return toy_encoder.write(str(tmp_path_factory.mktemp("run") / "encoder"))
 
 
 def settings(**changes):
@@ -42,7 +36,7 @@ def predict(backend, rows):
 
 def open_run(folder, **changes):
   folder = str(folder)
-  encoder = prediction_toy_runs.read_encoder(folder)
+  encoder = toy_finetuned.read_encoder(folder)
   backend = prediction_run.TextBackend(
     trained_run.read(folder), encoder, settings(**changes)
   )
@@ -55,13 +49,12 @@ def logits_of(model, sequence):
   return model({**features, "input_mask": tf.ones_like(ids)})["logits"][0]
 
 
-def test_classes_of_single_texts(encoder_dir, tmp_path):
-  model = prediction_toy_runs.write(
+def test_classes_of_single_texts(tmp_path):
+  model = toy_finetuned.write(
     str(tmp_path / "run"),
-    encoder_dir,
     "text_classification",
-    3,
-    labels=["a", "b", "c"],
+    ["a", "b", "c"],
+    23,
     columns={"text": "review", "text_b": "text_b", "id": "key"},
   )
   backend, tokenizer = open_run(tmp_path / "run")
@@ -81,13 +74,12 @@ def test_classes_of_single_texts(encoder_dir, tmp_path):
     assert answer["label"] == "abc"[np.argmax(logits)]
 
 
-def test_glue_pairs_and_regression(encoder_dir, tmp_path):
-  prediction_toy_runs.write(str(tmp_path / "rte"), encoder_dir, "rte", 2)
+def test_glue_pairs_and_regression(tmp_path):
+  labels = ("entailment", "not_entailment")
+  toy_finetuned.write(str(tmp_path / "rte"), "rte", labels)
   backend, _ = open_run(tmp_path / "rte")
-  assert backend.layout.header[1:] == ("entailment", "not_entailment")
-  model = prediction_toy_runs.write(
-    str(tmp_path / "stsb"), encoder_dir, "stsb", max_seq_length=17
-  )
+  assert backend.layout.header[1:] == labels
+  model = toy_finetuned.write(str(tmp_path / "stsb"), "stsb", max_seq_length=17)
   backend, tokenizer = open_run(tmp_path / "stsb")
   rows = [
     {"text_a": a, "text_b": b} for a, b in zip(texts(7), reversed(texts(7)))
@@ -99,13 +91,13 @@ def test_glue_pairs_and_regression(encoder_dir, tmp_path):
     np.testing.assert_allclose(answer["score"], logits[0], atol=5e-6)
   shorter, _ = open_run(tmp_path / "stsb", max_seq_length=9)
   assert predict(shorter, rows)[0]["score"] != said[0]["score"]
-  with pytest.raises(ValueError, match="max_seq_length 65 is more than"):
-    open_run(tmp_path / "stsb", max_seq_length=65)
+  with pytest.raises(ValueError, match="max_seq_length 41 is more than"):
+    open_run(tmp_path / "stsb", max_seq_length=41)
 
 
-def test_options(encoder_dir, tmp_path):
-  model = prediction_toy_runs.write(
-    str(tmp_path / "race"), encoder_dir, "race", max_qa_length=8
+def test_options(tmp_path):
+  model = toy_finetuned.write(
+    str(tmp_path / "race"), "race", max_seq_length=23, max_qa_length=8
   )
   backend, tokenizer = open_run(tmp_path / "race")
   rows = [
@@ -137,8 +129,8 @@ def test_options(encoder_dir, tmp_path):
     assert answer["choice"] == np.argmax(logits)
 
 
-def test_another_models_checkpoint(encoder_dir, tmp_path):
-  prediction_toy_runs.write(str(tmp_path / "a"), encoder_dir, "squad_v1")
+def test_another_models_checkpoint(tmp_path):
+  toy_finetuned.write(str(tmp_path / "a"), "squad_v1")
   run = dict(task="stsb", model_dir=str(tmp_path / "a"))
   found = trained_run.read(str(tmp_path / "a"))
   wrong = trained_run.TrainedRun(
@@ -147,7 +139,7 @@ def test_another_models_checkpoint(encoder_dir, tmp_path):
     settings=found.settings,
     null_score_diff_threshold=None,
   )
-  encoder = prediction_toy_runs.read_encoder(str(tmp_path / "a"))
+  encoder = toy_finetuned.read_encoder(str(tmp_path / "a"))
   with pytest.raises(ValueError, match="is no checkpoint of what .* it lacks"):
     prediction_run.TextBackend(wrong, encoder, settings())
 

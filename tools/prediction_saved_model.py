@@ -7,24 +7,28 @@ tokenizer among its assets.
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 # Its operations are in the graphs.
 from official_albert import (
+  saved_model_folder,
   text_layers,  # noqa: F401
   tokenization,
 )
 from tasks.race import recipes as race_recipes
-from tfrecords import schemas
-from tools import prediction_ids, prediction_input, prediction_output
+from tools import (
+  export_reader,
+  prediction_ids,
+  prediction_input,
+  prediction_output,
+  prediction_program,
+)
 from tools.prediction_stream import Part
 
-EXPORT_FILE = "export.json"
 # Of an encoder, what is not asked for: [B, S, H] is large.
 _UNUSED = ("sequence_output", *prediction_ids.FEATURES)
 
@@ -57,7 +61,11 @@ class SavedModelBackend:
         f"{saved_model_dir} is not the folder of a SavedModel: it has no "
         "saved_model.pb."
       )
+    export = _read_export(saved_model_dir)
     self.source = saved_model_dir
+    self.about = f"{saved_model_dir} is " + (
+      f"an export of {export.task}" if export else "a SavedModel"
+    )
     # Whoever lets go of the model loses its tables.
     self._model = tf.saved_model.load(saved_model_dir)
     signatures = self._model.signatures
@@ -70,12 +78,11 @@ class SavedModelBackend:
     self._function = signatures[signature]
     self._names = tuple(self._function.structured_input_signature[1])
     self._ids = None
-    info = _read_info(saved_model_dir)
     if set(self._names) <= set(prediction_input.ROLES):
       order = prediction_input.ROLES.index
       self.roles = tuple(sorted(self._names, key=order))
     elif set(self._names) == set(prediction_ids.FEATURES):
-      self._ids = _make_ids(saved_model_dir, info)
+      self._ids = _make_ids(saved_model_dir, export)
       self.roles = self._ids.roles
     else:
       raise ValueError(
@@ -87,7 +94,7 @@ class SavedModelBackend:
       name for name in self._function.structured_outputs if name not in _UNUSED
     ]
     self.layout = prediction_output.layout_of(
-      self._outputs, info.get("labels") or ()
+      self._outputs, export.labels if export else ()
     )
 
   def parts(self, cells: Mapping[str, Any]) -> list[Part]:
@@ -111,7 +118,9 @@ class SavedModelBackend:
     outputs = self._function(
       **{name: tf.constant(x) for name, x in arrays.items()}
     )
-    values = [_to_numpy(outputs[name]) for name in self._outputs]
+    values = [
+      prediction_program.to_numpy(outputs[name]) for name in self._outputs
+    ]
     return [dict(zip(self._outputs, row)) for row in zip(*values)]
 
   def answer(
@@ -124,70 +133,62 @@ class SavedModelBackend:
     return outputs[0]
 
 
-def _to_numpy(tensor: tf.Tensor) -> np.ndarray:
-  array = tensor.numpy()
-  if array.dtype != object:
-    return array
-  texts = np.empty(array.size, object)
-  texts[:] = [text.decode("utf-8", "replace") for text in array.ravel()]
-  return texts.reshape(array.shape)
-
-
-def _read_info(saved_model_dir: str) -> dict[str, Any]:
-  """export.json; of a SavedModel that others made, nothing.
+def _read_export(saved_model_dir: str) -> Optional[export_reader.Export]:
+  """What the export says of itself; None of SavedModels that others made.
 
   Raises:
-    ValueError: it is not JSON.
+    ValueError: its record is damaged.
   """
-  path = os.path.join(saved_model_dir, "assets", EXPORT_FILE)
-  if not os.path.exists(path):
-    return {}
-  with open(path, encoding="utf-8") as file:
-    try:
-      return json.load(file)
-    except ValueError as error:
-      raise ValueError(
-        f"{path} is not valid JSON ({error}): export the model again."
-      ) from error
+  record = os.path.join(
+    saved_model_dir, saved_model_folder.ASSETS, saved_model_folder.EXPORT_FILE
+  )
+  if not os.path.exists(record):
+    return None
+  return export_reader.read_export(saved_model_dir)
 
 
 def _make_ids(
-  saved_model_dir: str, info: Mapping[str, Any]
+  saved_model_dir: str, export: Optional[export_reader.Export]
 ) -> prediction_ids.Ids:
   """Makes ids as export.json says.
 
   Raises:
-    ValueError: it does not say enough, or the task needs a text signature.
+    ValueError: there is none, or no tokenizer, or the task needs a text
+      signature.
   """
-  missing = {"task", "kind", "max_seq_length", "lower_case"} - set(info)
-  if missing:
+  if export is None:
     raise ValueError(
-      f"{saved_model_dir} takes ids, but its assets have no {EXPORT_FILE} with "
-      f"{', '.join(sorted(missing))}: export it again with "
-      "tools.export_saved_model."
+      f"{saved_model_dir} takes ids, and its assets have no "
+      f"{saved_model_folder.EXPORT_FILE} that says how texts become such: "
+      "export it again with tools.export_saved_model."
     )
-  if info["kind"] == "encoder" or info["task"] == "pretraining":
+  if export.tokenizer_file is None:
+    raise ValueError(
+      f"{saved_model_dir} takes ids, and was exported without a tokenizer: "
+      "put the tokenizer beside the checkpoint and export it again."
+    )
+  if export.kind == "encoder" or export.task == "pretraining":
     roles = ("text",)
   else:
-    roles = prediction_ids.roles_of(info["task"])
+    roles = prediction_ids.roles_of(export.task)
   if "context" in roles:
     raise ValueError(
       f"{saved_model_dir} takes ids only, and answers come from text: export "
       "it with its text signatures, or predict with --model_dir."
     )
-  assets = os.path.join(saved_model_dir, "assets")
   files = {
-    kind: os.path.join(assets, name)
-    for kind, name in schemas.TOKENIZER_FILES.items()
+    "sentencepiece": "",
+    "wordpiece": "",
+    export.tokenizer_kind: export.tokenizer_file,
   }
-  files = {k: path if os.path.exists(path) else "" for k, path in files.items()}
-  length = info["max_seq_length"]
-  recipe, settings = race_recipes.RECIPES["race"], info.get("settings", {})
+  length = export.max_seq_length
+  recipe = race_recipes.RECIPES["race"]
   return prediction_ids.Ids(
     tokenization.open_tokenizer(
-      files["sentencepiece"], files["wordpiece"], info["lower_case"]
+      files["sentencepiece"], files["wordpiece"], export.lower_case
     ),
     length,
     roles,
-    settings.get("max_qa_length") or min(recipe.max_qa_length, length - 4),
+    export.settings.get("max_qa_length")
+    or min(recipe.max_qa_length, length - 4),
   )

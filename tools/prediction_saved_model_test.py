@@ -98,11 +98,15 @@ def test_refusals(folders, tmp_path):
   refused(folders / "answer", "answers come from text", "ids")
   info = folders / "bare" / "assets" / "export.json"
   kept = json.loads(info.read_text())
+  info.write_text(json.dumps({**kept, "tokenizer": None}))
+  refused(folders / "bare", "was exported without a tokenizer: put")
   del kept["lower_case"]
   info.write_text(json.dumps(kept))
-  refused(folders / "bare", "no export.json with lower_case: export it again")
+  refused(folders / "bare", r"KeyError: 'lower_case'\): export again")
   info.write_text("{")
-  refused(folders / "bare", "export.json is not valid JSON")
+  refused(folders / "bare", "export.json is not what .*JSON.*: export again")
+  info.unlink()
+  refused(folders / "bare", "have no export.json that says .*: export it again")
   module = tf.Module()
   module.f = tf.function(
     lambda examples: {"label": examples},

@@ -40,7 +40,15 @@ class Part(NamedTuple):
 
 
 class Backend(Protocol):
-  """A model with its tokenizer, or without."""
+  """A model with its tokenizer, or without.
+
+  Attributes:
+    about: a sentence's beginning: which model it is, and of what.
+    roles: what a row has to have.
+  """
+
+  about: str
+  roles: tuple[str, ...]
 
   def parts(self, cells: Mapping[str, Any]) -> Sequence[Part]:
     """What goes through the model, at least one part.

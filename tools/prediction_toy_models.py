@@ -159,8 +159,11 @@ def _write_info(
     "task": KINDS[kind],
     "max_seq_length": MAX_SEQ_LENGTH,
     "lower_case": True,
-    "signatures": list(signatures),
+    "tokenizer": {"file": "tokenizer.model", "kind": "sentencepiece"},
+    "signatures": [name for name in signatures if name != "serving_default"],
+    "serving_default": list(signatures)[-2],
     "labels": list(LABELS) if kind == "classify" else [],
+    "settings": {},
     "vocab_size": int(toy.table.shape[0]),
   }
   path = os.path.join(folder, "assets", "export.json")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_albert import tokenization
+from tools import export_reader
 from tools import prediction_toy_models as toys
 
 
@@ -26,8 +25,10 @@ def test_text_and_ids_agree_with_the_table(tmp_path):
     logits = toy.table.numpy()[ids].sum(0)
     np.testing.assert_allclose(said["logits"][row], logits, rtol=1e-5)
     assert said["label"].numpy()[row].decode() == toys.LABELS[logits.argmax()]
-  info = json.loads((folder / "assets" / "export.json").read_text())
-  assert info["signatures"] == ["ids", "classify", "serving_default"]
+  export = export_reader.read_export(str(folder))
+  assert export.signatures == ("ids", "classify")
+  assert export.default_signature == "classify"
+  assert export.tokenizer_file == f"{folder}/assets/tokenizer.model"
   with pytest.raises(tf.errors.InvalidArgumentError, match="outside of 0 to"):
     bad = tf.constant([[2, 99, 3]])
     loaded.signatures["ids"](input_ids=bad, input_mask=bad, segment_ids=bad)

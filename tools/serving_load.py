@@ -22,7 +22,7 @@ from typing import Sequence
 from tools import peer_protocol
 
 _CLIENTS = (1, 2, 4, 8, 16)
-_SECONDS = 8.0
+SECONDS = 8.0
 _MAX_BATCH = 8
 _TIMEOUT_MICROSECONDS = 2000
 _TEXT_ROUNDS = 15
@@ -68,8 +68,14 @@ class Loads:
   text_tokens: int
 
 
-def measure(workload: peer_protocol.Workload) -> Loads:
+def measure(
+  workload: peer_protocol.Workload, seconds: float = SECONDS
+) -> Loads:
   """Measures the SavedModel of `workload.model_dir` in a process of its own.
+
+  Args:
+    workload: what is asked.
+    seconds: how long each number of clients asks.
 
   Raises:
     ValueError: it failed.
@@ -80,6 +86,7 @@ def measure(workload: peer_protocol.Workload) -> Loads:
       "-m",
       "tools.serving_load",
       json.dumps(dataclasses.asdict(workload)),
+      str(seconds),
     ],
     cwd=_ROOT,
     env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -120,7 +127,7 @@ def table(loads: Loads) -> str:
   return "\n".join(lines)
 
 
-def _serve(workload: peer_protocol.Workload) -> Loads:
+def _serve(workload: peer_protocol.Workload, seconds: float) -> Loads:
   import tensorflow as tf
   import tensorflow_text  # noqa: F401 (its operations)
 
@@ -155,20 +162,21 @@ def _serve(workload: peer_protocol.Workload) -> Loads:
   for size in (1, 2, 4, _MAX_BATCH):  # Every batch's program once.
     run(**{name: tf.repeat(x, size, 0) for name, x in features.items()})
   loads = [
-    _load(ask[is_batched], clients, is_batched)
+    _load(ask[is_batched], clients, is_batched, seconds)
     for clients in _CLIENTS
     for is_batched in (False, True)
   ]
   return Loads(loads, *_texts(model, workload.max_seq_length))
 
 
-def _load(ask, clients: int, batched: bool) -> Load:
+def _load(ask, clients: int, batched: bool, seconds: float) -> Load:
   ask()
   begun = time.perf_counter()
   milliseconds: list[float] = []
 
   def client() -> None:
-    while time.perf_counter() - begun < _SECONDS:
+    asked = begun
+    while asked - begun < seconds or not milliseconds:
       asked = time.perf_counter()
       ask()
       milliseconds.append(1e3 * (time.perf_counter() - asked))
@@ -218,7 +226,7 @@ def _texts(model, max_seq_length: int) -> tuple[list[float], list[float], int]:
 def main(arguments: Sequence[str]) -> None:
   """Prints what was measured as JSON."""
   workload = peer_protocol.Workload(**json.loads(arguments[0]))
-  print(json.dumps(dataclasses.asdict(_serve(workload))))
+  print(json.dumps(dataclasses.asdict(_serve(workload, float(arguments[1])))))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_a_model_is_asked(tmp_path, monkeypatch):
   """With all numbers of clients: most of the time is theirs."""
   _save(str(tmp_path))
   workload = dataclasses.replace(toy_peer.WORKLOAD, model_dir=str(tmp_path))
-  loads = serving_load.measure(workload)
+  loads = serving_load.measure(workload, 1.0)
   assert [(x.clients, x.batched) for x in loads.loads][:3] == [
     (1, False),
     (1, True),

@@ -140,11 +140,11 @@ def test_a_task_of_windows(tmp_path):
   impossible = batch["is_impossible"].numpy().astype(bool)
   assert not starts[impossible].any()
   assert (starts > 0).sum() >= 4
-  assert task.describe()["settings"] == {
-    "doc_stride": 3,
-    "max_query_length": 4,
-    "questions": 5,
-  }
+  # Of the records, and of what is made of the scores.
+  expected = {"doc_stride": 3, "max_query_length": 4, "questions": 5}
+  expected |= {"n_best_size": 2, "max_answer_length": 30}
+  settings = task.describe()["settings"]
+  assert settings == {**expected, "start_n_top": 5, "end_n_top": 5}
   assert task.has_impossible
 
 

@@ -19,7 +19,7 @@ from official_albert import (
 from official_albert import config as config_lib
 from tasks.race import model as race_model
 from tasks.squad import model as squad_model
-from tools import toy_encoder, trained_run
+from tools import prediction_run, toy_encoder, trained_run
 
 SIZES = {
   "embedding_size": 6,
@@ -66,6 +66,10 @@ def write(
     model = sequence_classifier.AlbertForSequenceClassification(
       config, len(labels or "1"), name="model"
     )
+  for variable in model.trainable_variables:
+    # Fresh biases are 0, and nobody would miss them.
+    if not variable.numpy().any():
+      variable.assign(tf.random.normal(variable.shape, stddev=0.3))
   data = {
     "task": task,
     "max_seq_length": max_seq_length,
@@ -87,6 +91,11 @@ def write(
   return model
 
 
-def tokenizer_of(folder: str) -> tokenization.SentencePieceTokenizer:
-  """The Python tokenizer of a folder."""
-  return tokenization.SentencePieceTokenizer(f"{folder}/tokenizer.model")
+def read_encoder(folder: str) -> prediction_run.Encoder:
+  """The model's configuration and the Python tokenizer of a folder."""
+  return prediction_run.Encoder(
+    config_lib.AlbertConfig.from_json_file(
+      os.path.join(folder, run_record.CONFIG_FILE)
+    ),
+    tokenization.open_tokenizer(os.path.join(folder, "tokenizer.model")),
+  )

@@ -22,8 +22,10 @@ def test_it_reads_like_a_run(tmp_path, task, labels):
   assert run.settings["max_qa_length"] == 9
   path = finetuning_run.find_weights(folder)
   assert not checkpoints.warm_start(model, path).missing
-  tokenizer = toy_finetuned.tokenizer_of(folder)
-  assert tokenizer.vocab_size == model.config.vocab_size
+  encoder = toy_finetuned.read_encoder(folder)
+  assert encoder.config == model.config
+  assert encoder.tokenizer.vocab_size == model.config.vocab_size
+  assert all(variable.numpy().any() for variable in model.trainable_variables)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ _ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 _MAX_CELL_CHARACTERS = 1 << 30
 
 
+class MissingColumnError(ValueError):
+  """A table has not all the columns that are wanted."""
+
+
 class Record(NamedTuple):
   """One row.
 
@@ -44,9 +48,10 @@ def read_table(
 
   Raises:
     OSError: the file can't be opened.
+    MissingColumnError: a column is missing.
     ValueError: the ending is none of the above, the file is empty, damaged or
-      not UTF-8, a column is missing or there twice, a row has not as many cells
-      as the header, or a line is no JSON object.
+      not UTF-8, a column is there twice, a row has not as many cells as the
+      header, or a line is no JSON object.
   """
   plain = path[: -len(".gz")] if path.endswith(".gz") else path
   plain = ending or plain
@@ -143,7 +148,7 @@ def _check_columns(
     if column not in names:
       near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
       hint = f"; did you mean {near[0]!r}?" if near else ""
-      raise ValueError(
+      raise MissingColumnError(
         f"{where}: there is no column {column!r}, the columns are "
         f"{', '.join(map(repr, names)) or 'none'}{hint or '.'}"
       )

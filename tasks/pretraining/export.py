@@ -84,10 +84,16 @@ def open_run(
 
   Raises:
     FileNotFoundError: `model_dir` lacks a checkpoint or its record.
-    ValueError: the checkpoint does not fit its record, or the model has no
-      such depth.
+    ValueError: the checkpoint does not fit its record, the model has no such
+      depth, or the run is one of fine-tuning.
   """
   record = run_record.read(model_dir)
+  if "task" in record["data"]:
+    raise ValueError(
+      f"{model_dir} is a run of {record['data']['task']}, not of pretraining: "
+      "name a run of tools.run_pretraining, or export it with "
+      "tools.export_saved_model."
+    )
   config = config_lib.AlbertConfig.from_json_file(
     os.path.join(model_dir, run_record.CONFIG_FILE)
   )

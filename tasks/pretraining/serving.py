@@ -14,9 +14,8 @@ from official_albert import (
   text_layers,
 )
 from official_albert.served_module import Tensors
+from tasks.pretraining import mask_filling
 from tasks.pretraining import model as model_lib
-
-_WORD_START = "\u2581"
 
 
 class ServedPretraining(served_module.ServedModule):
@@ -152,8 +151,10 @@ class ServedPretraining(served_module.ServedModule):
 
     @tf.function(input_signature=[text])
     def fill_mask(text):
-      return self._fill(
-        masked(request_checks.check_texts({"text": text})["text"])
+      """See `mask_filling.fill_masks`."""
+      features = masked(request_checks.check_texts({"text": text})["text"])
+      return mask_filling.fill_masks(
+        features, masked, self.top_k, self._logits_of
       )
 
     @tf.function(input_signature=[text_a, text_b])
@@ -171,47 +172,13 @@ class ServedPretraining(served_module.ServedModule):
       **served_encoder.encode_functions(packed, self.encode),
     }
 
-  def _fill(self, features: Tensors) -> Tensors:
-    """Fills masks.
-
-    Args:
-      features: of `FillMaskTextLayer`.
-
-    Returns:
-      For the M masks of each text, in order, and the k best pieces each:
-      `tokens` <string>[B, M, k], without the word-start mark;
-      `token_ids` <int32>[B, M, k]; `probabilities` <float32>[B, M, k];
-      `mask_positions` <int32>[B, M]. Texts with fewer masks than M have empty
-      tokens, probability 0 and position -1 there.
-    """
-    positions = features.pop("mask_positions")
-    there = positions >= 0
-    check = request_checks.refuse_unless(
-      tf.reduce_all(tf.reduce_any(there, axis=1)),
-      "every text needs a [MASK], written so and within its first "
-      f"{self.max_seq_length - 2} tokens: what is wanted in the others?",
+  def _logits_of(self, features: Tensors, positions: tf.Tensor) -> tf.Tensor:
+    """<float32>[B, M, V] of positions <int32>[B, M]."""
+    rows = tf.broadcast_to(
+      tf.range(1, tf.shape(positions)[1] + 1), tf.shape(positions)
     )
-    positions = request_checks.after([check], {"positions": positions})[
-      "positions"
-    ]
-    batch, masks = tf.unstack(tf.shape(positions))
-    rows = tf.broadcast_to(tf.range(1, masks + 1), [batch, masks])
-    outputs = self.run(
-      **features, positions=tf.maximum(positions, 0), masked_lm_rows=rows
-    )
-    chances = tf.nn.softmax(outputs["masked_lm_logits"])
-    # Rows of the model that no piece belongs to cannot be said.
-    chances = chances[..., : self.text_layer.vocab_size]
-    probabilities, ids = tf.math.top_k(chances, self.top_k)
-    pieces = self.text_layer.pieces(ids)
-    tokens = tf.strings.regex_replace(pieces, f"^{_WORD_START}", "")
-    there_k = tf.broadcast_to(there[..., None], tf.shape(ids))
-    return {
-      "tokens": tf.where(there_k, tokens, ""),
-      "token_ids": tf.where(there_k, ids, 0),
-      "probabilities": tf.where(there_k, probabilities, 0.0),
-      "mask_positions": positions,
-    }
+    outputs = self.run(**features, positions=positions, masked_lm_rows=rows)
+    return outputs["masked_lm_logits"]
 
   def settings(self) -> dict[str, Any]:
     return {"top_k": self.top_k}

@@ -59,17 +59,7 @@ class ServedMultipleChoice(served_module.ServedModule):
       )
     self.max_qa_length = max_qa_length
 
-  def forward(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-  ) -> Tensors:
-    features = {
-      "input_ids": input_ids,
-      "input_mask": input_mask,
-      "segment_ids": segment_ids,
-    }
+  def forward(self, **features: tf.Tensor) -> Tensors:
     return self.model(features, training=False, logits_only=True)
 
   def ids_outputs(self, features: Tensors) -> Tensors:

@@ -106,22 +106,12 @@ class AnswerQuestions(served_module.ServedModule):
     if text_layer is not None:
       self.text_layer = offset_text_layer.make_offset_layer(text_layer)
 
-  def forward(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-  ) -> Tensors:
-    features = {
-      "input_ids": input_ids,
-      "input_mask": input_mask,
-      "segment_ids": segment_ids,
-    }
+  def forward(self, **features: tf.Tensor) -> Tensors:
     if not self.has_impossible:
       outputs = self.model(features, training=False)
       return {name: outputs[name] for name in ("start_logits", "end_logits")}
-    features["p_mask"] = _p_mask(input_mask, segment_ids)
-    outputs = self.model(features, training=False)
+    p_mask = _p_mask(features["input_mask"], features["segment_ids"])
+    outputs = self.model({**features, "p_mask": p_mask}, training=False)
     return {name: outputs[name] for name in _SCORES_V2}
 
   def text_functions(self) -> dict[str, Any]:

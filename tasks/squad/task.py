@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -77,6 +77,20 @@ class SquadTask(finetuning_task.FinetuningTask):
     self._decoding = decode
     # That of the evaluated split; what is predicted after it uses it too.
     self._threshold = decode.null_score_diff_threshold
+
+  def describe(self) -> dict[str, Any]:
+    """As `FinetuningTask.describe`; the settings have those of decoding too.
+
+    So whoever predicts with the run's model makes the answers that it was
+    evaluated on. The threshold stands in the results: it is found there.
+    """
+    described = super().describe()
+    names = ["n_best_size", "max_answer_length"]
+    if self.has_impossible:
+      names += ["start_n_top", "end_n_top"]
+    for name in names:
+      described["settings"][name] = getattr(self._decoding, name)
+    return described
 
   def build_model(self) -> tf.keras.Model:
     """The encoder with the head of the version."""
