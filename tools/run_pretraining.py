@@ -49,6 +49,7 @@ from tools import (
   model_depth_flag,
   phase_flags,
   recipe_flags,
+  trained_run,
   training_flags,
 )
 
@@ -92,6 +93,11 @@ _TIMEOUT = flags.DEFINE_float(
   3600.0,
   "Seconds without a new checkpoint after which --mode=evaluate_continuously "
   f"ends, with exit code {continuous_evaluation.EXIT_CODE}.",
+)
+_METRICS_FILE = flags.DEFINE_string(
+  "metrics_file",
+  "",
+  "With --mode=evaluate, the JSON file to write the numbers to as well.",
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
@@ -252,8 +258,11 @@ def evaluate() -> None:
   at = config.phases_at(checkpoints.step_of(path)) if config else (0,)
   for phase in at:
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
-    for name, value in evaluator.evaluate(phase).items():
+    values = evaluator.evaluate(phase)
+    for name, value in values.items():
       print(f"  {name} {value:.6g}")
+  if _METRICS_FILE.value:  # At the border of two phases, of the later one.
+    trained_run.write_json(_METRICS_FILE.value, values)
 
 
 def main(argv) -> None:

@@ -1,0 +1,187 @@
+"""Any depth at inference: what a fine-tuned model is worth at each.
+
+One model is pretrained and fine-tuned at its own depth, a copy of it trained on
+for some steps at random depths, and both are measured at each depth.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Sequence
+
+from tools.experiments import declaration, jobs, model_jobs, plan, scales
+from tools.experiments.declaration import Row, Table
+
+DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+_OWN_DEPTH = 12
+_RANDOM_DEPTHS = (2, 3, 4, 6, 8, 12)
+_RANDOM_STEPS = 300
+MILLISECONDS = "ms"
+
+TABLE = Table(
+  name="depth_inference",
+  title="Depth as a dial: fewer layers for an answer",
+  source="not in the paper",
+  question=(
+    "What does a model of 12 shared layers know when only some of them are "
+    "applied, or more; and what after a few hundred steps at random depths?"
+  ),
+  rows=tuple(
+    Row(
+      f"{depth} layers" if depth > 1 else "1 layer",
+      {"num_hidden_layers": _OWN_DEPTH},
+    )
+    for depth in DEPTHS
+  ),
+)
+
+
+def after_random_depths(task: str) -> str:
+  """The column of a task for the model that saw other depths."""
+  return f"{task}, random depths"
+
+
+def columns(tasks: Sequence[str]) -> list[str]:
+  """Of the table, in the order in which they are shown."""
+  pairs = [(task, after_random_depths(task)) for task in tasks]
+  return [MILLISECONDS, *(column for pair in pairs for column in pair)]
+
+
+def make_plan(
+  scale: scales.Scale,
+  place: jobs.Place,
+  tasks: Sequence[str],
+  seeds: Sequence[int],
+) -> plan.Plan:
+  """As `plan.make_plan`; all rows share one model a seed."""
+  made: dict[str, jobs.Job] = {}
+  cells = []
+
+  def add(job: jobs.Job) -> str:
+    made.setdefault(job.key, job)
+    return job.key
+
+  add(jobs.vocabulary(place, scale))
+  add(jobs.records(place, scale, "sop", False))
+  latency = add(_latency(place, scale))
+  for seed in seeds:
+    model = model_jobs.Model(
+      *(scale.config(TABLE.rows[0].model), "sop", False, (), scale.steps, seed)
+    )
+    key = plan.model_key(model, scale)
+    add(model_jobs.pretraining(place, scale, model, key))
+    found: dict[int, list[str]] = {depth: [] for depth in DEPTHS}
+    for task in tasks:
+      job = model_jobs.finetuning(place, scale, model, key, task)
+      tuned = add(job)
+      other = add(_random_depths(place, scale, job, model, task))
+      for run, column in ((tuned, task), (other, after_random_depths(task))):
+        for depth in DEPTHS:
+          job = _evaluation(place, scale, run, column, depth)
+          found[depth].append(add(job))
+    for row, depth in zip(TABLE.rows, DEPTHS):
+      cells.append(
+        plan.Cell(row.label, seed, key, (latency, *found[depth]), depth)
+      )
+  return plan.Plan(tuple(cells), made)
+
+
+def _settings(
+  place: jobs.Place, scale: scales.Scale, run: str, task: str
+) -> dict[str, Any]:
+  return {
+    "task": declaration.TASKS[task],
+    "data_dir": place.task_data_dirs[task],
+    "output_dir": place.path(run),
+    "cache_dir": place.path("data", "task_records"),
+    "do_predict": False,
+    **scale.finetuning,
+    **scale.task_flags.get(task, {}),
+  }
+
+
+def _random_depths(
+  place: jobs.Place,
+  scale: scales.Scale,
+  tuned: jobs.Job,
+  model: model_jobs.Model,
+  task: str,
+) -> jobs.Job:
+  """Some hundred more steps, each at a depth drawn for it."""
+  own = f"{tuned.key}-random_depths"
+  settings = {
+    **_settings(place, scale, own, task),
+    "init_checkpoint": place.path(tuned.key),
+    "random_seed": model.seed,
+    "num_train_steps": _RANDOM_STEPS,
+    "random_depths": ",".join(map(str, _RANDOM_DEPTHS)),
+  }
+  settings.pop("num_train_epochs", None)
+  return jobs.Job(
+    own,
+    f"{tuned.title}, then random depths",
+    lambda values: ["tools.run_finetuning", *jobs.as_flags(settings)],
+    dict,
+    needs=(tuned.key,),
+    cost=tuned.cost,
+  )
+
+
+def _evaluation(
+  place: jobs.Place,
+  scale: scales.Scale,
+  run: str,
+  column: str,
+  depth: int,
+) -> jobs.Job:
+  task = column.split(",")[0]
+  settings = {
+    **_settings(place, scale, run, task),
+    "do_train": False,
+    "num_hidden_layers": depth,
+  }
+  for name in ("num_train_epochs", "learning_rate"):
+    settings.pop(name, None)
+
+  def read() -> dict[str, Any]:
+    folder = place.path(run, f"depth_{depth}")
+    value = model_jobs.read_finetuning(folder, task)[task]
+    return {f"{column} at {depth}": value}
+
+  return jobs.Job(
+    f"{run}-depth_{depth}",
+    f"{column} at depth {depth}",
+    lambda values: ["tools.run_finetuning", *jobs.as_flags(settings)],
+    read,
+    needs=(run,),
+    cost=1e10 * depth,
+  )
+
+
+def _latency(place: jobs.Place, scale: scales.Scale) -> jobs.Job:
+  config_file = place.path("data", "depth_latency.albert_config.json")
+  output_file = place.path("data", "depth_latency.json")
+  settings = {
+    "albert_config_file": config_file,
+    "depths": ",".join(map(str, DEPTHS)),
+    "max_seq_length": scale.max_seq_length,
+    "output_file": output_file,
+  }
+
+  def arguments(values: jobs.Values) -> list[str]:
+    os.makedirs(os.path.dirname(config_file), exist_ok=True)
+    scale.config(TABLE.rows[0].model).to_json_file(config_file)
+    return ["tools.experiments.depth_latency", *jobs.as_flags(settings)]
+
+  def read() -> dict[str, Any]:
+    times = model_jobs.read_json(output_file)
+    return {f"{MILLISECONDS} at {d}": value for d, value in times.items()}
+
+  return jobs.Job(
+    "data/depth_latency",
+    "latency at each depth",
+    arguments,
+    read,
+    cost=0.0,
+    uses_all_cores=True,
+  )

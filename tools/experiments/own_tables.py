@@ -1,0 +1,103 @@
+"""What the paper shows as figures, and what only a shared model can do.
+
+The figures are those of the paper's first version, which the issue of wider
+BERTs opens; the last version kept the one of layers (there figure 1).
+"""
+
+from __future__ import annotations
+
+from tools.experiments import results
+from tools.experiments.declaration import Row, Table
+
+_WIDTHS = (1024, 2048, 4096)
+FIGURE_1 = Table(
+  name="figure_1",
+  title="Wider, without sharing and with it",
+  source="figure 1 of arXiv 1909.11942v1",
+  question=(
+    "Does a wider BERT degrade? In the paper BERT-xlarge, twice as wide as "
+    "BERT-large, has a lower held-out masked-LM accuracy."
+  ),
+  rows=tuple(
+    Row(
+      f"{name}, H {width}",
+      {"hidden_size": width, **changes},
+    )
+    for name, changes in (
+      ("BERT", {"embedding_size": "H", "sharing": "none"}),
+      ("ALBERT", {"embedding_size": 128}),
+    )
+    for width in _WIDTHS
+  ),
+  compare={
+    f"{name}, H {width}": f"{name}, H {before}"
+    for name in ("BERT", "ALBERT")
+    for before, width in zip(_WIDTHS, _WIDTHS[1:])
+  },
+  # The curves can be read no more exactly than that.
+  paper_says={"BERT, H 2048": -1},
+  direction="MLM",
+  tasks=False,
+  curves=True,
+)
+
+FIGURE_2 = Table(
+  name="figure_2",
+  title="What a layer changes",
+  source="figure 2 of arXiv 1909.11942v1, figure 1 of v6",
+  question=(
+    "How far apart are input and output of each layer? In the paper the "
+    "distances of ALBERT change smoothly from layer to layer and BERT's do "
+    "not, and neither converges to 0. Angles in degrees; a jump is between two "
+    "layers that follow each other."
+  ),
+  rows=(
+    Row("shared (ALBERT)", {"hidden_size": 1024, "num_hidden_layers": 24}),
+    Row(
+      "not shared (BERT)",
+      {
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "embedding_size": "H",
+        "sharing": "none",
+      },
+    ),
+  ),
+  compare={"not shared (BERT)": "shared (ALBERT)"},
+  paper_says={"not shared (BERT)": 1},
+  direction=results.JUMP,
+  tasks=False,
+  layers=True,
+)
+
+_SCHEDULES = (
+  "",
+  "3:0.25,12:0.75",
+  "3:0.5,12:0.5",
+  "3:0.75,12:0.25",
+  "3:0.5,6:0.25,12:0.25",
+)
+DEPTH_SCHEDULE = Table(
+  name="depth_schedule",
+  title="Depth as a dial: shallow first",
+  source="not in the paper, whose table 11 starts deeper models from shallower",
+  question=(
+    "How much sooner does a model of 12 layers reach the held-out masked-LM "
+    "loss that constant depth ends at, when the same weights are applied fewer "
+    "times at first? All rows have the same steps and learning rates."
+  ),
+  rows=tuple(
+    Row(
+      schedule or "12 throughout",
+      {"num_hidden_layers": 12},
+      training={"depth_schedule": schedule} if schedule else {},
+    )
+    for schedule in _SCHEDULES
+  ),
+  compare={schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
+  direction="MLM",
+  tasks=False,
+  curves=True,
+)
+
+TABLES = (FIGURE_1, FIGURE_2, DEPTH_SCHEDULE)

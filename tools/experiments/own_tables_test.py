@@ -1,0 +1,40 @@
+"""Tests of own_tables.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.experiments import own_tables, scales
+
+
+def _configs(table):
+  return {
+    row.label: scales.SCALES["base"].config(row.model) for row in table.rows
+  }
+
+
+def test_the_wider_berts_are_the_papers():
+  configs = _configs(own_tables.FIGURE_1)
+  wide = configs["BERT, H 2048"]
+  assert (wide.embedding_size, wide.sharing) == (2048, "none")
+  assert configs["ALBERT, H 4096"].embedding_size == 128
+  assert configs["ALBERT, H 4096"].sharing == "all"
+
+
+def test_layers_are_compared_at_one_depth():
+  configs = _configs(own_tables.FIGURE_2)
+  assert {c.num_hidden_layers for c in configs.values()} == {24}
+  assert {c.sharing for c in configs.values()} == {"all", "none"}
+
+
+def test_schedules_end_at_the_depth_of_the_model():
+  table = own_tables.DEPTH_SCHEDULE
+  assert all(
+    row.training["depth_schedule"].split(",")[-1].startswith("12:")
+    for row in table.rows[1:]
+  )
+  assert not table.rows[0].training
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,178 @@
+"""A table's results as Markdown and JSON, with the paper's numbers beside."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, Mapping, Optional, Sequence
+
+from tools.experiments import declaration, results, scales, verdicts
+
+_DECIMALS = {results.LOSS: 3, results.SAME_LOSS: 2, declaration.SPEED: 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """All there is to say of a table.
+
+  Attributes:
+    table, scale: what was run.
+    tasks: columns that were fine-tuned.
+    seeds: of the runs.
+    rows: the numbers.
+    failed: of jobs that failed, why.
+    missing: jobs that were not run.
+  """
+
+  table: declaration.Table
+  scale: scales.Scale
+  tasks: tuple[str, ...]
+  seeds: tuple[int, ...]
+  rows: Sequence[results.RowResults]
+  failed: Mapping[str, str]
+  missing: int
+
+  @property
+  def verdicts(self) -> dict[str, dict[str, str]]:
+    """See `verdicts.of_table`."""
+    return verdicts.of_table(self.table, self.rows, self.tasks)
+
+  def to_json(self) -> str:
+    """Every number of every seed."""
+    told = self.verdicts
+    rows = [
+      {
+        "label": result.row.label,
+        "compared_with": self.table.compare.get(result.row.label),
+        "parameters": result.parameters,
+        "values": result.values,
+        "paper": result.row.paper,
+        "paper_parameters": result.row.paper_parameters,
+        "verdicts": told.get(result.row.label, {}),
+        "curves": result.curves,
+        "layers": result.layers,
+      }
+      for result in self.rows
+    ]
+    record = {
+      "table": self.table.name,
+      "title": self.table.title,
+      "source": self.table.source,
+      "scale": self.scale.name,
+      "steps": self.scale.steps_of(self.table.name),
+      "tasks": self.tasks,
+      "seeds": self.seeds,
+      "failed": dict(self.failed),
+      "missing": self.missing,
+      "rows": rows,
+    }
+    return json.dumps(record, indent=1) + "\n"
+
+  def to_markdown(self) -> str:
+    """A heading, what was run, the table, and what it shows."""
+    name = self.table.name
+    heading = f"Table {name}" if name[0].isdigit() else name
+    parts = [
+      f"## {heading}: {self.table.title}",
+      self.table.question,
+      self._settings(),
+      self._table(),
+      self._conclusion(),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+  def _settings(self) -> str:
+    s = self.scale
+    batch = int(s.training["train_batch_size"])
+    steps = s.steps_of(self.table.name)
+    tasks = ", ".join(self.tasks) if self.table.tasks else "none"
+    return (
+      f"Scale {s.name}: {steps:,} steps of {batch:,} x {s.max_seq_length} "
+      f"tokens, {s.vocab_size:,} pieces; fine-tuned on: {tasks}; seeds "
+      f"{', '.join(map(str, self.seeds))}. Source: {self.table.source}."
+    )
+
+  def _table(self) -> str:
+    columns = results.columns(self.table, self.tasks)
+    with_paper = [
+      column
+      for column in columns
+      if any(self._paper(result.row, column) for result in self.rows)
+    ]
+    told = self.verdicts
+    kinds = dict.fromkeys(
+      kind for v in told.values() for kind, words in v.items() if words
+    )
+    header = ["", "parameters"]
+    if any(result.row.paper_parameters for result in self.rows):
+      header.append("paper's")
+    for column in columns:
+      header += [column, *(["paper"] if column in with_paper else [])]
+    header += [f"direction, by {kind}" for kind in kinds]
+    lines = [header, ["---"] * len(header)]
+    for result in self.rows:
+      line = [result.row.label, _millions(result.parameters)]
+      if "paper's" in header:
+        line.append(result.row.paper_parameters)
+      for column in columns:
+        line.append(_number(column, result.number(column)))
+        if column in with_paper:
+          line.append(self._paper(result.row, column))
+      verdict = told.get(result.row.label, {})
+      line += [verdict.get(kind, "") for kind in kinds]
+      lines.append(line)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+  def _paper(self, row: declaration.Row, column: str) -> str:
+    if column == declaration.AVERAGE:
+      average = declaration.paper_average(row, list(self.tasks))
+      return "" if average is None else f"{average:.1f}"
+    value = row.paper.get(column)
+    if isinstance(value, tuple):
+      return "/".join(f"{part:.1f}" for part in value)
+    return "" if value is None else f"{value:.1f}"
+
+  def _conclusion(self) -> str:
+    told = [v for verdict in self.verdicts.values() for v in verdict.values()]
+    counts = {
+      kind: sum(v.startswith(kind) for v in told)
+      for kind in (verdicts.AGREES, verdicts.DISAGREES, verdicts.SPREAD)
+    }
+    sentences = []
+    if any(counts.values()):
+      sentences.append(
+        f"Of {sum(counts.values())} comparisons {counts[verdicts.AGREES]} "
+        f"agree with the paper, {counts[verdicts.DISAGREES]} disagree, and "
+        f"{counts[verdicts.SPREAD]} lie within the spread of the seeds."
+      )
+      if counts[verdicts.SPREAD] == sum(counts.values()):
+        sentences.append("At this scale the table shows nothing.")
+    if self.failed:
+      sentences.append(f"{len(self.failed)} jobs failed.")
+    if self.missing:
+      sentences.append(f"{self.missing} jobs were not run.")
+    return " ".join(sentences)
+
+
+def _millions(count: Optional[int]) -> str:
+  return "" if count is None else f"{count / 1e6:.2f}M"
+
+
+def _number(column: str, number: Optional[results.Number]) -> str:
+  if number is None:
+    return ""
+  decimals = _DECIMALS.get(column, 1)
+
+  def told(value: float) -> str:
+    return "never" if math.isinf(value) else f"{value:.{decimals}f}"
+
+  if number.seeds == 1:
+    return told(number.mean)
+  spread = f"({told(number.lowest)} to {told(number.highest)})"
+  return f"{told(number.mean)} {spread}"
+
+
+def read(text: str) -> dict[str, Any]:
+  """What `to_json` wrote."""
+  return json.loads(text)

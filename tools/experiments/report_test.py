@@ -1,0 +1,102 @@
+"""Tests of report.py and pictures.py, on numbers made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tools.experiments import declaration, pictures, report, results, scales
+from tools.experiments.declaration import Row
+
+_ROWS = (
+  Row("a", paper={"MNLI": 80.0, "SQuAD1.1": (90.0, 85.0)}),
+  Row(
+    "b",
+    paper={"MNLI": 81.0, "SQuAD1.1": (91.0, 86.0)},
+    paper_parameters="12M",
+  ),
+)
+
+
+def make_report(values=None, failed=(), missing=0, **changes) -> report.Report:
+  """A report of a table with two rows."""
+  table = declaration.Table(
+    *("7", "A title", "table 7", "A question?"),
+    _ROWS,
+    compare={"b": "a"},
+    **changes,
+  )
+  values = values or (
+    {"MLM loss": [5.0, 5.5], "MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]},
+    {"MLM loss": [4.5, 4.0], "MLM": [23.0, 24.0], "MNLI": [45.0, 43.0]},
+  )
+  for row_values in values:
+    if "MNLI" in row_values:
+      row_values["Avg"] = row_values["MNLI"]
+  curve = [[0, 10.0, 8.0], [5, 40.0, 5.0]]
+  layers = [{"layer": i, "l2_distance": i, "degrees": 3.0} for i in (1, 2)]
+  rows = [
+    results.RowResults(row, 1_234_000, value, [curve], [layers])
+    for row, value in zip(_ROWS, values)
+  ]
+  return report.Report(
+    *(table, scales.SCALES["tiny"], ("MNLI",), (1, 2)),
+    *(rows, dict(failed), missing),
+  )
+
+
+def test_markdown():
+  text = make_report().to_markdown()
+  lines = text.splitlines()
+  assert lines[0] == "## Table 7: A title"
+  assert (
+    "| b | 1.23M | 12M | 4.250 (4.000 to 4.500) | 23.5 (23.0 to 24.0) | 44.0 "
+    "(43.0 to 45.0) | 81.0 | 44.0 (43.0 to 45.0) | 81.0 | agrees | agrees |"
+  ) in lines
+  header = next(line for line in lines if line.startswith("|  |"))
+  assert header == (
+    "|  | parameters | paper's | MLM loss | MLM | MNLI | paper | Avg | paper | "
+    "direction, by tasks | direction, by MLM |"
+  )
+  assert "Scale tiny: 1,600 steps of 32 x 64 tokens" in text
+  assert (
+    "Of 2 comparisons 2 agree with the paper, 0 disagree, and 0 lie" in text
+  )
+
+
+def test_a_table_that_shows_nothing_says_so():
+  same = {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]}
+  text = make_report((dict(same), dict(same))).to_markdown()
+  assert "At this scale the table shows nothing." in text
+
+
+def test_what_is_missing_is_told():
+  text = make_report(failed={"x": "why"}, missing=3).to_markdown()
+  assert "1 jobs failed. 3 jobs were not run." in text
+
+
+def test_never_is_a_word():
+  told = make_report(({"MLM loss": [math.inf]}, {})).to_markdown()
+  assert "| never |" in told
+
+
+def test_json_has_every_number():
+  record = report.read(make_report().to_json())
+  assert record["rows"][1]["values"]["MNLI"] == [45.0, 43.0]
+  assert record["rows"][1]["verdicts"]["tasks"] == "agrees"
+  assert record["rows"][1]["paper"]["SQuAD1.1"] == [91.0, 86.0]
+  assert record["rows"][0]["compared_with"] is None
+
+
+@pytest.mark.parametrize(
+  "changes", [{}, {"tasks": False}, {"curves": True}, {"layers": True}]
+)
+def test_pictures(tmp_path, changes):
+  pictures.draw(make_report(**changes), str(tmp_path / "table.png"))
+  assert [path.name for path in tmp_path.iterdir()] == ["table.png"]
+  assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,116 @@
+"""Tests of results.py."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tools.experiments import declaration, plan, results
+from tools.experiments.declaration import Row
+
+_TABLE = declaration.Table(
+  "t", "title", "source", "question?", (Row("a"), Row("b")), pairs=("nsp",)
+)
+_CELLS = [
+  plan.Cell("a", 1, "models/a1", ("tasks/a1-mnli", "evaluations/a1-nsp")),
+  plan.Cell("a", 2, "models/a2", ("tasks/a2-mnli", "evaluations/a2-nsp")),
+  plan.Cell("b", 1, "models/b1", ("tasks/b1-mnli", "evaluations/b1-nsp")),
+]
+_FOUND = {
+  "models/a1": {
+    "parameters": 77,
+    "masked_lm_loss": 5.0,
+    "masked_lm_accuracy": 20.0,
+    "curve": [[0, 100.0, 8.0], [5, 110.0, 5.0]],
+  },
+  "models/a2": {"parameters": 77, "masked_lm_loss": 7.0},
+  "tasks/a1-mnli": {"MNLI": 40.0},
+  "evaluations/a1-nsp": {"nsp_accuracy": 60.0},
+}
+
+
+def test_rows_have_the_numbers_of_their_seeds():
+  a, b = results.collect(_TABLE, _CELLS, _FOUND, ("MNLI",))
+  assert a.parameters == 77
+  assert a.values == {
+    "MLM loss": [5.0, 7.0],
+    "MLM": [20.0],
+    "NSP": [60.0],
+    "MNLI": [40.0],
+    "Avg": [40.0],
+  }
+  assert a.number("MLM loss") == results.Number(6.0, 5.0, 7.0, 2)
+  assert a.curves == [[[0, 100.0, 8.0], [5, 110.0, 5.0]]]
+  assert (b.parameters, b.values, b.number("MLM")) == (None, {}, None)
+
+
+def test_an_average_needs_all_tasks():
+  a, _ = results.collect(_TABLE, _CELLS, _FOUND, ("MNLI", "RACE"))
+  assert "Avg" not in a.values
+
+
+def test_columns():
+  assert results.columns(_TABLE, ("MNLI", "RACE")) == [
+    *("MLM loss", "MLM", "NSP", "MNLI", "RACE", "Avg")
+  ]
+
+
+_CURVE = [[0, 50.0, 9.0], [10, 70.0, 7.0], [20, 90.0, 6.0], [30, 110.0, 6.5]]
+
+
+@pytest.mark.parametrize(
+  "loss, seconds", [(8.0, 10.0), (7.0, 20.0), (6.25, 35.0), (5.0, math.inf)]
+)
+def test_time_to_a_loss_is_read_off_the_line(loss, seconds):
+  assert results.seconds_to(_CURVE, loss) == seconds
+
+
+def test_a_rise_between_is_passed_over():
+  # At a switch of the depth the deeper model is evaluated too.
+  curve = [[0, 0.0, 9.0], [5, 10.0, 6.0], [5, 12.0, 8.0], [9, 20.0, 5.0]]
+  assert results.seconds_to(curve, 6.5) == pytest.approx(10 * 2.5 / 3)
+
+
+def test_times_are_shares_of_the_row_compared_with():
+  table = declaration.Table(
+    *("depth_schedule", "title", "source", "question?"),
+    (Row("constant"), Row("schedule")),
+    compare={"schedule": "constant"},
+    tasks=False,
+  )
+  cells = [
+    plan.Cell("constant", 1, "models/c", ()),
+    plan.Cell("schedule", 1, "models/s", ()),
+  ]
+  found = {
+    "models/c": {"curve": [[0, 10.0, 9.0], [8, 50.0, 5.0]]},
+    "models/s": {"curve": [[0, 7.0, 9.0], [8, 17.0, 5.0], [9, 20.0, 4.0]]},
+  }
+  constant, schedule = results.collect(table, cells, found, ())
+  assert constant.values[results.SAME_LOSS] == [1.0]
+  assert schedule.values[results.SAME_LOSS] == [0.25]
+
+
+def test_layers_are_told_by_their_ends_and_their_largest_jump():
+  table = declaration.Table(
+    *("t", "title", "source", "question?", (Row("a"),)),
+    tasks=False,
+    layers=True,
+  )
+  layers = [
+    {"layer": i, "degrees": d} for i, d in enumerate((30.0, 21.0, 25.0))
+  ]
+  found = {"models/a": {}, "layers/a": {"layers": layers}}
+  cells = [plan.Cell("a", 1, "models/a", ("layers/a",))]
+  [row] = results.collect(table, cells, found, ())
+  assert row.values == {
+    "first layer": [30.0],
+    "last layer": [25.0],
+    "largest jump": [9.0],
+  }
+  assert results.columns(table, ())[2:] == list(row.values)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,273 @@
+"""Runs jobs, several at once, and goes on where it was after a kill.
+
+What a job found is written to OUTPUT/done/KEY.json, in one step, when it has
+ended well; a job that has such a file is not run again. Its output goes to
+OUTPUT/logs/KEY.log. A job that fails does not end the others: those that need
+it are left out, and the table says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+
+from tools import progress_line
+from tools.experiments import jobs as jobs_lib
+
+_POLL_SECONDS = 0.2
+
+
+class Results:
+  """What finished jobs found, as files below the output folder."""
+
+  def __init__(self, output_dir: str):
+    self._folder = os.path.join(output_dir, "done")
+
+  def _path(self, key: str) -> str:
+    return os.path.join(self._folder, f"{key.replace('/', '__')}.json")
+
+  def read(self, key: str) -> Optional[dict[str, Any]]:
+    """What a job found; None if it is not finished.
+
+    Raises:
+      ValueError: its file is damaged.
+    """
+    try:
+      with open(self._path(key), encoding="utf-8") as file:
+        return json.load(file)["values"]
+    except FileNotFoundError:
+      return None
+    except (ValueError, KeyError) as error:
+      raise ValueError(
+        f"{self._path(key)} is damaged ({error}): remove it, and the job is "
+        "run again."
+      ) from error
+
+  def write(self, key: str, **record: Any) -> None:
+    """Keeps `values`, `seconds` and `command` of a job."""
+    os.makedirs(self._folder, exist_ok=True)
+    temporary = f"{self._path(key)}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+      json.dump(record, file, indent=1)
+    os.replace(temporary, self._path(key))
+
+  def seconds(self, key: str) -> float:
+    """How long a finished job took, 0 if its result was there already."""
+    with open(self._path(key), encoding="utf-8") as file:
+      return json.load(file)["seconds"]
+
+
+class _Running(NamedTuple):
+  process: subprocess.Popen
+  # Which shares of the cores it has.
+  lanes: list[int]
+  begun: float
+
+
+class Runner:
+  """Runs the jobs of a plan.
+
+  Attributes:
+    failed: of each job that failed, why, in one sentence.
+  """
+
+  def __init__(
+    self,
+    jobs: Mapping[str, jobs_lib.Job],
+    output_dir: str,
+    num_parallel: int,
+    note: Callable[[str], None] = lambda line: print(line, flush=True),
+  ):
+    """Nothing is run yet.
+
+    Args:
+      jobs: by key, each after those that it needs.
+      output_dir: see the module.
+      num_parallel: jobs at once, each on its share of the cores.
+      note: is told of the progress.
+
+    Raises:
+      ValueError: there are fewer cores than that.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= num_parallel <= len(cores):
+      raise ValueError(
+        f"--num_parallel must be from 1 to {len(cores)}, the number of cores, "
+        f"got {num_parallel}."
+      )
+    self.failed: dict[str, str] = {}
+    self._jobs = jobs
+    self._results = Results(output_dir)
+    self._output_dir = output_dir
+    self._note = note
+    self._lanes = [cores[i::num_parallel] for i in range(num_parallel)]
+    self._free = list(range(num_parallel))
+    self._running: dict[str, _Running] = {}
+    self._values: dict[str, dict[str, Any]] = {}
+    self._paid = self._busy_seconds = 0.0
+
+  def finished(self) -> dict[str, dict[str, Any]]:
+    """What the jobs that are finished have found."""
+    for key in self._jobs:
+      values = self._results.read(key)
+      if values is not None:
+        self._values[key] = values
+    return dict(self._values)
+
+  def run(self) -> dict[str, dict[str, Any]]:
+    """Runs what is not finished; returns what all finished jobs found."""
+    self.finished()
+    self._learn_speed()
+    found = len(self._values)
+    self._note(
+      f"{len(self._jobs)} jobs, {found} finished before, "
+      f"{len(self._free)} at once"
+    )
+    try:
+      while self._start_some() or self._running:
+        self._collect()
+        time.sleep(_POLL_SECONDS)
+    finally:
+      # Its own processes must not outlive it; each can be taken up again.
+      for running in self._running.values():
+        running.process.send_signal(signal.SIGTERM)
+      for running in self._running.values():
+        running.process.wait()
+    return self._values
+
+  def _learn_speed(self) -> None:
+    """From what was finished before."""
+    for key in self._values:
+      self._pay(self._jobs[key], self._results.seconds(key))
+
+  def _pay(self, job: jobs_lib.Job, seconds: float) -> None:
+    if job.cost and seconds:
+      self._busy_seconds += seconds
+      self._paid += job.cost
+
+  def _waiting(self) -> list[jobs_lib.Job]:
+    """Those that take all cores, which is data, come first."""
+    waiting = [
+      job
+      for key, job in self._jobs.items()
+      if key not in self._values
+      and key not in self.failed
+      and key not in self._running
+    ]
+    return sorted(waiting, key=lambda job: not job.uses_all_cores)
+
+  def _start_some(self) -> bool:
+    """Starts what can be started; whether anything waits still."""
+    waiting = self._waiting()
+    for job in waiting:
+      lost = [need for need in job.needs if need in self.failed]
+      if lost:
+        self.failed[job.key] = f"needs {lost[0]}, which failed"
+        continue
+      if any(need not in self._values for need in job.needs):
+        continue
+      if not self._free or (job.uses_all_cores and self._running):
+        break
+      self._start(job)
+    return bool(waiting)
+
+  def _start(self, job: jobs_lib.Job) -> None:
+    if job.result and os.path.exists(job.result):
+      self._finish(job, 0.0, [])
+      return
+    command = [sys.executable, "-m", *job.arguments(self._values)]
+    log = os.path.join(self._output_dir, "logs", f"{job.key}.log")
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    count = len(self._lanes) if job.uses_all_cores else 1
+    lanes, self._free = self._free[:count], self._free[count:]
+    cores = [core for lane in lanes for core in self._lanes[lane]]
+    with open(log, "a", encoding="utf-8") as file:
+      file.write(f"$ python {shlex.join(command[1:])}\n")
+      file.flush()
+      process = subprocess.Popen(
+        command,
+        stdout=file,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+      )
+    self._running[job.key] = _Running(process, lanes, time.monotonic())
+
+  def _collect(self) -> None:
+    for key in list(self._running):
+      process, lanes, begun = self._running[key]
+      if process.poll() is None:
+        continue
+      del self._running[key]
+      self._free += lanes
+      log = os.path.join(self._output_dir, "logs", f"{key}.log")
+      if process.returncode:
+        self.failed[key] = (
+          f"exit code {process.returncode}: {last_line(log)} ({log})"
+        )
+        self._note(f"FAILED {self._jobs[key].title}: {self.failed[key]}")
+        continue
+      self._finish(self._jobs[key], time.monotonic() - begun, process.args)
+
+  def _finish(
+    self, job: jobs_lib.Job, seconds: float, command: Sequence[str]
+  ) -> None:
+    try:
+      values = job.read()
+    except (OSError, ValueError, KeyError, IndexError) as error:
+      self.failed[job.key] = f"its results cannot be read: {error!r}"
+      self._note(f"FAILED {job.title}: {self.failed[job.key]}")
+      return
+    self._results.write(
+      job.key, values=values, seconds=seconds, command=list(command[1:])
+    )
+    self._values[job.key] = values
+    self._pay(job, seconds)
+    done = len(self._values)
+    self._note(
+      f"[{done}/{len(self._jobs)}] {job.title}: {_brief(values)}"
+      f"{progress_line.format_seconds(seconds)}, {self._left()}"
+    )
+
+  def _left(self) -> str:
+    """About how long the rest takes, at the speed of what is done."""
+    rest = sum(
+      job.cost
+      for key, job in self._jobs.items()
+      if key not in self._values and key not in self.failed
+    )
+    if not rest:
+      return "nothing left"
+    if not self._paid:
+      return "time left not known yet"
+    seconds = rest * self._busy_seconds / self._paid / len(self._lanes)
+    return f"about {progress_line.format_seconds(seconds)} left"
+
+
+def last_line(path: str) -> str:
+  """The last line of a log that says anything."""
+  with open(path, encoding="utf-8", errors="replace") as file:
+    lines = [line.strip() for line in file if line.strip()]
+  return lines[-1] if lines else "it said nothing"
+
+
+_SHOWN = (
+  ("masked_lm_loss", "masked LM loss {:.3f}"),
+  ("MNLI", "{:.1f}"),
+  ("SST-2", "{:.1f}"),
+  ("SQuAD1.1", "{:.1f}"),
+  ("SQuAD2.0", "{:.1f}"),
+  ("RACE", "{:.1f}"),
+  ("nsp_accuracy", "{:.1f}"),
+  ("sop_accuracy", "{:.1f}"),
+)
+
+
+def _brief(values: Mapping[str, Any]) -> str:
+  told = [form.format(values[n]) for n, form in _SHOWN if n in values]
+  return "".join(f"{text}, " for text in told)

@@ -1,0 +1,185 @@
+"""Tests of runner.py, with json.tool as the program that jobs run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tools.experiments import jobs, runner
+
+
+class _Lab:
+  """Jobs that copy a JSON file, as `python -m json.tool` does."""
+
+  def __init__(self, folder):
+    self.folder = folder
+    self.source = folder / "source.json"
+    self.source.write_text('{"a": 3}')
+    self.notes: list[str] = []
+
+  def job(self, key: str, needs=(), arguments=None, **changes) -> jobs.Job:
+    target = self.folder / f"{key}.json"
+    command = ["json.tool", str(self.source), str(target)]
+    return jobs.Job(
+      key,
+      f"job {key}",
+      arguments or (lambda values: command),
+      lambda: json.loads(target.read_text()),
+      needs=tuple(needs),
+      **changes,
+    )
+
+  def runner(self, *made: jobs.Job, num_parallel: int = 1) -> runner.Runner:
+    return runner.Runner(
+      {job.key: job for job in made},
+      str(self.folder),
+      num_parallel,
+      self.notes.append,
+    )
+
+
+@pytest.fixture
+def lab(tmp_path) -> _Lab:
+  return _Lab(tmp_path)
+
+
+def test_what_jobs_found_reaches_those_that_need_it(lab):
+  seen = {}
+
+  def arguments(values):
+    seen.update(values)
+    return ["json.tool", str(lab.source), str(lab.folder / "b.json")]
+
+  running = lab.runner(lab.job("a"), lab.job("b", ["a"], arguments))
+  assert running.run() == {"a": {"a": 3}, "b": {"a": 3}}
+  assert seen == {"a": {"a": 3}}
+  assert not running.failed
+  assert lab.notes[0] == "2 jobs, 0 finished before, 1 at once"
+  assert lab.notes[-1].startswith("[2/2] job b: ")
+  assert lab.notes[-1].endswith("nothing left")
+
+
+def test_finished_jobs_are_not_run_again(lab):
+  lab.runner(lab.job("a")).run()
+
+  def never(values):
+    raise AssertionError("it was run again")
+
+  running = lab.runner(lab.job("a", arguments=never), lab.job("b", ["a"]))
+  assert running.finished() == {"a": {"a": 3}}
+  assert set(running.run()) == {"a", "b"}
+  assert lab.notes[2] == "2 jobs, 1 finished before, 1 at once"
+
+
+def test_a_failure_takes_only_those_that_need_it(lab):
+  bad = lab.job("bad", arguments=lambda values: ["json.tool", "no such file"])
+  running = lab.runner(bad, lab.job("next", ["bad"]), lab.job("other"))
+  assert set(running.run()) == {"other"}
+  assert "No such file" in running.failed["bad"]
+  assert running.failed["next"] == "needs bad, which failed"
+  # Tried again, as its command may have been at fault.
+  lab.notes.clear()
+  again = lab.runner(lab.job("bad"), lab.job("next", ["bad"]))
+  assert set(again.run()) == {"bad", "next"}
+
+
+def test_results_that_cannot_be_read_are_a_failure(lab):
+  lab.source.write_text("[]")
+  job = lab.job("a")
+  odd = jobs.Job("a", "odd", job.arguments, lambda: {}["missing"])
+  running = lab.runner(odd)
+  assert not running.run()
+  assert "missing" in running.failed["a"]
+
+
+def test_a_result_that_is_there_is_taken(lab):
+  (lab.folder / "a.json").write_text('{"a": 5}')
+
+  def never(values):
+    raise AssertionError("it was run")
+
+  job = lab.job("a", arguments=never, result=str(lab.folder / "a.json"))
+  assert lab.runner(job).run() == {"a": {"a": 5}}
+
+
+def test_a_damaged_record_is_one_sentence(lab):
+  lab.runner(lab.job("a")).run()
+  (lab.folder / "done" / "a.json").write_text("{")
+  with pytest.raises(ValueError, match=r"a.json is damaged .* remove it"):
+    lab.runner(lab.job("a")).run()
+
+
+@pytest.mark.parametrize("count", [0, 1000])
+def test_more_jobs_than_cores_are_refused(lab, count):
+  with pytest.raises(ValueError, match="--num_parallel must be from 1 to"):
+    lab.runner(lab.job("a"), num_parallel=count)
+
+
+def _times(lab, name: str):
+  """A job that writes when it began and ended, a second apart."""
+  target = lab.folder / f"{name}.json"
+  code = (
+    "import json, os, time; begun = time.time(); time.sleep(1); "
+    f"json.dump([begun, time.time(), len(os.sched_getaffinity(0))], "
+    f"open({str(target)!r}, 'w'))"
+  )
+  return lambda values: ["timeit", "-n1", "-r1", code]
+
+
+@pytest.mark.skipif(
+  len(os.sched_getaffinity(0)) < 2, reason="two jobs need two cores"
+)
+def test_jobs_share_the_cores_but_for_those_that_want_all(lab):
+  names = ("a", "b", "all")
+  made = [
+    jobs.Job(
+      name,
+      name,
+      _times(lab, name),
+      lambda name=name: {
+        "times": json.loads((lab.folder / f"{name}.json").read_text())
+      },
+      uses_all_cores=name == "all",
+    )
+    for name in names
+  ]
+  found = lab.runner(*made, num_parallel=2).run()
+  a, b, all_ = (found[name]["times"] for name in names)
+  assert a[0] < b[1] and b[0] < a[1]
+  # It comes first.
+  assert all_[1] < min(a[0], b[0])
+  cores = len(os.sched_getaffinity(0))
+  assert all_[2] == cores
+  assert a[2] + b[2] == cores
+
+
+_ENDLESS = """
+import sys
+from tools.experiments import jobs, runner
+job = jobs.Job("a", "a", lambda v: ["timeit", "-n1", "-r1",
+    "import os, time; open({pid!r}, 'w').write(str(os.getpid())); "
+    "time.sleep(99)"], dict)
+runner.Runner({{"a": job}}, {folder!r}, 1).run()
+"""
+
+
+def test_its_own_processes_end_with_it(lab):
+  pid_file = lab.folder / "pid"
+  code = _ENDLESS.format(pid=str(pid_file), folder=str(lab.folder))
+  process = subprocess.Popen([sys.executable, "-c", code])
+  while not (pid_file.exists() and pid_file.read_text()):
+    time.sleep(0.05)
+  process.send_signal(2)  # Ctrl-C
+  process.wait(20)
+  pid = int(pid_file.read_text())
+  with pytest.raises(ProcessLookupError):
+    os.kill(pid, 0)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

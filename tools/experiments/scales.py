@@ -1,0 +1,276 @@
+"""How large an experiment is: which sizes stand for the paper's, how long.
+
+tiny    two cores, about an hour a table
+small   one GPU, about a day a table; not yet run
+base    the paper's setting, a TPU pod slice; not yet run
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from typing import Any, Mapping
+
+from official_albert import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+  """Sizes, data and settings of every model of an experiment.
+
+  Attributes:
+    name: of --scale.
+    base: the base model's fields.
+    embedding_sizes, hidden_sizes, depths: what stands for the paper's sizes.
+    head_size: width of an attention head.
+    vocab_size: pieces of the vocabulary, which is learned from the text.
+    data: flags of tools.create_pretraining_data.
+    steps: updates of each model.
+    shares: by a table's name, of these steps, where its models are large.
+    training: flags of tools.run_pretraining.
+    finetuning: flags of tools.run_finetuning for all tasks.
+    task_flags: and for one task.
+    tasks: columns of `declaration.TASKS` that are run by default.
+    seeds: runs of each row by default.
+    hardware: that it is made for.
+    speed: floating-point operations a second of all of it together, for
+      --dry_run's estimate; without heads and data, as `Job.cost` is.
+    speed_source: where that number is from.
+    warmup_share, evaluations: of a pretraining run.
+  """
+
+  name: str
+  base: Mapping[str, Any]
+  embedding_sizes: Mapping[int, int]
+  hidden_sizes: Mapping[int, int]
+  depths: Mapping[int, int]
+  head_size: int
+  vocab_size: int
+  data: Mapping[str, Any]
+  steps: int
+  training: Mapping[str, Any]
+  finetuning: Mapping[str, Any]
+  task_flags: Mapping[str, Mapping[str, Any]]
+  tasks: tuple[str, ...]
+  seeds: int
+  hardware: str
+  speed: float
+  speed_source: str
+  warmup_share: float = 0.1
+  evaluations: int = 12
+  shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+  def config(self, model: Mapping[str, Any]) -> config_lib.AlbertConfig:
+    """The configuration of a row.
+
+    Args:
+      model: `Row.model`: the paper's `embedding_size` ("H": as wide as the
+        model), `hidden_size` and `depth`; other fields of `AlbertConfig` as
+        they are.
+
+    Raises:
+      ValueError: nothing stands for a size.
+    """
+    values = {**self.base, "vocab_size": self.vocab_size}
+    changes = dict(model)
+    if "depth" in changes:
+      values["num_hidden_layers"] = _translate(
+        "depth", changes.pop("depth"), self.depths
+      )
+    if "hidden_size" in changes:
+      hidden = _translate(
+        "hidden_size", changes.pop("hidden_size"), self.hidden_sizes
+      )
+      values["hidden_size"] = hidden
+      values["intermediate_size"] = 4 * hidden
+      values["num_attention_heads"] = hidden // self.head_size
+    embedding = changes.pop("embedding_size", None)
+    if embedding == "H":
+      values["embedding_size"] = values["hidden_size"]
+    elif embedding is not None:
+      values["embedding_size"] = _translate(
+        "embedding_size", embedding, self.embedding_sizes
+      )
+    return config_lib.AlbertConfig(**{**values, **changes})
+
+  def steps_of(self, table: str) -> int:
+    """Updates of each model of a table."""
+    return math.ceil(self.steps * self.shares.get(table, 1.0))
+
+  @property
+  def max_seq_length(self) -> int:
+    """S of pretraining."""
+    return self.data["max_seq_length"]
+
+
+def _translate(name: str, size: int, sizes: Mapping[int, int]) -> int:
+  if size not in sizes:
+    raise ValueError(
+      f"nothing stands for {name} {size} at this scale; known are "
+      f"{', '.join(map(str, sizes))}."
+    )
+  return sizes[size]
+
+
+_TINY = Scale(
+  name="tiny",
+  base=dict(
+    embedding_size=64,
+    hidden_size=128,
+    num_hidden_layers=4,
+    num_attention_heads=8,
+    intermediate_size=512,
+    initializer_range=0.05,
+    max_position_embeddings=128,
+  ),
+  embedding_sizes={64: 32, 128: 64, 256: 96, 768: 128, 1024: 128},
+  hidden_sizes={768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384},
+  depths={12: 4, 24: 8},
+  head_size=16,
+  vocab_size=8000,
+  data={
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 10,
+    "dupe_factor": 1,
+    "heldout_share": 0.01,
+    "num_shards": 4,
+  },
+  steps=1600,
+  training={
+    "train_batch_size": 32,
+    "optimizer": "adamw",
+    "bias_correction": True,
+    "beta_2": 0.98,
+    "weight_decay": 0.1,
+    "learning_rate": 0.003,
+    "learning_rate_decay": "continuous",
+    "precision": "auto",
+    "eval_batch_size": 64,
+  },
+  finetuning={
+    "max_seq_length": 64,
+    "train_batch_size": 32,
+    "learning_rate": 3e-4,
+    "num_train_epochs": 1,
+    "precision": "auto",
+    "max_train_examples": 10000,
+    "max_eval_examples": 2000,
+    # The weights at the end count; a search for the best would double the time.
+    "eval_steps": 0,
+  },
+  task_flags={
+    "SQuAD1.1": {"max_seq_length": 128, "doc_stride": 64},
+    "SQuAD2.0": {"max_seq_length": 128, "doc_stride": 64},
+    "RACE": {"max_seq_length": 128, "max_qa_length": 48},
+  },
+  tasks=("MNLI", "SST-2"),
+  seeds=2,
+  hardware="two CPU cores",
+  speed=0.3e12,
+  speed_source="measured, two jobs at once",
+  evaluations=8,
+  shares={
+    **dict.fromkeys(("2", "6", "8", "12", "figure_1"), 0.5),
+    **dict.fromkeys(("11", "13", "figure_2"), 0.25),
+  },
+)
+
+_SMALL = Scale(
+  name="small",
+  base=dict(
+    embedding_size=64,
+    hidden_size=384,
+    num_hidden_layers=6,
+    num_attention_heads=6,
+    intermediate_size=1536,
+    max_position_embeddings=512,
+  ),
+  embedding_sizes={64: 32, 128: 64, 256: 128, 768: 384, 1024: 512},
+  hidden_sizes={768: 384, 1024: 512, 2048: 768, 4096: 1024, 6144: 1536},
+  depths={12: 6, 24: 12},
+  head_size=64,
+  vocab_size=30000,
+  data={
+    "max_seq_length": 128,
+    "max_predictions_per_seq": 20,
+    "masking": "dynamic",
+    "heldout_share": 0.01,
+    "num_shards": 16,
+  },
+  steps=50_000,
+  training={"train_batch_size": 256, "precision": "mixed_bfloat16"},
+  finetuning={
+    "max_seq_length": 128,
+    "train_batch_size": 32,
+    "learning_rate": 1e-4,
+    "num_train_epochs": 3,
+    "precision": "mixed_bfloat16",
+  },
+  task_flags={
+    name: {"max_seq_length": 384} for name in ("SQuAD1.1", "SQuAD2.0", "RACE")
+  },
+  tasks=("SQuAD1.1", "SQuAD2.0", "MNLI", "SST-2", "RACE"),
+  seeds=3,
+  hardware="one GPU of 24 GB with bfloat16",
+  speed=40e12,
+  speed_source="assumed",
+  warmup_share=0.025,
+)
+
+_XXLARGE_FLOPS = 3.0 * (
+  125_000
+  * 4096
+  * config_lib.AlbertConfig.from_preset("albert_xxlarge_v1").forward_flops(512)
+)
+_BASE = Scale(
+  name="base",
+  base=dict(
+    embedding_size=128,
+    hidden_size=768,
+    num_hidden_layers=12,
+    num_attention_heads=12,
+    intermediate_size=3072,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    max_position_embeddings=512,
+  ),
+  embedding_sizes={size: size for size in (64, 128, 256, 768, 1024)},
+  hidden_sizes={size: size for size in (768, 1024, 2048, 4096, 6144)},
+  depths={12: 12, 24: 24},
+  head_size=64,
+  vocab_size=30000,
+  data={
+    "max_seq_length": 512,
+    "max_predictions_per_seq": 77,
+    "short_seq_prob": 0.1,
+    "masking": "dynamic",
+    "heldout_share": 0.001,
+    "num_shards": 256,
+  },
+  steps=125_000,
+  training={
+    "train_batch_size": 4096,
+    "eval_batch_size": 4096,
+    "precision": "mixed_bfloat16",
+    "distribution": "tpu",
+    "tpu": "local",
+  },
+  # Table 14 is the default of tools.run_finetuning.
+  finetuning={
+    "precision": "mixed_bfloat16",
+    "distribution": "tpu",
+    "tpu": "local",
+  },
+  task_flags={},
+  tasks=("SQuAD1.1", "SQuAD2.0", "MNLI", "SST-2", "RACE"),
+  seeds=1,
+  hardware="a TPU v3 pod slice of 64 to 512 cores, as in the paper",
+  speed=_XXLARGE_FLOPS / (32 * 3600),
+  speed_source="the paper's 32 hours for 125,000 steps of xxlarge",
+  warmup_share=0.025,
+)
+
+SCALES: Mapping[str, Scale] = types.MappingProxyType(
+  {scale.name: scale for scale in (_TINY, _SMALL, _BASE)}
+)

@@ -1,0 +1,110 @@
+"""Whether a difference between two rows has the paper's direction."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+from tools.experiments import declaration, results
+
+AGREES, DISAGREES, SPREAD = "agrees", "disagrees", "within the spread"
+# The paper prints one decimal.
+_EQUAL = 0.05
+
+
+def paper_direction(
+  table: declaration.Table, label: str, columns: Sequence[str]
+) -> Optional[int]:
+  """1 if the paper finds a row better than the one it is compared with.
+
+  Args:
+    table: the declaration.
+    label: of the row.
+    columns: the tasks that the average is over, or one other column.
+
+  Returns:
+    1, -1 if it is worse, 0 if equal; None if the paper does not say.
+  """
+  if label in table.paper_says:
+    return table.paper_says[label]
+  if label not in table.compare:
+    return None
+  here = declaration.paper_average(table.row(label), list(columns))
+  there = declaration.paper_average(
+    table.row(table.compare[label]), list(columns)
+  )
+  if here is None or there is None:
+    return None
+  if abs(here - there) < _EQUAL:
+    return 0
+  return 1 if here > there else -1
+
+
+def our_direction(
+  here: Optional[results.Number], there: Optional[results.Number]
+) -> Optional[int]:
+  """As the paper's: 1 where higher, 0 where the seeds' ranges overlap."""
+  if here is None or there is None:
+    return None
+  if here.lowest <= there.highest and there.lowest <= here.highest:
+    return 0
+  return 1 if here.mean > there.mean else -1
+
+
+def verdict(
+  paper: Optional[int],
+  here: Optional[results.Number],
+  there: Optional[results.Number],
+) -> str:
+  """In words; "" where the paper does not say or nothing was run."""
+  ours = our_direction(here, there)
+  if paper is None or ours is None:
+    return ""
+  one_seed = " (one seed)" if min(here.seeds, there.seeds) == 1 else ""
+  if ours == paper:
+    return AGREES + one_seed
+  if ours == 0:
+    return SPREAD + one_seed
+  return DISAGREES + one_seed
+
+
+def of_table(
+  table: declaration.Table,
+  rows: Sequence[results.RowResults],
+  tasks: Sequence[str],
+) -> dict[str, dict[str, str]]:
+  """By label, and by what they go by, the verdicts of each row compared.
+
+  "tasks" compares averages over the tasks that were run with the paper's over
+  the same ones; "MLM" our held-out accuracy with the paper's direction on its
+  own average, as most of its tables have no held-out numbers. A table with
+  another `direction` has one verdict, by that column.
+  """
+  told = {}
+  for label in table.compare:
+    paper = table.row(label).paper
+    every = [task for task in declaration.TASKS if task in paper]
+    if table.direction == declaration.AVERAGE:
+      told[label] = {
+        "tasks": _of_row(table, rows, label, tasks, declaration.AVERAGE),
+        "MLM": _of_row(table, rows, label, every, results.ACCURACY),
+      }
+    else:
+      verdict_ = _of_row(table, rows, label, every, table.direction)
+      told[label] = {table.direction: verdict_}
+  return told
+
+
+def _of_row(
+  table: declaration.Table,
+  rows: Sequence[results.RowResults],
+  label: str,
+  columns: Sequence[str],
+  shown: str,
+) -> str:
+  """The paper's direction by `columns`, ours by the column `shown`."""
+  numbers = {result.row.label: result.number(shown) for result in rows}
+  return verdict(
+    paper_direction(table, label, columns),
+    numbers[label],
+    numbers[table.compare[label]],
+  )

@@ -1,0 +1,98 @@
+"""Tests of verdicts.py."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tools.experiments import declaration, results, verdicts
+from tools.experiments.declaration import Row
+
+
+def _number(*values: float) -> results.Number:
+  return results.Number.of(values)
+
+
+@pytest.mark.parametrize(
+  "paper, here, there, told",
+  [
+    (1, (5, 6), (3, 4), "agrees"),
+    (-1, (5, 6), (3, 4), "disagrees"),
+    (-1, (3, 4), (5, 6), "agrees"),
+    (1, (4, 6), (3, 5), "within the spread"),
+    (0, (4, 6), (3, 5), "agrees"),
+    (0, (5, 6), (3, 4), "disagrees"),
+    (1, (5,), (3, 4), "agrees (one seed)"),
+    (1, (3,), (3,), "within the spread (one seed)"),
+  ],
+)
+def test_directions(paper, here, there, told):
+  assert verdicts.verdict(paper, _number(*here), _number(*there)) == told
+
+
+def test_without_numbers_there_is_none():
+  assert verdicts.verdict(None, _number(5), _number(3)) == ""
+  assert verdicts.verdict(1, None, _number(3)) == ""
+
+
+_TABLE = declaration.Table(
+  *("t", "title", "source", "question?"),
+  (
+    Row("a", paper={"MNLI": 80.0, "RACE": 60.0}),
+    Row("b", paper={"MNLI": 81.0, "RACE": 50.0}),
+    Row("c"),
+    Row("d", paper={"MNLI": 80.0, "RACE": 60.02}),
+  ),
+  compare={"b": "a", "c": "a", "d": "a"},
+  paper_says={"c": 1},
+)
+
+
+@pytest.mark.parametrize(
+  "label, columns, direction",
+  [
+    ("b", ["MNLI"], 1),
+    ("b", ["MNLI", "RACE"], -1),
+    ("b", ["SST-2"], None),
+    ("a", ["MNLI"], None),
+    ("c", ["MNLI"], 1),
+    ("d", ["RACE"], 0),
+  ],
+)
+def test_what_the_paper_says(label, columns, direction):
+  assert verdicts.paper_direction(_TABLE, label, columns) == direction
+
+
+def test_tasks_and_held_out_text_are_judged_apart():
+  values = {
+    "a": {"Avg": [50.0, 52.0], "MLM": [10.0, 11.0]},
+    "b": {"Avg": [55.0, 56.0], "MLM": [12.0, 13.0]},
+    "c": {"MLM": [9.0, 10.5]},
+    "d": {},
+  }
+  rows = [
+    results.RowResults(row, None, values[row.label], [], [])
+    for row in _TABLE.rows
+  ]
+  assert verdicts.of_table(_TABLE, rows, ("MNLI",)) == {
+    "b": {"tasks": "agrees", "MLM": "disagrees"},
+    "c": {"tasks": "", "MLM": "within the spread"},
+    "d": {"tasks": "", "MLM": ""},
+  }
+
+
+def test_a_table_may_go_by_another_column():
+  table = dataclasses.replace(_TABLE, direction="jump")
+  rows = [
+    results.RowResults(row, None, {"jump": [i, i + 0.5]}, [], [])
+    for i, row in enumerate(table.rows)
+  ]
+  told = verdicts.of_table(table, rows, ("MNLI",))
+  # By the average over all its tasks the paper finds b worse.
+  assert told["b"] == {"jump": "disagrees"}
+  assert told["c"] == {"jump": "agrees"}
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,126 @@
+"""Tests of run_experiments.py."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from tools import many_commands, run_experiments, toy_data
+
+_WORDS = ("sun", "moon", "tree", "river", "stone", "cloud", "fox", "bear")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+  """Text, and SST-2's folder."""
+  rng = np.random.default_rng(3)
+  folder = tmp_path_factory.mktemp("experiments")
+  documents = [
+    "\n".join(toy_data.sentence(rng, _WORDS) for _ in range(6))
+    for _ in range(60)
+  ]
+  for name in ("text", "more"):
+    (folder / name).mkdir()
+    (folder / name / "a.txt").write_text("\n\n".join(documents) + "\n")
+  (folder / "empty").mkdir()
+  sst2 = folder / "tasks" / "SST-2"
+  sst2.mkdir(parents=True)
+  rows = [f"{toy_data.sentence(rng, _WORDS)}\t{i % 2}" for i in range(40)]
+  for split in ("train", "dev"):
+    (sst2 / f"{split}.tsv").write_text(
+      "\n".join(["sentence\tlabel", *rows]) + "\n"
+    )
+  return folder
+
+
+def test_refusals_are_one_sentence(folders, tmp_path):
+  given = [
+    f"--input_dir={folders}/text",
+    f"--task_data_dir={folders}/tasks",
+    f"--output_dir={tmp_path}/out",
+    "--tasks=SST-2",
+  ]
+  cases = {
+    "--table is missing": given,
+    "unknown table 9: choose all, or some of 1, 2": [*given, "--table=3,9"],
+    "unknown task CoLA": [*given, "--table=3", "--tasks=CoLA"],
+    "--input_dir is missing": ["--table=3"],
+    "empty holds no text": [
+      *given,
+      "--table=3",
+      f"--input_dir={folders}/empty",
+    ],
+    "has no data of MNLI": [*given, "--table=3", "--tasks=MNLI"],
+    "--additional_input_dir": [*given, "--table=7"],
+    "--seeds must not be negative": [*given, "--table=3", "--seeds=-1"],
+    "--num_parallel must be from 1": [
+      *given,
+      "--table=3",
+      "--num_parallel=999",
+    ],
+  }
+  done = many_commands.run("run_experiments", list(cases.values()))
+  for message, result in zip(cases, done):
+    assert result.code == 1, message
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_list_and_dry_run(folders, tmp_path):
+  listed, dry = many_commands.run(
+    "run_experiments",
+    [
+      ["--list"],
+      [
+        *("--table=4", "--dry_run", "--seeds=3", "--tasks=SST-2"),
+        f"--input_dir={folders}/text",
+        f"--task_data_dir={folders}/tasks",
+        f"--output_dir={tmp_path}/out",
+      ],
+    ],
+  )
+  assert "figure_2" in listed.out and "base" in listed.out
+  # Vocabulary, records, and ten rows, each trained and fine-tuned.
+  assert "62 jobs, " in dry.out
+  assert not os.path.exists(tmp_path / "out")
+
+
+def test_a_folder_belongs_to_one_text_and_scale(tmp_path):
+  run_experiments.claim(str(tmp_path), scale="tiny", input_files="a")
+  run_experiments.claim(
+    str(tmp_path), scale="tiny", input_files="a", additional_files="b"
+  )
+  run_experiments.claim(str(tmp_path), scale="tiny", input_files="a")
+  with pytest.raises(ValueError, match="with scale 'tiny', not 'base'"):
+    run_experiments.claim(str(tmp_path), scale="base", input_files="a")
+  with pytest.raises(ValueError, match="additional_files 'b', not 'c'"):
+    run_experiments.claim(str(tmp_path), additional_files="c")
+
+
+@pytest.mark.heavy
+def test_a_table_from_text_to_markdown(folders, tmp_path):
+  arguments = [
+    *("--table=7", "--seeds=1", "--tasks=SST-2", "--num_train_steps=24"),
+    f"--input_dir={folders}/text",
+    f"--additional_input_dir={folders}/more",
+    f"--task_data_dir={folders}/tasks",
+    f"--output_dir={tmp_path}/out",
+  ]
+  [done] = many_commands.run("run_experiments", [arguments])
+  assert not done.code, done.out + done.err
+  text = (tmp_path / "out" / "table_7.md").read_text()
+  assert "with additional data" in text and "(one seed)" in text
+  record = json.loads((tmp_path / "out" / "table_7.json").read_text())
+  assert record["missing"] == 0 and not record["failed"]
+  for row in record["rows"]:
+    assert set(row["values"]) == {"MLM loss", "MLM", "SST-2", "Avg"}
+  assert (tmp_path / "out" / "table_7.png").exists()
+  [again] = many_commands.run("run_experiments", [arguments])
+  assert not again.code and "[" not in again.out.splitlines()[1]
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
