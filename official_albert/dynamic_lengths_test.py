@@ -172,6 +172,7 @@ def test_cut_batches_give_the_losses_of_padded_ones(
   assert set(task.traced) == {None}
 
 
+@pytest.mark.heavy
 def test_with_decay_too(tmp_path):
   runs = [
     run(

@@ -161,6 +161,7 @@ def test_gradients_of_the_heads_reach_everything(loaded):
   assert None not in tape.gradient(total, everything)
 
 
+@pytest.mark.heavy
 def test_a_tape_may_be_persistent(loaded):
   with tf.GradientTape(persistent=True) as tape:
     outputs = loaded(_INPUTS)

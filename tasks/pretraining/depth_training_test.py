@@ -180,6 +180,7 @@ def test_a_stretch_computes_what_a_model_of_its_depth_does(
     assert own[begin] == ours[begin]
 
 
+@pytest.mark.heavy
 def test_evaluations_say_their_depth_and_the_best_one_is_at_full_depth(whole):
   folder, last, log = whole
   held_out = reporting.read_metrics(str(folder), "eval")
@@ -207,6 +208,7 @@ def test_evaluations_say_their_depth_and_the_best_one_is_at_full_depth(whole):
   assert best["values"]["loss"] == min(r["loss"] for r in full)
 
 
+@pytest.mark.heavy
 def test_operations_are_those_of_the_depth(data, whole):
   folder, config = data
   train_records = reporting.read_metrics(str(whole[0]), "train")

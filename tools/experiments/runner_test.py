@@ -159,7 +159,8 @@ def test_jobs_share_the_cores_but_for_those_that_want_all(lab):
 
 
 _ENDLESS = """
-import sys
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
 from tools.experiments import jobs, runner
 job = jobs.Job("a", "a", lambda v: ["timeit", "-n1", "-r1",
     "import os, time; open({pid!r}, 'w').write(str(os.getpid())); "
@@ -174,8 +175,8 @@ def test_its_own_processes_end_with_it(lab):
   process = subprocess.Popen([sys.executable, "-c", code])
   while not (pid_file.exists() and pid_file.read_text()):
     time.sleep(0.05)
-  process.send_signal(2)  # Ctrl-C
-  process.wait(20)
+  process.terminate()
+  assert process.wait(20) == 143
   pid = int(pid_file.read_text())
   with pytest.raises(ProcessLookupError):
     os.kill(pid, 0)
