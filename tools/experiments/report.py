@@ -9,7 +9,12 @@ from typing import Any, Mapping, Optional, Sequence
 
 from tools.experiments import declaration, results, scales, verdicts
 
-_DECIMALS = {results.LOSS: 3, results.SAME_LOSS: 2, declaration.SPEED: 2}
+_DECIMALS = {
+  results.LOSS: 3,
+  results.SAME_LOSS: 2,
+  results.STEPS: 0,
+  declaration.SPEED: 2,
+}
 
 
 @dataclasses.dataclass(frozen=True)

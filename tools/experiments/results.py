@@ -8,6 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 from tools.experiments import declaration, depth_inference, plan
 
 LOSS, ACCURACY = "MLM loss", "MLM"
+STEPS = "steps"
 SAME_LOSS = "time to the same loss"
 # Of the angles between input and output of the layers, in degrees.
 FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
@@ -57,6 +58,8 @@ def columns(table: declaration.Table, tasks: Sequence[str]) -> list[str]:
   if table.columns:
     return list(table.columns)
   shown = [declaration.SPEED] if table.speed_reference else []
+  if any(row.equal_time for row in table.rows):
+    shown.append(STEPS)
   shown += [LOSS, ACCURACY]
   shown += [pair.upper() for pair in table.pairs]
   if table.name == "depth_schedule":
@@ -129,6 +132,8 @@ def _cell_columns(
   }
   shown.update({task: values[task] for task in tasks if task in values})
   shown.update(values.get("columns", {}))
+  if STEPS in values and any(row.equal_time for row in table.rows):
+    shown[STEPS] = values[STEPS]
   if "layers" in values:
     shown.update(_angles([layer["degrees"] for layer in values["layers"]]))
   if table.speed_reference and "tokens_per_second" in values:

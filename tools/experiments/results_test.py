@@ -92,6 +92,19 @@ def test_times_are_shares_of_the_row_compared_with():
   assert schedule.values[results.SAME_LOSS] == [0.25]
 
 
+def test_equal_time_shows_the_steps():
+  table = declaration.Table(
+    *("t", "title", "source", "question?"),
+    (Row("a"), Row("b", equal_time=True)),
+    tasks=False,
+  )
+  cells = [plan.Cell("a", 1, "models/a", ()), plan.Cell("b", 1, "models/b", ())]
+  found = {"models/a": {"steps": 30}, "models/b": {"steps": 70}}
+  a, b = results.collect(table, cells, found, ())
+  assert (a.values, b.values) == ({"steps": [30]}, {"steps": [70]})
+  assert results.columns(table, ())[0] == "steps"
+
+
 def test_layers_are_told_by_their_ends_and_their_largest_jump():
   table = declaration.Table(
     *("t", "title", "source", "question?", (Row("a"),)),
