@@ -6,7 +6,8 @@ import dataclasses
 import json
 import math
 import os
-from typing import Any, Mapping, Optional
+import statistics
+from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import config as config_lib
 from official_albert import run_summary
@@ -90,9 +91,11 @@ def speed(
 
   def read() -> dict[str, Any]:
     loops = _metrics(place.path(folder), "train")
-    loops = loops[len(loops) // 2 :]
-    seconds = loops[-1]["unix_time_seconds"] - loops[0]["unix_time_seconds"]
-    return {"steps_per_second": _MEASURED_LOOP * (len(loops) - 1) / seconds}
+    times = [record["unix_time_seconds"] for record in loops]
+    # The first loops compile; of a run that was killed one waits for the next.
+    seconds = [after - before for before, after in zip(times, times[1:])]
+    rate = _MEASURED_LOOP / statistics.median(seconds[len(seconds) // 2 :])
+    return {"steps_per_second": rate}
 
   return jobs.Job(
     folder,
@@ -137,9 +140,8 @@ def read_pretraining(
   folder: str, config: config_lib.AlbertConfig
 ) -> dict[str, Any]:
   """Numbers of a finished run: the last evaluation, time, curve."""
-  records_ = _metrics(folder)
-  evaluations = [r for r in records_ if r["kind"] == "eval"]
-  last = evaluations[-1]
+  records_ = without_pauses(_metrics(folder))
+  last = [r for r in records_ if r["kind"] == "eval"][-1]
   summary = run_summary.summarize(records_)
   values = {
     "parameters": config.parameter_count(),
@@ -150,12 +152,45 @@ def read_pretraining(
     "masked_lm_accuracy": 100 * last["masked_lm_accuracy"],
     "curve": [
       [r["step"], r["unix_time_seconds"], r["masked_lm_loss"]]
-      for r in evaluations
+      for r in records_
+      if r["kind"] == "eval"
     ],
   }
   if "sentence_order_accuracy" in last:
     values["sentence_pair_accuracy"] = 100 * last["sentence_order_accuracy"]
   return values
+
+
+def without_pauses(
+  records: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+  """A run's log as if it had never been killed.
+
+  Each later start takes up the clock where its checkpoint was, so that neither
+  the time until then nor the steps it repeats count.
+
+  Args:
+    records: of metrics.jsonl, in the order in which they were written.
+  """
+  kept: list[dict[str, Any]] = []
+  started, pause = False, 0.0
+  # Where the evaluation is that a process makes before its start.
+  first = 0
+  for record in records:
+    if record["kind"] == "start":
+      if started:
+        del kept[first:]
+        while kept[-1]["step"] > record["step"]:
+          kept.pop()
+        pause = record["unix_time_seconds"] - kept[-1]["unix_time_seconds"]
+        continue
+      # Killed before, it evaluated more than once.
+      del kept[:first]
+      started = True
+    first = len(kept) if record["kind"] == "eval" else len(kept) + 1
+    time = record["unix_time_seconds"] - pause
+    kept.append({**record, "unix_time_seconds": time})
+  return kept
 
 
 def pair_evaluation(

@@ -125,12 +125,37 @@ def test_a_run_is_read_at_its_end(tmp_path):
   }
 
 
+def _at(kind: str, step: int, time: float) -> dict:
+  return {"kind": kind, "step": step, "unix_time_seconds": time}
+
+
+def test_a_killed_run_counts_as_one_that_was_not():
+  # Killed before the first step, after step 30, whose checkpoint was that of
+  # step 20, and at step 40.
+  records = [
+    *(_at("eval", 0, 9.0), _at("eval", 0, 99.0), _at("start", 0, 100.0)),
+    *(_at("train", 10, 110.0), _at("train", 20, 120.0), _at("eval", 20, 121.0)),
+    *(_at("train", 30, 131.0), _at("eval", 30, 132.0)),
+    *(_at("eval", 20, 999.0), _at("start", 20, 1000.0)),
+    *(_at("train", 30, 1010.0), _at("train", 40, 1020.0)),
+    *(_at("eval", 40, 4999.0), _at("start", 40, 5000.0)),
+    *(_at("train", 50, 5010.0), _at("eval", 50, 5011.0)),
+  ]
+  kept = model_jobs.without_pauses(records)
+  assert [(r["kind"], r["step"], r["unix_time_seconds"]) for r in kept] == [
+    *(("eval", 0, 99.0), ("start", 0, 100.0)),
+    *(("train", 10, 110.0), ("train", 20, 120.0), ("eval", 20, 121.0)),
+    *(("train", 30, 131.0), ("train", 40, 141.0)),
+    *(("train", 50, 151.0), ("eval", 50, 152.0)),
+  ]
+
+
 def test_speed_is_of_the_second_half(place, tmp_path):
   job = model_jobs.speed(place, _TINY, _model(), "models/x/seed_7")
   folder = tmp_path / "speed" / "x-seed_7"
   folder.mkdir(parents=True)
-  # Six loops of 20 steps: the first ones compile.
-  times = [0.0, 30.0, 40.0, 50.0, 54.0, 58.0]
+  # Six loops of 20 steps: the first ones compile, the last one was killed.
+  times = [0.0, 30.0, 40.0, 44.0, 48.0, 1048.0]
   lines = "".join(
     json.dumps({"kind": "train", "unix_time_seconds": t}) + "\n" for t in times
   )

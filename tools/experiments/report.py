@@ -44,14 +44,17 @@ class Report:
     return verdicts.of_table(self.table, self.rows, self.tasks)
 
   def to_json(self) -> str:
-    """Every number of every seed."""
+    """Every number of every seed; null is a time that was never reached."""
     told = self.verdicts
     rows = [
       {
         "label": result.row.label,
         "compared_with": self.table.compare.get(result.row.label),
         "parameters": result.parameters,
-        "values": result.values,
+        "values": {
+          column: [number if math.isfinite(number) else None for number in many]
+          for column, many in result.values.items()
+        },
         "paper": result.row.paper,
         "paper_parameters": result.row.paper_parameters,
         "verdicts": told.get(result.row.label, {}),

@@ -77,7 +77,10 @@ def test_what_is_missing_is_told():
 
 
 def test_never_is_a_word():
-  told = make_report(({"MLM loss": [math.inf]}, {})).to_markdown()
+  made = make_report(({"MLM loss": [math.inf]}, {}))
+  # Infinity is no JSON.
+  assert report.read(made.to_json())["rows"][0]["values"]["MLM loss"] == [None]
+  told = made.to_markdown()
   assert "| never |" in told
 
 

@@ -8,6 +8,7 @@ it are left out, and the table says so.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -21,6 +22,16 @@ from tools import progress_line
 from tools.experiments import jobs as jobs_lib
 
 _POLL_SECONDS = 0.2
+# Of linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def _prepare_process(cores: Sequence[int]) -> None:
+  os.sched_setaffinity(0, cores)
+  # Where the runner is killed outright, its `finally` is not reached, and the
+  # next one would train in the same folder.
+  _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Results:
@@ -194,7 +205,7 @@ class Runner:
         command,
         stdout=file,
         stderr=subprocess.STDOUT,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        preexec_fn=lambda: _prepare_process(cores),
       )
     self._running[job.key] = _Running(process, lanes, time.monotonic())
 

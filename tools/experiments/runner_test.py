@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -169,17 +170,29 @@ runner.Runner({{"a": job}}, {folder!r}, 1).run()
 """
 
 
-def test_its_own_processes_end_with_it(lab):
+def _is_running(pid: int) -> bool:
+  try:
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+      return file.read().rpartition(") ")[2][0] != "Z"
+  except FileNotFoundError:
+    return False
+
+
+@pytest.mark.parametrize(
+  "number, code", [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_its_own_processes_end_with_it(lab, number, code):
   pid_file = lab.folder / "pid"
-  code = _ENDLESS.format(pid=str(pid_file), folder=str(lab.folder))
-  process = subprocess.Popen([sys.executable, "-c", code])
+  program = _ENDLESS.format(pid=str(pid_file), folder=str(lab.folder))
+  process = subprocess.Popen([sys.executable, "-c", program])
   while not (pid_file.exists() and pid_file.read_text()):
     time.sleep(0.05)
-  process.terminate()
-  assert process.wait(20) == 143
-  pid = int(pid_file.read_text())
-  with pytest.raises(ProcessLookupError):
-    os.kill(pid, 0)
+  process.send_signal(number)
+  assert process.wait(20) == code
+  pid, deadline = int(pid_file.read_text()), time.monotonic() + 20
+  while _is_running(pid) and time.monotonic() < deadline:
+    time.sleep(0.05)
+  assert not _is_running(pid)
 
 
 if __name__ == "__main__":

@@ -75,19 +75,23 @@ def of_table(
   """By label, and by what they go by, the verdicts of each row compared.
 
   "tasks" compares averages over the tasks that were run with the paper's over
-  the same ones; "MLM" our held-out accuracy with the paper's direction on its
-  own average, as most of its tables have no held-out numbers. A table with
-  another `direction` has one verdict, by that column.
+  the same ones; "MLM" our held-out accuracy with the paper's, or where it has
+  none, as in most of its tables, with its direction on its own average; "NSP"
+  and "SOP" those accuracies, where a table has them. A table with another
+  `direction` has one verdict, by that column.
   """
   told = {}
   for label in table.compare:
     paper = table.row(label).paper
     every = [task for task in declaration.TASKS if task in paper]
     if table.direction == declaration.AVERAGE:
+      held_out = [results.ACCURACY] if results.ACCURACY in paper else every
       told[label] = {
         "tasks": _of_row(table, rows, label, tasks, declaration.AVERAGE),
-        "MLM": _of_row(table, rows, label, every, results.ACCURACY),
+        "MLM": _of_row(table, rows, label, held_out, results.ACCURACY),
       }
+      for column in (pair.upper() for pair in table.pairs):
+        told[label][column] = _of_row(table, rows, label, [column], column)
     else:
       verdict_ = _of_row(table, rows, label, every, table.direction)
       told[label] = {table.direction: verdict_}

@@ -82,6 +82,32 @@ def test_tasks_and_held_out_text_are_judged_apart():
   }
 
 
+def test_where_the_paper_has_held_out_numbers_they_count():
+  table = dataclasses.replace(
+    _TABLE,
+    rows=(
+      Row("a", paper={"MLM": 54.0, "NSP": 79.0, "MNLI": 82.0}),
+      # Worse on the task, better on held-out text.
+      Row("b", paper={"MLM": 54.9, "NSP": 52.0, "MNLI": 81.5}),
+    ),
+    compare={"b": "a"},
+    paper_says={},
+    pairs=("nsp",),
+  )
+  values = ({"MLM": [20.0], "NSP": [70.0]}, {"MLM": [21.0], "NSP": [75.0]})
+  rows = [
+    results.RowResults(row, None, value, [], [])
+    for row, value in zip(table.rows, values)
+  ]
+  assert verdicts.of_table(table, rows, ("MNLI",)) == {
+    "b": {
+      "tasks": "",
+      "MLM": "agrees (one seed)",
+      "NSP": "disagrees (one seed)",
+    }
+  }
+
+
 def test_a_table_may_go_by_another_column():
   table = dataclasses.replace(_TABLE, direction="jump")
   rows = [
