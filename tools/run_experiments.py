@@ -286,7 +286,7 @@ def run_table(
     Of each job that failed, why.
   """
   sentences = ""
-  if table.layers:
+  if table.layers and not _DRY_RUN.value:
     sentences = sentences_file(place.output_dir, _TASK_DATA_DIR.value)
   if table is configurations.TABLE:
     planned = configurations.make_plan(place)
@@ -355,6 +355,9 @@ def main(argv) -> None:
       output_dir,
       scale=scale.name,
       input_files=place.input_files,
+      data=dict(scale.data),
+      finetuning=dict(scale.finetuning),
+      task_flags={k: dict(v) for k, v in scale.task_flags.items()},
       **({"additional_files": additional} if additional else {}),
     )
   failed: dict[str, str] = {}

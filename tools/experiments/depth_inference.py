@@ -1,7 +1,8 @@
 """Any depth at inference: what a fine-tuned model is worth at each.
 
 One model is pretrained and fine-tuned at its own depth, a copy of it trained on
-for some steps at random depths, and both are measured at each depth.
+for some steps at random depths, another for as many at its own depth, and all
+three are measured at each depth.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from tools.experiments.declaration import Row, Table
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 _OWN_DEPTH = 12
-_RANDOM_DEPTHS = (2, 3, 4, 6, 8, 12)
-_RANDOM_STEPS = 300
+_MORE_STEPS = 300
+# What follows fine-tuning, and its flags.
+_MORE = {
+  "own depth": {},
+  "random depths": {"random_depths": "2,3,4,6,8,12"},
+}
 MILLISECONDS = "ms"
 
 TABLE = Table(
@@ -24,7 +29,8 @@ TABLE = Table(
   source="not in the paper",
   question=(
     "What does a model of 12 shared layers know when only some of them are "
-    "applied, or more; and what after a few hundred steps at random depths?"
+    "applied, or more; and what after a few hundred steps at random depths, "
+    "beside as many at its own?"
   ),
   rows=tuple(
     Row(
@@ -36,15 +42,17 @@ TABLE = Table(
 )
 
 
-def after_random_depths(task: str) -> str:
-  """The column of a task for the model that saw other depths."""
-  return f"{task}, random depths"
+def column_of(task: str, more: str = "") -> str:
+  """The column of a task, as it was tuned or after `more` steps."""
+  return f"{task}, {more}" if more else task
 
 
 def columns(tasks: Sequence[str]) -> list[str]:
   """Of the table, in the order in which they are shown."""
-  pairs = [(task, after_random_depths(task)) for task in tasks]
-  return [MILLISECONDS, *(column for pair in pairs for column in pair)]
+  shown = [MILLISECONDS]
+  for task in tasks:
+    shown += [column_of(task, more) for more in ("", *_MORE)]
+  return shown
 
 
 def make_plan(
@@ -74,11 +82,14 @@ def make_plan(
     for task in tasks:
       job = model_jobs.finetuning(place, scale, model, key, task)
       tuned = add(job)
-      other = add(_random_depths(place, scale, job, model, task))
-      for run, column in ((tuned, task), (other, after_random_depths(task))):
+      runs = {tuned: column_of(task)}
+      for more in _MORE:
+        run = add(_more_steps(place, scale, job, model, task, more))
+        runs[run] = column_of(task, more)
+      for run, column in runs.items():
         for depth in DEPTHS:
-          job = _evaluation(place, scale, run, column, depth)
-          found[depth].append(add(job))
+          evaluation = _evaluation(place, scale, run, column, depth)
+          found[depth].append(add(evaluation))
     for row, depth in zip(TABLE.rows, DEPTHS):
       cells.append(
         plan.Cell(row.label, seed, key, (latency, *found[depth]), depth)
@@ -100,26 +111,27 @@ def _settings(
   }
 
 
-def _random_depths(
+def _more_steps(
   place: jobs.Place,
   scale: scales.Scale,
   tuned: jobs.Job,
   model: model_jobs.Model,
   task: str,
+  more: str,
 ) -> jobs.Job:
-  """Some hundred more steps, each at a depth drawn for it."""
-  own = f"{tuned.key}-random_depths"
+  """Some hundred more steps."""
+  own = f"{tuned.key}-{more.replace(' ', '_')}"
   settings = {
     **_settings(place, scale, own, task),
     "init_checkpoint": place.path(tuned.key),
     "random_seed": model.seed,
-    "num_train_steps": _RANDOM_STEPS,
-    "random_depths": ",".join(map(str, _RANDOM_DEPTHS)),
+    "num_train_steps": _MORE_STEPS,
+    **_MORE[more],
   }
   settings.pop("num_train_epochs", None)
   return jobs.Job(
     own,
-    f"{tuned.title}, then random depths",
+    f"{tuned.title}, then {more}",
     lambda values: ["tools.run_finetuning", *jobs.as_flags(settings)],
     dict,
     needs=(tuned.key,),

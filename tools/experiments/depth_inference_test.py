@@ -24,9 +24,10 @@ def test_one_model_a_seed_is_measured_at_all_depths(planned):
     seen.add(key)
   models = [key for key in planned.jobs if key.startswith("models/")]
   assert len(models) == 2
-  # Two tasks, before and after random depths, at each depth, for each seed.
+  # Two tasks, as tuned and after two kinds of more steps, at each depth, for
+  # each seed.
   evaluations = [key for key in planned.jobs if "-depth_" in key]
-  assert len(evaluations) == 2 * 2 * 2 * len(depth_inference.DEPTHS)
+  assert len(evaluations) == 2 * 3 * 2 * len(depth_inference.DEPTHS)
   assert len(planned.cells) == 2 * len(depth_inference.DEPTHS)
 
 
@@ -64,8 +65,10 @@ def test_rows_have_the_numbers_of_their_depth(planned):
     if "-depth_" in key:
       depth = int(key.rsplit("_", 1)[1])
       task = "MNLI" if "mnli" in key else "SST-2"
-      after = 100 if "random_depths" in key else 0
-      column = depth_inference.after_random_depths(task) if after else task
+      more = "random depths" if "random_depths" in key else ""
+      more = "own depth" if "own_depth" in key else more
+      after = {"": 0, "own depth": 50, "random depths": 100}[more]
+      column = depth_inference.column_of(task, more)
       found[key] = {f"{column} at {depth}": depth + after}
   found["data/depth_latency"] = {
     f"ms at {depth}": 0.5 * depth for depth in depth_inference.DEPTHS
@@ -77,8 +80,10 @@ def test_rows_have_the_numbers_of_their_depth(planned):
   assert by_label["12 layers"] == {
     "ms": [6.0, 6.0],
     "MNLI": [12, 12],
+    "MNLI, own depth": [62, 62],
     "MNLI, random depths": [112, 112],
     "SST-2": [12, 12],
+    "SST-2, own depth": [62, 62],
     "SST-2, random depths": [112, 112],
   }
 

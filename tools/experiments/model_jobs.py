@@ -215,7 +215,11 @@ def pair_evaluation(
 
   def read() -> dict[str, Any]:
     values = read_json(metrics_file)
-    return {f"{pair}_accuracy": 100 * values["sentence_order_accuracy"]}
+    found = {f"{pair}_accuracy": 100 * values["sentence_order_accuracy"]}
+    if pair == "sop":  # All rows on the same text with the same masks.
+      found["masked_lm_loss"] = values["masked_lm_loss"]
+      found["masked_lm_accuracy"] = 100 * values["masked_lm_accuracy"]
+    return found
 
   return jobs.Job(
     own,

@@ -21,7 +21,7 @@ FIGURE_1 = Table(
   rows=tuple(
     Row(
       f"{name}, H {width}",
-      {"hidden_size": width, **changes},
+      {"hidden_size": width, "depth": 24, **changes},
     )
     for name, changes in (
       ("BERT", {"embedding_size": "H", "sharing": "none"}),

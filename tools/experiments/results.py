@@ -85,31 +85,52 @@ def collect(
     found: of each finished job, its values.
     tasks: the columns that were fine-tuned.
   """
-  rows = []
-  for row in table.rows:
-    result = RowResults(row, None, {}, [], [])
-    for cell in (cell for cell in cells if cell.label == row.label):
-      values = {}
-      for key in cell.keys:
-        values.update(found.get(key, {}))
-      if "parameters" in values:
-        result = result._replace(parameters=values["parameters"])
-      if cell.depth:
-        measured = _at_depth(values, cell.depth)
-      else:
-        measured = _cell_columns(values, table, tasks)
-      for column, number in measured.items():
-        result.values.setdefault(column, []).append(number)
-      if "curve" in values:
-        result.curves.append(values["curve"])
-      if "layers" in values:
-        result.layers.append(values["layers"])
-    rows.append(result)
+  merged: dict[tuple[str, int], dict[str, Any]] = {}
+  for cell in cells:
+    values = merged.setdefault((cell.label, cell.seed), {})
+    for key in cell.keys:
+      values.update(found.get(key, {}))
+  rows = {row.label: RowResults(row, None, {}, [], []) for row in table.rows}
+  for cell in cells:
+    values, result = merged[cell.label, cell.seed], rows[cell.label]
+    if "parameters" in values:
+      result = result._replace(parameters=values["parameters"])
+      rows[cell.label] = result
+    if cell.depth:
+      measured = _at_depth(values, cell.depth)
+    else:
+      measured = _cell_columns(values, table, tasks)
+      measured.update(_relative(table, cell, merged))
+    for column, number in measured.items():
+      result.values.setdefault(column, []).append(number)
+    if "curve" in values:
+      result.curves.append(values["curve"])
+    if "layers" in values:
+      result.layers.append(values["layers"])
+  return list(rows.values())
+
+
+def _relative(
+  table: declaration.Table,
+  cell: plan.Cell,
+  merged: Mapping[tuple[str, int], Mapping[str, Any]],
+) -> dict[str, float]:
+  """What is told as a share of another row's, with the same seed."""
+  values = merged[cell.label, cell.seed]
+  shown = {}
   if table.name == "depth_schedule":
-    _add_times(table, rows)
+    label = table.compare.get(cell.label, cell.label)
+    other = merged.get((label, cell.seed), {})
+    if "curve" in values and "curve" in other:
+      target = other["curve"][-1][2]
+      own = seconds_to(values["curve"], target)
+      shown[SAME_LOSS] = own / seconds_to(other["curve"], target)
   if table.speed_reference:
-    _add_speeds(table, rows)
-  return rows
+    other = merged.get((table.speed_reference, cell.seed), {})
+    name = "tokens_per_second"
+    if name in values and name in other:
+      shown[declaration.SPEED] = values[name] / other[name]
+  return shown
 
 
 def _at_depth(values: Mapping[str, Any], depth: int) -> dict[str, float]:
@@ -136,8 +157,6 @@ def _cell_columns(
     shown[STEPS] = values[STEPS]
   if "layers" in values:
     shown.update(_angles([layer["degrees"] for layer in values["layers"]]))
-  if table.speed_reference and "tokens_per_second" in values:
-    shown[declaration.SPEED] = values["tokens_per_second"]
   if table.tasks and tasks and all(task in values for task in tasks):
     shown[declaration.AVERAGE] = statistics.mean(values[t] for t in tasks)
   return shown
@@ -166,25 +185,3 @@ def seconds_to(curve: Sequence[Sequence[float]], loss: float) -> float:
       share = (high - loss) / (high - low) if high > loss else 0.0
       return before + share * (after - before) - begun
   return float("inf")
-
-
-def _add_times(table: declaration.Table, rows: list[RowResults]) -> None:
-  """Time to the last loss of the row compared with, as a share of its own."""
-  by_label = {result.row.label: result for result in rows}
-  for result in rows:
-    reference = by_label[table.compare.get(result.row.label, result.row.label)]
-    for curve, other in zip(result.curves, reference.curves):
-      target = other[-1][2]
-      share = seconds_to(curve, target) / seconds_to(other, target)
-      result.values.setdefault(SAME_LOSS, []).append(share)
-
-
-def _add_speeds(table: declaration.Table, rows: list[RowResults]) -> None:
-  """Makes tokens a second a multiple of one row's, seed for seed."""
-  name = declaration.SPEED
-  reference = next(r for r in rows if r.row.label == table.speed_reference)
-  rates = list(reference.values.get(name, []))
-  for result in rows:
-    pairs = zip(result.values.pop(name, []), rates)
-    if rates:
-      result.values[name] = [rate / other for rate, other in pairs]

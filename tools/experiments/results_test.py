@@ -125,5 +125,23 @@ def test_layers_are_told_by_their_ends_and_their_largest_jump():
   assert results.columns(table, ())[2:] == list(row.values)
 
 
+def test_rows_are_compared_seed_for_seed():
+  table = declaration.Table(
+    *("t", "title", "source", "question?", (Row("a"), Row("b"))),
+    tasks=False,
+    speed_reference="a",
+  )
+  cells = [
+    plan.Cell(label, seed, f"models/{label}{seed}", ())
+    for label in "ab"
+    for seed in (1, 2)
+  ]
+  rates = {"models/a1": 5.0, "models/a2": 10.0, "models/b2": 30.0}
+  found = {key: {"tokens_per_second": rate} for key, rate in rates.items()}
+  a, b = results.collect(table, cells, found, ())
+  # The first seed of b is missing.
+  assert (a.values["speed"], b.values["speed"]) == ([1.0, 1.0], [3.0])
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))
