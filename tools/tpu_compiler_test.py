@@ -12,6 +12,7 @@ import types
 import pytest
 
 from official_albert import config as config_lib
+from tasks.pretraining import flops
 from tools import tpu_compiler, tpu_rows, tpu_step, tpu_venv, tpu_witness
 
 _CONFIG = config_lib.AlbertConfig(
@@ -103,14 +104,16 @@ def test_a_small_model_fits(witness):
   assert 0 < answer.peak < answer.used < 2**28
   assert 15 < answer.available / 2**30 < 16
   # The products alone are fewer; what is between them is counted too.
-  flops = 3 * 8 * _CONFIG.forward_flops(128)
-  assert flops < answer.flops < 3 * flops
+  products = 8 * flops.training_flops(_CONFIG, 128, 20)
+  assert products < answer.flops < 3 * products
 
 
 @pytest.mark.heavy
 def test_a_large_batch_does_not(witness):
+  # Of the last layer only the first position is computed.
+  config = dataclasses.replace(_CONFIG, num_hidden_layers=3)
   step = tpu_step.Step(
-    _CONFIG.to_dict(), task="classification", batch_size=2**14
+    config.to_dict(), task="classification", batch_size=2**14
   )
   answer = witness.ask("small", step, "v5e:2x2").compiled
   assert not answer.fits and answer.devices == 4
