@@ -155,10 +155,12 @@ def workload_of(
   max_seq_length: int,
   precision: str,
   dropout: bool = False,
+  ours_alone: bool = False,
 ) -> peer_protocol.Workload:
   """The workload with the sizes of a preset, on all cores.
 
-  `dropout`: with the preset's, if it has any.
+  `dropout`: with the preset's, if it has any. `ours_alone`: also of a model that
+  not every peer has, with layers of their own.
 
   Raises:
     ValueError: no such preset or precision, or a size out of range.
@@ -173,7 +175,7 @@ def workload_of(
       f"{max_seq_length}."
     )
   one_block = config.num_hidden_groups == config.inner_group_num == 1
-  if not one_block or config.sharing != "all":
+  if not one_block or (config.sharing != "all" and not ours_alone):
     raise ValueError(f"{preset} does not share one block among its layers.")
   sizes = {
     field.name: getattr(config, field.name)

@@ -99,5 +99,12 @@ def test_run_saves_everything(tmp_path, monkeypatch, capsys):
   assert (tmp_path / "peers.md").read_text() in capsys.readouterr().out
 
 
+def test_our_own_step_may_have_layers_of_their_own():
+  workload = benchmark_peers.workload_of(
+    "bert_base", 4, 128, "mixed_bfloat16", ours_alone=True
+  )
+  assert (workload.sharing, workload.embedding_size) == ("none", 768)
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

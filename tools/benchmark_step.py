@@ -88,6 +88,7 @@ def run(settings: Settings) -> Measured:
     settings.max_seq_length,
     settings.precision,
     dropout=True,
+    ours_alone=True,
   )
   measured = measure(
     dataclasses.replace(workload, variant=OPTIMIZERS[settings.optimizer]),

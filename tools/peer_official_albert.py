@@ -43,6 +43,7 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
       num_attention_heads=workload.num_attention_heads,
       intermediate_size=workload.intermediate_size,
       max_position_embeddings=workload.max_position_embeddings,
+      sharing=workload.sharing,
       hidden_dropout_prob=workload.hidden_dropout_prob,
       attention_probs_dropout_prob=workload.attention_probs_dropout_prob,
     )

@@ -46,6 +46,8 @@ class Workload:
   num_attention_heads: int = 12
   intermediate_size: int = 3072
   max_position_embeddings: int = 512
+  # What layers share: for this project's own program; the others share all.
+  sharing: str = "all"
   hidden_dropout_prob: float = 0.0
   attention_probs_dropout_prob: float = 0.0
   # Of AdamW: constant, small enough for ten steps without a warm-up.
