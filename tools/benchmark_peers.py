@@ -159,8 +159,8 @@ def workload_of(
 ) -> peer_protocol.Workload:
   """The workload with the sizes of a preset, on all cores.
 
-  `dropout`: with the preset's, if it has any. `ours_alone`: also of a model that
-  not every peer has, with layers of their own.
+  `dropout`: with the preset's, if it has any. `ours_alone`: also of a model
+  with layers of their own, which the peers do not have.
 
   Raises:
     ValueError: no such preset or precision, or a size out of range.
