@@ -193,10 +193,10 @@ class AlbertModel(tf.keras.Model):
     from official_albert import pretrained, safe_archives
 
     with safe_archives.unpacked(path) as folder:
-      checkpoint = pretrained.read(folder, albert_config_file)
-      model = cls(checkpoint.config, **kwargs)
+      weights = pretrained.open_weights(folder, albert_config_file)
+      model = cls(weights.config, **kwargs)
       # Values are read only here, so the folder has to be there still.
-      model.load_report = pretrained.fill(model, checkpoint)
+      model.load_report = weights.fill(model)
     return model
 
   @classmethod

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, Mapping
+from typing import Callable, Mapping, NamedTuple, Optional
 
 from official_albert import (
   checkpoint_files,
@@ -17,8 +17,10 @@ from official_albert import (
   portable_checkpoint,
   reference_checkpoints,
   tf1_checkpoints,
+  unshared_checkpoints,
   variable_paths,
 )
+from official_albert import config as config_lib
 
 READERS: Mapping[str, Callable[..., portable_checkpoint.PortableCheckpoint]] = {
   "tf1": tf1_checkpoints.read,
@@ -92,3 +94,37 @@ def read(
       one sentence.
   """
   return READERS[find_format(path)](path, config_file=config_file)
+
+
+class Weights(NamedTuple):
+  """What an encoder is made from.
+
+  Attributes:
+    config: of the encoder.
+    fill: assigns the values to an `AlbertModel` of that configuration, or of
+      one with another `num_hidden_layers` where all share one; returns a
+      report of the names. The path has to be there still.
+    tokenizer: beside the weights; None where there is none.
+  """
+
+  config: config_lib.AlbertConfig
+  fill: Callable[..., reference_checkpoints.LoadReport]
+  tokenizer: Optional[portable_checkpoint.TokenizerFile]
+
+
+def open_weights(path: str, config_file: str = "") -> Weights:
+  """As `read`, but for encoders whose layers share less than everything too."""
+  if find_format(path) == "official_albert":
+    config = unshared_checkpoints.find_config(path, config_file)
+    if config:
+      return Weights(
+        config,
+        lambda model: unshared_checkpoints.fill(model, path),
+        unshared_checkpoints.find_tokenizer(path),
+      )
+  checkpoint = read(path, config_file)
+  return Weights(
+    checkpoint.config,
+    lambda model: fill(model, checkpoint),
+    checkpoint.tokenizer,
+  )

@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from official_albert import model as model_lib
 from official_albert import (
-  checkpoint_files,
-  checkpoints,
   portable_checkpoint,
   pretrained,
-  run_record,
   safe_archives,
   tokenization,
 )
-from official_albert import config as config_lib
-from official_albert import model as model_lib
 from tools import (
   attention_maps,
   inspection_sentences,
@@ -58,8 +53,7 @@ def open_model(
   """Reads an encoder, in float32.
 
   Args:
-    path: whatever `AlbertModel.from_checkpoint` reads; or a run of ours whose
-      layers share less than everything.
+    path: whatever `AlbertModel.from_checkpoint` reads.
     albert_config_file: as there.
     num_hidden_layers: how many times the one layer is applied that a model
       has; 0: as it was trained.
@@ -71,23 +65,13 @@ def open_model(
       model's.
   """
   with safe_archives.unpacked(path) as folder:
-    config_file = albert_config_file or _own_config_file(folder)
-    if config_file and _shares_less(config_file):
-      config = config_lib.AlbertConfig.from_json_file(config_file)
-      model = model_lib.AlbertModel(
-        model_parts.with_depth(config, num_hidden_layers)
-      )
-      _fill_unshared(model, folder)
-      found = _recorded_tokenizer(folder)
-    else:
-      checkpoint = pretrained.read(folder, albert_config_file)
-      config = model_parts.with_depth(checkpoint.config, num_hidden_layers)
-      model = model_lib.AlbertModel(config)
-      pretrained.fill(model, checkpoint)
-      found = checkpoint.tokenizer
-    if tokenizer is None and found:
+    weights = pretrained.open_weights(folder, albert_config_file)
+    config = model_parts.with_depth(weights.config, num_hidden_layers)
+    model = model_lib.AlbertModel(config)
+    weights.fill(model)
+    if tokenizer is None and weights.tokenizer:
       # SentencePiece reads all of its file at once: the folder may go.
-      tokenizer = _open_tokenizer(found)
+      tokenizer = _open_tokenizer(weights.tokenizer)
   if tokenizer and tokenizer.vocab_size != config.vocab_size:
     raise ValueError(
       f"the tokenizer has {tokenizer.vocab_size} pieces, but {path} has "
@@ -142,44 +126,6 @@ def look_into(
   }
   maps = [probs[0] for probs in attention_maps.maps(model, read.first)]
   return Findings(values, layers, maps, read.pieces)
-
-
-def _own_config_file(folder: str) -> str:
-  """The configuration of a run of ours, "" of anything else."""
-  if pretrained.find_format(folder) != "official_albert":
-    return ""
-  folders = checkpoint_files.folders_of(checkpoint_files.find_prefix(folder))
-  return checkpoint_files.find_only(folders, checkpoint_files.CONFIG_FILE)
-
-
-def _shares_less(config_file: str) -> bool:
-  config = config_lib.AlbertConfig.from_json_file(config_file)
-  return config.sharing != "all"
-
-
-def _fill_unshared(model: model_lib.AlbertModel, path: str) -> None:
-  """Weights by our own names: other formats have none for such layers."""
-  root = tf.Module()  # Checkpoints are of a model with an encoder in it.
-  root.albert = model
-  prefix = checkpoint_files.find_prefix(path)
-  report = checkpoints.warm_start(root, prefix)
-  if report.missing:
-    raise ValueError(
-      f"{prefix} lacks {report.missing[0]}: it is not whole, or of another "
-      "configuration."
-    )
-
-
-def _recorded_tokenizer(
-  path: str,
-) -> Optional[portable_checkpoint.TokenizerFile]:
-  folders = checkpoint_files.folders_of(checkpoint_files.find_prefix(path))
-  lower_case = True
-  record = checkpoint_files.find_only(folders, run_record.RECORD_FILE)
-  if record:
-    recorded = run_record.read(record[: -len(run_record.RECORD_FILE)])
-    lower_case = recorded["data"].get("tokenizer", {}).get("lower_case", True)
-  return checkpoint_files.find_tokenizer(folders, lower_case)
 
 
 def _open_tokenizer(
