@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import itertools
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from typing import Sequence
 
 from absl import flags
 
+from tasks.pretraining import documents
 from tools import command_line
 from tools.experiments import (
   configurations,
@@ -215,21 +217,26 @@ def claim(output_dir: str, **settings) -> None:
   os.replace(f"{path}.tmp", path)
 
 
-def sentences_file(output_dir: str, task_data_dir: str) -> str:
-  """Sentences to compare layers on: of SST-2, written once.
+def sentences_file(output_dir: str, input_files: str) -> str:
+  """Sentences to compare layers on: one of each document, written once.
+
+  Args:
+    output_dir: below which they are written.
+    input_files: the text.
 
   Raises:
-    FileNotFoundError: there is no SST-2.
+    OSError, ValueError: it cannot be read.
   """
   path = os.path.join(output_dir, "data", "sentences.txt")
   if not os.path.exists(path):
-    folder = find_task_data(task_data_dir, ["SST-2"])["SST-2"]
-    source = os.path.join(folder, "SST-2", "dev.tsv")
-    with open(source, encoding="utf-8") as file:
-      lines = [line.split("\t")[0].strip() for line in file][1:]
+    reader = documents.DocumentReader(documents.find_files(input_files))
+    lines = [
+      document[len(document) // 2]
+      for document in itertools.islice(reader, _SENTENCES)
+    ]
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-      file.write("\n".join(lines[:_SENTENCES]) + "\n")
+      file.write("\n".join(lines) + "\n")
     os.replace(f"{path}.tmp", path)
   return path
 
@@ -287,9 +294,9 @@ def run_table(
   """
   sentences = ""
   if table.layers and not _DRY_RUN.value:
-    sentences = sentences_file(place.output_dir, _TASK_DATA_DIR.value)
+    sentences = sentences_file(place.output_dir, place.input_files)
   if table is configurations.TABLE:
-    planned = configurations.make_plan(place)
+    planned, seeds = configurations.make_plan(place), ()
   elif table is depth_inference.TABLE:
     planned = depth_inference.make_plan(scale, place, tasks, seeds)
   else:
@@ -360,9 +367,13 @@ def main(argv) -> None:
       task_flags={k: dict(v) for k, v in scale.task_flags.items()},
       **({"additional_files": additional} if additional else {}),
     )
+  working = not (_DRY_RUN.value or _REPORT_ONLY.value)
+  lock = runner.lock(output_dir) if working else None
   failed: dict[str, str] = {}
   for table in tables:
     failed.update(run_table(table, scale, place, tasks, seeds))
+  if lock:
+    lock.close()
   if failed:
     key, why = next(iter(failed.items()))
     raise ValueError(

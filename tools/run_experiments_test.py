@@ -100,6 +100,16 @@ def test_a_folder_belongs_to_one_text_and_scale(tmp_path):
     run_experiments.claim(str(tmp_path), additional_files="c")
 
 
+def test_layers_are_compared_on_a_sentence_of_each_document(folders, tmp_path):
+  files = run_experiments.text_files("input_dir", f"{folders}/text")
+  path = run_experiments.sentences_file(str(tmp_path), files)
+  with open(path) as written, open(files) as text:
+    lines, documents = written.read().splitlines(), text.read().split("\n\n")
+  assert len(lines) == len(documents) == 60
+  for line, document in zip(lines, documents):
+    assert line in document.splitlines()
+
+
 @pytest.mark.heavy
 def test_a_table_from_text_to_markdown(folders, tmp_path):
   arguments = [

@@ -15,9 +15,9 @@ from tools.experiments.declaration import Row, Table
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 _OWN_DEPTH = 12
-_MORE_STEPS = 300
+MORE_STEPS = 300
 # What follows fine-tuning, and its flags.
-_MORE = {
+MORE = {
   "own depth": {},
   "random depths": {"random_depths": "2,3,4,6,8,12"},
 }
@@ -51,7 +51,7 @@ def columns(tasks: Sequence[str]) -> list[str]:
   """Of the table, in the order in which they are shown."""
   shown = [MILLISECONDS]
   for task in tasks:
-    shown += [column_of(task, more) for more in ("", *_MORE)]
+    shown += [column_of(task, more) for more in ("", *MORE)]
   return shown
 
 
@@ -83,7 +83,7 @@ def make_plan(
       job = model_jobs.finetuning(place, scale, model, key, task)
       tuned = add(job)
       runs = {tuned: column_of(task)}
-      for more in _MORE:
+      for more in MORE:
         run = add(_more_steps(place, scale, job, model, task, more))
         runs[run] = column_of(task, more)
       for run, column in runs.items():
@@ -125,8 +125,8 @@ def _more_steps(
     **_settings(place, scale, own, task),
     "init_checkpoint": place.path(tuned.key),
     "random_seed": model.seed,
-    "num_train_steps": _MORE_STEPS,
-    **_MORE[more],
+    "num_train_steps": MORE_STEPS,
+    **MORE[more],
   }
   settings.pop("num_train_epochs", None)
   return jobs.Job(

@@ -6,14 +6,13 @@ import dataclasses
 import json
 import math
 import os
-import statistics
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Sequence
 
 from official_albert import config as config_lib
 from official_albert import run_summary
 from tools.experiments import declaration, jobs, scales
 
-_MEASURED_STEPS, _MEASURED_LOOP = 120, 20
+_MEASURED_STEPS = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,20 +81,21 @@ def pretraining_cost(scale: scales.Scale, model: Model, steps: int) -> float:
 def speed(
   place: jobs.Place, scale: scales.Scale, model: Model, key: str
 ) -> jobs.Job:
-  """Measures how many updates a second a model makes; `key` is the model's."""
+  """Measures a model's tokens a second; `key` is the model's."""
   folder = f"speed/{jobs.name_of(key)}"
 
   def arguments(values: jobs.Values) -> list[str]:
     short = _arguments(place, scale, model, folder, _MEASURED_STEPS)
-    return [*short, f"--steps_per_loop={_MEASURED_LOOP}", "--eval_steps=0"]
+    # Many loops: the first compiles and does not count.
+    return [
+      *short,
+      f"--steps_per_loop={_MEASURED_STEPS // 6}",
+      "--eval_steps=0",
+    ]
 
   def read() -> dict[str, Any]:
-    loops = _metrics(place.path(folder), "train")
-    times = [record["unix_time_seconds"] for record in loops]
-    # The first loops compile; of a run that was killed one waits for the next.
-    seconds = [after - before for before, after in zip(times, times[1:])]
-    rate = _MEASURED_LOOP / statistics.median(seconds[len(seconds) // 2 :])
-    return {"steps_per_second": rate}
+    summary = run_summary.summarize(_metrics(place.path(folder)))
+    return {"tokens_per_second": summary["tokens_per_second"]}
 
   return jobs.Job(
     folder,
@@ -122,8 +122,10 @@ def pretraining(
   def arguments(values: jobs.Values) -> list[str]:
     steps = model.steps
     if model.as_long_as:
-      seconds = values[model.as_long_as]["training_seconds"]
-      steps = math.ceil(seconds * values[speed_key]["steps_per_second"])
+      # Both speeds are medians: neither compilation nor evaluations count.
+      other, own = values[model.as_long_as], values[speed_key]
+      relative = own["tokens_per_second"] / other["tokens_per_second"]
+      steps = math.ceil(other["steps"] * relative)
     return _arguments(place, scale, model, key, steps)
 
   return jobs.Job(
@@ -211,6 +213,9 @@ def pair_evaluation(
       "eval_batch_size": scale.training.get("eval_batch_size", 64),
       "precision": scale.training["precision"],
     }
+    for name in ("distribution", "tpu"):
+      if name in scale.training:
+        settings[name] = scale.training[name]
     return ["tools.run_pretraining", *jobs.as_flags(settings)]
 
   def read() -> dict[str, Any]:
@@ -298,11 +303,10 @@ def inspection(place: jobs.Place, key: str, sentences: str) -> jobs.Job:
   )
 
 
-def _metrics(folder: str, kind: Optional[str] = None) -> list[dict[str, Any]]:
+def _metrics(folder: str) -> list[dict[str, Any]]:
   path = os.path.join(folder, "metrics.jsonl")
   with open(path, encoding="utf-8") as file:
-    found = [json.loads(line) for line in file if line.strip()]
-  return [r for r in found if kind is None or r["kind"] == kind]
+    return [json.loads(line) for line in file if line.strip()]
 
 
 def read_json(path: str) -> dict[str, Any]:

@@ -150,17 +150,30 @@ def test_a_killed_run_counts_as_one_that_was_not():
   ]
 
 
-def test_speed_is_of_the_second_half(place, tmp_path):
+def test_speed_is_without_the_loop_that_compiles(place, tmp_path):
   job = model_jobs.speed(place, _TINY, _model(), "models/x/seed_7")
+  assert "--steps_per_loop=20" in job.arguments({})
   folder = tmp_path / "speed" / "x-seed_7"
   folder.mkdir(parents=True)
-  # Six loops of 20 steps: the first ones compile, the last one was killed.
-  times = [0.0, 30.0, 40.0, 44.0, 48.0, 1048.0]
-  lines = "".join(
-    json.dumps({"kind": "train", "unix_time_seconds": t}) + "\n" for t in times
-  )
+  records = [_at("start", 0, 0.0)]
+  for step, speed in ((20, 1.0), (40, 7.0), (60, 9.0), (80, 8.0)):
+    record = {**_at("train", step, float(step)), "loss": 5.0}
+    record["sequences_per_second"] = record["tokens_per_second"] = speed
+    records.append(record)
+  lines = "".join(json.dumps(record) + "\n" for record in records)
   (folder / "metrics.jsonl").write_text(lines)
-  assert job.read() == {"steps_per_second": 5.0}
+  assert job.read() == {"tokens_per_second": 8.0}
+
+
+def test_evaluations_are_where_the_training_was(place):
+  def flags(scale):
+    job = model_jobs.pair_evaluation(
+      place, scales.SCALES[scale], _model(), "models/x/seed_7", "nsp"
+    )
+    return job.arguments({})
+
+  assert "--distribution=tpu" in flags("base")
+  assert not [f for f in flags("tiny") if f.startswith("--distribution")]
 
 
 if __name__ == "__main__":

@@ -84,17 +84,25 @@ DEPTH_SCHEDULE = Table(
   question=(
     "How much sooner does a model of 12 layers reach the held-out masked-LM "
     "loss that constant depth ends at, when the same weights are applied fewer "
-    "times at first? All rows have the same steps and learning rates."
+    "times at first? All rows have the same steps and learning rates; each "
+    "stretch is evaluated at the depth that it trains."
   ),
-  rows=tuple(
-    Row(
-      schedule or "12 throughout",
-      {"num_hidden_layers": 12},
-      training={"depth_schedule": schedule} if schedule else {},
-    )
-    for schedule in _SCHEDULES
+  rows=(
+    *(
+      Row(
+        schedule or "12 throughout",
+        {"num_hidden_layers": 12},
+        training={"depth_schedule": schedule} if schedule else {},
+      )
+      for schedule in _SCHEDULES
+    ),
+    # What depth is worth at all at this scale.
+    Row("3 throughout", {"num_hidden_layers": 3}),
   ),
-  compare={schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
+  compare={
+    **{schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
+    "3 throughout": "12 throughout",
+  },
   direction="MLM",
   tasks=False,
   curves=True,

@@ -1,7 +1,7 @@
 """A table as a picture: each seed a dot, the paper's average beside it.
 
 Tables with curves show held-out loss over time, those of layers what each layer
-changes.
+changes, those of speed and of depth at inference what they are about.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ import os
 
 import matplotlib
 
-from tools.experiments import declaration, report, results
+from tools.experiments import (
+  configurations,
+  declaration,
+  depth_inference,
+  report,
+  results,
+)
 
 matplotlib.use("Agg")
 
@@ -20,9 +26,8 @@ from matplotlib import pyplot
 def draw(told: report.Report, output_file: str) -> None:
   """Writes the PNG, under a temporary name that is then changed."""
   figure = _figure(told)
-  figure.suptitle(
-    f"{told.table.title} (scale {told.scale.name})", x=0.01, ha="left"
-  )
+  scale = f" (scale {told.scale.name})" if told.seeds else ""
+  figure.suptitle(f"{told.table.title}{scale}", x=0.01, ha="left")
   figure.tight_layout()
   temporary = f"{output_file}.tmp"
   figure.savefig(temporary, format="png", dpi=110)
@@ -33,30 +38,39 @@ def draw(told: report.Report, output_file: str) -> None:
 def _figure(told: report.Report):
   if told.table.layers:
     return _layers(told)
+  if told.table.name == configurations.TABLE.name:
+    return _speeds(told)
+  if told.table.name == depth_inference.TABLE.name:
+    return _depths(told)
+  return _scores(told)
+
+
+def _scores(told: report.Report):
   columns = [results.ACCURACY]
   if told.table.tasks:
     columns.append(declaration.AVERAGE)
-  papers = [told._paper(r.row, declaration.AVERAGE) for r in told.rows]
+  papers = [told.paper(r.row, declaration.AVERAGE) for r in told.rows]
   with_paper = told.table.tasks and any(papers)
   panels = len(columns) + with_paper + told.table.curves
-  height = max(2.6, 0.36 * len(told.rows) + 1.2)
   figure, axes = pyplot.subplots(
-    1, panels, figsize=(1.6 + 3.4 * panels, height), squeeze=False
+    1, panels, figsize=(1.6 + 3.4 * panels, _height(told)), squeeze=False
   )
   axes = list(axes[0])
   for axis, column in zip(axes, columns):
     _dots(axis, told, column)
   if with_paper:
     axis = axes[len(columns)]
-    numbers = [float(paper) if paper else None for paper in papers]
-    places = [i for i, number in enumerate(numbers) if number is not None]
-    axis.plot([numbers[i] for i in places], places, "s", color="gray")
-    _rows(axis, told, f"the paper's {declaration.AVERAGE}", names=False)
+    _squares(axis, papers)
+    _rows(axis, told, f"the paper's {declaration.AVERAGE} (%)", names=False)
   if told.table.curves:
     _curves(axes[-1], told)
   for axis in axes[1 : len(columns)]:
     axis.set_yticklabels([])
   return figure
+
+
+def _height(told: report.Report) -> float:
+  return max(2.6, 0.36 * len(told.rows) + 1.2)
 
 
 def _dots(axis, told: report.Report, column: str) -> None:
@@ -66,8 +80,20 @@ def _dots(axis, told: report.Report, column: str) -> None:
     if values:
       mean = sum(values) / len(values)
       axis.plot([mean], [place], "|", color="black", markersize=14)
-  title = "held-out MLM accuracy" if column == results.ACCURACY else column
-  _rows(axis, told, title)
+  name = "held-out MLM accuracy" if column == results.ACCURACY else column
+  _rows(axis, told, f"{name} (%)")
+
+
+def _squares(axis, papers: list[str], label: str = "") -> None:
+  """The paper's numbers, where there are some."""
+  known = [(place, float(paper)) for place, paper in enumerate(papers) if paper]
+  axis.plot(
+    [number for _, number in known],
+    [place for place, _ in known],
+    *("s",),
+    color="gray",
+    label=label or None,
+  )
 
 
 def _rows(axis, told: report.Report, title: str, names: bool = True) -> None:
@@ -75,7 +101,7 @@ def _rows(axis, told: report.Report, title: str, names: bool = True) -> None:
   axis.set_yticks(range(len(labels)))
   axis.set_yticklabels(labels if names else [])
   axis.set_ylim(len(labels) - 0.5, -0.5)
-  axis.set_title(f"{title} (%)", fontsize=10)
+  axis.set_title(title, fontsize=10)
   axis.grid(alpha=0.3)
 
 
@@ -119,4 +145,80 @@ def _layers(told: report.Report):
     axis.set_xlabel("layer")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
+  return figure
+
+
+def _speeds(told: report.Report):
+  """Ours beside the paper's, both relative to one model."""
+  figure, axis = pyplot.subplots(figsize=(6.4, _height(told)))
+  column = declaration.SPEED
+  known = [
+    (place, result.number(column))
+    for place, result in enumerate(told.rows)
+    if result.number(column)
+  ]
+  axis.plot(
+    [number.mean for _, number in known],
+    [place for place, _ in known],
+    *("o",),
+    color="tab:blue",
+    label="measured here",
+  )
+  papers = [told.paper(result.row, column) for result in told.rows]
+  _squares(axis, papers, "the paper's")
+  _rows(axis, told, f"training speed, {told.table.speed_reference} = 1")
+  axis.set_xscale("log")
+  ticks = (0.25, 0.5, 1, 2, 4)
+  axis.set_xticks(ticks, [str(tick) for tick in ticks])
+  axis.minorticks_off()
+  axis.legend(fontsize=8)
+  return figure
+
+
+def _depths(told: report.Report):
+  """Quality over latency; the points are depths."""
+  figure, axes = pyplot.subplots(
+    1, len(told.tasks), figsize=(1 + 4.2 * len(told.tasks), 3.6), squeeze=False
+  )
+  for axis, task in zip(axes[0], told.tasks):
+    for place, more in enumerate(("", *depth_inference.MORE)):
+      column = depth_inference.column_of(task, more)
+      points = [
+        (result.number(depth_inference.MILLISECONDS), result.number(column))
+        for result in told.rows
+      ]
+      points = [(time, score) for time, score in points if time and score]
+      times = [time.mean for time, _ in points]
+      axis.plot(
+        times,
+        [score.mean for _, score in points],
+        *("o-",),
+        markersize=3,
+        color=f"C{place}",
+        label=f"then {depth_inference.MORE_STEPS} steps at {more}"
+        if more
+        else "fine-tuned",
+      )
+      axis.fill_between(
+        times,
+        [score.lowest for _, score in points],
+        [score.highest for _, score in points],
+        color=f"C{place}",
+        alpha=0.15,
+      )
+    for result, depth in zip(told.rows, depth_inference.DEPTHS):
+      time = result.number(depth_inference.MILLISECONDS)
+      if time:
+        axis.annotate(
+          str(depth),
+          (time.mean, 0.02),
+          xycoords=("data", "axes fraction"),
+          fontsize=7,
+          ha="center",
+        )
+    axis.set_xscale("log")
+    axis.set_title(f"{task} (%), by depth", fontsize=10)
+    axis.set_xlabel("milliseconds a sequence")
+    axis.legend(fontsize=7)
+    axis.grid(alpha=0.3)
   return figure

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tools.experiments import pictures
+from tools.experiments import (
+  configurations,
+  depth_inference,
+  pictures,
+  report,
+  results,
+  scales,
+)
 from tools.experiments.report_test import make_report
 
 
@@ -40,6 +47,42 @@ def test_layers_have_two_panels():
   distance, angle = _panels(layers=True)
   assert list(distance.lines[0].get_ydata()) == [1, 2]
   assert list(angle.lines[0].get_ydata()) == [3.0, 3.0]
+
+
+def test_speeds_stand_beside_the_papers():
+  table = configurations.TABLE
+  rows = [
+    results.RowResults(row, 1, {"speed": [speed]}, [], [])
+    for row, speed in zip(table.rows, (3.0, 1.0))
+  ]
+  told = report.Report(table, scales.SCALES["tiny"], (), (), rows, {}, 0)
+  ours, papers = pictures._figure(told).axes[0].lines
+  assert list(ours.get_xdata()) == [3.0, 1.0]
+  assert list(papers.get_xdata()) == [4.7, 1.0]
+
+
+def test_quality_is_over_latency():
+  table = depth_inference.TABLE
+  rows = [
+    results.RowResults(
+      row,
+      1,
+      {"ms": [ms], "MNLI": [40.0, 42.0], "MNLI, own depth": [9.0]},
+      [],
+      [],
+    )
+    for row, ms in zip(table.rows, (0.5, 2.0))
+  ]
+  told = report.Report(
+    table, scales.SCALES["tiny"], ("MNLI",), (1, 2), rows, {}, 0
+  )
+  [axis] = pictures._figure(told).axes
+  tuned, more, random = axis.lines
+  assert list(tuned.get_xdata()) == [0.5, 2.0]
+  assert list(tuned.get_ydata()) == [41.0, 41.0]
+  assert list(more.get_ydata()) == [9.0, 9.0]
+  assert not list(random.get_xdata())
+  assert [text.get_text() for text in axis.texts] == ["1", "2"]
 
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ def test_equal_time_is_measured():
   assert planned.cells[0].model in job.needs
   speed = next(need for need in job.needs if need.startswith("speed/"))
   values = {
-    planned.cells[0].model: {"training_seconds": 50.0},
-    speed: {"steps_per_second": 7.0},
+    planned.cells[0].model: {"steps": 50, "tokens_per_second": 10.0},
+    speed: {"tokens_per_second": 70.0},
   }
   assert "--num_train_steps=350" in job.arguments(values)
 

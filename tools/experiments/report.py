@@ -24,7 +24,7 @@ class Report:
   Attributes:
     table, scale: what was run.
     tasks: columns that were fine-tuned.
-    seeds: of the runs.
+    seeds: of the runs; none where nothing is trained.
     rows: the numbers.
     failed: of jobs that failed, why.
     missing: jobs that were not run.
@@ -68,7 +68,7 @@ class Report:
       "title": self.table.title,
       "source": self.table.source,
       "scale": self.scale.name,
-      "steps": self.scale.steps_of(self.table.name),
+      "steps": self.scale.steps_of(self.table.name) if self.seeds else 0,
       "tasks": self.tasks,
       "seeds": self.seeds,
       "failed": dict(self.failed),
@@ -91,6 +91,8 @@ class Report:
     return "\n\n".join(part for part in parts if part) + "\n"
 
   def _settings(self) -> str:
+    if not self.seeds:
+      return f"Source: {self.table.source}."
     s = self.scale
     batch = int(s.training["train_batch_size"])
     steps = s.steps_of(self.table.name)
@@ -106,7 +108,7 @@ class Report:
     with_paper = [
       column
       for column in columns
-      if any(self._paper(result.row, column) for result in self.rows)
+      if any(self.paper(result.row, column) for result in self.rows)
     ]
     told = self.verdicts
     kinds = dict.fromkeys(
@@ -126,13 +128,14 @@ class Report:
       for column in columns:
         line.append(_number(column, result.number(column)))
         if column in with_paper:
-          line.append(self._paper(result.row, column))
+          line.append(self.paper(result.row, column))
       verdict = told.get(result.row.label, {})
       line += [verdict.get(kind, "") for kind in kinds]
       lines.append(line)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
-  def _paper(self, row: declaration.Row, column: str) -> str:
+  def paper(self, row: declaration.Row, column: str) -> str:
+    """The paper's number as it is shown, "" where it has none."""
     if column == declaration.AVERAGE:
       average = declaration.paper_average(row, list(self.tasks))
       return "" if average is None else f"{average:.1f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -74,6 +75,12 @@ def test_a_table_that_shows_nothing_says_so():
 def test_what_is_missing_is_told():
   text = make_report(failed={"x": "why"}, missing=3).to_markdown()
   assert "1 jobs failed. 3 jobs were not run." in text
+
+
+def test_what_trains_nothing_has_no_steps():
+  told = dataclasses.replace(make_report(), seeds=())
+  assert "steps of" not in told.to_markdown()
+  assert report.read(told.to_json())["steps"] == 0
 
 
 def test_never_is_a_word():

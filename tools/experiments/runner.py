@@ -9,6 +9,7 @@ it are left out, and the table says so.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import shlex
@@ -16,7 +17,15 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import (
+  Any,
+  Callable,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+  TextIO,
+)
 
 from tools import progress_line
 from tools.experiments import jobs as jobs_lib
@@ -32,6 +41,26 @@ def _prepare_process(cores: Sequence[int]) -> None:
   # Where the runner is killed outright, its `finally` is not reached, and the
   # next one would train in the same folder.
   _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def lock(output_dir: str) -> TextIO:
+  """Makes a folder ours until the file is closed or the process is gone.
+
+  Raises:
+    OSError: another process has it.
+  """
+  file = open(os.path.join(output_dir, "lock"), "w", encoding="utf-8")
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError as error:
+    file.close()
+    raise OSError(
+      f"another process runs experiments in {output_dir}: wait for its end, or "
+      "give another --output_dir."
+    ) from error
+  except OSError:
+    pass  # Some network file systems have no locks: do without.
+  return file
 
 
 class Results:

@@ -195,5 +195,13 @@ def test_its_own_processes_end_with_it(lab, number, code):
   assert not _is_running(pid)
 
 
+def test_a_folder_is_one_runners(tmp_path):
+  held = runner.lock(str(tmp_path))
+  with pytest.raises(OSError, match="another process runs experiments"):
+    runner.lock(str(tmp_path))
+  held.close()
+  runner.lock(str(tmp_path)).close()
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))
