@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from official_albert import run_summary, schedule_curve
 
-METRICS_FILE = "metrics.jsonl"
+METRICS_FILE = run_summary.METRICS_FILE
 REPORT_FILE = "report.json"
 
 
@@ -240,14 +240,11 @@ def summarize(
   model_dir: str, metric: str = "loss", best_is: str = "lowest"
 ) -> dict[str, Any]:
   """What `report.json` holds; see `run_summary.summarize`."""
-  return run_summary.summarize(list(_records(model_dir)), metric, best_is)
+  return run_summary.summarize(_records(model_dir), metric, best_is)
 
 
-def _records(model_dir: str) -> Iterator[dict]:
-  with open(os.path.join(model_dir, METRICS_FILE), encoding="utf-8") as file:
-    for line in file:
-      with contextlib.suppress(ValueError):  # Cut short by a kill.
-        yield json.loads(line)
+def _records(model_dir: str) -> list[dict[str, Any]]:
+  return run_summary.read(os.path.join(model_dir, METRICS_FILE))
 
 
 def duration(seconds: float) -> str:

@@ -6,10 +6,12 @@ compute it for any run.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from typing import Any, Mapping, Sequence
 
+METRICS_FILE = "metrics.jsonl"
 Record = Mapping[str, Any]
 
 _SPEEDS = (
@@ -18,6 +20,18 @@ _SPEEDS = (
   "model_flops_per_second",
   "data_wait_share",
 )
+
+
+def read(path: str) -> list[dict[str, Any]]:
+  """The records of a run's log, without lines that a kill has cut short."""
+  found = []
+  with open(path, encoding="utf-8") as file:
+    for line in file:
+      try:
+        found.append(json.loads(line))
+      except ValueError:
+        continue
+  return found
 
 
 def summarize(

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import glob
 import os
-import platform
 from typing import Sequence
 
 from absl import flags
@@ -39,6 +38,7 @@ from tools import (
   benchmark_squad,
   benchmark_step,
   command_line,
+  machine,
 )
 
 _INPUT_FILES = flags.DEFINE_string(
@@ -88,16 +88,6 @@ _PEERS_DIR = flags.DEFINE_string(
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", "", "Folder for table, figures and plot; none: prints only."
 )
-
-
-def machine() -> str:
-  """One line on what the figures were measured with."""
-  model = platform.processor() or platform.machine()
-  if os.path.exists("/proc/cpuinfo"):
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-      names = [line.split(":")[1] for line in file if "model name" in line]
-    model = names[0].strip() if names else model
-  return f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}"
 
 
 def _data() -> None:
@@ -153,7 +143,7 @@ def _peers() -> None:
       _SYSTEMS.value,
       _PEERS_DIR.value,
       _OUTPUT_DIR.value,
-      machine(),
+      machine.describe(),
     )
   )
 
@@ -165,7 +155,7 @@ def _scaling() -> None:
       _REPEATS.value,
       _STEPS.value,
       _OUTPUT_DIR.value,
-      machine(),
+      machine.describe(),
     )
   )
 
@@ -181,7 +171,7 @@ def _serving() -> None:
       _SPM_MODEL_FILE.value,
       _PEERS_DIR.value,
       _OUTPUT_DIR.value,
-      machine(),
+      machine.describe(),
     )
   )
 
@@ -197,7 +187,7 @@ def _step() -> None:
       _STEPS.value,
       _OPTIMIZER.value,
       _OUTPUT_DIR.value,
-      machine(),
+      machine.describe(),
     )
   )
 
@@ -243,7 +233,7 @@ def main(argv: Sequence[str]) -> None:
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
   if _OUTPUT_DIR.value:
     os.makedirs(_OUTPUT_DIR.value, exist_ok=True)
-  print(machine(), flush=True)
+  print(machine.describe(), flush=True)
   run()
 
 

@@ -19,44 +19,30 @@ numbers beside ours, and whether the direction is the same.
 from __future__ import annotations
 
 import dataclasses
-import glob
-import itertools
-import json
 import os
 import signal
 import sys
-from typing import Sequence
+from typing import Optional, Sequence, TextIO
 
 from absl import flags
 
-from tasks.pretraining import documents
 from tools import command_line
 from tools.experiments import (
   configurations,
   declaration,
-  depth_inference,
+  inputs,
   jobs,
-  own_tables,
-  paper_tables,
   plan,
   report,
   results,
   runner,
   scales,
+  tables,
 )
 
-TABLES = {
-  table.name: table
-  for table in (
-    configurations.TABLE,
-    *paper_tables.TABLES,
-    *own_tables.TABLES,
-    depth_inference.TABLE,
-  )
-}
-
+_LOCAL = "local"
 _TABLE = flags.DEFINE_list(
-  "table", [], f"all, or some of {', '.join(TABLES)}, comma-separated."
+  "table", [], f"all, or some of {', '.join(tables.TABLES)}, comma-separated."
 )
 _SCALE = flags.DEFINE_enum(
   "scale", "tiny", list(scales.SCALES), "How large; see --list."
@@ -97,6 +83,19 @@ _NUM_PARALLEL = flags.DEFINE_integer(
   "Jobs at once, each on its share of the cores. Small models use one core "
   "better than many; what is measured in time wants 1.",
 )
+_TPU = flags.DEFINE_string(
+  "tpu", _LOCAL, "With --scale=base: where to pretrain, as in run_pretraining."
+)
+_FINETUNING_TPU = flags.DEFINE_string(
+  "finetuning_tpu",
+  _LOCAL,
+  "And fine-tuning, whose batches want 8 or 16 cores, not a pod's.",
+)
+_NUM_DEVICES = flags.DEFINE_integer(
+  "num_devices",
+  0,
+  "Devices of --tpu, by which a batch is cut to fit; 0: as the scale says.",
+)
 _LIST = flags.DEFINE_bool("list", False, "List tables and scales, run nothing.")
 _DRY_RUN = flags.DEFINE_bool(
   "dry_run", False, "List the jobs of the table and their cost, run nothing."
@@ -105,58 +104,6 @@ _REPORT_ONLY = flags.DEFINE_bool(
   "report_only", False, "Write the results of what is finished, run nothing."
 )
 
-_TEXT_ENDINGS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
-_SENTENCES = 200
-
-
-def text_files(flag: str, folder: str) -> str:
-  """The texts of a folder as --input_files takes them.
-
-  Raises:
-    FileNotFoundError: there is no text.
-    ValueError: a name has a comma.
-  """
-  found = sorted(
-    path
-    for ending in _TEXT_ENDINGS
-    for path in glob.glob(os.path.join(glob.escape(folder), f"*.{ending}"))
-  )
-  if not found:
-    raise FileNotFoundError(
-      f"--{flag} {folder} holds no text: its files end in "
-      f"{', '.join('.' + ending for ending in _TEXT_ENDINGS)}."
-    )
-  for path in found:
-    if "," in path:
-      raise ValueError(f"{path} has a comma in its name: give it another one.")
-  return ",".join(found)
-
-
-def find_task_data(folder: str, columns: Sequence[str]) -> dict[str, str]:
-  """Of each task the folder for --data_dir.
-
-  Raises:
-    FileNotFoundError: there is no data for one.
-  """
-  inside = {"MNLI": "glue", "SST-2": "glue", "RACE": "race"}
-  names = {"MNLI": "MNLI", "SST-2": "SST-2", "RACE": "RACE*"}
-  found = {}
-  for column in columns:
-    for place in (
-      os.path.join(folder, inside.get(column, "squad")),
-      folder,
-    ):
-      name = names.get(column, f"train-v{column[-3:]}.json*")
-      if glob.glob(os.path.join(glob.escape(place), name)):
-        found[column] = place
-        break
-    else:
-      raise FileNotFoundError(
-        f"--task_data_dir {folder or '(not given)'} has no data of {column}: "
-        f"name another folder, or leave the task out of --tasks."
-      )
-  return found
-
 
 def chosen_tables() -> list[declaration.Table]:
   """Those of --table.
@@ -164,14 +111,14 @@ def chosen_tables() -> list[declaration.Table]:
   Raises:
     ValueError: none is named, or one that is not there.
   """
-  names = list(TABLES) if _TABLE.value == ["all"] else _TABLE.value
-  unknown = [name for name in names if name not in TABLES]
+  names = list(tables.TABLES) if _TABLE.value == ["all"] else _TABLE.value
+  unknown = [name for name in names if name not in tables.TABLES]
   if unknown or not names:
     raise ValueError(
       f"{'unknown table ' + unknown[0] if unknown else '--table is missing'}: "
-      f"choose all, or some of {', '.join(TABLES)}."
+      f"choose all, or some of {', '.join(tables.TABLES)}."
     )
-  return [TABLES[name] for name in names]
+  return [tables.TABLES[name] for name in names]
 
 
 def chosen_tasks(scale: scales.Scale) -> tuple[str, ...]:
@@ -193,54 +140,6 @@ def chosen_tasks(scale: scales.Scale) -> tuple[str, ...]:
   return tuple(column for column in declaration.TASKS if column in _TASKS.value)
 
 
-def claim(output_dir: str, **settings) -> None:
-  """Refuses a folder whose models were made with other text or sizes.
-
-  Raises:
-    ValueError: they were.
-    OSError: the folder cannot be made or written.
-  """
-  os.makedirs(output_dir, exist_ok=True)
-  path = os.path.join(output_dir, "experiments.json")
-  if os.path.exists(path):
-    with open(path, encoding="utf-8") as file:
-      before = json.load(file)
-    for name, value in settings.items():
-      if before.setdefault(name, value) != value:
-        raise ValueError(
-          f"{output_dir} was made with {name} {before[name]!r}, not {value!r}: "
-          "give another --output_dir."
-        )
-    settings = before
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    json.dump(settings, file, indent=1)
-  os.replace(f"{path}.tmp", path)
-
-
-def sentences_file(output_dir: str, input_files: str) -> str:
-  """Sentences to compare layers on: one of each document, written once.
-
-  Args:
-    output_dir: below which they are written.
-    input_files: the text.
-
-  Raises:
-    OSError, ValueError: it cannot be read.
-  """
-  path = os.path.join(output_dir, "data", "sentences.txt")
-  if not os.path.exists(path):
-    reader = documents.DocumentReader(documents.find_files(input_files))
-    lines = [
-      document[len(document) // 2]
-      for document in itertools.islice(reader, _SENTENCES)
-    ]
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-      file.write("\n".join(lines) + "\n")
-    os.replace(f"{path}.tmp", path)
-  return path
-
-
 def write_results(output_dir: str, told: report.Report) -> None:
   """Markdown, JSON and PNG of a table, each in one step."""
   stem = os.path.join(output_dir, f"table_{told.table.name}")
@@ -257,7 +156,10 @@ def write_results(output_dir: str, told: report.Report) -> None:
 def describe_jobs(planned: plan.Plan, scale: scales.Scale) -> str:
   """What --dry_run prints."""
   jobs_ = planned.jobs.values()
-  lines = [f"  {job.cost:8.1e} FLOP  {job.title}" for job in jobs_]
+  lines = [
+    f"  {job.cost:8.1e} FLOP  {job.title}{job.note and f' ({job.note})'}"
+    for job in jobs_
+  ]
   total = sum(job.cost for job in jobs_)
   hours = total / scale.speed / 3600
   lines.append(
@@ -270,7 +172,9 @@ def describe_jobs(planned: plan.Plan, scale: scales.Scale) -> str:
 def list_all() -> str:
   """What --list prints."""
   lines = ["tables:"]
-  lines += [f"  {t.name:15} {t.title} ({t.source})" for t in TABLES.values()]
+  lines += [
+    f"  {t.name:15} {t.title} ({t.source})" for t in tables.TABLES.values()
+  ]
   lines.append("scales:")
   lines += [
     f"  {s.name:15} {s.steps:,} steps of {s.training['train_batch_size']} x "
@@ -283,49 +187,142 @@ def list_all() -> str:
 def run_table(
   table: declaration.Table,
   scale: scales.Scale,
-  place: jobs.Place,
+  planned: plan.Plan,
+  output_dir: str,
   tasks: Sequence[str],
   seeds: Sequence[int],
+  held: Optional[TextIO],
 ) -> dict[str, str]:
   """Runs what is missing of a table and writes its results.
+
+  Args:
+    table: of `tables.TABLES`.
+    scale: how large.
+    planned: its jobs.
+    output_dir: where everything is.
+    tasks: columns to fine-tune on.
+    seeds: of the runs.
+    held: of `runner.lock`; None: writes the results of what is finished.
 
   Returns:
     Of each job that failed, why.
   """
-  sentences = ""
-  if table.layers and not _DRY_RUN.value:
-    sentences = sentences_file(place.output_dir, place.input_files)
-  if table is configurations.TABLE:
-    planned, seeds = configurations.make_plan(place), ()
-  elif table is depth_inference.TABLE:
-    planned = depth_inference.make_plan(scale, place, tasks, seeds)
-  else:
-    planned = plan.make_plan(table, scale, place, tasks, seeds, sentences)
   print(f"table {table.name}: {table.title}", flush=True)
-  if _DRY_RUN.value:
-    print(describe_jobs(planned, scale))
-    return {}
-  running = runner.Runner(planned.jobs, place.output_dir, _NUM_PARALLEL.value)
+  running = runner.Runner(
+    planned.jobs, output_dir, _NUM_PARALLEL.value, held=held
+  )
 
   def write(found) -> None:
     told = report.Report(
       table,
       scale,
       tuple(tasks),
-      tuple(seeds),
+      () if table is configurations.TABLE else tuple(seeds),
       results.collect(table, planned.cells, found, tasks),
       running.failed,
       len(planned.jobs) - len(found) - len(running.failed),
+      running.machines(),
     )
-    write_results(place.output_dir, told)
-    if not told.missing or _REPORT_ONLY.value:
+    write_results(output_dir, told)
+    if not (told.missing and held):
       print(told.to_markdown(), flush=True)
 
   found = running.finished()
   write(found)
-  if not _REPORT_ONLY.value and len(found) < len(planned.jobs):
+  if held and len(found) < len(planned.jobs):
     write(running.run())
   return running.failed
+
+
+def chosen_scale() -> scales.Scale:
+  """That of --scale, where it is to run.
+
+  Raises:
+    ValueError: flags contradict each other.
+  """
+  for flag in (_SEEDS, _TRAIN_STEPS, _NUM_DEVICES):
+    if flag.value < 0:
+      raise ValueError(f"--{flag.name} must not be negative, got {flag.value}.")
+  scale = scales.SCALES[_SCALE.value]
+  on_tpu = "tpu" in scale.placement
+  if on_tpu and _NUM_PARALLEL.value > 1:
+    raise ValueError(
+      f"--scale={scale.name} runs on a TPU, which one process holds: leave "
+      "--num_parallel out."
+    )
+  for flag in (_TPU, _FINETUNING_TPU):
+    if flag.value != _LOCAL and not on_tpu:
+      raise ValueError(
+        f"--{flag.name} is for --scale=base; --scale={scale.name} runs on "
+        f"{scale.hardware}."
+      )
+  if on_tpu:
+    scale = dataclasses.replace(
+      scale,
+      placement={**scale.placement, "tpu": _TPU.value},
+      finetuning_placement={
+        **scale.finetuning_placement,
+        "tpu": _FINETUNING_TPU.value,
+      },
+    )
+  return dataclasses.replace(
+    scale,
+    steps=_TRAIN_STEPS.value or scale.steps,
+    num_devices=_NUM_DEVICES.value or scale.num_devices,
+  )
+
+
+def find_place(
+  chosen: Sequence[declaration.Table], tasks: Sequence[str]
+) -> jobs.Place:
+  """Text, tasks and results, by the flags.
+
+  Raises:
+    ValueError, OSError: something is not there.
+  """
+  if not _OUTPUT_DIR.value:
+    raise ValueError("--output_dir is missing: name a folder.")
+  output_dir = os.path.abspath(_OUTPUT_DIR.value)
+  needed = tasks if any(table.tasks for table in chosen) else ()
+  if _REPORT_ONLY.value:  # Reads what lies there, and nothing else.
+    return jobs.Place(output_dir, "-", "-", dict.fromkeys(needed, "-"))
+  if not _INPUT_DIR.value:
+    raise ValueError("--input_dir is missing: name a folder.")
+  additional = ""
+  if _ADDITIONAL_DIR.value:
+    additional = inputs.text_files(
+      "additional_input_dir", os.path.abspath(_ADDITIONAL_DIR.value)
+    )
+  return jobs.Place(
+    output_dir,
+    inputs.text_files("input_dir", os.path.abspath(_INPUT_DIR.value)),
+    additional,
+    inputs.find_task_data(os.path.abspath(_TASK_DATA_DIR.value), needed),
+  )
+
+
+def prepare(
+  chosen: Sequence[declaration.Table], scale: scales.Scale, place: jobs.Place
+) -> TextIO:
+  """Makes the output folder ours; returns what holds it.
+
+  Raises:
+    ValueError, OSError: it is another experiment's, or cannot be written.
+  """
+  held = runner.lock(place.output_dir)
+  more = place.additional_files
+  inputs.claim(
+    place.output_dir,
+    scale=scale.name,
+    input_files=place.input_files,
+    data=dict(scale.data),
+    finetuning=dict(scale.finetuning),
+    task_flags={k: dict(v) for k, v in scale.task_flags.items()},
+    **({"additional_files": more} if more else {}),
+  )
+  if any(table.layers for table in chosen):
+    inputs.write_sentences(place.sentences_file, place.input_files)
+  return held
 
 
 def main(argv) -> None:
@@ -335,45 +332,27 @@ def main(argv) -> None:
     return
   # Else a terminated run would leave its jobs running.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  tables, scale = chosen_tables(), scales.SCALES[_SCALE.value]
-  if _TRAIN_STEPS.value:
-    scale = dataclasses.replace(scale, steps=_TRAIN_STEPS.value)
+  chosen, scale = chosen_tables(), chosen_scale()
   tasks = chosen_tasks(scale)
-  for flag in (_SEEDS, _TRAIN_STEPS):
-    if flag.value < 0:
-      raise ValueError(f"--{flag.name} must not be negative, got {flag.value}.")
-  for name in ("input_dir", "output_dir"):
-    if not flags.FLAGS[name].value:
-      raise ValueError(f"--{name} is missing: name a folder.")
-  additional = ""
-  if _ADDITIONAL_DIR.value:
-    additional = text_files("additional_input_dir", _ADDITIONAL_DIR.value)
-  needed = tasks if any(table.tasks for table in tables) else ()
-  output_dir = os.path.abspath(_OUTPUT_DIR.value)
-  place = jobs.Place(
-    output_dir,
-    text_files("input_dir", os.path.abspath(_INPUT_DIR.value)),
-    additional,
-    find_task_data(os.path.abspath(_TASK_DATA_DIR.value), needed),
-  )
+  place = find_place(chosen, tasks)
   seeds = [_FIRST_SEED.value + i for i in range(_SEEDS.value or scale.seeds)]
-  if not _DRY_RUN.value:
-    claim(
-      output_dir,
-      scale=scale.name,
-      input_files=place.input_files,
-      data=dict(scale.data),
-      finetuning=dict(scale.finetuning),
-      task_flags={k: dict(v) for k, v in scale.task_flags.items()},
-      **({"additional_files": additional} if additional else {}),
-    )
-  working = not (_DRY_RUN.value or _REPORT_ONLY.value)
-  lock = runner.lock(output_dir) if working else None
+  # All of them first: a table that cannot be planned is no news for next week.
+  plans = [
+    tables.make_plan(table, scale, place, tasks, seeds) for table in chosen
+  ]
+  if _DRY_RUN.value:
+    for table, planned in zip(chosen, plans):
+      print(f"table {table.name}: {table.title}")
+      print(describe_jobs(planned, scale))
+    return
+  held = None if _REPORT_ONLY.value else prepare(chosen, scale, place)
   failed: dict[str, str] = {}
-  for table in tables:
-    failed.update(run_table(table, scale, place, tasks, seeds))
-  if lock:
-    lock.close()
+  for table, planned in zip(chosen, plans):
+    failed.update(
+      run_table(table, scale, planned, place.output_dir, tasks, seeds, held)
+    )
+  if held:
+    held.close()
   if failed:
     key, why = next(iter(failed.items()))
     raise ValueError(

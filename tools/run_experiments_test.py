@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tools import many_commands, run_experiments, toy_data
+from tools import many_commands, toy_data
 
 _WORDS = ("sun", "moon", "tree", "river", "stone", "cloud", "fox", "bear")
 
@@ -55,6 +55,13 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     ],
     "has no data of MNLI": [*given, "--table=3", "--tasks=MNLI"],
     "--additional_input_dir": [*given, "--table=7"],
+    "one process holds": [
+      *given,
+      "--table=3",
+      "--scale=base",
+      "--num_parallel=2",
+    ],
+    "--tpu is for --scale=base": [*given, "--table=3", "--tpu=pod"],
     "--seeds must not be negative": [*given, "--table=3", "--seeds=-1"],
     "--num_parallel must be from 1": [
       *given,
@@ -88,28 +95,6 @@ def test_list_and_dry_run(folders, tmp_path):
   assert not os.path.exists(tmp_path / "out")
 
 
-def test_a_folder_belongs_to_one_text_and_scale(tmp_path):
-  run_experiments.claim(str(tmp_path), scale="tiny", input_files="a")
-  run_experiments.claim(
-    str(tmp_path), scale="tiny", input_files="a", additional_files="b"
-  )
-  run_experiments.claim(str(tmp_path), scale="tiny", input_files="a")
-  with pytest.raises(ValueError, match="with scale 'tiny', not 'base'"):
-    run_experiments.claim(str(tmp_path), scale="base", input_files="a")
-  with pytest.raises(ValueError, match="additional_files 'b', not 'c'"):
-    run_experiments.claim(str(tmp_path), additional_files="c")
-
-
-def test_layers_are_compared_on_a_sentence_of_each_document(folders, tmp_path):
-  files = run_experiments.text_files("input_dir", f"{folders}/text")
-  path = run_experiments.sentences_file(str(tmp_path), files)
-  with open(path) as written, open(files) as text:
-    lines, documents = written.read().splitlines(), text.read().split("\n\n")
-  assert len(lines) == len(documents) == 60
-  for line, document in zip(lines, documents):
-    assert line in document.splitlines()
-
-
 @pytest.mark.heavy
 def test_a_table_from_text_to_markdown(folders, tmp_path):
   arguments = [
@@ -122,7 +107,7 @@ def test_a_table_from_text_to_markdown(folders, tmp_path):
   [done] = many_commands.run("run_experiments", [arguments])
   assert not done.code, done.out + done.err
   text = (tmp_path / "out" / "table_7.md").read_text()
-  assert "with additional data" in text and "(one seed)" in text
+  assert "with additional data" in text and "one seed" in text
   record = json.loads((tmp_path / "out" / "table_7.json").read_text())
   assert record["missing"] == 0 and not record["failed"]
   for row in record["rows"]:

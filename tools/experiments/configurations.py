@@ -11,7 +11,7 @@ import statistics
 from typing import Any
 
 from official_albert import config as config_lib
-from tools.experiments import jobs, model_jobs, plan
+from tools.experiments import jobs, plan, readings
 from tools.experiments.declaration import SPEED, Row, Table
 
 FLOPS, TOKENS = "MFLOP/token", "tokens/s"
@@ -70,7 +70,7 @@ def _speed(place: jobs.Place, preset: str, needs: tuple[str, ...]) -> jobs.Job:
 
   def read() -> dict[str, Any]:
     [path] = glob.glob(os.path.join(glob.escape(place.path(key)), "*.json"))
-    rates = model_jobs.read_json(path)["tokens_per_second"]
+    rates = readings.object_of(path)["tokens_per_second"]
     return {
       "parameters": config.parameter_count(),
       "tokens_per_second": statistics.median(rates),

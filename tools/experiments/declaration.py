@@ -17,6 +17,14 @@ TASKS = {
   "SST-2": "sst2",
   "RACE": "race",
 }
+# Sequences of an epoch: RACE has four a question.
+TRAIN_SEQUENCES = {
+  "SQuAD1.1": 87_599,
+  "SQuAD2.0": 130_319,
+  "MNLI": 392_702,
+  "SST-2": 67_349,
+  "RACE": 4 * 87_866,
+}
 # Measured on held-out text, in the order in which they are shown.
 INTRINSIC = {
   "masked_lm_loss": "MLM loss",
@@ -43,6 +51,7 @@ class Row:
     starts_from: the label of the row whose weights it begins with.
     equal_time: whether it trains as long as the first row, instead of as many
       steps.
+    share: of the table's steps.
     paper: the paper's numbers by column, in percent, SQuAD as (F1, EM); None
       where the paper only says a direction.
     paper_parameters: as the paper prints them, such as "12M".
@@ -55,6 +64,7 @@ class Row:
   training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   starts_from: Optional[str] = None
   equal_time: bool = False
+  share: float = 1.0
   paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   paper_parameters: str = ""
 

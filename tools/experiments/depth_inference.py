@@ -7,10 +7,18 @@ three are measured at each depth.
 
 from __future__ import annotations
 
+import glob
 import os
 from typing import Any, Sequence
 
-from tools.experiments import declaration, jobs, model_jobs, plan, scales
+from tools.experiments import (
+  declaration,
+  jobs,
+  model_jobs,
+  plan,
+  readings,
+  scales,
+)
 from tools.experiments.declaration import Row, Table
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
@@ -91,9 +99,10 @@ def make_plan(
           evaluation = _evaluation(place, scale, run, column, depth)
           found[depth].append(add(evaluation))
     for row, depth in zip(TABLE.rows, DEPTHS):
-      cells.append(
-        plan.Cell(row.label, seed, key, (latency, *found[depth]), depth)
-      )
+      # Measured once, so it is of the first seed alone.
+      once = (latency,) if seed == seeds[0] else ()
+      others = (*once, *found[depth])
+      cells.append(plan.Cell(row.label, seed, key, others, depth))
   return plan.Plan(tuple(cells), made)
 
 
@@ -108,6 +117,7 @@ def _settings(
     "do_predict": False,
     **scale.finetuning,
     **scale.task_flags.get(task, {}),
+    **scale.finetuning_placement,
   }
 
 
@@ -123,16 +133,24 @@ def _more_steps(
   own = f"{tuned.key}-{more.replace(' ', '_')}"
   settings = {
     **_settings(place, scale, own, task),
-    "init_checkpoint": place.path(tuned.key),
     "random_seed": model.seed,
     "num_train_steps": MORE_STEPS,
     **MORE[more],
   }
   settings.pop("num_train_epochs", None)
+
+  def arguments(values: jobs.Values) -> list[str]:
+    # With the weights that are measured: the best ones where they were kept.
+    run = place.path(tuned.key)
+    best = glob.glob(os.path.join(glob.escape(run), "best", "*.index"))
+    start = best[0][: -len(".index")] if best else run
+    flags = jobs.as_flags({**settings, "init_checkpoint": start})
+    return ["tools.run_finetuning", *flags]
+
   return jobs.Job(
     own,
     f"{tuned.title}, then {more}",
-    lambda values: ["tools.run_finetuning", *jobs.as_flags(settings)],
+    arguments,
     dict,
     needs=(tuned.key,),
     cost=tuned.cost,
@@ -157,7 +175,7 @@ def _evaluation(
 
   def read() -> dict[str, Any]:
     folder = place.path(run, f"depth_{depth}")
-    value = model_jobs.read_finetuning(folder, task)[task]
+    value = readings.finetuning(folder, task)[task]
     return {f"{column} at {depth}": value}
 
   return jobs.Job(
@@ -186,7 +204,7 @@ def _latency(place: jobs.Place, scale: scales.Scale) -> jobs.Job:
     return ["tools.experiments.depth_latency", *jobs.as_flags(settings)]
 
   def read() -> dict[str, Any]:
-    times = model_jobs.read_json(output_file)
+    times = readings.object_of(output_file)
     return {f"{MILLISECONDS} at {d}": value for d, value in times.items()}
 
   return jobs.Job(

@@ -78,7 +78,7 @@ def test_rows_have_the_numbers_of_their_depth(planned):
   )
   by_label = {row.row.label: row.values for row in rows}
   assert by_label["12 layers"] == {
-    "ms": [6.0, 6.0],
+    "ms": [6.0],
     "MNLI": [12, 12],
     "MNLI, own depth": [62, 62],
     "MNLI, random depths": [112, 112],

@@ -33,6 +33,7 @@ class Job:
       them. 0 where nobody knows, which is of data.
     result: a file that is there only when the command has ended well, or "".
     uses_all_cores: whether it cannot share the machine with another job.
+    note: what --dry_run says of it besides.
   """
 
   key: str
@@ -43,6 +44,7 @@ class Job:
   cost: float = 1e9
   result: str = ""
   uses_all_cores: bool = False
+  note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Place:
   input_files: str
   additional_files: str
   task_data_dirs: Mapping[str, str]
+
+  @property
+  def sentences_file(self) -> str:
+    """What layers are compared on."""
+    return self.path("data", "sentences.txt")
 
   def path(self, *parts: str) -> str:
     """Of a file or folder below the output folder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 
 import pytest
 
@@ -76,93 +76,35 @@ def test_finetuning_has_the_flags_of_scale_and_task(place):
   assert job.key == "tasks/x-seed_7-race"
 
 
-def _write(folder, name, value) -> None:
-  folder.mkdir(parents=True, exist_ok=True)
-  (folder / name).write_text(json.dumps(value))
-
-
-@pytest.mark.parametrize(
-  "column, metrics, value",
-  [
-    ("MNLI", {"accuracy": 0.25}, 25.0),
-    ("SQuAD1.1", {"exact_match": 50.0, "f1": 60.0}, 55.0),
-    ("SQuAD2.0", {"exact": 40.0, "f1": 50.0, "best_f1": 70.0}, 45.0),
-  ],
-)
-def test_results_of_tasks_are_percent(tmp_path, column, metrics, value):
-  results = {"dev_matched": metrics, "other": {}}
-  _write(tmp_path, "eval_results.json", results)
-  assert model_jobs.read_finetuning(str(tmp_path), column) == {column: value}
-
-
-def test_a_run_is_read_at_its_end(tmp_path):
-  records = [
-    {"kind": "eval", "step": 0, "unix_time_seconds": 10.0},
-    {"kind": "start", "step": 0, "unix_time_seconds": 11.0},
-    {"kind": "train", "step": 5, "unix_time_seconds": 21.0, "loss": 5.0},
-    {"kind": "eval", "step": 5, "unix_time_seconds": 22.0},
+def test_the_speed_of_a_model_is_measured_alone_and_once(place):
+  jobs_ = [
+    model_jobs.speed(place, _TINY, _model(seed=seed), f"models/x/seed_{seed}")
+    for seed in (7, 8)
   ]
-  records[0].update(loss=9.0, masked_lm_loss=8.0, masked_lm_accuracy=0.0)
-  records[3].update(loss=6.0, masked_lm_loss=5.0, masked_lm_accuracy=0.25)
-  records[3]["sentence_order_accuracy"] = 0.75
-  for name in (
-    *("sequences_per_second", "tokens_per_second"),
-    *("model_flops_per_second", "data_wait_share"),
-  ):
-    records[2][name] = 3.0
-  lines = "".join(json.dumps(record) + "\n" for record in records)
-  (tmp_path / "metrics.jsonl").write_text(lines)
-  config = _TINY.config({})
-  assert model_jobs.read_pretraining(str(tmp_path), config) == {
-    "parameters": config.parameter_count(),
-    "steps": 5,
-    "training_seconds": 10.0,
-    "tokens_per_second": 3.0,
-    "masked_lm_loss": 5.0,
-    "masked_lm_accuracy": 25.0,
-    "sentence_pair_accuracy": 75.0,
-    "curve": [[0, 10.0, 8.0], [5, 22.0, 5.0]],
-  }
+  assert [job.key for job in jobs_] == ["speed/x", "speed/x"]
+  assert jobs_[0].uses_all_cores
+  arguments = jobs_[0].arguments({})
+  # Nothing but steps from the first log line on; the last of a flag counts.
+  for flag in ("--steps_per_loop=20", "--eval_steps=0"):
+    assert flag in arguments
+  saves = [a for a in arguments if a.startswith("--save_checkpoints_steps")]
+  assert saves[-1] == "--save_checkpoints_steps=120"
 
 
-def _at(kind: str, step: int, time: float) -> dict:
-  return {"kind": kind, "step": step, "unix_time_seconds": time}
-
-
-def test_a_killed_run_counts_as_one_that_was_not():
-  # Killed before the first step, after step 30, whose checkpoint was that of
-  # step 20, and at step 40.
-  records = [
-    *(_at("eval", 0, 9.0), _at("eval", 0, 99.0), _at("start", 0, 100.0)),
-    *(_at("train", 10, 110.0), _at("train", 20, 120.0), _at("eval", 20, 121.0)),
-    *(_at("train", 30, 131.0), _at("eval", 30, 132.0)),
-    *(_at("eval", 20, 999.0), _at("start", 20, 1000.0)),
-    *(_at("train", 30, 1010.0), _at("train", 40, 1020.0)),
-    *(_at("eval", 40, 4999.0), _at("start", 40, 5000.0)),
-    *(_at("train", 50, 5010.0), _at("eval", 50, 5011.0)),
-  ]
-  kept = model_jobs.without_pauses(records)
-  assert [(r["kind"], r["step"], r["unix_time_seconds"]) for r in kept] == [
-    *(("eval", 0, 99.0), ("start", 0, 100.0)),
-    *(("train", 10, 110.0), ("train", 20, 120.0), ("eval", 20, 121.0)),
-    *(("train", 30, 131.0), ("train", 40, 141.0)),
-    *(("train", 50, 151.0), ("eval", 50, 152.0)),
-  ]
-
-
-def test_speed_is_without_the_loop_that_compiles(place, tmp_path):
-  job = model_jobs.speed(place, _TINY, _model(), "models/x/seed_7")
-  assert "--steps_per_loop=20" in job.arguments({})
-  folder = tmp_path / "speed" / "x-seed_7"
-  folder.mkdir(parents=True)
-  records = [_at("start", 0, 0.0)]
-  for step, speed in ((20, 1.0), (40, 7.0), (60, 9.0), (80, 8.0)):
-    record = {**_at("train", step, float(step)), "loss": 5.0}
-    record["sequences_per_second"] = record["tokens_per_second"] = speed
-    records.append(record)
-  lines = "".join(json.dumps(record) + "\n" for record in records)
-  (folder / "metrics.jsonl").write_text(lines)
-  assert job.read() == {"tokens_per_second": 8.0}
+def test_a_step_is_cut_to_fit(place):
+  scale = dataclasses.replace(_TINY, device_bytes=1 << 25)
+  arguments = model_jobs.pretraining(
+    place, scale, _model(), "models/x/seed_7"
+  ).arguments({})
+  cut = [a for a in arguments if a.startswith("--gradient_accumulation_steps")]
+  assert len(cut) == 1
+  job = model_jobs.pretraining(
+    *(place, dataclasses.replace(_TINY, device_bytes=1000)),
+    *(_model(), "models/x/seed_7"),
+  )
+  assert "does not fit" in job.note
+  with pytest.raises(ValueError, match="GiB a device, .* does not fit"):
+    job.arguments({})
 
 
 def test_evaluations_are_where_the_training_was(place):

@@ -84,8 +84,8 @@ DEPTH_SCHEDULE = Table(
   question=(
     "How much sooner does a model of 12 layers reach the held-out masked-LM "
     "loss that constant depth ends at, when the same weights are applied fewer "
-    "times at first? All rows have the same steps and learning rates; each "
-    "stretch is evaluated at the depth that it trains."
+    "times at first? The schedules have the same steps and learning rates, and "
+    "only losses at full depth count."
   ),
   rows=(
     *(
@@ -96,11 +96,14 @@ DEPTH_SCHEDULE = Table(
       )
       for schedule in _SCHEDULES
     ),
+    # As many operations as the last schedule, and no schedule.
+    Row("12 throughout, half the steps", {"num_hidden_layers": 12}, share=0.5),
     # What depth is worth at all at this scale.
     Row("3 throughout", {"num_hidden_layers": 3}),
   ),
   compare={
     **{schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
+    "12 throughout, half the steps": "12 throughout",
     "3 throughout": "12 throughout",
   },
   direction="MLM",

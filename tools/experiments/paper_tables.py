@@ -252,6 +252,7 @@ TABLE_7 = Table(
     ),
   ),
   compare={"with additional data": "no additional data"},
+  curves=True,
 )
 
 TABLE_8 = Table(
@@ -283,6 +284,7 @@ TABLE_8 = Table(
     ),
   ),
   compare={"without dropout": "with dropout"},
+  curves=True,
 )
 
 _DEPTH_SCORES = {

@@ -108,17 +108,16 @@ def _rows(axis, told: report.Report, title: str, names: bool = True) -> None:
 def _curves(axis, told: report.Report) -> None:
   for place, result in enumerate(told.rows):
     for i, curve in enumerate(result.curves):
-      begun = curve[0][1]
       axis.plot(
-        [(seconds - begun) / 60 for _, seconds, _ in curve[1:]],
-        [loss for _, _, loss in curve[1:]],
+        [point["seconds"] / 60 for point in curve[1:]],
+        [point["loss"] for point in curve[1:]],
         color=f"C{place}",
         alpha=0.8,
         linewidth=1,
         label=result.row.label if not i else None,
       )
   axis.set_title("held-out MLM loss (nats)", fontsize=10)
-  axis.set_xlabel("minutes")
+  axis.set_xlabel("minutes of training")
   axis.legend(fontsize=7)
   axis.grid(alpha=0.3)
 

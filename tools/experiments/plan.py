@@ -55,11 +55,9 @@ class _Planner:
     scale: scales.Scale,
     place: jobs.Place,
     tasks: Sequence[str],
-    sentences: str,
   ):
     self.table, self.scale, self.place = table, scale, place
     self.tasks = tuple(tasks) if table.tasks else ()
-    self.sentences = sentences
     self.jobs: dict[str, jobs.Job] = {}
 
   def add(self, job: jobs.Job) -> str:
@@ -82,7 +80,7 @@ class _Planner:
       row.sentence_pair,
       row.more_data,
       tuple(sorted(row.training.items())),
-      self.scale.steps_of(self.table.name),
+      self.scale.steps_of(self.table.name, row.share),
       seed,
       starts_from,
       as_long_as,
@@ -92,13 +90,20 @@ class _Planner:
     if row.more_data:
       self.add_records(row.sentence_pair, False)
     if row.equal_time:
-      self.add(model_jobs.speed(self.place, self.scale, model, key))
+      first, first_key = self.add_model(self.table.rows[0], seed)
+      self.add_speed(first, first_key)
+      self.add_speed(model, key)
     self.add(model_jobs.pretraining(self.place, self.scale, model, key))
     return model, key
+
+  def add_speed(self, model: model_jobs.Model, key: str) -> str:
+    return self.add(model_jobs.speed(self.place, self.scale, model, key))
 
   def add_cell(self, row: declaration.Row, seed: int) -> Cell:
     model, key = self.add_model(row, seed)
     others = []
+    if self.table.speed_reference:
+      others.append(self.add_speed(model, key))
     for pair in self.table.pairs:
       self.add_records(pair, False)
       job = model_jobs.pair_evaluation(self.place, self.scale, model, key, pair)
@@ -107,7 +112,7 @@ class _Planner:
       job = model_jobs.finetuning(self.place, self.scale, model, key, column)
       others.append(self.add(job))
     if self.table.layers:
-      job = model_jobs.inspection(self.place, key, self.sentences)
+      job = model_jobs.inspection(self.place, key)
       others.append(self.add(job))
     return Cell(row.label, seed, key, tuple(others))
 
@@ -144,7 +149,6 @@ def make_plan(
   place: jobs.Place,
   tasks: Sequence[str],
   seeds: Iterable[int],
-  sentences: str = "",
 ) -> Plan:
   """Plans a table.
 
@@ -154,17 +158,16 @@ def make_plan(
     place: where everything is.
     tasks: columns of `declaration.TASKS` to fine-tune on.
     seeds: one run of each row for each.
-    sentences: a file whose lines the layers are compared on.
 
   Raises:
-    ValueError: a row needs additional text and there is none, or sentences.
+    ValueError: a row needs additional text and there is none.
   """
   if any(row.more_data for row in table.rows) and not place.additional_files:
     raise ValueError(
       f"table {table.name} compares with additional text: name its folder by "
       "--additional_input_dir."
     )
-  planner = _Planner(table, scale, place, tasks, sentences)
+  planner = _Planner(table, scale, place, tasks)
   # All rows of one seed before the next one: a table that is cut off has rows
   # to compare.
   cells = {

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tools.experiments import jobs, own_tables, paper_tables, plan, scales
+from tools.experiments import (
+  jobs,
+  model_jobs,
+  own_tables,
+  paper_tables,
+  plan,
+  scales,
+)
 
 _TINY = scales.SCALES["tiny"]
 _PLACE = jobs.Place("out", "text.txt", "more.txt", {"MNLI": "glue"})
 
 
 def _plan(table, tasks=("MNLI",), seeds=(3, 5), place=_PLACE) -> plan.Plan:
-  return plan.make_plan(table, _TINY, place, tasks, seeds, "sentences.txt")
+  return plan.make_plan(table, _TINY, place, tasks, seeds)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +78,13 @@ def test_equal_time_is_measured():
   assert bert.label == "BERT-large"
   job = planned.jobs[bert.model]
   assert planned.cells[0].model in job.needs
-  speed = next(need for need in job.needs if need.startswith("speed/"))
+  albert = planned.cells[0].model
+  own, other = map(model_jobs.speed_key, (bert.model, albert))
+  assert {own, other} <= set(job.needs)
   values = {
-    planned.cells[0].model: {"steps": 50, "tokens_per_second": 10.0},
-    speed: {"tokens_per_second": 70.0},
+    albert: {"steps": 50},
+    own: {"tokens_per_second": 70.0},
+    other: {"tokens_per_second": 10.0},
   }
   assert "--num_train_steps=350" in job.arguments(values)
 
@@ -101,6 +111,21 @@ def test_more_text_has_to_be_there():
   place = jobs.Place("out", "text.txt", "", {"MNLI": "glue"})
   with pytest.raises(ValueError, match="--additional_input_dir"):
     _plan(paper_tables.TABLE_7, place=place)
+
+
+def test_speeds_are_jobs_of_their_own():
+  planned = _plan(paper_tables.TABLE_2)
+  speeds = [key for key in planned.jobs if key.startswith("speed/")]
+  assert len(speeds) == 6
+  for cell in planned.cells:
+    assert model_jobs.speed_key(cell.model) in cell.others
+
+
+def test_a_row_may_have_a_share_of_the_steps(tmp_path):
+  place = jobs.Place(str(tmp_path), "text.txt", "", {})
+  planned = _plan(own_tables.DEPTH_SCHEDULE, place=place)
+  cell = next(c for c in planned.cells if "half the steps" in c.label)
+  assert "--num_train_steps=800" in planned.jobs[cell.model].arguments({})
 
 
 def test_without_tasks_nothing_is_fine_tuned():

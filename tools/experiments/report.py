@@ -12,6 +12,7 @@ from tools.experiments import declaration, results, scales, verdicts
 _DECIMALS = {
   results.LOSS: 3,
   results.SAME_LOSS: 2,
+  results.SAME_LOSS_FLOPS: 2,
   results.STEPS: 0,
   declaration.SPEED: 2,
 }
@@ -28,6 +29,7 @@ class Report:
     rows: the numbers.
     failed: of jobs that failed, why.
     missing: jobs that were not run.
+    machine: that it was run on, one line.
   """
 
   table: declaration.Table
@@ -37,6 +39,7 @@ class Report:
   rows: Sequence[results.RowResults]
   failed: Mapping[str, str]
   missing: int
+  machine: str = ""
 
   @property
   def verdicts(self) -> dict[str, dict[str, str]]:
@@ -71,6 +74,7 @@ class Report:
       "steps": self.scale.steps_of(self.table.name) if self.seeds else 0,
       "tasks": self.tasks,
       "seeds": self.seeds,
+      "machine": self.machine,
       "failed": dict(self.failed),
       "missing": self.missing,
       "rows": rows,
@@ -91,8 +95,11 @@ class Report:
     return "\n\n".join(part for part in parts if part) + "\n"
 
   def _settings(self) -> str:
+    end = f"Source: {self.table.source}."
+    if self.machine:
+      end = f"{end} Run on {self.machine}."
     if not self.seeds:
-      return f"Source: {self.table.source}."
+      return end
     s = self.scale
     batch = int(s.training["train_batch_size"])
     steps = s.steps_of(self.table.name)
@@ -100,7 +107,7 @@ class Report:
     return (
       f"Scale {s.name}: {steps:,} steps of {batch:,} x {s.max_seq_length} "
       f"tokens, {s.vocab_size:,} pieces; fine-tuned on: {tasks}; seeds "
-      f"{', '.join(map(str, self.seeds))}. Source: {self.table.source}."
+      f"{', '.join(map(str, self.seeds))}. {end}"
     )
 
   def _table(self) -> str:
@@ -111,9 +118,7 @@ class Report:
       if any(self.paper(result.row, column) for result in self.rows)
     ]
     told = self.verdicts
-    kinds = dict.fromkeys(
-      kind for v in told.values() for kind, words in v.items() if words
-    )
+    kinds = self._kinds()
     header = ["", "parameters"]
     if any(result.row.paper_parameters for result in self.rows):
       header.append("paper's")
@@ -141,29 +146,42 @@ class Report:
       return "" if average is None else f"{average:.1f}"
     value = row.paper.get(column)
     if isinstance(value, tuple):
-      return "/".join(f"{part:.1f}" for part in value)
+      parts = "/".join(f"{part:.1f}" for part in value)
+      return f"{declaration.score(value):.1f} ({parts})"
     return "" if value is None else f"{value:.1f}"
 
   def _conclusion(self) -> str:
-    told = [v for verdict in self.verdicts.values() for v in verdict.values()]
-    counts = {
-      kind: sum(v.startswith(kind) for v in told)
-      for kind in (verdicts.AGREES, verdicts.DISAGREES, verdicts.SPREAD)
-    }
+    told = self.verdicts
     sentences = []
-    if any(counts.values()):
-      sentences.append(
-        f"Of {sum(counts.values())} comparisons {counts[verdicts.AGREES]} "
-        f"agree with the paper, {counts[verdicts.DISAGREES]} disagree, and "
-        f"{counts[verdicts.SPREAD]} lie within the spread of the seeds."
-      )
-      if counts[verdicts.SPREAD] == sum(counts.values()):
-        sentences.append("At this scale the table shows nothing.")
+    shown = False  # Whether any direction was seen.
+    for kind in self._kinds():
+      every = [verdict[kind] for verdict in told.values()]
+      counts = verdicts.count(every)
+      shown |= bool(counts[verdicts.AGREES] + counts[verdicts.DISAGREES])
+      if any(counts.values()):
+        sentences.append(
+          f"By {kind} {counts[verdicts.AGREES]} agree with the paper, "
+          f"{counts[verdicts.DISAGREES]} disagree, {counts[verdicts.SPREAD]} "
+          "lie within the spread of the seeds."
+        )
+    if sentences and not shown:
+      sentences.append("At this scale the table shows nothing.")
     if self.failed:
       sentences.append(f"{len(self.failed)} jobs failed.")
     if self.missing:
       sentences.append(f"{self.missing} jobs were not run.")
     return " ".join(sentences)
+
+  def _kinds(self) -> list[str]:
+    """What verdicts go by, where there are some."""
+    return list(
+      dict.fromkeys(
+        kind
+        for verdict in self.verdicts.values()
+        for kind, words in verdict.items()
+        if words
+      )
+    )
 
 
 def _millions(count: Optional[int]) -> str:

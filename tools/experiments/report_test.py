@@ -35,7 +35,10 @@ def make_report(values=None, failed=(), missing=0, **changes) -> report.Report:
   for row_values in values:
     if "MNLI" in row_values:
       row_values["Avg"] = row_values["MNLI"]
-  curve = [[0, 10.0, 8.0], [5, 40.0, 5.0]]
+  curve = [
+    {"step": 0, "depth": 4, "seconds": 0.0, "flops": 0.0, "loss": 8.0},
+    {"step": 5, "depth": 4, "seconds": 30.0, "flops": 9e9, "loss": 5.0},
+  ]
   layers = [{"layer": i, "l2_distance": i, "degrees": 3.0} for i in (1, 2)]
   rows = [
     results.RowResults(row, 1_234_000, value, [curve], [layers])
@@ -53,7 +56,8 @@ def test_markdown():
   assert lines[0] == "## Table 7: A title"
   assert (
     "| b | 1.23M | 12M | 4.250 (4.000 to 4.500) | 23.5 (23.0 to 24.0) | 44.0 "
-    "(43.0 to 45.0) | 81.0 | 44.0 (43.0 to 45.0) | 81.0 | agrees | agrees |"
+    "(43.0 to 45.0) | 81.0 | 44.0 (43.0 to 45.0) | 81.0 | agrees: higher | "
+    "agrees: higher |"
   ) in lines
   header = next(line for line in lines if line.startswith("|  |"))
   assert header == (
@@ -61,9 +65,7 @@ def test_markdown():
     "direction, by tasks | direction, by MLM |"
   )
   assert "Scale tiny: 1,600 steps of 32 x 64 tokens" in text
-  assert (
-    "Of 2 comparisons 2 agree with the paper, 0 disagree, and 0 lie" in text
-  )
+  assert "By tasks 1 agree with the paper, 0 disagree, 0 lie" in text
 
 
 def test_a_table_that_shows_nothing_says_so():
@@ -94,7 +96,7 @@ def test_never_is_a_word():
 def test_json_has_every_number():
   record = report.read(make_report().to_json())
   assert record["rows"][1]["values"]["MNLI"] == [45.0, 43.0]
-  assert record["rows"][1]["verdicts"]["tasks"] == "agrees"
+  assert record["rows"][1]["verdicts"]["tasks"] == "agrees: higher"
   assert record["rows"][1]["paper"]["SQuAD1.1"] == [91.0, 86.0]
   assert record["rows"][0]["compared_with"] is None
 

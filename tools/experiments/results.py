@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
-from tools.experiments import declaration, depth_inference, plan
+from tools.experiments import declaration, depth_inference, plan, readings
 
 LOSS, ACCURACY = "MLM loss", "MLM"
 STEPS = "steps"
+# Shares of what the row compared with takes to its own last loss.
 SAME_LOSS = "time to the same loss"
+SAME_LOSS_FLOPS = "operations to it"
 # Of the angles between input and output of the layers, in degrees.
 FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
 
@@ -35,14 +37,14 @@ class RowResults(NamedTuple):
     row: as declared.
     parameters: of embeddings, encoder and pooler; None if it was not run.
     values: by column, one number for each seed that has one.
-    curves: of each seed [step, unix time in seconds, held-out loss].
+    curves: of each seed, as `readings.pretraining` says.
     layers: of each seed, what `tools.inspect_model` says of each layer.
   """
 
   row: declaration.Row
   parameters: Optional[int]
   values: dict[str, list[float]]
-  curves: list[list[list[float]]]
+  curves: list[list[dict[str, float]]]
   layers: list[list[dict[str, float]]]
 
   def number(self, column: str) -> Optional[Number]:
@@ -63,7 +65,7 @@ def columns(table: declaration.Table, tasks: Sequence[str]) -> list[str]:
   shown += [LOSS, ACCURACY]
   shown += [pair.upper() for pair in table.pairs]
   if table.name == "depth_schedule":
-    shown.append(SAME_LOSS)
+    shown += [SAME_LOSS, SAME_LOSS_FLOPS]
   if table.layers:
     shown += [FIRST, LAST, JUMP]
   if table.tasks:
@@ -122,9 +124,10 @@ def _relative(
     label = table.compare.get(cell.label, cell.label)
     other = merged.get((label, cell.seed), {})
     if "curve" in values and "curve" in other:
-      target = other["curve"][-1][2]
-      own = seconds_to(values["curve"], target)
-      shown[SAME_LOSS] = own / seconds_to(other["curve"], target)
+      target = other["curve"][-1]["loss"]
+      for column, what in ((SAME_LOSS, "seconds"), (SAME_LOSS_FLOPS, "flops")):
+        own = readings.first_to(values["curve"], target, what)
+        shown[column] = own / other["curve"][-1][what]
   if table.speed_reference:
     other = merged.get((table.speed_reference, cell.seed), {})
     name = "tokens_per_second"
@@ -151,7 +154,11 @@ def _cell_columns(
     for name, title in declaration.INTRINSIC.items()
     if name in values
   }
-  shown.update({task: values[task] for task in tasks if task in values})
+  for task in tasks:
+    # Of SQuAD also what its number is the mean of.
+    for name in (task, f"{task} F1", f"{task} EM"):
+      if name in values:
+        shown[name] = values[name]
   shown.update(values.get("columns", {}))
   if STEPS in values and any(row.equal_time for row in table.rows):
     shown[STEPS] = values[STEPS]
@@ -166,22 +173,3 @@ def _angles(degrees: Sequence[float]) -> dict[str, float]:
   """Where the layers begin and end, and how smoothly they get there."""
   jumps = [abs(a - b) for a, b in zip(degrees, degrees[1:])]
   return {FIRST: degrees[0], LAST: degrees[-1], JUMP: max(jumps, default=0.0)}
-
-
-def seconds_to(curve: Sequence[Sequence[float]], loss: float) -> float:
-  """When a curve first reaches a loss, between its points on a line.
-
-  Args:
-    curve: [step, unix time in seconds, held-out loss] of each evaluation; the
-      first one is made before the first step.
-    loss: in nats.
-
-  Returns:
-    Seconds since the first evaluation; infinite if it never does.
-  """
-  begun = curve[0][1]
-  for (_, before, high), (_, after, low) in zip(curve, curve[1:]):
-    if low <= loss:
-      share = (high - loss) / (high - low) if high > loss else 0.0
-      return before + share * (after - before) - begun
-  return float("inf")

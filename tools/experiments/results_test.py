@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from tools.experiments import declaration, plan, results
@@ -17,12 +15,25 @@ _CELLS = [
   plan.Cell("a", 2, "models/a2", ("tasks/a2-mnli", "evaluations/a2-nsp")),
   plan.Cell("b", 1, "models/b1", ("tasks/b1-mnli", "evaluations/b1-nsp")),
 ]
+
+
+def _point(seconds: float, loss: float, depth: int = 4) -> dict:
+  return {
+    "step": int(seconds),
+    "depth": depth,
+    "loss": loss,
+    "seconds": seconds,
+    "flops": 10 * seconds * depth,
+  }
+
+
+_CURVE = [_point(0, 8.0), _point(10, 5.0)]
 _FOUND = {
   "models/a1": {
     "parameters": 77,
     "masked_lm_loss": 5.0,
     "masked_lm_accuracy": 20.0,
-    "curve": [[0, 100.0, 8.0], [5, 110.0, 5.0]],
+    "curve": _CURVE,
   },
   "models/a2": {"parameters": 77, "masked_lm_loss": 7.0},
   "tasks/a1-mnli": {"MNLI": 40.0},
@@ -41,7 +52,7 @@ def test_rows_have_the_numbers_of_their_seeds():
     "Avg": [40.0],
   }
   assert a.number("MLM loss") == results.Number(6.0, 5.0, 7.0, 2)
-  assert a.curves == [[[0, 100.0, 8.0], [5, 110.0, 5.0]]]
+  assert a.curves == [_CURVE]
   assert (b.parameters, b.values, b.number("MLM")) == (None, {}, None)
 
 
@@ -50,26 +61,22 @@ def test_an_average_needs_all_tasks():
   assert "Avg" not in a.values
 
 
+def test_f1_and_exact_match_are_kept():
+  cells = [plan.Cell("a", 1, "models/a1", ("tasks/a1",))]
+  found = {"tasks/a1": {"SQuAD1.1": 5.0, "SQuAD1.1 F1": 6, "SQuAD1.1 EM": 4}}
+  a, _ = results.collect(_TABLE, cells, found, ("SQuAD1.1",))
+  assert a.values == {
+    "SQuAD1.1": [5.0],
+    "SQuAD1.1 F1": [6],
+    "SQuAD1.1 EM": [4],
+    "Avg": [5.0],
+  }
+
+
 def test_columns():
   assert results.columns(_TABLE, ("MNLI", "RACE")) == [
     *("MLM loss", "MLM", "NSP", "MNLI", "RACE", "Avg")
   ]
-
-
-_CURVE = [[0, 50.0, 9.0], [10, 70.0, 7.0], [20, 90.0, 6.0], [30, 110.0, 6.5]]
-
-
-@pytest.mark.parametrize(
-  "loss, seconds", [(8.0, 10.0), (7.0, 20.0), (6.25, 35.0), (5.0, math.inf)]
-)
-def test_time_to_a_loss_is_read_off_the_line(loss, seconds):
-  assert results.seconds_to(_CURVE, loss) == seconds
-
-
-def test_a_rise_between_is_passed_over():
-  # At a switch of the depth the deeper model is evaluated too.
-  curve = [[0, 0.0, 9.0], [5, 10.0, 6.0], [5, 12.0, 8.0], [9, 20.0, 5.0]]
-  assert results.seconds_to(curve, 6.5) == pytest.approx(10 * 2.5 / 3)
 
 
 def test_times_are_shares_of_the_row_compared_with():
@@ -84,12 +91,18 @@ def test_times_are_shares_of_the_row_compared_with():
     plan.Cell("schedule", 1, "models/s", ()),
   ]
   found = {
-    "models/c": {"curve": [[0, 10.0, 9.0], [8, 50.0, 5.0]]},
-    "models/s": {"curve": [[0, 7.0, 9.0], [8, 17.0, 5.0], [9, 20.0, 4.0]]},
+    "models/c": {"curve": [_point(0, 9.0), _point(40, 5.0)]},
+    "models/s": {
+      "curve": [
+        *(_point(0, 9.0, 2), _point(5, 4.0, 2)),
+        *(_point(5, 7.0), _point(10, 5.0), _point(20, 4.0)),
+      ]
+    },
   }
   constant, schedule = results.collect(table, cells, found, ())
   assert constant.values[results.SAME_LOSS] == [1.0]
   assert schedule.values[results.SAME_LOSS] == [0.25]
+  assert schedule.values[results.SAME_LOSS_FLOPS] == [400 / 1600]
 
 
 def test_equal_time_shows_the_steps():

@@ -27,10 +27,12 @@ from typing import (
   TextIO,
 )
 
-from tools import progress_line
+from tools import machine, progress_line
 from tools.experiments import jobs as jobs_lib
 
 _POLL_SECONDS = 0.2
+_TELL_SECONDS = 60.0
+_TOLD_LENGTH = 160
 # Of linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -90,7 +92,7 @@ class Results:
       ) from error
 
   def write(self, key: str, **record: Any) -> None:
-    """Keeps `values`, `seconds` and `command` of a job."""
+    """Keeps `values`, `seconds`, `command` and `machine` of a job."""
     os.makedirs(self._folder, exist_ok=True)
     temporary = f"{self._path(key)}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -98,9 +100,14 @@ class Results:
     os.replace(temporary, self._path(key))
 
   def seconds(self, key: str) -> float:
-    """How long a finished job took, 0 if its result was there already."""
+    """How long a finished job took; 0 where its last process did only part."""
     with open(self._path(key), encoding="utf-8") as file:
       return json.load(file)["seconds"]
+
+  def machine(self, key: str) -> str:
+    """What a finished job ran on."""
+    with open(self._path(key), encoding="utf-8") as file:
+      return json.load(file).get("machine", "")
 
 
 class _Running(NamedTuple):
@@ -108,6 +115,8 @@ class _Running(NamedTuple):
   # Which shares of the cores it has.
   lanes: list[int]
   begun: float
+  # Whether an earlier process has done part of it.
+  resumed: bool
 
 
 class Runner:
@@ -123,6 +132,7 @@ class Runner:
     output_dir: str,
     num_parallel: int,
     note: Callable[[str], None] = lambda line: print(line, flush=True),
+    held: Optional[TextIO] = None,
   ):
     """Nothing is run yet.
 
@@ -131,6 +141,8 @@ class Runner:
       output_dir: see the module.
       num_parallel: jobs at once, each on its share of the cores.
       note: is told of the progress.
+      held: of `lock`: the folder is free when the last job's process is gone,
+        not before.
 
     Raises:
       ValueError: there are fewer cores than that.
@@ -146,6 +158,8 @@ class Runner:
     self._results = Results(output_dir)
     self._output_dir = output_dir
     self._note = note
+    self._held = held
+    self._told = time.monotonic()
     self._lanes = [cores[i::num_parallel] for i in range(num_parallel)]
     self._free = list(range(num_parallel))
     self._running: dict[str, _Running] = {}
@@ -160,6 +174,11 @@ class Runner:
         self._values[key] = values
     return dict(self._values)
 
+  def machines(self) -> str:
+    """What the finished jobs ran on."""
+    told = {self._results.machine(key): None for key in self._values}
+    return "; ".join(filter(None, told))
+
   def run(self) -> dict[str, dict[str, Any]]:
     """Runs what is not finished; returns what all finished jobs found."""
     self.finished()
@@ -172,6 +191,7 @@ class Runner:
     try:
       while self._start_some() or self._running:
         self._collect()
+        self._tell_of_running()
         time.sleep(_POLL_SECONDS)
     finally:
       # Its own processes must not outlive it; each can be taken up again.
@@ -221,38 +241,62 @@ class Runner:
     if job.result and os.path.exists(job.result):
       self._finish(job, 0.0, [])
       return
-    command = [sys.executable, "-m", *job.arguments(self._values)]
-    log = os.path.join(self._output_dir, "logs", f"{job.key}.log")
+    log = self._log(job.key)
+    resumed = os.path.exists(log)
     os.makedirs(os.path.dirname(log), exist_ok=True)
     count = len(self._lanes) if job.uses_all_cores else 1
     lanes, self._free = self._free[:count], self._free[count:]
     cores = [core for lane in lanes for core in self._lanes[lane]]
-    with open(log, "a", encoding="utf-8") as file:
-      file.write(f"$ python {shlex.join(command[1:])}\n")
-      file.flush()
-      process = subprocess.Popen(
-        command,
-        stdout=file,
-        stderr=subprocess.STDOUT,
-        preexec_fn=lambda: _prepare_process(cores),
-      )
-    self._running[job.key] = _Running(process, lanes, time.monotonic())
+    try:
+      command = [sys.executable, "-m", *job.arguments(self._values)]
+      with open(log, "a", encoding="utf-8") as file:
+        file.write(f"$ python {shlex.join(command[1:])}\n")
+        file.flush()
+        process = subprocess.Popen(
+          command,
+          stdout=file,
+          stderr=subprocess.STDOUT,
+          pass_fds=[self._held.fileno()] if self._held else [],
+          preexec_fn=lambda: _prepare_process(cores),
+        )
+    except (OSError, ValueError) as error:
+      self._free += lanes
+      self._fail(job, str(error))
+      return
+    self._running[job.key] = _Running(process, lanes, time.monotonic(), resumed)
 
   def _collect(self) -> None:
     for key in list(self._running):
-      process, lanes, begun = self._running[key]
+      process, lanes, begun, resumed = self._running[key]
       if process.poll() is None:
         continue
       del self._running[key]
       self._free += lanes
-      log = os.path.join(self._output_dir, "logs", f"{key}.log")
+      log = self._log(key)
       if process.returncode:
-        self.failed[key] = (
-          f"exit code {process.returncode}: {last_line(log)} ({log})"
+        self._fail(
+          self._jobs[key],
+          f"exit code {process.returncode}: {last_line(log)} ({log})",
         )
-        self._note(f"FAILED {self._jobs[key].title}: {self.failed[key]}")
         continue
-      self._finish(self._jobs[key], time.monotonic() - begun, process.args)
+      seconds = 0.0 if resumed else time.monotonic() - begun
+      self._finish(self._jobs[key], seconds, process.args)
+
+  def _log(self, key: str) -> str:
+    return os.path.join(self._output_dir, "logs", f"{key}.log")
+
+  def _fail(self, job: jobs_lib.Job, why: str) -> None:
+    self.failed[job.key] = why
+    self._note(f"FAILED {job.title}: {why}")
+
+  def _tell_of_running(self) -> None:
+    """Once a minute, the last line of each running job's log."""
+    if time.monotonic() - self._told < _TELL_SECONDS:
+      return
+    self._told = time.monotonic()
+    for key in self._running:
+      line = last_line(self._log(key))[:_TOLD_LENGTH]
+      self._note(f"  {self._jobs[key].title}: {line}")
 
   def _finish(
     self, job: jobs_lib.Job, seconds: float, command: Sequence[str]
@@ -260,11 +304,15 @@ class Runner:
     try:
       values = job.read()
     except (OSError, ValueError, KeyError, IndexError) as error:
-      self.failed[job.key] = f"its results cannot be read: {error!r}"
-      self._note(f"FAILED {job.title}: {self.failed[job.key]}")
+      self._fail(job, f"its results cannot be read: {error!r}")
       return
+    at_once = 1 if job.uses_all_cores else len(self._lanes)
     self._results.write(
-      job.key, values=values, seconds=seconds, command=list(command[1:])
+      job.key,
+      values=values,
+      seconds=seconds,
+      command=list(command[1:]),
+      machine=f"{machine.describe()}, jobs at once: {at_once}",
     )
     self._values[job.key] = values
     self._pay(job, seconds)

@@ -33,6 +33,10 @@ class Scale:
     task_flags: and for one task.
     tasks: columns of `declaration.TASKS` that are run by default.
     seeds: runs of each row by default.
+    placement: flags that say where pretraining runs, not what it is.
+    finetuning_placement: and fine-tuning, whose batches are small.
+    num_devices, device_bytes: the memory that a step has to fit in; 0: it is
+      not looked at.
     hardware: that it is made for.
     speed: floating-point operations a second of all of it together, for
       --dry_run's estimate; without heads and data, as `Job.cost` is.
@@ -60,6 +64,12 @@ class Scale:
   warmup_share: float = 0.1
   evaluations: int = 12
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  placement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  finetuning_placement: Mapping[str, Any] = dataclasses.field(
+    default_factory=dict
+  )
+  num_devices: int = 1
+  device_bytes: int = 0
 
   def config(self, model: Mapping[str, Any]) -> config_lib.AlbertConfig:
     """The configuration of a row.
@@ -94,9 +104,9 @@ class Scale:
       )
     return config_lib.AlbertConfig(**{**values, **changes})
 
-  def steps_of(self, table: str) -> int:
-    """Updates of each model of a table."""
-    return math.ceil(self.steps * self.shares.get(table, 1.0))
+  def steps_of(self, table: str, share: float = 1.0) -> int:
+    """Updates of each model of a table, or of a row with a share of them."""
+    return math.ceil(self.steps * self.shares.get(table, 1.0) * share)
 
   @property
   def max_seq_length(self) -> int:
@@ -212,6 +222,7 @@ _SMALL = Scale(
   },
   tasks=("SQuAD1.1", "SQuAD2.0", "MNLI", "SST-2", "RACE"),
   seeds=3,
+  device_bytes=24 * 10**9,
   hardware="one GPU of 24 GB with bfloat16",
   speed=40e12,
   speed_source="assumed",
@@ -253,19 +264,18 @@ _BASE = Scale(
     "train_batch_size": 4096,
     "eval_batch_size": 4096,
     "precision": "mixed_bfloat16",
-    "distribution": "tpu",
-    "tpu": "local",
   },
-  # Table 14 is the default of tools.run_finetuning.
-  finetuning={
-    "precision": "mixed_bfloat16",
-    "distribution": "tpu",
-    "tpu": "local",
-  },
+  # Table 14 is the default of tools.run_finetuning. Its batches can be shared
+  # by 8 or 16 cores, not by those of a pod.
+  finetuning={"precision": "mixed_bfloat16"},
+  placement={"distribution": "tpu", "tpu": "local"},
+  finetuning_placement={"distribution": "tpu", "tpu": "local"},
+  num_devices=512,
+  device_bytes=int(15.48 * 2**30),
   task_flags={},
   tasks=("SQuAD1.1", "SQuAD2.0", "MNLI", "SST-2", "RACE"),
   seeds=1,
-  hardware="a TPU v3 pod slice of 64 to 512 cores, as in the paper",
+  hardware="a slice of a TPU v3 pod",
   speed=_XXLARGE_FLOPS / (32 * 3600),
   speed_source="the paper's 32 hours for 125,000 steps of xxlarge",
   warmup_share=0.025,

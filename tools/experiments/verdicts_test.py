@@ -17,14 +17,16 @@ def _number(*values: float) -> results.Number:
 @pytest.mark.parametrize(
   "paper, here, there, told",
   [
-    (1, (5, 6), (3, 4), "agrees"),
-    (-1, (5, 6), (3, 4), "disagrees"),
-    (-1, (3, 4), (5, 6), "agrees"),
+    (1, (5, 6), (3, 4), "agrees: higher"),
+    (-1, (5, 6), (3, 4), "disagrees: higher, paper lower"),
+    (-1, (3, 4), (5, 6), "agrees: lower"),
     (1, (4, 6), (3, 5), "within the spread"),
-    (0, (4, 6), (3, 5), "agrees"),
-    (0, (5, 6), (3, 4), "disagrees"),
-    (1, (5,), (3, 4), "agrees (one seed)"),
-    (1, (3,), (3,), "within the spread (one seed)"),
+    (0, (4, 6), (3, 5), "within the spread"),
+    (0, (5, 6), (3, 4), "disagrees: higher, paper no different"),
+    (1, (5,), (3, 4), "agrees: higher, one seed"),
+    (1, (3,), (3,), "within the spread, one seed"),
+    (None, (5, 6), (3, 4), "higher"),
+    (None, (4, 6), (3, 5), "no different"),
   ],
 )
 def test_directions(paper, here, there, told):
@@ -32,8 +34,18 @@ def test_directions(paper, here, there, told):
 
 
 def test_without_numbers_there_is_none():
-  assert verdicts.verdict(None, _number(5), _number(3)) == ""
   assert verdicts.verdict(1, None, _number(3)) == ""
+  assert verdicts.verdict(None, _number(3), None) == ""
+
+
+def test_one_seed_is_not_counted():
+  told = ["agrees: higher", "agrees: higher, one seed", "within the spread"]
+  told += ["disagrees: lower, paper higher", "higher", ""]
+  assert verdicts.count(told) == {
+    "agrees": 1,
+    "disagrees": 1,
+    "within the spread": 1,
+  }
 
 
 _TABLE = declaration.Table(
@@ -42,7 +54,7 @@ _TABLE = declaration.Table(
     Row("a", paper={"MNLI": 80.0, "RACE": 60.0}),
     Row("b", paper={"MNLI": 81.0, "RACE": 50.0}),
     Row("c"),
-    Row("d", paper={"MNLI": 80.0, "RACE": 60.02}),
+    Row("d", paper={"MNLI": 80.0, "RACE": 60.15}),
   ),
   compare={"b": "a", "c": "a", "d": "a"},
   paper_says={"c": 1},
@@ -76,7 +88,10 @@ def test_tasks_and_held_out_text_are_judged_apart():
     for row in _TABLE.rows
   ]
   assert verdicts.of_table(_TABLE, rows, ("MNLI",)) == {
-    "b": {"tasks": "agrees", "MLM": "disagrees"},
+    "b": {
+      "tasks": "agrees: higher",
+      "MLM": "disagrees: higher, paper lower",
+    },
     "c": {"tasks": "", "MLM": "within the spread"},
     "d": {"tasks": "", "MLM": ""},
   }
@@ -102,8 +117,8 @@ def test_where_the_paper_has_held_out_numbers_they_count():
   assert verdicts.of_table(table, rows, ("MNLI",)) == {
     "b": {
       "tasks": "",
-      "MLM": "agrees (one seed)",
-      "NSP": "disagrees (one seed)",
+      "MLM": "agrees: higher, one seed",
+      "NSP": "disagrees: higher, paper lower, one seed",
     }
   }
 
@@ -116,8 +131,8 @@ def test_a_table_may_go_by_another_column():
   ]
   told = verdicts.of_table(table, rows, ("MNLI",))
   # By the average over all its tasks the paper finds b worse.
-  assert told["b"] == {"jump": "disagrees"}
-  assert told["c"] == {"jump": "agrees"}
+  assert told["b"] == {"jump": "disagrees: higher, paper lower"}
+  assert told["c"] == {"jump": "agrees: higher"}
 
 
 if __name__ == "__main__":

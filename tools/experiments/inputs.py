@@ -1,0 +1,111 @@
+"""What an experiment is given: text, tasks, and a folder that is its own."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import json
+import os
+from typing import Any, Sequence
+
+from tasks.pretraining import documents
+
+_TEXT_ENDINGS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
+# That layers are compared on.
+_SENTENCES = 200
+
+
+def text_files(flag: str, folder: str) -> str:
+  """The texts of a folder as globs for --input_files.
+
+  Raises:
+    FileNotFoundError: there is no text.
+    ValueError: the folder's name has a comma.
+  """
+  # No list of all files: a large corpus has more than a command line can hold.
+  found = [
+    pattern
+    for ending in _TEXT_ENDINGS
+    if glob.glob(pattern := os.path.join(glob.escape(folder), f"*.{ending}"))
+  ]
+  if not found:
+    raise FileNotFoundError(
+      f"--{flag} {folder} holds no text: its files end in "
+      f"{', '.join('.' + ending for ending in _TEXT_ENDINGS)}."
+    )
+  if "," in folder:
+    raise ValueError(f"{folder} has a comma in its name: give it another one.")
+  return ",".join(found)
+
+
+def find_task_data(folder: str, columns: Sequence[str]) -> dict[str, str]:
+  """Of each task the folder for --data_dir.
+
+  Raises:
+    FileNotFoundError: there is no data for one.
+  """
+  inside = {"MNLI": "glue", "SST-2": "glue", "RACE": "race"}
+  names = {"MNLI": "MNLI", "SST-2": "SST-2", "RACE": "RACE*"}
+  found = {}
+  for column in columns:
+    for place in (
+      os.path.join(folder, inside.get(column, "squad")),
+      folder,
+    ):
+      name = names.get(column, f"train-v{column[-3:]}.json*")
+      if glob.glob(os.path.join(glob.escape(place), name)):
+        found[column] = place
+        break
+    else:
+      raise FileNotFoundError(
+        f"--task_data_dir {folder or '(not given)'} has no data of {column}: "
+        f"name another folder, or leave the task out of --tasks."
+      )
+  return found
+
+
+def claim(output_dir: str, **settings: Any) -> None:
+  """Refuses a folder whose models were made with other text or sizes.
+
+  Raises:
+    ValueError: they were.
+    OSError: the folder cannot be made or written.
+  """
+  os.makedirs(output_dir, exist_ok=True)
+  path = os.path.join(output_dir, "experiments.json")
+  if os.path.exists(path):
+    with open(path, encoding="utf-8") as file:
+      before = json.load(file)
+    for name, value in settings.items():
+      if before.setdefault(name, value) != value:
+        raise ValueError(
+          f"{output_dir} was made with {name} {before[name]!r}, not {value!r}: "
+          "give another --output_dir."
+        )
+    settings = before
+  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+    json.dump(settings, file, indent=1)
+  os.replace(f"{path}.tmp", path)
+
+
+def write_sentences(path: str, input_files: str) -> None:
+  """Sentences to compare layers on: one of each document, written once.
+
+  Args:
+    path: where to.
+    input_files: the text.
+
+  Raises:
+    OSError, ValueError: it cannot be read.
+  """
+  if os.path.exists(path):
+    return
+  reader = documents.DocumentReader(documents.find_files(input_files))
+  lines = [
+    document[len(document) // 2]
+    for document in itertools.islice(reader, _SENTENCES)
+  ]
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+    file.write("\n".join(lines) + "\n")
+  os.replace(f"{path}.tmp", path)
