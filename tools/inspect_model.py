@@ -49,7 +49,7 @@ from tools import (
   inspection,
   inspection_sentences,
   inspection_text,
-  model_parts,
+  model_depth_flag,
 )
 
 _MODEL = flags.DEFINE_multi_string(
@@ -78,11 +78,6 @@ _INPUT_FILES = flags.DEFINE_string(
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", "", "A new folder for the numbers and the plots."
-)
-_NUM_HIDDEN_LAYERS = flags.DEFINE_integer(
-  "num_hidden_layers",
-  0,
-  "Apply the one layer so many times; 0: as often as the model does.",
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
@@ -133,8 +128,7 @@ def configurations() -> dict[str, config_lib.AlbertConfig]:
       "by one."
     )
   return {
-    name: model_parts.with_depth(config, _NUM_HIDDEN_LAYERS.value)
-    for name, config in found.items()
+    name: model_depth_flag.at_depth(config) for name, config in found.items()
   }
 
 
@@ -156,10 +150,6 @@ def main(argv: Sequence[str]) -> None:
     _MAX_PREDICTIONS.value,
   )
   load.check()
-  if _NUM_HIDDEN_LAYERS.value < 0:
-    raise ValueError(
-      f"--num_hidden_layers must be at least 1, got {_NUM_HIDDEN_LAYERS.value}."
-    )
   alone = configurations()
   names = inspection.names_of(_MODEL.value)
   sentences = inspection_sentences.read(_TEXT.value, _INPUT_FILES.value)
@@ -178,8 +168,9 @@ def main(argv: Sequence[str]) -> None:
     # Loads TensorFlow, which a preset's figures need not wait for.
     from tools import inspected_model, inspection_plot
 
+    depth = model_depth_flag.NUM_HIDDEN_LAYERS.value
     opened = inspected_model.open_model(
-      path, _CONFIG_FILE.value, _NUM_HIDDEN_LAYERS.value, tokenizer
+      path, _CONFIG_FILE.value, depth, tokenizer
     )
     values = inspection.figures(name, opened.model.config, load)
     if sentences:

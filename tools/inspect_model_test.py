@@ -107,7 +107,7 @@ def test_a_preset_needs_no_tensorflow():
     (["--preset=albert_tiny", "--text=a"], "sentences need weights"),
     (["--preset=albert_tiny", "--max_seq_length=513"], "only 512 position"),
     (["--preset=albert_tiny", "--num_hidden_layers=-1"], "at least 1, got -1"),
-    (["--preset=bert_base", "--num_hidden_layers=3"], "one group of layers"),
+    (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
     (["--preset=albert_tiny", "--batch_size=0"], "--batch_size must be at"),
     (["--model=a", "--model=a"], "names the same path twice"),
     (

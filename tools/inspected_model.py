@@ -17,7 +17,6 @@ from tools import (
   attention_maps,
   inspection_sentences,
   layer_similarity,
-  model_parts,
 )
 
 
@@ -66,7 +65,9 @@ def open_model(
   """
   with safe_archives.unpacked(path) as folder:
     weights = pretrained.open_weights(folder, albert_config_file)
-    config = model_parts.with_depth(weights.config, num_hidden_layers)
+    config = weights.config
+    if num_hidden_layers:
+      config = config.at_depth(num_hidden_layers)
     model = model_lib.AlbertModel(config)
     weights.fill(model)
     if tokenizer is None and weights.tokenizer:

@@ -95,7 +95,7 @@ def test_another_depth_is_of_the_same_layer(runs):
   )
   assert len(found.layers) == 5
   np.testing.assert_allclose(found.layers[:3], shallow.layers, rtol=1e-5)
-  with pytest.raises(ValueError, match="one group of layers that share"):
+  with pytest.raises(ValueError, match="cannot have 5"):
     inspected_model.open_model(runs["none"], num_hidden_layers=5)
 
 

@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from official_albert import config as config_lib
 from tasks.pretraining import flops
-
-
-def with_depth(
-  config: config_lib.AlbertConfig, num_hidden_layers: int
-) -> config_lib.AlbertConfig:
-  """The configuration with another number of layers; 0 leaves it alone.
-
-  Raises:
-    ValueError: the layers are not all the same one.
-  """
-  if num_hidden_layers in (0, config.num_hidden_layers):
-    return config
-  if config.sharing != "all" or config.num_hidden_groups != 1:
-    raise ValueError(
-      "--num_hidden_layers is for models with one group of layers that share "
-      f"everything; this one has {config.num_hidden_groups} groups and "
-      f"sharing={config.sharing!r}."
-    )
-  return dataclasses.replace(config, num_hidden_layers=num_hidden_layers)
 
 
 def head_parameters(config: config_lib.AlbertConfig) -> dict[str, int]:

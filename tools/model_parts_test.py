@@ -103,16 +103,5 @@ def test_predictions_are_15_percent():
   ]
 
 
-def test_depth():
-  config = _config(num_hidden_layers=4)
-  assert model_parts.with_depth(config, 0) is config
-  assert model_parts.with_depth(config, 7).num_hidden_layers == 7
-  for changes in ({"num_hidden_groups": 2}, {"sharing": "none"}):
-    other = _config(**changes)
-    assert model_parts.with_depth(other, 4) is other
-    with pytest.raises(ValueError, match="one group of layers that share"):
-      model_parts.with_depth(other, 7)
-
-
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -87,6 +87,10 @@ class Table:
     pairs: sentence objectives to measure each model on besides its own.
     layers: whether each layer's input and output are compared (figure 2).
     curves: whether the picture shows held-out losses over the steps.
+    time_to_loss: whether it is told what each row takes to the last loss of the
+      one it is compared with.
+    depths: at which the one model is measured that all rows share, in their
+      order; () where each row has its own model.
     speed_reference: label of the row whose training speed is 1; "" if none is
       shown.
     columns: what is shown, if not what follows from all this.
@@ -108,6 +112,8 @@ class Table:
   pairs: tuple[str, ...] = ()
   layers: bool = False
   curves: bool = False
+  time_to_loss: bool = False
+  depths: tuple[int, ...] = ()
   speed_reference: str = ""
   columns: tuple[str, ...] = ()
 

@@ -47,6 +47,7 @@ TABLE = Table(
     )
     for depth in DEPTHS
   ),
+  depths=DEPTHS,
 )
 
 

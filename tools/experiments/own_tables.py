@@ -109,6 +109,7 @@ DEPTH_SCHEDULE = Table(
   direction="MLM",
   tasks=False,
   curves=True,
+  time_to_loss=True,
 )
 
 TABLES = (FIGURE_1, FIGURE_2, DEPTH_SCHEDULE)

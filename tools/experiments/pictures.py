@@ -11,7 +11,6 @@ import os
 import matplotlib
 
 from tools.experiments import (
-  configurations,
   declaration,
   depth_inference,
   report,
@@ -38,9 +37,9 @@ def draw(told: report.Report, output_file: str) -> None:
 def _figure(told: report.Report):
   if told.table.layers:
     return _layers(told)
-  if told.table.name == configurations.TABLE.name:
+  if told.table.columns:
     return _speeds(told)
-  if told.table.name == depth_inference.TABLE.name:
+  if told.table.depths:
     return _depths(told)
   return _scores(told)
 
@@ -205,7 +204,7 @@ def _depths(told: report.Report):
         color=f"C{place}",
         alpha=0.15,
       )
-    for result, depth in zip(told.rows, depth_inference.DEPTHS):
+    for result, depth in zip(told.rows, told.table.depths):
       time = result.number(depth_inference.MILLISECONDS)
       if time:
         axis.annotate(

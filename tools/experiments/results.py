@@ -55,7 +55,7 @@ class RowResults(NamedTuple):
 
 def columns(table: declaration.Table, tasks: Sequence[str]) -> list[str]:
   """What is measured, in the order in which it is shown."""
-  if table.name == depth_inference.TABLE.name:
+  if table.depths:
     return depth_inference.columns(tasks)
   if table.columns:
     return list(table.columns)
@@ -64,7 +64,7 @@ def columns(table: declaration.Table, tasks: Sequence[str]) -> list[str]:
     shown.append(STEPS)
   shown += [LOSS, ACCURACY]
   shown += [pair.upper() for pair in table.pairs]
-  if table.name == "depth_schedule":
+  if table.time_to_loss:
     shown += [SAME_LOSS, SAME_LOSS_FLOPS]
   if table.layers:
     shown += [FIRST, LAST, JUMP]
@@ -120,7 +120,7 @@ def _relative(
   """What is told as a share of another row's, with the same seed."""
   values = merged[cell.label, cell.seed]
   shown = {}
-  if table.name == "depth_schedule":
+  if table.time_to_loss:
     label = table.compare.get(cell.label, cell.label)
     other = merged.get((label, cell.seed), {})
     if "curve" in values and "curve" in other:

@@ -85,6 +85,7 @@ def test_times_are_shares_of_the_row_compared_with():
     (Row("constant"), Row("schedule")),
     compare={"schedule": "constant"},
     tasks=False,
+    time_to_loss=True,
   )
   cells = [
     plan.Cell("constant", 1, "models/c", ()),
