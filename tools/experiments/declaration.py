@@ -52,6 +52,7 @@ class Row:
     equal_time: whether it trains as long as the first row, instead of as many
       steps.
     share: of the table's steps.
+    rate: of the scale's peak learning rate.
     paper: the paper's numbers by column, in percent, SQuAD as (F1, EM); None
       where the paper only says a direction.
     paper_parameters: as the paper prints them, such as "12M".
@@ -65,6 +66,7 @@ class Row:
   starts_from: Optional[str] = None
   equal_time: bool = False
   share: float = 1.0
+  rate: float = 1.0
   paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   paper_parameters: str = ""
 

@@ -100,11 +100,25 @@ DEPTH_SCHEDULE = Table(
     Row("12 throughout, half the steps", {"num_hidden_layers": 12}, share=0.5),
     # What depth is worth at all at this scale.
     Row("3 throughout", {"num_hidden_layers": 3}),
+    # A deep model may want a lower rate, where shallow beginnings bring less.
+    *(
+      Row(
+        f"{schedule or '12 throughout'}, a third of the rate",
+        {"num_hidden_layers": 12},
+        training={"depth_schedule": schedule} if schedule else {},
+        rate=1 / 3,
+      )
+      for schedule in ("", _SCHEDULES[-1])
+    ),
   ),
   compare={
     **{schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
     "12 throughout, half the steps": "12 throughout",
     "3 throughout": "12 throughout",
+    "12 throughout, a third of the rate": "12 throughout",
+    f"{_SCHEDULES[-1]}, a third of the rate": (
+      "12 throughout, a third of the rate"
+    ),
   },
   direction="MLM",
   tasks=False,

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from typing import Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
 from tools.experiments import declaration, jobs, model_jobs, scales
 
@@ -79,7 +79,7 @@ class _Planner:
       self.scale.config(row.model),
       row.sentence_pair,
       row.more_data,
-      tuple(sorted(row.training.items())),
+      tuple(sorted(self.training_of(row).items())),
       self.scale.steps_of(self.table.name, row.share),
       seed,
       starts_from,
@@ -95,6 +95,13 @@ class _Planner:
       self.add_speed(model, key)
     self.add(model_jobs.pretraining(self.place, self.scale, model, key))
     return model, key
+
+  def training_of(self, row: declaration.Row) -> dict[str, Any]:
+    training = dict(row.training)
+    if row.rate != 1.0:
+      peak = self.scale.training["learning_rate"]
+      training["learning_rate"] = f"{row.rate * peak:.6g}"
+    return training
 
   def add_speed(self, model: model_jobs.Model, key: str) -> str:
     return self.add(model_jobs.speed(self.place, self.scale, model, key))

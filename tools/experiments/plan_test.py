@@ -128,6 +128,18 @@ def test_a_row_may_have_a_share_of_the_steps(tmp_path):
   assert "--num_train_steps=800" in planned.jobs[cell.model].arguments({})
 
 
+def test_a_row_may_have_a_rate_of_its_own(tmp_path):
+  place = jobs.Place(str(tmp_path), "text.txt", "", {})
+  planned = _plan(own_tables.DEPTH_SCHEDULE, place=place)
+  cell = next(c for c in planned.cells if "12 throughout, a third" in c.label)
+  rates = [
+    flag
+    for flag in planned.jobs[cell.model].arguments({})
+    if flag.startswith("--learning_rate=")
+  ]
+  assert rates == ["--learning_rate=0.001"]
+
+
 def test_without_tasks_nothing_is_fine_tuned():
   planned = _plan(paper_tables.TABLE_12, tasks=())
   assert not [key for key in planned.jobs if key.startswith("tasks/")]

@@ -209,7 +209,11 @@ _SMALL = Scale(
     "num_shards": 16,
   },
   steps=50_000,
-  training={"train_batch_size": 256, "precision": "mixed_bfloat16"},
+  training={
+    "train_batch_size": 256,
+    "learning_rate": 0.00044,
+    "precision": "mixed_bfloat16",
+  },
   finetuning={
     "max_seq_length": 128,
     "train_batch_size": 32,
@@ -262,6 +266,7 @@ _BASE = Scale(
   steps=125_000,
   training={
     "train_batch_size": 4096,
+    "learning_rate": 0.00176,
     "eval_batch_size": 4096,
     "precision": "mixed_bfloat16",
   },
