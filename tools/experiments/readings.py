@@ -42,7 +42,7 @@ def pretraining(
   """
   records = run_summary.read(os.path.join(folder, run_summary.METRICS_FILE))
   full = config.num_hidden_layers
-  clock = _clock(records, batch_size, full)
+  clock = _clock(records, batch_size)
   evaluated = {
     (record["step"], record.get("depth", full)): record
     for record in records
@@ -75,39 +75,32 @@ def pretraining(
 
 
 def _clock(
-  records: Sequence[Record], batch_size: int, full: int
+  records: Sequence[Record], batch_size: int
 ) -> dict[int, tuple[float, float]]:
   """Seconds and operations of training until each step of a log line."""
-  rates = collections.defaultdict(list)
+  speeds = collections.defaultdict(list)
   compiling = collections.defaultdict(list)
-  seen: set[int] = set()
+  costs: dict[int, float] = {}
+  seen: set[float] = set()
   for record in records:
     if record["kind"] == "start":
       seen = set()
     elif record["kind"] == "train":
-      depth = record.get("depth", full)
+      speed = record["sequences_per_second"]
+      # Of a sequence: each depth has its own.
+      cost = float(f"{record['model_flops_per_second'] / speed:.6g}")
       # The first line of each depth of each start is of a loop that compiles.
-      (rates if depth in seen else compiling)[depth].append(record)
-      seen.add(depth)
-  costs = {}
-  for depth, lines in compiling.items():
-    lines = rates[depth] or lines  # A first loop is better than none.
-    speed = statistics.median(line["sequences_per_second"] for line in lines)
-    flops = statistics.median(
-      line["model_flops_per_second"] / line["sequences_per_second"]
-      for line in lines
-    )
-    costs[depth] = (batch_size / speed, batch_size * flops)
-  depths = {
-    record["step"]: record.get("depth", full)
-    for record in records
-    if record["kind"] == "train"
-  }
+      (speeds if cost in seen else compiling)[cost].append(speed)
+      seen.add(cost)
+      costs[record["step"]] = cost
   clock = {0: (0.0, 0.0)}
   before, seconds, flops = 0, 0.0, 0.0
-  for step in sorted(depths):
-    seconds += (step - before) * costs[depths[step]][0]
-    flops += (step - before) * costs[depths[step]][1]
+  for step, cost in sorted(costs.items()):
+    # A first loop is better than none.
+    speed = statistics.median(speeds[cost] or compiling[cost])
+    sequences = (step - before) * batch_size
+    seconds += sequences / speed
+    flops += sequences * cost
     clock[step] = (seconds, flops)
     before = step
   return clock

@@ -18,7 +18,6 @@ def _train(step: int, speed: float, depth: int = 6) -> dict:
     "kind": "train",
     "step": step,
     "loss": 5.0,
-    "depth": depth,
     "unix_time_seconds": 1000.0 * step,
     "sequences_per_second": speed,
     "tokens_per_second": 64 * speed,
