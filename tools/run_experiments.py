@@ -12,8 +12,8 @@ reads), DATA the folders of GLUE's tasks, of SQuAD and RACE.
 Each row is pretrained with several seeds and fine-tuned on --tasks. Models that
 two tables share are trained once for one --output_dir. Killed and started
 again, the same command goes on where it was. OUT/table_NAME.md, .json and .png
-are written at the end, and at each start from what is finished: the paper's
-numbers beside ours, and whether the direction is the same.
+are written at the end, and at any time from what is finished by --report_only:
+the paper's numbers beside ours, and whether the direction is the same.
 """
 
 from __future__ import annotations
@@ -228,9 +228,9 @@ def run_table(
       print(told.to_markdown(), flush=True)
 
   found = running.finished()
-  write(found)
   if held and len(found) < len(planned.jobs):
-    write(running.run())
+    found = running.run()
+  write(found)
   return running.failed
 
 
