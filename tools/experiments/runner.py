@@ -92,7 +92,7 @@ class Results:
       ) from error
 
   def write(self, key: str, **record: Any) -> None:
-    """Keeps `values`, `seconds`, `command` and `machine` of a job."""
+    """Keeps `values`, `seconds`, `command`, `machine`, `at_once` of a job."""
     os.makedirs(self._folder, exist_ok=True)
     temporary = f"{self._path(key)}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -104,10 +104,11 @@ class Results:
     with open(self._path(key), encoding="utf-8") as file:
       return json.load(file)["seconds"]
 
-  def machine(self, key: str) -> str:
-    """What a finished job ran on."""
+  def machine(self, key: str) -> tuple[str, int]:
+    """What a finished job ran on, and how many others with it."""
     with open(self._path(key), encoding="utf-8") as file:
-      return json.load(file).get("machine", "")
+      record = json.load(file)
+    return record.get("machine", ""), record.get("at_once", 1)
 
 
 class _Running(NamedTuple):
@@ -176,8 +177,15 @@ class Runner:
 
   def machines(self) -> str:
     """What the finished jobs ran on."""
-    told = {self._results.machine(key): None for key in self._values}
-    return "; ".join(filter(None, told))
+    at_once: dict[str, int] = {}
+    for key in self._values:
+      name, count = self._results.machine(key)
+      at_once[name] = max(count, at_once.get(name, 1))
+    return "; ".join(
+      f"{name}, {count} jobs at once" if count > 1 else name
+      for name, count in at_once.items()
+      if name
+    )
 
   def run(self) -> dict[str, dict[str, Any]]:
     """Runs what is not finished; returns what all finished jobs found."""
@@ -306,13 +314,13 @@ class Runner:
     except (OSError, ValueError, KeyError, IndexError) as error:
       self._fail(job, f"its results cannot be read: {error!r}")
       return
-    at_once = 1 if job.uses_all_cores else len(self._lanes)
     self._results.write(
       job.key,
       values=values,
       seconds=seconds,
       command=list(command[1:]),
-      machine=f"{machine.describe()}, jobs at once: {at_once}",
+      machine=machine.describe(),
+      at_once=1 if job.uses_all_cores else len(self._lanes),
     )
     self._values[job.key] = values
     self._pay(job, seconds)

@@ -61,8 +61,8 @@ def verdict(
   """In words; "" where nothing was run.
 
   One of `AGREES`, `DISAGREES` and `SPREAD`, with our direction, and the paper's
-  where it is another; our direction alone where the paper says none; and
-  whether it is of one seed, which has no spread.
+  where it is another; our direction alone where the paper says none or sees no
+  difference; and whether it is of one seed, which has no spread.
   """
   ours = our_direction(here, there)
   if ours is None:
@@ -74,6 +74,8 @@ def verdict(
     return SPREAD + one_seed
   if ours == paper:
     return f"{AGREES}: {_WORDS[ours]}{one_seed}"
+  if paper == 0:  # No direction that one could share.
+    return f"{_WORDS[ours]}, paper no different{one_seed}"
   return f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}{one_seed}"
 
 

@@ -22,7 +22,7 @@ def _number(*values: float) -> results.Number:
     (-1, (3, 4), (5, 6), "agrees: lower"),
     (1, (4, 6), (3, 5), "within the spread"),
     (0, (4, 6), (3, 5), "within the spread"),
-    (0, (5, 6), (3, 4), "disagrees: higher, paper no different"),
+    (0, (5, 6), (3, 4), "higher, paper no different"),
     (1, (5,), (3, 4), "agrees: higher, one seed"),
     (1, (3,), (3,), "within the spread, one seed"),
     (None, (5, 6), (3, 4), "higher"),
