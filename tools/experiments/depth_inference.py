@@ -23,6 +23,8 @@ from tools.experiments.declaration import Row, Table
 
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 _OWN_DEPTH = 12
+# At tiny, depth 12 throughout learns no more than how often each piece occurs.
+_TRAINING = {"depth_schedule": "3:0.5,6:0.25,12:0.25"}
 MORE_STEPS = 300
 # What follows fine-tuning, and its flags.
 MORE = {
@@ -36,9 +38,9 @@ TABLE = Table(
   title="Depth as a dial: fewer layers for an answer",
   source="not in the paper",
   question=(
-    "What does a model of 12 shared layers know when only some of them are "
-    "applied, or more; and what after a few hundred steps at random depths, "
-    "beside as many at its own?"
+    "What does a model of 12 shared layers, pretrained shallow first, know "
+    "when only some of them are applied, or more; and what after a few hundred "
+    "steps at random depths, beside as many at its own?"
   ),
   rows=tuple(
     Row(
@@ -83,7 +85,8 @@ def make_plan(
   latency = add(_latency(place, scale))
   for seed in seeds:
     model = model_jobs.Model(
-      *(scale.config(TABLE.rows[0].model), "sop", False, (), scale.steps, seed)
+      *(scale.config(TABLE.rows[0].model), "sop", False),
+      *(tuple(_TRAINING.items()), scale.steps, seed),
     )
     key = plan.model_key(model, scale)
     add(model_jobs.pretraining(place, scale, model, key))
