@@ -77,6 +77,7 @@ _SCHEDULES = (
   "3:0.75,12:0.25",
   "3:0.5,6:0.25,12:0.25",
 )
+_RATES = {"a third": 1 / 3, "a tenth": 1 / 10}
 DEPTH_SCHEDULE = Table(
   name="depth_schedule",
   title="Depth as a dial: shallow first",
@@ -103,11 +104,12 @@ DEPTH_SCHEDULE = Table(
     # A deep model may want a lower rate, where shallow beginnings bring less.
     *(
       Row(
-        f"{schedule or '12 throughout'}, a third of the rate",
+        f"{schedule or '12 throughout'}, {told} of the rate",
         {"num_hidden_layers": 12},
         training={"depth_schedule": schedule} if schedule else {},
-        rate=1 / 3,
+        rate=rate,
       )
+      for told, rate in _RATES.items()
       for schedule in ("", _SCHEDULES[-1])
     ),
   ),
@@ -115,10 +117,15 @@ DEPTH_SCHEDULE = Table(
     **{schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
     "12 throughout, half the steps": "12 throughout",
     "3 throughout": "12 throughout",
-    "12 throughout, a third of the rate": "12 throughout",
-    f"{_SCHEDULES[-1]}, a third of the rate": (
-      "12 throughout, a third of the rate"
-    ),
+    **{
+      f"12 throughout, {told} of the rate": "12 throughout" for told in _RATES
+    },
+    **{
+      f"{_SCHEDULES[-1]}, {told} of the rate": (
+        f"12 throughout, {told} of the rate"
+      )
+      for told in _RATES
+    },
   },
   direction="MLM",
   tasks=False,

@@ -32,7 +32,7 @@ def test_schedules_end_at_the_depth_of_the_model():
   schedules = [
     row.training["depth_schedule"] for row in table.rows if row.training
   ]
-  assert len(schedules) == 5
+  assert len(schedules) == 6
   assert all(s.split(",")[-1].startswith("12:") for s in schedules)
   assert not table.rows[0].training
 
