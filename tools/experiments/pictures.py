@@ -51,8 +51,14 @@ def _scores(told: report.Report):
   papers = [told.paper(r.row, declaration.AVERAGE) for r in told.rows]
   with_paper = told.table.tasks and any(papers)
   panels = len(columns) + with_paper + told.table.curves
+  widths = [1.0] * panels
+  if told.table.curves:
+    widths[-1] = 1.6
   figure, axes = pyplot.subplots(
-    1, panels, figsize=(1.6 + 3.4 * panels, _height(told)), squeeze=False
+    *(1, panels),
+    figsize=(1.6 + 3.4 * sum(widths), _height(told)),
+    squeeze=False,
+    width_ratios=widths,
   )
   axes = list(axes[0])
   for axis, column in zip(axes, columns):
@@ -75,12 +81,18 @@ def _height(told: report.Report) -> float:
 def _dots(axis, told: report.Report, column: str) -> None:
   for place, result in enumerate(told.rows):
     values = result.values.get(column, [])
-    axis.plot(values, [place] * len(values), "o", color="tab:blue", alpha=0.6)
+    # The color tells which curve is whose.
+    color = _color(place) if told.table.curves else "tab:blue"
+    axis.plot(values, [place] * len(values), "o", color=color, alpha=0.6)
     if values:
       mean = sum(values) / len(values)
       axis.plot([mean], [place], "|", color="black", markersize=14)
   name = "held-out MLM accuracy" if column == results.ACCURACY else column
   _rows(axis, told, f"{name} (%)")
+
+
+def _color(place: int):
+  return pyplot.get_cmap("tab20")(place % 20)
 
 
 def _squares(axis, papers: list[str], label: str = "") -> None:
@@ -106,18 +118,16 @@ def _rows(axis, told: report.Report, title: str, names: bool = True) -> None:
 
 def _curves(axis, told: report.Report) -> None:
   for place, result in enumerate(told.rows):
-    for i, curve in enumerate(result.curves):
+    for curve in result.curves:
       axis.plot(
         [point["seconds"] / 60 for point in curve[1:]],
         [point["loss"] for point in curve[1:]],
-        color=f"C{place}",
+        color=_color(place),
         alpha=0.8,
         linewidth=1,
-        label=result.row.label if not i else None,
       )
   axis.set_title("held-out MLM loss (nats)", fontsize=10)
   axis.set_xlabel("minutes of training")
-  axis.legend(fontsize=7)
   axis.grid(alpha=0.3)
 
 
