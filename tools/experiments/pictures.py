@@ -219,14 +219,25 @@ def _depths(told: report.Report):
       if time:
         axis.annotate(
           str(depth),
-          (time.mean, 0.02),
+          (time.mean, 0.97),
           xycoords=("data", "axes fraction"),
           fontsize=7,
           ha="center",
+          va="top",
         )
     axis.set_xscale("log")
-    axis.set_title(f"{task} (%), by depth", fontsize=10)
+    ticks = (1, 2, 5, 10, 20, 50, 100)
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.set_xlim(*_log_limits(told))
+    axis.minorticks_off()
+    axis.set_title(f"{task} (%); the small numbers are depths", fontsize=10)
     axis.set_xlabel("milliseconds a sequence")
     axis.legend(fontsize=7)
     axis.grid(alpha=0.3)
   return figure
+
+
+def _log_limits(told: report.Report) -> tuple[float, float]:
+  numbers = [r.number(depth_inference.MILLISECONDS) for r in told.rows]
+  times = [number.mean for number in numbers if number]
+  return 0.8 * min(times, default=1.0), 1.25 * max(times, default=1.0)
