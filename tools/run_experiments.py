@@ -243,6 +243,7 @@ def chosen_scale() -> scales.Scale:
   for flag in (_SEEDS, _TRAIN_STEPS, _NUM_DEVICES):
     if flag.value < 0:
       raise ValueError(f"--{flag.name} must not be negative, got {flag.value}.")
+  runner.check_num_parallel(_NUM_PARALLEL.value)
   scale = scales.SCALES[_SCALE.value]
   on_tpu = "tpu" in scale.placement
   if on_tpu and _NUM_PARALLEL.value > 1:

@@ -47,7 +47,8 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     "--table is missing": given,
     "unknown table 9: choose all, or some of 1, 2": [*given, "--table=3,9"],
     "unknown task CoLA": [*given, "--table=3", "--tasks=CoLA"],
-    "--input_dir is missing": ["--table=3"],
+    "--output_dir is missing": ["--table=3"],
+    "--input_dir is missing": ["--table=3", f"--output_dir={tmp_path}/out"],
     "empty holds no text": [
       *given,
       "--table=3",
@@ -95,11 +96,27 @@ def test_list_and_dry_run(folders, tmp_path):
   assert not os.path.exists(tmp_path / "out")
 
 
+def _write_long_text(folder) -> None:
+  """Of words enough for the scale's 8,000 pieces."""
+  rng = np.random.default_rng(5)
+  letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+  words = [
+    "".join(rng.choice(letters, size)) for size in rng.integers(3, 10, 8000)
+  ]
+  documents = [
+    "\n".join(" ".join(rng.choice(words, 10)) for _ in range(8))
+    for _ in range(400)
+  ]
+  folder.mkdir()
+  (folder / "a.txt").write_text("\n\n".join(documents) + "\n")
+
+
 @pytest.mark.heavy
 def test_a_table_from_text_to_markdown(folders, tmp_path):
+  _write_long_text(tmp_path / "text")
   arguments = [
     *("--table=7", "--seeds=1", "--tasks=SST-2", "--num_train_steps=24"),
-    f"--input_dir={folders}/text",
+    f"--input_dir={tmp_path}/text",
     f"--additional_input_dir={folders}/more",
     f"--task_data_dir={folders}/tasks",
     f"--output_dir={tmp_path}/out",

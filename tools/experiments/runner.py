@@ -49,8 +49,9 @@ def lock(output_dir: str) -> TextIO:
   """Makes a folder ours until the file is closed or the process is gone.
 
   Raises:
-    OSError: another process has it.
+    OSError: another process has it, or it cannot be made or written.
   """
+  os.makedirs(output_dir, exist_ok=True)
   file = open(os.path.join(output_dir, "lock"), "w", encoding="utf-8")
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,6 +64,21 @@ def lock(output_dir: str) -> TextIO:
   except OSError:
     pass  # Some network file systems have no locks: do without.
   return file
+
+
+def check_num_parallel(num_parallel: int) -> list[int]:
+  """The cores that so many jobs at once share.
+
+  Raises:
+    ValueError: there are fewer cores than that.
+  """
+  cores = sorted(os.sched_getaffinity(0))
+  if not 1 <= num_parallel <= len(cores):
+    raise ValueError(
+      f"--num_parallel must be from 1 to {len(cores)}, the number of cores, "
+      f"got {num_parallel}."
+    )
+  return cores
 
 
 class Results:
@@ -148,12 +164,7 @@ class Runner:
     Raises:
       ValueError: there are fewer cores than that.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= num_parallel <= len(cores):
-      raise ValueError(
-        f"--num_parallel must be from 1 to {len(cores)}, the number of cores, "
-        f"got {num_parallel}."
-      )
+    cores = check_num_parallel(num_parallel)
     self.failed: dict[str, str] = {}
     self._jobs = jobs
     self._results = Results(output_dir)

@@ -196,6 +196,7 @@ def test_its_own_processes_end_with_it(lab, number, code):
 
 
 def test_a_folder_is_one_runners(tmp_path):
+  tmp_path /= "new"
   held = runner.lock(str(tmp_path))
   with pytest.raises(OSError, match="another process runs experiments"):
     runner.lock(str(tmp_path))
