@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -49,17 +49,8 @@ def read(
       f"{prefix} is no checkpoint of this package: it names its variables as "
       "TF1 does; give --from=tf1."
     )
-  folders = checkpoint_files.folders_of(prefix)
-  config_file = config_file or checkpoint_files.find_only(
-    folders, checkpoint_files.CONFIG_FILE
-  )
-  if not config_file:
-    raise ValueError(
-      f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: give "
-      "--albert_config_file."
-    )
-  config = config_lib.AlbertConfig.from_json_file(config_file)
-  record = _read_record(folders)
+  config = find_config(prefix, config_file)
+  record = _read_record(checkpoint_files.folders_of(prefix))
   paths = {variable_paths.path_of(key): key for key in bundle.shapes}
   paths.pop(None, None)
   # Of an encoder alone, the way begins below `albert`.
@@ -93,15 +84,43 @@ def read(
     include_optimizer,
     keys,
   )
-  tokenizer = record.get("tokenizer", {})
-  result.tokenizer = checkpoint_files.find_tokenizer(
-    folders, tokenizer.get("lower_case", True)
-  )
+  result.tokenizer = find_tokenizer(prefix)
   known = {*keys.values(), variable_paths.OBJECT_GRAPH, _SAVE_COUNTER}
   for key in sorted(set(bundle.shapes) - known):
     result.unexpected[key] = "state of the run"
   result.labels = tuple(record.get("settings", {}).get("labels") or ())
   return result
+
+
+def find_config(prefix: str, config_file: str = "") -> config_lib.AlbertConfig:
+  """The configuration of a checkpoint: the one beside it, or `config_file`.
+
+  Raises:
+    ValueError, OSError: there is none, or more than one, or it is damaged.
+  """
+  config_file = config_file or checkpoint_files.find_only(
+    checkpoint_files.folders_of(prefix), checkpoint_files.CONFIG_FILE
+  )
+  if not config_file:
+    raise ValueError(
+      f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: give "
+      "--albert_config_file."
+    )
+  return config_lib.AlbertConfig.from_json_file(config_file)
+
+
+def find_tokenizer(prefix: str) -> Optional[portable_checkpoint.TokenizerFile]:
+  """The tokenizer beside a checkpoint, None where there is none.
+
+  Raises:
+    ValueError: the record of the run, which says whether it lower-cases, is
+      damaged.
+  """
+  folders = checkpoint_files.folders_of(prefix)
+  recorded = _read_record(folders).get("tokenizer", {})
+  return checkpoint_files.find_tokenizer(
+    folders, recorded.get("lower_case", True)
+  )
 
 
 def write(

@@ -114,15 +114,16 @@ class Weights(NamedTuple):
 
 def open_weights(path: str, config_file: str = "") -> Weights:
   """As `read`, but for encoders whose layers share less than everything too."""
-  if find_format(path) == "official_albert":
+  found = find_format(path)
+  if found == "official_albert":
     config = unshared_checkpoints.find_config(path, config_file)
     if config:
       return Weights(
         config,
         lambda model: unshared_checkpoints.fill(model, path),
-        unshared_checkpoints.find_tokenizer(path),
+        own_checkpoints.find_tokenizer(checkpoint_files.find_prefix(path)),
       )
-  checkpoint = read(path, config_file)
+  checkpoint = READERS[found](path, config_file=config_file)
   return Weights(
     checkpoint.config,
     lambda model: fill(model, checkpoint),

@@ -13,9 +13,8 @@ import tensorflow as tf
 from official_albert import (
   checkpoint_files,
   checkpoints,
-  portable_checkpoint,
+  own_checkpoints,
   reference_checkpoints,
-  run_record,
 )
 from official_albert import config as config_lib
 
@@ -32,12 +31,8 @@ def find_config(
   Raises:
     ValueError, OSError: it cannot be read.
   """
-  config_file = config_file or checkpoint_files.find_only(
-    _folders(path), checkpoint_files.CONFIG_FILE
-  )
-  if not config_file:
-    return None
-  config = config_lib.AlbertConfig.from_json_file(config_file)
+  prefix = checkpoint_files.find_prefix(path)
+  config = own_checkpoints.find_config(prefix, config_file)
   return None if config.sharing == "all" else config
 
 
@@ -64,18 +59,3 @@ def fill(model, path: str) -> reference_checkpoints.LoadReport:
       "configuration."
     )
   return report
-
-
-def find_tokenizer(path: str) -> Optional[portable_checkpoint.TokenizerFile]:
-  """The tokenizer beside a checkpoint, None where there is none."""
-  folders = _folders(path)
-  lower_case = True
-  record = checkpoint_files.find_only(folders, run_record.RECORD_FILE)
-  if record:
-    recorded = run_record.read(record[: -len(run_record.RECORD_FILE)])
-    lower_case = recorded["data"].get("tokenizer", {}).get("lower_case", True)
-  return checkpoint_files.find_tokenizer(folders, lower_case)
-
-
-def _folders(path: str) -> list[str]:
-  return checkpoint_files.folders_of(checkpoint_files.find_prefix(path))

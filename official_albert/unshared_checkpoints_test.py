@@ -11,6 +11,7 @@ import tensorflow as tf
 from official_albert import (
   AlbertModel,
   checkpoints,
+  pretrained,
   run_record,
   toy_vocabulary,
   unshared_checkpoints,
@@ -67,10 +68,16 @@ def test_a_configuration_of_more_layers(tmp_path):
 
 def test_the_tokenizer_is_as_recorded(tmp_path):
   _write(tmp_path, tokenizer={"lower_case": False})
-  assert unshared_checkpoints.find_tokenizer(str(tmp_path)) is None
+  assert pretrained.open_weights(str(tmp_path)).tokenizer is None
   (tmp_path / "spm.model").write_bytes(toy_vocabulary.numbers(41))
-  found = unshared_checkpoints.find_tokenizer(str(tmp_path))
+  found = pretrained.open_weights(str(tmp_path)).tokenizer
   assert found.kind == "sentencepiece" and not found.lower_case
+
+
+def test_a_record_that_was_changed(tmp_path):
+  _write(tmp_path, tokenizer="spm.model")
+  with pytest.raises(ValueError, match="run.json must hold .* as tokenizer"):
+    AlbertModel.from_checkpoint(str(tmp_path))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def main(argv: Sequence[str]) -> None:
         opened, sentences, values["flops_per_token"]["max_seq_length"], path
       )
       values.update(findings.values)
-      series[name] = findings.layers
+      series[name] = values["layers"]
       plots[inspection.attention_file(index)] = functools.partial(
         inspection_plot.plot_attention, findings.maps, findings.pieces, name
       )

@@ -9,8 +9,6 @@ from typing import Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from tools import layer_similarity
-
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
@@ -21,15 +19,15 @@ _CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
 _LABEL_POINTS = 6
 
 
-def plot_similarity(
-  series: Mapping[str, Sequence[layer_similarity.LayerSimilarity]],
-  output_file: str,
-) -> None:
-  """Writes a PNG of two panels: L2 distance and angle against the layer.
+Layers = Sequence[Mapping[str, float]]
+
+
+def similarity_figure(series: Mapping[str, Sequence[Layers]]):
+  """Two panels: L2 distance and angle of each layer's input and output.
 
   Args:
-    series: of each model, by the name that the legend has, its layers.
-    output_file: the PNG.
+    series: by the name that the legend has, runs of a model: of each layer
+      `layer`, `l2_distance` and `degrees`.
   """
   figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8))
   panels = (
@@ -37,16 +35,20 @@ def plot_similarity(
     ("degrees", "angle (degrees)"),
   )
   for axis, (field, title) in zip(axes, panels):
-    for name, layers in series.items():
-      axis.plot(
-        range(1, len(layers) + 1),
-        [getattr(layer, field) for layer in layers],
-        "o-",
-        markersize=3,
-        linewidth=1.2,
-        # What begins with a line is kept out of legends.
-        label=f"\u200b{name}" if name.startswith("_") else name,
-      )
+    for place, (name, runs) in enumerate(series.items()):
+      # What begins with a line is kept out of legends.
+      label = f"\u200b{name}" if name.startswith("_") else name
+      for run in runs:
+        axis.plot(
+          [layer["layer"] for layer in run],
+          [layer[field] for layer in run],
+          "o-",
+          markersize=3,
+          linewidth=1.2,
+          color=f"C{place}",
+          label=label,
+        )
+        label = None  # Once a name.
     axis.set_title(f"{title} of a layer's input and output", fontsize=11)
     axis.set_xlabel("layer")
     axis.set_ylim(bottom=0)
@@ -54,6 +56,12 @@ def plot_similarity(
     axis.grid(alpha=0.3)
     for text in axis.legend(fontsize=9).get_texts():
       text.set_parse_math(False)
+  return figure
+
+
+def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
+  """Writes a PNG of `similarity_figure`, one run of each model."""
+  figure = similarity_figure({name: [run] for name, run in series.items()})
   figure.tight_layout()
   _save(figure, output_file)
 

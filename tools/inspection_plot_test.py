@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from tools import inspection_plot, layer_similarity
+from tools import inspection_plot
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def drawn(monkeypatch):
 
 def _layers(count):
   return [
-    layer_similarity.LayerSimilarity(5.0 + i, 10.0 * i) for i in range(count)
+    {"layer": i + 1, "l2_distance": 5.0 + i, "degrees": 10.0 * i}
+    for i in range(count)
   ]
 
 

@@ -22,7 +22,7 @@ import dataclasses
 import os
 import signal
 import sys
-from typing import Optional, Sequence, TextIO
+from typing import BinaryIO, Optional, Sequence
 
 from absl import flags
 
@@ -191,7 +191,7 @@ def run_table(
   output_dir: str,
   tasks: Sequence[str],
   seeds: Sequence[int],
-  held: Optional[TextIO],
+  held: Optional[BinaryIO],
 ) -> dict[str, str]:
   """Runs what is missing of a table and writes its results.
 
@@ -257,6 +257,11 @@ def chosen_scale() -> scales.Scale:
         f"--{flag.name} is for --scale=base; --scale={scale.name} runs on "
         f"{scale.hardware}."
       )
+  if _NUM_DEVICES.value and not scale.device_bytes:
+    raise ValueError(
+      f"--num_devices cuts batches to fit; --scale={scale.name} has nothing to "
+      "cut: leave it out."
+    )
   if on_tpu:
     scale = dataclasses.replace(
       scale,
@@ -286,6 +291,11 @@ def find_place(
   output_dir = os.path.abspath(_OUTPUT_DIR.value)
   needed = tasks if any(table.tasks for table in chosen) else ()
   if _REPORT_ONLY.value:  # Reads what lies there, and nothing else.
+    if not os.path.isdir(output_dir):
+      raise FileNotFoundError(
+        f"--output_dir {output_dir} is not there: name the folder that the "
+        "results are in, or leave --report_only out."
+      )
     return jobs.Place(output_dir, "-", "-", dict.fromkeys(needed, "-"))
   if not _INPUT_DIR.value:
     raise ValueError("--input_dir is missing: name a folder.")
@@ -304,7 +314,7 @@ def find_place(
 
 def prepare(
   chosen: Sequence[declaration.Table], scale: scales.Scale, place: jobs.Place
-) -> TextIO:
+) -> BinaryIO:
   """Makes the output folder ours; returns what holds it.
 
   Raises:

@@ -63,6 +63,8 @@ def test_refusals_are_one_sentence(folders, tmp_path):
       "--num_parallel=2",
     ],
     "--tpu is for --scale=base": [*given, "--table=3", "--tpu=pod"],
+    "has nothing to cut": [*given, "--table=3", "--num_devices=8"],
+    "out is not there": [*given, "--table=3", "--report_only"],
     "--seeds must not be negative": [*given, "--table=3", "--seeds=-1"],
     "--num_parallel must be from 1": [
       *given,

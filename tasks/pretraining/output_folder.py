@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
 import os
 import re
 import shutil
 from typing import Any, BinaryIO, Iterator, Mapping
 
+from official_albert import file_lock
 from tasks.pretraining import build_journal
 from tfrecords import schemas
 
@@ -116,21 +116,14 @@ def _refuse_dataset(output_dir: str) -> None:
 def _lock(staging: str) -> BinaryIO:
   """Makes the folder ours until the file is closed or the process is gone."""
   path = os.path.join(staging, _LOCK_FILE)
+  refusal = (
+    f"another process is building a dataset in {os.path.dirname(staging)!r}: "
+    "wait for its end, or name another output_dir."
+  )
   while True:
     os.makedirs(staging, exist_ok=True)
     try:
-      file = open(path, "ab")
-      try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      except BlockingIOError as error:
-        file.close()
-        raise OSError(
-          f"another process is building a dataset in "
-          f"{os.path.dirname(staging)!r}: wait for its end, or name another "
-          "output_dir."
-        ) from error
-      except OSError:
-        pass  # Some network file systems have no locks: do without.
+      file = file_lock.hold(path, refusal)
       if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
         return file
       file.close()

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from official_albert import file_lock
 from tasks.pretraining import output_folder
 from tfrecords import schemas
 
@@ -199,7 +200,7 @@ def test_two_builds_at_once_are_refused_and_a_killed_one_is_not_in_the_way(
 def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
   tmp_path, monkeypatch
 ):
-  flock = output_folder.fcntl.flock
+  flock = file_lock.fcntl.flock
   removed = []
 
   def remove_first(file, how):
@@ -208,7 +209,7 @@ def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
       shutil.rmtree(removed[0])
     flock(file, how)
 
-  monkeypatch.setattr(output_folder.fcntl, "flock", remove_first)
+  monkeypatch.setattr(file_lock.fcntl, "flock", remove_first)
   with _staging(tmp_path) as journal:
     assert removed == [journal.folder]
     assert sorted(os.listdir(journal.folder)) == ["lock", "progress.json"]
@@ -218,7 +219,7 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
   def no_locks(file, how):
     raise OSError(errno.ENOLCK, "No locks available")
 
-  monkeypatch.setattr(output_folder.fcntl, "flock", no_locks)
+  monkeypatch.setattr(file_lock.fcntl, "flock", no_locks)
   _publish(tmp_path, 1)
   assert schemas.read_manifest(str(tmp_path)).random_seed == 1
 

@@ -12,7 +12,6 @@ import os
 from typing import Any, Sequence
 
 from tools.experiments import (
-  declaration,
   jobs,
   model_jobs,
   plan,
@@ -110,21 +109,6 @@ def make_plan(
   return plan.Plan(tuple(cells), made)
 
 
-def _settings(
-  place: jobs.Place, scale: scales.Scale, run: str, task: str
-) -> dict[str, Any]:
-  return {
-    "task": declaration.TASKS[task],
-    "data_dir": place.task_data_dirs[task],
-    "output_dir": place.path(run),
-    "cache_dir": place.path("data", "task_records"),
-    "do_predict": False,
-    **scale.finetuning,
-    **scale.task_flags.get(task, {}),
-    **scale.finetuning_placement,
-  }
-
-
 def _more_steps(
   place: jobs.Place,
   scale: scales.Scale,
@@ -136,7 +120,7 @@ def _more_steps(
   """Some hundred more steps."""
   own = f"{tuned.key}-{more.replace(' ', '_')}"
   settings = {
-    **_settings(place, scale, own, task),
+    **model_jobs.finetuning_settings(place, scale, own, task),
     "random_seed": model.seed,
     "num_train_steps": MORE_STEPS,
     **MORE[more],
@@ -170,7 +154,7 @@ def _evaluation(
 ) -> jobs.Job:
   task = column.split(",")[0]
   settings = {
-    **_settings(place, scale, run, task),
+    **model_jobs.finetuning_settings(place, scale, run, task),
     "do_train": False,
     "num_hidden_layers": depth,
   }

@@ -68,14 +68,13 @@ def claim(output_dir: str, **settings: Any) -> None:
   """Refuses a folder whose models were made with other text or sizes.
 
   Raises:
-    ValueError: they were.
+    ValueError: they were, or it is not known.
     OSError: the folder cannot be made or written.
   """
   os.makedirs(output_dir, exist_ok=True)
   path = os.path.join(output_dir, "experiments.json")
   if os.path.exists(path):
-    with open(path, encoding="utf-8") as file:
-      before = json.load(file)
+    before = _read_settings(path)
     for name, value in settings.items():
       if before.setdefault(name, value) != value:
         raise ValueError(
@@ -86,6 +85,20 @@ def claim(output_dir: str, **settings: Any) -> None:
   with open(f"{path}.tmp", "w", encoding="utf-8") as file:
     json.dump(settings, file, indent=1)
   os.replace(f"{path}.tmp", path)
+
+
+def _read_settings(path: str) -> dict[str, Any]:
+  with open(path, encoding="utf-8") as file:
+    try:
+      settings = json.load(file)
+    except ValueError:
+      settings = None
+  if not isinstance(settings, dict):
+    raise ValueError(
+      f"{path} is not what this program wrote, so what its folder holds is not "
+      "known: give another --output_dir."
+    )
+  return settings
 
 
 def write_sentences(path: str, input_files: str) -> None:

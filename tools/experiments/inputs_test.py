@@ -51,6 +51,14 @@ def test_a_folder_belongs_to_one_text_and_scale(tmp_path):
     inputs.claim(folder, additional_files="c")
 
 
+@pytest.mark.parametrize("written", ["{", "[]", ""])
+def test_a_folder_whose_settings_are_damaged(tmp_path, written):
+  (tmp_path / "experiments.json").write_text(written)
+  with pytest.raises(ValueError, match="is not what this program wrote"):
+    inputs.claim(str(tmp_path), scale="tiny")
+  assert (tmp_path / "experiments.json").read_text() == written
+
+
 def test_layers_are_compared_on_a_sentence_of_each_document(tmp_path):
   text, path = tmp_path / "text.txt", str(tmp_path / "data" / "sentences.txt")
   text.write_text("One.\nTwo.\nThree.\n\nFour.\nFive.\n")

@@ -192,19 +192,11 @@ def finetuning(
   place: jobs.Place, scale: scales.Scale, model: Model, key: str, column: str
 ) -> jobs.Job:
   """Fine-tunes a pretrained model on a task and measures it."""
-  task = declaration.TASKS[column]
-  own = f"tasks/{jobs.name_of(key)}-{task}"
+  own = f"tasks/{jobs.name_of(key)}-{declaration.TASKS[column]}"
   settings = {
-    "task": task,
-    "data_dir": place.task_data_dirs[column],
+    **finetuning_settings(place, scale, own, column),
     "init_checkpoint": place.path(key),
-    "output_dir": place.path(own),
-    "cache_dir": place.path("data", "task_records"),
-    "do_predict": False,
     "random_seed": model.seed,
-    **scale.finetuning,
-    **scale.task_flags.get(column, {}),
-    **scale.finetuning_placement,
   }
   return jobs.Job(
     own,
@@ -214,6 +206,22 @@ def finetuning(
     needs=(key,),
     cost=finetuning_cost(scale, model, column, settings),
   )
+
+
+def finetuning_settings(
+  place: jobs.Place, scale: scales.Scale, own: str, column: str
+) -> dict[str, Any]:
+  """Flags of tools.run_finetuning for a task; `own` is the run's folder."""
+  return {
+    "task": declaration.TASKS[column],
+    "data_dir": place.task_data_dirs[column],
+    "output_dir": place.path(own),
+    "cache_dir": place.path("data", "task_records"),
+    "do_predict": False,
+    **scale.finetuning,
+    **scale.task_flags.get(column, {}),
+    **scale.finetuning_placement,
+  }
 
 
 def finetuning_cost(

@@ -10,6 +10,7 @@ import os
 
 import matplotlib
 
+from tools import inspection_plot
 from tools.experiments import (
   declaration,
   depth_inference,
@@ -36,7 +37,9 @@ def draw(told: report.Report, output_file: str) -> None:
 
 def _figure(told: report.Report):
   if told.table.layers:
-    return _layers(told)
+    return inspection_plot.similarity_figure(
+      {result.row.label: result.layers for result in told.rows}
+    )
   if told.table.columns:
     return _speeds(told)
   if told.table.depths:
@@ -129,31 +132,6 @@ def _curves(axis, told: report.Report) -> None:
   axis.set_title("held-out MLM loss (nats)", fontsize=10)
   axis.set_xlabel("minutes of training")
   axis.grid(alpha=0.3)
-
-
-def _layers(told: report.Report):
-  figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4))
-  for axis, name, title in zip(
-    axes,
-    ("l2_distance", "degrees"),
-    ("L2 distance of input and output", "angle between them (degrees)"),
-  ):
-    for place, result in enumerate(told.rows):
-      for i, layers in enumerate(result.layers):
-        axis.plot(
-          [layer["layer"] for layer in layers],
-          [layer[name] for layer in layers],
-          "o-",
-          markersize=3,
-          linewidth=1,
-          color=f"C{place}",
-          label=result.row.label if not i else None,
-        )
-    axis.set_title(title, fontsize=10)
-    axis.set_xlabel("layer")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-  return figure
 
 
 def _speeds(told: report.Report):

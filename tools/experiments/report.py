@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from tools.experiments import declaration, results, scales, verdicts
 
@@ -200,8 +200,3 @@ def _number(column: str, number: Optional[results.Number]) -> str:
     return told(number.mean)
   spread = f"({told(number.lowest)} to {told(number.highest)})"
   return f"{told(number.mean)} {spread}"
-
-
-def read(text: str) -> dict[str, Any]:
-  """What `to_json` wrote."""
-  return json.loads(text)

@@ -9,7 +9,6 @@ it are left out, and the table says so.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import shlex
@@ -19,14 +18,15 @@ import sys
 import time
 from typing import (
   Any,
+  BinaryIO,
   Callable,
   Mapping,
   NamedTuple,
   Optional,
   Sequence,
-  TextIO,
 )
 
+from official_albert import file_lock
 from tools import machine, progress_line
 from tools.experiments import jobs as jobs_lib
 
@@ -45,25 +45,18 @@ def _prepare_process(cores: Sequence[int]) -> None:
   _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def lock(output_dir: str) -> TextIO:
+def lock(output_dir: str) -> BinaryIO:
   """Makes a folder ours until the file is closed or the process is gone.
 
   Raises:
     OSError: another process has it, or it cannot be made or written.
   """
   os.makedirs(output_dir, exist_ok=True)
-  file = open(os.path.join(output_dir, "lock"), "w", encoding="utf-8")
-  try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError as error:
-    file.close()
-    raise OSError(
-      f"another process runs experiments in {output_dir}: wait for its end, or "
-      "give another --output_dir."
-    ) from error
-  except OSError:
-    pass  # Some network file systems have no locks: do without.
-  return file
+  return file_lock.hold(
+    os.path.join(output_dir, "lock"),
+    f"another process runs experiments in {output_dir}: wait for its end, or "
+    "give another --output_dir.",
+  )
 
 
 def check_num_parallel(num_parallel: int) -> list[int]:
@@ -149,7 +142,7 @@ class Runner:
     output_dir: str,
     num_parallel: int,
     note: Callable[[str], None] = lambda line: print(line, flush=True),
-    held: Optional[TextIO] = None,
+    held: Optional[BinaryIO] = None,
   ):
     """Nothing is run yet.
 
