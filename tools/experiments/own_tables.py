@@ -9,6 +9,7 @@ from __future__ import annotations
 from tools.experiments import results
 from tools.experiments.declaration import Row, Table
 
+_LARGE = {"hidden_size": 1024, "depth": 24}
 _WIDTHS = (1024, 2048, 4096)
 FIGURE_1 = Table(
   name="figure_1",
@@ -21,7 +22,7 @@ FIGURE_1 = Table(
   rows=tuple(
     Row(
       f"{name}, H {width}",
-      {"hidden_size": width, "depth": 24, **changes},
+      {**_LARGE, "hidden_size": width, **changes},
     )
     for name, changes in (
       ("BERT", {"embedding_size": "H", "sharing": "none"}),
@@ -52,15 +53,10 @@ FIGURE_2 = Table(
     "layers that follow each other."
   ),
   rows=(
-    Row("shared (ALBERT)", {"hidden_size": 1024, "num_hidden_layers": 24}),
+    Row("shared (ALBERT)", _LARGE),
     Row(
       "not shared (BERT)",
-      {
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "embedding_size": "H",
-        "sharing": "none",
-      },
+      {**_LARGE, "embedding_size": "H", "sharing": "none"},
     ),
   ),
   compare={"not shared (BERT)": "shared (ALBERT)"},

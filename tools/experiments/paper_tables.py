@@ -360,12 +360,12 @@ TABLE_13 = Table(
   rows=(
     Row(
       "12 layers",
-      {"hidden_size": 4096, "num_hidden_layers": 12},
+      _XXLARGE,
       paper=_scores((94.0, 88.1), (88.3, 85.3), 87.8, 95.4, 82.5, 88.7),
     ),
     Row(
       "24 layers",
-      {"hidden_size": 4096, "num_hidden_layers": 24},
+      {**_XXLARGE, "depth": 24},
       paper=_scores((94.1, 88.3), (88.1, 85.1), 88.0, 95.2, 82.3, 88.7),
     ),
   ),

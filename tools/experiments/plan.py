@@ -98,9 +98,9 @@ class _Planner:
 
   def training_of(self, row: declaration.Row) -> dict[str, Any]:
     training = dict(row.training)
-    if row.rate != 1.0:
-      peak = self.scale.training["learning_rate"]
-      training["learning_rate"] = f"{row.rate * peak:.6g}"
+    peak = self.scale.peak_rate(self.table.name, row.rate)
+    if peak != self.scale.training["learning_rate"]:
+      training["learning_rate"] = f"{peak:.6g}"
     return training
 
   def add_speed(self, model: model_jobs.Model, key: str) -> str:

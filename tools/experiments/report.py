@@ -106,7 +106,8 @@ class Report:
     tasks = ", ".join(self.tasks) if self.table.tasks else "none"
     return (
       f"Scale {s.name}: {steps:,} steps of {batch:,} x {s.max_seq_length} "
-      f"tokens, {s.vocab_size:,} pieces; fine-tuned on: {tasks}; seeds "
+      f"tokens, {s.vocab_size:,} pieces, peak learning rate "
+      f"{s.peak_rate(self.table.name):g}; fine-tuned on: {tasks}; seeds "
       f"{', '.join(map(str, self.seeds))}. {end}"
     )
 

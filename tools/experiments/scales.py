@@ -28,6 +28,8 @@ class Scale:
     data: flags of tools.create_pretraining_data.
     steps: updates of each model.
     shares: by a table's name, of these steps, where its models are large.
+    rates: by a table's name, of the peak learning rate of `training`, where its
+      models are too deep or wide for that.
     training: flags of tools.run_pretraining.
     finetuning: flags of tools.run_finetuning for all tasks.
     task_flags: and for one task.
@@ -64,6 +66,7 @@ class Scale:
   warmup_share: float = 0.1
   evaluations: int = 12
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
   placement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   finetuning_placement: Mapping[str, Any] = dataclasses.field(
     default_factory=dict
@@ -108,6 +111,11 @@ class Scale:
     """Updates of each model of a table, or of a row with a share of them."""
     return math.ceil(self.steps * self.shares.get(table, 1.0) * share)
 
+  def peak_rate(self, table: str, share: float = 1.0) -> float:
+    """Of each model of a table, or of a row with a share of it."""
+    peak = self.training["learning_rate"] * self.rates.get(table, 1.0) * share
+    return float(f"{peak:.6g}")
+
   @property
   def max_seq_length(self) -> int:
     """S of pretraining."""
@@ -123,6 +131,9 @@ def _translate(name: str, size: int, sizes: Mapping[int, int]) -> int:
   return sizes[size]
 
 
+# Their models are deeper or wider than tiny's base. At its rate those of 8
+# layers learn no more than how often each piece occurs.
+_LARGE_TABLES = ("2", "6", "8", "11", "12", "13", "figure_1", "figure_2")
 _TINY = Scale(
   name="tiny",
   base=dict(
@@ -180,10 +191,8 @@ _TINY = Scale(
   speed=0.3e12,
   speed_source="measured, two jobs at once",
   evaluations=8,
-  shares={
-    **dict.fromkeys(("2", "6", "8", "12", "figure_1"), 0.5),
-    **dict.fromkeys(("11", "13", "figure_2"), 0.25),
-  },
+  shares={**dict.fromkeys(_LARGE_TABLES, 0.5), "11": 0.25},
+  rates=dict.fromkeys(_LARGE_TABLES, 1 / 3),
 )
 
 _SMALL = Scale(

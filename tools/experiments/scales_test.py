@@ -40,7 +40,9 @@ def test_an_unknown_size_is_refused(name):
 
 def test_large_tables_of_tiny_are_shorter_and_none_of_base():
   tiny, base = scales.SCALES["tiny"], scales.SCALES["base"]
-  assert tiny.steps_of("13") * 4 == tiny.steps_of("3") == tiny.steps
+  assert tiny.steps_of("11") * 4 == tiny.steps_of("3") == tiny.steps
+  assert tiny.peak_rate("11") * 3 == tiny.peak_rate("3") == 0.003
+  assert base.peak_rate("11") == base.training["learning_rate"]
   assert base.steps_of("13") == 125_000
 
 
