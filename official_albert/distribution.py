@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
@@ -83,6 +84,21 @@ def host_of(strategy: tf.distribute.Strategy) -> str:
   """The CPU beside the first device of `strategy`, which runs the loop."""
   device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
   return device.replace(device_type="CPU", device_index=0).to_string()
+
+
+def iterate(
+  strategy: tf.distribute.Strategy,
+  make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+) -> Iterator[Any]:
+  """Iterates over what the replicas get, of datasets that `make_dataset` makes.
+
+  One CPU reads its dataset itself: there is no device to copy batches to, and
+  the copying has a tuner of its own, see `tfrecords.reader.finish`.
+  """
+  devices = strategy.extended.worker_devices
+  if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
+    return iter(make_dataset(tf.distribute.InputContext()))
+  return iter(strategy.distribute_datasets_from_function(make_dataset))
 
 
 def available_cores() -> int:

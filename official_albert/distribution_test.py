@@ -53,6 +53,18 @@ def test_the_host_of_a_strategy():
     assert tf.zeros([]).device.endswith("/task:0/device:CPU:0")
 
 
+def test_one_cpu_reads_its_dataset_itself():
+  def make_dataset(context):
+    assert context.num_input_pipelines == context.num_replicas_in_sync == 1
+    return tf.data.Dataset.range(3)
+
+  iterator = distribution.iterate(
+    distribution.make_strategy("one_device"), make_dataset
+  )
+  assert isinstance(iterator, type(iter(tf.data.Dataset.range(1))))
+  assert [int(value) for value in iterator] == [0, 1, 2]
+
+
 def test_logical_devices_must_be_asked_for_first():
   tf.zeros([])
   with pytest.raises(ValueError, match="before TensorFlow's first operation"):

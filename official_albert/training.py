@@ -153,12 +153,11 @@ def train(
 
   def batches():
     per_replica = settings.train_batch_size // replicas
-    return iter(
-      strategy.distribute_datasets_from_function(
-        lambda context: task.train_dataset(
-          per_replica, int(examples_seen), context
-        )
-      )
+    return distribution.iterate(
+      strategy,
+      lambda context: task.train_dataset(
+        per_replica, int(examples_seen), context
+      ),
     )
 
   # 3. Train, phase after phase.

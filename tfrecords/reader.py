@@ -22,6 +22,8 @@ from tfrecords import schemas
 # Shards that are read in turns; more would only cost open files.
 _CYCLE_LENGTH = 8
 _FILE_BUFFER_BYTES = 1 << 20
+# That are ready before they are asked for, where nobody tunes it.
+_UNTUNED_BATCHES = 4
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -190,7 +192,14 @@ def only_ours(
 
 
 def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
-  """Prefetches, in a fixed order."""
+  """Prefetches, in a fixed order.
+
+  On one core nothing is tuned. TensorFlow 2.15 wakes the tuner of an iterator
+  that is dropped before it says that it is to stop; on one core the tuner then
+  mostly sleeps on, and whoever drops the iterator waits for it, for up to a
+  minute (seen in `RootDataset::Iterator`'s destructor, which waits for
+  `Model::OptimizeLoop`).
+  """
   if repeat:
     # Several workers would else agree before each step that there is a batch.
     batches = batches.apply(
@@ -200,7 +209,17 @@ def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
     )
   options = tf.data.Options()
   options.deterministic = True
-  return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+  buffered = tf.data.AUTOTUNE
+  if _num_cores() == 1:
+    options.autotune.enabled = False
+    buffered = _UNTUNED_BATCHES
+  return batches.prefetch(buffered).with_options(options)
+
+
+def _num_cores() -> int:
+  if hasattr(os, "sched_getaffinity"):  # Not on macOS.
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:

@@ -308,6 +308,15 @@ def test_wrong_arguments(folder, arguments, message):
     )
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_one_core_has_nothing_to_tune(folder, monkeypatch, cores):
+  expected = _numbers(folder, 30, 3)
+  monkeypatch.setattr(reader, "_num_cores", lambda: cores)
+  dataset = reader.read_dataset(folder, "train", 3)
+  assert (dataset.options().autotune.enabled is False) == (cores == 1)
+  assert _numbers(folder, 30, 3) == expected
+
+
 def test_missing_and_damaged_shards_are_named(tmp_path):
   _write_folder(tmp_path)
   path = tmp_path / schemas.shard_name("train", 1, len(_SHARD_SIZES))
