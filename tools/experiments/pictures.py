@@ -69,7 +69,7 @@ def _scores(told: report.Report):
   if with_paper:
     axis = axes[len(columns)]
     _squares(axis, papers)
-    _rows(axis, told, f"the paper's {declaration.AVERAGE} (%)", names=False)
+    _rows(axis, told, f"the paper's {_average_of(told)} (%)", names=False)
   if told.table.curves:
     _curves(axes[-1], told)
   for axis in axes[1 : len(columns)]:
@@ -90,8 +90,14 @@ def _dots(axis, told: report.Report, column: str) -> None:
     if values:
       mean = sum(values) / len(values)
       axis.plot([mean], [place], "|", color="black", markersize=14)
-  name = "held-out MLM accuracy" if column == results.ACCURACY else column
+  is_held_out = column == results.ACCURACY
+  name = "held-out MLM accuracy" if is_held_out else _average_of(told)
   _rows(axis, told, f"{name} (%)")
+
+
+def _average_of(told: report.Report) -> str:
+  """What the average is called: of one task it is that task."""
+  return told.tasks[0] if len(told.tasks) == 1 else declaration.AVERAGE
 
 
 def _color(place: int):

@@ -69,7 +69,9 @@ def columns(table: declaration.Table, tasks: Sequence[str]) -> list[str]:
   if table.layers:
     shown += [FIRST, LAST, JUMP]
   if table.tasks:
-    shown += [*tasks, declaration.AVERAGE]
+    shown += tasks
+    if len(tasks) > 1:
+      shown.append(declaration.AVERAGE)
   return shown
 
 

@@ -77,6 +77,8 @@ def test_columns():
   assert results.columns(_TABLE, ("MNLI", "RACE")) == [
     *("MLM loss", "MLM", "NSP", "MNLI", "RACE", "Avg")
   ]
+  # One task is its own average.
+  assert results.columns(_TABLE, ("MNLI",))[-1] == "MNLI"
 
 
 def test_times_are_shares_of_the_row_compared_with():
