@@ -104,7 +104,9 @@ def collect(
       measured = _at_depth(values, cell.depth)
     else:
       measured = _cell_columns(values, table, tasks)
-      measured.update(_relative(table, cell, merged))
+      measured.update(_times(table, cell, merged))
+      if cell.seed == cells[0].seed:  # Measured once, not with each seed.
+        measured.update(_speed(table, cell, merged))
     for column, number in measured.items():
       result.values.setdefault(column, []).append(number)
     if "curve" in values:
@@ -114,28 +116,35 @@ def collect(
   return list(rows.values())
 
 
-def _relative(
+def _times(
   table: declaration.Table,
   cell: plan.Cell,
   merged: Mapping[tuple[str, int], Mapping[str, Any]],
 ) -> dict[str, float]:
-  """What is told as a share of another row's, with the same seed."""
+  """Time and operations to a loss, as shares of another row's in all."""
   values = merged[cell.label, cell.seed]
-  shown = {}
-  if table.time_to_loss:
-    label = table.compare.get(cell.label, cell.label)
-    other = merged.get((label, cell.seed), {})
-    if "curve" in values and "curve" in other:
-      target = other["curve"][-1]["loss"]
-      for column, what in ((SAME_LOSS, "seconds"), (SAME_LOSS_FLOPS, "flops")):
-        own = readings.first_to(values["curve"], target, what)
-        shown[column] = own / other["curve"][-1][what]
-  if table.speed_reference:
-    other = merged.get((table.speed_reference, cell.seed), {})
-    name = "tokens_per_second"
-    if name in values and name in other:
-      shown[declaration.SPEED] = values[name] / other[name]
-  return shown
+  label = table.compare.get(cell.label, cell.label)
+  other = merged.get((label, cell.seed), {})
+  if not (table.time_to_loss and "curve" in values and "curve" in other):
+    return {}
+  target = other["curve"][-1]["loss"]
+  return {
+    column: readings.first_to(values["curve"], target, what)
+    / other["curve"][-1][what]
+    for column, what in ((SAME_LOSS, "seconds"), (SAME_LOSS_FLOPS, "flops"))
+  }
+
+
+def _speed(
+  table: declaration.Table,
+  cell: plan.Cell,
+  merged: Mapping[tuple[str, int], Mapping[str, Any]],
+) -> dict[str, float]:
+  """Tokens a second, as a multiple of another row's."""
+  name = "tokens_per_second"
+  own = merged[cell.label, cell.seed].get(name)
+  other = merged.get((table.speed_reference, cell.seed), {}).get(name)
+  return {declaration.SPEED: own / other} if own and other else {}
 
 
 def _at_depth(values: Mapping[str, Any], depth: int) -> dict[str, float]:
