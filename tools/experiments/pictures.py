@@ -101,7 +101,8 @@ def _average_of(told: report.Report) -> str:
 
 
 def _color(place: int):
-  return pyplot.get_cmap("tab20")(place % 20)
+  # The ten strong ones first, then their pale twins.
+  return pyplot.get_cmap("tab20")(2 * place % 20 + place // 10 % 2)
 
 
 def _squares(axis, papers: list[str], label: str = "") -> None:
