@@ -103,7 +103,7 @@ class Report:
     s = self.scale
     batch = int(s.training["train_batch_size"])
     steps = s.steps_of(self.table.name)
-    tasks = ", ".join(self.tasks) if self.table.tasks else "none"
+    tasks = ", ".join(self.tasks if self.table.tasks else ()) or "none"
     return (
       f"Scale {s.name}: {steps:,} steps of {batch:,} x {s.max_seq_length} "
       f"tokens, {s.vocab_size:,} pieces, peak learning rate "
