@@ -50,7 +50,8 @@ def read(
       "TF1 does; give --from=tf1."
     )
   config = find_config(prefix, config_file)
-  record = _read_record(checkpoint_files.folders_of(prefix))
+  folders = checkpoint_files.folders_of(prefix)
+  record = _read_record(folders)
   paths = {variable_paths.path_of(key): key for key in bundle.shapes}
   paths.pop(None, None)
   # Of an encoder alone, the way begins below `albert`.
@@ -84,7 +85,7 @@ def read(
     include_optimizer,
     keys,
   )
-  result.tokenizer = find_tokenizer(prefix)
+  result.tokenizer = _tokenizer_of(record, folders)
   known = {*keys.values(), variable_paths.OBJECT_GRAPH, _SAVE_COUNTER}
   for key in sorted(set(bundle.shapes) - known):
     result.unexpected[key] = "state of the run"
@@ -117,10 +118,7 @@ def find_tokenizer(prefix: str) -> Optional[portable_checkpoint.TokenizerFile]:
       damaged.
   """
   folders = checkpoint_files.folders_of(prefix)
-  recorded = _read_record(folders).get("tokenizer", {})
-  return checkpoint_files.find_tokenizer(
-    folders, recorded.get("lower_case", True)
-  )
+  return _tokenizer_of(_read_record(folders), folders)
 
 
 def write(
@@ -189,6 +187,13 @@ def write(
     step.iter = tf.Variable(np.int64(checkpoint.step))
     parts["optimizer"] = step
   return checkpoints.Manager(folder, 1, **parts).save(checkpoint.step)
+
+
+def _tokenizer_of(
+  record: dict[str, Any], folders: list[str]
+) -> Optional[portable_checkpoint.TokenizerFile]:
+  lower_case = record.get("tokenizer", {}).get("lower_case", True)
+  return checkpoint_files.find_tokenizer(folders, lower_case)
 
 
 def _read_record(folders: list[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ _CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
 _LABEL_POINTS = 6
 
 
+# Of one run: of each layer `layer`, `l2_distance` and `degrees`.
 Layers = Sequence[Mapping[str, float]]
 
 
@@ -26,8 +27,7 @@ def similarity_figure(series: Mapping[str, Sequence[Layers]]):
   """Two panels: L2 distance and angle of each layer's input and output.
 
   Args:
-    series: by the name that the legend has, runs of a model: of each layer
-      `layer`, `l2_distance` and `degrees`.
+    series: by the name that the legend has, runs of a model.
   """
   figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8))
   panels = (
