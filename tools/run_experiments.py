@@ -5,9 +5,10 @@
     python -m tools.run_experiments --list
 
 Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942, its figures figure_1 and
-figure_2, depth_schedule and depth_inference; several at once as --table=3,4, or
-all. TEXT holds the documents to pretrain on (what tools.create_pretraining_data
-reads), DATA the folders of GLUE's tasks, of SQuAD and RACE.
+figure_2, and depth_schedule, depth_schedule_low_rate and depth_inference;
+several at once as --table=3,4, or all. TEXT holds the documents to pretrain on
+(what tools.create_pretraining_data reads), DATA the folders of GLUE's tasks, of
+SQuAD and RACE.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Models that
 two tables share are trained once for one --output_dir. Killed and started

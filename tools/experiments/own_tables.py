@@ -66,18 +66,48 @@ FIGURE_2 = Table(
   layers=True,
 )
 
+_THROUGHOUT = "12 throughout"
 _SCHEDULES = (
-  "",
   "3:0.25,12:0.75",
   "3:0.5,12:0.5",
   "3:0.75,12:0.25",
   "3:0.5,6:0.25,12:0.25",
 )
 _RATES = {"a third": 1 / 3, "a tenth": 1 / 10}
+_NOT_THE_PAPERS = (
+  "not in the paper, whose table 11 starts deeper models from shallower"
+)
+
+
+def _scheduled(schedule: str, rate: float = 1.0, told: str = "") -> Row:
+  """12 layers in the end, with a share of the rate that the label tells."""
+  return Row(
+    (schedule or _THROUGHOUT) + told,
+    {"num_hidden_layers": 12},
+    training={"depth_schedule": schedule} if schedule else {},
+    rate=rate,
+  )
+
+
+def _all_schedules(rate: float = 1.0) -> tuple[Row, ...]:
+  return (
+    *(_scheduled(schedule, rate) for schedule in ("", *_SCHEDULES)),
+    # As many operations as the last schedule, and no schedule.
+    Row(
+      f"{_THROUGHOUT}, half the steps",
+      {"num_hidden_layers": 12},
+      share=0.5,
+      rate=rate,
+    ),
+    # What depth is worth at all at this scale.
+    Row("3 throughout", {"num_hidden_layers": 3}, rate=rate),
+  )
+
+
 DEPTH_SCHEDULE = Table(
   name="depth_schedule",
   title="Depth as a dial: shallow first",
-  source="not in the paper, whose table 11 starts deeper models from shallower",
+  source=_NOT_THE_PAPERS,
   question=(
     "How much sooner does a model of 12 layers reach the held-out masked-LM "
     "loss that constant depth ends at, when the same weights are applied fewer "
@@ -85,40 +115,20 @@ DEPTH_SCHEDULE = Table(
     "only losses at full depth count."
   ),
   rows=(
-    *(
-      Row(
-        schedule or "12 throughout",
-        {"num_hidden_layers": 12},
-        training={"depth_schedule": schedule} if schedule else {},
-      )
-      for schedule in _SCHEDULES
-    ),
-    # As many operations as the last schedule, and no schedule.
-    Row("12 throughout, half the steps", {"num_hidden_layers": 12}, share=0.5),
-    # What depth is worth at all at this scale.
-    Row("3 throughout", {"num_hidden_layers": 3}),
+    *_all_schedules(),
     # A deep model may want a lower rate, where shallow beginnings bring less.
     *(
-      Row(
-        f"{schedule or '12 throughout'}, {told} of the rate",
-        {"num_hidden_layers": 12},
-        training={"depth_schedule": schedule} if schedule else {},
-        rate=rate,
-      )
+      _scheduled(schedule, rate, f", {told} of the rate")
       for told, rate in _RATES.items()
       for schedule in ("", _SCHEDULES[-1])
     ),
   ),
   compare={
-    **{schedule: "12 throughout" for schedule in _SCHEDULES if schedule},
-    "12 throughout, half the steps": "12 throughout",
-    "3 throughout": "12 throughout",
-    **{
-      f"12 throughout, {told} of the rate": "12 throughout" for told in _RATES
-    },
+    **{row.label: _THROUGHOUT for row in _all_schedules()[1:]},
+    **{f"{_THROUGHOUT}, {told} of the rate": _THROUGHOUT for told in _RATES},
     **{
       f"{_SCHEDULES[-1]}, {told} of the rate": (
-        f"12 throughout, {told} of the rate"
+        f"{_THROUGHOUT}, {told} of the rate"
       )
       for told in _RATES
     },
@@ -129,4 +139,24 @@ DEPTH_SCHEDULE = Table(
   time_to_loss=True,
 )
 
-TABLES = (FIGURE_1, FIGURE_2, DEPTH_SCHEDULE)
+# depth_schedule found that at tiny's rate, and a third of it, 12 layers learn
+# next to nothing without a shallow beginning.
+LOW_RATE = Table(
+  name="depth_schedule_low_rate",
+  title="Depth as a dial, at a tenth of the learning rate",
+  source=_NOT_THE_PAPERS,
+  question=(
+    "Where depth 12 trains from the start too: which schedule reaches soonest "
+    "the held-out masked-LM loss that depth 12 throughout ends at, and which "
+    "ends lowest? The schedules have the same steps and learning rates, and "
+    "only losses at full depth count."
+  ),
+  rows=_all_schedules(_RATES["a tenth"]),
+  compare={row.label: _THROUGHOUT for row in _all_schedules()[1:]},
+  direction="MLM",
+  tasks=False,
+  curves=True,
+  time_to_loss=True,
+)
+
+TABLES = (FIGURE_1, FIGURE_2, DEPTH_SCHEDULE, LOW_RATE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.experiments import own_tables, scales
+from tools.experiments import jobs, own_tables, plan, scales
 
 
 def _configs(table):
@@ -35,6 +35,25 @@ def test_schedules_end_at_the_depth_of_the_model():
   assert len(schedules) == 6
   assert all(s.split(",")[-1].startswith("12:") for s in schedules)
   assert not table.rows[0].training
+
+
+def test_schedules_at_the_lower_rate_are_models_of_both_tables():
+  place = jobs.Place("/dev/null/out", "a.txt", "b.txt", {})
+  low, both = (
+    {
+      cell.label: cell.model
+      for cell in plan.make_plan(
+        table, scales.SCALES["tiny"], place, (), (1,)
+      ).cells
+    }
+    for table in (own_tables.LOW_RATE, own_tables.DEPTH_SCHEDULE)
+  )
+  assert len(set(low.values())) == 7
+  shared = {"12 throughout", "3:0.5,6:0.25,12:0.25"}
+  assert {both[f"{label}, a tenth of the rate"] for label in shared} == {
+    low[label] for label in shared
+  }
+  assert len(set(low.values()) & set(both.values())) == 2
 
 
 if __name__ == "__main__":

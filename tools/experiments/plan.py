@@ -93,7 +93,10 @@ class _Planner:
       first, first_key = self.add_model(self.table.rows[0], seed)
       self.add_speed(first, first_key)
       self.add_speed(model, key)
-    self.add(model_jobs.pretraining(self.place, self.scale, model, key))
+    job = model_jobs.pretraining(self.place, self.scale, model, key)
+    if row.equal_time:  # At the same speed, as many operations.
+      job = dataclasses.replace(job, cost=self.jobs[as_long_as].cost)
+    self.add(job)
     return model, key
 
   def training_of(self, row: declaration.Row) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def test_equal_time_is_measured(tmp_path):
     other: {"tokens_per_second": 10.0},
   }
   assert "--num_train_steps=350" in job.arguments(values)
+  assert job.cost == planned.jobs[albert].cost
 
 
 def test_sentence_objectives_are_measured_on_each_other():

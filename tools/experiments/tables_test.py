@@ -30,6 +30,8 @@ def test_what_is_the_same_model_in_two_tables_is_trained_once(scale):
   xxlarge = models["2"]["ALBERT-xxlarge"]
   assert models["6"]["ALBERT-xxlarge"] == models["13"]["12 layers"] == xxlarge
   large, bert = models["2"]["ALBERT-large"], models["2"]["BERT-large"]
+  deep = models["13"]["24 layers"]
+  assert deep == models["figure_1"]["ALBERT, H 4096"] != xxlarge
   assert models["figure_1"]["ALBERT, H 1024"] == large
   assert models["figure_1"]["BERT, H 1024"] == bert
   assert set(models["figure_2"].values()) == {large, bert}
