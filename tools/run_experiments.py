@@ -23,7 +23,7 @@ import dataclasses
 import os
 import signal
 import sys
-from typing import BinaryIO, Optional, Sequence
+from typing import Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
@@ -154,7 +154,9 @@ def write_results(output_dir: str, told: report.Report) -> None:
     pictures.draw(told, f"{stem}.png")
 
 
-def describe_jobs(planned: plan.Plan, scale: scales.Scale) -> str:
+def describe_jobs(
+  table: declaration.Table, planned: plan.Plan, scale: scales.Scale
+) -> str:
   """What --dry_run prints."""
   jobs_ = planned.jobs.values()
   lines = [
@@ -162,11 +164,13 @@ def describe_jobs(planned: plan.Plan, scale: scales.Scale) -> str:
     for job in jobs_
   ]
   total = sum(job.cost for job in jobs_)
-  hours = total / scale.speed / 3600
-  lines.append(
-    f"{len(planned.jobs)} jobs, {total:.1e} FLOP: about {hours:.2g} hours on "
-    f"{scale.hardware} ({scale.speed_source})"
-  )
+  place = "on this machine, at any scale"
+  if table is not configurations.TABLE:
+    hours = total / scale.speed / 3600
+    place = (
+      f"about {hours:.2g} hours on {scale.hardware} ({scale.speed_source})"
+    )
+  lines.append(f"{len(planned.jobs)} jobs, {total:.1e} FLOP: {place}")
   return "\n".join(lines)
 
 
@@ -174,11 +178,11 @@ def list_all() -> str:
   """What --list prints."""
   lines = ["tables:"]
   lines += [
-    f"  {t.name:15} {t.title} ({t.source})" for t in tables.TABLES.values()
+    f"  {t.name:24} {t.title} ({t.source})" for t in tables.TABLES.values()
   ]
   lines.append("scales:")
   lines += [
-    f"  {s.name:15} {s.steps:,} steps of {s.training['train_batch_size']} x "
+    f"  {s.name:24} {s.steps:,} steps of {s.training['train_batch_size']} x "
     f"{s.max_seq_length} tokens; {s.hardware}"
     for s in scales.SCALES.values()
   ]
@@ -309,7 +313,19 @@ def find_place(
     output_dir,
     inputs.text_files("input_dir", os.path.abspath(_INPUT_DIR.value)),
     additional,
-    inputs.find_task_data(os.path.abspath(_TASK_DATA_DIR.value), needed),
+    inputs.find_task_data(
+      _TASK_DATA_DIR.value and os.path.abspath(_TASK_DATA_DIR.value), needed
+    ),
+  )
+
+
+def settings_of(scale: scales.Scale) -> dict[str, Any]:
+  """What all results of a folder have in common, whatever their text."""
+  return dict(
+    scale=scale.name,
+    data=dict(scale.data),
+    finetuning=dict(scale.finetuning),
+    task_flags={k: dict(v) for k, v in scale.task_flags.items()},
   )
 
 
@@ -325,12 +341,9 @@ def prepare(
   more = place.additional_files
   inputs.claim(
     place.output_dir,
-    scale=scale.name,
     input_files=place.input_files,
-    data=dict(scale.data),
-    finetuning=dict(scale.finetuning),
-    task_flags={k: dict(v) for k, v in scale.task_flags.items()},
     **({"additional_files": more} if more else {}),
+    **settings_of(scale),
   )
   if any(table.layers for table in chosen):
     inputs.write_sentences(place.sentences_file, place.input_files)
@@ -355,9 +368,13 @@ def main(argv) -> None:
   if _DRY_RUN.value:
     for table, planned in zip(chosen, plans):
       print(f"table {table.name}: {table.title}")
-      print(describe_jobs(planned, scale))
+      print(describe_jobs(table, planned, scale))
     return
-  held = None if _REPORT_ONLY.value else prepare(chosen, scale, place)
+  if _REPORT_ONLY.value:
+    held = None
+    inputs.check(place.output_dir, **settings_of(scale))
+  else:
+    held = prepare(chosen, scale, place)
   failed: dict[str, str] = {}
   for table, planned in zip(chosen, plans):
     failed.update(

@@ -43,12 +43,17 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     f"--output_dir={tmp_path}/out",
     "--tasks=SST-2",
   ]
+  claimed = tmp_path / "claimed"
+  claimed.mkdir()
+  (claimed / "experiments.json").write_text('{"scale": "tiny"}')
+  (claimed / "table_4.md").write_text("results")
   cases = {
     "--table is missing": given,
     "unknown table 9: choose all, or some of 1, 2": [*given, "--table=3,9"],
     "unknown task CoLA": [*given, "--table=3", "--tasks=CoLA"],
     "--output_dir is missing": ["--table=3"],
     "--input_dir is missing": ["--table=3", f"--output_dir={tmp_path}/out"],
+    "--task_data_dir is missing": [*given, "--table=3", "--task_data_dir="],
     "empty holds no text": [
       *given,
       "--table=3",
@@ -65,6 +70,10 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     "--tpu is for --scale=base": [*given, "--table=3", "--tpu=pod"],
     "has nothing to cut": [*given, "--table=3", "--num_devices=8"],
     "out is not there": [*given, "--table=3", "--report_only"],
+    "was made with scale 'tiny', not 'base'": [
+      *("--table=4", "--scale=base", "--report_only"),
+      f"--output_dir={claimed}",
+    ],
     "--seeds must not be negative": [*given, "--table=3", "--seeds=-1"],
     "--num_parallel must be from 1": [
       *given,
@@ -77,24 +86,25 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     assert result.code == 1, message
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
+  assert (claimed / "table_4.md").read_text() == "results"
 
 
 def test_list_and_dry_run(folders, tmp_path):
-  listed, dry = many_commands.run(
+  given = [
+    *("--dry_run", "--seeds=3", "--tasks=SST-2"),
+    f"--input_dir={folders}/text",
+    f"--task_data_dir={folders}/tasks",
+    f"--output_dir={tmp_path}/out",
+  ]
+  listed, dry, first = many_commands.run(
     "run_experiments",
-    [
-      ["--list"],
-      [
-        *("--table=4", "--dry_run", "--seeds=3", "--tasks=SST-2"),
-        f"--input_dir={folders}/text",
-        f"--task_data_dir={folders}/tasks",
-        f"--output_dir={tmp_path}/out",
-      ],
-    ],
+    [["--list"], ["--table=4", *given], ["--table=1", *given]],
   )
   assert "figure_2" in listed.out and "base" in listed.out
   # Vocabulary, records, and ten rows, each trained and fine-tuned.
   assert "62 jobs, " in dry.out
+  assert "hours on two CPU cores" in dry.out
+  assert "FLOP: on this machine, at any scale" in first.out
   assert not os.path.exists(tmp_path / "out")
 
 

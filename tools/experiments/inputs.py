@@ -10,6 +10,7 @@ from typing import Any, Sequence
 
 from tasks.pretraining import documents
 
+_SETTINGS_FILE = "experiments.json"
 _TEXT_ENDINGS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
 # That layers are compared on.
 _SENTENCES = 200
@@ -19,9 +20,13 @@ def text_files(flag: str, folder: str) -> str:
   """The texts of a folder as globs for --input_files.
 
   Raises:
-    FileNotFoundError: there is no text.
+    FileNotFoundError: there is no such folder, or no text in it.
     ValueError: the folder's name has a comma.
   """
+  if not os.path.isdir(folder):
+    raise FileNotFoundError(
+      f"--{flag} {folder} is not there: name a folder with text."
+    )
   # No list of all files: a large corpus has more than a command line can hold.
   found = [
     pattern
@@ -43,7 +48,13 @@ def find_task_data(folder: str, columns: Sequence[str]) -> dict[str, str]:
 
   Raises:
     FileNotFoundError: there is no data for one.
+    ValueError: there is no folder, and a task.
   """
+  if columns and not folder:
+    raise ValueError(
+      f"--task_data_dir is missing: name the folder with {', '.join(columns)}, "
+      "or give --tasks=none."
+    )
   inside = {"MNLI": "glue", "SST-2": "glue", "RACE": "race"}
   names = {"MNLI": "MNLI", "SST-2": "SST-2", "RACE": "RACE*"}
   found = {}
@@ -58,7 +69,7 @@ def find_task_data(folder: str, columns: Sequence[str]) -> dict[str, str]:
         break
     else:
       raise FileNotFoundError(
-        f"--task_data_dir {folder or '(not given)'} has no data of {column}: "
+        f"--task_data_dir {folder} has no data of {column}: "
         f"name another folder, or leave the task out of --tasks."
       )
   return found
@@ -72,19 +83,28 @@ def claim(output_dir: str, **settings: Any) -> None:
     OSError: the folder cannot be made or written.
   """
   os.makedirs(output_dir, exist_ok=True)
-  path = os.path.join(output_dir, "experiments.json")
-  if os.path.exists(path):
-    before = _read_settings(path)
-    for name, value in settings.items():
-      if before.setdefault(name, value) != value:
-        raise ValueError(
-          f"{output_dir} was made with {name} {before[name]!r}, not {value!r}: "
-          "give another --output_dir."
-        )
-    settings = before
+  settings |= check(output_dir, **settings)
+  path = os.path.join(output_dir, _SETTINGS_FILE)
   with open(f"{path}.tmp", "w", encoding="utf-8") as file:
     json.dump(settings, file, indent=1)
   os.replace(f"{path}.tmp", path)
+
+
+def check(output_dir: str, **settings: Any) -> dict[str, Any]:
+  """Returns what a folder was claimed with: {} if it was not.
+
+  Raises:
+    ValueError: some of `settings` are others there, or it is not known.
+  """
+  path = os.path.join(output_dir, _SETTINGS_FILE)
+  before = _read_settings(path) if os.path.exists(path) else {}
+  for name, value in settings.items():
+    if before.get(name, value) != value:
+      raise ValueError(
+        f"{output_dir} was made with {name} {before[name]!r}, not {value!r}: "
+        "give another --output_dir."
+      )
+  return before
 
 
 def _read_settings(path: str) -> dict[str, Any]:

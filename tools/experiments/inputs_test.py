@@ -22,6 +22,8 @@ def test_text_is_named_by_globs(tmp_path):
 
 
 def test_folders_without_text(tmp_path):
+  with pytest.raises(FileNotFoundError, match="--input_dir .*/no is not there"):
+    inputs.text_files("input_dir", str(tmp_path / "no"))
   with pytest.raises(FileNotFoundError, match="--input_dir .* holds no text"):
     inputs.text_files("input_dir", str(tmp_path))
   folder = tmp_path / "a,b"
@@ -38,6 +40,9 @@ def test_tasks_are_found_in_both_places(tmp_path):
   assert found == {"MNLI": str(tmp_path / "glue"), "SST-2": str(tmp_path)}
   with pytest.raises(FileNotFoundError, match="has no data of SQuAD1.1"):
     inputs.find_task_data(str(tmp_path), ["SQuAD1.1"])
+  assert inputs.find_task_data("", ()) == {}
+  with pytest.raises(ValueError, match="--task_data_dir is missing: .*MNLI"):
+    inputs.find_task_data("", ["MNLI"])
 
 
 def test_a_folder_belongs_to_one_text_and_scale(tmp_path):
@@ -49,6 +54,16 @@ def test_a_folder_belongs_to_one_text_and_scale(tmp_path):
     inputs.claim(folder, scale="base", input_files="a")
   with pytest.raises(ValueError, match="additional_files 'b', not 'c'"):
     inputs.claim(folder, additional_files="c")
+
+
+def test_a_check_writes_nothing(tmp_path):
+  folder = str(tmp_path)
+  assert inputs.check(folder, scale="tiny") == {}
+  assert not list(tmp_path.iterdir())
+  inputs.claim(folder, scale="tiny")
+  assert inputs.check(folder, input_files="a") == {"scale": "tiny"}
+  with pytest.raises(ValueError, match="with scale 'tiny', not 'base'"):
+    inputs.check(folder, scale="base")
 
 
 @pytest.mark.parametrize("written", ["{", "[]", ""])
