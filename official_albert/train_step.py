@@ -33,13 +33,14 @@ def make_train_step(
 
   Deviation: the original clips each replica's gradient before it averages
   them, so its result depends on the number of replicas; here the reduced
-  gradient is clipped. It also averages per-replica means; here each
-  objective is one division of global sums.
+  gradient is clipped.
+
+  Deviation: the original averages per-replica means; here each objective is
+  one division of global sums.
 
   Deviation: the norm is that of the gradients. On the two reference models
   the original clips by a norm that is 0.3% and 0.4% smaller; see
   tasks/pretraining/model_test.py.
-
   """
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps

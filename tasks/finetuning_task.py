@@ -241,7 +241,11 @@ class FinetuningTask:
     raise NotImplementedError
 
   def score(self, predictions: Predictions) -> dict[str, float]:
-    """The official metrics of `eval_split`."""
+    """The official metrics of `eval_split`.
+
+    Deviation: the original's evaluations while it trains average loss and
+    accuracy over batches; here the metric is that of all predictions.
+    """
     return self.score_split(self.eval_split, predictions)
 
   def score_split(

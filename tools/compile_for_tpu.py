@@ -14,9 +14,9 @@ fits means that the TPU's compiler made a program of it whose memory it laid
 out; nothing ran, and what is around the step on a TPU (the host's loop, the
 batches on their way) is not part of it.
 
-A row takes half a minute to a minute. With --output_file rows are kept, and the
-same command goes on where it was interrupted: delete the file when the model's
-code has changed.
+A row takes one to three minutes on two cores. With --output_file rows are kept,
+and the same command goes on where it was interrupted: delete the file when the
+model's code has changed.
 """
 
 from __future__ import annotations

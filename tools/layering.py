@@ -65,7 +65,7 @@ _MAY_IMPORT = {
   "official_albert/safetensors_files.py": (),
   "tfrecords/schemas.py": (),
 }
-# `training` knows only the Task protocol that it defines.
+# `training` knows only the Task protocol of `objective`.
 _MODEL_SIDE = (
   "official_albert/model.py",
   "official_albert/pretrained.py",

@@ -58,6 +58,8 @@ filegroup(
         "requirements-tpu-compile.txt",
     ] + glob(
         [
+            "*.md",
+            "docs/*",
             "official_albert/**/*.py",
             "tasks/**/*.py",
             "tfrecords/**/*.py",
@@ -78,6 +80,7 @@ _ROOM_TITLES = {
 }
 # What a test reads besides the testdata folders.
 _DATA = {
+  "tools/documents_test.py": [":sources"],
   "tools/layering_test.py": [":sources"],
   "tools/requirements_test.py": [":sources"],
   "tools/make_venv_test.py": ["tools/make_venv.sh"],

@@ -1,8 +1,9 @@
 """The official files of GLUE: where they are, and which column is what.
 
-Columns are found by their names in the header. CoLA's train and dev files have
-none: there the positions count. Both agree with the positions that
-google-research/albert classifier_utils.py reads.
+Deviation: columns are found by their names in the header, where the original
+counts (CoLA's train and dev files have no header: there the positions count).
+On the official files both agree with the positions that google-research/albert
+classifier_utils.py reads.
 """
 
 from __future__ import annotations
