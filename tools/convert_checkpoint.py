@@ -120,6 +120,11 @@ def find_tokenizer(spm_model_file: str, vocab_file: str):
 
 def main(argv) -> None:
   del argv
+  if _POSITION_METHOD.present and not _MAX_POSITION_EMBEDDINGS.value:
+    raise ValueError(
+      "--position_method says how --max_position_embeddings is reached: give "
+      "both."
+    )
   report = checkpoint_conversion.convert(
     _FROM.value,
     _TO.value,

@@ -54,6 +54,7 @@ def test_commands(tmp_path):
       line("--hf_python=/none"),
       line(spm, f"--vocab_file={tmp_path / 'pieces'}"),
       line("--spm_model_file=/none"),
+      line("--position_method=interpolate"),
     ],
   )
   assert good.code == 0, good.err
@@ -79,6 +80,7 @@ def test_commands(tmp_path):
     "--hf_python /none is no program",
     "are two tokenizers for one model",
     "the tokenizer /none does not exist",
+    "says how --max_position_embeddings is reached: give both",
   ]
   assert len(bad) == len(messages)
   for result, message in zip(bad, messages):

@@ -195,6 +195,12 @@ def advice(settings: examples.ExampleSettings) -> str:
   )
 
 
+def _check_engine() -> None:
+  for flag in (_RUNNER, _BEAM_OPTIONS):
+    if flag.present and _ENGINE.value != "beam":
+      raise ValueError(f"--{flag.name} is for --engine=beam: give both.")
+
+
 def _build_with_beam(
   settings: dataset_builder.BuildSettings,
 ) -> schemas.Manifest:
@@ -229,6 +235,7 @@ def _print_result(manifest: schemas.Manifest) -> None:
 
 def main(argv: Sequence[str]) -> None:
   del argv
+  _check_engine()
   settings = settings_from_flags()
   note = advice(settings.examples)
   if note:

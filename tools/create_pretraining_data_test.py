@@ -140,6 +140,8 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
       r"lacks the piece \[PAD\]",
     ),
     ("{}", ["--input_files=nowhere*"], "no input file matches 'nowhere"),
+    ("{}", ["--runner=DataflowRunner"], "--runner is for --engine=beam"),
+    ("{}", ["--beam_options=--zone=a"], "--beam_options is for --engine=beam"),
     ("{}", ["--sentence_language=English"], "sentence_language is 'English'"),
   ],
 )

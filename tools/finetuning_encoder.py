@@ -68,6 +68,8 @@ def find(run_dir: str = "") -> Encoder:
       raise FileNotFoundError(
         f"--init_checkpoint {checkpoint} is neither a folder nor in one."
       )
+    if not glob.glob(glob.escape(checkpoint) + "*"):
+      raise FileNotFoundError(f"--init_checkpoint {checkpoint} is not there.")
     # The best checkpoint of a run is one folder below the run.
     folders += [folder, _parent(folder)]
   where = (

@@ -132,6 +132,7 @@ def test_refusals(folder, tmp_path):
   found = find(
     ("", []),
     ("", [f"--init_checkpoint={tmp_path}/none/model.ckpt-1"]),
+    ("", [f"--init_checkpoint={folder}/model.ckpt-99"]),
     ("", [f"--init_checkpoint={tmp_path}"]),
     ("", [f"--init_checkpoint={lone}"]),
     ("", [f"--init_checkpoint={pieces}"]),
@@ -142,6 +143,7 @@ def test_refusals(folder, tmp_path):
     (
       "no albert_config.json without --init_checkpoint: give --albert_config_f",
       "none/model.ckpt-1 is neither a folder nor in one",
+      f"{folder}/model.ckpt-99 is not there",
       f"no albert_config.json in {tmp_path}: give --albert_config_file",
       f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file",
       f"no tokenizer in {pieces}: give",

@@ -6,6 +6,7 @@ value is that of all phases.
 
 from __future__ import annotations
 
+import os
 from typing import Optional
 
 from official_albert.train_config import Phase
@@ -21,9 +22,16 @@ def folders(flag: str, value: str, phases: int) -> list[str]:
     phases: how many there are.
 
   Raises:
-    ValueError: there are as many folders as phases neither.
+    ValueError: there are more or fewer folders than phases.
   """
-  parts = value.split(",") if phases > 1 else [value]
+  if phases == 1:
+    if "," in value and not os.path.exists(value):
+      raise ValueError(
+        f"--{flag} {value!r} is not there; several folders are for several "
+        "phases, which --phase_steps names."
+      )
+    return [value]
+  parts = value.split(",")
   if len(parts) != phases or not all(parts):
     raise ValueError(
       f"--{flag} names {len(parts)} folders ({value!r}), but the run has "

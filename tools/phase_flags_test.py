@@ -43,9 +43,13 @@ def test_the_number_of_steps_is_their_sum():
     phase_flags.total_steps(phases, 9, given=True)
 
 
-def test_folders():
+def test_folders(tmp_path):
   assert phase_flags.folders("input_dir", "a,b", 2) == ["a", "b"]
-  assert phase_flags.folders("input_dir", "a,b", 1) == ["a,b"]
+  (tmp_path / "a,b").mkdir()
+  there = str(tmp_path / "a,b")
+  assert phase_flags.folders("input_dir", there, 1) == [there]
+  with pytest.raises(ValueError, match="phases, which --phase_steps names"):
+    phase_flags.folders("input_dir", "a,b", 1)
   for value in ("a", "a,b,c", "a,"):
     with pytest.raises(ValueError, match="--input_dir names .* has 2 phases"):
       phase_flags.folders("input_dir", value, 2)

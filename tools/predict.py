@@ -110,7 +110,12 @@ def open_backend(devices: finetuning_run.Devices):
         "an export has the depth that it was made with: leave out "
         "--num_hidden_layers, or give it to tools.export_saved_model."
       )
-    for flag in (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K):
+    settled = (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K)
+    for flag in (
+      *settled,
+      training_flags.PRECISION,
+      training_flags.DISTRIBUTION,
+    ):
       if flag.present:
         raise ValueError(
           f"{_SAVED_MODEL_DIR.value} is an export, which settled "

@@ -156,6 +156,10 @@ def test_refusals_are_one_sentence(folder):
       "is not the folder of a SavedModel",
     ),
     (
+      [model, "--input_file=FOLDER/a.tsv", output, "--precision=auto"],
+      "classify is an export, which settled --precision: leave it out",
+    ),
+    (
       [model, "--input_file=FOLDER/a.tsv", output, "--top_k=3"],
       "classify is an export, which settled --top_k: leave it out",
     ),

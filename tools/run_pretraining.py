@@ -270,6 +270,11 @@ def main(argv) -> None:
   if recipe_flags.listing():
     return
   recipe = recipe_flags.apply()
+  if _METRICS_FILE.value and _MODE.value != "evaluate":
+    raise ValueError(
+      "--metrics_file is for --mode=evaluate; other modes write "
+      f"{reporting.METRICS_FILE} in the run's folder."
+    )
   if _MODE.value == "train":
     train(recipe)
   else:

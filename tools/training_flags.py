@@ -118,7 +118,7 @@ _PROFILE_STEPS = flags.DEFINE_string(
 RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of weights, data order and dropout."
 )
-_PRECISION = flags.DEFINE_enum(
+PRECISION = flags.DEFINE_enum(
   "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
 )
 _XLA = flags.DEFINE_bool(
@@ -127,7 +127,7 @@ _XLA = flags.DEFINE_bool(
   "Compile forward and backward pass as a whole; slower on CPUs. Dropout draws "
   "other masks than without.",
 )
-_DISTRIBUTION = flags.DEFINE_enum(
+DISTRIBUTION = flags.DEFINE_enum(
   "distribution",
   "one_device",
   distribution.STRATEGIES,
@@ -155,7 +155,7 @@ def train_config(
   Raises:
     ValueError: a flag is out of range, or two contradict each other.
   """
-  if (_DISTRIBUTION.value, _PRECISION.value) == ("tpu", "mixed_float16"):
+  if (DISTRIBUTION.value, PRECISION.value) == ("tpu", "mixed_float16"):
     raise ValueError(
       "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
       "mixed_bfloat16."
@@ -212,21 +212,21 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
     ValueError: the flags ask for devices that are not there.
     OSError: a device, or another worker, does not answer.
   """
-  if _DISTRIBUTION.value == "multi_worker":
+  if DISTRIBUTION.value == "multi_worker":
     job = cluster.read()
     if job.index == 0:
       print(f"waiting for {len(job.addresses) - 1} more workers", flush=True)
   strategy = distribution.make_strategy(
-    _DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
+    DISTRIBUTION.value, _NUM_DEVICES.value, _TPU.value
   )
   distribution.start_compiler()
   distribution.make_deterministic()
-  return strategy, distribution.set_precision(_PRECISION.value)
+  return strategy, distribution.set_precision(PRECISION.value)
 
 
 def on_tpu() -> bool:
   """Whether a TPU is asked for."""
-  return _DISTRIBUTION.value == "tpu"
+  return DISTRIBUTION.value == "tpu"
 
 
 def settings(
@@ -239,5 +239,5 @@ def settings(
     **dataclasses.asdict(config),
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
-    "distribution": _DISTRIBUTION.value,
+    "distribution": DISTRIBUTION.value,
   }

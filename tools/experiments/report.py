@@ -104,11 +104,12 @@ class Report:
     batch = int(s.training["train_batch_size"])
     steps = s.steps_of(self.table.name)
     tasks = ", ".join(self.tasks if self.table.tasks else ()) or "none"
+    rates = {s.peak_rate(self.table.name, row.rate) for row in self.table.rows}
+    peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
     return (
       f"Scale {s.name}: {steps:,} steps of {batch:,} x {s.max_seq_length} "
-      f"tokens, {s.vocab_size:,} pieces, peak learning rate "
-      f"{s.peak_rate(self.table.name):g}; fine-tuned on: {tasks}; seeds "
-      f"{', '.join(map(str, self.seeds))}. {end}"
+      f"tokens, {s.vocab_size:,} pieces, peak learning rate {peak}; "
+      f"fine-tuned on: {tasks}; seeds {', '.join(map(str, self.seeds))}. {end}"
     )
 
   def _table(self) -> str:

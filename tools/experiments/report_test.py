@@ -68,6 +68,15 @@ def test_markdown():
   assert "By tasks 1 agree with the paper, 0 disagree, 0 lie" in text
 
 
+def test_learning_rates_are_those_of_the_rows():
+  made = make_report()
+  assert "peak learning rate 0.003; fine" in made.to_markdown()
+  lower = dataclasses.replace(_ROWS[1], rate=0.1)
+  table = dataclasses.replace(made.table, rows=(_ROWS[0], lower))
+  text = dataclasses.replace(made, table=table).to_markdown()
+  assert "peak learning rate 0.003 or 0.0003; fine" in text
+
+
 def test_a_table_that_shows_nothing_says_so():
   same = {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]}
   text = make_report((dict(same), dict(same))).to_markdown()
