@@ -10,13 +10,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import select
 import sys
 import traceback
-from typing import Callable, Sequence
+from typing import Callable, NoReturn, Sequence
 
 from absl import app, flags
 from absl import logging as absl_logging
+
+from tools import command_help
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -51,6 +54,44 @@ def _nobody_reads() -> bool:
   return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
+def _end_unread() -> NoReturn:
+  # Python flushes once more at its end, and would complain.
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  sys.exit(_BROKEN_PIPE)
+
+
+def _wrong_flag(error: flags.Error) -> str:
+  """What is wrong, on one line and without a full stop."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    import difflib  # Here, as hardly any start needs it.
+
+    near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
+    hint = f", perhaps --{near[0]} is meant" if near else ""
+    return f"there is no flag --{error.flagname}{hint}"
+  # absl has a line for each flag that is missing, and names it twice.
+  lines = [line.rstrip(". ") for line in str(error).splitlines()]
+  return "; ".join(re.sub(r"^flags? \S+: (?=Flag --)", "", x) for x in lines)
+
+
+def _parse(program: str, argv: Sequence[str]) -> list[str]:
+  """The arguments that are not flags; ends the program as `run` says."""
+  try:
+    try:
+      return flags.FLAGS(argv)
+    except SystemExit:
+      # Only a help ends here, and absl's would end with 1.
+      sys.stdout.flush()
+      sys.exit(0)
+  except flags.Error as error:
+    print(
+      f"{program}: error: {_wrong_flag(error)}; --help lists the flags.",
+      file=sys.stderr,
+    )
+    sys.exit(2)
+  except BrokenPipeError:
+    _end_unread()
+
+
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
@@ -58,10 +99,11 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     main: the program; gets the arguments that are not flags.
     max_arguments: how many of those it takes.
 
-  Exits with 0 on success, 1 after a user error (one sentence on stderr), 2
-  for a wrong flag (absl prints which), 130 after Ctrl-C, 141 without a word if
-  its reader, such as `head`, has had enough. Any other exception is a bug of
-  ours and keeps its traceback.
+  Exits with 0 on success and after `--help`; with one sentence on stderr: 1
+  after a user error, 2 for a command line that cannot be parsed (an unknown or
+  missing flag, a value that a flag cannot have, a stray argument), 130 after
+  Ctrl-C; and with 141 without a word if its reader, such as `head`, has had
+  enough. Any other exception is a bug of ours and keeps its traceback.
   """
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
@@ -87,9 +129,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       sys.exit(_INTERRUPTED)
     except Exception as error:
       if isinstance(error, BrokenPipeError) and _nobody_reads():
-        # Python flushes once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_BROKEN_PIPE)
+        _end_unread()
       if not _is_user_error(error):
         raise
       if shows_traceback:
@@ -97,4 +137,8 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       print(f"{program}: error: {describe(error)}", file=sys.stderr)
       sys.exit(1)
 
-  app.run(guarded)
+  def parse(argv: Sequence[str]) -> list[str]:
+    command_help.define(main.__module__)
+    return _parse(program, argv)
+
+  app.run(guarded, flags_parser=parse)

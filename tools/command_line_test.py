@@ -17,9 +17,9 @@ command_line.run(main)
 """
 
 
-def run(tmp_path, body, *arguments):
+def run(tmp_path, body, *arguments, program=PROGRAM):
   path = tmp_path / "program.py"
-  path.write_text(PROGRAM.format(body=body))
+  path.write_text(program.format(body=body))
   return subprocess.run(
     [sys.executable, str(path), *arguments],
     cwd=tmp_path,
@@ -52,18 +52,22 @@ def test_user_errors_are_one_sentence(tmp_path, body, message):
   assert result.stderr == f"program: error: {message}\n"
 
 
-@pytest.mark.parametrize("lines", [3, 100_000])
-def test_a_reader_that_has_had_enough_is_no_error(tmp_path, lines):
+def piped(tmp_path, body, *arguments):
+  """With its exit code on stderr, and a reader that is gone before the end."""
   path = tmp_path / "program.py"
-  path.write_text(PROGRAM.format(body=f"print('line\\n' * {lines})"))
-  # The reader is gone before the first line.
-  script = f"({sys.executable} {path}; echo $? >&2) | true"
-  result = subprocess.run(
-    ["/bin/sh", "-c", script],
+  path.write_text(PROGRAM.format(body=body))
+  command = " ".join([sys.executable, str(path), *arguments])
+  return subprocess.run(
+    ["/bin/sh", "-c", f"({command}; echo $? >&2) | true"],
     env={"PYTHONPATH": str(ROOT)},
     capture_output=True,
     text=True,
   )
+
+
+@pytest.mark.parametrize("lines", [3, 100_000])
+def test_a_reader_that_has_had_enough_is_no_error(tmp_path, lines):
+  result = piped(tmp_path, f"print('line\\n' * {lines})")
   assert (result.stdout, result.stderr) == ("", "141\n")
 
 
@@ -89,8 +93,56 @@ def test_stray_arguments_and_unknown_flags_are_refused(tmp_path):
   result = run(tmp_path, "print('ran')", "data.txt")
   assert result.returncode == 2 and "'data.txt'" in result.stderr
   assert "ran" not in result.stdout
-  result = run(tmp_path, "print('ran')", "--no_such_flag=1")
-  assert result.returncode != 0 and "no_such_flag" in result.stderr
+
+
+@pytest.mark.parametrize(
+  "argument, message",
+  [
+    ("--no_such_flag=1", "there is no flag --no_such_flag"),
+    ("--verbosty=1", "no flag --verbosty, perhaps --verbosity is meant"),
+    ("--verbosity=x", "'x'"),
+    ("--verbosity", "Missing value for flag --verbosity"),
+  ],
+)
+def test_flags_that_cannot_be_parsed(tmp_path, argument, message):
+  result = run(tmp_path, "print('ran')", argument)
+  assert (result.returncode, result.stdout) == (2, "")
+  assert result.stderr.startswith("program: error: ")
+  assert message in result.stderr and result.stderr.count("\n") == 1
+  assert result.stderr.endswith("; --help lists the flags.\n")
+
+
+def test_each_missing_flag_is_named_once(tmp_path):
+  body = "print('ran')"
+  program = PROGRAM.replace(
+    "command_line.run",
+    """from absl import flags
+for name in ("size", "place"):
+  flags.DEFINE_string(name, None, "", required=True)
+command_line.run""",
+  )
+  result = run(tmp_path, body, "--place=x", program=program)
+  assert (result.returncode, result.stdout) == (2, "")
+  assert result.stderr == (
+    "program: error: Flag --size must have a value other than None; --help "
+    "lists the flags.\n"
+  )
+  result = run(tmp_path, body, program=program)
+  assert result.stderr.count("--size") == result.stderr.count("--place") == 1
+
+
+@pytest.mark.parametrize("flag", ["help", "helpshort", "helpfull", "helpxml"])
+def test_help_is_a_success(tmp_path, flag):
+  result = run(tmp_path, "print('ran')", f"--{flag}")
+  assert (result.returncode, result.stderr) == (0, "")
+  assert result.stdout and "ran" not in result.stdout
+
+
+@pytest.mark.parametrize("flag", ["help", "helpfull"])
+def test_a_help_that_nobody_reads_is_no_error(tmp_path, flag):
+  # The reader is gone before the first line, which fills no buffer.
+  result = piped(tmp_path, "pass", f"--{flag}")
+  assert (result.stdout, result.stderr) == ("", "141\n")
 
 
 def test_interruption(tmp_path):

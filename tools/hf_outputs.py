@@ -3,7 +3,8 @@
     python tools/hf_outputs.py FOLDER BATCH.npz OUTPUTS.npz
 
 Run by an interpreter that has torch and transformers, which need not be this
-project's; so nothing else is imported, and those two only where they are used.
+project's; so no other package but NumPy is imported, and those two only where
+they are used.
 """
 
 from __future__ import annotations
@@ -66,4 +67,8 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
 
 
 if __name__ == "__main__":
-  main(*sys.argv[1:])
+  # A script's path begins with its own folder, not with that of `tools`.
+  sys.path.insert(0, os.path.dirname(os.path.dirname(__file__)))
+  from tools import started_by
+
+  main(*started_by.arguments("tools.convert_checkpoint", str, str, str))

@@ -21,7 +21,7 @@ from typing import NamedTuple, Sequence
 
 from absl.testing import flagsaver
 
-from tools import command_line
+from tools import command_line, started_by
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -67,12 +67,12 @@ def _run_one(program, arguments: Sequence[str]) -> Result:
   return Result(code, out.getvalue(), err.getvalue())
 
 
-def main(argv: Sequence[str]) -> None:
-  _, name, lines = argv
+def main() -> None:
+  name, lines = started_by.arguments("tests", str, json.loads)
   program = importlib.import_module(f"tools.{name}")
-  results = [_run_one(program, line) for line in json.loads(lines)]
+  results = [_run_one(program, line) for line in lines]
   print(json.dumps(results))
 
 
 if __name__ == "__main__":
-  main(sys.argv)
+  main()

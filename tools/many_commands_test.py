@@ -17,21 +17,29 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
       str(tmp_path / name / f"dev{probability_table.SUFFIX}"), table
     )
   members = f"--members={tmp_path}/a,{tmp_path}/b"
-  fine, wrong, unknown, without = many_commands.run(
+  first_help, fine, wrong, unknown, without, last_help = many_commands.run(
     "ensemble",
     [
+      ["--help"],
       [members, f"--output_dir={tmp_path}/c"],
       [f"--members={tmp_path}/a", f"--output_dir={tmp_path}/d"],
       [members, "--outputdir=x"],
       # Its output_dir is not that of the first.
       [members, "--output_dir="],
+      ["--help"],
     ],
   )
   assert fine.code == 0 and fine.err == ""
   assert fine.out.startswith("averaging 2 members")
   assert (wrong.code, wrong.out) == (1, "")
   assert wrong.err.startswith("ensemble: error: --members names 1 folder")
-  assert unknown.code != 0 and "outputdir" in unknown.out + unknown.err
+  assert (unknown.code, unknown.out) == (2, "")
+  assert "no flag --outputdir, perhaps --output_dir" in unknown.err
+  for helped in (first_help, last_help):
+    assert (helped.code, helped.err) == (0, "")
+    # Of the tool, and neither of this program nor of another.
+    assert helped.out.startswith("Averages")
+    assert "--members:" in helped.out and "--data_dir:" in helped.out
   assert without.code == 1
   assert (tmp_path / "c").exists() and not (tmp_path / "d").exists()
 

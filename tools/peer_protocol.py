@@ -20,6 +20,10 @@ import time
 import traceback
 from typing import Any, Callable, Iterator, Optional
 
+from tools import started_by
+
+# Of all programs that speak this protocol.
+STARTER = "tools.benchmark"
 PRECISIONS = ("float32", "mixed_bfloat16")
 
 
@@ -140,9 +144,10 @@ class Program:
 
 def serve(build: Callable[[Workload], Program]) -> None:
   """The life of a program; `build` gets what the command line says."""
+  (values,) = started_by.arguments(STARTER, started_by.json_object)
   with _answers() as answer:
     try:
-      workload = Workload(**json.loads(sys.argv[1]))
+      workload = Workload(**values)
       _serve(workload, build, answer)
     except Exception as error:
       traceback.print_exc()

@@ -148,7 +148,7 @@ def test_unknown_recipe_is_one_sentence(tmp_path):
 
 def test_folders_are_still_required():
   result = run("--recipe=base_gpu", "--model_dir=x")
-  assert result.returncode == 1
+  assert result.returncode == 2
   assert "Flag --input_dir must have a value" in result.stderr
 
 

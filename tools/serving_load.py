@@ -17,9 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Sequence
 
-from tools import peer_protocol
+from tools import peer_protocol, started_by
 
 _CLIENTS = (1, 2, 4, 8, 16)
 SECONDS = 8.0
@@ -223,11 +222,14 @@ def _texts(model, max_seq_length: int) -> tuple[list[float], list[float], int]:
   return (*times, tokens)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
   """Prints what was measured as JSON."""
-  workload = peer_protocol.Workload(**json.loads(arguments[0]))
-  print(json.dumps(dataclasses.asdict(_serve(workload, float(arguments[1])))))
+  values, seconds = started_by.arguments(
+    peer_protocol.STARTER, started_by.json_object, float
+  )
+  loads = _serve(peer_protocol.Workload(**values), seconds)
+  print(json.dumps(dataclasses.asdict(loads)))
 
 
 if __name__ == "__main__":
-  main(sys.argv[1:])
+  main()

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Optional
 
-from tools import tpu_stablehlo
+from tools import started_by, tpu_stablehlo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +234,9 @@ def _line(error: Exception) -> str:
 
 def main(argv: Optional[list[str]] = None) -> int:
   """Compiles and prints; returns the exit code."""
-  path, topology = sys.argv[1:] if argv is None else argv
+  path, topology = started_by.arguments(
+    "tools.compile_for_tpu", str, str, argv=argv
+  )
   try:
     compiled = compile_step(path, topology)
   except ValueError as error:

@@ -20,6 +20,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from official_albert import config as config_lib
 from official_albert import optimization
+from tools import started_by
 from tools.tpu_stablehlo import ALL_REDUCE
 
 TASKS = (
@@ -279,9 +280,11 @@ def lower(step: Step) -> bytes:
 
 def main(argv: Optional[list[str]] = None) -> int:
   """Lowers the step that the JSON says; returns the exit code."""
-  text, path = sys.argv[1:] if argv is None else argv
+  values, path = started_by.arguments(
+    "tools.compile_for_tpu", started_by.json_object, str, argv=argv
+  )
   try:
-    lowered = lower(Step(**json.loads(text)))
+    lowered = lower(Step(**values))
   except ValueError as error:
     print(error, file=sys.stderr)
     return 1

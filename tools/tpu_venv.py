@@ -19,6 +19,8 @@ import subprocess
 import sys
 from typing import Callable, Optional, Sequence
 
+from tools import command_line
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-tpu-compile"
 REQUIREMENTS = ROOT / "requirements-tpu-compile.txt"
@@ -126,15 +128,11 @@ def _find_python(run: Run) -> str:
   )
 
 
-def main() -> int:
-  """Makes it where it is looked for; returns the exit code."""
-  try:
-    make()
-  except (OSError, ValueError) as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 1
-  return 0
+def main(argv: Sequence[str]) -> None:
+  """Makes it where it is looked for."""
+  del argv  # `command_line.run` has refused any.
+  make()
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  command_line.run(main)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -104,6 +107,35 @@ def test_the_named_python_comes_first(tmp_path, requirements, monkeypatch):
   monkeypatch.setenv("PYTHON", "/my/python")
   make(tmp_path / "venv", requirements, machine)
   assert machine.commands[0][0] == "/my/python"
+
+
+@pytest.mark.parametrize(
+  "arguments, code, out, error",
+  [
+    (["--help"], 0, "python -m tools.tpu_venv", ""),
+    (["--folder=x"], 2, "", "tpu_venv: error: there is no flag --folder; "),
+    (["x"], 2, "", "tpu_venv: error: unexpected argument 'x'"),
+    ([], 1, "", "not an environment that this program made"),
+  ],
+)
+def test_only_the_bare_command_goes_to_work(
+  tmp_path, arguments, code, out, error
+):
+  # A copy of it has its environment elsewhere, with something in the way.
+  path = tmp_path / "tools" / "tpu_venv.py"
+  path.parent.mkdir()
+  shutil.copy(tpu_venv.__file__, path)
+  (tmp_path / tpu_venv.FOLDER.name).mkdir()
+  (tmp_path / tpu_venv.FOLDER.name / "mine.txt").touch()
+  done = subprocess.run(
+    [sys.executable, str(path), *arguments],
+    env={**os.environ, "PYTHONPATH": str(tpu_venv.ROOT)},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == code
+  assert out in done.stdout and bool(out) == bool(done.stdout)
+  assert error in done.stderr and bool(error) == bool(done.stderr)
 
 
 def test_run():

@@ -1,6 +1,6 @@
 """Trains ALBERT's SentencePiece vocabulary on raw text.
 
-    python -m tools.train_vocabulary --input_files='corpus/*.txt.gz' \
+    python -m tools.train_vocabulary --input_files='corpus/*.txt.gz' \\
       --output_dir=vocabulary --vocab_size=30000
 
 Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
