@@ -223,6 +223,11 @@ def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
     ([_CONFIG, "--init_checkpoint=none"], "no checkpoint at none"),
     ([_CONFIG, "--num_warmup_steps=61"], "num_warmup_steps 61"),
     ([_CONFIG, "--input_dir=nowhere"], "nowhere"),
+    # Before the data is looked for.
+    (
+      ["--input_dir=nowhere", f"--model_dir={__file__}"],
+      "_test.py is a file: name a folder.",
+    ),
     ([_CONFIG, "--profile_steps=9"], "must be two steps FROM,TO"),
     ([_CONFIG, "--profile_steps=9,61"], "0 <= FROM < TO <= 60"),
     ([_CONFIG, "--tpu=local"], "does not go with the distribution one_device"),
