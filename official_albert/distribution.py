@@ -149,6 +149,18 @@ def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
     return False
 
 
+def check_precision(name: str) -> None:
+  """Refuses what `set_precision` refuses, and sets nothing.
+
+  Raises:
+    ValueError: no such precision.
+  """
+  if name not in PRECISIONS:
+    raise ValueError(
+      f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
+    )
+
+
 def set_precision(name: str) -> str:
   """Sets the dtype that layers compute in; variables stay float32.
 
@@ -163,10 +175,7 @@ def set_precision(name: str) -> str:
   Raises:
     ValueError: no such precision.
   """
-  if name not in PRECISIONS:
-    raise ValueError(
-      f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
-    )
+  check_precision(name)
   if name == "auto":
     name = "mixed_bfloat16" if multiplies_bfloat16() else "float32"
   tf.keras.mixed_precision.set_global_policy(name)

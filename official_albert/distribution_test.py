@@ -80,6 +80,13 @@ def test_precision():
     distribution.set_precision("float8")
 
 
+def test_a_precision_is_checked_without_being_set():
+  distribution.check_precision("mixed_bfloat16")
+  assert tf.keras.mixed_precision.global_policy().name == "float32"
+  with pytest.raises(ValueError, match="unknown precision 'float8'"):
+    distribution.check_precision("float8")
+
+
 def test_the_compiler_starts_without_a_word():
   program = """
 import sys

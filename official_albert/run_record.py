@@ -17,6 +17,7 @@ from importlib import metadata
 from typing import Any, Mapping, Sequence
 
 from official_albert import config as config_lib
+from official_albert import output_paths
 
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
@@ -67,7 +68,7 @@ def write(
       has passed.
     OSError: the folder cannot be made or written.
   """
-  os.makedirs(model_dir, exist_ok=True)
+  output_paths.make_folder(model_dir)
   config_path = os.path.join(model_dir, CONFIG_FILE)
   # A start that failed before its first checkpoint binds nobody.
   resumes = os.path.exists(os.path.join(model_dir, "checkpoint"))

@@ -23,11 +23,12 @@ all of them; figures are medians over --repeats.
 from __future__ import annotations
 
 import glob
-import os
 from typing import Sequence
 
 from absl import flags
 
+from official_albert import output_paths
+from tasks.glue import benchmark as glue_benchmark
 from tools import (
   benchmark_data,
   benchmark_finetuning,
@@ -47,7 +48,12 @@ _INPUT_FILES = flags.DEFINE_string(
 _SQUAD_FILE = flags.DEFINE_string(
   "squad_file", None, "Questions to make windows of: JSON, may be .gz."
 )
-_TASK = flags.DEFINE_string("task", "mrpc", "Task of GLUE to fine-tune on.")
+_TASK = flags.DEFINE_enum(
+  "task",
+  "mrpc",
+  list(glue_benchmark.TASKS),
+  "Task of GLUE to fine-tune on.",
+)
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of GLUE.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
   "spm_model_file", None, "SentencePiece model."
@@ -232,7 +238,7 @@ def main(argv: Sequence[str]) -> None:
     if flag.value and not glob.glob(flag.value):
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
   if _OUTPUT_DIR.value:
-    os.makedirs(_OUTPUT_DIR.value, exist_ok=True)
+    output_paths.make_folder(_OUTPUT_DIR.value)
   print(machine.describe(), flush=True)
   run()
 

@@ -14,6 +14,8 @@ import tempfile
 import time
 from typing import NamedTuple, Optional
 
+from tools import benchmark_peers
+
 # As many updates as the reader sorts together have batches of all lengths.
 _UPDATES = 32
 
@@ -41,7 +43,18 @@ class Speed(NamedTuple):
 
 
 def run(settings: Settings) -> None:
-  """Measures both ways in turns, and prints a Markdown table."""
+  """Measures both ways in turns, and prints a Markdown table.
+
+  Raises:
+    ValueError: unknown sizes, or the data is not what it must be.
+  """
+  # Refuses what no model can be made of, before records are made.
+  benchmark_peers.check_own(
+    settings.preset,
+    settings.batch_size,
+    settings.max_seq_length,
+    settings.precision,
+  )
   examples = _UPDATES * settings.batch_size
   ways = {"length buckets": True, "padded to S": False}
   with tempfile.TemporaryDirectory(dir=settings.work_dir) as cache_dir:

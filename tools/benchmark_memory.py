@@ -16,7 +16,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from tools import peer_protocol
+from tools import benchmark_peers, peer_protocol
 
 VARIANTS = (
   {},
@@ -60,7 +60,18 @@ class Measured(NamedTuple):
 
 
 def run(settings: Settings) -> None:
-  """Measures `VARIANTS` and prints a Markdown table."""
+  """Measures `VARIANTS` and prints a Markdown table.
+
+  Raises:
+    ValueError: unknown sizes, or a step failed.
+  """
+  # Refuses here what every one of the processes would stumble over.
+  benchmark_peers.check_own(
+    settings.preset,
+    settings.batch_size,
+    settings.max_seq_length,
+    settings.precision,
+  )
   print(
     f"{settings.preset}, batch {settings.batch_size}, "
     f"{settings.max_seq_length} tokens, {settings.precision}\n\n"
@@ -97,7 +108,11 @@ def in_a_process(settings: Settings) -> Measured:
     check=False,
   )
   if done.returncode:
-    raise ValueError(f"the measurement of {arguments} failed, see above.")
+    raise ValueError(
+      f"a step of {settings.preset}, batch {settings.batch_size}, "
+      f"{settings.max_seq_length} tokens, {settings.precision}, failed with "
+      f"exit code {done.returncode}; what it said is above."
+    )
   return Measured(*json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -17,10 +17,28 @@ def test_a_step_is_measured():
 
 
 def test_a_failed_measurement_is_an_error():
-  with pytest.raises(ValueError, match="float8.* failed"):
+  with pytest.raises(ValueError, match="float8, failed with exit code 1"):
     benchmark_memory.in_a_process(
       benchmark_memory.Settings("albert_tiny", 2, 13, "float8")
     )
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"preset": "nope"}, "unknown preset 'nope'"),
+    ({"precision": "bf16"}, "unknown precision 'bf16'"),
+    ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+    ({"max_seq_length": 513}, "takes at most 512 tokens, not 513"),
+  ],
+)
+def test_nothing_is_started_with_wrong_settings(
+  monkeypatch, capsys, changes, message
+):
+  monkeypatch.setattr(benchmark_memory, "in_a_process", None)
+  with pytest.raises(ValueError, match=message):
+    benchmark_memory.run(benchmark_memory.Settings(**changes))
+  assert not capsys.readouterr().out
 
 
 @pytest.mark.heavy

@@ -193,6 +193,22 @@ def workload_of(
   )
 
 
+def check_own(
+  preset: str, batch_size: int, max_seq_length: int, precision: str
+) -> None:
+  """Refuses a step that this project's own program cannot compute.
+
+  Unlike a `Workload`, it may have any of the project's precisions.
+
+  Raises:
+    ValueError: no such preset or precision, or a size out of range.
+  """
+  from official_albert import distribution
+
+  distribution.check_precision(precision)
+  workload_of(preset, batch_size, max_seq_length, "float32", ours_alone=True)
+
+
 def flops_per_token(workload: peer_protocol.Workload) -> float:
   """Of a step: forward, gradient, and the head on masked positions only."""
   from official_albert import config as config_lib

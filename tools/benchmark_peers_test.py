@@ -106,5 +106,18 @@ def test_our_own_step_may_have_layers_of_their_own():
   assert (workload.sharing, workload.embedding_size) == ("none", 768)
 
 
+def test_our_own_step_may_have_any_precision():
+  for precision in ("auto", "float32", "mixed_bfloat16", "mixed_float16"):
+    benchmark_peers.check_own("albert_base_v2", 3, 512, precision)
+  for changed, message in (
+    (("nope", 3, 5, "auto"), "unknown preset 'nope'"),
+    (("albert_base_v2", 0, 5, "auto"), "batch_size must be at least 1, got 0"),
+    (("albert_base_v2", 3, 513, "auto"), "at most 512 tokens, not 513"),
+    (("albert_base_v2", 3, 5, "bf16"), "of auto, float32, mixed_bfloat16, m"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      benchmark_peers.check_own(*changed)
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

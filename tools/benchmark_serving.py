@@ -17,6 +17,7 @@ import sys
 import tempfile
 from typing import NamedTuple
 
+from official_albert import tokenization
 from tools import (
   benchmark_peers,
   peer_process,
@@ -83,6 +84,7 @@ def run(settings: Settings) -> None:
     print(f"{text}\n", flush=True)
     report.append(text)
 
+  check(settings)
   python = peer_venvs.make("huggingface", settings.peers_dir)
   with tempfile.TemporaryDirectory() as folder:
     models = make_models(settings, folder)
@@ -101,6 +103,18 @@ def run(settings: Settings) -> None:
     figures = [dataclasses.asdict(point) for point in points]
     peer_results.write(f"{name}.json", json.dumps(figures, indent=1) + "\n")
     scaling_plot.plot(points, f"{name}.png", rows=2)
+
+
+def check(settings: Settings) -> None:
+  """Refuses what is of no use, before minutes are spent.
+
+  Raises:
+    FileNotFoundError: there is no such SentencePiece model.
+    ValueError: unknown sizes, or it is no such model.
+  """
+  for length in (settings.max_seq_length, *_LENGTHS):
+    _workload(settings, 1, length)
+  tokenization.SentencePieceTokenizer(settings.spm_model_file)
 
 
 def make_models(settings: Settings, folder: str) -> Models:

@@ -72,6 +72,26 @@ def test_the_table_of_throughputs():
   assert table.splitlines()[2] == "| length | 64 | 1,000 | 1.00 GiB |"
 
 
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"preset": "nope"}, "unknown preset 'nope'"),
+    ({"precision": "bf16"}, "unknown precision 'bf16'"),
+    ({"max_seq_length": 513}, "takes at most 512 tokens, not 513"),
+    ({"spm_model_file": __file__}, "is not a SentencePiece model"),
+    ({"spm_model_file": "none"}, "no SentencePiece model file 'none'"),
+  ],
+)
+def test_nothing_is_installed_with_wrong_settings(
+  tmp_path, monkeypatch, changes, message
+):
+  toy_encoder.write_tokenizer(str(tmp_path))
+  monkeypatch.setattr(peer_venvs, "make", None)
+  settings = {"spm_model_file": f"{tmp_path}/tokenizer.model", **changes}
+  with pytest.raises((ValueError, OSError), match=message):
+    benchmark_serving.run(benchmark_serving.Settings(**settings))
+
+
 @pytest.mark.heavy
 def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   toy_encoder.write_tokenizer(str(tmp_path))

@@ -17,6 +17,18 @@ _CASES = (
   (["step", "--steps=-1"], "--steps must be at least 1, got -1"),
   (["serving", "--spm_model_file=/x"], "--spm_model_file /x does not exist"),
   (["step", "--output_dir=/proc/x"], "/proc/x: "),
+  (["step", f"--output_dir={__file__}"], "_test.py is a file: name a folder."),
+)
+_GLUE = ["--data_dir=.", f"--spm_model_file={__file__}"]
+# The machine is described first.
+_LATER_CASES = (
+  (["finetuning", *_GLUE, "--preset=nope"], "unknown preset 'nope'"),
+  (["finetuning", *_GLUE, "--precision=bf16"], "of auto, float32, mixed_bf"),
+  (["memory", "--batch_size=0"], "batch_size must be at least 1, got 0"),
+  (["peers", "--preset=nope"], "unknown preset 'nope'"),
+  (["scaling", "--precision=bf16"], "unknown precision 'bf16'"),
+  (["serving", *_GLUE], "is not a SentencePiece model: give the .mod"),
+  (["step", "--max_seq_length=513"], "takes at most 512 tokens, not 513"),
 )
 
 
@@ -26,6 +38,23 @@ def test_refusals_come_before_anything_is_measured():
   for (line, message), result in zip(_CASES, results):
     assert result.code and message in result.err, line
     assert result.err.count("\n") == 1 and not result.out
+
+
+def test_refusals_come_before_anything_is_installed_or_made(tmp_path):
+  peers = f"--peers_dir={tmp_path}/peers"
+  lines = [[*line, peers] for line, _ in _LATER_CASES]
+  results = many_commands.run("benchmark", lines)
+  for (line, message), result in zip(_LATER_CASES, results):
+    assert result.code == 1 and message in result.err, line
+    assert result.err.count("\n") == 1
+  assert not list(tmp_path.iterdir())
+
+
+def test_only_tasks_of_glue_are_fine_tuned():
+  lines = [["finetuning", f"--task={task}"] for task in ("nope", "squad_v1")]
+  for result in many_commands.run("benchmark", lines):
+    assert result.code == 1 and not result.out
+    assert "should be one of <cola|sst2|mrpc|" in result.err
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Mapping, Sequence
 
 from absl import flags
 
-from official_albert import tokenization
+from official_albert import output_paths, tokenization
 from tasks.pretraining import data_statistics, documents
 from tfrecords import schemas
 from tools import checked_records, command_line, progress_line, record_text
@@ -87,6 +87,8 @@ def main(argv: Sequence[str]) -> None:
     raise ValueError("give either --input_dir or --input_files, and not both.")
   if _NUM_EXAMPLES.value < 0:
     raise ValueError(f"--num_examples is {_NUM_EXAMPLES.value}, below 0.")
+  if _PLOT.value:
+    output_paths.check_file(_PLOT.value)
   if _INPUT_DIR.value:
     directory = _INPUT_DIR.value
     splits = checked_records.read_splits(directory)

@@ -162,6 +162,8 @@ def test_without_a_check_the_manifest_is_believed(folder):
   [
     (["--input_dir={0}", "--input_files={0}/x"], "give either --input_dir or"),
     (["--input_dir={0}", "--spm_model_file={0}/b"], "b is not the tokenizer"),
+    (["--input_dir={0}", "--plot={0}/no/x.png"], "there is no folder {0}/no:"),
+    (["--input_dir={0}", "--plot={0}"], "{0} is a folder: name a file."),
   ],
 )
 def test_wrong_flags(folder, arguments, message):
@@ -170,7 +172,8 @@ def test_wrong_flags(folder, arguments, message):
   (folder / "b").write_bytes(model + b"\xa2\x06\x01x")
   done = _run(*(argument.format(folder) for argument in arguments))
   assert done.returncode == 1
-  assert message in done.stderr.splitlines()[-1]
+  assert message.format(folder) in done.stderr.splitlines()[-1]
+  assert not done.stdout
 
 
 if __name__ == "__main__":

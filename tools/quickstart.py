@@ -11,6 +11,7 @@ stopped.
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shlex
@@ -18,10 +19,12 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import Any
 
 from absl import flags
 
-from official_albert import reporting
+from official_albert import output_paths, reporting
+from tasks.pretraining import documents
 from tfrecords import schemas
 from tools import command_line
 
@@ -107,14 +110,16 @@ class Quickstart:
 
     Raises:
       ValueError: another text, vocabulary size or seed, or an older version
-        of these programs made what is there.
+        of these programs made what is there, or it is not known.
       OSError: the folder cannot be made or written.
     """
-    os.makedirs(self.folder, exist_ok=True)
+    output_paths.make_folder(self.folder)
     path = os.path.join(self.folder, "quickstart.json")
-    if os.path.exists(path):
-      with open(path, encoding="utf-8") as file:
-        before = json.load(file)
+    # Where no step has ended yet, nothing depends on the settings.
+    if os.path.exists(path) and any(
+      map(os.path.exists, (self.vocabulary, self.records, self.run))
+    ):
+      before = self._read(path)
       for name, value in settings.items():
         if before.get(name) != value:
           raise ValueError(
@@ -125,6 +130,20 @@ class Quickstart:
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
       json.dump(settings, file)
     os.replace(f"{path}.tmp", path)
+
+  def _read(self, path: str) -> dict[str, Any]:
+    """The settings that the folder was made with."""
+    with open(path, "rb") as file:
+      try:
+        settings = json.load(file)
+      except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+      raise ValueError(
+        f"{path} is damaged, so it is not known how {self.folder} was made: "
+        "give another --output_dir, or remove the folder."
+      )
+    return settings
 
   def tool(self, name: str, *arguments: str, result: str = "") -> None:
     """Runs `python -m tools.NAME` unless `result` exists."""
@@ -266,9 +285,39 @@ held-out after {last["step"]:,} steps (seed {data.random_seed}):
     )
 
 
+def check_flags() -> None:
+  """Refuses what a later step would refuse, after minutes.
+
+  Raises:
+    ValueError: a number is out of range.
+    FileNotFoundError: there is no such text.
+  """
+  if _TRAIN_STEPS.value < 0:
+    raise ValueError(
+      f"--num_train_steps is {_TRAIN_STEPS.value}; must be at least 1, or 0 "
+      "for as many as fit into --training_minutes."
+    )
+  if not 0 < _TRAINING_MINUTES.value < math.inf:
+    raise ValueError(
+      f"--training_minutes is {_TRAINING_MINUTES.value:g}; must be a "
+      "number above 0."
+    )
+  if _VOCAB_SIZE.value < 1:
+    raise ValueError(
+      f"--vocab_size is {_VOCAB_SIZE.value}; must be at least 1."
+    )
+  if not 0 <= _SEED.value < 2**32:
+    raise ValueError(
+      f"--random_seed is {_SEED.value}; must be from 0 to 2^32 - 1."
+    )
+  if _INPUT_FILES.value:
+    documents.find_files(_INPUT_FILES.value)
+
+
 def main(argv) -> None:
   del argv
   begun = time.monotonic()
+  check_flags()
   quickstart = Quickstart(_OUTPUT_DIR.value)
   quickstart.claim(
     input_files=_INPUT_FILES.value,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, reporting
+from tools import many_commands, quickstart
 
 ROOT = pathlib.Path(__file__).parents[1]
 _WORDS = (
@@ -74,16 +76,66 @@ def test_the_whole_way_and_again(tmp_path):
   assert other.returncode == 1
   assert "was made with random_seed 12345, not 2" in other.stderr
 
+  (out / "quickstart.json").write_text("")
+  damaged = run(*arguments)
+  assert damaged.returncode == 1
+  assert f"error: {out}/quickstart.json is damaged, so it is" in damaged.stderr
+  assert damaged.stderr.count("\n") == 1
 
-def test_a_failing_step_stops_with_advice(tmp_path):
-  result = run(
-    f"--input_files={tmp_path / 'none.txt'}", f"--output_dir={tmp_path / 'out'}"
-  )
-  assert result.returncode == 1
-  assert "none.txt" in result.stderr
-  assert "tools.train_vocabulary failed with exit code 1" in result.stderr
-  assert "Traceback" not in result.stderr
-  assert not os.path.exists(tmp_path / "out" / "records")
+
+def test_a_failing_step_stops_with_advice_and_binds_nobody(tmp_path):
+  (tmp_path / "empty.txt").write_text("\n")
+  write_corpus(tmp_path / "corpus.txt")
+  out = tmp_path / "out"
+  # The second is not refused because the first had another text.
+  for name, size, message in (
+    ("empty", 45, "empty.txt holds no document"),
+    ("corpus", 44000, "--vocab_size="),
+  ):
+    result = run(
+      f"--input_files={tmp_path / name}.txt",
+      f"--output_dir={out}",
+      f"--vocab_size={size}",
+    )
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "tools.train_vocabulary failed with exit code 1" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert os.listdir(out) == ["quickstart.json"]
+    claimed = json.loads((out / "quickstart.json").read_text())
+    assert claimed["vocab_size"] == size
+
+
+@pytest.mark.parametrize("content", [b"", b"[3]", b"\xff"])
+def test_a_damaged_record_is_named(tmp_path, content):
+  (tmp_path / "quickstart.json").write_bytes(content)
+  (tmp_path / "vocabulary").mkdir()
+  with pytest.raises(ValueError, match=r"quickstart\.json is damaged, so it"):
+    quickstart.Quickstart(str(tmp_path)).claim(random_seed=3)
+  assert (tmp_path / "quickstart.json").read_bytes() == content
+
+
+_WRONG = {
+  "no input file matches 'nope*.txt'": "--input_files=nope*.txt",
+  "--num_train_steps is -3; must be at least 1, or 0": "--num_train_steps=-3",
+  "--training_minutes is -3; must be a number": "--training_minutes=-3",
+  "minutes is 0; must be a number above 0.": "--training_minutes=0",
+  "--training_minutes is nan; must be a number": "--training_minutes=nan",
+  "--training_minutes is inf; must be a number": "--training_minutes=inf",
+  "--vocab_size is 0; must be at least 1": "--vocab_size=0",
+  "--random_seed is -1; must be from 0 to 2^32 - 1": "--random_seed=-1",
+  "--random_seed is 4294967296; must be": "--random_seed=4294967296",
+}
+
+
+def test_wrong_flags_come_before_the_folder(tmp_path):
+  lines = [[flag, f"--output_dir={tmp_path}/out"] for flag in _WRONG.values()]
+  lines.append([f"--output_dir={__file__}"])
+  results = many_commands.run("quickstart", lines)
+  for message, result in zip((*_WRONG, "_test.py is a file: name a"), results):
+    assert result.code == 1 and result.out == ""
+    assert message in result.err and result.err.count("\n") == 1
+  assert not os.listdir(tmp_path)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,11 @@ def test_refusals_are_one_sentence(folders, tmp_path):
       *("--table=4", "--scale=base", "--report_only"),
       f"--output_dir={claimed}",
     ],
+    "/table_4.md is a file: name a folder.": [
+      *given,
+      "--table=3",
+      f"--output_dir={claimed}/table_4.md",
+    ],
     "--seeds must not be negative": [*given, "--table=3", "--seeds=-1"],
     "--num_parallel must be from 1": [
       *given,

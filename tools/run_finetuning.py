@@ -28,6 +28,7 @@ from typing import Sequence
 import tensorflow as tf
 from absl import flags
 
+from official_albert import output_paths
 from tasks import finetuning_task
 from tasks.glue import benchmark
 from tools import (
@@ -195,6 +196,7 @@ def main(argv) -> None:
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
   output_dir, names = _OUTPUT_DIR.value, [_TASK.value]
+  output_paths.check_folder(output_dir)
   folders = {_TASK.value: output_dir}
   if _TASK.value == "glue":
     names = list(benchmark.TASKS)

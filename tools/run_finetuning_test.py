@@ -193,6 +193,7 @@ _REFUSALS = [
   ("dev_column", ["--dev_file=F/renamed.tsv"], "renamed.tsv, line 1: there is"),
   ("unknown", ["--dev_file=F/unknown.tsv"], "line 3: unknown label 'fine'"),
   ("empty", ["--train_file=F/empty.tsv"], "empty.tsv is empty"),
+  ("output", ["--output_dir=F/dev.tsv"], "dev.tsv is a file: name a folder."),
   ("no_file", ["--dev_file=F/none.tsv"], "none.tsv: No such file or directory"),
   ("no_dev", ["--dev_file="], "--task=text_classification needs --dev_file."),
   ("data_dir", ["--task=cola"], "--train_file says nothing to --task=cola"),

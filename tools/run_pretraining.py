@@ -35,6 +35,7 @@ from official_albert import (
   continuous_evaluation,
   multi_worker,
   objective,
+  output_paths,
   reporting,
   run_record,
   silent_reporting,
@@ -167,6 +168,7 @@ def draw_curves(report: reporting.Reporter, is_chief: bool) -> None:
 
 def train(recipe: Optional[recipes.Recipe]) -> None:
   """--mode=train."""
+  output_paths.check_folder(_MODEL_DIR.value)
   config, about_rate = training_flags.train_config(_MODEL_DIR.value)
   config = depth_flags.with_schedule(config)
   step = checkpoints.newest_step(_MODEL_DIR.value)

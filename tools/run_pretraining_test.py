@@ -224,6 +224,11 @@ def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
     ([_CONFIG, "--num_warmup_steps=61"], "num_warmup_steps 61"),
     ([_CONFIG, "--input_dir=nowhere"], "nowhere"),
     ([_CONFIG, "--metrics_file=a.json"], "--metrics_file is for --mode=eval"),
+    # Before the data is looked for.
+    (
+      ["--input_dir=nowhere", f"--model_dir={__file__}"],
+      "_test.py is a file: name a folder.",
+    ),
     ([_CONFIG, "--profile_steps=9"], "must be two steps FROM,TO"),
     ([_CONFIG, "--profile_steps=9,61"], "0 <= FROM < TO <= 60"),
     ([_CONFIG, "--tpu=local"], "does not go with the distribution one_device"),

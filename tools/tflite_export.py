@@ -61,6 +61,19 @@ class TfliteExport:
   agreement: Optional[float]
 
 
+def check_quantization(name: str) -> None:
+  """Refuses what `export_tflite` has no name for.
+
+  Raises:
+    ValueError: it is none of `QUANTIZATIONS`.
+  """
+  if name not in QUANTIZATIONS:
+    raise ValueError(
+      f"quantization is {name!r}, but has to be one of "
+      f"{', '.join(QUANTIZATIONS)}."
+    )
+
+
 def export_tflite(
   function: Callable[[dict[str, tf.Tensor]], Mapping[str, tf.Tensor]],
   inputs: Mapping[str, str],
@@ -89,11 +102,7 @@ def export_tflite(
     ValueError: a setting is of no use, the function cannot be expressed in
       TFLite's operations, or the file says something else.
   """
-  if quantization not in QUANTIZATIONS:
-    raise ValueError(
-      f"quantization is {quantization!r}, but has to be one of "
-      f"{', '.join(QUANTIZATIONS)}."
-    )
+  check_quantization(quantization)
   if sequence_length < 0 or batch_size < 1:
     raise ValueError(
       f"sequence_length is {sequence_length} and batch_size {batch_size}: the "

@@ -15,14 +15,14 @@ import os
 import statistics
 import tempfile
 import time
-from typing import Mapping
+from typing import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
 from official_albert import config as config_lib
-from official_albert import sequence_classifier
+from official_albert import output_paths, sequence_classifier
 from tools import command_line, tflite_export
 
 _PRESET = flags.DEFINE_string(
@@ -94,8 +94,45 @@ def milliseconds(path: str, threads: int, length: int) -> float:
   return 1000 * statistics.median(times[_WARM_UP:])
 
 
+def threads_of(texts: Sequence[str]) -> list[int]:
+  """The numbers of --threads.
+
+  Raises:
+    ValueError: one of them is none, or below 1.
+  """
+  for text in texts:
+    if not (text.isascii() and text.isdigit() and int(text)):
+      raise ValueError(
+        f"--threads has {text!r}: name numbers of at least 1, such as 1,2."
+      )
+  return [int(text) for text in texts]
+
+
+def check_flags(config: config_lib.AlbertConfig) -> None:
+  """Refuses what would fail once a model has been converted.
+
+  Raises:
+    ValueError: a length or a quantization is of no use.
+    NotADirectoryError: --keep_dir is a file.
+  """
+  # One token is too short to be compared in rows of different lengths.
+  length, most = _SEQUENCE_LENGTH.value, config.max_position_embeddings
+  if length and not 2 <= length <= most:
+    raise ValueError(
+      f"--sequence_length is {length}; must be 0, or from 2 to the {most} "
+      f"tokens that {_PRESET.value} takes."
+    )
+  for quantization in _QUANTIZATIONS.value:
+    tflite_export.check_quantization(quantization)
+  output_paths.check_folder(_KEEP_DIR.value)
+
+
 def measure(
-  config: config_lib.AlbertConfig, path: str, length: int, quantization: str
+  config: config_lib.AlbertConfig,
+  path: str,
+  length: int,
+  quantization: str,
+  threads: Sequence[int],
 ) -> str:
   """Converts, and returns a line of the table."""
   made = tflite_export.export_tflite(
@@ -107,8 +144,7 @@ def measure(
     length,
   )
   numbers = [
-    milliseconds(path, int(threads), length or _FLEXIBLE_LENGTH)
-    for threads in _THREADS.value
+    milliseconds(path, count, length or _FLEXIBLE_LENGTH) for count in threads
   ]
   return (
     f"| {quantization} | {made.bytes / 1e6:.1f} | "
@@ -120,14 +156,18 @@ def measure(
 def main(argv) -> None:
   del argv
   config = config_lib.AlbertConfig.from_preset(_PRESET.value)
-  threads = " | ".join(f"ms, {n} threads" for n in _THREADS.value)
-  print(f"| weights | MB | {threads} | difference | agreement |")
-  print("|" + "---|" * (4 + len(_THREADS.value)))
+  check_flags(config)
+  threads = threads_of(_THREADS.value)
+  heads = " | ".join(f"ms, {count} threads" for count in threads)
+  print(f"| weights | MB | {heads} | difference | agreement |")
+  print("|" + "---|" * (4 + len(threads)))
   with tempfile.TemporaryDirectory() as folder:
     for quantization in _QUANTIZATIONS.value:
       name = f"{quantization}.tflite"
       path = os.path.join(_KEEP_DIR.value or folder, name)
-      line = measure(config, path, _SEQUENCE_LENGTH.value, quantization)
+      line = measure(
+        config, path, _SEQUENCE_LENGTH.value, quantization, threads
+      )
       print(line, flush=True)
 
 

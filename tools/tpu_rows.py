@@ -51,43 +51,70 @@ class Row:
         values["topology"],
         tpu_compiler.Compiled(**values["compiled"]),
       )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
       raise ValueError(f"not a row of this program ({error!r})") from error
+
+
+# What every line begins with.
+_START = b'{"compiled": {"'
+
+
+def _is_cut(line: bytes) -> bool:
+  """Whether an interruption while a row was written may have left this."""
+  if not (line.startswith(_START) or _START.startswith(line)):
+    return False
+  try:
+    json.loads(line)
+  except ValueError:
+    return True
+  return False  # It is whole, a row or not.
 
 
 class Store:
   """Rows that are kept in a file of JSON lines, so that no work is lost."""
 
   def __init__(self, path: str = ""):
-    """Reads the file, if there is one.
+    """Reads the file, if there is one, and drops a row that was cut off.
 
     Args:
       path: "" keeps nothing.
 
     Raises:
       OSError: the file cannot be written.
-      ValueError: it holds something else.
+      ValueError: it holds something else, and is left as it is.
     """
     self._path = path
     self._rows: dict[tuple[str, str], Row] = {}
     if not path:
       return
-    whole = ""
+    content = b""
     if os.path.exists(path):
-      with open(path, encoding="utf-8") as file:
-        text = file.read()
-      # What an interruption left of a line.
-      whole = text[: text.rfind("\n") + 1]
-      for number, line in enumerate(whole.splitlines(), 1):
-        try:
-          self._remember(Row.from_json(line))
-        except ValueError as error:
-          raise ValueError(
-            f"{path}, line {number}: {error}: name a file that this program "
-            "wrote, or a new one."
-          ) from error
-    with open(path, "a", encoding="utf-8") as file:
-      file.truncate(len(whole.encode("utf-8")))
+      with open(path, "rb") as file:
+        content = file.read()
+    *lines, rest = content.split(b"\n")
+    for number, line in enumerate(lines, 1):
+      self._take(line, number)
+    kept = content
+    if rest and _is_cut(rest):
+      kept = content[: -len(rest)]
+    elif rest:
+      self._take(rest, len(lines) + 1)
+      kept += b"\n"
+    with open(path, "ab") as file:
+      if len(kept) < len(content):
+        file.truncate(len(kept))
+      file.write(kept[len(content) :])
+
+  def _take(self, line: bytes, number: int) -> None:
+    """Remembers a line of the file."""
+    try:
+      self._remember(Row.from_json(line.decode("utf-8")))
+    except ValueError as error:
+      reason = "not text" if isinstance(error, UnicodeDecodeError) else error
+      raise ValueError(
+        f"{self._path}, line {number}: {reason}: name a file that this program "
+        "wrote, or a new one."
+      ) from error
 
   def _remember(self, row: Row) -> None:
     self._rows[row.step.to_json(), row.topology] = row

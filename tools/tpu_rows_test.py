@@ -53,10 +53,13 @@ def test_rows_come_back(tmp_path):
   assert again.find(row(16, optimizer="adamw").step, "v3:2x2") is None
 
 
-def test_an_interrupted_line_is_left_out(tmp_path):
+@pytest.mark.parametrize("length", [1, 14, 15, 16, 57, -2])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_interrupted_line_is_left_out(tmp_path, length, is_first):
   path = tmp_path / "rows.jsonl"
   first, second = (row(b).to_json() + "\n" for b in (8, 16))
-  path.write_text(first + second[:57])
+  first = "" if is_first else first
+  path.write_text(first + second[:length])
   store = tpu_rows.Store(str(path))
   assert path.read_text() == first
   assert store.find(row(16).step, "v3:2x2") is None
@@ -64,13 +67,39 @@ def test_an_interrupted_line_is_left_out(tmp_path):
   assert path.read_text() == first + second
 
 
-@pytest.mark.parametrize("text", ["no JSON\n", "[3]\n", '{"name": "x"}\n'])
-def test_another_file_is_not_touched(tmp_path, text):
+def test_a_row_that_lacks_its_line_break_is_kept(tmp_path):
   path = tmp_path / "rows.jsonl"
-  path.write_text(row().to_json() + "\n" + text)
-  with pytest.raises(ValueError, match=r"rows.jsonl, line 2: .* or a new one"):
+  path.write_text(row(8).to_json())
+  store = tpu_rows.Store(str(path))
+  assert store.find(row(8).step, "v3:2x2") == row(8)
+  store.add(row(16))
+  assert path.read_text() == f"{row(8).to_json()}\n{row(16).to_json()}\n"
+
+
+_OTHER = [
+  b"no JSON\n",
+  b"[3]\n",
+  b'{"name": "x"}\n',
+  b"\n",
+  b'{"hidden_size": 16}',
+  b'{"compiled": {"available": 3}}',
+  b'{"compiled": {"available": 3}}\r\n',
+  b"a note",
+  b"\xfb\xff\x00",
+  b"\xfb\n",
+]
+
+
+@pytest.mark.parametrize("content", _OTHER)
+@pytest.mark.parametrize("line", [1, 2])
+def test_another_file_is_not_touched(tmp_path, content, line):
+  path = tmp_path / "rows.jsonl"
+  content = (row().to_json() + "\n").encode() * (line - 1) + content
+  path.write_bytes(content)
+  message = rf"rows.jsonl, line {line}: not (text|a row .*): name .* or a new"
+  with pytest.raises(ValueError, match=message):
     tpu_rows.Store(str(path))
-  assert path.read_text().endswith(text)
+  assert path.read_bytes() == content
 
 
 def test_nothing_is_kept_without_a_file():

@@ -24,7 +24,7 @@ import numpy as np
 import sentencepiece
 from absl import flags
 
-from official_albert import tokenization
+from official_albert import output_paths, tokenization
 from tasks.pretraining import documents
 from tools import command_line, reading_flags
 
@@ -197,6 +197,7 @@ def main(argv: Sequence[str]) -> None:
       f"{prefix}.model exists already, and data made with it would no longer "
       "fit: name another output_dir, or replace it with --overwrite."
     )
+  output_paths.check_folder(os.path.dirname(prefix))
   reader = documents.DocumentReader(
     documents.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
   )
@@ -222,7 +223,7 @@ def main(argv: Sequence[str]) -> None:
     size,
     seed,
   )
-  os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
+  output_paths.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)
   # As the other tools will load it, which checks the special pieces.
   tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")

@@ -131,6 +131,8 @@ def test_largest_size_that_is_named_works_and_nothing_is_overwritten(
     ("a", ["--random_seed=-1"], "--random_seed is -1"),
     ("a", ["--input_files=nowhere"], "no input file matches 'nowhere'"),
     (b"ok\n\xff", [], "a.txt, line 2, is not UTF-8"),
+    # Before the text is read, which is not UTF-8 either.
+    (b"\xff", [f"--output_dir={__file__}"], "_test.py is a file: name a fold"),
   ],
 )
 def test_bad_input_is_one_sentence(tmp_path, content, arguments, message):

@@ -17,7 +17,7 @@ import re
 import shutil
 from typing import Any, BinaryIO, Iterator, Mapping
 
-from official_albert import file_lock
+from official_albert import file_lock, output_paths
 from tasks.pretraining import build_journal
 from tfrecords import schemas
 
@@ -48,13 +48,12 @@ def staging_folder(
     The journal in `staging_path(output_dir)`.
 
   Raises:
-    ValueError: the folder is a file, or holds a dataset or another unfinished
-      build and `overwrite` is not given.
-    OSError: it can't be written, another process is writing it, or its disk
-      is full.
+    ValueError: the folder holds a dataset or another unfinished build and
+      `overwrite` is not given.
+    OSError: it is a file, it can't be written, another process is writing it,
+      or its disk is full.
   """
-  if os.path.exists(output_dir) and not os.path.isdir(output_dir):
-    raise ValueError(f"output_dir {output_dir!r} is a file; name a folder.")
+  output_paths.check_folder(output_dir)
   staging = staging_path(output_dir)
   if not (overwrite or os.path.exists(staging)):
     _refuse_dataset(output_dir)  # Before anything is written.

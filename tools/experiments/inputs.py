@@ -8,6 +8,7 @@ import json
 import os
 from typing import Any, Sequence
 
+from official_albert import output_paths
 from tasks.pretraining import documents
 
 _SETTINGS_FILE = "experiments.json"
@@ -82,7 +83,7 @@ def claim(output_dir: str, **settings: Any) -> None:
     ValueError: they were, or it is not known.
     OSError: the folder cannot be made or written.
   """
-  os.makedirs(output_dir, exist_ok=True)
+  output_paths.make_folder(output_dir)
   settings |= check(output_dir, **settings)
   path = os.path.join(output_dir, _SETTINGS_FILE)
   with open(f"{path}.tmp", "w", encoding="utf-8") as file:

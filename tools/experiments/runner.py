@@ -26,7 +26,7 @@ from typing import (
   Sequence,
 )
 
-from official_albert import file_lock
+from official_albert import file_lock, output_paths
 from tools import machine, progress_line
 from tools.experiments import jobs as jobs_lib
 
@@ -51,7 +51,7 @@ def lock(output_dir: str) -> BinaryIO:
   Raises:
     OSError: another process has it, or it cannot be made or written.
   """
-  os.makedirs(output_dir, exist_ok=True)
+  output_paths.make_folder(output_dir)
   return file_lock.hold(
     os.path.join(output_dir, "lock"),
     f"another process runs experiments in {output_dir}: wait for its end, or "
