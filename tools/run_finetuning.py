@@ -12,11 +12,12 @@ text_pair_regression:
         --test_file=new.tsv --text_column=review --label_column=stars
 
 Settings are those of the paper's Table 14 unless flags say otherwise, whatever
-default --help shows for training; 3 epochs for your own data. With --seeds=5 five runs are made, and the median, the best
-and the spread reported. Training, evaluation and prediction can be had apart:
---nodo_train and so on. Started again, the same command goes on where it was.
-Flags keep the names of google-research/albert run_classifier.py and
-run_squad_v2.py where they have one.
+default --help shows for training; 3 epochs for your own data. With --seeds=5
+five runs are made, and the median, the best and the spread reported. Training,
+evaluation and prediction can be had apart: --nodo_train and so on. Started
+again, the same command goes on where it was. Flags keep the names of
+google-research/albert run_classifier.py and run_squad_v2.py where they have
+one.
 """
 
 from __future__ import annotations
