@@ -53,7 +53,7 @@ def test_refusals_come_before_anything_is_installed_or_made(tmp_path):
 def test_only_tasks_of_glue_are_fine_tuned():
   lines = [["finetuning", f"--task={task}"] for task in ("nope", "squad_v1")]
   for result in many_commands.run("benchmark", lines):
-    assert result.code == 1 and not result.out
+    assert result.code == 2 and not result.out
     assert "should be one of <cola|sst2|mrpc|" in result.err
 
 

@@ -57,6 +57,8 @@ def folder(tmp_path_factory):
 
 def test_files_lie_beside_the_checkpoint(folder):
   (folder / "best").mkdir()
+  for parent in (folder, folder / "best"):
+    (parent / "model.ckpt-1.index").touch()
   model = str(folder / "tokenizer.model")
   paths = [folder, folder / "model.ckpt-1", folder / "best" / "model.ckpt-1"]
   found = find(
