@@ -19,14 +19,13 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any
 
 from absl import flags
 
 from official_albert import output_paths, reporting
 from tasks.pretraining import documents
 from tfrecords import schemas
-from tools import command_line
+from tools import command_line, settings_file
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files",
@@ -119,7 +118,7 @@ class Quickstart:
     if os.path.exists(path) and any(
       map(os.path.exists, (self.vocabulary, self.records, self.run))
     ):
-      before = self._read(path)
+      before = settings_file.read(path)
       for name, value in settings.items():
         if before.get(name) != value:
           raise ValueError(
@@ -127,23 +126,7 @@ class Quickstart:
             f"{value!r}: give another --output_dir, or remove the folder."
           )
       return
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-      json.dump(settings, file)
-    os.replace(f"{path}.tmp", path)
-
-  def _read(self, path: str) -> dict[str, Any]:
-    """The settings that the folder was made with."""
-    with open(path, "rb") as file:
-      try:
-        settings = json.load(file)
-      except ValueError:
-        settings = None
-    if not isinstance(settings, dict):
-      raise ValueError(
-        f"{path} is damaged, so it is not known how {self.folder} was made: "
-        "give another --output_dir, or remove the folder."
-      )
-    return settings
+    settings_file.write(path, settings)
 
   def tool(self, name: str, *arguments: str, result: str = "") -> None:
     """Runs `python -m tools.NAME` unless `result` exists."""

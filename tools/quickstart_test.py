@@ -79,7 +79,8 @@ def test_the_whole_way_and_again(tmp_path):
   (out / "quickstart.json").write_text("")
   damaged = run(*arguments)
   assert damaged.returncode == 1
-  assert f"error: {out}/quickstart.json is damaged, so it is" in damaged.stderr
+  message = f"error: {out}/quickstart.json is not what this program wrote, so"
+  assert message in damaged.stderr
   assert damaged.stderr.count("\n") == 1
 
 
@@ -110,7 +111,7 @@ def test_a_failing_step_stops_with_advice_and_binds_nobody(tmp_path):
 def test_a_damaged_record_is_named(tmp_path, content):
   (tmp_path / "quickstart.json").write_bytes(content)
   (tmp_path / "vocabulary").mkdir()
-  with pytest.raises(ValueError, match=r"quickstart\.json is damaged, so it"):
+  with pytest.raises(ValueError, match=r"quickstart\.json is not what this"):
     quickstart.Quickstart(str(tmp_path)).claim(random_seed=3)
   assert (tmp_path / "quickstart.json").read_bytes() == content
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import glob
 import itertools
-import json
 import os
 from typing import Any, Sequence
 
 from official_albert import output_paths
 from tasks.pretraining import documents
+from tools import settings_file
 
 _SETTINGS_FILE = "experiments.json"
 _TEXT_ENDINGS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
@@ -85,10 +85,7 @@ def claim(output_dir: str, **settings: Any) -> None:
   """
   output_paths.make_folder(output_dir)
   settings |= check(output_dir, **settings)
-  path = os.path.join(output_dir, _SETTINGS_FILE)
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    json.dump(settings, file, indent=1)
-  os.replace(f"{path}.tmp", path)
+  settings_file.write(os.path.join(output_dir, _SETTINGS_FILE), settings)
 
 
 def check(output_dir: str, **settings: Any) -> dict[str, Any]:
@@ -97,8 +94,7 @@ def check(output_dir: str, **settings: Any) -> dict[str, Any]:
   Raises:
     ValueError: some of `settings` are others there, or it is not known.
   """
-  path = os.path.join(output_dir, _SETTINGS_FILE)
-  before = _read_settings(path) if os.path.exists(path) else {}
+  before = settings_file.read(os.path.join(output_dir, _SETTINGS_FILE))
   for name, value in settings.items():
     if before.get(name, value) != value:
       raise ValueError(
@@ -106,20 +102,6 @@ def check(output_dir: str, **settings: Any) -> dict[str, Any]:
         "give another --output_dir."
       )
   return before
-
-
-def _read_settings(path: str) -> dict[str, Any]:
-  with open(path, encoding="utf-8") as file:
-    try:
-      settings = json.load(file)
-    except ValueError:
-      settings = None
-  if not isinstance(settings, dict):
-    raise ValueError(
-      f"{path} is not what this program wrote, so what its folder holds is not "
-      "known: give another --output_dir."
-    )
-  return settings
 
 
 def write_sentences(path: str, input_files: str) -> None:
