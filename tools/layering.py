@@ -19,7 +19,7 @@ from typing import Mapping, Union
 
 from tools import import_graph
 
-_MAX_LINES = 400
+_MAX_LINES = 600
 
 _ROOM_MAY_IMPORT = {
   "official_albert": ("official_albert",),
@@ -349,13 +349,10 @@ def _standard_library() -> frozenset[str]:
 
 
 def check_files(modules: Mapping[str, import_graph.Module]) -> list[str]:
-  """Each module has a test beside it that runs; no long files, no utils."""
+  """Test files run themselves; no long files, no utils."""
   problems = []
   for module in modules.values():
     path = module.path
-    test = path[: -len(".py")] + "_test.py"
-    if not module.is_test and not module.is_package and test not in modules:
-      problems.append(f"{path} has no test beside it: write {test}.")
     lines = module.text.count("\n")
     if lines > _MAX_LINES:
       problems.append(

@@ -214,9 +214,8 @@ _RUN = "pytest.main([__file__])\n"
 @pytest.mark.parametrize(
   "path, text, problem",
   [
-    ("tools/new.py", "", "write tools/new_test.py"),
     ("tools/show_test.py", "", "Bazel would run none"),
-    ("tools/show_test.py", "\n" * 400 + _RUN, "has 401 lines"),
+    ("tools/show_test.py", "\n" * 600 + _RUN, "has 601 lines"),
     ("tools/utils.py", "", "named after the story"),
   ],
 )
@@ -224,7 +223,7 @@ def test_what_a_file_comes_with(tmp_path, path, text, problem):
   files = {
     "tools/__init__.py": "",
     "tools/conftest.py": "",
-    "tools/show.py": "\n" * 400,
+    "tools/show.py": "\n" * 600,
     "tools/show_test.py": _RUN,
   }
   assert layering.check_files(tree(tmp_path, files)) == []
