@@ -96,7 +96,7 @@ class Reporter:
     steps: int,
     values: Mapping[str, float],
     silent: Optional[Mapping[str, float]] = None,
-    waited_seconds: float = 0.0,
+    waited_seconds: Optional[float] = 0.0,
   ) -> None:
     """Reports `steps` updates that ended at `step`.
 
@@ -107,7 +107,8 @@ class Reporter:
       silent: what the terminal does not show; of these, names with a slash
         are for TensorBoard alone.
       waited_seconds: how long the updates waited for their batches; a line
-        shows it from one percent of the time on.
+        shows it from one percent of the time on. None if it is not measured,
+        and then no log has it.
     """
     now = time.monotonic()
     seconds = max(now - self._looked - self._paused, 1e-9)
@@ -125,12 +126,13 @@ class Reporter:
       "sequences_per_second": rate,
       "tokens_per_second": rate * self._tokens,
       "model_flops_per_second": rate * self._flops,
-      "data_wait_share": waited_seconds / seconds,
     }
+    if waited_seconds is not None:
+      speeds["data_wait_share"] = waited_seconds / seconds
     self._write("train", step, {**values, **(silent or {}), **speeds})
     left = self._last_step - step + self._extra_steps
     left /= self._speed or steps / seconds
-    waits = speeds["data_wait_share"]
+    waits = speeds.get("data_wait_share", 0)
     waiting = f"{waits:.0%} waiting for data  " if waits >= 0.01 else ""
     self.note(
       f"step {step:,}/{self._last_step:,}  {_line(values)}  "

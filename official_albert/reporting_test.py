@@ -53,6 +53,18 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
   assert tags == {"loss": 1.75}
 
 
+def test_a_wait_that_is_not_measured_is_in_no_log(tmp_path):
+  stream = io.StringIO()
+  with reporting.Reporter(str(tmp_path), stream) as report:
+    report.start(0, 30, 4, TASK)
+    report.training(10, 10, {"loss": 2.5}, waited_seconds=None)
+    report.finish(10)
+  assert "waiting" not in stream.getvalue()
+  (train,) = reporting.read_metrics(str(tmp_path), "train")
+  assert "data_wait_share" not in train and train["tokens_per_second"] > 0
+  assert "data_wait_share" not in reporting.summarize(str(tmp_path))
+
+
 def test_resumed_and_cut_files_can_be_read(tmp_path):
   lines = [
     {"kind": "train", "step": 10, "loss": 3.0},

@@ -149,32 +149,41 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
   Returns:
     A function of an iterator and `steps` <int32>[] to the sums of the step's
     Ratios, the number of updates <int32>[], at least 1, and the seconds that
-    they waited for their batches <float64>[].
+    they waited for their batches <float64>[]. On TPUs, whose host runs ahead
+    of them, that is not measured: None.
   """
+  # A dependency on the clock would become one of each node in the program
+  # that TPUs compile.
+  is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
 
   @tf.function
   def train_loop(iterator, steps):
     structure = {}  # Of what a step returns: known when the body is traced.
 
-    def goes_on(done, unused_sums, unused_waited):
+    def goes_on(done, *unused):
       return (done < steps) & ((done == 0) | ~stop.value)
 
-    def one_step(done, sums, waited):
-      batch, seconds = _timed_next(iterator)
-      # Else one core may begin the step before it looks at the clock again.
-      with tf.control_dependencies([seconds]):
-        structure.update(run(strategy, train_step, batch))
+    def one_step(done, sums, *waited):
+      if is_timed:
+        batch, seconds = _timed_next(iterator)
+        # Else one core may begin the step before it looks at the clock again.
+        with tf.control_dependencies([seconds]):
+          structure.update(run(strategy, train_step, batch))
+      else:
+        structure.update(run(strategy, train_step, next(iterator)))
       stop.share()
       numbers = tf.stack(tf.nest.flatten(structure))
       numbers = tf.pad(numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]])
-      return done + 1, sums + numbers, waited + seconds
+      waited = tuple(total + seconds for total in waited)
+      return (done + 1, sums + numbers, *waited)
 
-    none = tf.zeros([], tf.float64)
-    done, sums, waited = tf.while_loop(
-      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), none)
+    clocks = (tf.zeros([], tf.float64),) if is_timed else ()
+    done, sums, *waited = tf.while_loop(
+      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), *clocks)
     )
     numbers = tf.unstack(sums)[: len(tf.nest.flatten(structure))]
-    return tf.nest.pack_sequence_as(structure, numbers), done, waited
+    sums = tf.nest.pack_sequence_as(structure, numbers)
+    return sums, done, waited[0] if is_timed else None
 
   return train_loop
 

@@ -241,7 +241,8 @@ def train(
           examples_seen.assign(seen)
           iterator = batches()
         continue
-      report.training(step, steps, trained, norms(), float(waited))
+      waited = None if waited is None else float(waited)
+      report.training(step, steps, trained, norms(), waited)
       last = step == config.num_train_steps
       ends = step in config.phase_ends
       preempted = bool(stop.value)

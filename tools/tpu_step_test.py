@@ -9,8 +9,16 @@ import json
 import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.python.distribute import distribute_lib, tpu_strategy
+from tensorflow.python.tpu import tpu_system_metadata
 
 from official_albert import config as config_lib
+from official_albert import (
+  distribution,
+  multi_worker,
+  train_config,
+  train_step,
+)
 from tools import tpu_stablehlo, tpu_step
 
 _CONFIG = config_lib.AlbertConfig(
@@ -84,6 +92,115 @@ def test_no_chain_is_compiled_by_itself():
   types.update(node.op for f in functions for node in f.node_def)
   assert types["XlaCustomCallV2"] > 20 and types["BatchMatMulV2"] > 0
   assert not [t for t in types if "Mkl" in t]
+
+
+_CORES = 2
+_JOB = "/job:localhost/replica:0/task:0"
+_HOST_OPERATIONS = {
+  "Assert",
+  "EagerPyFunc",
+  "IteratorGetNext",
+  "PrintV2",
+  "PyFunc",
+  "StringFormat",
+  "Timestamp",
+}
+
+
+class _TwoCores:
+  """Stands in for a cluster resolver: says that one host has two TPU cores."""
+
+  tpu_hardware_feature = None
+
+  def cluster_spec(self):
+    return None
+
+  def get_tpu_system_metadata(self):
+    kinds = [("TPU", core) for core in range(_CORES)] + [("CPU", 0)]
+    devices = [
+      tf.config.LogicalDevice(f"{_JOB}/device:{kind}:{i}", kind)
+      for kind, i in kinds
+    ]
+    return tpu_system_metadata.TPUSystemMetadata(
+      num_cores=_CORES,
+      num_hosts=1,
+      num_of_cores_per_host=_CORES,
+      topology=None,
+      devices=devices,
+    )
+
+
+def _tpu_strategy() -> tf.distribute.TPUStrategy:
+  """TensorFlow's own strategy, which can be traced but not run here."""
+  # Else variables could not be made: there are no such devices.
+  tf.config.set_soft_device_placement(True)
+  strategy = tf.distribute.TPUStrategy.__new__(tf.distribute.TPUStrategy)
+  extended = tpu_strategy.TPUExtended(strategy, _TwoCores())
+  # Skips TPUStrategy's constructor, which would start the TPU.
+  distribute_lib.Strategy.__init__(strategy, extended)
+  strategy._logical_device_stack = [0]
+  strategy._enable_packed_variable_in_eager_mode = False
+  return strategy
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_the_loop_keeps_the_host_out_of_the_replicated_step(
+  tmp_path, micro_batches
+):
+  distribution.set_precision("mixed_bfloat16")
+  strategy = _tpu_strategy()
+  task = tpu_step.make_task(_STEP)
+  config = train_config.TrainConfig(
+    model_dir=str(tmp_path),
+    num_train_steps=10,
+    num_warmup_steps=1,
+    learning_rate=0.001,
+    train_batch_size=_CORES * _STEP.batch_size,
+    gradient_accumulation_steps=micro_batches,
+  )
+  with strategy.scope():
+    model = task.build_model()
+    optimizer = config.make_optimizer()
+    optimizer._create_all_weights(model.trainable_variables)
+  with tf.device(distribution.host_of(strategy)):
+    stop = multi_worker.SharedFlag(strategy, tf.Variable(False))
+  update = train_step.make_train_step(task, model, optimizer, config)
+  loop = train_step.make_train_loop(update, strategy, stop)
+  batch = {
+    name: tf.zeros(spec.shape, spec.dtype)
+    for name, spec in tpu_step.batch_spec(_STEP).items()
+  }
+  iterator = distribution.iterate(
+    strategy, lambda context: tf.data.Dataset.from_tensors(batch).repeat()
+  )
+  traced = loop.get_concrete_function(iterator, tf.constant(3))
+  # No claim about the wait for data: it is not measured.
+  assert traced.structured_outputs[2] is None
+  library = traced.graph.as_graph_def().library.function
+  (body,) = (
+    function
+    for function in library
+    if any("_tpu_replicate" in node.attr for node in function.node_def)
+  )
+  inside = [node for node in body.node_def if "_tpu_replicate" in node.attr]
+  assert len(inside) > 1000
+  types = collections.Counter(node.op for node in inside)
+  assert types["MatMul"] > 10
+  assert not _HOST_OPERATIONS & set(types)
+  called = {f.signature.name: f for f in library}
+  nodes = list(inside)
+  for node in nodes:  # Grows: branches and loops have bodies of their own.
+    for attribute in node.attr.values():
+      for function in (attribute.func, *attribute.list.func):
+        if function.name in called:
+          nodes += called.pop(function.name).node_def
+  float64 = tf.float64.as_datatype_enum
+  assert not [
+    node.name
+    for node in nodes
+    if float64 in (node.attr["T"].type, node.attr["dtype"].type)
+  ]
+  assert not _HOST_OPERATIONS & {node.op for node in nodes}
 
 
 def test_recomputation_computes_more_products():
