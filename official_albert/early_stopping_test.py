@@ -35,7 +35,7 @@ def scripted(monkeypatch):
     return made[-1]
 
   def make_evaluation(task, model, strategy):
-    def evaluate(dataset):
+    def evaluate(dataset, before_batch):
       step = int(made[-1].iterations)
       if kill_at and step == kill_at[0]:
         kill_at.pop()

@@ -8,7 +8,7 @@ over the data, and from one call of the model where they ask it the same.
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import tensorflow as tf
 
@@ -22,7 +22,8 @@ def make_evaluation(
   """A function from batches to the values of every loss and metric.
 
   If `task` is an `objective.PredictingTask`, what its `score` returns is among
-  them.
+  them. The function's second argument is called before each batch; what it
+  raises ends the evaluation.
   """
   predicts = isinstance(task, objective.PredictingTask)
 
@@ -41,11 +42,14 @@ def make_evaluation(
   def run(batch):
     return train_step.run(strategy, eval_step, batch)
 
-  def evaluate(dataset) -> dict[str, float]:
+  def evaluate(
+    dataset, before_batch: Callable[[], None] = lambda: None
+  ) -> dict[str, float]:
     # One program for batches of all lengths: two need not give the same bits.
     program = run.get_concrete_function(dataset.element_spec)
     sums, parts = None, []
     for batch in dataset:
+      before_batch()
       part, rows = program(batch)
       sums = part if sums is None else objective.add(sums, part)
       parts.append(prediction.real_rows(batch, rows))

@@ -27,6 +27,11 @@ _CONFIG = dict(
 )
 
 
+def _interruptible():
+  # In a new process, which ignores Ctrl-C if the tests' own does.
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _job(folder, workers=2, num_devices=1, config=None, **settings):
   """Starts the workers of a job; a context of their processes."""
   command = toy_job.command(
@@ -36,7 +41,7 @@ def _job(folder, workers=2, num_devices=1, config=None, **settings):
     num_devices=num_devices,
     **settings,
   )
-  return toy_job.started(workers, command, cwd=_ROOT)
+  return toy_job.started(workers, command, cwd=_ROOT, preexec_fn=_interruptible)
 
 
 def _run(*arguments, **settings):
@@ -122,13 +127,21 @@ def test_a_killed_worker_ends_the_job_and_it_resumes(whole, tmp_path, victim):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("receiver", [0, 1])
-def test_sigterm_for_one_stops_all_at_the_same_step(whole, tmp_path, receiver):
+@pytest.mark.parametrize(
+  "receiver, number",
+  [(0, signal.SIGTERM), (1, signal.SIGTERM), (1, signal.SIGINT)],
+)
+def test_a_signal_for_one_stops_all_at_the_same_step(
+  whole, tmp_path, receiver, number
+):
   with _job(tmp_path, step_seconds=0.2) as processes:
     _wait_for(tmp_path, 6, processes)
-    processes[receiver].send_signal(signal.SIGTERM)
-    for process in processes:
-      assert toy_job.ended(process) == (143, "")
+    processes[receiver].send_signal(number)
+    code, stderr = toy_job.ended(processes[receiver])
+    assert code == 128 + number
+    assert stderr.startswith("stopping") is (number == signal.SIGINT)
+    # The others have got no signal: they end as after SIGTERM.
+    assert toy_job.ended(processes[1 - receiver]) == (143, "")
   (chief,) = reporting.read_metrics(str(tmp_path), "train")[-1:]
   other = reporting.read_metrics(toy_job.log_folder(tmp_path, 1), "train")[-1]
   assert 6 < chief["step"] == other["step"] < 24

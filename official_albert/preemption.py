@@ -1,28 +1,38 @@
-"""Noticing that a machine is about to be taken away.
+"""Stopping a run on request: SIGTERM from a scheduler, or Ctrl-C.
 
-Schedulers send SIGTERM and wait a little. Python's own signal handlers run
-between two bytecodes of the main thread, which TensorFlow keeps busy for a
-whole inner loop; so a second thread waits for the signal and sets a variable
-that the loop looks at after each step.
+The first signal asks the training loop to finish its step, save and exit; a
+second Ctrl-C ends the process at once. Python's own signal handlers run between
+two bytecodes of the main thread, which TensorFlow keeps busy for a whole inner
+loop; so a second thread waits for the signals and sets a variable that the loop
+reads after each step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+import time
+from typing import Optional
 
 import tensorflow as tf
 
-# 128 + SIGTERM, as shells report a program that SIGTERM has ended.
-EXIT_CODE = 143
+_NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+# Programs such as timeout(1) send a signal to a process and to its group: two
+# signals within this time are one request.
+_SAME_REQUEST_SECONDS = 0.2
 
 
 class Preempted(SystemExit):
-  """Ends the program with `EXIT_CODE`, after it has saved its state."""
+  """Ends the program after it has saved its state.
 
-  def __init__(self, message: str):
-    super().__init__(EXIT_CODE)
+  The exit code is 128 plus the signal's number, as shells report it: 143 for
+  SIGTERM, 130 for SIGINT.
+  """
+
+  def __init__(self, message: str, signal_number: int = signal.SIGTERM):
+    super().__init__(128 + signal_number)
     self.message = message
 
   def __str__(self) -> str:
@@ -30,26 +40,40 @@ class Preempted(SystemExit):
 
 
 class PreemptionWatch:
-  """A context in which SIGTERM sets `requested` instead of killing.
+  """A context in which SIGTERM and SIGINT set `requested` instead of killing.
 
-  Outside of the main thread, where Python allows no signal handlers, it does
-  nothing.
+  The first SIGINT prints on stderr that another one ends the process at once.
+  A signal that the process was started to ignore, as SIGINT in the background,
+  stays ignored. Outside of the main thread, where Python allows no signal
+  handlers, the watch does nothing.
 
   Attributes:
     requested: <bool>[], a variable on the host.
+    signal_number: the first signal received, None before.
   """
 
   def __init__(self, device: str = "/cpu:0"):
     """Makes the variable on `device`, the host that runs the loop."""
+    self.signal_number: Optional[int] = None
+    self._interrupted_at: Optional[float] = None
     with tf.device(device):
       self.requested = tf.Variable(False, trainable=False, name="preempted")
+
+  @property
+  def request(self) -> str:
+    """Who asked: "SIGTERM", "Ctrl-C", or "another worker" of the job."""
+    return _NAMES.get(self.signal_number, "another worker")
 
   def __enter__(self) -> PreemptionWatch:
     self._active = threading.current_thread() is threading.main_thread()
     if self._active:
       self._read, self._write = os.pipe()
       os.set_blocking(self._write, False)
-      self._handler = signal.signal(signal.SIGTERM, lambda *unused: None)
+      self._handlers = {
+        number: signal.signal(number, lambda *unused: None)
+        for number in _NAMES
+        if signal.getsignal(number) != signal.SIG_IGN
+      }
       # The C part of Python writes each signal's number there, at once.
       self._wakeup_fd = signal.set_wakeup_fd(
         self._write, warn_on_full_buffer=False
@@ -61,15 +85,38 @@ class PreemptionWatch:
   def __exit__(self, *unused) -> None:
     if self._active:
       signal.set_wakeup_fd(self._wakeup_fd)
-      signal.signal(signal.SIGTERM, self._handler)
+      for number, handler in self._handlers.items():
+        signal.signal(number, handler)
       os.close(self._write)
       self._thread.join()
       os.close(self._read)
 
   def _wait(self) -> None:
     while True:
-      signals = os.read(self._read, 64)
-      if not signals:  # The other end is closed.
+      received = os.read(self._read, 64)
+      if not received:  # The other end is closed.
         return
-      if signal.SIGTERM in signals:
+      if signal.SIGINT in received:
+        self._interrupt()
+      known = [number for number in received if number in _NAMES]
+      if known and not self.signal_number:
+        self.signal_number = known[0]
         self.requested.assign(True)
+
+  def _interrupt(self) -> None:
+    now = time.monotonic()
+    if self._interrupted_at is None:
+      self._interrupted_at = now
+      _print("stopping after this step; press Ctrl-C again to stop at once")
+    elif now - self._interrupted_at > _SAME_REQUEST_SECONDS:
+      _print(
+        "stopped at once; the same command resumes from the latest checkpoint"
+      )
+      # Not sys.exit: the main thread may be busy in TensorFlow for long.
+      os._exit(128 + signal.SIGINT)
+
+
+def _print(line: str) -> None:
+  # Not through sys.stderr, whose lock the main thread may hold.
+  with contextlib.suppress(OSError):
+    os.write(2, f"{line}\n".encode())

@@ -9,12 +9,14 @@ uninterrupted run would have computed.
 from __future__ import annotations
 
 import math
+import signal
 from typing import Sequence
 
 import tensorflow as tf
 
 from official_albert import (
   best_checkpoint,
+  checkpoints,
   distribution,
   evaluation,
   layerwise_decay,
@@ -75,7 +77,8 @@ def train(
 
   Raises:
     Divergence: a loss or gradient norm is not finite; names the steps.
-    Preempted: SIGTERM came; the step under way is finished and saved.
+    Preempted: SIGTERM or Ctrl-C came; the step under way is finished and
+      saved.
     OSError: a checkpoint could not be written.
     ValueError: the checkpoints in model_dir are of another model, or there
       is no held-out data.
@@ -132,8 +135,23 @@ def train(
       "choose another model_dir."
     )
 
+  def stopped_by_signal() -> preemption.Preempted:
+    message = f"stopped by {watch.request} before the first step"
+    if step:
+      message = f"stopped by {watch.request}: step {step:,} is saved"
+    report.note(f"{message}; the same command resumes the run.")
+    return preemption.Preempted(message, watch.signal_number or signal.SIGTERM)
+
+  def stop_if_asked() -> None:
+    """Between steps or held-out batches, without waiting for the next step."""
+    # Several workers only agree to stop after a step.
+    if watch.signal_number and multi_worker.num_workers(strategy) == 1:
+      if step != checkpoints.newest_step(config.model_dir):
+        manager.save(step)
+      raise stopped_by_signal()
+
   def evaluate(index: int) -> dict[str, float]:
-    values = evaluations[index](eval_data[index])
+    values = evaluations[index](eval_data[index], stop_if_asked)
     best.check(values)
     report.evaluation(step, values, **config.labels(index))
     if is_chief and config.keeps_best_of(step, index):
@@ -172,6 +190,7 @@ def train(
   with preemption.PreemptionWatch(host) as watch, profiler:
     stop = multi_worker.SharedFlag(strategy, watch.requested)
     while phase is None or (step < config.num_train_steps and not stopped):
+      stop_if_asked()
       if phase != config.phase_after(step):
         phase = config.phase_after(step)
         task, settings = tasks[phase], config.in_phase(phase)
@@ -250,10 +269,8 @@ def train(
       if saves:
         with report.pause():
           manager.save(step)
-      if preempted and not last:
-        message = f"stopped by SIGTERM: step {step:,} is saved"
-        report.note(f"{message}, the same command goes on from there.")
-        raise preemption.Preempted(message)
+      if preempted:
+        raise stopped_by_signal()
       # At the end of a phase, the next one begins with both evaluations.
       scheduled = config.eval_steps and step % config.eval_steps == 0
       if last or (scheduled and not ends):
@@ -264,6 +281,8 @@ def train(
           manager.save(step)  # Started again, the run finds that it is over.
   report.finish(step, config.best_metric, config.best_is)
   multi_worker.barrier(strategy)  # None leaves while another still writes.
+  if watch.signal_number:  # It came after the last batch.
+    raise stopped_by_signal()
   return values
 
 

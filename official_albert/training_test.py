@@ -180,35 +180,79 @@ def test_a_diverged_run_leaves_a_report(tmp_path):
   assert report["best_metric"] == "loss" and report["best_step"] == 0
 
 
-def test_sigterm_saves_the_step_and_the_run_goes_on(tmp_path):
-  _, whole, _ = toy_task.run(
-    toy_task.ToyTask(), toy_task.config(tmp_path / "a")
+class _Signalled(toy_task.ToyTask):
+  """Sends this process a signal in one of its forward passes, from 1 on."""
+
+  def __init__(self, number, in_training, at):
+    super().__init__()
+    self._number, self._in_training, self._at = number, in_training, at
+    self._calls = 0
+
+  def forward(self, model, batch, training_, dropout_seed):
+    if training_ is self._in_training:
+      tf.py_function(self._send, [], [])
+    return super().forward(model, batch, training_, dropout_seed)
+
+  def _send(self):
+    self._calls += 1
+    if self._calls == self._at:
+      os.kill(os.getpid(), self._number)
+      time.sleep(0.5)  # The watch gets its turn.
+
+
+@pytest.fixture
+def interruptible():
+  """Tests that are run in the background ignore Ctrl-C from their start."""
+  handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, handler)
+
+
+# Eight steps, with an evaluation of four batches before, after the fifth and
+# at the end; saved after three, six and eight.
+_STOPPED = dict(num_train_steps=8, eval_steps=5, steps_per_loop=6)
+
+
+@pytest.mark.parametrize(
+  "number, in_training, at, saved",
+  [
+    pytest.param(signal.SIGTERM, True, 2, 2, id="SIGTERM in a step"),
+    pytest.param(signal.SIGINT, True, 2, 2, id="in a step"),
+    pytest.param(signal.SIGINT, True, 8, 8, id="in the last step"),
+    pytest.param(signal.SIGINT, False, 2, 0, id="in the first evaluation"),
+    pytest.param(signal.SIGTERM, False, 6, 5, id="SIGTERM in an evaluation"),
+    pytest.param(signal.SIGINT, False, 6, 5, id="in an evaluation"),
+    pytest.param(signal.SIGINT, False, 12, 8, id="in the last batch of all"),
+  ],
+)
+def test_a_signal_saves_the_step_and_the_run_goes_on(
+  tmp_path, interruptible, number, in_training, at, saved
+):
+  values, whole, _ = toy_task.run(
+    toy_task.ToyTask(), toy_task.config(tmp_path / "a", **_STOPPED)
   )
-  task = toy_task.ToyTask()
-  forward, calls = task.forward, []
-
-  def forward_and_kill(*arguments):
-    def kill():
-      calls.append(None)
-      if len(calls) == 2:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.5)  # The watch gets its turn.
-
-    if arguments[2]:
-      tf.py_function(kill, [], [])
-    return forward(*arguments)
-
-  task.forward = forward_and_kill
-  cfg = toy_task.config(tmp_path / "b", steps_per_loop=6)
+  cfg = toy_task.config(tmp_path / "b", **_STOPPED)
   with pytest.raises(SystemExit) as ended:
-    toy_task.run(task, cfg)
-  assert ended.value.code == 143
-  assert (tmp_path / "b" / "model.ckpt-2.index").exists()
+    toy_task.run(_Signalled(number, in_training, at), cfg)
+  assert ended.value.code == 128 + number
+  name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+  where = f": step {saved} is saved" if saved else " before the first step"
+  assert str(ended.value) == f"stopped by {name}{where}"
+  newest = tf.train.latest_checkpoint(str(tmp_path / "b"))
+  assert (newest or "none-0").endswith(f"-{saved}")
   task = toy_task.ToyTask()
-  _, resumed, log = toy_task.run(task, cfg)
-  assert "model.ckpt-2" in log and task.starts == [24]
+  resumed_values, resumed, log = toy_task.run(task, cfg)
+  assert f"model.ckpt-{saved}" in log or not saved
+  assert task.starts == ([12 * saved] if saved < 8 else [96])
   for a, b in zip(whole, resumed):
     np.testing.assert_array_equal(a, b)
+  assert resumed_values == values
+  losses = [
+    [(r["step"], r["loss"]) for r in reporting.read_metrics(folder, "eval")]
+    for folder in (str(tmp_path / "a"), str(tmp_path / "b"))
+  ]
+  assert [step for step, _ in losses[0]] == [0, 5, 8]
+  assert [pair for pair in losses[1] if pair[0] != 2] == losses[0]
 
 
 def test_stops_for_logs_checkpoints_and_evaluations(tmp_path):

@@ -156,18 +156,24 @@ def test_race(folder):
   assert "race dev: accuracy" in out
 
 
-def kill_when(path, line):
-  """Starts a command, and kills it as soon as there is a file."""
+def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
+  """Stops a command as soon as there is a file; returns what it printed."""
   process = subprocess.Popen(
     [sys.executable, "-m", "tools.run_finetuning", *line],
     cwd=_ROOT,
-    stdout=subprocess.DEVNULL,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    # Tests that are run in the background ignore Ctrl-C from their start.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
   while not path.exists():
     assert process.poll() is None, f"it ended before there was {path}"
     time.sleep(0.002)
-  process.send_signal(signal.SIGKILL)
-  process.wait()
+  process.send_signal(number)
+  out, err = process.communicate()
+  assert process.returncode == code, err
+  return out + err
 
 
 @pytest.mark.heavy
@@ -185,6 +191,10 @@ def test_killed_and_started_again_equals_uninterrupted(folder):
   )
   for name in ("model.ckpt-8.index", "model.ckpt-20.index", "best"):
     kill_when(folder / "killed" / name, killed)
+  said = kill_when(
+    folder / "killed" / "model.ckpt-28.index", killed, signal.SIGINT, 130
+  )
+  assert "stopped by Ctrl-C: step " in said and "resumes the run" in said
   kill_when(folder / "killed" / "predictions", killed)
   first, second = run(whole, killed)
   assert "resumed from" in second and "resumed from" not in first
@@ -202,7 +212,9 @@ def test_killed_and_started_again_equals_uninterrupted(folder):
 def test_all_of_glue_goes_on_where_it_was_killed(folder):
   line = arguments(folder, "glue")
   output = folder / "out" / "glue"
-  kill_when(output / "mrpc" / "best" / "best.json", line)
+  kill_when(output / "cola" / "best" / "best.json", line)
+  # Does not go on with the next task.
+  kill_when(output / "mrpc" / "best" / "best.json", line, signal.SIGINT, 130)
   done = {
     path: path.stat().st_mtime_ns
     for name in ("cola", "sst2")

@@ -4,8 +4,8 @@
 
 Each step is a command of its own, printed before it runs, so that it can be
 repeated by hand with other settings. A step whose result is there already is
-not run again, and a training run that was cut off is taken up where it
-stopped.
+not run again, and a training run that was cut off is resumed. After Ctrl-C the
+same command continues in the same way.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -65,6 +66,7 @@ _EVALUATIONS = 12
 # Loops of the measurement; in the first ones TensorFlow compiles and the reader
 # finds its pace, so the second half counts.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25
+_SECONDS_TO_STOP = 10
 
 _SENTENCES = (
   "Returns a [MASK] with the same shape as the input.",
@@ -90,6 +92,24 @@ for sentence, tokens, chances in zip(
         f"{token.decode()} {chance:.0%}"
         for token, chance in zip(mask_tokens, mask_chances)))
 """
+
+
+def _run(command: Sequence[str], **settings: Any) -> int:
+  """Runs a program; returns its exit code.
+
+  Ctrl-C reaches that program too, if it comes from a terminal. It is given the
+  time to save, and asked once more if it goes on.
+  """
+  with subprocess.Popen(command, **settings) as process:
+    try:
+      return process.wait()
+    except KeyboardInterrupt:
+      try:
+        process.wait(_SECONDS_TO_STOP)
+      except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+      raise
 
 
 class Quickstart:
@@ -135,11 +155,11 @@ class Quickstart:
       print(f"\n{result} is there; not run again: tools.{name}", flush=True)
       return
     print(f"\n$ python {shlex.join(command)}", flush=True)
-    completed = subprocess.run([sys.executable, *command])
-    if completed.returncode:
+    code = _run([sys.executable, *command])
+    if code:
       raise ValueError(
-        f"tools.{name} failed with exit code {completed.returncode}; what it "
-        "said is above. Mend that and run the quickstart again."
+        f"tools.{name} failed with exit code {code}; what it said is above. "
+        "Mend that and run the quickstart again."
       )
 
   def make_data(self, input_files: str, vocab_size: int, seed: int) -> None:
@@ -230,14 +250,14 @@ class Quickstart:
       "\nIn a process with tensorflow and tensorflow_text only:", flush=True
     )
     folder = os.path.abspath(self.saved_model)
-    completed = subprocess.run(
+    code = _run(
       # -I keeps the current folder, and with it this package, off the path.
       [sys.executable, "-I", "-c", _CLEAN_PROCESS, folder]
       + [json.dumps(_SENTENCES)],
       cwd=os.path.sep,
       env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
-    if completed.returncode:
+    if code:
       raise ValueError(
         f"{self.saved_model} could not be used in a process of its own; what "
         "TensorFlow said is above."

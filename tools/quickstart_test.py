@@ -6,8 +6,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -105,6 +107,46 @@ def test_a_failing_step_stops_with_advice_and_binds_nobody(tmp_path):
     assert os.listdir(out) == ["quickstart.json"]
     claimed = json.loads((out / "quickstart.json").read_text())
     assert claimed["vocab_size"] == size
+
+
+@pytest.mark.heavy
+def test_an_interrupt_saves_and_starts_no_other_step(tmp_path):
+  write_corpus(tmp_path / "corpus.txt")
+  run_dir = tmp_path / "out" / "run"
+  arguments = (
+    f"--input_files={tmp_path / 'corpus.txt'}",
+    f"--output_dir={tmp_path / 'out'}",
+    "--vocab_size=45",
+    "--num_train_steps=3000",
+  )
+  process = subprocess.Popen(
+    [sys.executable, "-m", "tools.quickstart", *arguments],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+    # Tests that are run in the background ignore Ctrl-C from their start.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  )
+  while not (run_dir / "metrics.jsonl").exists() or (
+    '"train"' not in (run_dir / "metrics.jsonl").read_text()
+  ):
+    assert process.poll() is None, process.stderr.read()
+    time.sleep(0.05)
+  # As a terminal does: to the quickstart and to what it runs.
+  os.killpg(process.pid, signal.SIGINT)
+  out, err = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert err.endswith(
+    "stopping after this step; press Ctrl-C again to stop at once\n"
+    "quickstart: interrupted.\n"
+  )
+  saved = re.search(r"stopped by Ctrl-C: step ([\d,]+) is saved", out)
+  step = int(saved[1].replace(",", ""))
+  assert 0 < step < 3000
+  assert (run_dir / f"model.ckpt-{step}.index").exists()
+  assert out.count("\n$ python") == 3  # Vocabulary, records, training.
 
 
 @pytest.mark.parametrize("content", [b"", b"[3]", b"\xff"])

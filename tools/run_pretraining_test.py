@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,11 @@ def command(folder, model_dir, *arguments):
   ]
 
 
+def interruptible():
+  """In a new process, which ignores Ctrl-C if the tests' own does."""
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run(*args):
   return subprocess.run(
     command(*args), cwd=ROOT, capture_output=True, text=True
@@ -165,17 +171,30 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   assert "step 60/60" in whole.stdout and "tokens/s" in whole.stdout
 
   killed = tmp_path / "killed"
-  process = subprocess.Popen(
-    command(folder, killed, *arguments), cwd=ROOT, stdout=subprocess.DEVNULL
-  )
-  while not (killed / "model.ckpt-16.index").exists():
-    assert process.poll() is None, "finished before it could be killed"
-    time.sleep(0.01)
-  process.send_signal(signal.SIGKILL)
-  process.wait()
+  for step, number, code in ((8, signal.SIGKILL, -9), (24, signal.SIGINT, 130)):
+    process = subprocess.Popen(
+      command(folder, killed, *arguments),
+      cwd=ROOT,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+      preexec_fn=interruptible,
+    )
+    while not (killed / f"model.ckpt-{step}.index").exists():
+      assert process.poll() is None, "finished before it could be stopped"
+      time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate()
+    assert process.returncode == code
+  assert err == "stopping after this step; press Ctrl-C again to stop at once\n"
+  message = r"stopped by Ctrl-C: step (\d+) is saved; the same command resumes"
+  saved = int(re.search(message, out)[1])
+  assert saved >= 24
+  assert (killed / f"model.ckpt-{saved}.index").exists()
   resumed = run(folder, killed, *arguments)
   assert resumed.returncode == 0, resumed.stderr
   assert "resumed from" in resumed.stdout
+  assert f"model.ckpt-{saved}" in resumed.stdout
   expected, got = weights(tmp_path / "whole"), weights(killed)
   assert expected.keys() == got.keys()
   assert any("OPTIMIZER_SLOT" in name for name in got)

@@ -6,19 +6,26 @@
 Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
 forms that tools.create_pretraining_data reads, with the same flags) is first
 put in the form in which the tokenizer will see it. The same text gives the same
-bytes.
+bytes. A line on stderr shows the progress; Ctrl-C ends the program at once and
+writes nothing.
 
 Options: google-research/albert README.md, "SentencePiece".
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import io
 import itertools
+import multiprocessing
 import os
 import re
+import signal
 import sys
-from typing import Iterable, Iterator, Sequence
+import time
+from multiprocessing import connection
+from typing import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
@@ -26,7 +33,7 @@ from absl import flags
 
 from official_albert import output_paths, tokenization
 from tasks.pretraining import documents
-from tools import command_line, reading_flags
+from tools import command_line, progress_line, reading_flags
 
 _INPUT_FILES = flags.DEFINE_string(
   "input_files", None, "Text or JSON lines: names and globs, comma-separated."
@@ -57,6 +64,14 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a vocabulary.")
 _USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
 _TOO_HIGH = re.compile(r"Vocabulary size too high.* <= (\d+)")
 _TOO_LOW = re.compile(r"Vocabulary size is smaller than .* vs (\d+)")
+# What SentencePiece's log says when a stage of the training begins.
+_STAGES = {
+  "Normalizing sentences": "normalizing",
+  "Making suffix array": "sorting suffixes",
+  "Extracting frequent sub strings": "counting substrings",
+  "sentences for EM training": "EM iteration 1",
+}
+_EM_ITERATION = re.compile(r"EM sub_iter=\d+ size=(\d+)")
 
 
 def sample(
@@ -79,6 +94,7 @@ def train(
   character_coverage: float,
   input_sentence_size: int,
   seed: int,
+  logs: bool = False,
 ) -> bytes:
   """Trains a unigram model; returns the bytes of the model file.
 
@@ -89,6 +105,7 @@ def train(
     input_sentence_size: of more sentences SentencePiece would take a sample
       of its own, whose seed cannot be set: `sample` them before.
     seed: of the order of sentences.
+    logs: whether SentencePiece writes its log to stderr.
 
   Raises:
     ValueError: no text, or too little or too much of it for `vocab_size`.
@@ -124,13 +141,125 @@ def train(
       max_sentence_length=1 << 20,
       # Fixed, for sums of floats depend on it.
       num_threads=16,
-      minloglevel=2,
+      minloglevel=0 if logs else 2,
     )
   except RuntimeError as error:
     if failures:  # SentencePiece buries it in a text of its own.
       raise failures[0] from None
     raise ValueError(_explain(str(error), vocab_size)) from error
   return model.getvalue()
+
+
+def train_in_child(
+  sentences: Iterator[str],
+  *arguments,
+  show: Callable[[str], None] = lambda stage: None,
+) -> bytes:
+  """`train` in a process of its own.
+
+  SentencePiece holds Python's lock while it trains, so that in this process
+  neither Ctrl-C nor a progress line would work.
+
+  Args:
+    sentences: see `train`; read by the child.
+    *arguments: the others of `train`.
+    show: gets the stage of the training, twice a second.
+
+  Raises:
+    ValueError: as `train`.
+    OSError: the child was killed.
+  """
+  context = multiprocessing.get_context("fork")
+  receiver, sender = context.Pipe(duplex=False)
+  log, log_end = os.pipe()
+  child = context.Process(
+    target=_train_and_send,
+    args=(sentences, arguments, sender, log_end, (receiver.fileno(), log)),
+    daemon=True,
+  )
+  child.start()
+  sender.close()
+  os.close(log_end)
+  try:
+    trainer_log, open_ends = _TrainerLog(), [receiver, log]
+    while open_ends != [receiver]:  # Until the log has ended.
+      ready = connection.wait(open_ends, timeout=0.5)
+      show(trainer_log.stage)
+      if receiver in ready:
+        break
+      if log in ready:
+        text = os.read(log, 1 << 16).decode("utf-8", "replace")
+        trainer_log.add(text)
+        if not text:
+          open_ends.remove(log)
+    try:
+      result = receiver.recv()
+    except EOFError:
+      child.join()
+      if child.exitcode < 0:
+        raise OSError(
+          f"the training process was killed by signal {-child.exitcode}, most "
+          "likely because the memory was full: give less text, or a smaller "
+          "--input_sentence_size."
+        ) from None
+      raise RuntimeError("\n".join(trainer_log.lines)) from None
+  finally:
+    child.kill()
+    child.join()
+    receiver.close()
+    os.close(log)
+  if isinstance(result, Exception):
+    raise result
+  return result
+
+
+def _train_and_send(
+  sentences, arguments, sender, log_end, parents_ends
+) -> None:
+  """Runs `train` in a child; sends the model, or the error."""
+  # Ctrl-C reaches all processes of the terminal; the parent kills this one.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  signal.signal(signal.SIGTERM, signal.SIG_DFL)
+  # If the parent is gone, the next line of the log ends this process.
+  signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+  for end in parents_ends:
+    os.close(end)
+  os.dup2(log_end, 2)
+  try:
+    result = train(sentences, *arguments, logs=True)
+  except (ValueError, OSError) as error:
+    result = error
+  sender.send(result)
+
+
+class _TrainerLog:
+  """Follows SentencePiece's log.
+
+  Attributes:
+    stage: what the training does, in words.
+    lines: the last ones.
+  """
+
+  def __init__(self):
+    self.stage = "loading sentences"
+    self.lines = collections.deque(maxlen=20)
+    self._iterations = 0
+    self._rest = ""
+
+  def add(self, text: str) -> None:
+    """Takes the next part, which may end within a line."""
+    *lines, self._rest = (self._rest + text).split("\n")
+    for line in lines:
+      self.lines.append(line)
+      for beginning, stage in _STAGES.items():
+        if beginning in line:
+          self.stage = stage
+      iteration = _EM_ITERATION.search(line)
+      if iteration:
+        self._iterations += 1
+        self.stage = (
+          f"EM iteration {self._iterations}, {int(iteration[1]):,} pieces left"
+        )
 
 
 def _explain(message: str, vocab_size: int) -> str:
@@ -206,23 +335,36 @@ def main(argv: Sequence[str]) -> None:
     "minutes.",
     file=sys.stderr,
   )
-  # Read twice, so that the text need not fit into memory.
-  count = sum(len(document) for document in reader)
-  skipped = reader.skipped
-  sentences = itertools.chain.from_iterable(reader)
+  # Else the child would outlive a terminated program for a while.
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
-  if count > size:
-    sentences = sample(sentences, count, size, seed)
-  model = train(
-    (
-      tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
-      for sentence in sentences
-    ),
-    _VOCAB_SIZE.value,
-    _CHARACTER_COVERAGE.value,
-    size,
-    seed,
-  )
+  begun = time.monotonic()
+  with contextlib.closing(progress_line.ProgressLine(sys.stderr)) as line:
+
+    def show(stage: str) -> None:
+      seconds = progress_line.format_seconds(time.monotonic() - begun)
+      line.show("vocabulary", 0, 0, f"{seconds}, {stage}")
+
+    # Read twice, so that the text need not fit into memory.
+    count = 0
+    for document in reader:
+      count += len(document)
+      show(f"reading, {reader.bytes_read / reader.total_bytes:.0%}")
+    skipped = reader.skipped
+    sentences = itertools.chain.from_iterable(reader)
+    if count > size:
+      sentences = sample(sentences, count, size, seed)
+    model = train_in_child(
+      (
+        tokenization.normalize_text(sentence, _DO_LOWER_CASE.value)
+        for sentence in sentences
+      ),
+      _VOCAB_SIZE.value,
+      _CHARACTER_COVERAGE.value,
+      size,
+      seed,
+      show=show,
+    )
   output_paths.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)
   # As the other tools will load it, which checks the special pieces.

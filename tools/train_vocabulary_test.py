@@ -7,8 +7,10 @@ import hashlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -103,6 +105,132 @@ def test_cased(text, tmp_path):
   assert done.returncode == 0, done.stderr
   vocab = (tmp_path / "cased.vocab").read_text("utf-8")
   assert re.search("▁[A-Z]", vocab)
+
+
+def _children(process):
+  path = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+  return [int(pid) for pid in path.read_text().split()]
+
+
+def _ends_within(seconds, pid):
+  deadline = time.monotonic() + seconds
+  while time.monotonic() < deadline:
+    try:
+      state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except FileNotFoundError:
+      return True
+    if state.split()[0] == "Z":
+      return True
+    time.sleep(0.05)
+  return False
+
+
+@pytest.mark.parametrize(
+  "victim, number, code, message",
+  [
+    ("both", signal.SIGINT, 130, "train_vocabulary: interrupted."),
+    ("parent", signal.SIGTERM, 143, None),
+    ("parent", signal.SIGKILL, -signal.SIGKILL, None),
+    (
+      "child",
+      signal.SIGKILL,
+      1,
+      "train_vocabulary: error: the training process was killed by signal 9, "
+      "most likely because the memory was full: give less text, or a smaller "
+      "--input_sentence_size.",
+    ),
+  ],
+)
+def test_a_signal_ends_the_training_at_once(
+  tmp_path, victim, number, code, message
+):
+  rng = np.random.default_rng(1)
+  words = np.array(
+    ["".join(rng.choice(list("abcdefg"), 9)) for _ in range(999)]
+  )
+  text = "\n".join(" ".join(line) for line in rng.choice(words, (40000, 12)))
+  (tmp_path / "a.txt").write_text(text)
+  process = subprocess.Popen(
+    [
+      *(sys.executable, "-m", "tools.train_vocabulary", "--vocab_size=900"),
+      f"--input_files={tmp_path / 'a.txt'}",
+      f"--output_dir={tmp_path / 'v'}",
+    ],
+    cwd=_ROOT,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+    # Tests that are run in the background ignore Ctrl-C from their start.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  )
+  while not _children(process):
+    assert process.poll() is None, process.stderr.read()
+    time.sleep(0.01)
+  (child,) = _children(process)
+  time.sleep(1)  # By now in SentencePiece, which lets no handler run.
+  sent = time.monotonic()
+  if victim == "both":  # As a terminal does.
+    os.killpg(process.pid, number)
+  else:
+    os.kill(child if victim == "child" else process.pid, number)
+  err = process.communicate(timeout=60)[1]
+  assert process.returncode == code
+  if number != signal.SIGKILL:
+    assert time.monotonic() - sent < 2
+  # Without a parent, at the next line of its log.
+  assert _ends_within(30 if code < 0 else 1, child)
+  assert err.splitlines()[1:] == ([message] if message else [])
+  assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_log_of_the_trainer_becomes_stages():
+  log = train_vocabulary._TrainerLog()
+  stages = [log.stage]
+  # The lines of SentencePiece 0.2, in pieces.
+  for text in (
+    "trainer_interface.cc:445] Normalizing sent",
+    "ences...\ntrainer_interface.cc:555] all chars count=4003160\n",
+    "unigram_model_trainer.cc:297] Making suffix array...\n",
+    "x] Extracting frequent sub strings... node_num=1985899\n",
+    "x] Using 82814 sentences for EM training\n",
+    "x] EM sub_iter=0 size=48812 obj=11.6867 num_tokens=7\n",
+    "x] EM sub_iter=1 size=44992 obj=9.33089 num_tokens=7\nx] EM sub",
+    "_iter=0 size=33737 obj=9.41134 num_tokens=797363\n",
+  ):
+    log.add(text)
+    stages.append(log.stage)
+  assert stages == [
+    *("loading sentences", "loading sentences", "normalizing"),
+    *("sorting suffixes", "counting substrings", "EM iteration 1"),
+    "EM iteration 1, 48,812 pieces left",
+    "EM iteration 2, 44,992 pieces left",
+    "EM iteration 3, 33,737 pieces left",
+  ]
+
+
+_IN_A_CHILD = """
+import sys
+from tools import train_vocabulary
+arguments = [iter(open(sys.argv[1]).read().split("\\n") * 99), 211, 1, 10**6, 1]
+stages = []
+model = train_vocabulary.train_in_child(*arguments, show=stages.append)
+arguments[0] = iter(open(sys.argv[1]).read().split("\\n") * 99)
+assert model == train_vocabulary.train(*arguments)
+print(stages[0], stages[-1], sep="; ")
+"""
+
+
+def test_the_child_logs_what_the_stages_are_read_from(text):
+  # In a process without the threads of other tests, as the program is.
+  done = subprocess.run(
+    [sys.executable, "-c", _IN_A_CHILD, str(text)],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert re.fullmatch(
+    r"loading sentences; EM iteration \d+, \d+ pieces left\n", done.stdout
+  ), done.stderr
 
 
 def test_largest_size_that_is_named_works_and_nothing_is_overwritten(

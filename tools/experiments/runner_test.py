@@ -179,12 +179,21 @@ def _is_running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-  "number, code", [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+  "number, code",
+  [
+    (signal.SIGTERM, 143),
+    (signal.SIGINT, -signal.SIGINT),
+    (signal.SIGKILL, -signal.SIGKILL),
+  ],
 )
 def test_its_own_processes_end_with_it(lab, number, code):
   pid_file = lab.folder / "pid"
   program = _ENDLESS.format(pid=str(pid_file), folder=str(lab.folder))
-  process = subprocess.Popen([sys.executable, "-c", program])
+  process = subprocess.Popen(
+    [sys.executable, "-c", program],
+    # Tests that are run in the background ignore Ctrl-C from their start.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  )
   while not (pid_file.exists() and pid_file.read_text()):
     time.sleep(0.05)
   process.send_signal(number)
