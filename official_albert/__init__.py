@@ -6,6 +6,8 @@ when it is first asked for, so that tokenizing and data tools start at once.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from official_albert.config import AlbertConfig
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
   from official_albert.model import AlbertModel
 
 __all__ = ["AlbertConfig", "AlbertModel"]
+
+# Keeps TensorFlow's start-up notices off the terminal, unless the user has
+# chosen a level. Level 3, because the pip wheel reports at level "error" that
+# three CUDA libraries are registered twice; failures that matter are raised as
+# exceptions in any case.
+if "tensorflow" not in sys.modules:
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def __getattr__(name: str):

@@ -6,6 +6,10 @@ through, writes 16-bit numbers as a list of integers: about 2.5 bytes a number
 in the file, and 4 in the memory of whoever reads it, in every copy that is made
 there of a function. As `tensor_content` they take 2, and every TensorFlow reads
 that as well.
+
+Nodes lose the names of custom gradients, which are not saved: TensorFlow would
+warn of each at loading, and fail where a gradient is asked for. The gradient of
+the operations themselves is the same.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from official_albert import flat_signatures
 
 _FILE = "saved_model.pb"
+_CUSTOM_GRADIENT = "_gradient_op_type"
 _SIXTEEN_BITS = (types_pb2.DT_BFLOAT16, types_pb2.DT_HALF)
 
 
@@ -30,8 +35,8 @@ def compact(saved_model_dir: str) -> int:
     saved_model_dir: its folder.
 
   Returns:
-    How many functions and constants are written otherwise than before; what
-    they compute is the same, bit for bit.
+    How many functions, nodes and constants are written otherwise than before;
+    what they compute is the same, bit for bit.
 
   Raises:
     OSError: the graph cannot be read or written.
@@ -47,6 +52,9 @@ def compact(saved_model_dir: str) -> int:
     bodies = [function.node_def for function in graph.library.function]
     for nodes in (graph.node, *bodies):
       for node in nodes:
+        if _CUSTOM_GRADIENT in node.attr:
+          del node.attr[_CUSTOM_GRADIENT]
+          count += 1
         if node.op == "Const":
           count += _compact_tensor(node.attr["value"].tensor)
   if count:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -83,6 +85,41 @@ def test_wider_numbers_stay_as_they_are(tmp_path):
   assert (tmp_path / "saved_model.pb").read_bytes() == before
   with pytest.raises(FileNotFoundError):
     compact_saved_model.compact(str(tmp_path / "none"))
+
+
+_CLIENT = """
+import sys
+import tensorflow as tf
+cube = tf.saved_model.load(sys.argv[1]).signatures["cube"]
+x = tf.constant([2.0, -3.0])
+with tf.GradientTape() as tape:
+  tape.watch(x)
+  y = cube(x=x)["y"]
+print(y.numpy().tolist(), tape.gradient(y, x).numpy().tolist())
+"""
+
+
+def test_a_function_with_a_gradient_of_its_own_loads_silently(tmp_path):
+  @tf.custom_gradient
+  def cube(x):
+    return x**3, lambda upstream: upstream * 3 * x**2
+
+  spec = tf.TensorSpec([None], tf.float32, "x")
+  function = tf.function(lambda x: {"y": cube(x)}, input_signature=[spec])
+  tf.saved_model.save(
+    tf.Module(),
+    str(tmp_path),
+    {"cube": function},
+    tf.saved_model.SaveOptions(experimental_custom_gradients=False),
+  )
+  assert compact_saved_model.compact(str(tmp_path)) >= 1
+  done = subprocess.run(
+    [sys.executable, "-I", "-c", _CLIENT, str(tmp_path)],
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+  )
+  assert (done.stdout, done.stderr) == ("[8.0, -27.0] [12.0, 27.0]\n", "")
 
 
 if __name__ == "__main__":

@@ -8,12 +8,11 @@ many short operations of a small model split badly over cores.
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
-from official_albert import multi_worker, tpu
+from official_albert import held_stderr, multi_worker, tpu
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
@@ -208,19 +207,12 @@ def start_compiler() -> None:
     return
   zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
   first = tf.function(tf.tanh, jit_compile=True)
-  stderr = os.dup(2)
-  with tempfile.TemporaryFile() as said:
-    os.dup2(said.fileno(), 2)
-    try:
+  try:
+    with held_stderr.hold():
       first(zero)
-    except tf.errors.OpError as error:
-      said.seek(0)
-      os.write(stderr, said.read())
-      raise OSError(
-        f"XLA cannot compile for this device ({error.message}): a GPU needs "
-        "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
-        "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
-      ) from error
-    finally:
-      os.dup2(stderr, 2)
-      os.close(stderr)
+  except tf.errors.OpError as error:
+    raise OSError(
+      f"XLA cannot compile for this device ({error.message}): a GPU needs "
+      "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
+      "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
+    ) from error

@@ -151,5 +151,28 @@ def test_interruption(tmp_path):
   assert result.stderr == "program: interrupted.\n"
 
 
+@pytest.mark.parametrize(
+  "code, level",
+  [
+    ("from official_albert import AlbertModel", "3"),
+    ("from tasks.pretraining import model", "3"),
+    ("from official_albert import optimization", "3"),
+    ("from tools import run_pretraining", "3"),
+    # What the user has chosen, and a TensorFlow that has started, stay.
+    ("os.environ[name] = '0'; import official_albert", "0"),
+    ("sys.modules['tensorflow'] = None; import official_albert", "None"),
+  ],
+)
+def test_tensorflow_starts_without_its_notices(code, level):
+  body = "import os, sys; name = 'TF_CPP_MIN_LOG_LEVEL'; "
+  done = subprocess.run(
+    [sys.executable, "-c", f"{body}{code}; print(os.environ.get(name))"],
+    env={"PYTHONPATH": str(ROOT), "PATH": ""},
+    capture_output=True,
+    text=True,
+  )
+  assert (done.stdout, done.stderr) == (f"{level}\n", "")
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -69,7 +69,7 @@ def serve(*requests):
     text=True,
     check=False,
   )
-  assert not result.returncode, result.stderr
+  assert (result.returncode, result.stderr) == (0, "")
   return json.loads(result.stdout.split("RESULT")[1])
 
 
@@ -113,6 +113,9 @@ def test_export_answers_with_the_runs_weights(run, tmp_path):
   best, ids = tf.math.top_k(tf.nn.softmax(logits), 4)
   np.testing.assert_array_equal(answers["token_ids"], ids)
   np.testing.assert_allclose(answers["probabilities"], best, atol=1e-5)
+  request = (True, exported, "serving_default", {"text": ["The [MASK] runs"]})
+  (clean,) = serve(request)  # Which prints nothing.
+  assert clean["token_ids"] == answers["token_ids"].numpy().tolist()
   extra = os.listdir(os.path.join(exported, "assets"))
   assert sorted(extra) == [
     "albert_config.json",
@@ -213,11 +216,14 @@ def run_unchecked(path, signature, **inputs):
 
 
 def test_exports_of_the_command_line(tmp_path):
-  """Three kinds at once: loading TensorFlow takes longest."""
-  sst2, race, encoder = (str(tmp_path / n) for n in ("sst2", "race", "encoder"))
+  """Four kinds at once: loading TensorFlow takes longest."""
+  sst2, race, encoder, squad = (
+    str(tmp_path / name) for name in ("sst2", "race", "encoder", "squad")
+  )
   model = toy_finetuned.write(sst2, "sst2", _LABELS)
   toy_finetuned.write(race, "race", max_qa_length=9)
   toy_encoder.write(encoder)
+  toy_finetuned.write(squad, "squad_v2")
   out = str(tmp_path / "exports")
   results = many_commands.run(
     "export_saved_model",
@@ -238,6 +244,7 @@ def test_exports_of_the_command_line(tmp_path):
         "--max_seq_length=19",
         "--precision=bfloat16",
       ],
+      [f"--model_dir={squad}", f"--export_dir={out}/squad"],
     ],
   )
   for result in results:
@@ -266,13 +273,15 @@ def test_exports_of_the_command_line(tmp_path):
     "question": ["the old _"],
     "options": [["tree", "house", "sea", "day"]],
   }
-  encoded, classified, pair, chosen = serve(
+  encoded, classified, pair, chosen, spans = serve(
     # First, as nothing must have loaded tensorflow_text before it.
     (False, f"{out}/encoder", "serving_default", by_ids),
     (True, f"{out}/sst2/1", "serving_default", {"text": _TEXTS}),
     (True, f"{out}/sst2/1", "ids", by_ids),
     (True, f"{out}/race/1", "choose", options),
+    (True, f"{out}/squad", "ids", by_ids),
   )
+  assert spans and np.shape(next(iter(spans.values())))[0] == 1
   for i, (row, row_segments) in enumerate(rows):
     features = {"input_ids": [row], "segment_ids": [row_segments]}
     features = {name: tf.constant(x) for name, x in features.items()}

@@ -32,6 +32,8 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 from tensorflow.python.framework import convert_to_constants
 
+from official_albert import held_stderr
+
 SIGNATURE = "ids"
 # How far outputs may be off, as a share of the root mean square of what the
 # function says. What is over these is broken.
@@ -114,10 +116,11 @@ def export_tflite(
     for name, axes in inputs.items()
   }
   concrete = _frozen(function, specs)
-  content = _convert(concrete, quantization)
-  differences, agreement = _compare(
-    concrete, specs, content, sequence_length, vocab_size
-  )
+  with held_stderr.hold():  # The converter lists what it has not converted.
+    content = _convert(concrete, quantization)
+    differences, agreement = _compare(
+      concrete, specs, content, sequence_length, vocab_size
+    )
   _check(differences, quantization)
   temporary = f"{path}.{os.getpid()}.tmp"
   os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -127,6 +130,40 @@ def test_options(tmp_path):
   ids = np.arange(72, dtype=np.int32).reshape(3, 4, 6)
   said = runner(input_ids=ids, input_mask=ids % 2)["logits"]
   np.testing.assert_array_equal(said, (ids * (ids % 2)).sum(-1))
+
+
+_IN_A_PROCESS = """
+import sys
+import tensorflow as tf
+from tools import tflite_export, tflite_export_test, tflite_measure
+
+def text(features):
+  return {"x": tf.strings.as_string(features["input_ids"])}
+
+model = tflite_measure.make_function(tflite_export_test._CONFIG)
+for function in (model, text):
+  try:
+    tflite_export_test.export(function, sys.argv[1], sequence_length=9)
+  except ValueError as error:
+    print(error, file=sys.stderr)
+  print("next", file=sys.stderr)
+"""
+
+
+def test_the_converter_is_silent_unless_it_fails(tmp_path):
+  done = subprocess.run(
+    [sys.executable, "-c", _IN_A_PROCESS, str(tmp_path / "model.tflite")],
+    cwd=pathlib.Path(__file__).resolve().parents[1],
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+  )
+  assert done.stdout == ""
+  model, text, rest = done.stderr.split("next\n")
+  assert (model, rest) == ("", "")
+  *converter, ours = text.splitlines()
+  assert ours == "TFLite has not all operations of the model: AsString."
+  assert "AsString" in "".join(converter)
 
 
 if __name__ == "__main__":
