@@ -174,8 +174,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
       stop.share()
       numbers = tf.stack(tf.nest.flatten(structure))
       numbers = tf.pad(numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]])
-      waited = tuple(total + seconds for total in waited)
-      return (done + 1, sums + numbers, *waited)
+      return (done + 1, sums + numbers, *(total + seconds for total in waited))
 
     clocks = (tf.zeros([], tf.float64),) if is_timed else ()
     done, sums, *waited = tf.while_loop(
