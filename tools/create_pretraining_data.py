@@ -50,21 +50,26 @@ from tasks.pretraining import (
   split_builder,
 )
 from tfrecords import schemas
-from tools import command_line, progress_line, reading_flags
+from tools import command_line, path_flags, progress_line, reading_flags
 
 # Of 128 tokens, one sentence a line loses 12%, one paragraph a line 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1
 # A mean over a corpus. Sentences of Wikipedia have 30, its paragraphs 75.
 _MANY_TOKENS_IN_A_SENTENCE = 50
 
-_INPUT_FILES = flags.DEFINE_string(
-  "input_files", None, "Text or JSON lines: names and globs, comma-separated."
+_INPUT_FILES = path_flags.define(
+  "input_files",
+  None,
+  "Text or JSON lines: names and globs, comma-separated.",
+  remote=True,
 )
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where to write.")
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
+  "output_dir", None, "Where to write.", remote=True
+)
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "SentencePiece model; this or --vocab_file."
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file", None, "WordPiece vocabulary, as the released zh models have."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
@@ -224,6 +229,11 @@ def _check_engine() -> None:
   for flag in (_RUNNER, _BEAM_OPTIONS):
     if flag.present and _ENGINE.value != "beam":
       raise ValueError(f"--{flag.name} is for --engine=beam: give both.")
+  if _ENGINE.value == "local" and "://" in _OUTPUT_DIR.value:
+    raise ValueError(
+      f"--output_dir={_OUTPUT_DIR.value} needs --engine=beam: --engine=local "
+      "writes local files only."
+    )
 
 
 def _build_with_beam(
