@@ -9,7 +9,7 @@ from typing import Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import portable_checkpoint
+from official_albert import output_paths, portable_checkpoint
 
 CONFIG_FILE = "albert_config.json"
 _VARIABLES = "variables"
@@ -25,8 +25,10 @@ def find_prefix(path: str) -> str:
 
   Raises:
     FileNotFoundError: there is none.
-    ValueError: there are several and nothing says which.
+    ValueError: there are several and nothing says which; or `path` is a remote
+      address, where nothing has been looked for.
   """
+  output_paths.check_local(path)
   if os.path.exists(f"{path}.index"):
     return path
   if not os.path.isdir(path):

@@ -53,6 +53,9 @@ def test_no_checkpoint(tmp_path):
     checkpoint_files.find_prefix(str(tmp_path / "none"))
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     checkpoint_files.find_prefix(str(tmp_path))
+  # Nothing has been looked for there.
+  with pytest.raises(ValueError, match="gs:// addresses are not supported"):
+    checkpoint_files.find_prefix("gs://bucket/run")
 
 
 def test_files_that_were_cut_short(tmp_path):

@@ -18,10 +18,30 @@ def test_folders_are_made(tmp_path):
 
 def test_a_check_makes_nothing(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  for path in ("", "a", "a/b", f"{tmp_path}/a", "gs://bucket/a"):
+  for path in ("", "a", "a/b", f"{tmp_path}/a"):
     output_paths.check_folder(path)
-  for path in ("a.png", f"{tmp_path}/a.png", "gs://bucket/a.png"):
+  for path in ("a.png", f"{tmp_path}/a.png"):
     output_paths.check_file(path)
+  assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+  "refuse",
+  [
+    output_paths.check_local,
+    output_paths.check_folder,
+    output_paths.make_folder,
+    output_paths.check_file,
+  ],
+)
+@pytest.mark.parametrize(
+  "path", ["gs://bucket/a", "file:///a", "a.txt,s3://bucket/*.txt"]
+)
+def test_remote_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
+  monkeypatch.chdir(tmp_path)
+  scheme = path.split("//")[0].split(",")[-1]
+  with pytest.raises(ValueError, match=f"not a local path, and {scheme}// add"):
+    refuse(path)
   assert not os.listdir(tmp_path)
 
 

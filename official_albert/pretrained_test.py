@@ -97,6 +97,9 @@ def test_a_path_to_nothing(tmp_path):
     AlbertModel.from_checkpoint(str(tmp_path / "none"))
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     AlbertModel.from_checkpoint(str(tmp_path))
+  for path in ("gs://bucket/run", "gs://bucket/albert.tar.gz"):
+    with pytest.raises(ValueError, match="gs:// addresses are not supported"):
+      AlbertModel.from_checkpoint(path)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ With random keys this is an exact global shuffle: records go to bucket files by
 the leading bits of their keys, and one bucket at a time is sorted in memory.
 The order depends neither on the number of buckets nor on who made the records.
 
-A sort can go on after a kill: `state` says what the files hold, and a new sort
-that gets it cuts them to that.
+A sort can go on after a kill: `state` says what the files hold, `holds_from`
+whether they still do, and a new sort that gets the state cuts them to that.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ _MAX_BUCKETS = 256  # Each is an open file.
 _BUCKET_BYTES = 1 << 22
 _MEMORY_BYTES = 1 << 28  # A larger bucket is parted again.
 _PARTS = 16
+_READ_BYTES = 1 << 20
+
+
+def is_intact(path: str, size: int, crc32: int) -> bool:
+  """Whether the first `size` bytes of a file have the checksum `crc32`."""
+  if not os.path.isfile(path):
+    return False
+  found = 0
+  with open(path, "rb") as file:
+    while size and (data := file.read(min(size, _READ_BYTES))):
+      found = zlib.crc32(data, found)
+      size -= len(data)
+  return not size and found == crc32
 
 
 def num_buckets(total_bytes: int, bucket_bytes: int = _BUCKET_BYTES) -> int:
@@ -136,16 +149,17 @@ class ExternalSort:
     return sum(self._records)
 
   def holds_from(self, first: int) -> bool:
-    """Whether the files have all records from the `first` in order on."""
-    end = 0
-    for path, size, count in zip(self._paths, self._bytes, self._records):
-      end += count
-      is_needed = count and end > first
-      if is_needed and not (
-        os.path.isfile(path) and os.path.getsize(path) >= size
-      ):
-        return False
-    return True
+    """Whether the files have all records from the `first` in order on.
+
+    Reads those files and compares their checksums.
+    """
+    ends = np.cumsum(self._records)
+    files = zip(self._paths, self._bytes, self._checksums)
+    return all(
+      is_intact(*file)
+      for file, count, end in zip(files, self._records, ends)
+      if count and end > first
+    )
 
   def _open(self) -> None:
     os.makedirs(self._directory, exist_ok=True)

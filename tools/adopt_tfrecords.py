@@ -24,22 +24,23 @@ from tfrecords import schemas
 from tools import (
   checked_records,
   command_line,
+  path_flags,
   progress_line,
   record_survey,
 )
 
-_INPUT_FILES = flags.DEFINE_string(
+_INPUT_FILES = path_flags.define(
   "input_files", None, "All records, in one folder: names and globs."
 )
-_HELDOUT_FILES = flags.DEFINE_string(
+_HELDOUT_FILES = path_flags.define(
   "heldout_files",
   None,
   "Files that are evaluated on and not trained on; names and globs.",
 )
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "The SentencePiece model of the records."
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file", "", "Instead: their WordPiece vocabulary."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(

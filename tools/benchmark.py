@@ -40,12 +40,13 @@ from tools import (
   benchmark_step,
   command_line,
   machine,
+  path_flags,
 )
 
-_INPUT_FILES = flags.DEFINE_string(
+_INPUT_FILES = path_flags.define(
   "input_files", None, "Text to make records of; see create_pretraining_data."
 )
-_SQUAD_FILE = flags.DEFINE_string(
+_SQUAD_FILE = path_flags.define(
   "squad_file", None, "Questions to make windows of: JSON, may be .gz."
 )
 _TASK = flags.DEFINE_enum(
@@ -54,8 +55,8 @@ _TASK = flags.DEFINE_enum(
   list(glue_benchmark.TASKS),
   "Task of GLUE to fine-tune on.",
 )
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of GLUE.")
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.")
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "SentencePiece model."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "S.")
@@ -69,7 +70,7 @@ _PRECISION = flags.DEFINE_string(
   "precision", "float32", "Of the step that is measured."
 )
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
-_WORK_DIR = flags.DEFINE_string(
+_WORK_DIR = path_flags.define(
   "work_dir", None, "For temporary files; the system's own by default."
 )
 _STEPS = flags.DEFINE_integer(
@@ -86,12 +87,12 @@ _SYSTEMS = flags.DEFINE_list(
   list(benchmark_peers.DEFAULT_SYSTEMS),
   f"Which peers, of {', '.join(benchmark_peers.SYSTEMS)}.",
 )
-_PEERS_DIR = flags.DEFINE_string(
+_PEERS_DIR = path_flags.define(
   "peers_dir",
   "~/.cache/official_albert/peers",
   "Where the peers' virtual environments are, or are made.",
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir", "", "Folder for table, figures and plot; none: prints only."
 )
 

@@ -20,10 +20,10 @@ from absl import flags
 
 from official_albert import config as config_lib
 from official_albert import tf1_checkpoints
-from tools import checkpoint_proof, command_line, random_checkpoint
+from tools import checkpoint_proof, command_line, path_flags, random_checkpoint
 
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Which model.")
-_HF_PYTHON = flags.DEFINE_string(
+_HF_PYTHON = path_flags.define(
   "hf_python", "", "As of tools.convert_checkpoint."
 )
 _WAY = ("official_albert", "hf", "official_albert", "tf1")

@@ -130,10 +130,7 @@ def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
 
 def _absolute(patterns: str) -> str:
   """Names and globs, for a process that runs in another folder."""
-  return ",".join(
-    name if "://" in name else os.path.abspath(name)
-    for name in patterns.split(",")
-  )
+  return ",".join(map(os.path.abspath, patterns.split(",")))
 
 
 def read(input_dir: str, batch_size: int) -> float:

@@ -28,9 +28,9 @@ from absl import flags
 
 from tools import c_api_loader_library as library_lib
 from tools import c_api_loader_signatures as signatures_lib
-from tools import command_line
+from tools import command_line, path_flags
 
-_SAVED_MODEL_DIR = flags.DEFINE_string(
+_SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", None, "Folder of the SavedModel."
 )
 _SIGNATURE = flags.DEFINE_string(
@@ -42,7 +42,7 @@ _INPUTS = flags.DEFINE_string(
   "JSON object with a list of values for each input; - reads it from standard "
   "input. Without it, the signatures are printed.",
 )
-_OP_LIBRARIES = flags.DEFINE_list(
+_OP_LIBRARIES = path_flags.define_list(
   "op_libraries",
   [],
   "Shared libraries with operations; by default those of tensorflow_text, none "

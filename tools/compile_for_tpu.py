@@ -30,6 +30,7 @@ from absl import flags
 from official_albert import config as config_lib
 from tools import (
   command_line,
+  path_flags,
   tpu_batch_search,
   tpu_compiler,
   tpu_rows,
@@ -41,7 +42,7 @@ from tools import (
 _PRESET = flags.DEFINE_string(
   "preset", None, "The model, by name, such as albert_base_v2."
 )
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
 _TASK = flags.DEFINE_string(
@@ -73,10 +74,10 @@ _RECOMPUTE = flags.DEFINE_bool(
 _TABLE = flags.DEFINE_bool(
   "table", False, "All four sizes, 128 and 512 tokens, every topology."
 )
-_OUTPUT_FILE = flags.DEFINE_string(
+_OUTPUT_FILE = path_flags.define(
   "output_file", "", "Keeps rows, as JSON lines, and takes up those it has."
 )
-_VENV = flags.DEFINE_string(
+_VENV = path_flags.define(
   "venv",
   str(tpu_venv.FOLDER),
   "Folder of the compiler's virtual environment; made if missing.",

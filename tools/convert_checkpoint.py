@@ -22,7 +22,12 @@ from official_albert import (
   portable_checkpoint,
   pretrained,
 )
-from tools import checkpoint_changes, checkpoint_conversion, command_line
+from tools import (
+  checkpoint_changes,
+  checkpoint_conversion,
+  command_line,
+  path_flags,
+)
 
 _FROM = flags.DEFINE_enum(
   "from",
@@ -33,12 +38,12 @@ _FROM = flags.DEFINE_enum(
 _TO = flags.DEFINE_enum(
   "to", None, list(pretrained.WRITERS), "Format of --output."
 )
-_INPUT = flags.DEFINE_string(
+_INPUT = path_flags.define(
   "input",
   None,
   "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint.",
 )
-_OUTPUT = flags.DEFINE_string(
+_OUTPUT = path_flags.define(
   "output", None, "The new folder; must be empty or not there."
 )
 _HEAD = flags.DEFINE_enum(
@@ -52,16 +57,16 @@ _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   False,
   "Carry m, v and the step too, between tf1 and official_albert.",
 )
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Configuration of a TensorFlow checkpoint; by default the one beside it, "
   "else that of the release with the same shapes.",
 )
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "SentencePiece model instead of the one in --input."
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file", "", "WordPiece vocabulary instead of the one in --input."
 )
 _LOWER_CASE = flags.DEFINE_bool(
@@ -79,13 +84,13 @@ _POSITION_METHOD = flags.DEFINE_enum(
   list(checkpoint_surgery.METHODS),
   "How the table of positions gets longer.",
 )
-_NEW_SPM_MODEL_FILE = flags.DEFINE_string(
+_NEW_SPM_MODEL_FILE = path_flags.define(
   "new_spm_model_file", "", "Another vocabulary; rows are copied by piece."
 )
-_NEW_VOCAB_FILE = flags.DEFINE_string(
+_NEW_VOCAB_FILE = path_flags.define(
   "new_vocab_file", "", "Another WordPiece vocabulary, likewise."
 )
-_HF_PYTHON = flags.DEFINE_string(
+_HF_PYTHON = path_flags.define(
   "hf_python",
   "",
   "An interpreter with torch and transformers, for the proof; by default this "

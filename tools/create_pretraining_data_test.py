@@ -104,6 +104,37 @@ def test_note_that_there_are_too_few_predictions(dataset):
   ) in dataset[0].stderr
 
 
+@pytest.mark.parametrize(
+  ("split", "is_noted"),
+  [("--nosplit_sentences", True), ("--split_sentences", False)],
+)
+def test_note_that_paragraphs_are_truncated(corpus, tmp_path, split, is_noted):
+  lines = [json.loads(line)["text"] for line in open(corpus / "a.jsonl")]
+  (tmp_path / "a.txt").write_text("\n\n".join(lines))
+  done = _run(
+    "create_pretraining_data",
+    f"--input_files={tmp_path}/a.txt",
+    f"--output_dir={tmp_path}/data",
+    f"--spm_model_file={corpus}/tokenizer.model",
+    "--max_seq_length=128",
+    "--max_predictions_per_seq=19",
+    "--dupe_factor=2",
+    "--num_workers=1",
+    "--heldout_share=0",
+    split,
+  )
+  assert done.returncode == 0, done.stderr
+  manifest = schemas.read_manifest(str(tmp_path / "data"))
+  found = manifest.split("train").statistics
+  note = (
+    f"Note: {found['truncated_share']:.1%} of the text's tokens are in no "
+    "example: each line counts as one sentence"
+  )
+  assert (note in done.stderr) == is_noted
+  assert ("--split_sentences keeps more" in done.stderr) == is_noted
+  assert (found["truncated_share"] > 0.5) == is_noted
+
+
 def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
   _, folder = dataset
   arguments = (

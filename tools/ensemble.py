@@ -30,14 +30,15 @@ from tools import (
   finetuning_run,
   finetuning_summary,
   job_flags,
+  path_flags,
   split_predictions,
   trained_run,
 )
 
-_MEMBERS = flags.DEFINE_string(
+_MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder for the averages; made if it is not there."
 )
 _TASK = flags.DEFINE_enum(
@@ -46,7 +47,7 @@ _TASK = flags.DEFINE_enum(
   [name for name in job_flags.TASKS if name != "glue"],
   "What the members were fine-tuned on, to measure them.",
 )
-_SUBMISSION_DIR = flags.DEFINE_string(
+_SUBMISSION_DIR = path_flags.define(
   "submission_dir",
   "",
   "Folder of GLUE's submission, where the ensembles of all tasks may meet; by "

@@ -15,20 +15,20 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import safe_archives, saved_model_folder, served_module
-from tools import command_line, export_source, model_depth_flag
+from tools import command_line, export_source, model_depth_flag, path_flags
 
-_MODEL_DIR = flags.DEFINE_string(
+_MODEL_DIR = path_flags.define(
   "model_dir",
   None,
   "Folder of a run, or of another checkpoint; or a .tar.gz of one.",
 )
-_EXPORT_DIR = flags.DEFINE_string(
+_EXPORT_DIR = path_flags.define(
   "export_dir",
   None,
   "Folder of the SavedModel; must not exist yet. TF Serving wants its name to "
   "be a number, the version.",
 )
-_CHECKPOINT = flags.DEFINE_string(
+_CHECKPOINT = path_flags.define(
   "checkpoint",
   "",
   "latest, best, or a checkpoint's prefix; by default the best if the run "

@@ -15,19 +15,19 @@ from absl import flags
 from official_albert import config as config_lib
 from official_albert import run_record, tokenization
 from tfrecords import schemas
-from tools import training_flags
+from tools import path_flags, training_flags
 
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "The encoder; by default the albert_config.json beside --init_checkpoint.",
 )
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
   "Its SentencePiece model; by default the one beside --init_checkpoint.",
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
   "Its WordPiece vocabulary, for the released zh models; by default the one "

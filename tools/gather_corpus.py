@@ -25,11 +25,9 @@ import time
 import warnings
 from typing import Iterator, Optional, Sequence
 
-from absl import flags
+from tools import command_line, docstring_prose, path_flags
 
-from tools import command_line, docstring_prose
-
-_OUTPUT_FILE = flags.DEFINE_string(
+_OUTPUT_FILE = path_flags.define(
   "output_file", None, "Text file to write, one sentence a line.", required=True
 )
 

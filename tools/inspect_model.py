@@ -50,9 +50,10 @@ from tools import (
   inspection_sentences,
   inspection_text,
   model_depth_flag,
+  path_flags,
 )
 
-_MODEL = flags.DEFINE_multi_string(
+_MODEL = path_flags.define_multi(
   "model",
   [],
   "A run's folder, or whatever AlbertModel.from_checkpoint reads; may be given "
@@ -61,7 +62,7 @@ _MODEL = flags.DEFINE_multi_string(
 _PRESET = flags.DEFINE_string(
   "preset", "", "A configuration by name, beside --model or instead of it."
 )
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Of the one --model, by default the one beside it; without --model, a "
@@ -70,13 +71,14 @@ _CONFIG_FILE = flags.DEFINE_string(
 _TEXT = flags.DEFINE_multi_string(
   "text", [], "A sentence; may be given several times."
 )
-_INPUT_FILES = flags.DEFINE_string(
+_INPUT_FILES = path_flags.define(
   "input_files",
   "",
   "Names and globs of files, comma-separated: a sentence a line, or JSON "
   "lines.",
+  remote=True,
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir", "", "A new folder for the numbers and the plots."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
@@ -94,10 +96,10 @@ _TRAIN_BATCH_SIZE = flags.DEFINE_integer(
 _BATCH_SIZE = flags.DEFINE_integer(
   "batch_size", 1, "Sequences, for the memory of inference."
 )
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "SentencePiece model, if none lies beside --model."
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file", "", "WordPiece vocabulary, likewise."
 )
 _LOWER_CASE = flags.DEFINE_bool(

@@ -24,21 +24,27 @@ from absl import flags
 from official_albert import output_paths, tokenization
 from tasks.pretraining import data_statistics, documents
 from tfrecords import schemas
-from tools import checked_records, command_line, progress_line, record_text
+from tools import (
+  checked_records,
+  command_line,
+  path_flags,
+  progress_line,
+  record_text,
+)
 
-_INPUT_DIR = flags.DEFINE_string(
+_INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."
 )
-_INPUT_FILES = flags.DEFINE_string(
+_INPUT_FILES = path_flags.define(
   "input_files", None, "Instead: names and globs of files, comma-separated."
 )
 _NUM_EXAMPLES = flags.DEFINE_integer(
   "num_examples", 2, "Examples shown of each split."
 )
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "Default: the folder's tokenizer."
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file", None, "Instead: a WordPiece vocabulary."
 )
 _CHECK = flags.DEFINE_bool(
@@ -52,7 +58,7 @@ _COLOR = flags.DEFINE_enum(
   list(record_text.COLORS),
   "Mark tokens in colour; auto: on a terminal, unless NO_COLOR is set.",
 )
-_PLOT = flags.DEFINE_string(
+_PLOT = path_flags.define(
   "plot", None, "A PNG to write: lengths, positions, n-grams and labels."
 )
 

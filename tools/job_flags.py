@@ -11,6 +11,7 @@ from official_albert import tokenization
 from tasks.glue import benchmark
 from tools import (
   finetuning_jobs,
+  path_flags,
   race_job,
   squad_job,
   text_jobs,
@@ -25,18 +26,18 @@ TASKS = (
   *text_jobs.OWN_TASKS,
 )
 
-_DATA_DIR = flags.DEFINE_string(
+_DATA_DIR = path_flags.define(
   "data_dir",
   "",
   "Folder of the task, or one that holds it: GLUE's, SQuAD's, RACE's.",
 )
-_CACHE_DIR = flags.DEFINE_string(
+_CACHE_DIR = path_flags.define(
   "cache_dir",
   "",
   "Folder for records; by default the folder records in --output_dir.",
 )
 _FILES = {
-  split: flags.DEFINE_string(
+  split: path_flags.define(
     f"{split}_file", "", f"The {split} data, if it has no official name."
   )
   for split in ("train", "dev", "test")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from absl import flags
 
-from tools import command_line, curve_plot
+from tools import command_line, curve_plot, path_flags
 
-_MODEL_DIR = flags.DEFINE_string(
+_MODEL_DIR = path_flags.define(
   "model_dir", None, "Folder of tools.run_pretraining."
 )
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The PNG to write.")
+_OUTPUT_FILE = path_flags.define("output_file", None, "The PNG to write.")
 _UNIGRAM_ENTROPY = flags.DEFINE_float(
   "unigram_entropy", 0.0, "Drawn as a line in the loss panel, in nats."
 )

@@ -45,6 +45,7 @@ from tools import (
   finetuning_run,
   finetuning_summary,
   model_depth_flag,
+  path_flags,
   prediction_input,
   prediction_output,
   prediction_pretraining,
@@ -57,8 +58,8 @@ from tools import (
   training_flags,
 )
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", "", "Folder of a run.")
-_SAVED_MODEL_DIR = flags.DEFINE_string(
+_MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
+_SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", "", "Folder of an exported SavedModel."
 )
 _SIGNATURE = flags.DEFINE_string(
@@ -66,7 +67,7 @@ _SIGNATURE = flags.DEFINE_string(
   "",
   "Of a SavedModel or a pretraining run; by default the first one with text.",
 )
-_INPUT_FILE = flags.DEFINE_list(
+_INPUT_FILE = path_flags.define_list(
   "input_file", None, "Tables, read one after the other; - is standard input."
 )
 _INPUT_FORMAT = flags.DEFINE_enum(
@@ -75,7 +76,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   prediction_input.FORMATS,
   "Of all input; by default as the files are named. text: a text a line.",
 )
-_OUTPUT_FILE = flags.DEFINE_string(
+_OUTPUT_FILE = path_flags.define(
   "output_file", None, "The predictions; - is standard output."
 )
 _OUTPUT_FORMAT = flags.DEFINE_enum(

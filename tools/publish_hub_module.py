@@ -22,15 +22,16 @@ from tools import (
   hub_publication,
   hub_sources,
   model_depth_flag,
+  path_flags,
 )
 
-_INPUT = flags.DEFINE_string(
+_INPUT = path_flags.define(
   "input",
   None,
   "A run's folder, a checkpoint of any format that convert_checkpoint reads, "
   "or a .tar.gz of one.",
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir", None, "The new folder; must be empty or not there."
 )
 _HANDLE = flags.DEFINE_string(
@@ -65,15 +66,15 @@ _SEQ_LENGTH = flags.DEFINE_integer(
   hub_preprocessor.SEQ_LENGTH,
   "Length of the preprocessor's inputs, where its caller does not say one.",
 )
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
   "Configuration of a TensorFlow checkpoint; by default the one beside it.",
 )
-_SPM_MODEL_FILE = flags.DEFINE_string(
+_SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "SentencePiece model instead of the one in --input."
 )
-_VOCAB_FILE = flags.DEFINE_string(
+_VOCAB_FILE = path_flags.define(
   "vocab_file", "", "WordPiece vocabulary instead of the one in --input."
 )
 _LOWER_CASE = flags.DEFINE_bool(

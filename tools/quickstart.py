@@ -26,16 +26,17 @@ from absl import flags
 from official_albert import output_paths, reporting
 from tasks.pretraining import documents
 from tfrecords import schemas
-from tools import command_line, settings_file
+from tools import command_line, path_flags, settings_file
 
-_INPUT_FILES = flags.DEFINE_string(
+_INPUT_FILES = path_flags.define(
   "input_files",
   "",
   "Your own text: one sentence a line, blank lines between documents; or "
   "JSONL with a field text; .gz too. Default: documentation that is "
   "installed with Python and TensorFlow.",
+  remote=True,
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir", "quickstart", "Everything is written below this folder."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(

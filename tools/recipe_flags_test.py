@@ -88,7 +88,9 @@ def test_flags_given_by_hand_win(taken):
 
 def test_data_flags_exist():
   text = (ROOT / "tools" / "create_pretraining_data.py").read_text()
-  known = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', text))
+  known = set(
+    re.findall(r'(?:DEFINE_\w+|path_flags\.define)\(\s*"(\w+)"', text)
+  )
   assert "max_seq_length" in known
   for recipe in ALL:
     assert set(recipe.data) <= known

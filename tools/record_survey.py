@@ -192,7 +192,12 @@ class Survey:
     """By the names that a manifest gives them."""
     statistics = data_statistics.summarize_examples(self.counts)
     # Known only while records are made.
-    for name in ("dropped_chunks", "ngram_length_share"):
+    for name in (
+      "dropped_chunks",
+      "truncated_tokens",
+      "truncated_share",
+      "ngram_length_share",
+    ):
       statistics.pop(name, None)
     return statistics
 

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
-from tools import command_line
+from tools import command_line, path_flags
 from tools.experiments import (
   configurations,
   declaration,
@@ -48,19 +48,19 @@ _TABLE = flags.DEFINE_list(
 _SCALE = flags.DEFINE_enum(
   "scale", "tiny", list(scales.SCALES), "How large; see --list."
 )
-_INPUT_DIR = flags.DEFINE_string(
+_INPUT_DIR = path_flags.define(
   "input_dir", "", "Folder of the text to pretrain on."
 )
-_ADDITIONAL_DIR = flags.DEFINE_string(
+_ADDITIONAL_DIR = path_flags.define(
   "additional_input_dir", "", "Folder of more text, for table 7."
 )
-_TASK_DATA_DIR = flags.DEFINE_string(
+_TASK_DATA_DIR = path_flags.define(
   "task_data_dir",
   "",
   "Folder of the tasks: GLUE's in it or in its glue/, SQuAD's and RACE's in it "
   "or in squad/ and race/.",
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir", "", "Everything is written below this folder."
 )
 _TASKS = flags.DEFINE_list(

@@ -42,6 +42,7 @@ from tools import (
   finetuning_summary,
   job_flags,
   model_depth_flag,
+  path_flags,
   trained_run,
   training_flags,
 )
@@ -49,7 +50,7 @@ from tools import (
 _TASK = flags.DEFINE_enum(
   "task", None, job_flags.TASKS, "What to fine-tune on."
 )
-_OUTPUT_DIR = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define(
   "output_dir",
   None,
   "Folder for checkpoints, results and predictions; glue makes one for each "

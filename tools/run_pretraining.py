@@ -48,6 +48,7 @@ from tools import (
   command_line,
   depth_flags,
   model_depth_flag,
+  path_flags,
   phase_flags,
   recipe_flags,
   trained_run,
@@ -61,22 +62,22 @@ _MODE = flags.DEFINE_enum(
   "Train; or evaluate, once, the run's latest checkpoint or --init_checkpoint; "
   "or each checkpoint that another process saves.",
 )
-_INPUT_DIR = flags.DEFINE_string(
+_INPUT_DIR = path_flags.define(
   "input_dir",
   None,
   "Folder of tools.create_pretraining_data; with --phase_steps, one for each "
   "phase.",
 )
-_EVAL_INPUT_DIR = flags.DEFINE_string(
+_EVAL_INPUT_DIR = path_flags.define(
   "eval_input_dir",
   "",
   "Another such folder to evaluate on (one, or one for each phase): its "
   "held-out split, or all of it if it has none.",
 )
-_MODEL_DIR = flags.DEFINE_string(
+_MODEL_DIR = path_flags.define(
   "model_dir", None, "Folder for checkpoints and logs; made if missing."
 )
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
 _PRESET = flags.DEFINE_string(
@@ -84,7 +85,7 @@ _PRESET = flags.DEFINE_string(
   None,
   "The model, by name, such as albert_base_v2; takes the data's vocab_size.",
 )
-_EXPORT_DIR = flags.DEFINE_string(
+_EXPORT_DIR = path_flags.define(
   "export_dir",
   "",
   "Folder for a SavedModel of the best checkpoint, made at the end.",
@@ -95,7 +96,7 @@ _TIMEOUT = flags.DEFINE_float(
   "Seconds without a new checkpoint after which --mode=evaluate_continuously "
   f"ends, with exit code {continuous_evaluation.EXIT_CODE}.",
 )
-_METRICS_FILE = flags.DEFINE_string(
+_METRICS_FILE = path_flags.define(
   "metrics_file",
   "",
   "With --mode=evaluate, the JSON file to write the numbers to as well.",

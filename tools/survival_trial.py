@@ -26,9 +26,9 @@ from typing import Callable, Optional, Sequence
 
 from absl import flags
 
-from tools import command_line, survival_report
+from tools import command_line, path_flags, survival_report
 
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder of both runs.")
+_OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of both runs.")
 _MINUTES = flags.DEFINE_float(
   "minutes", 120, "Time in which the accidents happen, evenly spread."
 )

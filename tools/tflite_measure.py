@@ -23,7 +23,7 @@ from absl import flags
 
 from official_albert import config as config_lib
 from official_albert import output_paths, sequence_classifier
-from tools import command_line, tflite_export
+from tools import command_line, path_flags, tflite_export
 
 _PRESET = flags.DEFINE_string(
   "preset", "albert_base_v2", "The model's size, see official_albert/config.py."
@@ -35,7 +35,7 @@ _QUANTIZATIONS = flags.DEFINE_list(
   "quantizations", list(tflite_export.QUANTIZATIONS), "Which are made."
 )
 _THREADS = flags.DEFINE_list("threads", ["1", "2"], "Of the interpreter.")
-_KEEP_DIR = flags.DEFINE_string("keep_dir", "", "Keeps the files there.")
+_KEEP_DIR = path_flags.define("keep_dir", "", "Keeps the files there.")
 _LOGITS_ONLY = flags.DEFINE_bool(
   "logits_only",
   False,

@@ -33,13 +33,16 @@ from absl import flags
 
 from official_albert import output_paths, tokenization
 from tasks.pretraining import documents
-from tools import command_line, progress_line, reading_flags
+from tools import command_line, path_flags, progress_line, reading_flags
 
-_INPUT_FILES = flags.DEFINE_string(
-  "input_files", None, "Text or JSON lines: names and globs, comma-separated."
+_INPUT_FILES = path_flags.define(
+  "input_files",
+  None,
+  "Text or JSON lines: names and globs, comma-separated.",
+  remote=True,
 )
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", "", "Folder of the result.")
-_MODEL_PREFIX = flags.DEFINE_string(
+_OUTPUT_DIR = path_flags.define("output_dir", "", "Folder of the result.")
+_MODEL_PREFIX = path_flags.define(
   "model_prefix",
   "tokenizer",
   "The result is PREFIX.model and PREFIX.vocab, in output_dir if it is given.",

@@ -20,9 +20,9 @@ from official_albert import (
   optimization,
 )
 from official_albert import train_config as train_config_lib
-from tools import phase_flags
+from tools import path_flags, phase_flags
 
-INIT_CHECKPOINT = flags.DEFINE_string(
+INIT_CHECKPOINT = path_flags.define(
   "init_checkpoint", "", "Weights to start from (ours or TF1); optional."
 )
 _PHASE_STEPS = flags.DEFINE_string(

@@ -4,14 +4,18 @@ The journal is one small JSON file in the folder of the unfinished build. It
 begins with a fingerprint of everything that shapes the records; only a build
 with the same fingerprint may go on. It is replaced as a whole, so that a kill
 finds either the old or the new one, and names only what had reached its files
-before. Whoever goes on cuts those files to the sizes named here.
+before. A build that resumes verifies those files by the sizes and checksums in
+the journal, and the journal by its own checksum. What does not match is made
+again, with one line on stderr.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
+import zlib
 from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
@@ -19,7 +23,7 @@ import numpy as np
 JOURNAL_FILE = "progress.json"
 # Goes up when the files of an unfinished build, the pieces that work is cut
 # into or the records of the same settings change: such builds cannot go on.
-_FORMAT = 2
+_FORMAT = 3
 # What is lost by a kill, at most, against what writing it down costs.
 _INTERVAL_SECONDS = 5.0
 
@@ -51,6 +55,15 @@ def fingerprint(
   return json.loads(json.dumps(value))
 
 
+def report_damage(what: str) -> None:
+  """Tells the user that part of an unfinished build is made again."""
+  print(
+    f"{what} is damaged or incomplete: it is made again.",
+    file=sys.stderr,
+    flush=True,
+  )
+
+
 def _size_and_time(path: str) -> tuple[int, int]:
   if "://" in path:
     import tensorflow as tf  # Here, because the workers need none.
@@ -70,7 +83,7 @@ class Journal:
   """
 
   def __init__(self, folder: str):
-    """Reads what is there; a file that is not readable counts as none."""
+    """Reads what is there; a file that is missing or damaged counts as none."""
     self.folder = folder
     self.fingerprint: Optional[dict[str, Any]] = None
     self._entries: dict[str, Any] = {}
@@ -79,8 +92,12 @@ class Journal:
     try:
       with open(self._path, encoding="utf-8") as file:
         value = json.load(file)
-      self.fingerprint, self._entries = value["fingerprint"], value["entries"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+      found, entries = dict(value["fingerprint"]), dict(value["entries"])
+      # Another format has no checksum, or another one. It never resumes.
+      is_ours = found.get("format") == _FORMAT
+      if not is_ours or value["checksum"] == _checksum(found, entries):
+        self.fingerprint, self._entries = found, entries
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
       pass
 
   @property
@@ -118,7 +135,18 @@ class Journal:
     temporary = f"{self._path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
       json.dump(
-        {"fingerprint": self.fingerprint, "entries": self._entries}, file
+        {
+          "fingerprint": self.fingerprint,
+          "entries": self._entries,
+          "checksum": _checksum(self.fingerprint, self._entries),
+        },
+        file,
       )
     os.replace(temporary, self._path)
     self._last_write = time.monotonic()
+
+
+def _checksum(
+  fingerprint: Mapping[str, Any], entries: Mapping[str, Any]
+) -> int:
+  return zlib.crc32(json.dumps([fingerprint, entries], sort_keys=True).encode())

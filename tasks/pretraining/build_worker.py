@@ -224,6 +224,7 @@ def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
     settings.ngram,
     [n for instance in instances for n in instance.masked.ngram_lengths],
     dropped_chunks=len(kept) - len(instances),
+    truncated_tokens=sum(i.truncated_tokens for i in instances),
   )
   return Made(
     np.concatenate(keys)[np.array(kept, bool)],

@@ -77,9 +77,7 @@ def create_pairs(
     elif kind == "sop" and rng.random() < 0.5:
       a, b, label = b, a, 1
     first = end
-    yield sentence_pairs.Pair(
-      *sentence_pairs.truncate_pair(a, b, max_tokens, rng), label
-    )
+    yield sentence_pairs.fitted_pair(a, b, label, max_tokens, rng)
 
 
 def _another(count: int, index: int, rng: np.random.Generator) -> int:

@@ -55,13 +55,16 @@ class ExampleCounts:
 
   Unmasked examples have no predictions, which all others have.
 
-  `ngrams` <int64>[ngram] counts the masked n-grams by their words; it is only
-  known while the examples are made, and empty for records that are read back.
+  `ngrams` <int64>[ngram] counts the masked n-grams by their words.
+  `truncated_tokens` did not fit into the examples. These two and
+  `dropped_chunks` are only known while the examples are made, and empty or 0
+  for records that are read back.
   """
 
   ngrams: np.ndarray
   instances: int = 0
   dropped_chunks: int = 0
+  truncated_tokens: int = 0
   slots: int = 0
   tokens: int = 0
   segment_a_tokens: int = 0
@@ -82,6 +85,7 @@ def count_examples(
   ngram: int = 0,
   ngram_lengths: Sequence[int] = (),
   dropped_chunks: int = 0,
+  truncated_tokens: int = 0,
 ) -> ExampleCounts:
   """Counts N examples.
 
@@ -91,6 +95,7 @@ def count_examples(
     ngram: longest n-gram in words.
     ngram_lengths: words of each masked n-gram, from 1 to `ngram`.
     dropped_chunks: chunks that did not become examples.
+    truncated_tokens: tokens of pairs that were too long.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)
@@ -105,6 +110,7 @@ def count_examples(
     ),
     instances=len(real),
     dropped_chunks=dropped_chunks,
+    truncated_tokens=truncated_tokens,
     slots=real.size,
     tokens=int(real.sum()),
     segment_a_tokens=int((real & (features["segment_ids"] == 0)).sum()),
@@ -134,10 +140,17 @@ def summarize_examples(counts: ExampleCounts) -> dict[str, Any]:
 
   `kept_share` holds the 10% of kept tokens and the rare random pieces that
   happen to be the token itself. Of unmasked examples nothing is said of masks.
+  `truncated_share` is of the tokens of all pairs before they were truncated.
   """
+  # Without [CLS], [SEP] and [SEP].
+  text_tokens = counts.tokens - 3 * counts.instances
   summary = {
     "instances": counts.instances,
     "dropped_chunks": counts.dropped_chunks,
+    "truncated_tokens": counts.truncated_tokens,
+    "truncated_share": _share(
+      counts.truncated_tokens, counts.truncated_tokens + text_tokens
+    ),
     "tokens": counts.tokens,
     "mean_length": _share(counts.tokens, counts.instances),
     "padding_share": _share(counts.slots - counts.tokens, counts.slots),

@@ -28,11 +28,14 @@ def _features():
 
 def test_examples():
   counts = data_statistics.count_examples(
-    _features(), _MASK, 3, [1, 2, 1, 1], 6
+    _features(), _MASK, 3, [1, 2, 1, 1], 6, 15
   )
   assert data_statistics.summarize_examples(counts) == {
     "instances": 2,
     "dropped_chunks": 6,
+    "truncated_tokens": 15,
+    # The examples have 11 tokens, 6 of which are [CLS] and [SEP].
+    "truncated_share": 15 / (15 + 5),
     "tokens": 11,
     "mean_length": 5.5,
     "padding_share": 3 / 14,
@@ -70,6 +73,8 @@ def test_of_unmasked_examples_nothing_is_said_of_masks():
   assert data_statistics.summarize_examples(counts) == {
     "instances": 2,
     "dropped_chunks": 6,
+    "truncated_tokens": 0,
+    "truncated_share": 0.0,
     "tokens": 11,
     "mean_length": 5.5,
     "padding_share": 3 / 14,

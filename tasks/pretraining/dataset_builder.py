@@ -249,23 +249,24 @@ def _tokenize(
   """Fills the token store; returns what could not be read."""
   vocab_size = job.vocabulary.size
   done = journal.get(_STORE)
-  if done is None or not token_store.holds(
-    job.store_folder, vocab_size, done["documents"]
-  ):
-    done = {
-      "read": dataclasses.asdict(documents.Tally()),
-      "documents": 0,
-      "tokens": 0,
-      "is_whole": False,
-    }
+  if done and not token_store.is_intact(job.store_folder, done["files"]):
+    build_journal.report_damage(job.store_folder)
+    done = None
+  done = done or {
+    "read": dataclasses.asdict(documents.Tally()),
+    "documents": 0,
+    "tokens": 0,
+    "files": None,
+    "is_whole": False,
+  }
   tally = documents.Tally.from_json(done["read"])
-  if not done["is_whole"]:
-    # Reading again what is in the store already takes little, and needs no
-    # way into the middle of a compressed file.
-    blocks = itertools.islice(reader.blocks(), tally.blocks, None)
-    with token_store.TokenStoreWriter(
-      job.store_folder, vocab_size, done["documents"]
-    ) as store:
+  with token_store.TokenStoreWriter(
+    job.store_folder, vocab_size, done["files"]
+  ) as store:
+    if not done["is_whole"]:
+      # Reading again what is in the store already takes little, and needs no
+      # way into the middle of a compressed file.
+      blocks = itertools.islice(reader.blocks(), tally.blocks, None)
       for made, outcome in pool.map(build_worker.tokenize, blocks):
         tally.add(outcome, job.reading)
         store.append(made)
@@ -273,7 +274,7 @@ def _tokenize(
         done["documents"] += len(made.segments)
         done["tokens"] += len(made.ids)
         if journal.is_due():
-          store.flush()
+          done["files"] = store.state()
           journal.put(_STORE, done)
         fraction = reader.bytes_read / max(1, reader.total_bytes)
         report(
@@ -281,12 +282,12 @@ def _tokenize(
             "tokenizing", done["documents"], 0, done["tokens"], fraction
           )
         )
-    if not done["documents"]:
-      raise ValueError(
-        "no text in the input files: there must be at least one document."
-      )
-    done["is_whole"] = True
-    journal.put(_STORE, done)
+      if not done["documents"]:
+        raise ValueError(
+          "no text in the input files: there must be at least one document."
+        )
+      done["files"], done["is_whole"] = store.state(), True
+      journal.put(_STORE, done)
   return tally.skipped
 
 

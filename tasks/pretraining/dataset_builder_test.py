@@ -87,6 +87,55 @@ def built(corpus, tmp_path_factory):
   return folder, _build(corpus, folder)
 
 
+@pytest.mark.parametrize(
+  ("masking", "kind"),
+  [
+    ("static", "sop"),
+    ("dynamic", "sop"),
+    ("static", "none"),
+    ("compat", "sop"),
+  ],
+)
+def test_truncated_tokens_are_counted(corpus, tmp_path, masking, kind):
+  # Nine documents of one line with 60 words of one piece each, S = 23.
+  word = "the"
+  document = " ".join([word] * 60)
+  model = toy_vocabulary.train([f"{word} {word}"] * 9, 12)
+  (tmp_path / "toy.model").write_bytes(model)
+  (tmp_path / "a.txt").write_text("\n\n".join([document] * 9))
+  manifest = _build(
+    tmp_path,
+    tmp_path / "data",
+    input_files=f"{tmp_path}/a.txt",
+    dupe_factor=2,
+    heldout_share=0.0,
+    examples=examples.ExampleSettings(
+      max_seq_length=23,
+      max_predictions_per_seq=3,
+      short_seq_prob=0.0,
+      masking=masking,
+      sentence_pair=kind,
+    ),
+  )
+  found = manifest.split("train").statistics
+  tokens = found["text_tokens"] // 9
+  # Compat pairs a single segment with another one.
+  pair = tokens * (2 if masking == "compat" else 1)
+  assert (found["instances"], found["tokens"]) == (18, 18 * 23)
+  assert found["truncated_tokens"] == 18 * (pair - 20)
+  assert found["truncated_share"] == pytest.approx(1 - 20 / pair)
+
+
+def test_what_is_not_truncated_is_in_the_examples(built):
+  found = built[1].split("train").statistics
+  text = 3 * found["text_tokens"]  # The duplicates.
+  in_examples = found["tokens"] - 3 * found["instances"]
+  assert 0 < found["truncated_tokens"] < text / 2
+  dropped = text - in_examples - found["truncated_tokens"]
+  # A dropped chunk is a single word.
+  assert 0 <= dropped <= 9 * found["dropped_chunks"]
+
+
 def _records(folder, manifest, split):
   return [
     record

@@ -144,6 +144,7 @@ class Instance(NamedTuple):
     first_separator: position of the first [SEP].
     label: 0 in order, 1 swapped or random.
     masked: what is to be predicted; nothing with dynamic masking.
+    truncated_tokens: of the pair; see `sentence_pairs.Pair`.
   """
 
   original: np.ndarray
@@ -151,6 +152,7 @@ class Instance(NamedTuple):
   first_separator: int
   label: int
   masked: masking.MaskedTokens
+  truncated_tokens: int = 0
 
 
 class _Rules(NamedTuple):
@@ -244,7 +246,9 @@ def create_instance(
   if settings.masking == "dynamic":
     nothing = np.zeros(0, np.int32)
     masked = masking.MaskedTokens(tokens, nothing, nothing, [])
-    return Instance(tokens, boundary, separator, pair.label, masked)
+    return Instance(
+      tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
+    )
 
   rules = _rules(settings)
   positions, ngram_lengths = rules.choose_ngrams(
@@ -268,7 +272,9 @@ def create_instance(
     tokens[positions],
     ngram_lengths,
   )
-  return Instance(tokens, boundary, separator, pair.label, masked)
+  return Instance(
+    tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
+  )
 
 
 def pad_instances(

@@ -153,6 +153,8 @@ def _start(
       f"({', '.join(differences)}): repeat its command to go on with it; "
       "give --overwrite or remove it to start anew."
     )
+  if journal.fingerprint is None and os.listdir(journal.folder) != [_LOCK_FILE]:
+    build_journal.report_damage(f"the unfinished build in {journal.folder}")
   _empty(journal.folder)
   journal.start(fingerprint)
 

@@ -39,11 +39,15 @@ class Document(NamedTuple):
 
 
 class Pair(NamedTuple):
-  """Two segments <integer>[La], <integer>[Lb] and their label, 0 or 1."""
+  """Two segments <integer>[La], <integer>[Lb] and their label, 0 or 1.
+
+  `truncated_tokens` is the number of tokens that did not fit.
+  """
 
   a: np.ndarray
   b: np.ndarray
   label: int
+  truncated_tokens: int = 0
 
 
 def create_pairs(
@@ -100,7 +104,7 @@ def create_pairs(
         a, b, label = b, a, 1
     first = end
     if len(a) and len(b):
-      yield Pair(*truncate_pair(a, b, max_tokens, rng), label)
+      yield fitted_pair(a, b, label, max_tokens, rng)
     else:
       yield None
 
@@ -177,6 +181,18 @@ def random_segments(
   end = int(np.searchsorted(offsets, offsets[first] + target))
   end = min(max(end, first + 1), len(offsets) - 1)
   return ids[offsets[first] : offsets[end]]
+
+
+def fitted_pair(
+  a: np.ndarray,
+  b: np.ndarray,
+  label: int,
+  max_tokens: int,
+  rng: np.random.Generator,
+) -> Pair:
+  """The pair after `truncate_pair`, which counts the tokens removed."""
+  excess = max(0, len(a) + len(b) - max_tokens)
+  return Pair(*truncate_pair(a, b, max_tokens, rng), label, excess)
 
 
 def truncate_pair(

@@ -110,6 +110,10 @@ class SplitBuilder:
       if made["is_whole"]:
         first, _ = shard_range(len(order), missing[0], self._num_shards)
       if not order.holds_from(first):
+        # Finished shards take their buckets with them.
+        finished = self._journal.get(self._shards_entry) or {}
+        if made["units"] and not any(str(i) in finished for i in missing):
+          build_journal.report_damage(self._order_folder)
         made = self._nothing_made()
         order = self._order(made)
       with order:
@@ -138,6 +142,8 @@ class SplitBuilder:
         and build_worker.sha256(path) == value["sha256"]
       ):
         finished[int(index)] = value
+      else:
+        build_journal.report_damage(path)
     return finished
 
   def _nothing_made(self) -> dict[str, Any]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import BinaryIO, NamedTuple, Sequence
+import zlib
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from tasks.pretraining import sentence_pairs
+from tfrecords import external_sort
 
 _IDS = "ids.bin"
 _LENGTHS = "segment_lengths.bin"
 _TABLE = "documents.bin"
-# Of a document in the table: where its tokens end, where its segments end.
-_ROW_BYTES = 2 * 8
+# A row of the table: where a document's tokens end, where its segments end.
+_FIRST_ROW = np.zeros(2, np.int64)
 _COUNT_AT_ONCE = 1 << 24  # Ids.
 
 
@@ -28,29 +30,12 @@ def id_dtype(vocab_size: int) -> np.dtype:
   return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
-def holds(directory: str, vocab_size: int, num_documents: int) -> bool:
-  """Whether the files of a store have at least so many documents."""
-  if not num_documents:
-    return True
-  try:
-    row = _row(directory, num_documents)
-    sizes = [
-      os.path.getsize(os.path.join(directory, f)) for f in (_IDS, _LENGTHS)
-    ]
-  except OSError:
-    return False
-  if len(row) < 2:
-    return False
-  tokens, segments = row
-  return sizes[0] >= tokens * id_dtype(vocab_size).itemsize and (
-    sizes[1] >= segments * 4
+def is_intact(directory: str, state: Mapping[str, Any]) -> bool:
+  """Whether the files hold what `TokenStoreWriter.state` says."""
+  return all(
+    external_sort.is_intact(os.path.join(directory, name), *state[name])
+    for name in (_IDS, _LENGTHS, _TABLE)
   )
-
-
-def _row(directory: str, index: int) -> list[int]:
-  """Of the table: where the tokens and segments before `index` end."""
-  path = os.path.join(directory, _TABLE)
-  return np.fromfile(path, np.int64, 2, offset=index * _ROW_BYTES).tolist()
 
 
 class Documents(NamedTuple):
@@ -76,55 +61,62 @@ class Documents(NamedTuple):
 class TokenStoreWriter:
   """Appends documents; leaving its context makes the folder a `TokenStore`."""
 
-  def __init__(self, directory: str, vocab_size: int, num_documents: int = 0):
+  def __init__(
+    self,
+    directory: str,
+    vocab_size: int,
+    state: Optional[Mapping[str, Any]] = None,
+  ):
     """Creates the folder, or goes on with one.
 
     Args:
       directory: of the files.
       vocab_size: V of the tokenizer.
-      num_documents: how many to keep of those that it `holds`.
+      state: of the writer to go on after; the files are cut to it. See
+        `is_intact`.
     """
     os.makedirs(directory, exist_ok=True)
-    self._directory = directory
     self._dtype = id_dtype(vocab_size)
-    self._tokens = self._segments = 0
-    if num_documents:
-      self._tokens, self._segments = _row(directory, num_documents)
-    self._files = contextlib.ExitStack()
-    self._ids = self._open(_IDS, self._tokens * self._dtype.itemsize)
-    self._lengths = self._open(_LENGTHS, self._segments * 4)
-    # Its first row is (0, 0).
-    rows = num_documents + 1 if num_documents else 0
-    self._table = self._open(_TABLE, rows * _ROW_BYTES)
-    if not num_documents:
-      self._table.write(np.zeros(2, np.int64))
+    names = (_IDS, _LENGTHS, _TABLE)
+    # Of each file: bytes and checksum.
+    self._state = {name: (state[name] if state else (0, 0)) for name in names}
+    self._closing = contextlib.ExitStack()
+    self._files = {}
+    for name, (size, _) in self._state.items():
+      path = os.path.join(directory, name)
+      self._files[name] = self._closing.enter_context(open(path, "ab"))
+      self._files[name].truncate(size)
+    if not state:
+      self._write(_TABLE, _FIRST_ROW)
 
-  def _open(self, name: str, size: int) -> BinaryIO:
-    """Opens a file to append to its first `size` bytes."""
-    path = os.path.join(self._directory, name)
-    file = self._files.enter_context(open(path, "ab"))
-    file.truncate(size)
-    return file
+  def _write(self, name: str, values: np.ndarray) -> None:
+    size, checksum = self._state[name]
+    self._files[name].write(values)
+    self._state[name] = size + values.nbytes, zlib.crc32(values, checksum)
 
   def append(self, documents: Documents) -> None:
     """Adds them after those that are there."""
-    self._ids.write(np.ascontiguousarray(documents.ids, self._dtype))
-    self._lengths.write(np.ascontiguousarray(documents.lengths, np.int32))
-    table = documents.ends() + (self._tokens, self._segments)
-    self._table.write(table.astype(np.int64))
-    self._tokens += len(documents.ids)
-    self._segments += len(documents.lengths)
+    tokens = self._state[_IDS][0] // self._dtype.itemsize
+    segments = self._state[_LENGTHS][0] // 4
+    table = documents.ends() + (tokens, segments)
+    self._write(_IDS, np.ascontiguousarray(documents.ids, self._dtype))
+    self._write(_LENGTHS, np.ascontiguousarray(documents.lengths, np.int32))
+    self._write(_TABLE, table.astype(np.int64))
 
-  def flush(self) -> None:
-    """Gives all that was appended to the system, so that no kill loses it."""
-    for file in (self._ids, self._lengths, self._table):
+  def state(self) -> dict[str, Any]:
+    """What the files hold, for another writer to go on; a JSON value.
+
+    The system has the bytes then, so that no kill of the process loses them.
+    """
+    for file in self._files.values():
       file.flush()
+    return dict(self._state)
 
   def __enter__(self) -> TokenStoreWriter:
     return self
 
   def __exit__(self, *unused_error) -> None:
-    self._files.close()
+    self._closing.close()
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -68,16 +69,16 @@ def test_goes_on_after_the_documents_that_are_kept(tmp_path):
   documents = [([5, 6, 7], [2, 1]), ([8], [1]), ([9, 10], [1, 1])]
   with token_store.TokenStoreWriter(folder, 97) as store:
     store.append(_documents(*documents[:2]))
-    store.flush()
-    assert token_store.holds(folder, 97, 2)
+    state = json.loads(json.dumps(store.state()))
     store.append(_documents(([1, 1], [2])))
   # A kill may leave half a row.
   with open(os.path.join(folder, "documents.bin"), "ab") as file:
     file.write(b"half")
-  assert token_store.holds(folder, 97, 3)
-  assert not token_store.holds(folder, 97, 4)
-  with token_store.TokenStoreWriter(folder, 97, 2) as store:
+  assert token_store.is_intact(folder, state)
+  with token_store.TokenStoreWriter(folder, 97, state) as store:
     store.append(_documents(documents[2]))
+    state = store.state()
+  assert token_store.is_intact(folder, state)
   again = token_store.TokenStore(folder, 97)
   whole = _write(str(tmp_path / "whole"), 97, *documents)
   assert [d.ids.tolist() for d in again] == [d.ids.tolist() for d in whole]
@@ -90,17 +91,25 @@ def test_goes_on_after_the_documents_that_are_kept(tmp_path):
   assert np.flatnonzero(again.count_pieces(97)).tolist() == list(range(5, 11))
 
 
-@pytest.mark.parametrize("name", ["ids.bin", "segment_lengths.bin"])
-def test_store_that_lacks_bytes_does_not_hold_its_documents(tmp_path, name):
+@pytest.mark.parametrize(
+  "name", ["ids.bin", "segment_lengths.bin", "documents.bin"]
+)
+def test_store_that_was_changed_is_not_intact(tmp_path, name):
   folder = str(tmp_path / "store")
-  _write(folder, 97, ([5, 6, 7], [2, 1]), ([8], [1]))
-  path = os.path.join(folder, name)
-  os.truncate(path, os.path.getsize(path) - 1)
-  assert token_store.holds(folder, 97, 1)
-  assert not token_store.holds(folder, 97, 2)
-  os.remove(path)
-  assert not token_store.holds(folder, 97, 1)
-  assert token_store.holds(folder, 97, 0)
+  with token_store.TokenStoreWriter(folder, 97) as store:
+    store.append(_documents(([5, 6, 7], [2, 1])))
+    one = store.state()
+    store.append(_documents(([8], [1])))
+    two = store.state()
+  assert token_store.is_intact(folder, two)
+  path = tmp_path / "store" / name
+  path.write_bytes(path.read_bytes()[:-1])
+  assert token_store.is_intact(folder, one)
+  assert not token_store.is_intact(folder, two)
+  path.write_bytes(b"\1" + path.read_bytes()[1:])
+  assert not token_store.is_intact(folder, one)
+  path.unlink()
+  assert not token_store.is_intact(folder, one)
 
 
 def test_pieces_are_counted_part_by_part(tmp_path, monkeypatch):

@@ -20,15 +20,15 @@ from absl import flags
 from official_albert import config as config_lib
 from official_albert import distribution, frozen_encoder
 from official_albert import model as model_lib
-from tools import command_line, trained_run
+from tools import command_line, path_flags, trained_run
 
-_CONFIG_FILE = flags.DEFINE_string(
+_CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, whose layers share everything."
 )
 _DEPTHS = flags.DEFINE_list("depths", None, "How many layers are applied.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of the sequence.")
 _REPEATS = flags.DEFINE_integer("repeats", 50, "Answers at each depth.")
-_OUTPUT_FILE = flags.DEFINE_string(
+_OUTPUT_FILE = path_flags.define(
   "output_file", None, "JSON: the median milliseconds by depth."
 )
 
