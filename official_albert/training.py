@@ -119,7 +119,9 @@ def train(
   best = best_checkpoint.BestCheckpoint(
     config.model_dir, model, config.best_metric, config.best_is
   )
-  report.note(manager.initialize(model, config.init_checkpoint))
+  # Of a fine-tuning task: what the rows of a stored head have to stand for.
+  head = getattr(tasks[0], "head", None)
+  report.note(manager.initialize(model, config.init_checkpoint, head))
   is_chief = multi_worker.is_chief(strategy)
   if is_chief and not manager.latest:
     best.clear()
