@@ -7,16 +7,46 @@ else is a function of the flags.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert import reference_checkpoints, variable_paths
+from official_albert import reference_checkpoints, run_record, variable_paths
 
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
+# A folder of this name is part of the run above it: best_checkpoint.FOLDER.
+_BEST = "best"
+_SHOWN_LABELS = 8
+
+
+class Head(NamedTuple):
+  """What the outputs of a model's head stand for.
+
+  Attributes:
+    kind: "classification", "regression" or "multiple_choice", as in
+      checkpoint_names.HEADS.
+    labels: names of the classes in the order of the outputs; () if they have
+      none, or none that are known.
+  """
+
+  kind: str
+  labels: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    if self.kind == "regression":
+      return "a number"
+    if self.kind == "multiple_choice":
+      return "the options of a question"
+    if not self.labels:
+      return "classes without names"
+    more = len(self.labels) - _SHOWN_LABELS
+    return f"the classes {', '.join(self.labels[:_SHOWN_LABELS])}" + (
+      f" and {more} more" if more > 0 else ""
+    )
 
 
 class Manager:
@@ -56,11 +86,21 @@ class Manager:
     """The newest checkpoint's prefix, or None."""
     return self._manager.latest_checkpoint
 
-  def initialize(self, model: tf.keras.Model, init_checkpoint: str) -> str:
+  def initialize(
+    self,
+    model: tf.keras.Model,
+    init_checkpoint: str,
+    head: Optional[Head] = None,
+  ) -> str:
     """Own latest checkpoint, else `init_checkpoint`, else scratch.
 
     A checkpoint that cannot be read any more is renamed, and the one before it
     is taken.
+
+    Args:
+      model: the model to fill.
+      init_checkpoint: "", or see `warm_start`.
+      head: see `warm_start`.
 
     Returns:
       A sentence that says which of them it was, and what was damaged.
@@ -74,7 +114,7 @@ class Manager:
     if self._manager.checkpoints:
       return self.restore_latest()
     if init_checkpoint:
-      report = warm_start(model, init_checkpoint)
+      report = warm_start(model, init_checkpoint, head)
       return f"warm start from {init_checkpoint}: {report}"
     return "weights initialised from scratch"
 
@@ -193,7 +233,7 @@ def path_of(model_dir: str, step: int) -> str:
 
 
 def warm_start(
-  model: tf.keras.Model, path: str
+  model: tf.keras.Model, path: str, head: Optional[Head] = None
 ) -> reference_checkpoints.LoadReport:
   """Reads a model's weights, and nothing else, from a checkpoint.
 
@@ -202,6 +242,13 @@ def warm_start(
       values and are named in the report.
     path: a checkpoint prefix (ours or the original's TF1 one), or a run's
       folder, whose latest checkpoint is taken.
+    head: what the outputs of the model stand for. The run.json beside the
+      checkpoint says the same of the checkpoint: rows of the same classes are
+      put in this order, and a head for anything else is left out. None takes
+      the head as it is.
+
+  Returns:
+    A report of the names on both sides, and of what became of the head.
 
   Raises:
     FileNotFoundError: there is no such checkpoint.
@@ -220,22 +267,42 @@ def warm_start(
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
   if variable_paths.OBJECT_GRAPH not in shapes:
-    return reference_checkpoints.load_tf1_checkpoint(model, path)
+    report = reference_checkpoints.load_tf1_checkpoint(model, path)
+    if head is None or "output_weights" not in report.matched:
+      return report
+    # Nothing in this format names classes.
+    _, note = _match_heads(None, head)
+    return dataclasses.replace(report, notes=(note,))
   variables = variable_paths.by_path(model)
   stored = {variable_paths.path_of(key): key for key in shapes}
   stored.pop(None, None)
   both = sorted(set(variables) & set(stored))
+
+  def is_head(name: str) -> bool:
+    return hasattr(model, "albert") and not name.startswith("albert/")
+
   matched, other_shape = reference_checkpoints.split_by_shape(
     both,
     {name: shapes[stored[name]] for name in both},
     variables,
-    lambda name: hasattr(model, "albert") and not name.startswith("albert/"),
+    is_head,
     path,
   )
   if not matched:
     raise ValueError(f"{path} holds no variable of this model.")
+  rows, notes, left_out = None, (), []
+  stored_head = _recorded_head(path) if head else None
+  kept = [name for name in matched if is_head(name)]
+  if head is not None and (kept or (other_shape and stored_head)):
+    rows, note = _match_heads(stored_head, head)
+    notes = (note,)
+    if rows is None:
+      left_out, matched = kept, [name for name in matched if not is_head(name)]
   for name in matched:
-    variables[name].assign(reader.get_tensor(stored[name]))
+    value = reader.get_tensor(stored[name])
+    if rows is not None and is_head(name):
+      value = value[rows]
+    variables[name].assign(value)
   ignored = set(shapes) - set(stored.values()) - {variable_paths.OBJECT_GRAPH}
   return reference_checkpoints.LoadReport(
     matched=tuple(matched),
@@ -243,4 +310,65 @@ def warm_start(
     unexpected=tuple(sorted(set(stored) - set(variables))),
     ignored=tuple(sorted(ignored)),
     other_shape=tuple(other_shape),
+    left_out=tuple(left_out),
+    notes=notes,
+  )
+
+
+def _recorded_head(prefix: str) -> Optional[Head]:
+  """What run.json says of a checkpoint's head; None if it says nothing."""
+  folder = os.path.dirname(prefix)
+  folders = [folder]
+  if os.path.basename(folder) == _BEST:
+    folders.append(os.path.dirname(folder))
+  for folder in folders:
+    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
+      break
+  else:
+    return None
+  data = run_record.read(folder)["data"]
+  settings = data.get("settings") or {}
+  labels = tuple(settings.get("labels") or ())
+  kind = data.get("head", "")
+  if not kind and "task" in data:
+    kind = "classification" if labels else "regression"
+    if data["task"] == "race":
+      kind = "multiple_choice"
+  return Head(kind, labels) if kind else None
+
+
+def _match_heads(
+  stored: Optional[Head], head: Head
+) -> tuple[Optional[list[int]], str]:
+  """Which rows of a stored head become the rows of `head`.
+
+  Args:
+    stored: what the checkpoint's outputs stand for; None if nobody knows.
+    head: what the model's stand for.
+
+  Returns:
+    The rows, in the order of `head`; None if it is another head. And a
+    sentence for the log.
+  """
+  as_they_are = list(range(max(len(head.labels), 1)))
+  kept = f"the head is kept, for {head}"
+  if stored is None or (stored.kind == head.kind and not stored.labels):
+    if head.kind == "classification":
+      kept = (
+        "warning: the checkpoint does not name the classes of its head, which "
+        f"is kept: they are taken to be {', '.join(head.labels)}, in this order"
+      )
+    return as_they_are, kept
+  if stored.kind != head.kind or set(stored.labels) != set(head.labels):
+    note = (
+      f"a new head is trained, for {head}: the checkpoint's is for {stored}"
+    )
+    if stored.kind == head.kind and len(stored.labels) == len(head.labels):
+      note += "; to keep it, give the data the same names"
+    return None, note
+  if stored.labels == head.labels:
+    return as_they_are, kept
+  return [stored.labels.index(label) for label in head.labels], (
+    f"{kept}, whose rows are put in this order; the checkpoint's is for "
+    f"{stored}"
   )

@@ -17,6 +17,7 @@ from official_albert import (
   checkpoints,
   heads,
   optimization,
+  run_record,
   sequence_classifier,
 )
 
@@ -274,6 +275,130 @@ def test_a_task_starts_from_another_with_more_classes(tmp_path):
   )
 
 
+def _classes(*labels):
+  return checkpoints.Head("classification", labels)
+
+
+_NUMBER = checkpoints.Head("regression")
+_OPTIONS = checkpoints.Head("multiple_choice")
+
+
+@pytest.mark.parametrize("where", ["", "best", "model.ckpt-5"])
+@pytest.mark.parametrize(
+  "data, head, rows, note",
+  [
+    # Of run_finetuning, and of a conversion.
+    (
+      {"task": "own", "settings": {"labels": ["pos", "neu", "neg"]}},
+      _classes("neg", "pos", "neu"),
+      [2, 0, 1],
+      "the head is kept, for the classes neg, pos, neu, whose rows are put in "
+      "this order; the checkpoint's is for the classes pos, neu, neg",
+    ),
+    (
+      {"head": "classification", "settings": {"labels": ["a", "b", "c"]}},
+      _classes("a", "b", "c"),
+      [0, 1, 2],
+      "the head is kept, for the classes a, b, c",
+    ),
+    (
+      {"head": "classification", "max_seq_length": 64},
+      _classes("a", "b", "c"),
+      [0, 1, 2],
+      "warning: the checkpoint does not name the classes of its head, which is "
+      "kept: they are taken to be a, b, c, in this order",
+    ),
+    (
+      None,
+      _classes("a", "b", "c"),
+      [0, 1, 2],
+      "warning: the checkpoint does not name the classes of its head, which is "
+      "kept: they are taken to be a, b, c, in this order",
+    ),
+    (
+      {"task": "own", "settings": {"labels": ["a", "b", "c"]}},
+      _classes("a", "b", "d"),
+      None,
+      "a new head is trained, for the classes a, b, d: the checkpoint's is for "
+      "the classes a, b, c; to keep it, give the data the same names",
+    ),
+    (
+      {"task": "mnli", "settings": {"labels": ["a", "b", "c"]}},
+      _classes("a", "b"),
+      None,
+      "a new head is trained, for the classes a, b: the checkpoint's is for "
+      "the classes a, b, c",
+    ),
+    (
+      {"task": "stsb", "settings": {"labels": None}},
+      _NUMBER,
+      [0],
+      "the head is kept, for a number",
+    ),
+    (
+      {"task": "race", "settings": {"max_qa_length": 9}},
+      _NUMBER,
+      None,
+      "a new head is trained, for a number: the checkpoint's is for the "
+      "options of a question",
+    ),
+    (
+      {"task": "stsb", "settings": {"labels": None}},
+      _OPTIONS,
+      None,
+      "a new head is trained, for the options of a question: the checkpoint's "
+      "is for a number",
+    ),
+    (
+      {"head": "multiple_choice"},
+      _OPTIONS,
+      [0],
+      "the head is kept, for the options of a question",
+    ),
+  ],
+)
+def test_a_head_is_taken_for_what_it_stands_for(
+  tmp_path, where, data, head, rows, note
+):
+  labels = (data or {}).get("settings", {}).get("labels")
+  kind = (data or {}).get("head", "")
+  is_one = not labels and kind != "classification" and data is not None
+  source = classifier(1 if is_one else 3)
+  model = classifier(max(len(head.labels), 1))
+  source.classifier.output_bias.assign(tf.range(1.0, 2.0 if is_one else 4.0))
+  before = model.classifier.output_weights.numpy()
+  if data is not None:
+    run_record.write(str(tmp_path), SMALL, {}, data)
+  manager(tmp_path, source).save(5)
+  best = best_checkpoint.BestCheckpoint(str(tmp_path), source, "loss")
+  best.offer(5, 1, {"loss": 1.0})
+  report = checkpoints.warm_start(model, str(tmp_path / where), head)
+  assert report.notes == (note,) and f"\n  {note}" in str(report)
+  kernel, bias = source.classifier.output_weights.numpy(), [1.0, 2.0, 3.0]
+  if rows is None:
+    assert report.missing == HEAD
+    assert report.left_out == (() if len(head.labels) == 2 else HEAD)
+    np.testing.assert_array_equal(model.classifier.output_weights, before)
+    assert not model.classifier.output_bias.numpy().any()
+  else:
+    assert not report.missing
+    np.testing.assert_array_equal(model.classifier.output_weights, kernel[rows])
+    np.testing.assert_array_equal(
+      model.classifier.output_bias, [bias[row] for row in rows]
+    )
+  # The encoder is taken in any case.
+  np.testing.assert_array_equal(
+    model.albert.pooler.kernel, source.albert.pooler.kernel
+  )
+
+
+def test_a_head_that_was_never_there_is_no_news(pretrained, tmp_path):
+  _, path, _ = pretrained
+  run_record.write(str(tmp_path), SMALL, {}, {"max_seq_length": 11})
+  report = checkpoints.warm_start(classifier(), path, _classes("a", "b", "c"))
+  assert report.notes == () and report.missing == HEAD
+
+
 def test_fine_tuning_starts_from_the_originals_checkpoints():
   folder = GOLDEN / "one_group"
   config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
@@ -290,6 +415,11 @@ def test_fine_tuning_starts_from_the_originals_checkpoints():
   report = checkpoints.warm_start(model, str(folder / "classifier.ckpt"))
   assert report.missing == report.other_shape
   assert report.missing == ("output_bias", "output_weights")
+  assert not report.notes
+  report = checkpoints.warm_start(
+    classifier(3, config), str(folder / "classifier.ckpt"), _classes(*"abc")
+  )
+  assert "does not name the classes of its head" in report.notes[0]
   small = classifier(4, dataclasses.replace(config, hidden_act="relu"))
   assert checkpoints.warm_start(small, str(folder / "model.ckpt")).matched
   wide = classifier(4, dataclasses.replace(config, intermediate_size=9))

@@ -8,6 +8,33 @@ from official_albert import optimization
 
 # Beyond this factor a rate given by hand is worth a second look.
 _FAR = 4.0
+# The smallest model of the paper is `albert_base`. Of smaller ones two sizes
+# were measured on SST-2 (docs/finetuning.md): hidden_size 128 wants 3e-4, at
+# which 256 no longer learns. So the rate falls as 1 / hidden_size, to 5e-5 at
+# 768, which is the largest of the paper.
+_PAPERS_HIDDEN_SIZE = 768
+_MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 3e-4
+
+
+def for_finetuning(papers: float, hidden_size: int) -> tuple[float, str]:
+  """The default peak rate of a fine-tuning, and why.
+
+  Args:
+    papers: the rate of the paper for this task.
+    hidden_size: the model's.
+
+  Returns:
+    `papers` for models of the paper's sizes, a larger rate for smaller models;
+    and the reason, which ends a line of the log.
+  """
+  if hidden_size >= _PAPERS_HIDDEN_SIZE:
+    return papers, "the default, as in the paper"
+  share = min(_MEASURED_HIDDEN_SIZE / hidden_size, 1.0)
+  rate = max(float(f"{_MEASURED_RATE * share:.2g}"), papers)
+  return rate, (
+    f"the default for hidden_size {hidden_size}, where the paper's {papers:g} "
+    f"for {_PAPERS_HIDDEN_SIZE} and more is too low"
+  )
 
 
 def choose(

@@ -55,5 +55,31 @@ def test_a_rate_that_is_refused_later_does_not_fail_here(given):
   assert learning_rate.choose(given, 64, "lamb")[0] == given
 
 
+@pytest.mark.parametrize(
+  "hidden_size, rate",
+  [
+    (24, 3e-4),
+    (128, 3e-4),
+    (200, 1.9e-4),
+    (256, 1.5e-4),
+    (312, 1.2e-4),
+    (767, 5e-5),
+    (768, 2e-5),
+    (4096, 2e-5),
+  ],
+)
+def test_small_models_are_fine_tuned_at_a_higher_rate(hidden_size, rate):
+  found, reason = learning_rate.for_finetuning(2e-5, hidden_size)
+  assert found == rate
+  if hidden_size < 768:
+    assert f"hidden_size {hidden_size}, where the paper's 2e-05 for" in reason
+  else:
+    assert reason == "the default, as in the paper"
+
+
+def test_no_default_is_below_the_papers():
+  assert learning_rate.for_finetuning(6e-5, 767)[0] == 6e-5
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

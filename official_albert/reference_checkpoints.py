@@ -30,6 +30,8 @@ class LoadReport:
     unexpected: names the checkpoint has and the model has not.
     ignored: the checkpoint's optimizer slots and step.
     other_shape: those of `missing` that belong to a head of another size.
+    left_out: those of `missing` that belong to a head for something else.
+    notes: what became of the head, if it was compared; a sentence each.
   """
 
   matched: tuple[str, ...]
@@ -37,6 +39,8 @@ class LoadReport:
   unexpected: tuple[str, ...]
   ignored: tuple[str, ...] = ()
   other_shape: tuple[str, ...] = ()
+  left_out: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
 
   def __str__(self) -> str:
     lines = [
@@ -44,9 +48,12 @@ class LoadReport:
       f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
       "variables ignored"
     ]
+    lines += [f"  {note}" for note in self.notes]
     lines += [
       f"  of another shape in the checkpoint: {name}"
       if name in self.other_shape
+      else f"  left out: {name}"
+      if name in self.left_out
       else f"  missing in the checkpoint: {name}"
       for name in self.missing
     ]

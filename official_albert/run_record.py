@@ -1,7 +1,8 @@
 """The record of a run: albert_config.json and run.json beside the checkpoints.
 
 A checkpoint without the settings that made it is worth little. The record is
-written before the first step and compared when a run is resumed.
+compared when a run is started again, and written before the first step that is
+trained; a start that trains nothing leaves it as it is.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import itertools
 import json
 import os
 import platform
+import re
 import time
 from importlib import metadata
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from official_albert import config as config_lib
 from official_albert import output_paths
@@ -22,24 +24,49 @@ from official_albert import output_paths
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
 
-# Settings that may change from one start to the next without changing what
-# the steps that are already done would have been.
-_FREE = {
-  "eval_batch_size",
-  "eval_steps",
-  "best_is",
-  "early_stopping_evaluations",
-  "steps_per_loop",
-  "save_checkpoints_steps",
-  "keep_checkpoint_max",
-  "profile_steps",
-  # Says where settings are from; those that count stand beside it.
-  "recipe",
-  "model_dir",
-  "init_checkpoint",
-}
+# What a setting of a run may do when the run is started again. It is the last
+# part of a name that counts, as in `phases[1].gradient_accumulation_steps`.
+#
+# These change neither the steps that are done nor those to come: where results
+# go, how often something is looked at, written or kept, when a run gives up.
+FREE = frozenset(
+  {
+    "early_stopping_evaluations",
+    "eval_batch_size",
+    "eval_steps",
+    "keep_checkpoint_max",
+    "model_dir",
+    "on_divergence",
+    "profile_steps",
+    # Names a set of settings, each of which is compared.
+    "recipe",
+    "save_checkpoints_steps",
+    "steps_per_loop",
+  }
+)
+# These depend on the machine that a run goes on with, and change rounding or
+# dropout masks only: they are warned of.
+OF_THE_MACHINE = frozenset(
+  {
+    "distribution",
+    "gradient_accumulation_steps",
+    # A folder of records may have moved; what is in it is compared.
+    "input_dir",
+    "num_replicas",
+    "precision",
+    "recompute_activations",
+    "xla",
+  }
+)
+# All others shape the result: rate, steps and the rest of the schedule, batch,
+# optimizer, dropout, seed, data, initial weights, how the best checkpoint is
+# chosen. A folder with checkpoints is not continued with other values, unless
+# the user says so.
+
 # What settings were before a version that knows them, where that is not "off".
-_BEFORE = {"layerwise_lr_decay": 1.0}
+_BEFORE = {"layerwise_lr_decay": 1.0, "best_is": "lowest"}
+# Of many changes, and of a long value, a message shows the beginning.
+_SHOWN_CHANGES, _SHOWN_CHARACTERS = 4, 60
 
 
 def write(
@@ -47,32 +74,72 @@ def write(
   albert_config: config_lib.AlbertConfig,
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
-  step: int = 0,
-) -> list[str]:
-  """Writes both files and returns what differs from the run before.
+) -> None:
+  """Writes both files, in place of those that may be there.
 
   Args:
     model_dir: the run's folder; made if missing.
     albert_config: the model.
     settings: how it is trained, as JSON values.
-    data: the data's fingerprint, as JSON values; `tokenizer` in it has to
-      stay what it was.
-    step: that of the folder's newest checkpoint.
-
-  Returns:
-    A sentence for each setting that changed since the folder's last start.
+    data: the data's fingerprint, as JSON values.
 
   Raises:
-    ValueError: the folder holds checkpoints of another configuration or
-      another tokenizer, or the settings move a border of phases that the run
-      has passed.
     OSError: the folder cannot be made or written.
   """
   output_paths.make_folder(model_dir)
+  record = {
+    "settings": settings,
+    "data": data,
+    "versions": _versions(),
+    "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+  }
+  record_path = os.path.join(model_dir, RECORD_FILE)
+  albert_config.to_json_file(os.path.join(model_dir, CONFIG_FILE))
+  temporary = record_path + ".tmp"
+  with open(temporary, "w", encoding="utf-8") as file:
+    json.dump(record, file, indent=2, sort_keys=True)
+    file.write("\n")
+  os.replace(temporary, record_path)
+
+
+def check(
+  model_dir: str,
+  albert_config: config_lib.AlbertConfig,
+  settings: Mapping[str, Any],
+  data: Mapping[str, Any],
+  step: int = 0,
+  is_finished: bool = False,
+  allow_changed_settings: bool = False,
+) -> list[str]:
+  """Compares what a run is to be with what is in its folder; writes nothing.
+
+  A folder without checkpoints may hold anything: a start that failed before
+  its first checkpoint binds nobody.
+
+  Args:
+    model_dir: the run's folder; it need not exist.
+    albert_config: see `write`.
+    settings: see `write`.
+    data: see `write`; `tokenizer` in it has to stay what it was.
+    step: that of the folder's newest checkpoint.
+    is_finished: whether no step is left to train with these settings.
+    allow_changed_settings: whether a run goes on with settings that shape the
+      result and differ.
+
+  Returns:
+    A phrase for each setting that changed since the folder's last start and
+    changes the steps to come; none if the run is finished.
+
+  Raises:
+    ValueError: the folder holds checkpoints of another configuration or
+      another tokenizer; the settings move a border of phases that the run has
+      passed; or a setting that shapes the result differs, and this is not
+      allowed, or there is nothing left to train with it.
+  """
+  if not (step or os.path.exists(os.path.join(model_dir, "checkpoint"))):
+    return []
   config_path = os.path.join(model_dir, CONFIG_FILE)
-  # A start that failed before its first checkpoint binds nobody.
-  resumes = os.path.exists(os.path.join(model_dir, "checkpoint"))
-  if resumes and os.path.exists(config_path):
+  if os.path.exists(config_path):
     before = config_lib.AlbertConfig.from_json_file(config_path)
     for field in dataclasses.fields(before):
       old, new = getattr(before, field.name), getattr(albert_config, field.name)
@@ -81,42 +148,99 @@ def write(
           f"{model_dir} holds a run with {field.name} {old}, but the flags "
           f"ask for {new}: choose another model_dir, or the old setting."
         )
-  # As they will be read: tuples are lists there.
+  if not os.path.exists(os.path.join(model_dir, RECORD_FILE)):
+    return []
+  record = read(model_dir)
+  check_tokenizer(model_dir, record["data"], data)
+  if not record["settings"]:
+    return []  # Converted weights: nobody knows how they were trained.
+  _check_borders(model_dir, record["settings"], settings, step)
+  changes = _changes(record, settings, data)
+  shaping = [
+    change
+    for name, change in changes.items()
+    if _last_part(name) not in OF_THE_MACHINE
+  ]
+  if shaping and (is_finished or not allow_changed_settings):
+    named = "; ".join(shaping[:_SHOWN_CHANGES])
+    if len(shaping) > _SHOWN_CHANGES:
+      named += f"; and {len(shaping) - _SHOWN_CHANGES} more"
+    if is_finished:
+      raise ValueError(
+        f"the run in {model_dir} is finished at step {step:,}, with nothing "
+        f"left to train, but settings differ from its own ({named}): give the "
+        "old values, or another folder to train anew."
+      )
+    raise ValueError(
+      f"{model_dir} holds a run at step {step:,} with other settings "
+      f"({named}): give the old values, another folder, or "
+      "--allow_changed_settings to go on with the new ones."
+    )
+  return [] if is_finished else list(changes.values())
+
+
+def _changes(
+  record: Mapping[str, Any],
+  settings: Mapping[str, Any],
+  data: Mapping[str, Any],
+) -> dict[str, str]:
+  """By the names of settings that differ from a record, what differs."""
+  # As they are read: tuples are lists there.
   settings, data = json.loads(json.dumps([settings, data]))
-  record = {
-    "settings": settings,
-    "data": data,
-    "versions": _versions(),
-    "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-  }
-  record_path = os.path.join(model_dir, RECORD_FILE)
-  changes = []
-  if resumes and os.path.exists(record_path):
-    old_record = read(model_dir)
-    check_tokenizer(model_dir, old_record["data"], data)
-    _check_borders(model_dir, old_record["settings"], settings, step)
-    old_data = dict(old_record["data"])
-    if "settings" in data and "settings" in old_data:
-      # What an older version did not record of its data was as it is now.
-      old_data["settings"] = {**data["settings"], **old_data["settings"]}
-    old = {**_BEFORE, **old_record["settings"], "data": old_data}
-    new = {**settings, "data": record["data"]}
-    for values in (old, new):
-      if values.get("phases"):
-        values["phases"] = list(map(_without_off, values["phases"]))
-    changes = [
-      f"{name} was {old.get(name)!r} at the last start and is now {new[name]!r}"
-      for name in new
-      # What an older version did not know was off.
-      if name not in _FREE and (new[name] or None) != (old.get(name) or None)
-    ]
-  albert_config.to_json_file(config_path)
-  temporary = record_path + ".tmp"
-  with open(temporary, "w", encoding="utf-8") as file:
-    json.dump(record, file, indent=2, sort_keys=True)
-    file.write("\n")
-  os.replace(temporary, record_path)
+  old = _flat({**_BEFORE, **record["settings"], "data": record["data"]})
+  new = _flat({**settings, "data": data})
+  changes = {}
+  for name in sorted({*old, *new}):
+    if _last_part(name) in FREE:
+      continue
+    # Compared before, and by more than equality.
+    if ".tokenizer." in name:
+      continue
+    # What only one version records of settings was off, or as it is now.
+    known = re.split(r"[.[]", name)[0] in {*settings, "data"}
+    if name not in new and not known:
+      continue
+    if name not in old and ".settings." in name:
+      continue
+    # What an older version did not know was off.
+    before, now = old.get(name) or None, new.get(name) or None
+    if _last_part(name) == "init_checkpoint":
+      before, now = map(_absolute, (before, now))
+    if before != now:
+      changes[name] = (
+        f"{name} was {_shown(old.get(name))} at the last start and is now "
+        f"{_shown(new.get(name))}"
+      )
   return changes
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+  """The values in objects and lists of objects, by names such as a.b[0].c."""
+  if isinstance(value, dict):
+    parts = [(f"{name}.{key}" if name else key, v) for key, v in value.items()]
+  elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
+    parts = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+  else:
+    return {name: value}
+  flat = {}
+  for part, inner in parts:
+    flat.update(_flat(inner, part))
+  return flat
+
+
+def _last_part(name: str) -> str:
+  return name.rsplit(".", 1)[-1]
+
+
+def _absolute(path: Optional[str]) -> Optional[str]:
+  return os.path.abspath(path) if path and "://" not in path else path
+
+
+def _shown(value: Any) -> str:
+  text = repr(value)
+  if len(text) > _SHOWN_CHARACTERS:
+    text = f"{text[:_SHOWN_CHARACTERS]}..."
+  return text
 
 
 def check_tokenizer(
@@ -219,11 +343,6 @@ def read(model_dir: str) -> dict[str, Any]:
       return json.load(file)
     except ValueError as error:
       raise ValueError(f"{path} is not valid JSON: {error}.") from error
-
-
-def _without_off(values: Mapping[str, Any]) -> dict[str, Any]:
-  # What an older version did not know was off.
-  return {name: value for name, value in values.items() if value}
 
 
 def _tokenizer(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ SETTINGS = {"learning_rate": 0.1, "keep_checkpoint_max": 7}
 
 def test_record_holds_settings_data_and_versions(tmp_path):
   folder = str(tmp_path / "run")
-  assert run_record.write(folder, CONFIG, SETTINGS, {"sha": "a"}) == []
+  assert run_record.check(folder, CONFIG, SETTINGS, {"sha": "a"}) == []
+  assert not (tmp_path / "run").exists()
+  run_record.write(folder, CONFIG, SETTINGS, {"sha": "a"})
   record = run_record.read(folder)
   assert record["settings"] == SETTINGS
   assert record["data"] == {"sha": "a"}
@@ -25,92 +27,170 @@ def test_record_holds_settings_data_and_versions(tmp_path):
   assert config == CONFIG
 
 
-def test_changes_that_matter_are_told(tmp_path):
-  folder = str(tmp_path)
-  run_record.write(folder, CONFIG, SETTINGS, {"sha": "a"})
-  (tmp_path / "checkpoint").touch()
+def started(folder, settings=SETTINGS, data=None):
+  """A run with a checkpoint; returns its folder."""
+  run_record.write(str(folder), CONFIG, settings, data or {})
+  (folder / "checkpoint").touch()
+  return str(folder)
+
+
+def check(folder, settings=SETTINGS, data=None, **kwargs):
+  return run_record.check(folder, CONFIG, settings, data or {}, **kwargs)
+
+
+def test_what_shapes_the_result_is_refused_unless_allowed(tmp_path):
+  folder = started(tmp_path, data={"sha": "a"})
+  before = (tmp_path / "run.json").read_bytes()
   free = {**SETTINGS, "keep_checkpoint_max": 9, "profile_steps": "1,2"}
-  free["recipe"] = "base_cpu"
-  assert run_record.write(folder, CONFIG, free, {"sha": "a"}) == []
+  free.update(recipe="base_cpu", on_divergence="rollback")
+  assert check(folder, free, {"sha": "a"}) == []
   changed = {**free, "learning_rate": 0.2}
-  changes = run_record.write(folder, CONFIG, changed, {"sha": "b"})
-  assert len(changes) == 2
-  assert "learning_rate was 0.1 at the last start and is now 0.2" in changes[0]
+  with pytest.raises(ValueError) as error:
+    check(folder, changed, {"sha": "b"}, step=7)
+  assert str(error.value) == (
+    f"{folder} holds a run at step 7 with other settings (data.sha was 'a' at "
+    "the last start and is now 'b'; learning_rate was 0.1 at the last start "
+    "and is now 0.2): give the old values, another folder, or "
+    "--allow_changed_settings to go on with the new ones."
+  )
+  changes = check(folder, changed, {"sha": "b"}, allow_changed_settings=True)
+  assert changes == [
+    "data.sha was 'a' at the last start and is now 'b'",
+    "learning_rate was 0.1 at the last start and is now 0.2",
+  ]
+  assert (tmp_path / "run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_finished_run_is_the_same_or_refused(tmp_path, allowed):
+  folder = started(tmp_path)
+  more = {"step": 7, "is_finished": True, "allow_changed_settings": allowed}
+  assert check(folder, **more) == []
+  # On another machine there is nothing left to be computed otherwise.
+  assert check(folder, {**SETTINGS, "num_replicas": 8}, **more) == []
+  with pytest.raises(ValueError) as error:
+    check(folder, {**SETTINGS, "learning_rate": 0.2}, **more)
+  assert "is finished at step 7, with nothing left to train" in str(error.value)
+  assert "learning_rate was 0.1 at the last start" in str(error.value)
+  assert "allow_changed_settings" not in str(error.value)
+
+
+def test_the_machine_may_change_with_a_warning(tmp_path):
+  old = {"num_replicas": 8, "precision": "mixed_bfloat16", "xla": True}
+  phases = [{"steps": 3, "gradient_accumulation_steps": 2}, {"steps": 4}]
+  folder = started(
+    tmp_path,
+    {**old, "num_train_steps": 7, "phases": phases},
+    {"input_dir": "a"},
+  )
+  phases = [{"steps": 3}, {"steps": 4, "gradient_accumulation_steps": 5}]
+  new = {"num_replicas": 1, "precision": "float32", "xla": False}
+  new.update(num_train_steps=7, phases=phases)
+  assert check(folder, new, {"input_dir": "b"}) == [
+    "data.input_dir was 'a' at the last start and is now 'b'",
+    "num_replicas was 8 at the last start and is now 1",
+    "phases[0].gradient_accumulation_steps was 2 at the last start and is now "
+    "None",
+    "phases[1].gradient_accumulation_steps was None at the last start and is "
+    "now 5",
+    "precision was 'mixed_bfloat16' at the last start and is now 'float32'",
+    "xla was True at the last start and is now False",
+  ]
+
+
+def test_initial_weights_by_another_name_of_their_folder(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  folder = started(tmp_path, {"init_checkpoint": "encoder/"})
+  for same in ("encoder", str(tmp_path / "encoder")):
+    assert check(folder, {"init_checkpoint": same}) == []
+  for other in ("", "encoder2", "gs://encoder"):
+    with pytest.raises(ValueError, match="init_checkpoint was 'encoder/' at"):
+      check(folder, {"init_checkpoint": other})
+
+
+def test_long_messages_are_cut(tmp_path):
+  folder = started(tmp_path, {f"s{i}": "x" * 99 for i in range(7)})
+  with pytest.raises(ValueError) as error:
+    check(folder, {f"s{i}": "y" for i in range(7)})
+  assert f"s3 was '{'x' * 59}... at the last start" in str(error.value)
+  assert "is now 'y'; and 3 more): give" in str(error.value)
+  assert "s4" not in str(error.value)
+
+
+def test_converted_weights_bind_to_no_settings(tmp_path):
+  folder = started(tmp_path, {}, {"head": "none", "max_seq_length": 512})
+  assert check(folder, SETTINGS, {"max_seq_length": 24, "shards": [1]}) == []
+
+
+def test_data_that_is_left_out_is_a_change(tmp_path):
+  folder = started(tmp_path, data={"sha": "a", "eval": {"sha": "b"}})
+  with pytest.raises(ValueError, match="data.eval.sha was 'b' .* now None"):
+    check(folder, data={"sha": "a"})
 
 
 def test_what_an_earlier_version_did_not_know_was_off(tmp_path):
-  folder = str(tmp_path)
-  run_record.write(folder, CONFIG, SETTINGS, {})
-  (tmp_path / "checkpoint").touch()
+  folder = started(tmp_path)
   new = {
     "best_is": "lowest",
     "early_stopping_evaluations": 0,
     "layerwise_lr_decay": 1.0,
   }
-  assert run_record.write(folder, CONFIG, {**SETTINGS, **new}, {}) == []
+  assert check(folder, {**SETTINGS, **new}) == []
   new = {"best_is": "highest", "layerwise_lr_decay": 0.5}
-  (change,) = run_record.write(folder, CONFIG, {**SETTINGS, **new}, {})
-  assert "layerwise_lr_decay was 1.0 at the last start and is now 0.5" in change
+  best, decay = check(folder, {**SETTINGS, **new}, allow_changed_settings=True)
+  assert "best_is was 'lowest' at the last start and is now 'highest'" in best
+  assert "layerwise_lr_decay was 1.0 at the last start and is now 0.5" in decay
 
 
 def test_phases_of_an_earlier_version_had_the_models_depth(tmp_path):
-  folder = str(tmp_path)
   phases = [{"steps": 4, "train_batch_size": None}, {"steps": 3}]
   settings = {**SETTINGS, "num_train_steps": 7}
-  run_record.write(folder, CONFIG, {**settings, "phases": phases}, {})
-  (tmp_path / "checkpoint").touch()
+  folder = started(tmp_path, {**settings, "phases": phases})
   same = [{"same_data": False, "num_layers": None, **p} for p in phases]
-  assert run_record.write(folder, CONFIG, {**settings, "phases": same}, {}) == (
-    []
-  )
-  assert run_record.read(folder)["settings"]["phases"] == same
+  assert check(folder, {**settings, "phases": same}) == []
   other = [{**same[0], "num_layers": 2}, same[1]]
-  (change,) = run_record.write(
-    folder, CONFIG, {**settings, "phases": other}, {}
-  )
-  assert "now [{'num_layers': 2, 'steps': 4}, {'steps': 3}]" in change
+  with pytest.raises(ValueError, match=r"phases\[0\].num_layers was None .* 2"):
+    check(folder, {**settings, "phases": other})
 
 
 def test_what_an_earlier_version_did_not_say_of_its_data(tmp_path):
-  folder = str(tmp_path)
   old, new = {"doc_stride": 5}, {"doc_stride": 5, "n_best_size": 20}
-  run_record.write(folder, CONFIG, SETTINGS, {"settings": old})
-  (tmp_path / "checkpoint").touch()
-  assert run_record.write(folder, CONFIG, SETTINGS, {"settings": new}) == []
-  assert run_record.read(folder)["data"]["settings"] == new
-  other = {**new, "n_best_size": 3}
-  (change,) = run_record.write(folder, CONFIG, SETTINGS, {"settings": other})
-  assert "'n_best_size': 20} at the last start" in change.replace("}}", "}")
+  folder = started(tmp_path, data={"settings": old})
+  assert check(folder, data={"settings": new}) == []
+  folder = started(tmp_path, data={"settings": new})
+  with pytest.raises(ValueError, match="data.settings.n_best_size was 20 at"):
+    check(folder, data={"settings": {**new, "n_best_size": 3}})
 
 
 def test_another_model_is_refused(tmp_path):
   run_record.write(str(tmp_path), CONFIG, SETTINGS, {})
   other = dataclasses.replace(CONFIG, num_hidden_layers=5)
   # Nothing was trained yet, so nothing binds.
-  run_record.write(str(tmp_path), other, SETTINGS, {})
+  folder = str(tmp_path)
+  assert run_record.check(folder, other, SETTINGS, {}) == []
+  run_record.write(folder, other, SETTINGS, {})
   pathlib.Path(tmp_path, "checkpoint").touch()
   with pytest.raises(ValueError, match="num_hidden_layers 5, .* ask for 4"):
-    run_record.write(str(tmp_path), CONFIG, SETTINGS, {})
+    check(folder, allow_changed_settings=True)
 
 
 def test_records_from_before_there_were_kinds_of_tokenizers(tmp_path):
   info = {"sha256": "a"}
-  run_record.write(str(tmp_path), CONFIG, SETTINGS, {"tokenizer": info})
-  (tmp_path / "checkpoint").write_text("")
+  folder = started(tmp_path, data={"tokenizer": info})
   same = {"tokenizer": {"kind": "sentencepiece", **info}}
-  run_record.write(str(tmp_path), CONFIG, SETTINGS, same)
+  assert check(folder, data=same) == []
   other = {"tokenizer": {"kind": "wordpiece", **info}}
   with pytest.raises(ValueError, match="another tokenizer"):
-    run_record.write(str(tmp_path), CONFIG, SETTINGS, other)
+    check(folder, data=other)
 
 
 def test_another_tokenizer_is_refused(tmp_path):
-  data = {"tokenizer": {"sha256": "a"}}
-  run_record.write(str(tmp_path), CONFIG, SETTINGS, data)
-  (tmp_path / "checkpoint").touch()
+  folder = started(tmp_path, data={"tokenizer": {"sha256": "a"}})
   with pytest.raises(ValueError, match="another tokenizer"):
-    run_record.write(
-      str(tmp_path), CONFIG, SETTINGS, {"tokenizer": {"sha256": "b"}}
+    check(
+      folder,
+      data={"tokenizer": {"sha256": "b"}},
+      allow_changed_settings=True,
     )
 
 
@@ -134,34 +214,31 @@ def _in_phases(*steps):
   ],
 )
 def test_borders_that_were_passed_stay(tmp_path, before, step, after, allowed):
-  folder = str(tmp_path)
-  run_record.write(folder, CONFIG, _in_phases(*before), {})
+  folder = started(tmp_path, _in_phases(*before))
   assert run_record.phase_ends(run_record.read(folder)["settings"]) == [
     sum(before[: i + 1]) for i in range(len(before))
   ]
-  (tmp_path / "checkpoint").touch()
+  after = _in_phases(*after)
+  more = {"step": step, "allow_changed_settings": True}
   if allowed:
-    changes = run_record.write(folder, CONFIG, _in_phases(*after), {}, step)
-    assert any("phases was [" in change for change in changes)
+    changes = check(folder, after, **more)
+    assert any(change.startswith("phases[") for change in changes)
+    with pytest.raises(ValueError, match=r"phases\[\d\].steps was"):
+      check(folder, after, step=step)
   else:
     with pytest.raises(ValueError, match=f"is at step {step} and has ended"):
-      run_record.write(folder, CONFIG, _in_phases(*after), {}, step)
-    kept = run_record.read(folder)["settings"]
-    assert kept["num_train_steps"] == sum(before)
+      check(folder, after, **more)
 
 
 def test_the_same_phases_again_are_no_change(tmp_path):
-  folder, settings = str(tmp_path), _in_phases(3, 4)
-  run_record.write(folder, CONFIG, settings, {})
-  (tmp_path / "checkpoint").touch()
-  assert run_record.write(folder, CONFIG, settings, {}, 5) == []
+  settings = _in_phases(3, 4)
+  assert check(started(tmp_path, settings), settings, step=5) == []
 
 
 def test_records_from_before_there_were_phases(tmp_path):
-  run_record.write(str(tmp_path), CONFIG, {"num_train_steps": 9}, {})
-  (tmp_path / "checkpoint").touch()
+  folder = started(tmp_path, {"num_train_steps": 9})
   now = {"num_train_steps": 9, "phases": ()}
-  assert run_record.write(str(tmp_path), CONFIG, now, {}, 5) == []
+  assert check(folder, now, step=5) == []
 
 
 def test_lengths_that_a_step_has_seen():

@@ -23,8 +23,13 @@ class ChiefManager(checkpoints.Manager):
     super().__init__(model_dir, max_to_keep, **trackables)
     self._strategy = strategy
 
-  def initialize(self, model: tf.keras.Model, init_checkpoint: str) -> str:
-    report = super().initialize(model, init_checkpoint)
+  def initialize(
+    self,
+    model: tf.keras.Model,
+    init_checkpoint: str,
+    head: Optional[checkpoints.Head] = None,
+  ) -> str:
+    report = super().initialize(model, init_checkpoint, head)
     if not self.latest:  # Else it has been told.
       multi_worker.from_chief(self._strategy, _NONE)
     return report
@@ -54,10 +59,15 @@ class FollowingManager:
     self._strategy = strategy
     self._directory = model_dir
 
-  def initialize(self, model: tf.keras.Model, init_checkpoint: str) -> str:
+  def initialize(
+    self,
+    model: tf.keras.Model,
+    init_checkpoint: str,
+    head: Optional[checkpoints.Head] = None,
+  ) -> str:
     report = self.restore_latest()
     if not self.latest and init_checkpoint:
-      checkpoints.warm_start(model, init_checkpoint)
+      checkpoints.warm_start(model, init_checkpoint, head)
     return report
 
   def restore_latest(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import signal
-from typing import Sequence
+from typing import Callable, Sequence
 
 import tensorflow as tf
 
@@ -56,11 +56,33 @@ def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
         )
 
 
+def is_finished(config: TrainConfig) -> bool:
+  """Whether the run in `config.model_dir` has no step left to train."""
+  step = checkpoints.newest_step(config.model_dir)
+  best = best_checkpoint.BestCheckpoint(
+    config.model_dir, tf.Module(), config.best_metric, config.best_is
+  )
+  return step >= config.num_train_steps or bool(
+    step and _vain_evaluations(best, step, config)
+  )
+
+
+def _vain_evaluations(
+  best: best_checkpoint.BestCheckpoint, step: int, config: TrainConfig
+) -> int:
+  """How many evaluations without a better one end the run at `step`; or 0."""
+  if not config.early_stopping_evaluations:
+    return 0
+  vain = best.evaluations_since(step, config.eval_steps)
+  return vain if vain >= config.early_stopping_evaluations else 0
+
+
 def train(
   tasks: Sequence[objective.Task],
   config: TrainConfig,
   strategy: tf.distribute.Strategy,
   report: reporting.Reporter,
+  before_first_step: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
   """Trains to `num_train_steps` and evaluates; resumes if there is a way to.
 
@@ -71,6 +93,8 @@ def train(
     config: the settings.
     strategy: the devices.
     report: is told of the progress.
+    before_first_step: called once, on every worker, when it is certain that
+      a step will be trained; not at all if none is left.
 
   Returns:
     The last evaluation's losses and metrics.
@@ -122,7 +146,9 @@ def train(
   best = best_checkpoint.BestCheckpoint(
     config.model_dir, model, config.best_metric, config.best_is
   )
-  report.note(manager.initialize(model, config.init_checkpoint))
+  # Of a fine-tuning task: what the rows of a stored head have to stand for.
+  head = getattr(tasks[0], "head", None)
+  report.note(manager.initialize(model, config.init_checkpoint, head))
   is_chief = multi_worker.is_chief(strategy)
   if is_chief and not manager.latest:
     best.clear()
@@ -134,6 +160,8 @@ def train(
       f"num_train_steps {config.num_train_steps:,}: ask for more steps, or "
       "choose another model_dir."
     )
+  if step == config.num_train_steps:
+    report.note(f"the run is finished: step {step:,} was its last")
 
   def stopped_by_signal() -> preemption.Preempted:
     message = f"stopped by {watch.request} before the first step"
@@ -159,15 +187,14 @@ def train(
     return values
 
   def stops_early() -> bool:
-    allowed = config.early_stopping_evaluations
-    if not allowed:
+    if not config.early_stopping_evaluations:
       return False
     # Of the files that the chief alone writes.
-    vain = best.evaluations_since(step, config.eval_steps) if is_chief else 0
+    vain = _vain_evaluations(best, step, config) if is_chief else 0
     vain = multi_worker.from_chief(strategy, vain)
-    if is_chief and vain >= allowed:
+    if is_chief and vain:
       report.note(f"{best.no_better(vain)}: stopped")
-    return vain >= allowed
+    return bool(vain)
 
   def batches():
     per_replica = settings.train_batch_size // replicas
@@ -179,7 +206,7 @@ def train(
     )
 
   # 3. Train, phase after phase.
-  phase, rollbacks, stopped = None, 0, False
+  phase, rollbacks, stopped, begun = None, 0, False, False
   host = distribution.host_of(strategy)
   report.schedule(optimizer.learning_rate)
   norms = update_norms.make_update_norms(optimizer, model.trainable_variables)
@@ -229,6 +256,9 @@ def train(
         # It had stopped, or was killed just before it would have.
         stopped = step < config.num_train_steps and stops_early()
         continue
+      if not begun:
+        before_first_step()
+        begun = True
       wanted = min(
         _steps_until_stop(step, config), profiler.steps_until_stop(step)
       )
@@ -246,8 +276,9 @@ def train(
         if config.on_divergence == "stop" or rollbacks == MAX_ROLLBACKS:
           report.finish(step - steps, config.best_metric, config.best_is)
           raise objective.Divergence(
-            f"{message}: lower the learning rate, lengthen the warm-up, or "
-            f"go on with --on_divergence=rollback ({rollbacks} tried)."
+            f"{message}: go on with --on_divergence=rollback ({rollbacks} "
+            "tried), or lower the learning rate or lengthen the warm-up, in "
+            "another folder or with --allow_changed_settings."
           )
         rollbacks += 1
         seen = int(examples_seen)

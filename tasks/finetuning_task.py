@@ -16,8 +16,8 @@ from typing import Any, Mapping, Optional
 import numpy as np
 import tensorflow as tf
 
+from official_albert import checkpoints, objective
 from official_albert import config as config_lib
-from official_albert import objective
 from tasks import finetuning_records
 from tfrecords import bucketed_reader, length_buckets, reader
 
@@ -58,9 +58,12 @@ class FinetuningTask:
     records: of each split the folder.
     eval_split: the split that is evaluated while training.
     num_layers: how many layers of the model it applies; None: all.
+    head: what the outputs of the model's head stand for, so that a warm start
+      can compare it with a checkpoint's; None: any head of these names fits.
   """
 
   num_layers: Optional[int] = None
+  head: Optional[checkpoints.Head] = None
 
   def __init__(
     self,

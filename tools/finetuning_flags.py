@@ -1,6 +1,7 @@
 """Flags of fine-tuning: how long, with which settings of the model.
 
-What no flag says is as the task's recipe has it.
+What no flag says is as the task's recipe has it; the peak rate is higher for
+models smaller than the paper's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Optional
 
 from absl import flags
 
+from official_albert import learning_rate
 from official_albert import train_config as train_config_lib
 from tasks import finetuning_task
 from tools import finetuning_jobs, training_flags
@@ -65,12 +67,13 @@ def _given(name: str) -> Any:
 
 
 def train_config(
-  job: finetuning_jobs.Job, model_dir: str, do_train: bool
+  job: finetuning_jobs.Job, hidden_size: int, model_dir: str, do_train: bool
 ) -> tuple[train_config_lib.TrainConfig, list[str]]:
   """The settings of a run: flags, where none is given the recipe.
 
   Args:
     job: the task.
+    hidden_size: the model's, which the default rate depends on.
     model_dir: the run's folder.
     do_train: whether it trains; the data is not looked at otherwise.
 
@@ -84,9 +87,14 @@ def train_config(
   _check()
   steps = _num_train_steps(job, do_train)
   every = max(steps // _EVALUATIONS, 1)
+  rate, reason = learning_rate.for_finetuning(
+    job.recipe.learning_rate, hidden_size
+  )
+  if _given("learning_rate") is not None:
+    reason = "as given"
   defaults = {
     "optimizer": "adamw",
-    "learning_rate": job.recipe.learning_rate,
+    "learning_rate": rate,
     "train_batch_size": job.recipe.train_batch_size,
     "num_train_steps": steps,
     "num_warmup_steps": _num_warmup_steps(job.recipe, steps),
@@ -105,7 +113,7 @@ def train_config(
     config, layerwise_lr_decay=_LAYERWISE_DECAY.value
   ), [
     f"{job.name}: {config.num_train_steps:,} steps of "
-    f"{config.train_batch_size}, peak rate {config.learning_rate:g}"
+    f"{config.train_batch_size}, peak rate {config.learning_rate:g}, {reason}"
   ]
 
 

@@ -26,7 +26,7 @@ for name, line in json.loads(sys.argv[1]):
   try:
     job = job_flags.make_job(name, None)
     config, notes = finetuning_flags.train_config(
-      job, "run", flags.FLAGS.do_train
+      job, HIDDEN_SIZE, "run", flags.FLAGS.do_train
     )
     model = finetuning_flags.model_settings(job.recipe)
     said.append({**dataclasses.asdict(config), **dataclasses.asdict(model)})
@@ -39,9 +39,10 @@ print(json.dumps(said))
 _GLUE = "--data_dir=glue"
 
 
-def settings(*cases):
+def settings(*cases, hidden_size=768):
+  program = _PROGRAM.replace("HIDDEN_SIZE", str(hidden_size))
   done = subprocess.run(
-    [sys.executable, "-c", _PROGRAM, json.dumps(cases)],
+    [sys.executable, "-c", program, json.dumps(cases)],
     cwd=ROOT,
     capture_output=True,
     text=True,
@@ -73,7 +74,9 @@ def test_defaults_are_the_papers_and_do_not_stay():
     "steps_per_loop": 100,
     "layerwise_lr_decay": 1.0,
     "model_dir": "run",
-    "notes": ["mnli: 10,000 steps of 128, peak rate 3e-05"],
+    "notes": [
+      "mnli: 10,000 steps of 128, peak rate 3e-05, the default, as in the paper"
+    ],
   }
   assert {name: mnli[name] for name in expected} == expected
   assert cola["num_train_steps"] == 5336 and cola["num_warmup_steps"] == 320
@@ -116,6 +119,23 @@ def test_what_is_given_wins():
     "best_is": "lowest",
   }
   assert {name: said[name] for name in expected} == expected
+
+
+def test_a_small_model_has_a_higher_rate():
+  default, given = settings(
+    ("squad_v1", []),
+    ("squad_v1", ["--learning_rate=2e-5"]),
+    hidden_size=256,
+  )
+  assert (
+    default["learning_rate"] == 1.5e-4 and default["num_train_steps"] == 3649
+  )
+  assert default["notes"] == [
+    "squad_v1: 3,649 steps of 48, peak rate 0.00015, the default for "
+    "hidden_size 256, where the paper's 5e-05 for 768 and more is too low"
+  ]
+  assert given["learning_rate"] == 2e-5
+  assert given["notes"][0].endswith("peak rate 2e-05, as given")
 
 
 def test_epochs(tmp_path):

@@ -38,12 +38,57 @@ class Devices:
     return multi_worker.is_chief(self.strategy)
 
 
+def check_folder(
+  task: finetuning_task.FinetuningTask,
+  config: TrainConfig,
+  devices: Devices,
+  record: Mapping[str, Any],
+  allow_changed_settings: bool = False,
+) -> list[str]:
+  """Compares a training to come with what is in its folder; writes nothing.
+
+  Args:
+    task: see `train`.
+    config: see `train`.
+    devices: see `train`; only the chief looks.
+    record: see `train`.
+    allow_changed_settings: see `run_record.check`.
+
+  Returns:
+    What has changed since the folder's last start, see `run_record.check`.
+
+  Raises:
+    ValueError: the folder holds a run of another task, or see
+      `run_record.check`.
+  """
+  if not devices.is_chief:
+    return []
+  trained_run.check_same_task(config.model_dir, task.describe())
+  return run_record.check(
+    *_record(task, config, record),
+    checkpoints.newest_step(config.model_dir),
+    training.is_finished(config),
+    allow_changed_settings,
+  )
+
+
+def _record(
+  task: finetuning_task.FinetuningTask,
+  config: TrainConfig,
+  settings: Mapping[str, Any],
+) -> tuple[Any, ...]:
+  """The arguments of `run_record.write`."""
+  settings = {**settings, **dataclasses.asdict(task.settings)}
+  return config.model_dir, task.config, settings, task.describe()
+
+
 def train(
   task: finetuning_task.FinetuningTask,
   config: TrainConfig,
   devices: Devices,
   record: Mapping[str, Any],
   notes: Sequence[str] = (),
+  allow_changed_settings: bool = False,
 ) -> None:
   """Trains, or goes on; leaves checkpoints and `best/` in `config.model_dir`.
 
@@ -53,31 +98,28 @@ def train(
     devices: to compute on.
     record: settings for run.json, besides the task's.
     notes: lines for the top of the log.
+    allow_changed_settings: see `run_record.check`.
 
   Raises:
-    ValueError: the folder holds a run of another task; or see `training.train`.
+    ValueError: see `check_folder` and `training.train`.
     OSError: see `training.train`.
   """
   strategy = devices.strategy
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-  changes = []
-  if devices.is_chief:
-    trained_run.check_same_task(config.model_dir, task.describe())
-    changes = run_record.write(
-      config.model_dir,
-      task.config,
-      {**record, **dataclasses.asdict(task.settings)},
-      task.describe(),
-      checkpoints.newest_step(config.model_dir),
-    )
-    run_record.copy_tokenizer(*task.tokenizer_file, config.model_dir)
+  changes = check_folder(task, config, devices, record, allow_changed_settings)
+
+  def write_record() -> None:
+    if devices.is_chief:
+      run_record.write(*_record(task, config, record))
+      run_record.copy_tokenizer(*task.tokenizer_file, config.model_dir)
+
   with silent_reporting.make_reporter(strategy, config.model_dir) as report:
     for note in notes:
       report.note(note)
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
     with multi_worker.naming_lost_workers(strategy):
-      training.train([task], config, strategy, report)
+      training.train([task], config, strategy, report, write_record)
 
 
 def find_weights(model_dir: str) -> str:
@@ -171,6 +213,7 @@ def run(
   record: Mapping[str, Any],
   notes: Sequence[str] = (),
   note: Callable[[str], None] = print,
+  allow_changed_settings: bool = False,
   results_dir: str = "",
 ) -> dict[str, dict[str, float]]:
   """Does what is asked for, in order; returns the metrics of eval_splits.
@@ -186,6 +229,7 @@ def run(
     record: of a training, settings for run.json.
     notes: lines for the top of a training's log.
     note: is told what was written.
+    allow_changed_settings: of a training, see `run_record.check`.
     results_dir: where metrics and predictions go; "": the run's folder.
 
   Raises:
@@ -195,7 +239,7 @@ def run(
   wanted = [*eval_splits, *test_splits]
   task = make_task(list(dict.fromkeys([*train_splits, *wanted])))
   if train_splits:
-    train(task, config, devices, record, notes)
+    train(task, config, devices, record, notes, allow_changed_settings)
   if not wanted:
     return {}
   results_dir = results_dir or config.model_dir

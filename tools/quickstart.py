@@ -23,7 +23,7 @@ from typing import Any, Sequence
 
 from absl import flags
 
-from official_albert import output_paths, reporting
+from official_albert import checkpoints, output_paths, reporting, run_record
 from tasks.pretraining import documents
 from tfrecords import schemas
 from tools import command_line, path_flags, settings_file
@@ -221,7 +221,18 @@ class Quickstart:
     )
 
   def pretrain(self, steps: int, seed: int) -> None:
-    """Pretrains with an evaluation and a checkpoint now and then."""
+    """Pretrains with an evaluation and a checkpoint now and then.
+
+    Raises:
+      ValueError: the folder holds a run of another number of steps.
+    """
+    if checkpoints.newest_step(self.run):
+      before = run_record.read(self.run)["settings"]["num_train_steps"]
+      if before != steps:
+        raise ValueError(
+          f"{self.run} holds a run of {before:,} steps, not of {steps:,}: give "
+          f"--num_train_steps={before}, or another --output_dir."
+        )
     every = -(-steps // _EVALUATIONS)
     self.train(
       self.run,
@@ -234,7 +245,7 @@ class Quickstart:
 
   def use(self) -> None:
     """Exports, and fills masks in a process that has not got our code."""
-    # A longer run than last time makes the old export wrong.
+    # A run that was continued by hand makes the old export wrong.
     exported = os.path.join(self.saved_model, "saved_model.pb")
     trained = os.path.join(self.run, "checkpoint")
     if os.path.exists(exported) and (

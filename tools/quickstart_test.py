@@ -74,6 +74,14 @@ def test_the_whole_way_and_again(tmp_path):
   assert "resumed from" in again.stdout
   assert "held-out after 12 steps" in again.stdout
 
+  longer = run(*arguments[:-1], "--num_train_steps=15")
+  assert longer.returncode == 1
+  assert (
+    f"{out}/run holds a run of 12 steps, not of 15: give --num_train_steps=12, "
+    "or another --output_dir."
+  ) in longer.stderr
+  assert longer.stderr.count("\n") == 1
+
   other = run(*arguments, "--random_seed=2")
   assert other.returncode == 1
   assert "was made with random_seed 12345, not 2" in other.stderr

@@ -12,24 +12,28 @@ text_pair_regression:
         --test_file=new.tsv --text_column=review --label_column=stars
 
 Settings are those of the paper's Table 14 unless flags say otherwise, whatever
-default --help shows for training; 3 epochs for your own data. With --seeds=5
-five runs are made, and the median, the best and the spread reported. Training,
-evaluation and prediction can be had apart: --nodo_train and so on. Started
-again, the same command goes on where it was. Flags keep the names of
-google-research/albert run_classifier.py and run_squad_v2.py where they have
-one.
+default --help shows for training; 3 epochs for your own data. Its rates are for
+models with hidden_size 768 and more: for smaller ones the default is
+3e-4 * 128 / hidden_size, at most 3e-4. The log says which rate is taken, and
+why. With --seeds=5 five runs are made, and the median, the best and the spread
+reported. Training, evaluation and prediction can be had apart: --nodo_train and
+so on. Started again, the same command goes on where it was; one that would
+change the result is refused without --allow_changed_settings. Flags keep the
+names of google-research/albert run_classifier.py and run_squad_v2.py where they
+have one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Sequence
+from typing import Mapping, Sequence
 
 import tensorflow as tf
 from absl import flags
 
-from official_albert import output_paths
+from official_albert import checkpoints, output_paths
+from official_albert import train_config as train_config_lib
 from tasks import finetuning_task
 from tasks.glue import benchmark
 from tools import (
@@ -66,6 +70,53 @@ _SEEDS = flags.DEFINE_integer(
 )
 
 
+def run_settings(
+  job: finetuning_jobs.Job,
+  encoder: finetuning_encoder.Encoder,
+  model_dir: str,
+  seed: int,
+) -> tuple[train_config_lib.TrainConfig, list[str]]:
+  """The settings of one run, and what is to be said of them."""
+  config, notes = finetuning_flags.train_config(
+    job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
+  )
+  config = dataclasses.replace(config, seed=seed)
+  return depth_flags.with_random_depths(config, encoder.config), notes
+
+
+def check_folders(
+  job: finetuning_jobs.Job,
+  encoder: finetuning_encoder.Encoder,
+  folders: Mapping[int, str],
+  devices: finetuning_run.Devices,
+) -> None:
+  """Looks at the folders of all seeds, before the first is trained for hours.
+
+  Raises:
+    ValueError: one holds a run that cannot be continued with these settings.
+    OSError: the data cannot be read.
+  """
+  task = None
+  for seed, folder in folders.items():
+    if not (devices.is_chief and checkpoints.newest_step(folder)):
+      continue
+    config, _ = run_settings(job, encoder, folder, seed)
+    if task is None:
+      task = job.make_task(
+        ("train", job.eval_splits[0]),
+        encoder.config,
+        finetuning_flags.model_settings(job.recipe),
+        seed,
+      )
+    finetuning_run.check_folder(
+      task,
+      config,
+      devices,
+      training_flags.settings(config, devices.strategy, devices.precision),
+      training_flags.ALLOW_CHANGED_SETTINGS.value,
+    )
+
+
 def run_seed(
   job: finetuning_jobs.Job,
   encoder: finetuning_encoder.Encoder,
@@ -75,9 +126,7 @@ def run_seed(
 ) -> dict[str, dict[str, float]]:
   """One run; returns the metrics of each labelled split."""
   tf.keras.backend.clear_session()
-  config, notes = finetuning_flags.train_config(job, model_dir, _DO_TRAIN.value)
-  config = dataclasses.replace(config, seed=seed)
-  config = depth_flags.with_random_depths(config, encoder.config)
+  config, notes = run_settings(job, encoder, model_dir, seed)
   settings = finetuning_flags.model_settings(job.recipe)
 
   def make_task(splits) -> finetuning_task.FinetuningTask:
@@ -97,6 +146,7 @@ def run_seed(
     test_splits=test_splits,
     record=training_flags.settings(config, devices.strategy, devices.precision),
     notes=notes,
+    allow_changed_settings=training_flags.ALLOW_CHANGED_SETTINGS.value,
     results_dir=results_folder(model_dir),
   )
 
@@ -159,6 +209,8 @@ def run_task(
     # make of it.
     if seed == first or not _DO_TRAIN.value:
       encoder, job = open_run(name, folder)
+    if seed == first and _DO_TRAIN.value and len(folders) > 1:
+      check_folders(job, encoder, folders, devices)
     print(f"{name}, seed {seed}: {folder}", flush=True)
     results[seed] = run_seed(job, encoder, folder, seed, devices)
     for split, values in results[seed].items():

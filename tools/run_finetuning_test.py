@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
 from official_albert import probability_table
-from tools import many_commands, toy_data, toy_encoder
+from tools import many_commands, toy_data, toy_encoder, toy_finetuned
 
 _TASK = "--task=text_classification"
 _SPLITS = {"train": 60, "dev": 21, "test": 11}
@@ -186,6 +187,51 @@ def test_several_seeds(folder):
   assert "step" not in other
 
 
+def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
+  """The head's rows are put in the order of the data's labels."""
+  stored = ("good", "so so", "bad")
+  toy_finetuned.write(str(tmp_path / "old"), _TASK[7:], labels=stored)
+  rows = [f"{name}\tthe sea was {name}" for name in sorted(stored)]
+  train_file = tmp_path / "train.tsv"
+  train_file.write_text("\n".join(["mood\treview", *rows]))
+  toy_data.write_table(str(tmp_path / "test.tsv"), 13, "")
+
+  def line(folder, *more):
+    return [
+      _TASK,
+      f"--output_dir={tmp_path}/{folder}",
+      f"--test_file={tmp_path}/test.tsv",
+      "--text_column=review",
+      *more,
+    ]
+
+  _, out = run(
+    line("old", "--nodo_train", "--nodo_eval"),
+    line(
+      "new",
+      f"--init_checkpoint={tmp_path}/old",
+      f"--train_file={train_file}",
+      f"--dev_file={train_file}",
+      "--label_column=mood",
+      "--max_seq_length=24",
+      "--nolength_bucketing",
+      "--num_train_steps=1",
+      "--learning_rate=1e-12",
+    ),
+  )
+  old, new = (
+    table(tmp_path, folder, "predictions", "test") for folder in ("old", "new")
+  )
+  assert old.labels == stored and new.labels == ("bad", "good", "so so")
+  assert old.predictions == new.predictions
+  np.testing.assert_allclose(new.values, old.values[:, [2, 0, 1]], atol=1e-5)
+  assert " variables matched, 0 missing" in out
+  assert (
+    "  the head is kept, for the classes bad, good, so so, whose rows are put "
+    "in this order; the checkpoint's is for the classes good, so so, bad\n"
+  ) in out
+
+
 # Each: what changes in the command, and the sentence. Written in full, what is
 # given last counts.
 _REFUSALS = [
@@ -238,6 +284,11 @@ def refused(folder, whole):
       whole,
       *[f"--{split}_file={folder}/{name}.tsv" for split in ("train", "dev")],
     )
+  lines["other_rate"] = arguments(folder, whole, "--learning_rate=0.01")
+  lines["more_epochs"] = arguments(folder, whole, "--num_train_epochs=11")
+  # Of two seeds, the second one's folder is that of a run of another seed.
+  shutil.copytree(whole, folder / "pair" / "seed_12346")
+  lines["second_seed"] = arguments(folder, folder / "pair", "--seeds=2")
   lines["other_dropout"] = arguments(folder, whole, "--albert_dropout=0.5")
   trained = [f"--output_dir={whole}", "--nodo_train"]
   lines["regression"] = [
@@ -279,6 +330,11 @@ def test_a_wrong_command_is_one_sentence(folder, refused, name, message):
     ("other_task", "run of text_classification, not of text_pair_classificati"),
     ("foreign", "of the classes bad, good, but the training data has goo"),
     ("many", "of the classes bad, good, but the training data has a, b"),
+    ("other_rate", "learning_rate was 0.003 at the last start and is now 0.01"),
+    ("other_rate", "is finished at step 75, with nothing left to train"),
+    ("more_epochs", "num_train_steps was 75 at the last start and is now 83"),
+    ("more_epochs", "another folder, or --allow_changed_settings to go on"),
+    ("second_seed", "seed_12346 is finished at step 75, with nothing left to"),
     ("other_dropout", "holds a run with hidden_dropout_prob 0.0, but the flag"),
     ("regression", "give --task=text_classification, or another --output"),
     ("no_test", "--task=text_classification needs --test_file."),
@@ -288,6 +344,13 @@ def test_a_folder_of_another_run_stays_as_it_is(refused, name, message):
   code, _, err = refused[name]
   assert code == 1
   assert err.count("\n") == 1 and message in err
+
+
+def test_the_folders_of_all_seeds_are_looked_at_before_any_work(
+  folder, refused
+):
+  assert refused["second_seed"].code == 1
+  assert not (folder / "pair" / "seed_12345").exists()
 
 
 def test_an_unknown_task_is_a_wrong_flag(folder):

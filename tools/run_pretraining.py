@@ -5,7 +5,9 @@
         --num_train_steps=125000 --num_warmup_steps=3125
 
 Started again with the same flags, it goes on from its latest checkpoint and
-computes what the uninterrupted run would have computed. --recipe=base_gpu and
+computes what the uninterrupted run would have computed. With flags that would
+change the result, such as another rate, it goes on only if
+--allow_changed_settings is given. --recipe=base_gpu and
 others (--list_recipes) set all flags but the folders. Two phases, the second on
 longer sequences, are
 
@@ -190,17 +192,27 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     "recipe": recipe.name if recipe else "",
   }
   is_chief, changes = multi_worker.is_chief(strategy), []
+  record = (
+    _MODEL_DIR.value,
+    albert_config,
+    settings,
+    run_record.data_of(descriptions),
+  )
   if is_chief:
-    data = run_record.data_of(descriptions)
-    changes = run_record.write(
-      _MODEL_DIR.value, albert_config, settings, data, step
+    changes = run_record.check(
+      *record,
+      step,
+      training.is_finished(config),
+      training_flags.ALLOW_CHANGED_SETTINGS.value,
     )
-    tokenizer = tasks[0].manifest.tokenizer
-    run_record.copy_tokenizer(
-      os.path.join(tasks[0].input_dir, tokenizer.file),
-      tokenizer.sha256,
-      _MODEL_DIR.value,
-    )
+
+  def write_record() -> None:
+    if is_chief:
+      tokenizer = tasks[0].manifest.tokenizer
+      path = os.path.join(tasks[0].input_dir, tokenizer.file)
+      run_record.write(*record)
+      run_record.copy_tokenizer(path, tokenizer.sha256, _MODEL_DIR.value)
+
   with silent_reporting.make_reporter(strategy, _MODEL_DIR.value) as report:
     about_recipe = (
       recipe_flags.describe(recipe, tasks[0].manifest) if recipe else ()
@@ -212,7 +224,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
       report.note(f"warning: {change}; the resumed run is not the same run.")
     try:
       with multi_worker.naming_lost_workers(strategy):
-        training.train(tasks, config, strategy, report)
+        training.train(tasks, config, strategy, report, write_record)
     except objective.Divergence:
       draw_curves(report, is_chief)
       raise

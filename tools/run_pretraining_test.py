@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from official_albert import reporting, toy_job
 from tasks.pretraining import dataset_builder, examples
-from tools import train_vocabulary
+from tools import many_commands, train_vocabulary
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIG = {
@@ -311,6 +311,57 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert "5 steps of 32 sequences: 3840 tokens, " in result.stdout
 
 
+def test_changed_settings_are_refused_or_wanted(folder, tmp_path):
+  """And run.json is written by starts that train, and by no others."""
+  model_dir = tmp_path / "run"
+
+  def line(*arguments):
+    return command(folder, model_dir, _CONFIG, *arguments)[3:]
+
+  lines = {
+    "first": ["--num_train_steps=6"],
+    "same": ["--num_train_steps=6"],
+    "rate": ["--num_train_steps=6", "--learning_rate=0.02"],
+    "rate_wanted": [
+      "--num_train_steps=6",
+      "--learning_rate=0.02",
+      "--allow_changed_settings",
+    ],
+    "longer": ["--num_train_steps=9"],
+    "longer_wanted": ["--num_train_steps=9", "--allow_changed_settings"],
+  }
+  names, results, records = list(lines), {}, []
+  for part in (names[:1], names[1:-1], names[-1:]):
+    wanted = [line(*lines[name]) for name in part]
+    done = many_commands.run("run_pretraining", wanted)
+    results.update(zip(part, done))
+    records.append((model_dir / "run.json").read_bytes())
+  codes = {name: result.code for name, result in results.items()}
+  assert codes == {**dict.fromkeys(lines, 0), "rate": 1, "rate_wanted": 1,
+                   "longer": 1}  # fmt: skip
+  assert "the run is finished: step 6 was its last" in results["same"].out
+  assert "warning" not in results["same"].out
+  assert records[0] == records[1]
+  for name in ("rate", "rate_wanted"):
+    assert results[name].err == (
+      f"run_pretraining: error: the run in {model_dir} is finished at step 6, "
+      "with nothing left to train, but settings differ from its own "
+      "(learning_rate was 0.01 at the last start and is now 0.02): give the "
+      "old values, or another folder to train anew.\n"
+    )
+  assert results["longer"].err == (
+    f"run_pretraining: error: {model_dir} holds a run at step 6 with other "
+    "settings (num_train_steps was 6 at the last start and is now 9): give "
+    "the old values, another folder, or --allow_changed_settings to go on "
+    "with the new ones.\n"
+  )
+  assert (
+    "warning: num_train_steps was 6 at the last start and is now 9; the "
+    "resumed run is not the same run."
+  ) in results["longer_wanted"].out
+  assert json.loads(records[2])["settings"]["num_train_steps"] == 9
+
+
 def run_workers(count, *args, kill_at=None):
   """Exit codes, output and errors of each worker of a job.
 
@@ -358,6 +409,12 @@ def test_three_workers_killed_and_resumed(folder, tmp_path):
   assert expected.keys() == got.keys()
   for name, value in expected.items():
     np.testing.assert_array_equal(value, got[name], err_msg=name)
+  # What the chief refuses ends the others, too.
+  refused = run_workers(3, folder, killed, *arguments, "--learning_rate=0.02")
+  assert [code for code, _, _ in refused] == [1, 1, 1]
+  assert "is finished at step 60" in refused[0][2]
+  for _, _, error in refused[1:]:
+    assert "a worker of this job was lost" in error
 
   # The same job on one device, but for other dropout masks: the same data.
   one = run(folder, tmp_path / "one", *arguments[:3])

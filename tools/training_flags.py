@@ -47,7 +47,8 @@ _OPTIMIZER = flags.DEFINE_enum(
 _LEARNING_RATE = flags.DEFINE_float(
   "learning_rate",
   None,
-  "Peak rate; by default 0.00176 * sqrt(train_batch_size / 4096), for LAMB.",
+  "Peak rate; by default 0.00176 * sqrt(train_batch_size / 4096), for LAMB. "
+  "run_finetuning has defaults of its own.",
 )
 _DECAY = flags.DEFINE_enum(
   "learning_rate_decay",
@@ -114,6 +115,12 @@ _PROFILE_STEPS = flags.DEFINE_string(
   "profile_steps",
   "",
   "FROM,TO: profile the updates after step FROM up to TO, for TensorBoard.",
+)
+ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
+  "allow_changed_settings",
+  False,
+  "Go on in a folder whose checkpoints were made with other settings, such as "
+  "another rate or more steps; off, that is refused.",
 )
 RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of weights, data order and dropout."

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import (
+  checkpoints,
   fused_ops,
   objective,
   probability_table,
@@ -49,6 +50,9 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     """
     super().__init__(*args, **kwargs)
     self.labels = None if labels is None else tuple(labels)
+    self.head = checkpoints.Head(
+      "regression" if labels is None else "classification", self.labels or ()
+    )
     self._evaluate = evaluate
     self._guids = guids
 

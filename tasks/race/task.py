@@ -11,7 +11,12 @@ from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import fused_ops, objective, probability_table
+from official_albert import (
+  checkpoints,
+  fused_ops,
+  objective,
+  probability_table,
+)
 from tasks import finetuning_task
 from tasks.finetuning_task import Batch, Predictions
 from tasks.race import metrics
@@ -21,6 +26,8 @@ from tasks.race.examples import LETTERS, RaceExample
 
 class RaceTask(finetuning_task.FinetuningTask):
   """One score for each option of a question."""
+
+  head = checkpoints.Head("multiple_choice")
 
   def __init__(
     self, *args, examples: Mapping[str, Sequence[RaceExample]], **kwargs
