@@ -180,9 +180,14 @@ def write(
     json.dump(settings, file, indent=2, sort_keys=True)
     file.write("\n")
   if checkpoint.tokenizer:
-    hf_tokenizer.write(
+    obstacle = hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
+    if obstacle:
+      checkpoint.notes.append(
+        f"no {hf_tokenizer.FAST_FILE} was written for the tokenizer: {obstacle}; "
+        "transformers may give other ids, see README.md in the folder."
+      )
   return path
 
 
