@@ -171,6 +171,18 @@ def fit_to(
   return lost
 
 
+def _compare_ids(
+  report: Report,
+  hf: tuple[str, portable_checkpoint.PortableCheckpoint, str],
+  python: str,
+) -> None:
+  """Notes whether Hugging Face's tokenizer gives the ids of ours."""
+  file = hf[1].tokenizer
+  if python and file:
+    tokenizer = checkpoint_changes.open_tokenizer(file)
+    report.notes.append(checkpoint_proof.by_texts(python, hf[2], tokenizer))
+
+
 def prove(
   report: Report,
   source: tuple[str, portable_checkpoint.PortableCheckpoint, str],
@@ -195,12 +207,15 @@ def prove(
     checkpoint_proof.TOLERANCE,
   )
   formats = (source[0], written[0])
+  python = ""
+  if "hf" in formats:
+    python = checkpoint_proof.find_hf_python(hf_python)
+    _compare_ids(report, source if formats[1] != "hf" else written, python)
   if not by_batch:
     report.notes.append(
       "no batch went through both models, as one was changed on the way."
     )
   elif "hf" in formats and formats != ("hf", "hf"):
-    python = checkpoint_proof.find_hf_python(hf_python)
     if python:
       hf, other = (source, written) if source[0] == "hf" else (written, source)
       head = hf[1].head
