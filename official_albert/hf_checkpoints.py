@@ -185,8 +185,8 @@ def write(
     )
     if obstacle:
       checkpoint.notes.append(
-        f"no {hf_tokenizer.FAST_FILE} was written for the tokenizer: {obstacle}; "
-        "transformers may give other ids, see README.md in the folder."
+        f"no {hf_tokenizer.FAST_FILE} was written: {obstacle}; transformers "
+        "may give other ids, see README.md in the folder."
       )
   return path
 

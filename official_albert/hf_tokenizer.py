@@ -445,8 +445,8 @@ the model was trained with. Exceptions:
 _README_COMMA = """\
 - A number with a comma inside of a word may be cut elsewhere. official_albert
   cuts the comma off pieces such as `\u25812005,`; here such pieces are never
-  used. `2005,` comes out alike, `2005,000` may not: it is `\u25812005 , 000` there
-  and `\u2581200 5,000` here.
+  used. `2005,` comes out alike. `2005,000` may not: it is `\u25812005 , 000`
+  there and `\u2581200 5,000` here.
 """
 _README_TIES = """\
 - Of two ways to cut a word that have the same score, another one may be taken.

@@ -74,13 +74,24 @@ def read(
   if variable_paths.ITERATIONS in bundle.shapes:
     keys[checkpoint_names.GLOBAL_STEP] = variable_paths.ITERATIONS
   keys.update(by_own)  # Of no use here, and named in the report.
+  stored = {name: bundle.shapes[key] for name, key in keys.items()}
+  # A run's best checkpoint has its step in a file beside it.
+  step = checkpoint_files.step_of_best(prefix)
+  if step is not None:
+    stored[checkpoint_names.GLOBAL_STEP] = []
+
+  def load(name: str) -> np.ndarray:
+    if name == checkpoint_names.GLOBAL_STEP and name not in keys:
+      return np.array(step, np.int64)
+    return bundle.get(keys[name])
+
   if not head:
     head = record.get("head") or _TASK_HEADS.get(record.get("task", ""), "")
   result = portable_checkpoint.select(
     prefix,
     config,
-    {name: bundle.shapes[key] for name, key in keys.items()},
-    lambda name: bundle.get(keys[name]),
+    stored,
+    load,
     head,
     include_optimizer,
     keys,

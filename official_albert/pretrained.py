@@ -52,6 +52,35 @@ def find_format(path: str) -> str:
   return "official_albert" if variable_paths.OBJECT_GRAPH in names else "tf1"
 
 
+def choose(
+  path: str, checkpoint: str = "", source: str = ""
+) -> tuple[str, str]:
+  """What to read at a path, for every program that takes one.
+
+  Args:
+    path: see `AlbertModel.from_checkpoint`, but no archive.
+    checkpoint: of a run, see `checkpoint_files.find_prefix`.
+    source: one of `READERS`; "" to look.
+
+  Returns:
+    The format, one of `READERS`, and the path; of a run, that of the chosen
+    checkpoint.
+
+  Raises:
+    ValueError, OSError: there is none, or there is nothing to choose from.
+  """
+  path = checkpoint_files.run_folder(path)
+  source = source or find_format(path)
+  if source == "official_albert":
+    return source, checkpoint_files.find_prefix(path, checkpoint)
+  if checkpoint:
+    raise ValueError(
+      f"{path} is not the folder of a run, of whose checkpoints one could be "
+      "chosen: leave --checkpoint out."
+    )
+  return source, path
+
+
 def fill(
   model, checkpoint: portable_checkpoint.PortableCheckpoint
 ) -> reference_checkpoints.LoadReport:

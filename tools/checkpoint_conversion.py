@@ -10,6 +10,7 @@ import tempfile
 from typing import Optional
 
 from official_albert import (
+  checkpoint_files,
   checkpoint_names,
   hf_checkpoints,
   hf_config,
@@ -255,13 +256,15 @@ def convert(
   hf_python: str = "",
   dry_run: bool = False,
   changes: checkpoint_changes.Changes = _NO_CHANGES,
+  which: str = "",
 ) -> Report:
   """Converts a checkpoint; `output` is whole and proven, or not there.
 
   Args:
     source: a key of `pretrained.READERS`; "" to look.
     target: a key of `pretrained.WRITERS`.
-    input_path: what the reader takes, or a .tar.gz of it.
+    input_path: what the reader takes, or a .tar.gz of it; or the folder of
+      several seeds of a run, the best of which is taken.
     output: a new folder.
     head: a key of `checkpoint_names.HEADS`; "" for the one that is there.
     include_optimizer: whether to carry its state.
@@ -270,6 +273,8 @@ def convert(
     hf_python: see `checkpoint_proof.find_hf_python`.
     dry_run: everything but the renaming to `output`.
     changes: of the model, on the way.
+    which: of a run's checkpoints, see `checkpoint_files.find_prefix`; with
+      `include_optimizer`, "" is the latest, as the best holds weights only.
 
   Raises:
     ValueError, OSError: one sentence; nothing is left behind.
@@ -277,10 +282,24 @@ def convert(
   check_output(output)
   parent = os.path.dirname(os.path.abspath(output))
   with safe_archives.unpacked(input_path) as path:
-    source = source or pretrained.find_format(path)
+    source, weights = pretrained.choose(path, which, source)
+    if include_optimizer and not which and checkpoint_files.is_best(weights):
+      weights = checkpoint_files.find_prefix(path, checkpoint_files.LATEST)
     checkpoint = pretrained.READERS[source](
-      path, head, include_optimizer, config_file
+      weights, head, include_optimizer, config_file
     )
+
+    def shown(file: str) -> str:
+      # Of an archive, what it was unpacked to will be gone.
+      if path == input_path:
+        return file
+      return f"{os.path.relpath(file, path)} of {input_path}"
+
+    if source == "official_albert":
+      best = ", the run's best" if checkpoint_files.is_best(weights) else ""
+      checkpoint.notes.append(
+        f"the weights are {shown(weights)}, step {checkpoint.step:,}{best}."
+      )
     if tokenizer:
       checkpoint.tokenizer = tokenizer
     elif checkpoint.tokenizer and source in ("tf1", "tf_hub"):
@@ -289,10 +308,8 @@ def convert(
         "the tokenizer and --nodo_lower_case if it is not."
       )
     if checkpoint.tokenizer:
-      # Of an archive, what it was unpacked to will be gone.
       file = checkpoint.tokenizer.path
-      if path != input_path and not tokenizer:
-        file = f"{os.path.relpath(file, path)} of {input_path}"
+      file = file if tokenizer else shown(file)
       checkpoint.notes.append(f"the tokenizer is {file}.")
     else:
       checkpoint.notes.append(
@@ -335,7 +352,7 @@ def convert(
         )
       prove(
         report,
-        (source, checkpoint, path),
+        (source, checkpoint, weights),
         (target, written, again),
         hf_python,
         by_batch=not changes,

@@ -13,12 +13,15 @@ import pytest
 import tensorflow as tf
 
 from official_albert import (
+  AlbertConfig,
+  best_checkpoint,
   checkpoints,
   portable_checkpoint,
   pretrained,
   toy_vocabulary,
 )
-from tools import checkpoint_conversion, checkpoint_proof
+from tasks.pretraining import model as pretraining_model
+from tools import checkpoint_conversion, checkpoint_proof, toy_encoder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _ROOT / "official_albert" / "testdata"
@@ -141,6 +144,69 @@ def test_what_cannot_be_carried_is_named(tmp_path):
   assert "read again by name: largest absolute difference 0" in text
   with open(os.path.join(output, checkpoint_conversion.REPORT_FILE)) as file:
     assert json.load(file)["matched"] == 36
+
+
+def _run_with_best(folder, seed):
+  """A run whose best checkpoint has other weights; returns these."""
+  folder = toy_encoder.write(str(folder))
+  config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
+  tf.keras.utils.set_random_seed(seed)
+  model = pretraining_model.AlbertForPretraining(config)
+  keeper = best_checkpoint.BestCheckpoint(folder, model, "loss")
+  assert keeper.offer(5, 1, {"loss": 2.5})
+  return model.albert.pooler.kernel.numpy()
+
+
+def test_the_best_checkpoint_of_a_run(tmp_path):
+  best = _run_with_best(tmp_path / "run", 11)
+  run, name = str(tmp_path / "run"), "bert/pooler/dense/kernel"
+
+  def kernel(output, **arguments):
+    output = str(tmp_path / output)
+    report = checkpoint_conversion.convert("", "tf1", run, output, **arguments)
+    return _values(f"{output}/model.ckpt-best"), "\n".join(report.notes)
+
+  values, notes = kernel("a")
+  np.testing.assert_array_equal(values[name], best)
+  assert values["global_step"] == 5
+  assert f"weights are {run}/best/model.ckpt-5, step 5, the run's best" in notes
+  values, notes = kernel("b", which="latest")
+  assert np.abs(values[name] - best).max() > 0.1
+  assert f"weights are {run}/model.ckpt-1, step 0." in notes
+  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
+    kernel("c", which="newest")
+  # Of several seeds, the best one's.
+  os.rename(run, tmp_path / "seed_6")
+  summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
+  (tmp_path / "summary.json").write_text(json.dumps(summary))
+  run = str(tmp_path)
+  values, notes = kernel("d/d")
+  np.testing.assert_array_equal(values[name], best)
+  assert "seed_6/best/model.ckpt-5, step 5, the run's best" in notes
+  run = str(tmp_path / "a")
+  with pytest.raises(ValueError, match="is not the folder of a run, of whose"):
+    kernel("e", which="latest")
+
+
+def test_optimizer_state_is_in_the_latest_checkpoint_only(tmp_path):
+  shutil.copytree(_GOLDEN / "one_group", tmp_path / "tf1")
+  run = str(tmp_path / "run")
+  checkpoint_conversion.convert(
+    "tf1", "official_albert", str(tmp_path / "tf1" / "trained_lamb.ckpt-10"),
+    run, include_optimizer=True,
+  )  # fmt: skip
+  config = AlbertConfig.from_json_file(f"{run}/albert_config.json")
+  model = pretraining_model.AlbertForPretraining(config)
+  keeper = best_checkpoint.BestCheckpoint(run, model, "loss")
+  assert keeper.offer(7, 1, {"loss": 2.5})
+  report = checkpoint_conversion.convert(
+    "", "tf1", run, str(tmp_path / "out"), include_optimizer=True
+  )
+  assert any("model.ckpt-10, step 10." in note for note in report.notes)
+  values = _values(str(tmp_path / "out" / "model.ckpt-best"))
+  expected = _values(str(tmp_path / "tf1" / "trained_lamb.ckpt-10"))
+  slot = "bert/pooler/dense/kernel/adam_m"
+  np.testing.assert_array_equal(values[slot], expected[slot])
 
 
 def test_an_archive(tmp_path):

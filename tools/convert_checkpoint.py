@@ -22,7 +22,12 @@ from official_albert import (
   portable_checkpoint,
   pretrained,
 )
-from tools import checkpoint_changes, checkpoint_conversion, command_line
+from tools import (
+  checkpoint_changes,
+  checkpoint_conversion,
+  checkpoint_flag,
+  command_line,
+)
 
 _FROM = flags.DEFINE_enum(
   "from",
@@ -36,7 +41,8 @@ _TO = flags.DEFINE_enum(
 _INPUT = flags.DEFINE_string(
   "input",
   None,
-  "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint.",
+  "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint. Of "
+  "a run its best checkpoint is taken, of several seeds that of the best run.",
 )
 _OUTPUT = flags.DEFINE_string(
   "output", None, "The new folder; must be empty or not there."
@@ -142,6 +148,7 @@ def main(argv) -> None:
       _POSITION_METHOD.value,
       find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
     ),
+    checkpoint_flag.CHECKPOINT.value,
   )
   print(report)
   if _DRY_RUN.value:

@@ -15,7 +15,12 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import safe_archives, saved_model_folder, served_module
-from tools import command_line, export_source, model_depth_flag
+from tools import (
+  checkpoint_flag,
+  command_line,
+  export_source,
+  model_depth_flag,
+)
 
 _MODEL_DIR = flags.DEFINE_string(
   "model_dir",
@@ -27,12 +32,6 @@ _EXPORT_DIR = flags.DEFINE_string(
   None,
   "Folder of the SavedModel; must not exist yet. TF Serving wants its name to "
   "be a number, the version.",
-)
-_CHECKPOINT = flags.DEFINE_string(
-  "checkpoint",
-  "",
-  "latest, best, or a checkpoint's prefix; by default the best if the run "
-  "keeps one, else the latest.",
 )
 _HEAD = flags.DEFINE_enum(
   "head",
@@ -139,7 +138,7 @@ def main(argv) -> None:
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )
   wanted = export_source.Wanted(
-    checkpoint=_CHECKPOINT.value,
+    checkpoint=checkpoint_flag.CHECKPOINT.value,
     head=_HEAD.value,
     with_texts=options.signatures != "ids",
     max_seq_length=_MAX_SEQ_LENGTH.value,

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 import tensorflow as tf
 
 from official_albert import (
+  checkpoint_files,
   checkpoints,
   portable_checkpoint,
   pretrained,
@@ -32,7 +33,6 @@ from tasks.squad import model as squad_model
 from tasks.squad import recipes as squad_recipes
 from tools import (
   finetuning_run,
-  finetuning_summary,
   prediction_ids,
   text_jobs,
   trained_run,
@@ -101,7 +101,7 @@ def open_source(path: str, wanted: Wanted) -> Source:
   Raises:
     ValueError, OSError: it is none of these, or does not fit what is wanted.
   """
-  path = finetuning_summary.best_folder(path)
+  path = checkpoint_files.run_folder(path)
   data = {}
   if os.path.exists(os.path.join(path, run_record.RECORD_FILE)):
     data = run_record.read(path)["data"]
@@ -119,11 +119,7 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
     os.path.join(path, run_record.CONFIG_FILE)
   )
   config = wanted.at_depth(config)
-  checkpoint = wanted.checkpoint
-  if checkpoint:
-    checkpoint = pretraining_export.find_checkpoint(path, checkpoint)
-  else:
-    checkpoint = finetuning_run.find_weights(path)
+  checkpoint = finetuning_run.find_weights(path, wanted.checkpoint)
   model = _make_model(run, config)
   report = checkpoints.warm_start(model, checkpoint)
   if report.missing:
@@ -204,12 +200,8 @@ def _pretrained(path: str, wanted: Wanted) -> Source:
 
 def _portable(path: str, wanted: Wanted) -> Source:
   """A checkpoint of any format, which says less about itself than a run."""
-  if wanted.checkpoint:
-    raise ValueError(
-      f"{path} is not the folder of a run, of whose checkpoints one could be "
-      "chosen: leave --checkpoint out."
-    )
-  checkpoint = pretrained.read(path)
+  kind, weights = pretrained.choose(path, wanted.checkpoint)
+  checkpoint = pretrained.READERS[kind](weights)
   checkpoint = dataclasses.replace(
     checkpoint, config=wanted.at_depth(checkpoint.config)
   )

@@ -37,13 +37,13 @@ from typing import Optional
 
 from absl import flags
 
-from official_albert import run_record
+from official_albert import checkpoint_files, run_record
 from tasks.classification import tables
 from tools import (
+  checkpoint_flag,
   command_line,
   finetuning_encoder,
   finetuning_run,
-  finetuning_summary,
   model_depth_flag,
   prediction_input,
   prediction_output,
@@ -113,6 +113,7 @@ def open_backend(devices: finetuning_run.Devices):
     settled = (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K)
     for flag in (
       *settled,
+      checkpoint_flag.CHECKPOINT,
       training_flags.PRECISION,
       training_flags.DISTRIBUTION,
     ):
@@ -124,7 +125,7 @@ def open_backend(devices: finetuning_run.Devices):
     return prediction_saved_model.SavedModelBackend(
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
-  model_dir = finetuning_summary.best_folder(_MODEL_DIR.value)
+  model_dir = checkpoint_files.run_folder(_MODEL_DIR.value)
   data = run_record.read(model_dir)["data"]
   _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
   found = finetuning_encoder.find(model_dir)
@@ -137,6 +138,7 @@ def open_backend(devices: finetuning_run.Devices):
     max_seq_length=_MAX_SEQ_LENGTH.value,
     null_score_diff_threshold=_NULL_THRESHOLD.value,
     top_k=_TOP_K.value,
+    checkpoint=checkpoint_flag.CHECKPOINT.value,
   )
   if "task" not in data:
     return prediction_pretraining.PretrainedBackend(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import packing
+from official_albert import best_checkpoint, packing
 from tasks.race import examples as race_examples
 from tools import (
   finetuning_run,
@@ -47,6 +47,28 @@ def logits_of(model, sequence):
   ids, segments = (tf.constant([x]) for x in sequence)
   features = {"input_ids": ids, "segment_ids": segments}
   return model({**features, "input_mask": tf.ones_like(ids)})["logits"][0]
+
+
+def test_the_best_checkpoint_unless_another_is_named(tmp_path):
+  folder = str(tmp_path / "run")
+  model = toy_finetuned.write(folder, "sst2", ["0", "1"])
+  weights = model.classifier.output_weights
+  weights.assign(-weights)
+  keeper = best_checkpoint.BestCheckpoint(folder, model, "accuracy")
+  assert keeper.offer(7, 1, {"accuracy": 0.5})
+  rows = [{"text": text} for text in texts(3)]
+  said = {}
+  for checkpoint, name in (
+    ("", "best/model.ckpt-7"),
+    ("latest", "model.ckpt-1"),
+  ):
+    backend, _ = open_run(folder, checkpoint=checkpoint)
+    assert backend.source == f"{folder}/{name}"
+    said[checkpoint] = predict(backend, rows)
+  assert all(
+    np.abs(a["probabilities"] - b["probabilities"]).max() > 1e-3
+    for a, b in zip(*said.values())
+  )
 
 
 def test_classes_of_single_texts(tmp_path):

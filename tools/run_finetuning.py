@@ -29,7 +29,7 @@ from typing import Sequence
 import tensorflow as tf
 from absl import flags
 
-from official_albert import output_paths
+from official_albert import checkpoint_files, output_paths
 from tasks import finetuning_task
 from tasks.glue import benchmark
 from tools import (
@@ -149,7 +149,7 @@ def run_task(
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     folders = {
-      seed: finetuning_summary.seed_folder(output_dir, seed)
+      seed: checkpoint_files.seed_folder(output_dir, seed)
       for seed in range(first, first + _SEEDS.value)
     }
   results = {}

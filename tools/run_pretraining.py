@@ -31,6 +31,7 @@ from typing import Optional
 from absl import flags
 
 from official_albert import (
+  checkpoint_files,
   checkpoints,
   continuous_evaluation,
   multi_worker,
@@ -239,7 +240,9 @@ def evaluate() -> None:
     )
   elif not path:
     config = continuous_evaluation.read_config(_MODEL_DIR.value)
-    path = export.find_checkpoint(_MODEL_DIR.value, export.LATEST)
+    path = checkpoint_files.find_prefix(
+      _MODEL_DIR.value, checkpoint_files.LATEST
+    )
   _, tasks = make_tasks(len(config.phase_ends) if config else 1)
   if config:
     data = run_record.read(_MODEL_DIR.value)["data"]
