@@ -27,6 +27,7 @@ from official_albert import config as config_lib
 # How often TensorFlow has saved: of no meaning elsewhere.
 _SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 # Heads by the tasks of run_finetuning whose weights do not say it.
+_TEXT_HEADS = ("classification", "regression")
 _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 
 
@@ -99,8 +100,10 @@ def read(
   result.tokenizer = _tokenizer_of(record, folders)
   known = {*keys.values(), variable_paths.OBJECT_GRAPH, _SAVE_COUNTER}
   for key in sorted(set(bundle.shapes) - known):
-    result.unexpected[key] = "state of the run"
+    result.unexpected[key] = portable_checkpoint.RUN_STATE
   result.labels = tuple(record.get("settings", {}).get("labels") or ())
+  if result.head in _TEXT_HEADS:
+    result.task = record.get("task", "")
   return result
 
 
@@ -152,8 +155,10 @@ def write(
     "head": checkpoint.head,
     "max_seq_length": config.max_position_embeddings,
   }
-  if checkpoint.labels:
-    data["settings"] = {"labels": list(checkpoint.labels)}
+  if checkpoint.labels or checkpoint.task:
+    data["settings"] = {"labels": list(checkpoint.labels) or None}
+  if checkpoint.task:
+    data["task"] = checkpoint.task
   if checkpoint.tokenizer:
     data["tokenizer"] = {
       "kind": checkpoint.tokenizer.kind,

@@ -18,7 +18,7 @@ from official_albert import (
   pretrained,
   safe_archives,
 )
-from tools import checkpoint_changes, checkpoint_proof
+from tools import checkpoint_changes, checkpoint_proof, text_jobs
 
 REPORT_FILE = "conversion.json"
 _NO_CHANGES = checkpoint_changes.Changes()
@@ -56,13 +56,23 @@ class Report:
   )
 
   def __str__(self) -> str:
+    state = [
+      name
+      for name, why in self.unexpected.items()
+      if why == portable_checkpoint.OPTIMIZER_STATE
+    ]
     lines = [
       f"{self.source[0]} {self.source[1]} -> {self.target[0]} "
       f"{self.target[1]}, head: {self.head}",
       f"source: {self.matched} variables matched, {len(self.missing)} missing, "
-      f"{len(self.unexpected)} unexpected",
+      f"{len(self.unexpected) - len(state)} unexpected, {len(state)} optimizer "
+      "variables ignored",
       *(f"  missing: {name}" for name in self.missing),
-      *(f"  unexpected: {n} ({why})" for n, why in self.unexpected.items()),
+      *(
+        f"  unexpected: {n} ({why})"
+        for n, why in self.unexpected.items()
+        if n not in state
+      ),
       f"target: {self.matched - len(self.not_carried)} variables carried, "
       f"{len(self.not_carried)} not carried, {len(self.added)} added",
       *(f"  not carried: {n} ({why})" for n, why in self.not_carried.items()),
@@ -257,6 +267,7 @@ def convert(
   dry_run: bool = False,
   changes: checkpoint_changes.Changes = _NO_CHANGES,
   which: str = "",
+  task: str = "",
 ) -> Report:
   """Converts a checkpoint; `output` is whole and proven, or not there.
 
@@ -275,6 +286,8 @@ def convert(
     changes: of the model, on the way.
     which: of a run's checkpoints, see `checkpoint_files.find_prefix`; with
       `include_optimizer`, "" is the latest, as the best holds weights only.
+    task: what a classifier is to be used for, see `text_jobs.name_task`; ""
+      for what the source says of it.
 
   Raises:
     ValueError, OSError: one sentence; nothing is left behind.
@@ -317,6 +330,8 @@ def convert(
       )
     if checkpoint.tokenizer:
       check_tokenizer(checkpoint)
+    if task:
+      text_jobs.name_task(checkpoint, task)
     if changes:
       checkpoint_changes.apply(checkpoint, changes)
     lost = fit_to(checkpoint, target)

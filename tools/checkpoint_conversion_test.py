@@ -21,7 +21,13 @@ from official_albert import (
   toy_vocabulary,
 )
 from tasks.pretraining import model as pretraining_model
-from tools import checkpoint_conversion, checkpoint_proof, toy_encoder
+from tools import (
+  checkpoint_conversion,
+  checkpoint_proof,
+  toy_encoder,
+  toy_finetuned,
+  trained_run,
+)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _ROOT / "official_albert" / "testdata"
@@ -207,6 +213,46 @@ def test_optimizer_state_is_in_the_latest_checkpoint_only(tmp_path):
   expected = _values(str(tmp_path / "tf1" / "trained_lamb.ckpt-10"))
   slot = "bert/pooler/dense/kernel/adam_m"
   np.testing.assert_array_equal(values[slot], expected[slot])
+
+
+def test_a_classifier_goes_out_and_comes_back(tmp_path):
+  run, labels = str(tmp_path / "run"), ("x", "y", "z")
+  toy_finetuned.write(run, "text_classification", labels)
+  hf, back = str(tmp_path / "hf"), str(tmp_path / "back")
+  checkpoint_conversion.convert("", "hf", run, hf)
+  with open(os.path.join(hf, "config.json")) as file:
+    values = json.load(file)
+  assert values["id2label"] == {"0": "x", "1": "y", "2": "z"}
+  assert values["problem_type"] == "single_label_classification"
+  checkpoint_conversion.convert(
+    "", "official_albert", hf, back, task="text_pair_classification"
+  )
+  trained = trained_run.read(back)
+  assert trained.task == "text_pair_classification"
+  assert trained.labels == labels and trained.max_seq_length == 40
+  with pytest.raises(ValueError, match="--task=text_regression needs regress"):
+    checkpoint_conversion.convert(
+      "", "official_albert", hf, str(tmp_path / "no"), task="text_regression"
+    )
+  # Each class for itself: another model.
+  values["problem_type"] = "multi_label_classification"
+  with open(os.path.join(hf, "config.json"), "w") as file:
+    json.dump(values, file)
+  with pytest.raises(ValueError, match="several classes or numbers to one"):
+    checkpoint_conversion.convert(
+      "",
+      "official_albert",
+      hf,
+      str(tmp_path / "no"),
+      task="text_classification",
+    )
+  values["id2label"].pop("2")
+  with open(os.path.join(hf, "config.json"), "w") as file:
+    json.dump(values, file)
+  with pytest.raises(
+    ValueError, match="has 3 classes, but names 2 in id2label"
+  ):
+    checkpoint_conversion.convert("", "tf1", hf, str(tmp_path / "no"))
 
 
 def test_an_archive(tmp_path):

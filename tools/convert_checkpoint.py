@@ -27,6 +27,7 @@ from tools import (
   checkpoint_conversion,
   checkpoint_flag,
   command_line,
+  text_jobs,
 )
 
 _FROM = flags.DEFINE_enum(
@@ -52,6 +53,14 @@ _HEAD = flags.DEFINE_enum(
   "",
   ["", *checkpoint_names.HEADS],
   "What to carry besides the encoder; by default what the input has.",
+)
+_TEXT_TASK = flags.DEFINE_enum(
+  "task",
+  None,
+  text_jobs.TASKS,
+  "Of a classifier or a regression of another format, what its texts are, so "
+  "that --to=official_albert can be exported and predict. Labels are those of "
+  "the input.",
 )
 _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   "include_optimizer",
@@ -149,6 +158,7 @@ def main(argv) -> None:
       find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
     ),
     checkpoint_flag.CHECKPOINT.value,
+    _TEXT_TASK.value or "",
   )
   print(report)
   if _DRY_RUN.value:

@@ -20,6 +20,7 @@ from tools import (
   command_line,
   export_source,
   model_depth_flag,
+  text_jobs,
 )
 
 _MODEL_DIR = flags.DEFINE_string(
@@ -39,6 +40,12 @@ _HEAD = flags.DEFINE_enum(
   export_source.HEADS,
   "encoder: the vectors of the encoder alone; by default all that the weights "
   "can do.",
+)
+_TEXT_TASK = flags.DEFINE_enum(
+  "task",
+  None,
+  text_jobs.TASKS,
+  "Of a classifier or a regression of another format, what its texts are.",
 )
 _SIGNATURES = flags.DEFINE_enum(
   "signatures",
@@ -140,6 +147,7 @@ def main(argv) -> None:
   wanted = export_source.Wanted(
     checkpoint=checkpoint_flag.CHECKPOINT.value,
     head=_HEAD.value,
+    task=_TEXT_TASK.value or "",
     with_texts=options.signatures != "ids",
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,

@@ -50,6 +50,7 @@ class Wanted(NamedTuple):
   Attributes:
     checkpoint: of a run: "latest", "best", or a prefix; "": the best there is.
     head: one of `HEADS`.
+    task: of a classifier of another format, see `text_jobs.name_task`.
     with_texts: whether signatures of texts are wanted.
     max_seq_length: 0: as trained.
     top_k: pieces for each mask.
@@ -58,6 +59,7 @@ class Wanted(NamedTuple):
 
   checkpoint: str = ""
   head: str = ""
+  task: str = ""
   with_texts: bool = True
   max_seq_length: int = 0
   top_k: int = 5
@@ -105,10 +107,10 @@ def open_source(path: str, wanted: Wanted) -> Source:
   data = {}
   if os.path.exists(os.path.join(path, run_record.RECORD_FILE)):
     data = run_record.read(path)["data"]
-  if "task" in data:
+  if "task" in data and wanted.task in ("", data["task"]):
     return _finetuned(path, data, wanted)
   # A conversion into a folder of ours says which head it has.
-  if data and "head" not in data:
+  if data and "head" not in data and not wanted.task:
     return _pretrained(path, wanted)
   return _portable(path, wanted)
 
@@ -228,11 +230,26 @@ def _portable(path: str, wanted: Wanted) -> Source:
     model = model_lib.AlbertModel(checkpoint.config)
     pretrained.fill(model, checkpoint)
     module = served_encoder.ServedEncoder(model, layer, length)
+  elif wanted.task:
+    text_jobs.name_task(checkpoint, wanted.task)
+    shapes = portable_checkpoint.shapes_of(checkpoint.tensors)
+    model = sequence_classifier.AlbertForSequenceClassification(
+      checkpoint.config, shapes["output_weights"][0], name="model"
+    )
+    pretrained.fill(model, checkpoint)
+    module = text_serving.ServedTextTask(
+      model,
+      layer,
+      length,
+      checkpoint.labels or None,
+      "text_b" in prediction_ids.roles_of(wanted.task),
+    )
+    return _source(module, wanted.task, checkpoint.source, tokenizer)
   else:
     raise ValueError(
       f"{checkpoint.source} has the head {checkpoint.head}, but does not say "
-      "what its texts are: give --head=encoder, or the folder of the run of "
-      "tools.run_finetuning."
+      "what its texts are: give --task, such as --task=text_classification, "
+      "--head=encoder, or the folder of the run of tools.run_finetuning."
     )
   return _source(module, module.kind, checkpoint.source, tokenizer)
 

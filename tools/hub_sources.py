@@ -144,6 +144,11 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
       f"the model has vocab_size {read.config.vocab_size}: give the one that "
       "the model was pretrained with."
     )
+  step = read.step or _step_of(weights, kind)
+  about = []
+  if kind == "official_albert":
+    shown = weights.replace(folder, path, 1)  # An archive's folder will go.
+    about.append(f"the weights are {shown}, step {step:,}.")
   record = _record(folder)
   measured = None
   if record and config == read.config:  # At another depth nothing was.
@@ -153,14 +158,14 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   return Source(
     path=path,
     kind=kind,
-    step=read.step or _step_of(weights, kind),
+    step=step,
     model=model,
     heads=heads,
     tokenizer=tokenizer,
     text_layer=text_layer,
     data=record.get("data", {}),
     measured=measured,
-    notes=tuple(read.notes),
+    notes=(*read.notes, *about),
   )
 
 

@@ -75,7 +75,9 @@ def run_seed(
   """One run; returns the metrics of each labelled split."""
   tf.keras.backend.clear_session()
   config, notes = finetuning_flags.train_config(job, model_dir, _DO_TRAIN.value)
-  config = dataclasses.replace(config, seed=seed)
+  config = dataclasses.replace(
+    config, seed=seed, init_checkpoint=encoder.checkpoint
+  )
   config = depth_flags.with_random_depths(config, encoder.config)
   settings = finetuning_flags.model_settings(job.recipe)
 

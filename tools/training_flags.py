@@ -23,7 +23,10 @@ from official_albert import train_config as train_config_lib
 from tools import phase_flags
 
 INIT_CHECKPOINT = flags.DEFINE_string(
-  "init_checkpoint", "", "Weights to start from (ours or TF1); optional."
+  "init_checkpoint",
+  "",
+  "Weights to start from: a run, or whatever AlbertModel.from_checkpoint "
+  "reads; optional.",
 )
 _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
@@ -237,6 +240,8 @@ def settings(
   """For run.json."""
   return {
     **dataclasses.asdict(config),
+    # As the user named it; the copy of another format's is gone tomorrow.
+    "init_checkpoint": INIT_CHECKPOINT.value,
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": DISTRIBUTION.value,
