@@ -3,54 +3,141 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
+import re
 from typing import Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import output_paths, portable_checkpoint
+from official_albert import best_checkpoint, output_paths, portable_checkpoint
 
 CONFIG_FILE = "albert_config.json"
+# What --seeds of tools.run_finetuning leaves above its runs.
+SUMMARY_FILE = "summary.json"
+LATEST, BEST = "latest", "best"
 _VARIABLES = "variables"
-_BEST = "best"  # best_checkpoint.FOLDER
+_INDEX = ".index"
+_DAMAGED = "damaged-"  # As checkpoints.py renames what it cannot read.
+_NUMBERED = re.compile(r"(.*)-([0-9]+)$")
 
 
-def find_prefix(path: str) -> str:
+def seed_folder(folder: str, seed: int) -> str:
+  """Where one of several runs goes."""
+  return os.path.join(folder, f"seed_{seed}")
+
+
+def run_folder(path: str) -> str:
+  """The folder of the run that `path` means: of several seeds, the best one.
+
+  Raises:
+    ValueError: the summary of the seeds is not valid JSON.
+  """
+  summary_file = os.path.join(path, SUMMARY_FILE)
+  if not os.path.exists(summary_file):
+    return path
+  with open(summary_file, encoding="utf-8") as file:
+    try:
+      summary = json.load(file)
+    except ValueError as error:
+      raise ValueError(f"{summary_file} is not valid JSON: {error}.") from error
+  if len(summary["seeds"]) < 2:
+    return path
+  return seed_folder(path, summary["best_seed"])
+
+
+def find_prefix(path: str, checkpoint: str = "") -> str:
   """The prefix of the TensorFlow checkpoint that `path` means.
 
+  Every program that takes a run asks here.
+
   Args:
-    path: a prefix, a folder with a checkpoint (the latest is taken), or one of
-      a SavedModel, whose variables/ are taken.
+    path: a prefix; the folder of a run, or of several seeds of one, the best
+      of which is taken; another folder with a checkpoint; or one of a
+      SavedModel, whose variables/ are taken.
+    checkpoint: of a folder, `LATEST`, `BEST`, or a prefix itself. "": the best
+      if the run keeps one, else the latest.
 
   Raises:
     FileNotFoundError: there is none.
-    ValueError: there are several and nothing says which; or `path` is a remote
-      address, where nothing has been looked for.
+    ValueError: there are several and nothing says which, `path` names one
+      checkpoint and `checkpoint` another, or it is a remote address, where
+      nothing has been looked for.
   """
+  if checkpoint not in ("", LATEST, BEST):
+    path, checkpoint = checkpoint, ""
   output_paths.check_local(path)
-  if os.path.exists(f"{path}.index"):
+  if tf.io.gfile.exists(f"{path}{_INDEX}"):
+    if checkpoint:
+      raise ValueError(
+        f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
+        "of a run: leave it out, or name the run's folder."
+      )
     return path
-  if not os.path.isdir(path):
+  if not tf.io.gfile.isdir(path):
     raise FileNotFoundError(
       f"no checkpoint at {path}: {path}.index does not exist; give the "
       "prefix without .index or .data, or the folder."
     )
+  path = run_folder(path)
+  if checkpoint != LATEST:
+    best = best_checkpoint.read(path)
+    if best:
+      return best_checkpoint.prefix_of(path, best)
+    if checkpoint == BEST:
+      raise FileNotFoundError(
+        f"{path} keeps no best checkpoint, as it was trained without "
+        "--eval_steps: give --checkpoint=latest."
+      )
+  return _latest(path)
+
+
+def is_best(prefix: str) -> bool:
+  """Whether a checkpoint lies where a run keeps its best."""
+  return os.path.basename(os.path.dirname(prefix)) == best_checkpoint.FOLDER
+
+
+def step_of_best(prefix: str) -> Optional[int]:
+  """The step of a run's best checkpoint, which holds weights only.
+
+  Returns:
+    None if `prefix` is not one.
+  """
+  if not is_best(prefix):
+    return None
+  run = os.path.dirname(os.path.dirname(prefix))
+  record = best_checkpoint.read(run)
+  is_it = record and best_checkpoint.prefix_of(run, record) == prefix
+  return record["step"] if is_it else None
+
+
+def _latest(path: str) -> str:
   # The list may hold paths of the machine that wrote it, so only names count.
   state = tf.train.get_checkpoint_state(path)
   if state and state.model_checkpoint_path:
-    name = os.path.basename(state.model_checkpoint_path)
-    if os.path.exists(os.path.join(path, f"{name}.index")):
-      return os.path.join(path, name)
+    prefix = os.path.join(path, os.path.basename(state.model_checkpoint_path))
+    if tf.io.gfile.exists(f"{prefix}{_INDEX}"):
+      return prefix
   for folder in (path, os.path.join(path, _VARIABLES)):
-    found = glob.glob(os.path.join(glob.escape(folder), "*.index"))
-    if len(found) == 1:
-      return found[0][: -len(".index")]
-    if found:
+    if not tf.io.gfile.isdir(folder):
+      continue
+    names = [
+      name[: -len(_INDEX)]
+      for name in tf.io.gfile.listdir(folder)
+      if name.endswith(_INDEX) and not name.startswith(_DAMAGED)
+    ]
+    numbered = list(filter(None, map(_NUMBERED.fullmatch, names)))
+    one_stem = len({match[1] for match in numbered}) == 1
+    if names and len(numbered) == len(names) and one_stem:
+      names = [max(numbered, key=lambda match: int(match[2]))[0]]
+    if len(names) > 1:
       raise ValueError(
-        f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
-        f"such as {min(found)[: -len('.index')]}."
+        f"{folder} holds {len(names)} checkpoints: give the prefix of one, "
+        f"such as {os.path.join(folder, min(names))}."
       )
+    if names:
+      return os.path.join(folder, names[0])
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
 
 
@@ -64,7 +151,7 @@ def folders_of(prefix: str) -> list[str]:
   above, name = os.path.split(folder)
   if name == _VARIABLES:
     return [folder, os.path.join(above, "assets"), above]
-  return [folder, above] if name == _BEST else [folder]
+  return [folder, above] if name == best_checkpoint.FOLDER else [folder]
 
 
 def find_only(folders: Sequence[str], *patterns: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 
@@ -46,6 +47,58 @@ def test_prefixes(tmp_path):
     'model_checkpoint_path: "/elsewhere/y.ckpt"\n'
   )
   assert checkpoint_files.find_prefix(str(tmp_path / "one")).endswith("y.ckpt")
+
+
+def _write_run(folder, latest, best=None):
+  """A run's folder with two checkpoints of its own and a best one."""
+  for step in (latest - 1, latest):
+    _write(folder, f"model.ckpt-{step}")
+  if best is not None:
+    _write(folder / "best", f"model.ckpt-{best}")
+    record = {"checkpoint": f"model.ckpt-{best}", "step": best}
+    (folder / "best" / "best.json").write_text(json.dumps(record))
+
+
+def test_which_checkpoint_of_a_run(tmp_path):
+  folder = str(tmp_path / "run")
+  _write_run(tmp_path / "run", 10)
+  latest = os.path.join(folder, "model.ckpt-10")
+  # Without TensorFlow's list: the highest step, not the last name.
+  assert checkpoint_files.find_prefix(folder) == latest
+  with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
+    checkpoint_files.find_prefix(folder, "best")
+  (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
+  assert checkpoint_files.find_prefix(folder, "latest") == latest
+  _write_run(tmp_path / "run", 10, best=7)
+  best = os.path.join(folder, "best", "model.ckpt-7")
+  for wanted in ("", "best"):
+    assert checkpoint_files.find_prefix(folder, wanted) == best
+  assert checkpoint_files.find_prefix(folder, "latest") == latest
+  assert checkpoint_files.find_prefix(folder, latest) == latest
+  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
+    checkpoint_files.find_prefix(folder, "newest")
+  with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
+    checkpoint_files.find_prefix(latest, "best")
+  assert checkpoint_files.step_of_best(best) == 7
+  assert checkpoint_files.step_of_best(latest) is None
+  assert checkpoint_files.is_best(best) and not checkpoint_files.is_best(latest)
+
+
+def test_the_best_of_several_seeds(tmp_path):
+  _write_run(tmp_path / "seed_5", 10, best=7)
+  _write_run(tmp_path / "seed_6", 20, best=17)
+  summary = tmp_path / "summary.json"
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
+  found = checkpoint_files.find_prefix(str(tmp_path))
+  assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
+  found = checkpoint_files.find_prefix(str(tmp_path), "latest")
+  assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
+  # A single run has its summary in its own folder.
+  summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
+  assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
+  summary.write_text("{")
+  with pytest.raises(ValueError, match="summary.json is not valid JSON"):
+    checkpoint_files.run_folder(str(tmp_path))
 
 
 def test_no_checkpoint(tmp_path):

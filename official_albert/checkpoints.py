@@ -14,7 +14,12 @@ from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
-from official_albert import reference_checkpoints, run_record, variable_paths
+from official_albert import (
+  checkpoint_files,
+  reference_checkpoints,
+  run_record,
+  variable_paths,
+)
 
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
@@ -114,8 +119,9 @@ class Manager:
     if self._manager.checkpoints:
       return self.restore_latest()
     if init_checkpoint:
-      report = warm_start(model, init_checkpoint, head)
-      return f"warm start from {init_checkpoint}: {report}"
+      path = checkpoint_files.find_prefix(init_checkpoint)
+      report = warm_start(model, path, head)
+      return f"warm start from {path}: {report}"
     return "weights initialised from scratch"
 
   def restore_latest(self) -> str:
@@ -240,8 +246,8 @@ def warm_start(
   Args:
     model: the model to fill; variables that the checkpoint lacks keep their
       values and are named in the report.
-    path: a checkpoint prefix (ours or the original's TF1 one), or a run's
-      folder, whose latest checkpoint is taken.
+    path: a checkpoint (ours or the original's TF1 one), see
+      `checkpoint_files.find_prefix`.
     head: what the outputs of the model stand for. The run.json beside the
       checkpoint says the same of the checkpoint: rows of the same classes are
       put in this order, and a head for anything else is left out. None takes
@@ -254,16 +260,7 @@ def warm_start(
     FileNotFoundError: there is no such checkpoint.
     ValueError: a shape differs, or no name matches.
   """
-  if tf.io.gfile.isdir(path):
-    latest = tf.train.latest_checkpoint(path)
-    if latest is None:
-      raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
-    path = latest
-  if not tf.io.gfile.exists(f"{path}.index"):
-    raise FileNotFoundError(
-      f"no checkpoint at {path}: {path}.index does not exist; give the "
-      "prefix without .index or .data, or the folder."
-    )
+  path = checkpoint_files.find_prefix(path)
   reader = tf.train.load_checkpoint(path)
   shapes = reader.get_variable_to_shape_map()
   if variable_paths.OBJECT_GRAPH not in shapes:

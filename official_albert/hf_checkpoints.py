@@ -119,6 +119,15 @@ def read(
       _settle(copy, weights, result)
   result.tokenizer = hf_tokenizer.read(path, result.notes)
   result.labels = hf_config.labels_of(values)
+  result.multi_label = hf_config.is_multi_label(values)
+  if result.head == "classification":
+    shapes = portable_checkpoint.shapes_of(result.tensors)
+    classes = shapes["output_weights"][0]
+    if result.labels and len(result.labels) != classes:
+      raise ValueError(
+        f"{path} has {classes} classes, but names {len(result.labels)} in "
+        f"id2label of {hf_config.CONFIG_FILE}: they belong to different models."
+      )
   return result
 
 
@@ -180,9 +189,14 @@ def write(
     json.dump(settings, file, indent=2, sort_keys=True)
     file.write("\n")
   if checkpoint.tokenizer:
-    hf_tokenizer.write(
+    obstacle = hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
+    if obstacle:
+      checkpoint.notes.append(
+        f"no {hf_tokenizer.FAST_FILE} was written: {obstacle}; transformers "
+        "may give other ids, see README.md in the folder."
+      )
   return path
 
 

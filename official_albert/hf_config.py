@@ -193,6 +193,17 @@ def labels_of(values: Mapping[str, Any]) -> tuple[str, ...]:
   return () if labels == numbered else labels
 
 
+def is_multi_label(values: Mapping[str, Any]) -> bool:
+  """Whether classes exclude each other not; so for several numbers, too."""
+  several = isinstance(values.get("id2label"), dict) and (
+    len(values["id2label"]) > 1
+  )
+  kind = values.get("problem_type")
+  return kind == "multi_label_classification" or (
+    kind == "regression" and several
+  )
+
+
 def check_groups(config: config_lib.AlbertConfig, source: str) -> None:
   """Refuses pairs of layers and groups for which transformers rounds wrongly.
 

@@ -27,6 +27,7 @@ from official_albert import config as config_lib
 # How often TensorFlow has saved: of no meaning elsewhere.
 _SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 # Heads by the tasks of run_finetuning whose weights do not say it.
+_TEXT_HEADS = ("classification", "regression")
 _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 
 
@@ -74,13 +75,24 @@ def read(
   if variable_paths.ITERATIONS in bundle.shapes:
     keys[checkpoint_names.GLOBAL_STEP] = variable_paths.ITERATIONS
   keys.update(by_own)  # Of no use here, and named in the report.
+  stored = {name: bundle.shapes[key] for name, key in keys.items()}
+  # A run's best checkpoint has its step in a file beside it.
+  step = checkpoint_files.step_of_best(prefix)
+  if step is not None:
+    stored[checkpoint_names.GLOBAL_STEP] = []
+
+  def load(name: str) -> np.ndarray:
+    if name == checkpoint_names.GLOBAL_STEP and name not in keys:
+      return np.array(step, np.int64)
+    return bundle.get(keys[name])
+
   if not head:
     head = record.get("head") or _TASK_HEADS.get(record.get("task", ""), "")
   result = portable_checkpoint.select(
     prefix,
     config,
-    {name: bundle.shapes[key] for name, key in keys.items()},
-    lambda name: bundle.get(keys[name]),
+    stored,
+    load,
     head,
     include_optimizer,
     keys,
@@ -88,8 +100,10 @@ def read(
   result.tokenizer = _tokenizer_of(record, folders)
   known = {*keys.values(), variable_paths.OBJECT_GRAPH, _SAVE_COUNTER}
   for key in sorted(set(bundle.shapes) - known):
-    result.unexpected[key] = "state of the run"
+    result.unexpected[key] = portable_checkpoint.RUN_STATE
   result.labels = tuple(record.get("settings", {}).get("labels") or ())
+  if result.head in _TEXT_HEADS:
+    result.task = record.get("task", "")
   return result
 
 
@@ -141,8 +155,10 @@ def write(
     "head": checkpoint.head,
     "max_seq_length": config.max_position_embeddings,
   }
-  if checkpoint.labels:
-    data["settings"] = {"labels": list(checkpoint.labels)}
+  if checkpoint.labels or checkpoint.task:
+    data["settings"] = {"labels": list(checkpoint.labels) or None}
+  if checkpoint.task:
+    data["task"] = checkpoint.task
   if checkpoint.tokenizer:
     data["tokenizer"] = {
       "kind": checkpoint.tokenizer.kind,

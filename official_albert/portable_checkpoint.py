@@ -18,6 +18,9 @@ import numpy as np
 from official_albert import checkpoint_names
 from official_albert import config as config_lib
 
+# Why a name is not carried that is no weight of the model.
+OPTIMIZER_STATE = "optimizer state, carried on request only"
+RUN_STATE = "state of the run"
 # The files of tokenizers in a folder of ours, by the kind.
 TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
 
@@ -103,6 +106,10 @@ class PortableCheckpoint:
     head: a key of `checkpoint_names.HEADS`.
     tokenizer: None if the source has none.
     labels: names of the classes, in the head's order; () if not known.
+    task: of a classifier or a regression, what its texts are, as --task of
+      tools.run_finetuning names it; "" if the source does not say it.
+    multi_label: whether each class of a classifier has a probability of its
+      own, which no model of this package computes.
     unexpected: of the source's names, what is not carried, and why.
     missing: TF1 names that the model should have and the source has not.
     notes: what was inferred or translated, one sentence each.
@@ -114,6 +121,8 @@ class PortableCheckpoint:
   head: str
   tokenizer: Optional[TokenizerFile] = None
   labels: tuple[str, ...] = ()
+  task: str = ""
+  multi_label: bool = False
   unexpected: dict[str, str] = dataclasses.field(default_factory=dict)
   missing: tuple[str, ...] = ()
   notes: list[str] = dataclasses.field(default_factory=list)
@@ -259,7 +268,7 @@ def select(
         )
     taken += found
   unexpected = {
-    given_names.get(name, name): "optimizer state, carried on request only"
+    given_names.get(name, name): OPTIMIZER_STATE
     if checkpoint_names.is_slot(name)
     else f"not part of an encoder with head {head}"
     for name in sorted(set(stored) - set(taken))

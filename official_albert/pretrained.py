@@ -52,6 +52,35 @@ def find_format(path: str) -> str:
   return "official_albert" if variable_paths.OBJECT_GRAPH in names else "tf1"
 
 
+def choose(
+  path: str, checkpoint: str = "", source: str = ""
+) -> tuple[str, str]:
+  """What to read at a path, for every program that takes one.
+
+  Args:
+    path: see `AlbertModel.from_checkpoint`, but no archive.
+    checkpoint: of a run, see `checkpoint_files.find_prefix`.
+    source: one of `READERS`; "" to look.
+
+  Returns:
+    The format, one of `READERS`, and the path; of a run, that of the chosen
+    checkpoint.
+
+  Raises:
+    ValueError, OSError: there is none, or there is nothing to choose from.
+  """
+  path = checkpoint_files.run_folder(path)
+  source = source or find_format(path)
+  if source == "official_albert":
+    return source, checkpoint_files.find_prefix(path, checkpoint)
+  if checkpoint:
+    raise ValueError(
+      f"{path} is not the folder of a run, of whose checkpoints one could be "
+      "chosen: leave --checkpoint out."
+    )
+  return source, path
+
+
 def fill(
   model, checkpoint: portable_checkpoint.PortableCheckpoint
 ) -> reference_checkpoints.LoadReport:
@@ -68,15 +97,18 @@ def fill(
   values = [name for name in checkpoint.tensors if name in variables]
   for name in values:
     variables[name].assign(checkpoint.tensors[name])
-  left = {
-    name
-    for name in checkpoint.tensors
-    if name not in variables and name != checkpoint_names.GLOBAL_STEP
-  }
+  no_weights = (
+    portable_checkpoint.OPTIMIZER_STATE,
+    portable_checkpoint.RUN_STATE,
+  )
+  ignored = {n for n, why in checkpoint.unexpected.items() if why in no_weights}
+  left = set(checkpoint.tensors) - set(variables)
+  left -= {checkpoint_names.GLOBAL_STEP, *checkpoint.slots}
   return reference_checkpoints.LoadReport(
     matched=tuple(sorted(values)),
     missing=tuple(sorted(set(variables) - set(values))),
-    unexpected=tuple(sorted(left | set(checkpoint.unexpected))),
+    unexpected=tuple(sorted(left | (set(checkpoint.unexpected) - ignored))),
+    ignored=tuple(sorted(ignored.union(checkpoint.slots))),
   )
 
 
@@ -105,27 +137,31 @@ class Weights(NamedTuple):
       one with another `num_hidden_layers` where all share one; returns a
       report of the names. The path has to be there still.
     tokenizer: beside the weights; None where there is none.
+    source: the checkpoint's prefix, or the folder.
   """
 
   config: config_lib.AlbertConfig
   fill: Callable[..., reference_checkpoints.LoadReport]
   tokenizer: Optional[portable_checkpoint.TokenizerFile]
+  source: str
 
 
 def open_weights(path: str, config_file: str = "") -> Weights:
   """As `read`, but for encoders whose layers share less than everything too."""
-  found = find_format(path)
+  found, path = choose(path)
   if found == "official_albert":
     config = unshared_checkpoints.find_config(path, config_file)
     if config:
       return Weights(
         config,
         lambda model: unshared_checkpoints.fill(model, path),
-        own_checkpoints.find_tokenizer(checkpoint_files.find_prefix(path)),
+        own_checkpoints.find_tokenizer(path),
+        path,
       )
   checkpoint = READERS[found](path, config_file=config_file)
   return Weights(
     checkpoint.config,
     lambda model: fill(model, checkpoint),
     checkpoint.tokenizer,
+    checkpoint.source,
   )

@@ -57,6 +57,21 @@ def test_an_encoder_from_every_format(kind, tmp_path):
     np.testing.assert_array_equal(variable, source.tensors[name])
 
 
+@pytest.mark.parametrize("kind", ["tf1", "official_albert"])
+def test_optimizer_state_is_not_unexpected(kind, tmp_path):
+  path = str(_GOLDEN / "one_group" / "trained_lamb.ckpt-10")
+  if kind == "official_albert":
+    source = tf1_checkpoints.read(path, include_optimizer=True)
+    path = str(tmp_path)
+    pretrained.WRITERS[kind](source, path)
+  report = AlbertModel.from_checkpoint(path).load_report
+  assert not report.missing and len(report.matched) == 25
+  assert len(report.unexpected) == 7  # Of the two heads.
+  # m and v of all, and five numbers of our own runs.
+  assert len(report.ignored) == {"tf1": 64, "official_albert": 69}[kind]
+  assert len(str(report).splitlines()) == 8
+
+
 def test_outputs_are_those_of_the_original():
   model = AlbertModel.from_checkpoint(_TF1)
   batch = dict(np.load(_GOLDEN / "two_groups" / "pretraining_batch.npz"))

@@ -112,6 +112,11 @@ def starts_word(piece: str) -> bool:
   )
 
 
+def ends_in_digit_comma(piece: str) -> bool:
+  """Whether a piece is cut once more, into its digits and the comma."""
+  return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
 class SentencePieceTokenizer:
   """The one way from text to ids; picklable, so workers can be handed one.
 
@@ -173,7 +178,7 @@ class SentencePieceTokenizer:
     self._split_pieces = {
       piece: self._split_digit_comma(piece)
       for piece in self._pieces
-      if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+      if ends_in_digit_comma(piece)
     }
     self._split_ids = {
       self.piece_to_id(piece): [self.piece_to_id(part) for part in parts]

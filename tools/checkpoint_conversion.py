@@ -10,6 +10,7 @@ import tempfile
 from typing import Optional
 
 from official_albert import (
+  checkpoint_files,
   checkpoint_names,
   hf_checkpoints,
   hf_config,
@@ -17,7 +18,7 @@ from official_albert import (
   pretrained,
   safe_archives,
 )
-from tools import checkpoint_changes, checkpoint_proof
+from tools import checkpoint_changes, checkpoint_proof, text_jobs
 
 REPORT_FILE = "conversion.json"
 _NO_CHANGES = checkpoint_changes.Changes()
@@ -55,13 +56,23 @@ class Report:
   )
 
   def __str__(self) -> str:
+    state = [
+      name
+      for name, why in self.unexpected.items()
+      if why == portable_checkpoint.OPTIMIZER_STATE
+    ]
     lines = [
       f"{self.source[0]} {self.source[1]} -> {self.target[0]} "
       f"{self.target[1]}, head: {self.head}",
       f"source: {self.matched} variables matched, {len(self.missing)} missing, "
-      f"{len(self.unexpected)} unexpected",
+      f"{len(self.unexpected) - len(state)} unexpected, {len(state)} optimizer "
+      "variables ignored",
       *(f"  missing: {name}" for name in self.missing),
-      *(f"  unexpected: {n} ({why})" for n, why in self.unexpected.items()),
+      *(
+        f"  unexpected: {n} ({why})"
+        for n, why in self.unexpected.items()
+        if n not in state
+      ),
       f"target: {self.matched - len(self.not_carried)} variables carried, "
       f"{len(self.not_carried)} not carried, {len(self.added)} added",
       *(f"  not carried: {n} ({why})" for n, why in self.not_carried.items()),
@@ -171,6 +182,18 @@ def fit_to(
   return lost
 
 
+def _compare_ids(
+  report: Report,
+  hf: tuple[str, portable_checkpoint.PortableCheckpoint, str],
+  python: str,
+) -> None:
+  """Notes whether Hugging Face's tokenizer gives the ids of ours."""
+  file = hf[1].tokenizer
+  if python and file:
+    tokenizer = checkpoint_changes.open_tokenizer(file)
+    report.notes.append(checkpoint_proof.by_texts(python, hf[2], tokenizer))
+
+
 def prove(
   report: Report,
   source: tuple[str, portable_checkpoint.PortableCheckpoint, str],
@@ -195,12 +218,15 @@ def prove(
     checkpoint_proof.TOLERANCE,
   )
   formats = (source[0], written[0])
+  python = ""
+  if "hf" in formats:
+    python = checkpoint_proof.find_hf_python(hf_python)
+    _compare_ids(report, source if formats[1] != "hf" else written, python)
   if not by_batch:
     report.notes.append(
       "no batch went through both models, as one was changed on the way."
     )
   elif "hf" in formats and formats != ("hf", "hf"):
-    python = checkpoint_proof.find_hf_python(hf_python)
     if python:
       hf, other = (source, written) if source[0] == "hf" else (written, source)
       head = hf[1].head
@@ -240,13 +266,16 @@ def convert(
   hf_python: str = "",
   dry_run: bool = False,
   changes: checkpoint_changes.Changes = _NO_CHANGES,
+  which: str = "",
+  task: str = "",
 ) -> Report:
   """Converts a checkpoint; `output` is whole and proven, or not there.
 
   Args:
     source: a key of `pretrained.READERS`; "" to look.
     target: a key of `pretrained.WRITERS`.
-    input_path: what the reader takes, or a .tar.gz of it.
+    input_path: what the reader takes, or a .tar.gz of it; or the folder of
+      several seeds of a run, the best of which is taken.
     output: a new folder.
     head: a key of `checkpoint_names.HEADS`; "" for the one that is there.
     include_optimizer: whether to carry its state.
@@ -255,6 +284,10 @@ def convert(
     hf_python: see `checkpoint_proof.find_hf_python`.
     dry_run: everything but the renaming to `output`.
     changes: of the model, on the way.
+    which: of a run's checkpoints, see `checkpoint_files.find_prefix`; with
+      `include_optimizer`, "" is the latest, as the best holds weights only.
+    task: what a classifier is to be used for, see `text_jobs.name_task`; ""
+      for what the source says of it.
 
   Raises:
     ValueError, OSError: one sentence; nothing is left behind.
@@ -262,10 +295,24 @@ def convert(
   check_output(output)
   parent = os.path.dirname(os.path.abspath(output))
   with safe_archives.unpacked(input_path) as path:
-    source = source or pretrained.find_format(path)
+    source, weights = pretrained.choose(path, which, source)
+    if include_optimizer and not which and checkpoint_files.is_best(weights):
+      weights = checkpoint_files.find_prefix(path, checkpoint_files.LATEST)
     checkpoint = pretrained.READERS[source](
-      path, head, include_optimizer, config_file
+      weights, head, include_optimizer, config_file
     )
+
+    def shown(file: str) -> str:
+      # Of an archive, what it was unpacked to will be gone.
+      if path == input_path:
+        return file
+      return f"{os.path.relpath(file, path)} of {input_path}"
+
+    if source == "official_albert":
+      best = ", the run's best" if checkpoint_files.is_best(weights) else ""
+      checkpoint.notes.append(
+        f"the weights are {shown(weights)}, step {checkpoint.step:,}{best}."
+      )
     if tokenizer:
       checkpoint.tokenizer = tokenizer
     elif checkpoint.tokenizer and source in ("tf1", "tf_hub"):
@@ -274,10 +321,8 @@ def convert(
         "the tokenizer and --nodo_lower_case if it is not."
       )
     if checkpoint.tokenizer:
-      # Of an archive, what it was unpacked to will be gone.
       file = checkpoint.tokenizer.path
-      if path != input_path and not tokenizer:
-        file = f"{os.path.relpath(file, path)} of {input_path}"
+      file = file if tokenizer else shown(file)
       checkpoint.notes.append(f"the tokenizer is {file}.")
     else:
       checkpoint.notes.append(
@@ -285,6 +330,8 @@ def convert(
       )
     if checkpoint.tokenizer:
       check_tokenizer(checkpoint)
+    if task:
+      text_jobs.name_task(checkpoint, task)
     if changes:
       checkpoint_changes.apply(checkpoint, changes)
     lost = fit_to(checkpoint, target)
@@ -320,7 +367,7 @@ def convert(
         )
       prove(
         report,
-        (source, checkpoint, path),
+        (source, checkpoint, weights),
         (target, written, again),
         hf_python,
         by_batch=not changes,

@@ -13,12 +13,21 @@ import pytest
 import tensorflow as tf
 
 from official_albert import (
+  AlbertConfig,
+  best_checkpoint,
   checkpoints,
   portable_checkpoint,
   pretrained,
   toy_vocabulary,
 )
-from tools import checkpoint_conversion, checkpoint_proof
+from tasks.pretraining import model as pretraining_model
+from tools import (
+  checkpoint_conversion,
+  checkpoint_proof,
+  toy_encoder,
+  toy_finetuned,
+  trained_run,
+)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _ROOT / "official_albert" / "testdata"
@@ -143,6 +152,109 @@ def test_what_cannot_be_carried_is_named(tmp_path):
     assert json.load(file)["matched"] == 36
 
 
+def _run_with_best(folder, seed):
+  """A run whose best checkpoint has other weights; returns these."""
+  folder = toy_encoder.write(str(folder))
+  config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
+  tf.keras.utils.set_random_seed(seed)
+  model = pretraining_model.AlbertForPretraining(config)
+  keeper = best_checkpoint.BestCheckpoint(folder, model, "loss")
+  assert keeper.offer(5, 1, {"loss": 2.5})
+  return model.albert.pooler.kernel.numpy()
+
+
+def test_the_best_checkpoint_of_a_run(tmp_path):
+  best = _run_with_best(tmp_path / "run", 11)
+  run, name = str(tmp_path / "run"), "bert/pooler/dense/kernel"
+
+  def kernel(output, **arguments):
+    output = str(tmp_path / output)
+    report = checkpoint_conversion.convert("", "tf1", run, output, **arguments)
+    return _values(f"{output}/model.ckpt-best"), "\n".join(report.notes)
+
+  values, notes = kernel("a")
+  np.testing.assert_array_equal(values[name], best)
+  assert values["global_step"] == 5
+  assert f"weights are {run}/best/model.ckpt-5, step 5, the run's best" in notes
+  values, notes = kernel("b", which="latest")
+  assert np.abs(values[name] - best).max() > 0.1
+  assert f"weights are {run}/model.ckpt-1, step 0." in notes
+  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
+    kernel("c", which="newest")
+  # Of several seeds, the best one's.
+  os.rename(run, tmp_path / "seed_6")
+  summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
+  (tmp_path / "summary.json").write_text(json.dumps(summary))
+  run = str(tmp_path)
+  values, notes = kernel("d/d")
+  np.testing.assert_array_equal(values[name], best)
+  assert "seed_6/best/model.ckpt-5, step 5, the run's best" in notes
+  run = str(tmp_path / "a")
+  with pytest.raises(ValueError, match="is not the folder of a run, of whose"):
+    kernel("e", which="latest")
+
+
+def test_optimizer_state_is_in_the_latest_checkpoint_only(tmp_path):
+  shutil.copytree(_GOLDEN / "one_group", tmp_path / "tf1")
+  run = str(tmp_path / "run")
+  checkpoint_conversion.convert(
+    "tf1", "official_albert", str(tmp_path / "tf1" / "trained_lamb.ckpt-10"),
+    run, include_optimizer=True,
+  )  # fmt: skip
+  config = AlbertConfig.from_json_file(f"{run}/albert_config.json")
+  model = pretraining_model.AlbertForPretraining(config)
+  keeper = best_checkpoint.BestCheckpoint(run, model, "loss")
+  assert keeper.offer(7, 1, {"loss": 2.5})
+  report = checkpoint_conversion.convert(
+    "", "tf1", run, str(tmp_path / "out"), include_optimizer=True
+  )
+  assert any("model.ckpt-10, step 10." in note for note in report.notes)
+  values = _values(str(tmp_path / "out" / "model.ckpt-best"))
+  expected = _values(str(tmp_path / "tf1" / "trained_lamb.ckpt-10"))
+  slot = "bert/pooler/dense/kernel/adam_m"
+  np.testing.assert_array_equal(values[slot], expected[slot])
+
+
+def test_a_classifier_goes_out_and_comes_back(tmp_path):
+  run, labels = str(tmp_path / "run"), ("x", "y", "z")
+  toy_finetuned.write(run, "text_classification", labels)
+  hf, back = str(tmp_path / "hf"), str(tmp_path / "back")
+  checkpoint_conversion.convert("", "hf", run, hf)
+  with open(os.path.join(hf, "config.json")) as file:
+    values = json.load(file)
+  assert values["id2label"] == {"0": "x", "1": "y", "2": "z"}
+  assert values["problem_type"] == "single_label_classification"
+  checkpoint_conversion.convert(
+    "", "official_albert", hf, back, task="text_pair_classification"
+  )
+  trained = trained_run.read(back)
+  assert trained.task == "text_pair_classification"
+  assert trained.labels == labels and trained.max_seq_length == 40
+  with pytest.raises(ValueError, match="--task=text_regression needs regress"):
+    checkpoint_conversion.convert(
+      "", "official_albert", hf, str(tmp_path / "no"), task="text_regression"
+    )
+  # Each class for itself: another model.
+  values["problem_type"] = "multi_label_classification"
+  with open(os.path.join(hf, "config.json"), "w") as file:
+    json.dump(values, file)
+  with pytest.raises(ValueError, match="several classes or numbers to one"):
+    checkpoint_conversion.convert(
+      "",
+      "official_albert",
+      hf,
+      str(tmp_path / "no"),
+      task="text_classification",
+    )
+  values["id2label"].pop("2")
+  with open(os.path.join(hf, "config.json"), "w") as file:
+    json.dump(values, file)
+  with pytest.raises(
+    ValueError, match="has 3 classes, but names 2 in id2label"
+  ):
+    checkpoint_conversion.convert("", "tf1", hf, str(tmp_path / "no"))
+
+
 def test_an_archive(tmp_path):
   path = _golden(tmp_path, "two_groups", "model.ckpt")
   archive = str(tmp_path / "albert.tar.gz")
@@ -233,6 +345,9 @@ def test_a_batch_that_comes_out_differently(tmp_path, monkeypatch):
 
   def theirs(python, folder, batch):
     assert python == "it" and os.path.exists(f"{folder}/model.safetensors")
+    if "texts" in batch:
+      lengths = np.zeros([len(batch["texts"])], np.int32)
+      return {"ids": np.zeros([0], np.int32), "lengths": lengths}
     checkpoint = pretrained.READERS["hf"](folder)
     model = checkpoint_proof.make_model(checkpoint.config, "pretraining")
     pretrained.fill(model, checkpoint)
@@ -244,6 +359,7 @@ def test_a_batch_that_comes_out_differently(tmp_path, monkeypatch):
   (what,) = set(report.proofs) - {"values read again by name"}
   assert what == "a batch through both models (masked_lm_logits)"
   assert report.proofs[what][0] == 0
+  assert any("other ids than this package for 8 of" in n for n in report.notes)
   wrong = 0.001
   with pytest.raises(
     ValueError, match=r"masked_lm_logits\) differ by 0.001, more than"

@@ -20,6 +20,7 @@ from official_albert import (
   checkpoints,
   portable_checkpoint,
   sequence_classifier,
+  tokenization,
 )
 from official_albert import config as config_lib
 from official_albert import model as model_lib
@@ -29,6 +30,17 @@ from tasks.squad import model as squad_model
 
 TOLERANCE = 1e-5
 _BATCH, _LENGTH, _PREDICTIONS = 2, 16, 3
+# Where tokenizers differ: punctuation, spaces, accents, scripts, emoji.
+_TEXTS = (
+  "In 1922, well-known -- e.g. (3.14) -- prices rose by 1,000 or 9,5%...",
+  ".hidden .. ... file.txt, http://example.org/a_b?c=d#e",
+  "\"Double\" 'single' ``doubled'' “curly” ‘quotes’ «»",
+  "naïve façade, Ångström, Straße, İstanbul, e\u0301",
+  " \t Two  spaces\u3000and\u200bothers\xa0 ",
+  "中文 1922年 日本語のガ。 한국어",
+  "Москва, ΟΔΟΣ, مرحبا, ดี",
+  "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f £5 €6",
+)
 _HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
 
 
@@ -130,7 +142,12 @@ def find_hf_python(path: str = "") -> str:
 def hf_outputs(
   python: str, folder: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """What Hugging Face's model computes, in a process of its own.
+  """What Hugging Face's model or tokenizer computes, in a process of its own.
+
+  Args:
+    python: an interpreter with torch and transformers.
+    folder: of the model.
+    batch: see `hf_outputs.main`.
 
   Raises:
     ValueError: it could not.
@@ -146,9 +163,45 @@ def hf_outputs(
     )
     if done.returncode:
       last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-      raise ValueError(f"Hugging Face cannot run the model: {last}")
+      part = "tokenizer" if "texts" in batch else "model"
+      raise ValueError(f"Hugging Face cannot run the {part}: {last}")
     with np.load(files[1]) as outputs:
       return dict(outputs)
+
+
+def by_texts(
+  python: str, folder: str, tokenizer: tokenization.Tokenizer
+) -> str:
+  """Compares the ids of Hugging Face's tokenizer with ours.
+
+  Args:
+    python: see `hf_outputs`.
+    folder: of Hugging Face's model.
+    tokenizer: ours, of the same vocabulary.
+
+  Returns:
+    A sentence that says what came out, with the first line that differs.
+  """
+  try:
+    found = hf_outputs(python, folder, {"texts": np.array(_TEXTS)})
+  except ValueError as error:  # As where its packages are not all there.
+    return f"the tokenizers were not compared: {error}"
+  theirs = np.split(found["ids"], np.cumsum(found["lengths"])[:-1])
+  differing = [
+    text
+    for text, ids in zip(_TEXTS, theirs)
+    if ids.tolist() != tokenizer.encode(text)
+  ]
+  if not differing:
+    return (
+      f"AutoTokenizer of transformers gives the same ids for all {len(_TEXTS)} "
+      "lines that were tried."
+    )
+  return (
+    f"AutoTokenizer of transformers gives other ids than this package for "
+    f"{len(differing)} of the {len(_TEXTS)} lines that were tried, such as "
+    f"{differing[0]!r}."
+  )
 
 
 def by_batch(

@@ -17,6 +17,8 @@ from official_albert import (
   pretrained,
   reference_checkpoints,
   tf1_checkpoints,
+  tokenization,
+  toy_vocabulary,
   variable_paths,
 )
 from tools import checkpoint_proof
@@ -151,6 +153,34 @@ def test_the_other_framework(tmp_path):
       str(tmp_path),
       checkpoint_proof.make_batch(_CONFIG, "none"),
     )
+
+
+def test_ids_of_the_other_tokenizer(tmp_path, monkeypatch):
+  path = tmp_path / "tokenizer.model"
+  path.write_bytes(toy_vocabulary.numbers(97))
+  tokenizer = tokenization.SentencePieceTokenizer(str(path))
+  wrong = ()
+
+  def theirs(python, folder, batch):
+    assert (python, folder) == ("it", "folder")
+    rows = [tokenizer.encode(text) for text in batch["texts"].tolist()]
+    for row in wrong:
+      rows[row] = rows[row][1:]
+    return {
+      "ids": np.array([i for row in rows for i in row], np.int32),
+      "lengths": np.array([len(row) for row in rows], np.int32),
+    }
+
+  monkeypatch.setattr(checkpoint_proof, "hf_outputs", theirs)
+  said = checkpoint_proof.by_texts("it", "folder", tokenizer)
+  assert "gives the same ids for all 8 lines" in said
+  wrong = (1, 6)
+  said = checkpoint_proof.by_texts("it", "folder", tokenizer)
+  assert "other ids than this package for 2 of the 8 lines" in said
+  assert "such as '.hidden" in said
+  monkeypatch.undo()
+  said = checkpoint_proof.by_texts(sys.executable, str(tmp_path), tokenizer)
+  assert "were not compared: Hugging Face cannot run the tokenizer: " in said
 
 
 def test_classes():

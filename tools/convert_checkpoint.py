@@ -25,8 +25,10 @@ from official_albert import (
 from tools import (
   checkpoint_changes,
   checkpoint_conversion,
+  checkpoint_flag,
   command_line,
   path_flags,
+  text_jobs,
 )
 
 _FROM = flags.DEFINE_enum(
@@ -41,7 +43,8 @@ _TO = flags.DEFINE_enum(
 _INPUT = path_flags.define(
   "input",
   None,
-  "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint.",
+  "A folder or a .tar.gz of one, or the prefix of a TensorFlow checkpoint. Of "
+  "a run its best checkpoint is taken, of several seeds that of the best run.",
 )
 _OUTPUT = path_flags.define(
   "output", None, "The new folder; must be empty or not there."
@@ -51,6 +54,14 @@ _HEAD = flags.DEFINE_enum(
   "",
   ["", *checkpoint_names.HEADS],
   "What to carry besides the encoder; by default what the input has.",
+)
+_TEXT_TASK = flags.DEFINE_enum(
+  "task",
+  None,
+  text_jobs.TASKS,
+  "Of a classifier or a regression of another format, what its texts are, so "
+  "that --to=official_albert can be exported and predict. Labels are those of "
+  "the input.",
 )
 _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   "include_optimizer",
@@ -147,6 +158,8 @@ def main(argv) -> None:
       _POSITION_METHOD.value,
       find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
     ),
+    checkpoint_flag.CHECKPOINT.value,
+    _TEXT_TASK.value or "",
   )
   print(report)
   if _DRY_RUN.value:

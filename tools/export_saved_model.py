@@ -15,7 +15,14 @@ from __future__ import annotations
 from absl import flags
 
 from official_albert import safe_archives, saved_model_folder, served_module
-from tools import command_line, export_source, model_depth_flag, path_flags
+from tools import (
+  checkpoint_flag,
+  command_line,
+  export_source,
+  model_depth_flag,
+  path_flags,
+  text_jobs,
+)
 
 _MODEL_DIR = path_flags.define(
   "model_dir",
@@ -28,18 +35,18 @@ _EXPORT_DIR = path_flags.define(
   "Folder of the SavedModel; must not exist yet. TF Serving wants its name to "
   "be a number, the version.",
 )
-_CHECKPOINT = path_flags.define(
-  "checkpoint",
-  "",
-  "latest, best, or a checkpoint's prefix; by default the best if the run "
-  "keeps one, else the latest.",
-)
 _HEAD = flags.DEFINE_enum(
   "head",
   "",
   export_source.HEADS,
   "encoder: the vectors of the encoder alone; by default all that the weights "
   "can do.",
+)
+_TEXT_TASK = flags.DEFINE_enum(
+  "task",
+  None,
+  text_jobs.TASKS,
+  "Of a classifier or a regression of another format, what its texts are.",
 )
 _SIGNATURES = flags.DEFINE_enum(
   "signatures",
@@ -139,8 +146,9 @@ def main(argv) -> None:
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )
   wanted = export_source.Wanted(
-    checkpoint=_CHECKPOINT.value,
+    checkpoint=checkpoint_flag.CHECKPOINT.value,
     head=_HEAD.value,
+    task=_TEXT_TASK.value or "",
     with_texts=options.signatures != "ids",
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 import tensorflow as tf
 
 from official_albert import (
+  checkpoint_files,
   checkpoints,
   portable_checkpoint,
   pretrained,
@@ -32,7 +33,6 @@ from tasks.squad import model as squad_model
 from tasks.squad import recipes as squad_recipes
 from tools import (
   finetuning_run,
-  finetuning_summary,
   prediction_ids,
   text_jobs,
   trained_run,
@@ -50,6 +50,7 @@ class Wanted(NamedTuple):
   Attributes:
     checkpoint: of a run: "latest", "best", or a prefix; "": the best there is.
     head: one of `HEADS`.
+    task: of a classifier of another format, see `text_jobs.name_task`.
     with_texts: whether signatures of texts are wanted.
     max_seq_length: 0: as trained.
     top_k: pieces for each mask.
@@ -58,6 +59,7 @@ class Wanted(NamedTuple):
 
   checkpoint: str = ""
   head: str = ""
+  task: str = ""
   with_texts: bool = True
   max_seq_length: int = 0
   top_k: int = 5
@@ -101,14 +103,14 @@ def open_source(path: str, wanted: Wanted) -> Source:
   Raises:
     ValueError, OSError: it is none of these, or does not fit what is wanted.
   """
-  path = finetuning_summary.best_folder(path)
+  path = checkpoint_files.run_folder(path)
   data = {}
   if os.path.exists(os.path.join(path, run_record.RECORD_FILE)):
     data = run_record.read(path)["data"]
-  if "task" in data:
+  if "task" in data and wanted.task in ("", data["task"]):
     return _finetuned(path, data, wanted)
   # A conversion into a folder of ours says which head it has.
-  if data and "head" not in data:
+  if data and "head" not in data and not wanted.task:
     return _pretrained(path, wanted)
   return _portable(path, wanted)
 
@@ -119,11 +121,7 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
     os.path.join(path, run_record.CONFIG_FILE)
   )
   config = wanted.at_depth(config)
-  checkpoint = wanted.checkpoint
-  if checkpoint:
-    checkpoint = pretraining_export.find_checkpoint(path, checkpoint)
-  else:
-    checkpoint = finetuning_run.find_weights(path)
+  checkpoint = finetuning_run.find_weights(path, wanted.checkpoint)
   model = _make_model(run, config)
   report = checkpoints.warm_start(model, checkpoint)
   if report.missing:
@@ -204,12 +202,8 @@ def _pretrained(path: str, wanted: Wanted) -> Source:
 
 def _portable(path: str, wanted: Wanted) -> Source:
   """A checkpoint of any format, which says less about itself than a run."""
-  if wanted.checkpoint:
-    raise ValueError(
-      f"{path} is not the folder of a run, of whose checkpoints one could be "
-      "chosen: leave --checkpoint out."
-    )
-  checkpoint = pretrained.read(path)
+  kind, weights = pretrained.choose(path, wanted.checkpoint)
+  checkpoint = pretrained.READERS[kind](weights)
   checkpoint = dataclasses.replace(
     checkpoint, config=wanted.at_depth(checkpoint.config)
   )
@@ -236,11 +230,26 @@ def _portable(path: str, wanted: Wanted) -> Source:
     model = model_lib.AlbertModel(checkpoint.config)
     pretrained.fill(model, checkpoint)
     module = served_encoder.ServedEncoder(model, layer, length)
+  elif wanted.task:
+    text_jobs.name_task(checkpoint, wanted.task)
+    shapes = portable_checkpoint.shapes_of(checkpoint.tensors)
+    model = sequence_classifier.AlbertForSequenceClassification(
+      checkpoint.config, shapes["output_weights"][0], name="model"
+    )
+    pretrained.fill(model, checkpoint)
+    module = text_serving.ServedTextTask(
+      model,
+      layer,
+      length,
+      checkpoint.labels or None,
+      "text_b" in prediction_ids.roles_of(wanted.task),
+    )
+    return _source(module, wanted.task, checkpoint.source, tokenizer)
   else:
     raise ValueError(
       f"{checkpoint.source} has the head {checkpoint.head}, but does not say "
-      "what its texts are: give --head=encoder, or the folder of the run of "
-      "tools.run_finetuning."
+      "what its texts are: give --task, such as --task=text_classification, "
+      "--head=encoder, or the folder of the run of tools.run_finetuning."
     )
   return _source(module, module.kind, checkpoint.source, tokenizer)
 

@@ -150,6 +150,34 @@ def test_checkpoints_of_other_formats(tmp_path):
     opened(tmp_path / "tf1", checkpoint="best")
 
 
+@pytest.mark.parametrize(
+  "task, labels", [("text_classification", _LABELS), ("text_regression", None)]
+)
+def test_classifiers_of_other_formats(task, labels, tmp_path):
+  toy_finetuned.write(str(tmp_path / "run"), task, labels)
+  ids = {"input_ids": tf.constant([[2, 7, 9, 6, 3]])}
+  expected = opened(tmp_path / "run").module.model(ids)["logits"]
+  read = pretrained.read(str(tmp_path / "run"))
+  assert (read.task, read.labels) == (task, labels or ())
+  for kind, given in (("hf", task), ("tf1", task), ("official_albert", "")):
+    folder = tmp_path / kind
+    folder.mkdir()
+    pretrained.WRITERS[kind](read, str(folder))
+    module = opened(folder, task=given, max_seq_length=9).module
+    np.testing.assert_allclose(module.model(ids)["logits"], expected, atol=1e-6)
+    names = labels
+    if labels and kind == "tf1":
+      names = ("LABEL_0", "LABEL_1")
+    assert module.settings()["labels"] == list(names or ())
+  with pytest.raises(ValueError, match="give --task, such as"):
+    opened(tmp_path / "hf")
+  with pytest.raises(ValueError, match="--task=(sst2|cola)"):
+    opened(tmp_path / "hf", task="sst2" if labels else "cola")
+  with pytest.raises(ValueError, match=f"is of --task={task}, not of"):
+    other = "text_pair_" + task[len("text_") :]
+    opened(tmp_path / "official_albert", task=other)
+
+
 def test_folders_that_cannot_be_served(tmp_path):
   folder = tmp_path / "run"
   toy_finetuned.write(str(folder), "sst2", _LABELS)

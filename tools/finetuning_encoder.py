@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from official_albert import checkpoint_files, run_record, tokenization
 from official_albert import config as config_lib
-from official_albert import run_record, tokenization
 from tfrecords import schemas
-from tools import path_flags, training_flags
+from tools import own_copy, path_flags, training_flags
 
 _CONFIG_FILE = path_flags.define(
   "albert_config_file",
@@ -60,7 +60,8 @@ def find(run_dir: str = "") -> Encoder:
       encoder was trained with.
     FileNotFoundError: a named file is missing.
   """
-  checkpoint = training_flags.INIT_CHECKPOINT.value
+  named = training_flags.INIT_CHECKPOINT.value
+  checkpoint = named and checkpoint_files.run_folder(own_copy.of(named))
   folders = [run_dir] if run_dir else []
   if checkpoint:
     folder = checkpoint if os.path.isdir(checkpoint) else _parent(checkpoint)
@@ -72,9 +73,7 @@ def find(run_dir: str = "") -> Encoder:
       raise FileNotFoundError(f"--init_checkpoint {checkpoint} is not there.")
     # The best checkpoint of a run is one folder below the run.
     folders += [folder, _parent(folder)]
-  where = (
-    f"in {run_dir or folders[0]}" if folders else "without --init_checkpoint"
-  )
+  where = f"in {run_dir or named}" if folders else "without --init_checkpoint"
   config_file = _CONFIG_FILE.value or _find(folders, run_record.CONFIG_FILE)
   if not config_file:
     raise ValueError(

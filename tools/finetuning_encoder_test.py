@@ -7,9 +7,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
+from official_albert import pretrained
 from tools import toy_encoder
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -68,6 +70,31 @@ def test_files_lie_beside_the_checkpoint(folder):
   )
   assert found[:3] == [[str(path), 24, model, True] for path in paths]
   assert found[3] == ["", 24, model, True]
+
+
+def test_other_formats_and_several_seeds(folder, tmp_path):
+  checkpoint = pretrained.read(str(folder))
+  for kind in ("hf", "tf1"):
+    (tmp_path / kind).mkdir()
+    pretrained.WRITERS[kind](checkpoint, str(tmp_path / kind))
+  with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as file:
+    file.add(tmp_path / "tf1", "albert_tiny")
+  seeds = tmp_path / "seeds"
+  shutil.copytree(folder, seeds / "seed_6")
+  summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
+  (seeds / "summary.json").write_text(json.dumps(summary))
+  names = ("hf", "tf1.tar.gz", "tf1", "seeds")
+  found = find(*[("", [f"--init_checkpoint={tmp_path / n}"]) for n in names])
+  for checkpoint, hidden_size, model, lower_case in found:
+    assert (hidden_size, lower_case) == (24, True)
+    assert pathlib.Path(model).name == "tokenizer.model"
+    assert pathlib.Path(model).parent == pathlib.Path(checkpoint)
+  # What had to be converted was a copy, which is gone with the process.
+  assert [pathlib.Path(row[0]).exists() for row in found] == [False] * 2 + [
+    True
+  ] * 2
+  assert found[2][0] == str(tmp_path / "tf1")
+  assert found[3][0] == str(seeds / "seed_6")
 
 
 def test_flags_win_over_what_lies_there(folder, tmp_path):

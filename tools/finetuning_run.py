@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping, Sequence
 import tensorflow as tf
 
 from official_albert import (
-  best_checkpoint,
+  checkpoint_files,
   checkpoints,
   multi_worker,
   prediction,
@@ -122,22 +122,21 @@ def train(
       training.train([task], config, strategy, report, write_record)
 
 
-def find_weights(model_dir: str) -> str:
-  """The best checkpoint of a run, else its latest.
+def find_weights(model_dir: str, checkpoint: str = "") -> str:
+  """See `checkpoint_files.find_prefix`, with advice for those who train.
 
   Raises:
-    FileNotFoundError: there is none.
+    FileNotFoundError: there is no such checkpoint.
   """
-  record = best_checkpoint.read(model_dir)
-  if record:
-    return best_checkpoint.prefix_of(model_dir, record)
-  paths = checkpoints.list_checkpoints(model_dir)
-  if not paths:
+  try:
+    return checkpoint_files.find_prefix(model_dir, checkpoint)
+  except FileNotFoundError as error:
+    if checkpoint:
+      raise
     raise FileNotFoundError(
       f"{model_dir} holds no fine-tuned checkpoint: train first, with "
       "--do_train."
-    )
-  return paths[-1]
+    ) from error
 
 
 class Predictor:

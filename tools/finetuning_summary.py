@@ -9,11 +9,10 @@ import os
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import probability_table
+from official_albert import checkpoint_files, probability_table
 from tasks.glue import benchmark, metrics, submission
 from tools import finetuning_jobs, finetuning_run, trained_run
 
-SUMMARY_FILE = "summary.json"
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
 
@@ -72,12 +71,16 @@ def _describe_values(name: str, values: Sequence[float]) -> dict[str, float]:
 def write(folder: str, summary: Mapping[str, Any]) -> None:
   """Writes `summary.json` in one step."""
   os.makedirs(folder, exist_ok=True)
-  trained_run.write_json(os.path.join(folder, SUMMARY_FILE), summary)
+  trained_run.write_json(
+    os.path.join(folder, checkpoint_files.SUMMARY_FILE), summary
+  )
 
 
 def read(folder: str) -> Optional[dict[str, Any]]:
   """What `write` wrote; None if there is none."""
-  return trained_run.read_json(os.path.join(folder, SUMMARY_FILE))
+  return trained_run.read_json(
+    os.path.join(folder, checkpoint_files.SUMMARY_FILE)
+  )
 
 
 def describe(summary: Mapping[str, Any]) -> str:
@@ -100,19 +103,6 @@ def describe(summary: Mapping[str, Any]) -> str:
         line += f" (commonest answer {majority[name]:.4g})"
       lines.append(line)
   return "\n".join(lines)
-
-
-def seed_folder(folder: str, seed: int) -> str:
-  """Where one of several runs goes."""
-  return os.path.join(folder, f"seed_{seed}")
-
-
-def best_folder(folder: str) -> str:
-  """The folder of the run with the best result; of one run, its own."""
-  summary = read(folder)
-  if summary and len(summary["seeds"]) > 1:
-    return seed_folder(folder, summary["best_seed"])
-  return folder
 
 
 def finish_glue(
@@ -139,7 +129,9 @@ def finish_glue(
   write_submission(
     os.path.join(output_dir, SUBMISSION_FOLDER),
     {
-      name: os.path.join(best_folder(folder), finetuning_run.PREDICTIONS_FOLDER)
+      name: os.path.join(
+        checkpoint_files.run_folder(folder), finetuning_run.PREDICTIONS_FOLDER
+      )
       for name, folder in folders.items()
     },
   )

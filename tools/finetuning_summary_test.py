@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from official_albert import probability_table
+from official_albert import checkpoint_files, probability_table
 from tasks.glue import benchmark, submission
 from tools import finetuning_summary
 
@@ -79,19 +79,17 @@ def test_of_errors_the_lowest_is_best():
 
 def test_the_best_of_several_runs(tmp_path):
   folder = str(tmp_path / "new")
-  assert finetuning_summary.best_folder(folder) == folder
+  assert checkpoint_files.run_folder(folder) == folder
   run = results(0.5, 0.5)
   finetuning_summary.write(
     folder, finetuning_summary.summarize(StandIn(), {7: run}, False)
   )
-  assert finetuning_summary.best_folder(folder) == folder
+  assert checkpoint_files.run_folder(folder) == folder
   runs = {7: run, 8: results(0.75, 0.5)}
   summary = finetuning_summary.summarize(StandIn(), runs, False)
   finetuning_summary.write(folder, summary)
   assert finetuning_summary.read(folder) == summary
-  assert finetuning_summary.best_folder(folder) == os.path.join(
-    folder, "seed_8"
-  )
+  assert checkpoint_files.run_folder(folder) == os.path.join(folder, "seed_8")
 
 
 def write_table(folder, split, labels, values):

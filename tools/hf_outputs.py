@@ -1,4 +1,4 @@
-"""What Hugging Face's model in a folder computes for a batch.
+"""What Hugging Face's model in a folder computes for a batch and for texts.
 
     python tools/hf_outputs.py FOLDER BATCH.npz OUTPUTS.npz
 
@@ -23,13 +23,29 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   Args:
     folder: of the model.
     batch_file: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
-      [B, O, S] for options; `masked_lm_positions` <int32>[B, P].
-    outputs_file: is written.
+      [B, O, S] for options; `masked_lm_positions` <int32>[B, P]. Or only
+      `texts` <str>[N], to tokenize.
+    outputs_file: is written. Of texts, `ids` <int32>[K] of all together, and
+      how many each has, `lengths` <int32>[N].
   """
   # Not requirements of this project, so no imports that a list has to know.
-  torch = importlib.import_module("torch")
   transformers = importlib.import_module("transformers")
   transformers.logging.set_verbosity_error()
+  with np.load(batch_file) as file:
+    arrays = dict(file)
+  if "texts" in arrays:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+      folder, local_files_only=True
+    )
+    rows = tokenizer(arrays["texts"].tolist(), add_special_tokens=False)
+    rows = rows["input_ids"]
+    np.savez(
+      outputs_file,
+      ids=np.array([i for row in rows for i in row], np.int32),
+      lengths=np.array([len(row) for row in rows], np.int32),
+    )
+    return
+  torch = importlib.import_module("torch")
   with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
     (name,) = json.load(file)["architectures"]
   model, info = getattr(transformers, name).from_pretrained(
@@ -38,8 +54,7 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
   for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
     if info[kind]:
       raise SystemExit(f"{name} reports {kind}: {sorted(info[kind])[:3]}")
-  batch = {key: torch.tensor(value) for key, value in
-           np.load(batch_file).items()}  # fmt: skip
+  batch = {key: torch.tensor(value) for key, value in arrays.items()}
   positions = batch.pop("masked_lm_positions").long()
   with torch.no_grad():
     outputs = model.eval()(

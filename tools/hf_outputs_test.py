@@ -104,6 +104,27 @@ def test_masked_positions_are_picked(tmp_path, monkeypatch):
   np.testing.assert_array_equal(written["sentence_order_logits"], order)
 
 
+def test_texts_are_tokenized(tmp_path, monkeypatch):
+  class Tokenizer:
+    @classmethod
+    def from_pretrained(cls, folder, local_files_only):
+      assert folder == str(tmp_path) and local_files_only
+      return cls()
+
+    def __call__(self, texts, add_special_tokens):
+      assert texts == ["a", "", "b c"] and not add_special_tokens
+      return {"input_ids": [[5], [], [6, 7]]}
+
+  _fake(monkeypatch, {}, {})
+  sys.modules["transformers"].AutoTokenizer = Tokenizer
+  files = [str(tmp_path / name) for name in ("texts.npz", "ids.npz")]
+  np.savez(files[0], texts=np.array(["a", "", "b c"]))
+  hf_outputs.main(str(tmp_path), *files)
+  written = np.load(files[1])
+  assert written["ids"].tolist() == [5, 6, 7]
+  assert written["lengths"].tolist() == [1, 0, 2]
+
+
 def test_a_name_that_transformers_misses(tmp_path, monkeypatch):
   _fake(monkeypatch, {"missing_keys": ["x.weight"]}, {})
   with pytest.raises(SystemExit, match=r"reports missing_keys: \['x.weight'\]"):

@@ -12,7 +12,6 @@ import os
 from typing import Any, Iterator, Mapping, Optional
 
 from official_albert import (
-  best_checkpoint,
   checkpoint_files,
   checkpoints,
   distribution,
@@ -24,9 +23,8 @@ from official_albert import (
 )
 from official_albert import config as config_lib
 from tasks.pretraining import model as model_lib
-from tools import finetuning_summary, hub_metrics
+from tools import hub_metrics
 
-LATEST, BEST = "latest", "best"
 TOKENIZER_FILES = portable_checkpoint.TOKENIZER_FILES
 # Of each part of the model, how its weights begin by the names of TF1 and of
 # our own checkpoints.
@@ -84,7 +82,7 @@ def opened(
   Args:
     path: what `AlbertModel.from_checkpoint` takes; of several runs with
       different seeds, the folder above them means the best.
-    checkpoint: of a run `BEST` or `LATEST`; "": the best if the run keeps one.
+    checkpoint: of a run, see `checkpoint_files.find_prefix`.
     config_file: where none lies beside a TensorFlow checkpoint.
     tokenizer: instead of the one beside the weights.
     num_hidden_layers: how many times shared layers are applied; 0: as trained.
@@ -99,13 +97,10 @@ def opened(
 
 
 def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
-  if os.path.isdir(folder):
-    folder = finetuning_summary.best_folder(folder)
-  weights, is_best = _choose(folder, checkpoint)
-  kind = pretrained.find_format(weights)
+  folder = checkpoint_files.run_folder(folder)
+  kind, weights = pretrained.choose(folder, checkpoint)
   distribution.set_precision("float32")
   if kind == "official_albert":
-    weights = checkpoint_files.find_prefix(weights)
     read = _read_own(weights, config_file)
   else:
     read = pretrained.READERS[kind](weights, config_file=config_file)
@@ -149,34 +144,29 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
       f"the model has vocab_size {read.config.vocab_size}: give the one that "
       "the model was pretrained with."
     )
+  step = read.step or _step_of(weights, kind)
+  about = []
+  if kind == "official_albert":
+    shown = weights.replace(folder, path, 1)  # An archive's folder will go.
+    about.append(f"the weights are {shown}, step {step:,}.")
   record = _record(folder)
   measured = None
   if record and config == read.config:  # At another depth nothing was.
-    measured = hub_metrics.read(folder, weights, is_best)
+    measured = hub_metrics.read(
+      folder, weights, checkpoint_files.is_best(weights)
+    )
   return Source(
     path=path,
     kind=kind,
-    step=read.step or _step_of(weights, kind),
+    step=step,
     model=model,
     heads=heads,
     tokenizer=tokenizer,
     text_layer=text_layer,
     data=record.get("data", {}),
     measured=measured,
-    notes=tuple(read.notes),
+    notes=(*read.notes, *about),
   )
-
-
-def _choose(folder: str, checkpoint: str) -> tuple[str, bool]:
-  """What to read of a folder, and whether it is the best of a run."""
-  best = best_checkpoint.read(folder) if os.path.isdir(folder) else None
-  if checkpoint == BEST and not best:
-    raise FileNotFoundError(
-      f"{folder} keeps no best checkpoint: leave out --checkpoint."
-    )
-  if best and checkpoint != LATEST:
-    return best_checkpoint.prefix_of(folder, best), True
-  return folder, False
 
 
 def _read_own(

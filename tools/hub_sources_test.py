@@ -84,7 +84,7 @@ def test_runs_have_a_best_and_a_latest(tmp_path):
     assert source.measured.values == {"loss": 2.5}
     assert source.tokenizer.path == f"{folder}/tokenizer.model"
     np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
-  with hub_sources.opened(folder, hub_sources.LATEST) as source:
+  with hub_sources.opened(folder, "latest") as source:
     assert source.step == 1 and source.measured is None
     assert np.abs(_pooler(source) - model.albert.pooler.kernel).max() > 0.1
   with hub_sources.opened(f"{folder}/model.ckpt-1") as source:
@@ -97,7 +97,7 @@ def test_a_run_without_a_best(tmp_path):
     assert source.step == 1
   with (
     pytest.raises(FileNotFoundError, match="keeps no best checkpoint"),
-    hub_sources.opened(folder, hub_sources.BEST),
+    hub_sources.opened(folder, "best"),
   ):
     pass
 

@@ -174,6 +174,7 @@ def main(argv: Sequence[str]) -> None:
     opened = inspected_model.open_model(
       path, _CONFIG_FILE.value, depth, tokenizer
     )
+    print(f"{name}: weights of {opened.source}")
     values = inspection.figures(name, opened.model.config, load)
     if sentences:
       findings = inspected_model.look_into(

@@ -21,10 +21,17 @@ from tools import (
 
 
 class InspectedModel(NamedTuple):
-  """A model and what makes its ids; None where there is no tokenizer."""
+  """A model and what makes its ids; None where there is no tokenizer.
+
+  Attributes:
+    model: the encoder.
+    tokenizer: makes its ids.
+    source: the checkpoint that the weights are from.
+  """
 
   model: model_lib.AlbertModel
   tokenizer: Optional[tokenization.Tokenizer]
+  source: str
 
 
 class Findings(NamedTuple):
@@ -79,7 +86,9 @@ def open_model(
       f"vocab_size {config.vocab_size}: give the model's own with "
       "--spm_model_file or --vocab_file."
     )
-  return InspectedModel(model, tokenizer)
+  return InspectedModel(
+    model, tokenizer, weights.source.replace(folder, path, 1)
+  )
 
 
 def look_into(
@@ -99,7 +108,7 @@ def look_into(
   Raises:
     ValueError: there is no tokenizer, or the model computes nothing of use.
   """
-  model, tokenizer = opened
+  model, tokenizer = opened.model, opened.tokenizer
   if tokenizer is None:
     raise ValueError(
       f"no tokenizer lies beside {path}: name its own with --spm_model_file, "

@@ -119,6 +119,7 @@ _HOMES = {
   "transformers": ("tools/peer_*.py",),
   "safetensors": ("official_albert/safetensors_files.py",),
   "sentencepiece": (
+    "official_albert/hf_tokenizer.py",
     "official_albert/tokenization.py",
     "official_albert/toy_vocabulary.py",
     "tools/train_vocabulary.py",

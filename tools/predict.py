@@ -8,8 +8,9 @@ r"""Predicts texts, questions or exams: a table in, a table out.
         --input_format=tsv --output_file=- | gzip > predictions.tsv.gz
 
 RUN is a run of tools.run_finetuning (of several seeds the best is taken) or of
-tools.run_pretraining; EXPORT is a SavedModel of tools.export_saved_model. What
-a row needs depends on the task:
+tools.run_pretraining, or with --task a classifier of Hugging Face or
+google-research; EXPORT is a SavedModel of tools.export_saved_model. What a row
+needs depends on the task:
 
     texts                    text, or text_a and text_b
     SQuAD                    question, context
@@ -37,14 +38,15 @@ from typing import Optional
 
 from absl import flags
 
-from official_albert import run_record
+from official_albert import checkpoint_files, run_record
 from tasks.classification import tables
 from tools import (
+  checkpoint_flag,
   command_line,
   finetuning_encoder,
   finetuning_run,
-  finetuning_summary,
   model_depth_flag,
+  own_copy,
   path_flags,
   prediction_input,
   prediction_output,
@@ -54,6 +56,7 @@ from tools import (
   prediction_saved_model,
   prediction_stream,
   progress_line,
+  text_jobs,
   trained_run,
   training_flags,
 )
@@ -66,6 +69,13 @@ _SIGNATURE = flags.DEFINE_string(
   "signature",
   "",
   "Of a SavedModel or a pretraining run; by default the first one with text.",
+)
+_TEXT_TASK = flags.DEFINE_enum(
+  "task",
+  None,
+  text_jobs.TASKS,
+  "Of --model_dir with a classifier or a regression of another format, what "
+  "its texts are.",
 )
 _INPUT_FILE = path_flags.define_list(
   "input_file", None, "Tables, read one after the other; - is standard input."
@@ -114,6 +124,8 @@ def open_backend(devices: finetuning_run.Devices):
     settled = (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K)
     for flag in (
       *settled,
+      checkpoint_flag.CHECKPOINT,
+      _TEXT_TASK,
       training_flags.PRECISION,
       training_flags.DISTRIBUTION,
     ):
@@ -125,8 +137,34 @@ def open_backend(devices: finetuning_run.Devices):
     return prediction_saved_model.SavedModelBackend(
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
-  model_dir = finetuning_summary.best_folder(_MODEL_DIR.value)
-  data = run_record.read(model_dir)["data"]
+  model_dir = checkpoint_files.run_folder(_MODEL_DIR.value)
+  task, checkpoint = _TEXT_TASK.value, checkpoint_flag.CHECKPOINT.value
+  if own_copy.is_foreign(model_dir) or (
+    task and "task" not in run_record.read(model_dir)["data"]
+  ):
+    # The copy holds the one checkpoint that was chosen.
+    copy = own_copy.of(model_dir, task or "", checkpoint)
+    backend = _open_run(copy, "", devices)
+    backend.source = model_dir
+    backend.about = backend.about.replace(copy, model_dir, 1)
+    return backend
+  return _open_run(model_dir, checkpoint, devices)
+
+
+def _open_run(model_dir: str, checkpoint: str, devices: finetuning_run.Devices):
+  """The model in a folder of this package."""
+  data, task = run_record.read(model_dir)["data"], _TEXT_TASK.value
+  if task and data.get("task", "") != task:
+    raise ValueError(
+      f"{_MODEL_DIR.value} is a run of {data['task']}, not of {task}: leave "
+      "--task out."
+    )
+  head = data.get("head", "")
+  if "task" not in data and head in ("classification", "regression"):
+    raise ValueError(
+      f"{_MODEL_DIR.value} has the head {head}, but does not say what its "
+      f"texts are: give --task, such as --task=text_{head}."
+    )
   _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
   found = finetuning_encoder.find(model_dir)
   encoder = prediction_run.Encoder(
@@ -138,6 +176,7 @@ def open_backend(devices: finetuning_run.Devices):
     max_seq_length=_MAX_SEQ_LENGTH.value,
     null_score_diff_threshold=_NULL_THRESHOLD.value,
     top_k=_TOP_K.value,
+    checkpoint=checkpoint,
   )
   if "task" not in data:
     return prediction_pretraining.PretrainedBackend(

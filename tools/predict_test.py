@@ -142,6 +142,7 @@ def test_flags_of_other_runs_are_refused(folder):
     (run, "--top_k=3", "--top_k is for runs of tools.run_pretraining: leave"),
     (run, "--null_score_diff_threshold=1", "is for runs of squad_v2: leave it"),
     (encoder, "--null_score_diff_threshold=1", "is a pretraining run, and --n"),
+    (run, "--checkpoint=newest", "no checkpoint at newest: newest.index does"),
     (encoder, "--signature=classify", "or name a run of tools.run_finetuning"),
     (encoder, "--top_k=3", "the text has no [MASK], and "),
   )

@@ -70,7 +70,9 @@ class PretrainedBackend:
     strategy = settings.devices.strategy
     with strategy.scope():
       model = model_lib.AlbertForPretraining(encoder.config, name="model")
-    self.source = prediction_run.load_weights(model, model_dir)
+    self.source = prediction_run.load_weights(
+      model, model_dir, settings.checkpoint
+    )
     length = settings.max_seq_length or self._trained_length(
       model_dir, encoder.config
     )

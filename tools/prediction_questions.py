@@ -72,7 +72,9 @@ class QuestionBackend:
         )
       else:
         model = model_lib.AlbertForSpans(encoder.config, name="model")
-    self.source = prediction_run.load_weights(model, run.model_dir)
+    self.source = prediction_run.load_weights(
+      model, run.model_dir, settings.checkpoint
+    )
     self._length = prediction_run.sequence_length(run, encoder, settings)
     self._program = prediction_program.Program(
       model,

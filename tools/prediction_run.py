@@ -46,6 +46,7 @@ class Settings:
     max_seq_length: tokens of a sequence at most; 0: as in training.
     null_score_diff_threshold: of SQuAD 2.0; None: the run's own.
     top_k: pieces for each mask, of a pretraining run.
+    checkpoint: see `checkpoint_files.find_prefix`.
   """
 
   devices: finetuning_run.Devices
@@ -53,10 +54,18 @@ class Settings:
   max_seq_length: int = 0
   null_score_diff_threshold: Optional[float] = None
   top_k: int = 5
+  checkpoint: str = ""
 
 
-def load_weights(model: tf.keras.Model, model_dir: str) -> str:
-  """Fills a model with a run's best weights, else its latest.
+def load_weights(
+  model: tf.keras.Model, model_dir: str, checkpoint: str = ""
+) -> str:
+  """Fills a model with a run's weights.
+
+  Args:
+    model: of the run's configuration.
+    model_dir: the run's folder.
+    checkpoint: see `checkpoint_files.find_prefix`.
 
   Returns:
     The prefix of the checkpoint.
@@ -65,7 +74,7 @@ def load_weights(model: tf.keras.Model, model_dir: str) -> str:
     FileNotFoundError: there is none.
     ValueError: it is of another model.
   """
-  path = finetuning_run.find_weights(model_dir)
+  path = finetuning_run.find_weights(model_dir, checkpoint)
   report = checkpoints.warm_start(model, path)
   if report.missing:
     raise ValueError(
@@ -121,7 +130,7 @@ class TextBackend:
       labels = benchmark.get_task(run.task).labels
     with settings.devices.strategy.scope():
       model, predict, names = _make_model(run.task, encoder.config, labels)
-    self.source = load_weights(model, run.model_dir)
+    self.source = load_weights(model, run.model_dir, settings.checkpoint)
     self.layout = prediction_output.layout_of(names, labels or ())
     self._labels = labels
     self._program = prediction_program.Program(

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import packing
+from official_albert import (
+  best_checkpoint,
+  packing,
+  pretrained,
+  probability_table,
+)
 from tasks.race import examples as race_examples
 from tools import (
   finetuning_run,
+  many_commands,
   prediction_run,
   prediction_stream,
   toy_data,
@@ -47,6 +53,28 @@ def logits_of(model, sequence):
   ids, segments = (tf.constant([x]) for x in sequence)
   features = {"input_ids": ids, "segment_ids": segments}
   return model({**features, "input_mask": tf.ones_like(ids)})["logits"][0]
+
+
+def test_the_best_checkpoint_unless_another_is_named(tmp_path):
+  folder = str(tmp_path / "run")
+  model = toy_finetuned.write(folder, "sst2", ["0", "1"])
+  weights = model.classifier.output_weights
+  weights.assign(-weights)
+  keeper = best_checkpoint.BestCheckpoint(folder, model, "accuracy")
+  assert keeper.offer(7, 1, {"accuracy": 0.5})
+  rows = [{"text": text} for text in texts(3)]
+  said = {}
+  for checkpoint, name in (
+    ("", "best/model.ckpt-7"),
+    ("latest", "model.ckpt-1"),
+  ):
+    backend, _ = open_run(folder, checkpoint=checkpoint)
+    assert backend.source == f"{folder}/{name}"
+    said[checkpoint] = predict(backend, rows)
+  assert all(
+    np.abs(a["probabilities"] - b["probabilities"]).max() > 1e-3
+    for a, b in zip(*said.values())
+  )
 
 
 def test_classes_of_single_texts(tmp_path):
@@ -142,6 +170,63 @@ def test_another_models_checkpoint(tmp_path):
   encoder = toy_finetuned.read_encoder(str(tmp_path / "a"))
   with pytest.raises(ValueError, match="is no checkpoint of what .* it lacks"):
     prediction_run.TextBackend(wrong, encoder, settings())
+
+
+def test_a_classifier_of_hugging_face(tmp_path):
+  run, hf = str(tmp_path / "run"), tmp_path / "hf"
+  toy_finetuned.write(run, "text_classification", ["x", "y", "z"])
+  hf.mkdir()
+  read = pretrained.read(run)
+  pretrained.WRITERS["hf"](read, str(hf))
+  read.task = ""  # As an older version, which did not carry it.
+  (tmp_path / "own").mkdir()
+  pretrained.WRITERS["official_albert"](read, str(tmp_path / "own"))
+  (tmp_path / "new.txt").write_text("\n".join(texts(5)) + "\n")
+
+  def line(model_dir, *more):
+    output = tmp_path / f"{model_dir}.tsv"
+    return [
+      f"--model_dir={tmp_path / model_dir}",
+      f"--input_file={tmp_path / 'new.txt'}",
+      f"--output_file={output}",
+      *more,
+    ]
+
+  task = "--task=text_classification"
+  *good, unnamed, other, wrong = many_commands.run(
+    "predict",
+    [
+      line("run"),
+      line("hf", task),
+      line("own", task),
+      line("hf"),
+      line("run", "--task=text_pair_classification"),
+      line("hf", "--task=text_regression"),
+    ],
+  )
+  for result in good:
+    assert result.code == 0, result.err
+  assert good[1].out.endswith(f"predicted with {hf}\n")
+  said = {
+    name: probability_table.read(str(tmp_path / f"{name}.tsv"))
+    for name in ("run", "hf", "own")
+  }
+  assert said["hf"].labels == ("x", "y", "z")
+  for name in ("hf", "own"):
+    assert said[name].predictions == said["run"].predictions
+    np.testing.assert_allclose(said[name].values, said["run"].values, atol=1e-6)
+  for result, message in (
+    (
+      unnamed,
+      "does not say what its texts are: give --task, such as --task=te",
+    ),
+    (other, "is a run of text_classification, not of text_pair_classification"),
+    (
+      wrong,
+      "has the head classification, but --task=text_regression needs reg",
+    ),
+  ):
+    assert result.code == 1 and message in result.err
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from absl import flags
 
 from official_albert import hub_preprocessor, portable_checkpoint
 from tools import (
+  checkpoint_flag,
   command_line,
   hub_handle,
   hub_publication,
@@ -54,12 +55,6 @@ _ASSET_ROOT = flags.DEFINE_string(
   "",
   "The address under which --output_dir will be found, for the pages; without "
   "it they name the archives by their place in the folder.",
-)
-_CHECKPOINT = flags.DEFINE_enum(
-  "checkpoint",
-  "",
-  ["", hub_sources.BEST, hub_sources.LATEST],
-  "Of a run; by default the best if the run keeps one, else the latest.",
 )
 _SEQ_LENGTH = flags.DEFINE_integer(
   "seq_length",
@@ -112,7 +107,7 @@ def main(argv) -> None:
   )
   with hub_sources.opened(
     _INPUT.value,
-    _CHECKPOINT.value,
+    checkpoint_flag.CHECKPOINT.value,
     _CONFIG_FILE.value,
     _tokenizer(),
     model_depth_flag.NUM_HIDDEN_LAYERS.value,

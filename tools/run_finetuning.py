@@ -32,7 +32,7 @@ from typing import Mapping, Sequence
 import tensorflow as tf
 from absl import flags
 
-from official_albert import checkpoints, output_paths
+from official_albert import checkpoint_files, checkpoints, output_paths
 from official_albert import train_config as train_config_lib
 from tasks import finetuning_task
 from tasks.glue import benchmark
@@ -80,7 +80,9 @@ def run_settings(
   config, notes = finetuning_flags.train_config(
     job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
   )
-  config = dataclasses.replace(config, seed=seed)
+  config = dataclasses.replace(
+    config, seed=seed, init_checkpoint=encoder.checkpoint
+  )
   return depth_flags.with_random_depths(config, encoder.config), notes
 
 
@@ -200,7 +202,7 @@ def run_task(
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     folders = {
-      seed: finetuning_summary.seed_folder(output_dir, seed)
+      seed: checkpoint_files.seed_folder(output_dir, seed)
       for seed in range(first, first + _SEEDS.value)
     }
   results = {}

@@ -33,13 +33,16 @@ from typing import Optional
 from absl import flags
 
 from official_albert import (
+  checkpoint_files,
   checkpoints,
   continuous_evaluation,
   multi_worker,
   objective,
   output_paths,
+  pretrained,
   reporting,
   run_record,
+  safe_archives,
   silent_reporting,
   training,
 )
@@ -50,6 +53,7 @@ from tools import (
   command_line,
   depth_flags,
   model_depth_flag,
+  own_copy,
   path_flags,
   phase_flags,
   recipe_flags,
@@ -121,9 +125,14 @@ def _whole_config(input_dir: str) -> config_lib.AlbertConfig:
   silent = not _CONFIG_FILE.value and not _PRESET.value
   if _MODE.value != "train" and silent and os.path.exists(recorded):
     return config_lib.AlbertConfig.from_json_file(recorded)
+  start = training_flags.INIT_CHECKPOINT.value
+  if silent and start:
+    with safe_archives.unpacked(start) as path:
+      return pretrained.open_weights(path).config
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError(
-      "give either --albert_config_file or --preset, and not both."
+      "give either --albert_config_file or --preset, and not both; or neither "
+      "with --init_checkpoint, whose configuration is taken."
     )
   if _CONFIG_FILE.value:
     return config_lib.AlbertConfig.from_json_file(_CONFIG_FILE.value)
@@ -150,6 +159,28 @@ def make_tasks(num_phases: int):
     eval_folders,
     _RECOMPUTE.value,
   )
+
+
+def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
+  """Refuses data whose ids mean other pieces than in --init_checkpoint.
+
+  Args:
+    init_checkpoint: as `checkpoints.warm_start` takes it; "" for none.
+    sha256: of the data's tokenizer.
+
+  Raises:
+    ValueError: another tokenizer lies beside the checkpoint.
+  """
+  if not init_checkpoint:
+    return
+  prefix = checkpoint_files.find_prefix(init_checkpoint)
+  found = checkpoint_files.find_tokenizer(checkpoint_files.folders_of(prefix))
+  if found and found.sha256() != sha256:
+    raise ValueError(
+      f"--init_checkpoint {training_flags.INIT_CHECKPOINT.value} has another "
+      "tokenizer than the data: its ids would mean other pieces; make the data "
+      "with that one, or change the vocabulary with tools.convert_checkpoint."
+    )
 
 
 def draw_curves(report: reporting.Reporter, is_chief: bool) -> None:
@@ -185,6 +216,10 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   if depths:
     tasks = phases.at_depths(tasks[0], depths)
   strategy, precision = training_flags.start_devices()
+  config = dataclasses.replace(
+    config, init_checkpoint=own_copy.of(config.init_checkpoint)
+  )
+  check_tokenizer(config.init_checkpoint, tasks[0].manifest.tokenizer.sha256)
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
   settings = {
     **training_flags.settings(config, strategy, precision),
@@ -252,7 +287,9 @@ def evaluate() -> None:
     )
   elif not path:
     config = continuous_evaluation.read_config(_MODEL_DIR.value)
-    path = export.find_checkpoint(_MODEL_DIR.value, export.LATEST)
+    path = checkpoint_files.find_prefix(
+      _MODEL_DIR.value, checkpoint_files.LATEST
+    )
   _, tasks = make_tasks(len(config.phase_ends) if config else 1)
   if config:
     data = run_record.read(_MODEL_DIR.value)["data"]
@@ -269,7 +306,7 @@ def evaluate() -> None:
         evaluator, _MODEL_DIR.value, report, _TIMEOUT.value
       )
     return
-  evaluator.read(path)
+  evaluator.read(path if config else own_copy.of(path))
   at = config.phases_at(checkpoints.step_of(path)) if config else (0,)
   for phase in at:
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,9 +20,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import reporting, toy_job
+from official_albert import (
+  AlbertConfig,
+  pretrained,
+  reporting,
+  run_record,
+  toy_job,
+  toy_vocabulary,
+)
 from tasks.pretraining import dataset_builder, examples
-from tools import many_commands, train_vocabulary
+from tools import many_commands, random_checkpoint, train_vocabulary
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIG = {
@@ -268,6 +276,47 @@ def test_refusals_are_one_sentence(folder, tmp_path, arguments, message):
   assert message in result.stderr
   checkpoints = list((tmp_path / "run").glob("model.ckpt*"))
   assert not checkpoints
+
+
+def _start_from_hugging_face(folder, tmp_path):
+  """Its folder, the flags to start from it, and what it holds."""
+  tf1, hf = tmp_path / "tf1", tmp_path / "hf"
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  random_checkpoint.write(config, str(tf1))
+  shutil.copy(folder / "tokenizer.model", tf1)
+  checkpoint = pretrained.read(str(tf1))
+  hf.mkdir()
+  pretrained.WRITERS["hf"](checkpoint, str(hf))
+  arguments = [
+    f"--init_checkpoint={hf}",
+    *("--num_train_steps=1", "--num_warmup_steps=0", "--learning_rate=1e-30"),
+    *("--eval_steps=0", "--steps_per_loop=1"),
+  ]
+  return hf, arguments, checkpoint
+
+
+@pytest.mark.heavy
+def test_starts_from_a_folder_of_hugging_face(folder, tmp_path):
+  hf, arguments, checkpoint = _start_from_hugging_face(folder, tmp_path)
+  done = run(folder, tmp_path / "run", *arguments)
+  assert done.returncode == 0, done.stderr
+  assert "a checkpoint of Hugging Face, read as" in done.stderr
+  assert "32 variables matched, 0 missing, 0 unexpected" in done.stdout
+  record = run_record.read(str(tmp_path / "run"))
+  assert record["settings"]["init_checkpoint"] == str(hf)
+  again = pretrained.read(str(tmp_path / "run"))
+  assert again.config == checkpoint.config
+  for name in ("bert/pooler/dense/kernel", "cls/predictions/output_bias"):
+    np.testing.assert_array_equal(again.tensors[name], checkpoint.tensors[name])
+
+
+def test_a_start_with_another_tokenizer_than_the_datas(folder, tmp_path):
+  hf, arguments, checkpoint = _start_from_hugging_face(folder, tmp_path)
+  pieces = toy_vocabulary.numbers(checkpoint.config.vocab_size)
+  (hf / "spiece.model").write_bytes(pieces)
+  done = run(folder, tmp_path / "other", *arguments)
+  assert done.returncode == 1
+  assert "has another tokenizer than the data: its ids" in done.stderr
 
 
 def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):

@@ -6,6 +6,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from official_albert import portable_checkpoint
 from tasks.classification import examples as own_examples
 from tasks.classification import metrics as own_metrics
 from tasks.classification import recipes as own_recipes
@@ -25,6 +26,64 @@ OWN_TASKS = (
   "text_pair_classification",
   "text_pair_regression",
 )
+# All whose texts get a class or a number.
+TASKS = (*benchmark.TASKS, *OWN_TASKS)
+
+
+def name_task(
+  checkpoint: portable_checkpoint.PortableCheckpoint, task: str
+) -> None:
+  """Says what the texts of a classifier are, which other formats do not.
+
+  Args:
+    checkpoint: with a head for classes or a number; gets the task, and labels
+      if it has none.
+    task: one of `TASKS`.
+
+  Raises:
+    ValueError: the checkpoint has another head, or the task other labels.
+  """
+  glue = benchmark.TASKS.get(task)
+  regression = glue.is_regression if glue else task.endswith("regression")
+  source, head = checkpoint.source, "classification"
+  if regression:
+    head = "regression"
+  if checkpoint.head != head:
+    raise ValueError(
+      f"{source} has the head {checkpoint.head}, but --task={task} needs "
+      f"{head}: name another task, or leave --task out."
+    )
+  if checkpoint.multi_label:
+    raise ValueError(
+      f"{source} gives several classes or numbers to one text (its config.json "
+      f"says problem_type), which --task={task} does not: leave --task out, "
+      "and use the encoder."
+    )
+  if checkpoint.task not in ("", task):
+    raise ValueError(
+      f"{source} is of --task={checkpoint.task}, not of {task}: leave --task "
+      "out."
+    )
+  checkpoint.task = task
+  if regression:
+    checkpoint.labels = ()
+    return
+  classes = portable_checkpoint.shapes_of(checkpoint.tensors)
+  numbers = range(classes["output_weights"][0])
+  if not glue:
+    unnamed = tuple(f"LABEL_{i}" for i in numbers)
+    checkpoint.labels = checkpoint.labels or unnamed
+    return
+  # Only where labels are numbers do classes without names say which they are.
+  own = checkpoint.labels or tuple(map(str, numbers))
+  if own != glue.labels:
+    raise ValueError(
+      f"{source} has the classes {', '.join(checkpoint.labels) or 'LABEL_0...'}"
+      f", but --task={task} has {', '.join(glue.labels)}, in this order: give "
+      "--task=text_classification or --task=text_pair_classification, which "
+      "keep the model's own."
+    )
+  checkpoint.labels = own
 
 
 class _TextJob(finetuning_jobs.Job):

@@ -8,7 +8,11 @@ import os
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, probability_table
+from official_albert import (
+  AlbertConfig,
+  portable_checkpoint,
+  probability_table,
+)
 from tasks import finetuning_task
 from tools import finetuning_jobs, text_jobs, toy_data, toy_encoder
 
@@ -188,6 +192,58 @@ def test_malformed_rows_of_qqp_are_told(tmp_path):
   job = text_jobs.GlueJob("qqp", options(tmp_path, **changes))
   assert len(job.examples("dev")) == 7
   assert notes == ["dev of qqp: 1 malformed rows left out, the first in line 9"]
+
+
+def classifier(labels=(), classes=3, head="classification", **values):
+  weights = {"output_weights": np.zeros([classes, 5], np.float32)}
+  return portable_checkpoint.PortableCheckpoint(
+    "x", AlbertConfig.from_preset("albert_tiny"), weights, head,
+    labels=tuple(labels), **values,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  "task, arguments, labels",
+  [
+    ("text_classification", {"labels": "cab"}, ("c", "a", "b")),
+    ("text_pair_classification", {}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ("text_regression", {"classes": 1, "head": "regression"}, ()),
+    ("stsb", {"classes": 1, "head": "regression", "labels": "a"}, ()),
+    ("qqp", {"classes": 2}, ("0", "1")),
+    ("rte", {"labels": text_jobs.benchmark.TASKS["rte"].labels}, None),
+  ],
+)
+def test_a_classifier_of_another_format_gets_a_task(task, arguments, labels):
+  checkpoint = classifier(**arguments)
+  text_jobs.name_task(checkpoint, task)
+  assert checkpoint.task == task
+  expected = text_jobs.benchmark.TASKS["rte"].labels
+  assert checkpoint.labels == (expected if labels is None else labels)
+
+
+@pytest.mark.parametrize(
+  "task, arguments, message",
+  [
+    ("stsb", {}, "the head classification, but --task=stsb needs regression"),
+    (
+      "sst2",
+      {"head": "none"},
+      "the head none, but --task=sst2 needs classific",
+    ),
+    # In another order, and with names that say nothing.
+    (
+      "mnli",
+      {"labels": ("entailment", "neutral", "contradiction")},
+      "has the classes entailment, neutral, contradiction, but --task=mnli",
+    ),
+    ("rte", {"classes": 2}, "LABEL_0..., but --task=rte has entailment, not_"),
+    ("cola", {"multi_label": True}, "several classes or numbers to one text"),
+    ("text_classification", {"task": "sst2"}, "x is of --task=sst2, not of te"),
+  ],
+)
+def test_tasks_that_do_not_fit(task, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    text_jobs.name_task(classifier(**arguments), task)
 
 
 if __name__ == "__main__":

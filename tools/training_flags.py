@@ -23,7 +23,10 @@ from official_albert import train_config as train_config_lib
 from tools import path_flags, phase_flags
 
 INIT_CHECKPOINT = path_flags.define(
-  "init_checkpoint", "", "Weights to start from (ours or TF1); optional."
+  "init_checkpoint",
+  "",
+  "Weights to start from: a run, or whatever AlbertModel.from_checkpoint "
+  "reads; optional.",
 )
 _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
@@ -244,6 +247,8 @@ def settings(
   """For run.json."""
   return {
     **dataclasses.asdict(config),
+    # As the user named it; the copy of another format's is gone tomorrow.
+    "init_checkpoint": INIT_CHECKPOINT.value,
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,
     "distribution": DISTRIBUTION.value,

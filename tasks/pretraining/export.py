@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from official_albert import (
-  best_checkpoint,
+  checkpoint_files,
   checkpoints,
   portable_checkpoint,
   run_record,
@@ -24,7 +22,6 @@ from official_albert import config as config_lib
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import serving
 
-LATEST, BEST = "latest", "best"
 check_new = saved_model_folder.check_new
 
 
@@ -44,33 +41,6 @@ class PretrainedRun(NamedTuple):
   max_seq_length: int
 
 
-def find_checkpoint(model_dir: str, checkpoint: str = "") -> str:
-  """The prefix of one of a run's checkpoints.
-
-  Args:
-    model_dir: the run's folder.
-    checkpoint: `LATEST`, `BEST`, or a prefix itself. "": the best if the run
-      keeps one, else the latest.
-
-  Raises:
-    FileNotFoundError: there is no such checkpoint.
-  """
-  best = best_checkpoint.read(model_dir)
-  if checkpoint == BEST or (best and not checkpoint):
-    if not best:
-      raise FileNotFoundError(
-        f"{model_dir} keeps no best checkpoint, as it was trained without "
-        "--eval_steps: give --checkpoint=latest."
-      )
-    return best_checkpoint.prefix_of(model_dir, best)
-  if checkpoint not in ("", LATEST):
-    return checkpoint
-  latest = tf.train.latest_checkpoint(model_dir)
-  if latest is None:
-    raise FileNotFoundError(f"the folder {model_dir} holds no checkpoint.")
-  return latest
-
-
 def open_run(
   model_dir: str, checkpoint: str = "", num_hidden_layers: int = 0
 ) -> PretrainedRun:
@@ -78,7 +48,7 @@ def open_run(
 
   Args:
     model_dir: the run's folder, with its record and its tokenizer.
-    checkpoint: see `find_checkpoint`.
+    checkpoint: see `checkpoint_files.find_prefix`.
     num_hidden_layers: how many times the shared layers are applied; 0: as
       trained.
 
@@ -99,7 +69,7 @@ def open_run(
   )
   if num_hidden_layers:
     config = config.at_depth(num_hidden_layers)
-  path = find_checkpoint(model_dir, checkpoint)
+  path = checkpoint_files.find_prefix(model_dir, checkpoint)
   model = model_lib.AlbertForPretraining(config, name="model")
   report = checkpoints.warm_start(model, path)
   if report.missing:
@@ -132,7 +102,7 @@ def export(
     top_k: pieces returned for each mask.
     max_seq_length: longer texts lose their end; 0: what the weights were
       trained with.
-    checkpoint: see `find_checkpoint`.
+    checkpoint: see `checkpoint_files.find_prefix`.
     options: see `saved_model_folder.Options`.
 
   Returns:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from official_albert import (
   AlbertConfig,
   best_checkpoint,
+  checkpoint_files,
   checkpoints,
   run_record,
   saved_model_folder,
@@ -78,11 +79,11 @@ def test_the_best_comes_first_then_the_latest(run, tmp_path):
     folder = str(tmp_path / name)
     path = export.export(run, folder, 1, 0, checkpoint, _SMALL)
     assert _exported(folder) == expected
-    assert path == export.find_checkpoint(run, checkpoint)
+    assert path == checkpoint_files.find_prefix(run, checkpoint)
   best_checkpoint.BestCheckpoint(run, _model(5), "loss").clear()
-  assert export.find_checkpoint(run).endswith("model.ckpt-4")
+  assert checkpoint_files.find_prefix(run).endswith("model.ckpt-4")
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
-    export.find_checkpoint(run, "best")
+    checkpoint_files.find_prefix(run, "best")
 
 
 def test_an_export_computes_in_float32(run, tmp_path):
@@ -103,7 +104,7 @@ def test_missing_checkpoints_are_named(run, tmp_path):
   with pytest.raises(FileNotFoundError, match="no checkpoint at elsewhere"):
     export.export(run, str(tmp_path / "e"), checkpoint="elsewhere")
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    export.find_checkpoint(str(tmp_path), "latest")
+    checkpoint_files.find_prefix(str(tmp_path), "latest")
   assert os.listdir(tmp_path) == ["run"]
 
 
