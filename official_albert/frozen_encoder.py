@@ -110,6 +110,7 @@ class FrozenEncoder(tf.Module):
         f"a frozen encoder has its {depth} layers and no others: freeze one "
         f"that has {num_layers}."
       )
+    inputs, _ = model_lib.named_inputs(inputs)
     ids = inputs["input_ids"]
     shapes.check_ids("input_ids", ids)
     mask = inputs.get("input_mask")
