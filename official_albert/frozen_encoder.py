@@ -181,9 +181,10 @@ class FrozenEncoder(tf.Module):
     return _layer_norm(_dense(y, w.ffn_kernel, w.ffn_bias) + x, w.ffn_norm)
 
   def _activation(self, x: tf.Tensor) -> tf.Tensor:
-    if self.config.hidden_act == "gelu":
-      return tf.nn.gelu(x, approximate=True)
-    return tf.keras.activations.get(self.config.hidden_act)(x)
+    name = self.config.hidden_act
+    if name in ("gelu", "gelu_erf"):
+      return tf.nn.gelu(x, approximate=name == "gelu")
+    return tf.keras.activations.get(name)(x)
 
 
 class _FrozenEmbedding:

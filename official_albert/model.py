@@ -183,6 +183,7 @@ class AlbertModel(FeatureModel):
       config.type_vocab_size,
       config.hidden_dropout_prob,
       config.initializer_range,
+      config.always_project_embedding,
       name="embeddings",
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(

@@ -56,6 +56,9 @@ def test_closed_form_count_equals_the_built_model(
     inner_group_num=inner,
   )
   assert AlbertModel(config).count_params() == config.parameter_count()
+  if embedding_size == config.hidden_size:
+    config = dataclasses.replace(config, always_project_embedding=True)
+    assert AlbertModel(config).count_params() == config.parameter_count()
 
 
 def test_base_is_as_large_as_it_says():
