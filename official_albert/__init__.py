@@ -2,6 +2,8 @@
 
 `AlbertConfig` needs the standard library only; `AlbertModel` loads TensorFlow
 when it is first asked for, so that tokenizing and data tools start at once.
+Where TensorFlow is loaded already, `AlbertModel` is too: Keras reads files only
+of classes that are registered.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from official_albert.config import AlbertConfig
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or "tensorflow" in sys.modules:
   from official_albert.model import AlbertModel
 
 __all__ = ["AlbertConfig", "AlbertModel"]

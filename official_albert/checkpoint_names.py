@@ -99,7 +99,8 @@ _EMBEDDING = (
     "E",
   ),
 )
-# Hugging Face has it in every model, the others only if E is not H.
+# Hugging Face has it in every model, the original only if E is not H, and this
+# package as the configuration says.
 PROJECTION = _dense(
   "bert/encoder/embedding_hidden_mapping_in",
   "albert/embedding/projection",
@@ -240,8 +241,7 @@ def encoder_rows(config: config_lib.AlbertConfig) -> tuple[Row, ...]:
     for inner in range(config.inner_group_num)
     for row in _BLOCK
   ]  # fmt: skip
-  narrow = config.embedding_size != config.hidden_size
-  projection = PROJECTION if narrow else ()
+  projection = PROJECTION if config.has_projection else ()
   return (*_EMBEDDING, *projection, *blocks, *_POOLER)
 
 

@@ -17,7 +17,7 @@ import os
 from typing import Any, Mapping, Optional
 
 SHARING = ("all", "attention", "ffn", "none")
-ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 # Keys of released albert_config.json files that no released graph ever read
 # with another value than this one.
@@ -57,7 +57,9 @@ class AlbertConfig:
   num_attention_heads: int = 64
   # Width I of the feed-forward network.
   intermediate_size: int = 16384
-  # "gelu" is the tanh approximation, as in every Google release.
+  # One of `ACTIVATIONS`. "gelu" is the tanh approximation, as in every Google
+  # release (Hugging Face's "gelu_new"); "gelu_erf" is the exact x Phi(x)
+  # (Hugging Face's "gelu"), which google-research/albert does not have.
   hidden_act: str = "gelu"
   hidden_dropout_prob: float = 0.0
   attention_probs_dropout_prob: float = 0.0
@@ -69,6 +71,9 @@ class AlbertConfig:
   initializer_range: float = 0.02
   # What the layers of a group share (paper, section 3.1 and Table 4).
   sharing: str = "all"
+  # Whether there is a projection E -> H even where E = H, as in every model of
+  # Hugging Face; where E != H there always is.
+  always_project_embedding: bool = False
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
@@ -105,11 +110,25 @@ class AlbertConfig:
       )
     _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
     _check_choice("sharing", self.sharing, SHARING)
+    if (
+      self.always_project_embedding and self.embedding_size != self.hidden_size
+    ):
+      raise ValueError(
+        "always_project_embedding is for models whose embedding_size equals "
+        f"hidden_size; with {self.embedding_size} and {self.hidden_size} there "
+        "is a projection anyway: leave it out."
+      )
 
   def _check_type(self, name: str, value: Any, annotation: str) -> None:
-    # Annotations are strings here (PEP 563): int, float or str.
-    kinds = {"int": (int,), "float": (int, float), "str": (str,)}[annotation]
-    if isinstance(value, bool) or not isinstance(value, kinds):
+    # Annotations are strings here (PEP 563).
+    kinds = {
+      "int": (int,),
+      "float": (int, float),
+      "str": (str,),
+      "bool": (bool,),
+    }[annotation]
+    wrong = isinstance(value, bool) and annotation != "bool"
+    if wrong or not isinstance(value, kinds):
       raise ValueError(
         f"{name} must be of type {annotation}, got {value!r} of type "
         f"{type(value).__name__}."
@@ -179,11 +198,14 @@ class AlbertConfig:
   def to_dict(self) -> dict[str, Any]:
     """The fields as JSON values.
 
-    `sharing` is left out when everything is shared, as no release knows it.
+    The fields that no release knows, `sharing` and `always_project_embedding`,
+    are left out where they have their defaults.
     """
     values = dataclasses.asdict(self)
     if self.sharing == "all":
       del values["sharing"]
+    if not self.always_project_embedding:
+      del values["always_project_embedding"]
     return values
 
   def to_json_file(self, path: str) -> None:
@@ -202,6 +224,12 @@ class AlbertConfig:
   def head_size(self) -> int:
     """Width D of one attention head."""
     return self.hidden_size // self.num_attention_heads
+
+  @property
+  def has_projection(self) -> bool:
+    """Whether the embedding is followed by a projection E -> H."""
+    differ = self.embedding_size != self.hidden_size
+    return differ or self.always_project_embedding
 
   def group_of_layer(self, layer: int) -> int:
     """The group whose parameters `layer` uses.
@@ -251,7 +279,7 @@ class AlbertConfig:
       "word_embeddings": v * e,
       "position_embeddings": self.max_position_embeddings * e,
       "segment_embeddings": self.type_vocab_size * e,
-      "embedding_projection": e * h + h if e != h else 0,
+      "embedding_projection": e * h + h if self.has_projection else 0,
       "attention": attentions * 4 * (h * h + h),
       "ffn": ffns * ((h * i + i) + (i * h + h)),
       "layer_norms": 2 * e + (attentions + ffns) * 2 * h,
@@ -275,7 +303,7 @@ class AlbertConfig:
       last_rows: how many positions the last block computes; None: all.
     """
     s, e, h = sequence_length, self.embedding_size, self.hidden_size
-    projection = 2 * s * e * h if e != h else 0
+    projection = 2 * s * e * h if self.has_projection else 0
     attention = 8 * s * h * h + 4 * s * s * h
     ffn = 4 * s * h * self.intermediate_size
     blocks = self.num_hidden_layers * self.inner_group_num

@@ -113,6 +113,9 @@ def test_released_json_with_legacy_keys(caplog):
     ({"hidden_dropout_prob": 1.0}, r"must be in \[0, 1\)"),
     ({"initializer_range": 0.0}, "must be positive"),
     ({"hidden_act": "glu"}, "gelu"),
+    ({"hidden_act": "gelu_new"}, "gelu_erf"),
+    ({"always_project_embedding": 1}, "must be of type bool"),
+    ({"always_project_embedding": True}, "with 128 and 768 there is a proj"),
     ({"sharing": "atention"}, "attention"),
   ],
 )
@@ -120,6 +123,19 @@ def test_bad_values_are_refused(changes, message):
   values = AlbertConfig.from_preset("albert_base_v2").to_dict()
   with pytest.raises(ValueError, match=message):
     AlbertConfig.from_dict({**values, **changes})
+
+
+def test_a_projection_between_equal_widths():
+  plain = AlbertConfig.from_preset("bert_base")
+  config = dataclasses.replace(plain, always_project_embedding=True)
+  assert not plain.has_projection and config.has_projection
+  # What other readers do not know is not in files of other models.
+  assert "always_project_embedding" not in plain.to_dict()
+  assert AlbertConfig.from_dict(config.to_dict()) == config
+  size = 768 * 768 + 768
+  assert config.parameter_count() == plain.parameter_count() + size
+  flops = config.forward_flops(7) - plain.forward_flops(7)
+  assert flops == 2 * 7 * 768 * 768
 
 
 def test_bad_files_are_named(tmp_path):

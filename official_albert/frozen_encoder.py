@@ -110,6 +110,7 @@ class FrozenEncoder(tf.Module):
         f"a frozen encoder has its {depth} layers and no others: freeze one "
         f"that has {num_layers}."
       )
+    inputs, _ = model_lib.named_inputs(inputs)
     ids = inputs["input_ids"]
     shapes.check_ids("input_ids", ids)
     mask = inputs.get("input_mask")
@@ -180,9 +181,10 @@ class FrozenEncoder(tf.Module):
     return _layer_norm(_dense(y, w.ffn_kernel, w.ffn_bias) + x, w.ffn_norm)
 
   def _activation(self, x: tf.Tensor) -> tf.Tensor:
-    if self.config.hidden_act == "gelu":
-      return tf.nn.gelu(x, approximate=True)
-    return tf.keras.activations.get(self.config.hidden_act)(x)
+    name = self.config.hidden_act
+    if name in ("gelu", "gelu_erf"):
+      return tf.nn.gelu(x, approximate=name == "gelu")
+    return tf.keras.activations.get(name)(x)
 
 
 class _FrozenEmbedding:

@@ -50,7 +50,9 @@ def _features(batch=3, length=7) -> dict[str, tf.Tensor]:
     {"sharing": "attention"},
     {"sharing": "none"},
     {"embedding_size": 24},
+    {"embedding_size": 24, "always_project_embedding": True},
     {"hidden_act": "relu"},
+    {"hidden_act": "gelu_erf"},
   ],
   ids=lambda changes: ",".join(f"{k}={v}" for k, v in changes.items()),
 )

@@ -25,6 +25,7 @@ import tensorflow as tf
 from official_albert import plain_operations
 
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
+_SQRT_HALF = math.sqrt(0.5)
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
 # padding cannot leak into any row that has at least one real token.
 MASKED_SCORE = -10000.0
@@ -121,30 +122,52 @@ def _gelu_gradient(x, bias, dy):
   return tf.cast(0.5 * dy * (1 + t + slope), x.dtype)
 
 
-def gelu(
-  x: tf.Tensor, bias: Optional[tf.Tensor] = None, compiled: bool = False
-) -> tf.Tensor:
-  """y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))) of y = x + bias.
+def _gelu_erf(x, bias):
+  y = _sum(x, bias)
+  # In the form that TFLite takes for its own GELU; it has no erf.
+  return tf.cast((y * 0.5) * (tf.math.erf(y * _SQRT_HALF) + 1.0), x.dtype)
 
-  The tanh approximation, as in every release.
+
+def _gelu_erf_gradient(x, bias, dy):
+  y, dy = _sum(x, bias), tf.cast(dy, tf.float32)
+  phi = tf.exp(-0.5 * (y * y)) / math.sqrt(2 * math.pi)
+  slope = 0.5 + 0.5 * tf.math.erf(y * _SQRT_HALF) + y * phi
+  return tf.cast(dy * slope, x.dtype)
+
+
+def gelu(
+  x: tf.Tensor,
+  bias: Optional[tf.Tensor] = None,
+  compiled: bool = False,
+  approximate: bool = True,
+) -> tf.Tensor:
+  """The GELU of y = x + bias.
+
+  y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))), as in every release, or the
+  exact y/2 (1 + erf(y / sqrt(2))).
 
   Args:
     x: <float>[..., I].
     bias: <float32>[I], or None.
     compiled: whether XLA compiles it.
+    approximate: whether it is the tanh approximation.
 
   Returns:
     <float>[..., I] in the dtype of `x`.
   """
+  if approximate:
+    value_of, gradient_of = _gelu, _gelu_gradient
+  else:
+    value_of, gradient_of = _gelu_erf, _gelu_erf_gradient
 
   def run(x, *biases):
     bias = biases[0] if biases else None
 
     def gradient(dy):
-      dx = _pick(_gelu_gradient, compiled)(x, bias, dy)
+      dx = _pick(gradient_of, compiled)(x, bias, dy)
       return (dx, *(column_sums(dx, compiled) for _ in biases))
 
-    return _pick(_gelu, compiled)(x, bias), gradient
+    return _pick(value_of, compiled)(x, bias), gradient
 
   biases = () if bias is None else (bias,)
   return plain_operations.with_gradient(run)(x, *biases)

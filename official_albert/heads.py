@@ -44,12 +44,14 @@ class MaskedLMHead(tf.keras.layers.Layer):
       embedding_size, initializer_range, "transform"
     )
     self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
-    self.output_bias = self.add_weight(
-      name="output_bias",
-      shape=[vocab_size],
-      initializer="zeros",
-      experimental_autocast=False,
-    )
+    # `.h5` files of Keras go by names, and another head has an output_bias.
+    with tf.name_scope(self.name):
+      self.output_bias = self.add_weight(
+        name="output_bias",
+        shape=[vocab_size],
+        initializer="zeros",
+        experimental_autocast=False,
+      )
 
   def call(
     self,

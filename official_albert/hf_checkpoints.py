@@ -6,6 +6,7 @@ torch.load(weights_only=True), of a torch in which that is safe.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ from official_albert import (
   portable_checkpoint,
   safetensors_files,
 )
+from official_albert import config as config_lib
 
 WEIGHTS_FILE = "model.safetensors"
 _BIN_FILE = "pytorch_model.bin"
@@ -57,7 +59,8 @@ def read(
       "--include_optimizer."
     )
   values = hf_config.read(path)
-  config = hf_config.from_hf(values, os.path.join(path, hf_config.CONFIG_FILE))
+  config_path = os.path.join(path, hf_config.CONFIG_FILE)
+  config = hf_config.from_hf(values, config_path)
   weights, shapes, get, dtypes, metadata = _open(path)
   names = {
     name: name
@@ -70,6 +73,8 @@ def read(
     names[_BIAS] = _DECODER_BIAS
   if not any(name.startswith("albert.") for name in names):
     names = {f"albert.{name}": name for name in names}  # An AlbertModel.
+  if config.embedding_size == config.hidden_size:
+    config = _settle_projection(config, names, shapes, get)
   head = head or hf_config.head_of(values)
   given: dict[str, str] = {}
   transposed = set()
@@ -83,8 +88,13 @@ def read(
     for name, own in given.items()
   }
   notes: list[str] = []
-  if config.embedding_size == config.hidden_size:
-    _check_identity(names, shapes, get, weights)
+  if config.hidden_act == "gelu_erf":
+    notes.append(
+      f"{config_path} says hidden_act {values['hidden_act']!r}, the exact "
+      "GELU, which is gelu_erf here; Google's releases were trained with the "
+      "tanh form: if the weights are of one, the file is wrong (transformers "
+      "issue 2395), write gelu_new there."
+    )
   stored.update({name: shapes[own] for name, own in names.items()})
   given.update(names)
   step = _step(metadata, weights, notes)
@@ -158,7 +168,7 @@ def write(
     for name, row in by_hf.items()
   }
   made: dict[str, np.ndarray] = {}
-  if config.embedding_size == config.hidden_size:
+  if not config.has_projection:
     # transformers always has the projection; this one changes no value.
     kernel, bias = (row.hf for row in checkpoint_names.PROJECTION)
     cut = len("albert.") if head == "none" else 0
@@ -338,17 +348,26 @@ def _settle(
   )
 
 
-def _check_identity(names: dict[str, str], shapes, get, path: str) -> None:
-  """Takes away a projection E -> H that changes nothing, where E is H."""
-  for row in checkpoint_names.PROJECTION:
-    own = names.pop(row.hf, None)
-    if own is None:
-      continue
-    size = shapes[own][0]
-    expected = np.zeros([size]) if row.tf1.endswith("/bias") else np.eye(size)
-    if not np.array_equal(get(own), expected):
-      raise ValueError(
-        f"{own} in {path} changes values between widths that are equal, which "
-        "neither the original nor this package does: the model cannot be "
-        "converted."
-      )
+def _settle_projection(
+  config: config_lib.AlbertConfig, names: dict[str, str], shapes, get
+) -> config_lib.AlbertConfig:
+  """Keeps a projection E -> H where E is H, unless it changes nothing.
+
+  Args:
+    config: the encoder, without that projection.
+    names: the file's names by Hugging Face's; one that changes nothing is
+      taken out.
+    shapes: by the file's names.
+    get: a value by the file's name.
+  """
+  given = [names[row.hf] for row in checkpoint_names.PROJECTION
+           if row.hf in names]  # fmt: skip
+  size = config.hidden_size
+  nothing = {2: np.eye(size), 1: np.zeros([size])}
+  if all(
+    np.array_equal(get(own), nothing.get(len(shapes[own]))) for own in given
+  ):
+    for row in checkpoint_names.PROJECTION:
+      names.pop(row.hf, None)
+    return config
+  return dataclasses.replace(config, always_project_embedding=True)

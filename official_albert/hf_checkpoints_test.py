@@ -84,7 +84,8 @@ def test_a_kernel_is_transposed():
 
 @pytest.mark.parametrize("head", ["pretraining", "masked_lm", "none"])
 def test_groups_and_equal_widths_come_back(head, tmp_path):
-  # Two groups of two blocks, and E = H: a projection is made and taken away.
+  # Two groups of two blocks, and E = H: a projection is made and taken away,
+  # unless it changes values.
   source = _tf1("two_groups", head=head)
   hf_checkpoints.write(source, str(tmp_path))
   stored = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
@@ -99,8 +100,12 @@ def test_groups_and_equal_widths_come_back(head, tmp_path):
     _check_same(source, again)
   name = f"{prefix}encoder.embedding_hidden_mapping_in.weight"
   _change(tmp_path, **{name: kernel * 2})
-  with pytest.raises(ValueError, match="changes values between widths"):
-    hf_checkpoints.read(str(tmp_path))
+  doubled = hf_checkpoints.read(str(tmp_path))
+  assert doubled.config.always_project_embedding
+  np.testing.assert_array_equal(
+    doubled.tensors["bert/encoder/embedding_hidden_mapping_in/kernel"],
+    2 * np.eye(24),
+  )
 
 
 def test_the_step_is_carried(tmp_path):

@@ -15,8 +15,10 @@ from official_albert import config as config_lib
 CONFIG_FILE = "config.json"
 # "gelu" in Google's JSON is the tanh form, which is gelu_new there; their
 # "gelu" is the exact one, which no release of ALBERT was trained with.
-_TO_HF = {"gelu": "gelu_new"}
+_TO_HF = {"gelu": "gelu_new", "gelu_erf": "gelu"}
 _FROM_HF = {
+  "gelu": "gelu_erf",
+  "gelu_python": "gelu_erf",
   "gelu_new": "gelu",
   "gelu_pytorch_tanh": "gelu",
   "gelu_fast": "gelu",
@@ -43,7 +45,7 @@ ARCHITECTURES: Mapping[str, str] = {
 _SAME = tuple(
   field.name
   for field in dataclasses.fields(config_lib.AlbertConfig)
-  if field.name not in ("hidden_act", "sharing")
+  if field.name not in ("hidden_act", "sharing", "always_project_embedding")
 )
 # What transformers assumes where config.json is silent.
 _DEFAULTS = {
@@ -83,6 +85,9 @@ def read(folder: str) -> dict[str, Any]:
 def from_hf(values: Mapping[str, Any], path: str) -> config_lib.AlbertConfig:
   """The encoder that a config.json describes.
 
+  Where E = H, only the weights say whether the projection changes values; it
+  is taken not to, see `hf_checkpoints.read`.
+
   Args:
     values: the settings.
     path: of the file, for messages.
@@ -98,12 +103,6 @@ def from_hf(values: Mapping[str, Any], path: str) -> config_lib.AlbertConfig:
         "supported."
       )
   act = values.get("hidden_act", _DEFAULTS["hidden_act"])
-  if act == "gelu":
-    raise ValueError(
-      f"{path} says hidden_act 'gelu', the exact form, which this package does "
-      "not compute; if the weights are from a Google release, whose gelu is "
-      "the tanh form, the file is wrong: write gelu_new there."
-    )
   if not isinstance(act, str) or act not in _FROM_HF:
     raise ValueError(
       f"{path} says hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."

@@ -25,6 +25,28 @@ def test_presets_come_back(name):
     assert hf_config.from_hf(values, "config.json") == config
 
 
+@pytest.mark.parametrize(
+  "theirs, ours",
+  [
+    ("gelu", "gelu_erf"),
+    ("gelu_python", "gelu_erf"),
+    ("gelu_new", "gelu"),
+    ("gelu_pytorch_tanh", "gelu"),
+    ("relu", "relu"),
+  ],
+)
+def test_activations(theirs, ours):
+  config = AlbertConfig.from_preset("albert_base_v2")
+  values = hf_config.to_hf(config, "none", (), 0, _IDS)
+  values["hidden_act"] = theirs
+  config = hf_config.from_hf(values, "config.json")
+  assert config.hidden_act == ours
+  again = hf_config.to_hf(config, "none", (), 0, _IDS)["hidden_act"]
+  assert again == {"gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_new"}.get(
+    theirs, theirs
+  )
+
+
 def test_golden_settings():
   for head in ("pretraining", "squad1", "classification"):
     folder = {
@@ -62,8 +84,7 @@ def test_labels_and_regression():
 @pytest.mark.parametrize(
   "changes, message",
   [
-    ({"hidden_act": "gelu"}, "write gelu_new there"),
-    ({"hidden_act": "silu"}, "hidden_act 'silu'; supported are gelu_new"),
+    ({"hidden_act": "silu"}, "hidden_act 'silu'; supported are gelu, gelu_py"),
     ({"hidden_act": ["relu"]}, "supported are"),
     ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05; only 1e-12"),
     ({"position_embedding_type": "relative_key"}, "only 'absolute'"),

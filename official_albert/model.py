@@ -5,7 +5,7 @@ Reference: google-research/albert modeling.py (AlbertModel).
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -18,9 +18,131 @@ from official_albert.layers import (
   transformer_block,
 )
 
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+# What Hugging Face calls the same inputs.
+_SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+
+
+def named_inputs(
+  features: Mapping[str, tf.Tensor], others: Sequence[str] = ()
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+  """Divides features into the encoder's inputs and others; refuses the rest.
+
+  Args:
+    features: `input_ids`, and optionally `input_mask` (or `attention_mask`)
+      and `segment_ids` (or `token_type_ids`).
+    others: further names that are accepted.
+
+  Returns:
+    The tensors by the names in `INPUTS`, and those by the names in `others`.
+
+  Raises:
+    ValueError: `features` is no dict, lacks `input_ids`, or has an unknown
+      name or both names of one input.
+  """
+  if not isinstance(features, Mapping):
+    raise ValueError(
+      f"the model takes a dict with input_ids, not {type(features).__name__}."
+    )
+  given_as: dict[str, str] = {}
+  for given in sorted(features):
+    name = _SYNONYMS.get(given, given)
+    if name not in (*INPUTS, *others):
+      raise ValueError(
+        f"unknown input {given!r}: the model takes input_ids, input_mask (or "
+        "attention_mask), segment_ids (or token_type_ids)"
+        f"{''.join(f', {other}' for other in others)}."
+      )
+    if name in given_as:
+      raise ValueError(
+        f"{given_as[name]} and {given} are two names of one input: give one of "
+        "them."
+      )
+    given_as[name] = given
+  if "input_ids" not in given_as:
+    raise ValueError(
+      "the model needs input_ids, got only: "
+      f"{', '.join(sorted(features)) or 'nothing'}."
+    )
+  inputs = {n: features[given] for n, given in given_as.items() if n in INPUTS}
+  return inputs, {n: features[n] for n in given_as if n not in INPUTS}
+
+
+class FeatureModel(tf.keras.Model):
+  """What all models of this package are to Keras: made from an `AlbertConfig`.
+
+  Every variable exists once the constructor returns. A model has the precision
+  of the global policy under which it was made, and keeps it when it is saved
+  and loaded under another one.
+
+  Attributes:
+    config: the `AlbertConfig`.
+    other_features: names that a call accepts besides `INPUTS`: further inputs,
+      and the labels that stand beside them in records.
+  """
+
+  other_features: Sequence[str] = ()
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    """Subclasses make their layers after this.
+
+    Args:
+      config: the encoder.
+      **kwargs: of `tf.keras.Model`.
+
+    Raises:
+      ValueError: `dtype` is given and differs from the global policy.
+    """
+    # Ids must never be cast to a float compute dtype on the way in.
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+    policy = tf.keras.mixed_precision.global_policy().name
+    if self.dtype_policy.name != policy:
+      raise ValueError(
+        f"dtype {self.dtype_policy.name} differs from the global policy "
+        f"{policy}, which the layers of the model take: call "
+        "tf.keras.mixed_precision.set_global_policy before making the model."
+      )
+
+  def named_inputs(
+    self, features: Mapping[str, tf.Tensor]
+  ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """See the function of this name."""
+    return named_inputs(features, self.other_features)
+
+  def build_from_config(self, config: Mapping[str, Any]) -> None:
+    """Does nothing: the constructor has made all variables.
+
+    Keras would call the model with floats for its ids.
+    """
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      "config": self.config.to_dict(),
+      "name": self.name,
+      "trainable": self.trainable,
+      "dtype": self.dtype_policy.name,
+    }
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None):
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    trainable = values.pop("trainable", True)
+    precision = tf.keras.mixed_precision
+    policy = precision.global_policy()
+    precision.set_global_policy(values.pop("dtype", policy))
+    try:
+      model = cls(**values)
+    finally:
+      precision.set_global_policy(policy)
+    if not trainable:
+      model.trainable = False
+    return model
+
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertModel(tf.keras.Model):
+class AlbertModel(FeatureModel):
   """The pretrained part that every task builds on.
 
       model = AlbertModel(AlbertConfig.from_preset("albert_base_v2"))
@@ -52,9 +174,7 @@ class AlbertModel(tf.keras.Model):
         layer downwards; see layerwise_decay.py.
       **kwargs: of `tf.keras.Model`.
     """
-    # Ids must never be cast to a float compute dtype on the way in.
-    super().__init__(autocast=False, **kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.embedding = factorized_embedding.FactorizedEmbedding(
       config.vocab_size,
       config.embedding_size,
@@ -63,6 +183,7 @@ class AlbertModel(tf.keras.Model):
       config.type_vocab_size,
       config.hidden_dropout_prob,
       config.initializer_range,
+      config.always_project_embedding,
       name="embeddings",
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
@@ -89,7 +210,8 @@ class AlbertModel(tf.keras.Model):
     Args:
       inputs: `input_ids` <int32>[B, S]; `input_mask` <int32>[B, S], 1 for
         tokens and 0 for padding (all 1 when left out); `segment_ids`
-        <int32>[B, S] (all 0 when left out). Other keys are ignored.
+        <int32>[B, S] (all 0 when left out). Hugging Face's names
+        `attention_mask` and `token_type_ids` are those of the last two.
       training: whether dropout is applied.
       dropout_seed: <int32>[2]; makes dropout a function of the seed.
       output_positions: <int32>[B, Q], where the last block's output is needed
@@ -106,15 +228,11 @@ class AlbertModel(tf.keras.Model):
       are <float>[B, 1 + Q, H], the first position in front.
 
     Raises:
-      ValueError: `input_ids` is missing, or a tensor has the wrong rank,
-        dtype or length; the message names it. Or the model has no other depth
-        than its own.
+      ValueError: `input_ids` is missing, an input is unknown or given twice,
+        or a tensor has the wrong rank, dtype or length; the message names it.
+        Or the model has no other depth than its own.
     """
-    if "input_ids" not in inputs:
-      raise ValueError(
-        "the model needs input_ids, got only: "
-        f"{', '.join(sorted(inputs)) or 'nothing'}."
-      )
+    inputs, _ = self.named_inputs(inputs)
     input_ids = tf.convert_to_tensor(inputs["input_ids"])
     mask = inputs.get("input_mask")
     mask = tf.ones_like(input_ids) if mask is None else mask
@@ -162,11 +280,7 @@ class AlbertModel(tf.keras.Model):
     }
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      "config": self.config.to_dict(),
-      **self.training_settings(),
-      "name": self.name,
-    }
+    return {**super().get_config(), **self.training_settings()}
 
   @classmethod
   def from_checkpoint(
@@ -198,12 +312,6 @@ class AlbertModel(tf.keras.Model):
       # Values are read only here, so the folder has to be there still.
       model.load_report = weights.fill(model)
     return model
-
-  @classmethod
-  def from_config(cls, config, custom_objects=None) -> AlbertModel:
-    values = dict(config)
-    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
-    return cls(**values)
 
 
 def _with_first(positions: Optional[tf.Tensor]) -> Optional[tf.Tensor]:

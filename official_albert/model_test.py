@@ -56,6 +56,9 @@ def test_closed_form_count_equals_the_built_model(
     inner_group_num=inner,
   )
   assert AlbertModel(config).count_params() == config.parameter_count()
+  if embedding_size == config.hidden_size:
+    config = dataclasses.replace(config, always_project_embedding=True)
+    assert AlbertModel(config).count_params() == config.parameter_count()
 
 
 def test_base_is_as_large_as_it_says():
@@ -115,6 +118,48 @@ def test_output_positions_are_those_of_the_whole(training):
 def test_missing_ids_are_named():
   with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
     AlbertModel(SMALL)({"input_mask": tf.ones([B, S], tf.int32)})
+
+
+def test_names_of_hugging_face():
+  model, inputs = AlbertModel(SMALL), batch()
+  expected = model(inputs)["sequence_output"].numpy()
+  renamed = {
+    "input_ids": inputs["input_ids"],
+    "attention_mask": inputs["input_mask"],
+    "token_type_ids": inputs["segment_ids"],
+  }
+  np.testing.assert_array_equal(expected, model(renamed)["sequence_output"])
+  mixed = {**renamed, "segment_ids": renamed.pop("token_type_ids")}
+  del mixed["token_type_ids"]
+  np.testing.assert_array_equal(expected, model(mixed)["sequence_output"])
+  # int64, as Hugging Face's tokenizers give it without TensorFlow.
+  arrays = {k: v.numpy().astype(np.int64) for k, v in mixed.items()}
+  np.testing.assert_array_equal(expected, model(arrays)["sequence_output"])
+
+
+@pytest.mark.parametrize(
+  "name, message",
+  [
+    (
+      "attention_maks",
+      r"unknown input 'attention_maks': the model takes input_ids, input_mask "
+      r"\(or attention_mask\), segment_ids \(or token_type_ids\)\.",
+    ),
+    ("label_ids", "unknown input 'label_ids'"),
+    ("attention_mask", "attention_mask and input_mask are two names of one"),
+    ("token_type_ids", "segment_ids and token_type_ids are two names of one"),
+  ],
+)
+def test_other_names_are_refused(name, message):
+  inputs = batch()
+  inputs[name] = inputs["input_mask"]
+  with pytest.raises(ValueError, match=message):
+    AlbertModel(SMALL)(inputs)
+
+
+def test_inputs_that_are_no_dict_are_refused():
+  with pytest.raises(ValueError, match="takes a dict with input_ids, not list"):
+    AlbertModel(SMALL)(list(batch().values()))
 
 
 @pytest.mark.parametrize("name", ["input_mask", "segment_ids"])

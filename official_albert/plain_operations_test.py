@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +21,10 @@ def _normal(*shape):
 _MASK = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
 _CHAINS = {
   "gelu": (fused_ops.gelu, [_normal(B, S, H), _normal(H)]),
+  "exact gelu": (
+    functools.partial(fused_ops.gelu, approximate=False),
+    [_normal(B, S, H), _normal(H)],
+  ),
   "gelu without bias": (fused_ops.gelu, [_normal(B, S, H)]),
   "add_layer_norm": (
     lambda *a, compiled: fused_ops.add_layer_norm(*a, 1e-12, compiled),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import pathlib
 import tarfile
@@ -9,6 +11,7 @@ import tempfile
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from official_albert import (
   AlbertModel,
@@ -81,6 +84,122 @@ def test_outputs_are_those_of_the_original():
   )
   for name in ("sequence_output", "pooled_output"):
     np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
+
+
+def _transformers(config, w, ids, mask, segments):
+  """The last hidden state of transformers' AlbertModel, one group, in NumPy."""
+  acts = {
+    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "gelu_new": lambda x: (
+      0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+  }
+
+  def linear(x, name):
+    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+  def norm(x, name):
+    x = x - x.mean(-1, keepdims=True)
+    x /= np.sqrt((x**2).mean(-1, keepdims=True) + config["layer_norm_eps"])
+    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+  x = w["embeddings.word_embeddings.weight"][ids]
+  x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
+  x = x + w["embeddings.token_type_embeddings.weight"][segments]
+  x = norm(x, "embeddings.LayerNorm")
+  x = linear(x, "encoder.embedding_hidden_mapping_in")
+  layer = "encoder.albert_layer_groups.0.albert_layers.0"
+  heads = config["num_attention_heads"]
+  for _ in range(config["num_hidden_layers"]):
+    q, k, v = (
+      linear(x, f"{layer}.attention.{part}")
+      .reshape([*ids.shape, heads, -1])
+      .transpose([0, 2, 1, 3])
+      for part in ("query", "key", "value")
+    )
+    scores = q @ k.transpose([0, 1, 3, 2]) / math.sqrt(q.shape[-1])
+    scores = np.where(mask[:, None, None] == 1, scores, -np.inf)
+    probs = np.exp(scores - scores.max(-1, keepdims=True))
+    probs /= probs.sum(-1, keepdims=True)
+    y = (probs @ v).transpose([0, 2, 1, 3]).reshape(x.shape)
+    y = linear(y, f"{layer}.attention.dense")
+    x = norm(x + y, f"{layer}.attention.LayerNorm")
+    y = acts[config["hidden_act"]](linear(x, f"{layer}.ffn"))
+    x = norm(
+      x + linear(y, f"{layer}.ffn_output"), f"{layer}.full_layer_layer_norm"
+    )
+  return x
+
+
+@pytest.mark.parametrize("act", ["gelu_new", "gelu"])
+@pytest.mark.parametrize("equal_widths", [False, True])
+def test_models_that_only_hugging_face_has(act, equal_widths, tmp_path):
+  """The exact GELU, and a projection where E = H: there and back."""
+  source = _GOLDEN / "hf_one_group" / "pretraining"
+  settings = json.loads((source / "config.json").read_text())
+  stored = safetensors.numpy.load_file(str(source / "model.safetensors"))
+  weights = {
+    name[len("albert.") :]: value
+    for name, value in stored.items()
+    if name.startswith("albert.")
+  }
+  golden = np.load(source / "reference_outputs.npz")
+  batch = [golden[n] for n in ("input_ids", "attention_mask", "token_type_ids")]
+  real = batch[1] == 1
+  np.testing.assert_allclose(
+    _transformers(settings, weights, *batch)[real],
+    golden["last_hidden_state"][real],
+    atol=1e-5,
+  )
+  settings.update(architectures=["AlbertModel"], hidden_act=act)
+  if equal_widths:
+    settings["embedding_size"] = settings["hidden_size"]
+    rng = np.random.default_rng(0)
+    for name, value in weights.items():
+      if name.startswith("embeddings.") or "mapping_in.weight" in name:
+        shape = [*value.shape[:-1], settings["hidden_size"]]
+        weights[name] = rng.normal(size=shape, scale=0.4).astype(np.float32)
+  expected = _transformers(settings, weights, *batch)
+  (tmp_path / "config.json").write_text(json.dumps(settings))
+  path = str(tmp_path / "model.safetensors")
+  safetensors.numpy.save_file(weights, path)
+
+  model = AlbertModel.from_checkpoint(str(tmp_path))
+  config = model.config
+  assert config.hidden_act == {"gelu_new": "gelu", "gelu": "gelu_erf"}[act]
+  assert config.always_project_embedding == equal_widths
+  assert not model.load_report.missing and not model.load_report.unexpected
+  names = ("input_ids", "attention_mask", "token_type_ids")
+  outputs = model({n: x.astype(np.int32) for n, x in zip(names, batch)})
+  # Three layers, each the sum of up to 72 products, in another order; the two
+  # GELUs differ by up to 5e-4 in each value.
+  np.testing.assert_allclose(
+    outputs["sequence_output"].numpy()[real], expected[real], atol=2e-5
+  )
+
+  checkpoint = pretrained.READERS["hf"](str(tmp_path))
+  assert checkpoint.config == config
+  notes = [n for n in checkpoint.notes if "gelu_new there" in n]
+  assert len(notes) == (act == "gelu")
+  ours, again = tmp_path / "ours", tmp_path / "again"
+  for folder in (ours, again):
+    folder.mkdir()
+  pretrained.WRITERS["official_albert"](checkpoint, str(ours))
+  own = pretrained.READERS["official_albert"](str(ours))
+  assert own.config == config
+  pretrained.WRITERS["hf"](own, str(again))
+  written = safetensors.numpy.load_file(str(again / "model.safetensors"))
+  assert set(written) == set(weights)
+  for name, value in weights.items():
+    np.testing.assert_array_equal(written[name], value)
+  written = json.loads((again / "config.json").read_text())
+  assert written["hidden_act"] == act
+  assert "always_project_embedding" not in written
+  if act == "gelu" or equal_widths:
+    what = "hidden_act gelu_erf" if act == "gelu" else "between equal widths"
+    with pytest.raises(ValueError, match=f"{what}.* it cannot be converted"):
+      pretrained.WRITERS["tf1"](checkpoint, str(tmp_path / "tf1"))
+    assert not (tmp_path / "tf1").exists()
 
 
 @pytest.mark.parametrize("kind", sorted(pretrained.READERS))

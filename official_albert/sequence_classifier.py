@@ -17,13 +17,15 @@ from official_albert.layers import dropout
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSequenceClassification(tf.keras.Model):
+class AlbertForSequenceClassification(model_lib.FeatureModel):
   """Classes of a sequence, or with one class a regression.
 
   Attributes:
     albert: the `AlbertModel`; its pretrained pooler is used.
     classifier: the `ClassificationHead`.
   """
+
+  other_features = ("label_ids", "example_id", "example_weight")
 
   def __init__(
     self,
@@ -44,8 +46,7 @@ class AlbertForSequenceClassification(tf.keras.Model):
       layerwise_lr_decay: see `AlbertModel`.
       **kwargs: of `tf.keras.Model`.
     """
-    super().__init__(autocast=False, **kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.albert = model_lib.AlbertModel(
       config, recompute_activations, layerwise_lr_decay, name="albert"
     )
@@ -70,7 +71,8 @@ class AlbertForSequenceClassification(tf.keras.Model):
     """Runs encoder and head.
 
     Args:
-      features: what `AlbertModel` takes; labels may be there too.
+      features: what `AlbertModel` takes; other features of a record
+        (`other_features`) are accepted, and not used.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       logits_only: whether the last block computes what they need, the first
@@ -82,9 +84,10 @@ class AlbertForSequenceClassification(tf.keras.Model):
       `logits` <float32>[B, classes] and, unless they are all that is asked
       for, the outputs of `AlbertModel`.
     """
-    none = tf.zeros_like(features["input_ids"][:, :0]) if logits_only else None
+    inputs, _ = self.named_inputs(features)
+    none = tf.zeros_like(inputs["input_ids"][:, :0]) if logits_only else None
     outputs = self.albert(
-      features,
+      inputs,
       training=training,
       dropout_seed=dropout.fold_in(dropout_seed, 0),
       output_positions=none,
@@ -99,17 +102,8 @@ class AlbertForSequenceClassification(tf.keras.Model):
 
   def get_config(self) -> dict[str, Any]:
     return {
-      "config": self.config.to_dict(),
+      **super().get_config(),
       "num_classes": self.classifier.num_classes,
       "classifier_dropout_prob": self.classifier.dropout_prob,
       **self.albert.training_settings(),
-      "name": self.name,
     }
-
-  @classmethod
-  def from_config(
-    cls, config, custom_objects=None
-  ) -> AlbertForSequenceClassification:
-    values = dict(config)
-    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
-    return cls(**values)

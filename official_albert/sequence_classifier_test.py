@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import config as config_lib
+from official_albert import model as model_lib
 from official_albert import reference_checkpoints, sequence_classifier
 
 GOLDEN = pathlib.Path(__file__).parent / "testdata"
@@ -27,9 +28,10 @@ def load(group, kind, num_classes):
     model, str(folder / f"{kind}.ckpt")
   )
   assert not report.missing and not report.unexpected
-  batch = dict(np.load(folder / "pretraining_batch.npz"))
+  stored = np.load(folder / "pretraining_batch.npz")
   golden = np.load(folder / f"{kind}_outputs.npz")
-  return model, {k: tf.constant(v) for k, v in batch.items()}, golden
+  batch = {name: tf.constant(stored[name]) for name in model_lib.INPUTS}
+  return model, batch, golden
 
 
 @pytest.mark.parametrize("logits_only", [False, True])

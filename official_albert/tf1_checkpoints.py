@@ -82,9 +82,11 @@ def write(
     The checkpoint's prefix.
 
   Raises:
-    ValueError: the original would apply the groups in another order.
+    ValueError: the original has no such activation or projection, or would
+      apply the groups in another order.
     OSError: it cannot be written.
   """
+  _check_expressible(checkpoint.config, checkpoint.source)
   _check_groups(checkpoint.config, checkpoint.source)
   prefix = os.path.join(folder, CHECKPOINT_NAME)
   tensors = {name: checkpoint.tensors[name] for name in checkpoint.tensors}
@@ -98,6 +100,21 @@ def write(
     name = portable_checkpoint.TOKENIZER_FILES[checkpoint.tokenizer.kind]
     shutil.copyfile(checkpoint.tokenizer.path, os.path.join(folder, name))
   return prefix
+
+
+def _check_expressible(config: config_lib.AlbertConfig, source: str) -> None:
+  if config.hidden_act == "gelu_erf":
+    raise ValueError(
+      f"{source} has hidden_act gelu_erf, the exact GELU, but the gelu of "
+      "google-research/albert is the tanh approximation: it cannot be "
+      "converted without computing something else."
+    )
+  if config.always_project_embedding:
+    raise ValueError(
+      f"{source} has a projection between equal widths, embedding_size and "
+      f"hidden_size {config.hidden_size}, which google-research/albert does "
+      "not have: it cannot be converted without computing something else."
+    )
 
 
 def _check_groups(config: config_lib.AlbertConfig, source: str) -> None:

@@ -163,7 +163,7 @@ def fit_to(
         lost[name] = f"{hf_config.ARCHITECTURES[checkpoint.head]} has no pooler"
       elif checkpoint_names.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
-    if checkpoint.config.embedding_size == checkpoint.config.hidden_size:
+    if not checkpoint.config.has_projection:
       checkpoint.notes.append(
         "Hugging Face always has embedding_hidden_mapping_in: it is written as "
         "the identity, which changes no value, as E is H here."

@@ -114,6 +114,8 @@ def own_outputs(
   """What a model of this package computes, warm-started from a checkpoint."""
   model = make_model(config, head, classes)
   checkpoints.warm_start(model, path)
+  known = (*model_lib.INPUTS, *model.other_features)
+  batch = {name: value for name, value in batch.items() if name in known}
   outputs = model(batch, training=False)
   return {
     name: value.numpy()

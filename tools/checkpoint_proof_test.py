@@ -13,6 +13,7 @@ from official_albert import (
   AlbertConfig,
   checkpoint_names,
   hf_checkpoints,
+  own_checkpoints,
   portable_checkpoint,
   pretrained,
   reference_checkpoints,
@@ -77,16 +78,16 @@ def test_outputs_of_transformers(name, outputs):
   assert not report.unexpected
   expected = np.load(folder / "reference_outputs.npz")
   ids = expected["input_ids"].astype(np.int32)
-  ours = model(
-    {
-      "input_ids": ids,
-      "input_mask": expected["attention_mask"].astype(np.int32),
-      "segment_ids": expected["token_type_ids"].astype(np.int32),
-      "masked_lm_positions": np.tile(
-        np.arange(ids.shape[1], dtype=np.int32), [len(ids), 1]
-      ),
-    }
-  )
+  batch = {
+    "input_ids": ids,
+    "input_mask": expected["attention_mask"].astype(np.int32),
+    "segment_ids": expected["token_type_ids"].astype(np.int32),
+  }
+  if name == "pretraining":
+    batch["masked_lm_positions"] = np.tile(
+      np.arange(ids.shape[1], dtype=np.int32), [len(ids), 1]
+    )
+  ours = model(batch)
   mask = expected["attention_mask"].astype(bool)
   for theirs, own in {
     "last_hidden_state": "sequence_output",
@@ -138,8 +139,22 @@ def test_a_batch_has_padding_and_both_segments():
   assert set(batch["segment_ids"].flat) == {0, 1}
   options = checkpoint_proof.make_batch(_CONFIG, "multiple_choice")
   assert options["input_ids"].shape == (1, 2, 9)
+  del options["masked_lm_positions"]  # Of heads that score the vocabulary.
   model = checkpoint_proof.make_model(_CONFIG, "multiple_choice")
   assert model(options)["logits"].shape == [1, 2]
+
+
+def test_outputs_of_a_head_without_positions(tmp_path):
+  """The batch has positions for heads that score the vocabulary."""
+  path = _TESTDATA / "one_group" / "classifier.ckpt"
+  checkpoint = tf1_checkpoints.read(str(path))
+  own_checkpoints.write(checkpoint, str(tmp_path))
+  config = checkpoint.config
+  batch = checkpoint_proof.make_batch(config, "classification")
+  outputs = checkpoint_proof.own_outputs(
+    str(tmp_path), config, "classification", 3, batch
+  )
+  assert outputs["logits"].shape == (2, 3)
 
 
 def test_the_other_framework(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -77,6 +78,16 @@ def test_fixed_length(function, tmp_path, quantization, bytes_per_weight):
   np.testing.assert_allclose(
     said["probabilities"], expected["probabilities"], atol=limit / 5
   )
+
+
+def test_the_exact_gelu_is_tflites_own(tmp_path):
+  config = dataclasses.replace(
+    _CONFIG, num_hidden_layers=1, hidden_act="gelu_erf"
+  )
+  path = tmp_path / "model.tflite"
+  made = export(tflite_measure.make_function(config), path, "none", 19)
+  assert made.differences["logits"] < 1e-5
+  assert "GELU" in tflite_export.operations(path.read_bytes())
 
 
 def test_any_length(function, tmp_path):

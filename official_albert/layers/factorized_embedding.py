@@ -23,8 +23,8 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
   """Ids to hidden states, and hidden states back to scores over ids.
 
   Computes LayerNorm(word + position + segment), all of width E, dropout, and
-  the projection E -> H, which is there only when E != H and has a bias but no
-  activation.
+  the projection E -> H, which has a bias but no activation. Where E = H there
+  is a projection only if `always_project` asks for it.
   """
 
   def __init__(
@@ -36,6 +36,7 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
     type_vocab_size: int = 2,
     hidden_dropout_prob: float = 0.0,
     initializer_range: float = 0.02,
+    always_project: bool = False,
     **kwargs,
   ):
     super().__init__(**kwargs)
@@ -46,6 +47,7 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
     self.type_vocab_size = type_vocab_size
     self.hidden_dropout_prob = hidden_dropout_prob
     self.initializer_range = initializer_range
+    self.always_project = always_project
 
     def table(name: str, rows: int) -> tf.Variable:
       return self.add_weight(
@@ -63,7 +65,7 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
     )
     self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
     self.projection = None
-    if embedding_size != hidden_size:
+    if embedding_size != hidden_size or always_project:
       self.projection = tf.keras.layers.Dense(
         hidden_size,
         kernel_initializer=tf.keras.initializers.TruncatedNormal(
@@ -151,4 +153,5 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
       "type_vocab_size": self.type_vocab_size,
       "hidden_dropout_prob": self.hidden_dropout_prob,
       "initializer_range": self.initializer_range,
+      "always_project": self.always_project,
     }

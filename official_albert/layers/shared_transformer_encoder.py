@@ -73,6 +73,21 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       for g in range(self._sets("ffn"))
     ]
 
+  @property
+  def sublayers(self) -> list[tf.keras.layers.Layer]:
+    """Every attention, then every feed-forward network, each once.
+
+    Keras' savers of `.keras` and `.weights.h5` look for layers in attributes
+    and in flat lists, and pass over the lists of lists above. The names in
+    those files come from this attribute and from the order of the list.
+    """
+    return [
+      half
+      for sets in (self.attentions, self.ffns)
+      for inner in sets
+      for half in inner
+    ]
+
   def _shares(self, half: str) -> bool:
     return self.config.sharing in ("all", half)
 

@@ -60,6 +60,17 @@ def test_inner_groups_alternate():
   assert len(run(encoder)) == 6
 
 
+def test_flat_list_of_sublayers():
+  """Keras' files name layers by this order, which must not change."""
+  encoder = make(sharing="ffn", num_hidden_layers=3, inner_group_num=2)
+  assert [half.name for half in encoder.sublayers] == [
+    *(f"attention_{layer}_{i}" for layer in range(3) for i in range(2)),
+    *(f"ffn_{group}_{i}" for group in range(2) for i in range(2)),
+  ]
+  used = {id(half) for pair in encoder.blocks() for half in pair}
+  assert {id(half) for half in encoder.sublayers} == used
+
+
 def test_unshared_copies_compute_what_the_shared_layer_computes():
   shared, own = make(), make(sharing="none")
   expected = run(shared)

@@ -54,9 +54,9 @@ def activation(
   bias: Optional[tf.Tensor] = None,
   training: Optional[bool] = None,
 ) -> tf.Tensor:
-  """The activation `name` of x + bias; "gelu" is the tanh approximation."""
-  if name == "gelu":
-    return fused_ops.gelu(x, bias, compiled=bool(training))
+  """The activation `name` of x + bias, one of `config.ACTIVATIONS`."""
+  if name in ("gelu", "gelu_erf"):
+    return fused_ops.gelu(x, bias, bool(training), approximate=name == "gelu")
   if bias is not None:
     x += tf.cast(bias, x.dtype)
   return tf.keras.activations.get(name)(x)

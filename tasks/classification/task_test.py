@@ -17,6 +17,7 @@ from official_albert import (
   tokenization,
   toy_task,
 )
+from official_albert import model as albert
 from tasks import finetuning_task
 from tasks.classification import metrics, records
 from tasks.classification import task as task_lib
@@ -99,7 +100,8 @@ def golden(folder, group, kind, labels):
   )
   assert not report.missing and not report.unexpected
   expected = dict(np.load(_GOLDEN / group / f"{kind}_outputs.npz"))
-  batch = dict(np.load(_GOLDEN / group / "pretraining_batch.npz"))
+  stored = np.load(_GOLDEN / group / "pretraining_batch.npz")
+  batch = {name: stored[name] for name in albert.INPUTS}
   rows = len(batch["input_ids"])
   batch["label_ids"] = expected["labels"]
   batch["example_id"] = np.arange(rows, dtype=np.int32)

@@ -15,7 +15,7 @@ from official_albert import model as model_lib
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForPretraining(tf.keras.Model):
+class AlbertForPretraining(model_lib.FeatureModel):
   """Masked LM and sentence order over one encoder.
 
   Attributes:
@@ -23,6 +23,15 @@ class AlbertForPretraining(tf.keras.Model):
     masked_lm: the `MaskedLMHead`, tied to the encoder's word table.
     sentence_order: the `SentenceOrderHead`.
   """
+
+  other_features = (
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+    "next_sentence_labels",
+    "token_boundary",
+    "example_weight",
+  )
 
   def __init__(
     self,
@@ -37,8 +46,7 @@ class AlbertForPretraining(tf.keras.Model):
       recompute_activations: see `SharedTransformerEncoder`.
       **kwargs: of `tf.keras.Model`.
     """
-    super().__init__(autocast=False, **kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.albert = model_lib.AlbertModel(
       config, recompute_activations, name="albert"
     )
@@ -68,7 +76,8 @@ class AlbertForPretraining(tf.keras.Model):
 
     Args:
       features: what `AlbertModel` takes, and `masked_lm_positions`
-        <int32>[B, P]; the labels of a record may be there too.
+        <int32>[B, P]; other features of a record (`other_features`) are
+        accepted, and not used.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       logits_only: whether the last block computes the positions that the
@@ -82,9 +91,10 @@ class AlbertForPretraining(tf.keras.Model):
       <float32>[B, 2] (0 in order, 1 swapped) and, unless they are all that is
       asked for, the outputs of `AlbertModel`.
     """
-    positions = features["masked_lm_positions"]
+    inputs, others = self.named_inputs(features)
+    positions = others["masked_lm_positions"]
     outputs = self.albert(
-      features,
+      inputs,
       training=training,
       dropout_seed=dropout_seed,
       output_positions=positions if logits_only else None,
@@ -103,13 +113,6 @@ class AlbertForPretraining(tf.keras.Model):
 
   def get_config(self) -> dict[str, Any]:
     return {
-      "config": self.config.to_dict(),
+      **super().get_config(),
       "recompute_activations": self.albert.encoder.recompute_activations,
-      "name": self.name,
     }
-
-  @classmethod
-  def from_config(cls, config, custom_objects=None) -> AlbertForPretraining:
-    values = dict(config)
-    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
-    return cls(**values)

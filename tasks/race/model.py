@@ -12,8 +12,6 @@ import tensorflow as tf
 from official_albert import config as config_lib
 from official_albert import sequence_classifier
 
-_FEATURES = ("input_ids", "input_mask", "segment_ids")
-
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForMultipleChoice(
@@ -60,15 +58,12 @@ class AlbertForMultipleChoice(
       `logits` <float32>[B, O] and, unless they are all that is asked for, the
       outputs of `AlbertModel` for B * O sequences.
     """
-    ids = features["input_ids"]
-    if len(ids.shape) == 2:  # Keras' way of making the variables.
-      return super().call(features, training, dropout_seed, logits_only)
+    inputs, _ = self.named_inputs(features)
+    ids = inputs["input_ids"]
+    if len(ids.shape) == 2:  # Of the constructor, to make the variables.
+      return super().call(inputs, training, dropout_seed, logits_only)
     options, length = ids.shape[1], tf.shape(ids)[2]
-    flat = {
-      name: tf.reshape(features[name], [-1, length])
-      for name in _FEATURES
-      if name in features
-    }
+    flat = {name: tf.reshape(x, [-1, length]) for name, x in inputs.items()}
     outputs = super().call(
       flat, training, dropout_seed, logits_only, num_layers
     )

@@ -19,13 +19,24 @@ from official_albert import config as config_lib
 from official_albert import model as model_lib
 from official_albert.layers import dropout, layer_norm
 
+# What records hold besides the encoder's inputs.
+_FEATURES = (
+  "p_mask",
+  "start_positions",
+  "end_positions",
+  "is_impossible",
+  "example_id",
+  "example_weight",
+)
 # What a position that cannot be in an answer gets, as in the original.
 _NEVER = -1e30
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSpans(tf.keras.Model):
+class AlbertForSpans(model_lib.FeatureModel):
   """SQuAD 1.1: a start and an end score for each token."""
+
+  other_features = _FEATURES
 
   def __init__(
     self,
@@ -42,8 +53,7 @@ class AlbertForSpans(tf.keras.Model):
       layerwise_lr_decay: see `AlbertModel`.
       **kwargs: of `tf.keras.Model`.
     """
-    super().__init__(autocast=False, **kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.albert = model_lib.AlbertModel(
       config, recompute_activations, layerwise_lr_decay, name="albert"
     )
@@ -72,7 +82,8 @@ class AlbertForSpans(tf.keras.Model):
     """Scores every token.
 
     Args:
-      features: what `AlbertModel` takes.
+      features: what `AlbertModel` takes; other features of a record
+        (`other_features`) are accepted, and not used.
       training: whether dropout is applied.
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       num_layers: how many layers to apply; None: the model's. See
@@ -82,8 +93,9 @@ class AlbertForSpans(tf.keras.Model):
       The outputs of `AlbertModel`, `start_logits` and `end_logits`
       <float32>[B, S].
     """
+    inputs, _ = self.named_inputs(features)
     outputs = self.albert(
-      features,
+      inputs,
       training=training,
       dropout_seed=dropout_seed,
       num_layers=num_layers,
@@ -95,22 +107,14 @@ class AlbertForSpans(tf.keras.Model):
     return outputs
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      "config": self.config.to_dict(),
-      **self.albert.training_settings(),
-      "name": self.name,
-    }
-
-  @classmethod
-  def from_config(cls, config, custom_objects=None) -> AlbertForSpans:
-    values = dict(config)
-    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
-    return cls(**values)
+    return {**super().get_config(), **self.albert.training_settings()}
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSpansOrNone(tf.keras.Model):
+class AlbertForSpansOrNone(model_lib.FeatureModel):
   """SQuAD 2.0: starts, ends that depend on the start, and answerability."""
+
+  other_features = _FEATURES
 
   def __init__(
     self,
@@ -133,8 +137,7 @@ class AlbertForSpansOrNone(tf.keras.Model):
       layerwise_lr_decay: see `AlbertModel`.
       **kwargs: of `tf.keras.Model`.
     """
-    super().__init__(autocast=False, **kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout_prob = classifier_dropout_prob
@@ -185,18 +188,19 @@ class AlbertForSpansOrNone(tf.keras.Model):
     Returns:
       The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
       `cls_logits` <float32>[B] (high: no answer). With `start_positions`,
-      `end_log_probs` <float32>[B, S] after the true start. Unless `training`,
+      `end_log_probs` <float32>[B, S] after the true start. The best starts,
       `start_top_log_probs`, `start_top_index` [B, K], and after these starts
       `end_top_log_probs`, `end_top_index` [B, K * M], start by start.
     """
+    inputs, others = self.named_inputs(features)
     outputs = self.albert(
-      features,
+      inputs,
       training=training,
       dropout_seed=dropout.fold_in(dropout_seed, 0),
       num_layers=num_layers,
     )
     x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
-    p_mask = tf.cast(features["p_mask"], tf.float32)  # [B, S]
+    p_mask = tf.cast(others["p_mask"], tf.float32)  # [B, S]
 
     def log_probs(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
       return tf.nn.log_softmax(scores * (1 - mask) + _NEVER * mask)
@@ -204,27 +208,28 @@ class AlbertForSpansOrNone(tf.keras.Model):
     start_scores = self.start_dense(x)[..., 0]  # [B, S]
     start_log_probs = log_probs(start_scores, p_mask)
     outputs["start_log_probs"] = start_log_probs
-    if "start_positions" in features:
+    if "start_positions" in others:
       start = tf.gather(
-        x, tf.cast(features["start_positions"], tf.int32), batch_dims=1
+        x, tf.cast(others["start_positions"], tf.int32), batch_dims=1
       )  # [B, H]
       ends = self._end_scores(x, start[:, None], training)[:, 0]
       outputs["end_log_probs"] = log_probs(ends, p_mask)
-    if not training:
-      top = tf.nn.top_k(
-        start_log_probs, tf.minimum(self.start_n_top, tf.shape(x)[1])
-      )
-      starts = tf.gather(x, top.indices, batch_dims=1)  # [B, K, H]
-      ends = self._end_scores(x, starts, training)  # [B, K, S]
-      end_top = tf.nn.top_k(
-        log_probs(ends, p_mask[:, None]),
-        tf.minimum(self.end_n_top, tf.shape(x)[1]),
-      )  # [B, K, M]
-      batch = tf.shape(x)[0]
-      outputs["start_top_log_probs"] = top.values
-      outputs["start_top_index"] = top.indices
-      outputs["end_top_log_probs"] = tf.reshape(end_top.values, [batch, -1])
-      outputs["end_top_index"] = tf.reshape(end_top.indices, [batch, -1])
+    # In training too, where graphs leave it out: a functional model of Keras
+    # needs the same outputs in both modes.
+    top = tf.nn.top_k(
+      start_log_probs, tf.minimum(self.start_n_top, tf.shape(x)[1])
+    )
+    starts = tf.gather(x, top.indices, batch_dims=1)  # [B, K, H]
+    ends = self._end_scores(x, starts, training)  # [B, K, S]
+    end_top = tf.nn.top_k(
+      log_probs(ends, p_mask[:, None]),
+      tf.minimum(self.end_n_top, tf.shape(x)[1]),
+    )  # [B, K, M]
+    batch = tf.shape(x)[0]
+    outputs["start_top_log_probs"] = top.values
+    outputs["start_top_index"] = top.indices
+    outputs["end_top_log_probs"] = tf.reshape(end_top.values, [batch, -1])
+    outputs["end_top_index"] = tf.reshape(end_top.indices, [batch, -1])
     # What the model would take for the start, and [CLS].
     summary = tf.einsum("bsh,bs->bh", x, tf.exp(start_log_probs))
     y = tf.tanh(self.answer_hidden(tf.concat([summary, x[:, 0]], -1)))
@@ -260,19 +265,12 @@ class AlbertForSpansOrNone(tf.keras.Model):
 
   def get_config(self) -> dict[str, Any]:
     return {
-      "config": self.config.to_dict(),
+      **super().get_config(),
       "start_n_top": self.start_n_top,
       "end_n_top": self.end_n_top,
       "classifier_dropout_prob": self.classifier_dropout_prob,
       **self.albert.training_settings(),
-      "name": self.name,
     }
-
-  @classmethod
-  def from_config(cls, config, custom_objects=None) -> AlbertForSpansOrNone:
-    values = dict(config)
-    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
-    return cls(**values)
 
 
 def _initializer(config: config_lib.AlbertConfig):

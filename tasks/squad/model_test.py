@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import config as config_lib
+from official_albert import model as albert
 from official_albert import reference_checkpoints
 from tasks.squad import model as model_lib
 
@@ -26,8 +27,8 @@ def load(group, kind, build):
     model, str(TASK / group / f"{kind}.ckpt")
   )
   assert not report.missing and not report.unexpected
-  batch = dict(np.load(ALBERT / group / "pretraining_batch.npz"))
-  return model, {k: tf.constant(v) for k, v in batch.items()}
+  batch = np.load(ALBERT / group / "pretraining_batch.npz")
+  return model, {name: tf.constant(batch[name]) for name in albert.INPUTS}
 
 
 def golden(group, name):
@@ -50,6 +51,14 @@ def load_v2(group):
   )
   p_mask = golden(group, "squad_v2_inference")["p_mask"]
   return model, {**batch, "p_mask": tf.constant(p_mask)}
+
+
+def test_squad_v2_has_the_same_outputs_in_training():
+  """A functional model of Keras takes them by their order."""
+  model, batch = load_v2(GROUPS[0])
+  outputs = [model(batch, training=training) for training in (False, True)]
+  assert list(outputs[0]) == list(outputs[1])
+  assert outputs[1]["end_top_index"].shape == [len(batch["p_mask"]), 3 * 2]
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -19,6 +19,7 @@ from official_albert import (
   reference_checkpoints,
   tokenization,
 )
+from official_albert import model as albert
 from tasks import finetuning_records, finetuning_task
 from tasks.squad import examples as examples_lib
 from tasks.squad import task as task_lib
@@ -128,7 +129,8 @@ def golden(folder, group, kind, has_impossible):
     model, str(_GOLDEN / group / f"{kind}.ckpt")
   )
   assert not report.missing and not report.unexpected
-  batch = dict(np.load(_ALBERT / group / "pretraining_batch.npz"))
+  stored = np.load(_ALBERT / group / "pretraining_batch.npz")
+  batch = {name: stored[name] for name in albert.INPUTS}
   positions = np.load(_GOLDEN / group / "squad_v2_training_outputs.npz")
   rows = len(batch["input_ids"])
   batch.update(
