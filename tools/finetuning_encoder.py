@@ -49,11 +49,12 @@ class Encoder(NamedTuple):
   checkpoint: str
 
 
-def find(run_dir: str = "") -> Encoder:
+def find(run_dir: str = "", shown: str = "") -> Encoder:
   """The encoder that the flags name.
 
   Args:
     run_dir: a fine-tuned run, whose files are taken where no flag names any.
+    shown: what messages call it, where `run_dir` is a temporary copy.
 
   Raises:
     ValueError: a file is not named and not found, of no use, or not what the
@@ -73,7 +74,11 @@ def find(run_dir: str = "") -> Encoder:
       raise FileNotFoundError(f"--init_checkpoint {checkpoint} is not there.")
     # The best checkpoint of a run is one folder below the run.
     folders += [folder, _parent(folder)]
-  where = f"in {run_dir or named}" if folders else "without --init_checkpoint"
+  where = (
+    f"in {shown or run_dir or named}"
+    if folders
+    else "without --init_checkpoint"
+  )
   config_file = _CONFIG_FILE.value or _find(folders, run_record.CONFIG_FILE)
   if not config_file:
     raise ValueError(

@@ -139,9 +139,10 @@ def open_backend(devices: finetuning_run.Devices):
     )
   model_dir = checkpoint_files.run_folder(_MODEL_DIR.value)
   task, checkpoint = _TEXT_TASK.value, checkpoint_flag.CHECKPOINT.value
-  if own_copy.is_foreign(model_dir) or (
-    task and "task" not in run_record.read(model_dir)["data"]
-  ):
+  recorded = {}  # As of a TF1 checkpoint, which has no record.
+  if os.path.exists(os.path.join(model_dir, run_record.RECORD_FILE)):
+    recorded = run_record.read(model_dir)["data"]
+  if own_copy.is_foreign(model_dir) or (task and "task" not in recorded):
     # The copy holds the one checkpoint that was chosen.
     copy = own_copy.of(model_dir, task or "", checkpoint)
     backend = _open_run(copy, "", devices)
@@ -166,7 +167,7 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning_run.Devices):
       f"texts are: give --task, such as --task=text_{head}."
     )
   _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
-  found = finetuning_encoder.find(model_dir)
+  found = finetuning_encoder.find(model_dir, _MODEL_DIR.value)
   encoder = prediction_run.Encoder(
     model_depth_flag.at_depth(found.config), found.tokenizer
   )

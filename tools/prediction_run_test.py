@@ -172,7 +172,7 @@ def test_another_models_checkpoint(tmp_path):
     prediction_run.TextBackend(wrong, encoder, settings())
 
 
-def test_a_classifier_of_hugging_face(tmp_path):
+def test_a_classifier_of_another_format(tmp_path):
   run, hf = str(tmp_path / "run"), tmp_path / "hf"
   toy_finetuned.write(run, "text_classification", ["x", "y", "z"])
   hf.mkdir()
@@ -181,6 +181,11 @@ def test_a_classifier_of_hugging_face(tmp_path):
   read.task = ""  # As an older version, which did not carry it.
   (tmp_path / "own").mkdir()
   pretrained.WRITERS["official_albert"](read, str(tmp_path / "own"))
+  (tmp_path / "textless").mkdir()
+  pretrained.WRITERS["hf"](read, str(tmp_path / "textless"))
+  (tmp_path / "textless" / "spiece.model").unlink()
+  (tmp_path / "tf1").mkdir()
+  pretrained.WRITERS["tf1"](read, str(tmp_path / "tf1"))
   (tmp_path / "new.txt").write_text("\n".join(texts(5)) + "\n")
 
   def line(model_dir, *more):
@@ -193,15 +198,17 @@ def test_a_classifier_of_hugging_face(tmp_path):
     ]
 
   task = "--task=text_classification"
-  *good, unnamed, other, wrong = many_commands.run(
+  *good, unnamed, other, wrong, textless = many_commands.run(
     "predict",
     [
       line("run"),
       line("hf", task),
       line("own", task),
+      line("tf1", task),
       line("hf"),
       line("run", "--task=text_pair_classification"),
       line("hf", "--task=text_regression"),
+      line("textless", task),
     ],
   )
   for result in good:
@@ -209,11 +216,14 @@ def test_a_classifier_of_hugging_face(tmp_path):
   assert good[1].out.endswith(f"predicted with {hf}\n")
   said = {
     name: probability_table.read(str(tmp_path / f"{name}.tsv"))
-    for name in ("run", "hf", "own")
+    for name in ("run", "hf", "own", "tf1")
   }
   assert said["hf"].labels == ("x", "y", "z")
+  # TF1 does not name its classes.
+  assert said["tf1"].labels == ("LABEL_0", "LABEL_1", "LABEL_2")
   for name in ("hf", "own"):
     assert said[name].predictions == said["run"].predictions
+  for name in ("hf", "own", "tf1"):
     np.testing.assert_allclose(said[name].values, said["run"].values, atol=1e-6)
   for result, message in (
     (
@@ -225,6 +235,8 @@ def test_a_classifier_of_hugging_face(tmp_path):
       wrong,
       "has the head classification, but --task=text_regression needs reg",
     ),
+    # Not in the temporary copy, where nobody can look.
+    (textless, f"no tokenizer in {tmp_path / 'textless'}: give --spm_model"),
   ):
     assert result.code == 1 and message in result.err
 

@@ -216,10 +216,10 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   if depths:
     tasks = phases.at_depths(tasks[0], depths)
   strategy, precision = training_flags.start_devices()
-  config = dataclasses.replace(
-    config, init_checkpoint=own_copy.of(config.init_checkpoint)
-  )
-  check_tokenizer(config.init_checkpoint, tasks[0].manifest.tokenizer.sha256)
+  if not step:  # A resumed run does not read --init_checkpoint.
+    start = own_copy.of(config.init_checkpoint)
+    config = dataclasses.replace(config, init_checkpoint=start)
+    check_tokenizer(start, tasks[0].manifest.tokenizer.sha256)
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
   settings = {
     **training_flags.settings(config, strategy, precision),

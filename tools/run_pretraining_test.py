@@ -308,6 +308,11 @@ def test_starts_from_a_folder_of_hugging_face(folder, tmp_path):
   assert again.config == checkpoint.config
   for name in ("bert/pooler/dense/kernel", "cls/predictions/output_bias"):
     np.testing.assert_array_equal(again.tensors[name], checkpoint.tensors[name])
+  # A resumed run needs it no more.
+  shutil.rmtree(hf)
+  done = run(folder, tmp_path / "run", _CONFIG, *arguments)
+  assert done.returncode == 0, done.stderr
+  assert "resumed from" in done.stdout
 
 
 def test_a_start_with_another_tokenizer_than_the_datas(folder, tmp_path):
