@@ -193,7 +193,7 @@ def labels_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_multi_label(values: Mapping[str, Any]) -> bool:
-  """Whether classes exclude each other not; so for several numbers, too."""
+  """Whether one text can have several classes, or several numbers."""
   several = isinstance(values.get("id2label"), dict) and (
     len(values["id2label"]) > 1
   )

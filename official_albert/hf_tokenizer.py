@@ -435,7 +435,7 @@ _README_WITH = """\
 the model was trained with. Exceptions:
 
 - A special token that is written in a text, such as `[MASK]` or `[SEP]`,
-  becomes that token. official_albert cuts it like other text.
+  becomes that token. official_albert tokenizes it like any other text.
 - `{name}Tokenizer` and `{name}TokenizerFast`, if named instead of
   `AutoTokenizer`, may apply rules of their own, depending on the version of
   transformers.
@@ -443,11 +443,12 @@ the model was trained with. Exceptions:
   normalized by one of them only, such as {newer}.
 """
 _README_COMMA = """\
-- A number with a comma inside of a word may be cut elsewhere. official_albert
-  cuts the comma off pieces such as `\u25812005,`; here such pieces are never
-  used. `2005,` comes out alike. `2005,000` may not: it is `\u25812005 , 000`
-  there and `\u2581200 5,000` here.
+- A word with a digit and a comma inside it may be cut at other places.
+  official_albert cuts the comma off pieces such as `\u25812005,`, which
+  `tokenizer.json` never uses. The ids of `2005,` are the same, those of
+  `2005,000` may not be: its pieces are `\u25812005 , 000` in official_albert
+  and `\u2581200 5,000` in transformers.
 """
 _README_TIES = """\
-- Of two ways to cut a word that have the same score, another one may be taken.
+- If two ways to cut a word have the same score, either may be chosen.
 """

@@ -157,7 +157,7 @@ def test_pieces_that_are_never_used_have_another_name(tmp_path):
   ]
   assert values["pre_tokenizer"]["prepend_scheme"] == "never"
   readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-  assert "A number with a comma inside of a word" in readme
+  assert "A word with a digit and a comma inside it" in readme
 
 
 def test_models_that_no_tokenizer_json_can_state(tmp_path):

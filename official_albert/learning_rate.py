@@ -25,15 +25,15 @@ def for_finetuning(papers: float, hidden_size: int) -> tuple[float, str]:
 
   Returns:
     `papers` for models of the paper's sizes, a larger rate for smaller models;
-    and the reason, which ends a line of the log.
+    and the reason, for the end of a line of the log.
   """
   if hidden_size >= _PAPERS_HIDDEN_SIZE:
-    return papers, "the default, as in the paper"
+    return papers, f"the default for hidden_size {_PAPERS_HIDDEN_SIZE} and more"
   share = min(_MEASURED_HIDDEN_SIZE / hidden_size, 1.0)
   rate = max(float(f"{_MEASURED_RATE * share:.2g}"), papers)
   return rate, (
-    f"the default for hidden_size {hidden_size}, where the paper's {papers:g} "
-    f"for {_PAPERS_HIDDEN_SIZE} and more is too low"
+    f"the default for hidden_size {hidden_size}; {papers:g} is for "
+    f"{_PAPERS_HIDDEN_SIZE} and more"
   )
 
 

@@ -72,9 +72,9 @@ def test_small_models_are_fine_tuned_at_a_higher_rate(hidden_size, rate):
   found, reason = learning_rate.for_finetuning(2e-5, hidden_size)
   assert found == rate
   if hidden_size < 768:
-    assert f"hidden_size {hidden_size}, where the paper's 2e-05 for" in reason
+    assert f"hidden_size {hidden_size}; 2e-05 is for 768" in reason
   else:
-    assert reason == "the default, as in the paper"
+    assert reason == "the default for hidden_size 768 and more"
 
 
 def test_no_default_is_below_the_papers():

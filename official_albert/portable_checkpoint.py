@@ -106,8 +106,8 @@ class PortableCheckpoint:
     head: a key of `checkpoint_names.HEADS`.
     tokenizer: None if the source has none.
     labels: names of the classes, in the head's order; () if not known.
-    task: of a classifier or a regression, what its texts are, as --task of
-      tools.run_finetuning names it; "" if the source does not say it.
+    task: what a classifier or a regression was fine-tuned on, by its name in
+      --task of tools.run_finetuning; "" if the source does not name it.
     multi_label: whether each class of a classifier has a probability of its
       own, which no model of this package computes.
     unexpected: of the source's names, what is not carried, and why.

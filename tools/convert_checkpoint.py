@@ -59,9 +59,9 @@ _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
   text_jobs.TASKS,
-  "Of a classifier or a regression of another format, what its texts are, so "
-  "that --to=official_albert can be exported and predict. Labels are those of "
-  "the input.",
+  "What a classifier or a regression of another format was fine-tuned on. "
+  "tools.predict and tools.export_saved_model then take the result of "
+  "--to=official_albert as it is. Labels are those of the input.",
 )
 _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   "include_optimizer",

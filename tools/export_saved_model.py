@@ -46,7 +46,8 @@ _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
   text_jobs.TASKS,
-  "Of a classifier or a regression of another format, what its texts are.",
+  "What the model was fine-tuned on. Needed for classifiers and regressions of "
+  "other formats, which do not name it.",
 )
 _SIGNATURES = flags.DEFINE_enum(
   "signatures",

@@ -247,9 +247,9 @@ def _portable(path: str, wanted: Wanted) -> Source:
     return _source(module, wanted.task, checkpoint.source, tokenizer)
   else:
     raise ValueError(
-      f"{checkpoint.source} has the head {checkpoint.head}, but does not say "
-      "what its texts are: give --task, such as --task=text_classification, "
-      "--head=encoder, or the folder of the run of tools.run_finetuning."
+      f"{checkpoint.source} has the head {checkpoint.head}, but does not name "
+      "its task: give --task, such as --task=text_classification; or "
+      "--head=encoder; or the folder of the run of tools.run_finetuning."
     )
   return _source(module, module.kind, checkpoint.source, tokenizer)
 

@@ -195,7 +195,7 @@ def test_folders_that_cannot_be_served(tmp_path):
     opened(folder)
   del record["data"]["task"]
   change(head="classification")
-  with pytest.raises(ValueError, match="does not say what its texts are"):
+  with pytest.raises(ValueError, match="does not name its task"):
     opened(folder)
   with pytest.raises(FileNotFoundError, match="no checkpoint at"):
     opened(tmp_path / "nothing")

@@ -75,7 +75,8 @@ def test_defaults_are_the_papers_and_do_not_stay():
     "layerwise_lr_decay": 1.0,
     "model_dir": "run",
     "notes": [
-      "mnli: 10,000 steps of 128, peak rate 3e-05, the default, as in the paper"
+      "mnli: 10,000 steps of 128, peak rate 3e-05, the default for "
+      "hidden_size 768 and more"
     ],
   }
   assert {name: mnli[name] for name in expected} == expected
@@ -132,7 +133,7 @@ def test_a_small_model_has_a_higher_rate():
   )
   assert default["notes"] == [
     "squad_v1: 3,649 steps of 48, peak rate 0.00015, the default for "
-    "hidden_size 256, where the paper's 5e-05 for 768 and more is too low"
+    "hidden_size 256; 5e-05 is for 768 and more"
   ]
   assert given["learning_rate"] == 2e-5
   assert given["notes"][0].endswith("peak rate 2e-05, as given")

@@ -74,8 +74,8 @@ _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
   text_jobs.TASKS,
-  "Of --model_dir with a classifier or a regression of another format, what "
-  "its texts are.",
+  "What the model in --model_dir was fine-tuned on. Needed for classifiers and "
+  "regressions of other formats, which do not name it.",
 )
 _INPUT_FILE = path_flags.define_list(
   "input_file", None, "Tables, read one after the other; - is standard input."
@@ -163,8 +163,8 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning_run.Devices):
   head = data.get("head", "")
   if "task" not in data and head in ("classification", "regression"):
     raise ValueError(
-      f"{_MODEL_DIR.value} has the head {head}, but does not say what its "
-      f"texts are: give --task, such as --task=text_{head}."
+      f"{_MODEL_DIR.value} has the head {head}, but does not name its task: "
+      f"give --task, such as --task=text_{head}."
     )
   _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
   found = finetuning_encoder.find(model_dir, _MODEL_DIR.value)

@@ -228,7 +228,7 @@ def test_a_classifier_of_another_format(tmp_path):
   for result, message in (
     (
       unnamed,
-      "does not say what its texts are: give --task, such as --task=te",
+      "does not name its task: give --task, such as --task=te",
     ),
     (other, "is a run of text_classification, not of text_pair_classification"),
     (

@@ -122,8 +122,8 @@ _PROFILE_STEPS = flags.DEFINE_string(
 ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
   "allow_changed_settings",
   False,
-  "Go on in a folder whose checkpoints were made with other settings, such as "
-  "another rate or more steps; off, that is refused.",
+  "Resume a run whose checkpoints were made with other settings, such as "
+  "another learning rate or more steps. By default that is refused.",
 )
 RANDOM_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "Seed of weights, data order and dropout."
