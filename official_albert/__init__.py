@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from official_albert.config import AlbertConfig
 
-if TYPE_CHECKING or "tensorflow" in sys.modules:
+if TYPE_CHECKING or sys.modules.get("tensorflow"):
   from official_albert.model import AlbertModel
 
 __all__ = ["AlbertConfig", "AlbertModel"]
