@@ -48,10 +48,16 @@ def of(path: str, task: str = "", checkpoint: str = "") -> str:
     read = pretrained.READERS[kind](weights)
     if task:
       text_jobs.name_task(read, task)
-    kind = {"hf": "Hugging Face", "official_albert": "this package"}.get(
+    name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )
-    notes = [f"a checkpoint of {kind}, read as {folder}", *read.notes]
+    notes = [f"a checkpoint of {name}, read as {folder}", *read.notes]
+    if kind == "hf" and read.tokenizer:
+      notes.append(
+        f"texts are tokenized with {os.path.basename(read.tokenizer.path)} by "
+        "the rules of this package; transformers may give other ids, see "
+        "docs/checkpoints.md"
+      )
     for note in notes:
       # Standard output may be where predictions go.
       print(f"{path}: {note}", file=sys.stderr, flush=True)

@@ -214,6 +214,8 @@ def test_a_classifier_of_another_format(tmp_path):
   for result in good:
     assert result.code == 0, result.err
   assert good[1].out.endswith(f"predicted with {hf}\n")
+  tokenized = "tokenized with spiece.model by the rules of this package"
+  assert [tokenized in result.err for result in good] == [0, 1, 0, 0]
   said = {
     name: probability_table.read(str(tmp_path / f"{name}.tsv"))
     for name in ("run", "hf", "own", "tf1")
