@@ -104,11 +104,14 @@ class FactorizedEmbedding(tf.keras.layers.Layer):
     length = input_ids.shape[1]
     if length is None:
       length = tf.shape(input_ids)[1]
-      tf.debugging.assert_less_equal(
+      check = tf.debugging.assert_less_equal(
         length,
         self.max_position_embeddings,
         "the sequence is longer than max_position_embeddings",
       )
+      # Else the sum below may fail first, with a message about shapes.
+      with tf.control_dependencies([check]):
+        length = tf.identity(length)
     elif length > self.max_position_embeddings:
       raise ValueError(
         f"input_ids has length {length}, but the model has only "
