@@ -19,6 +19,8 @@ test:  ## Lint, format and all tests that are not heavy.
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check . || \
 	  { echo "error: run make format." >&2; exit 1; }
+	@PYTHONPATH=. .venv/bin/lint-imports --no-cache --no-logo >.venv/imports \
+	  || { cat .venv/imports >&2; exit 1; }
 	@$(python) -m pytest $(pytest_options)
 
 # Two to four processes, as many as there are cores; each takes about 1 GB.
@@ -33,15 +35,14 @@ test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 
 test-tpu-compile:  ## A small step through the TPU's compiler (1.3 GB).
 	$(dev_venv)
-	@$(python) -m tools.tpu_venv
-	@$(python) -m pytest --quiet -m "" tools/tpu_*_test.py \
+	@$(python) -m tools.tpu_compile.environment
+	@$(python) -m pytest --quiet -m "" tools/tpu_compile \
 	  tools/compile_for_tpu_test.py
 
-format:  ## Formats the code, sorts imports and writes BUILD.
+format:  ## Formats the code and sorts imports.
 	$(dev_venv)
 	@$(python) -m ruff check --quiet --fix . || true
 	@$(python) -m ruff format --quiet .
-	@$(python) -m tools.update_build
 
 bazel-test:  ## The tests through BUILD, with each target's own deps only.
 	$(dev_venv)

@@ -12,10 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from official_albert.config import AlbertConfig
-
 if TYPE_CHECKING or sys.modules.get("tensorflow"):
-  from official_albert.model import AlbertModel
+  from official_albert.modeling import AlbertConfig, AlbertModel
 
 __all__ = ["AlbertConfig", "AlbertModel"]
 
@@ -28,8 +26,8 @@ if "tensorflow" not in sys.modules:
 
 
 def __getattr__(name: str):
-  if name == "AlbertModel":
-    from official_albert.model import AlbertModel
+  if name in __all__:
+    from official_albert import modeling
 
-    return AlbertModel
+    return getattr(modeling, name)
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
-SUFFIX = ".probabilities.tsv"
+PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ("id", "prediction")
 # Rows of a float32 softmax miss 1 by 1e-6; this lets rounded ones pass too.
 _SUM_TOLERANCE = 1e-3
@@ -102,7 +102,7 @@ def _number(value: float) -> str:
   return f"{value:.9g}"
 
 
-def write(path: str, table: ProbabilityTable) -> None:
+def write_probabilities(path: str, table: ProbabilityTable) -> None:
   """Writes the table; the file is whole or not there.
 
   Raises:
@@ -126,7 +126,7 @@ def write(path: str, table: ProbabilityTable) -> None:
       os.remove(temporary)
 
 
-def read(path: str) -> ProbabilityTable:
+def read_probabilities(path: str) -> ProbabilityTable:
   """Reads what `write` wrote.
 
   Raises:
@@ -192,7 +192,9 @@ def _check_predictions(
       )
 
 
-def average(tables: Mapping[str, ProbabilityTable]) -> ProbabilityTable:
+def average_probabilities(
+  tables: Mapping[str, ProbabilityTable],
+) -> ProbabilityTable:
   """The mean over models, each counting as much as any other.
 
   Averages the models' predictions as the paper does for GLUE and RACE (arXiv

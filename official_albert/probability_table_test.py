@@ -18,8 +18,8 @@ def table(values=((0.5, 0.25, 0.25), (0.125, 0.125, 0.75)), **changes):
 
 
 def test_a_file_is_what_the_format_says(tmp_path):
-  path = tmp_path / f"dev{probability_table.SUFFIX}"
-  probability_table.write(str(path), table())
+  path = tmp_path / f"dev{probability_table.PROBABILITIES_SUFFIX}"
+  probability_table.write_probabilities(str(path), table())
   assert path.read_bytes() == (
     b"id\tprediction\tno\tmaybe\tyes\n"
     b"q 1\tno\t0.5\t0.25\t0.25\n"
@@ -35,8 +35,8 @@ def test_float32_survives_to_the_bit(tmp_path):
   ids = tuple(map(str, range(97)))
   written = table(ids=ids, values=values)
   path = str(tmp_path / "t.tsv")
-  probability_table.write(path, written)
-  again = probability_table.read(path)
+  probability_table.write_probabilities(path, written)
+  again = probability_table.read_probabilities(path)
   assert (again.ids, again.labels) == (ids, LABELS)
   np.testing.assert_array_equal(again.values.astype(np.float32), values)
   assert again.predictions == [LABELS[i] for i in values.argmax(axis=1)]
@@ -45,11 +45,13 @@ def test_float32_survives_to_the_bit(tmp_path):
 def test_a_regression_is_its_number(tmp_path):
   path = tmp_path / "t.tsv"
   numbers = np.array([3.1415927, -2e-9], np.float32)
-  probability_table.write(str(path), table(labels=(), values=numbers))
+  probability_table.write_probabilities(
+    str(path), table(labels=(), values=numbers)
+  )
   assert path.read_text() == (
     "id\tprediction\nq 1\t3.14159274\n2\t-1.99999994e-09\n"
   )
-  again = probability_table.read(str(path))
+  again = probability_table.read_probabilities(str(path))
   np.testing.assert_array_equal(again.values.astype(np.float32), numbers)
   assert again.labels == ()
 
@@ -58,17 +60,17 @@ def test_equal_labels_may_change_places_after_rounding(tmp_path):
   # Nine digits cannot tell these apart, and "no" would come first.
   close = np.array([[0.4, 0.2, 0.4 + 1e-12], [0.1, 0.1, 0.8]])
   path = str(tmp_path / "t.tsv")
-  probability_table.write(path, table(close))
+  probability_table.write_probabilities(path, table(close))
   assert table(close).predictions == ["yes", "yes"]
-  assert probability_table.read(path).predictions == ["no", "yes"]
+  assert probability_table.read_probabilities(path).predictions == ["no", "yes"]
 
 
 def test_text_of_any_language_and_odd_spaces(tmp_path):
   # Python's splitlines would break a line at each of these.
   labels = ("ja\u2028", "nö\x0b", "是\x85")
   path = str(tmp_path / "t.tsv")
-  probability_table.write(path, table(labels=labels))
-  assert probability_table.read(path).labels == labels
+  probability_table.write_probabilities(path, table(labels=labels))
+  assert probability_table.read_probabilities(path).labels == labels
 
 
 @pytest.mark.parametrize(
@@ -135,21 +137,23 @@ def test_a_bad_file_is_named_with_its_row(tmp_path, text, message):
   path = tmp_path / "t.tsv"
   path.write_text(text)
   with pytest.raises(ValueError, match=message) as error:
-    probability_table.read(str(path))
+    probability_table.read_probabilities(str(path))
   assert str(error.value).startswith(str(path))
 
 
 def test_nothing_half_written_is_left(tmp_path):
   path = tmp_path / "t.tsv"
   with pytest.raises(ValueError, match="without rows"):
-    probability_table.write(
+    probability_table.write_probabilities(
       str(path), table(ids=(), labels=(), values=np.zeros([0]))
     )
   with pytest.raises(OSError):
-    probability_table.write(str(tmp_path / "none" / "t.tsv"), table())
+    probability_table.write_probabilities(
+      str(tmp_path / "none" / "t.tsv"), table()
+    )
   path.mkdir()  # It cannot be replaced by a file.
   with pytest.raises(OSError):
-    probability_table.write(str(path), table())
+    probability_table.write_probabilities(str(path), table())
   assert os.listdir(tmp_path) == ["t.tsv"]
 
 
@@ -159,7 +163,7 @@ def test_the_average_may_choose_what_no_model_chose():
     "B": table([[0.0, 0.375, 0.625], [0, 1, 0]]),
     "C": table([[0.25, 0.75, 0.0], [0, 0, 1]]),
   }
-  mean = probability_table.average(tables)
+  mean = probability_table.average_probabilities(tables)
   np.testing.assert_allclose(
     mean.values, [[0.25, 0.5, 0.25], [0, 1 / 3, 2 / 3]], atol=1e-15
   )
@@ -168,7 +172,10 @@ def test_the_average_may_choose_what_no_model_chose():
     name: table(labels=(), values=values)
     for name, values in {"A": [1.0, 5.0], "B": [2.0, 2.0]}.items()
   }
-  assert probability_table.average(numbers).predictions == ["1.5", "3.5"]
+  assert probability_table.average_probabilities(numbers).predictions == [
+    "1.5",
+    "3.5",
+  ]
 
 
 @pytest.mark.parametrize(
@@ -195,10 +202,10 @@ def test_the_average_may_choose_what_no_model_chose():
 def test_tables_that_differ_are_refused(changes, message):
   tables = {"A": table(), "B": table(**changes)}
   with pytest.raises(ValueError, match=message) as error:
-    probability_table.average(tables)
+    probability_table.average_probabilities(tables)
   assert str(error.value).startswith("B and A cannot be averaged: ")
   with pytest.raises(ValueError, match="no tables"):
-    probability_table.average({})
+    probability_table.average_probabilities({})
 
 
 if __name__ == "__main__":

@@ -1,1 +1,56 @@
-"""Records on disk: what is in them, how they are written, how they are read."""
+"""Records on disk: their schema, writing, reading, order."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "bucketed_reader": [
+      "read_bucketed_dataset",
+    ],
+    "encoding": [
+      "encode_examples",
+    ],
+    "external_sort": [
+      "ExternalSort",
+      "KEY_BITS",
+      "Part",
+      "is_intact",
+      "num_buckets",
+      "pack_key",
+    ],
+    "finetuning_schemas": [
+      "classification_schema",
+      "multiple_choice_schema",
+      "regression_schema",
+      "span_schema",
+    ],
+    "length_buckets": [
+      "default_lengths",
+    ],
+    "reader": [
+      "check_shards",
+      "parse_spec",
+      "read_dataset",
+      "read_records",
+    ],
+    "schemas": [
+      "Feature",
+      "MANIFEST_FILE",
+      "Manifest",
+      "Shard",
+      "Split",
+      "TOKENIZER_FILE",
+      "TOKENIZER_FILES",
+      "TokenizerInfo",
+      "pretraining_schema",
+      "read_manifest",
+      "shard_name",
+      "unmasked_schema",
+      "write_manifest",
+    ],
+    "writer": [
+      "ShardWriter",
+    ],
+  },
+)

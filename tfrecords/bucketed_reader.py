@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfrecords import length_buckets, reader
 
 
-def read_dataset(
+def read_bucketed_dataset(
   directory: str,
   split: str,
   batch_size: int,

@@ -75,7 +75,7 @@ def _short_windows(monkeypatch):
 
 
 def _read(folder, batch_size=_BATCH, **kwargs):
-  return bucketed_reader.read_dataset(
+  return bucketed_reader.read_bucketed_dataset(
     folder, "train", batch_size, _LENGTHS, **kwargs
   )
 
@@ -269,7 +269,7 @@ def test_bad_arguments(folder, arguments, message):
     **arguments,
   }
   with pytest.raises(ValueError, match=message):
-    bucketed_reader.read_dataset(**given)
+    bucketed_reader.read_bucketed_dataset(**given)
 
 
 def test_a_folder_that_is_not_whole(tmp_path):

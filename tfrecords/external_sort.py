@@ -65,7 +65,7 @@ class Part(NamedTuple):
   data: bytes
 
 
-def pack(
+def pack_key(
   keys: np.ndarray,
   records: Sequence[bytes],
   buckets: int,

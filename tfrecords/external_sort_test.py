@@ -18,7 +18,7 @@ def _records(count, seed=0):
 
 
 def _add(sort, buckets, keys, records):
-  sort.add(external_sort.pack(keys, records, buckets))
+  sort.add(external_sort.pack_key(keys, records, buckets))
 
 
 def _sorted(folder, buckets, keys, records, step=7):
@@ -160,7 +160,7 @@ def test_wrong_arguments(tmp_path):
   with pytest.raises(ValueError, match="3 buckets: must be a power of two"):
     external_sort.ExternalSort(str(tmp_path / "a"), 3)
   with pytest.raises(ValueError, match="2 keys for 1 records"):
-    external_sort.pack(np.array([1, 2]), [b"a"], 1)
+    external_sort.pack_key(np.array([1, 2]), [b"a"], 1)
 
 
 def test_number_of_buckets():

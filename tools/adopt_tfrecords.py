@@ -18,16 +18,11 @@ from typing import Callable, Sequence
 
 from absl import flags
 
+import tfrecords
 from official_albert import tokenization
-from tasks.pretraining import data_statistics, documents, heldout
-from tfrecords import schemas
-from tools import (
-  checked_records,
-  command_line,
-  path_flags,
-  progress_line,
-  record_survey,
-)
+from tasks.pretraining import data
+from tools import records as records_lib
+from tools.cli import command_line, path_flags, progress_line
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "All records, in one folder: names and globs."
@@ -52,8 +47,10 @@ def adopt(
   train_paths: Sequence[str],
   heldout_paths: Sequence[str],
   tokenizer: tokenization.Tokenizer,
-  survey: Callable[[str, checked_records.Split], record_survey.Survey],
-) -> schemas.Manifest:
+  survey: Callable[
+    [str, records_lib.checked_records.Split], records_lib.record_survey.Survey
+  ],
+) -> tfrecords.Manifest:
   """Writes a manifest beside the files, and the tokenizer.
 
   Args:
@@ -77,12 +74,13 @@ def adopt(
         f"{paths[0]} and {path} are in different folders: bring them into "
         "one, for example by links."
       )
-  if os.path.exists(os.path.join(directory, schemas.MANIFEST_FILE)):
+  if os.path.exists(os.path.join(directory, tfrecords.MANIFEST_FILE)):
     raise FileExistsError(
-      f"{directory or '.'} has a {schemas.MANIFEST_FILE} already: remove it if "
+      f"{directory or '.'} has a {tfrecords.MANIFEST_FILE} already: remove it "
+      "if "
       "it does not belong to these records."
     )
-  info = schemas.TokenizerInfo(
+  info = tfrecords.TokenizerInfo(
     tokenizer.sha256,
     tokenizer.vocab_size,
     tokenizer.lower_case,
@@ -98,7 +96,7 @@ def adopt(
       "remove the one that is not the records'."
     )
 
-  first = checked_records.of_files(paths)
+  first = records_lib.checked_records.of_files(paths)
   shapes = {feature.name: feature.length for feature in first.schema}
   if "masked_lm_positions" not in shapes:
     raise ValueError(
@@ -108,15 +106,15 @@ def adopt(
     )
   splits = {}
   for name, files in (
-    (heldout.TRAIN, train_paths),
-    (heldout.HELDOUT, heldout_paths),
+    (data.TRAIN, train_paths),
+    (data.HELDOUT, heldout_paths),
   ):
     counted = survey(name, first._replace(paths=files))
     if not counted.counts.predictions:
       raise ValueError(f"the {name} files have nothing to predict.")
-    splits[name] = schemas.Split(
+    splits[name] = tfrecords.Split(
       tuple(
-        schemas.Shard(os.path.basename(path), records, os.path.getsize(path))
+        tfrecords.Shard(os.path.basename(path), records, os.path.getsize(path))
         for path, records in zip(files, counted.records)
       ),
       counted.statistics(),
@@ -124,7 +122,7 @@ def adopt(
   has_pairs = any(
     split.statistics["label_1_share"] for split in splits.values()
   )
-  manifest = schemas.Manifest(
+  manifest = tfrecords.Manifest(
     task="pretraining",
     max_seq_length=shapes["input_ids"],
     max_predictions_per_seq=shapes["masked_lm_positions"],
@@ -146,14 +144,14 @@ def adopt(
     finally:
       if os.path.exists(temporary):
         os.remove(temporary)
-  schemas.write_manifest(directory or ".", manifest)
+  tfrecords.write_manifest(directory or ".", manifest)
   return manifest
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   every, heldout_paths = (
-    [os.path.abspath(path) for path in documents.find_files(patterns)]
+    [os.path.abspath(path) for path in data.find_files(patterns)]
     for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
   )
   train_paths = [path for path in every if path not in heldout_paths]
@@ -171,17 +169,19 @@ def main(argv: Sequence[str]) -> None:
       train_paths,
       heldout_paths,
       tokenizer,
-      lambda name, split: checked_records.survey(name, split, tokenizer, line),
+      lambda name, split: records_lib.checked_records.survey(
+        name, split, tokenizer, line
+      ),
     )
   finally:
     line.close()
   print(
-    data_statistics.format_table(
+    data.format_table(
       {name: split.statistics for name, split in manifest.splits.items()}
     )
   )
   print(
-    f"Wrote {schemas.MANIFEST_FILE}: tools.run_pretraining "
+    f"Wrote {tfrecords.MANIFEST_FILE}: tools.run_pretraining "
     f"--input_dir={os.path.dirname(train_paths[0])} can be run."
   )
 

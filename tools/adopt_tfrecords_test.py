@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import tokenization, toy_vocabulary
-from tasks.pretraining import task as task_lib
-from tfrecords import reader, schemas, writer
-from tools import adopt_tfrecords, checked_records, record_survey
+import tfrecords
+from official_albert import modeling, tokenization
+from official_albert.testing import toy_vocabulary
+from tasks import pretraining
+from tools import adopt_tfrecords
+from tools import records as records_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
@@ -103,7 +104,9 @@ def _adopt(folder, train="012", heldout="9", tokenizer=None):
     [f"{folder}/pretrain.tfrecord-{i}" for i in train],
     [f"{folder}/pretrain.tfrecord-{i}" for i in heldout],
     tokenizer,
-    lambda name, split: checked_records.survey(name, split, tokenizer, Line()),
+    lambda name, split: records_lib.checked_records.survey(
+      name, split, tokenizer, Line()
+    ),
   )
 
 
@@ -121,9 +124,9 @@ def test_original_records_are_inspected_adopted_and_checked(folder):
     model,
   )
   assert done.returncode == 0, done.stderr
-  manifest = schemas.read_manifest(str(folder))
+  manifest = tfrecords.read_manifest(str(folder))
   assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (11, 3)
-  assert manifest.features == schemas.pretraining_schema(_S, _P)
+  assert manifest.features == tfrecords.pretraining_schema(_S, _P)
   assert [s.records for s in manifest.splits["train"].shards] == [4, 2, 1]
   assert manifest.splits["heldout"].records == 2
   statistics = manifest.splits["train"].statistics
@@ -141,15 +144,15 @@ def test_chinese_records_keep_their_vocabulary(folder):
   # These ids are where the features have 2, 3 and 4, too.
   tokenizer = tokenization.open_tokenizer(vocab_file=str(path))
   manifest = _adopt(folder, tokenizer=tokenizer)
-  assert schemas.read_manifest(str(folder)) == manifest
+  assert tfrecords.read_manifest(str(folder)) == manifest
   assert manifest.tokenizer.kind == "wordpiece"
   assert manifest.tokenizer.vocab_size == 11
   assert (folder / "vocab.txt").read_bytes() == path.read_bytes()
-  assert not (folder / schemas.TOKENIZER_FILE).exists()
+  assert not (folder / tfrecords.TOKENIZER_FILE).exists()
   done = _run("inspect_tfrecords", f"--input_dir={folder}")
   assert done.returncode == 0, done.stderr
   assert "A:[CLS]天{[MASK]:地}玄[SEP]" in done.stdout.replace(" ", "")
-  (folder / schemas.MANIFEST_FILE).unlink()
+  (folder / tfrecords.MANIFEST_FILE).unlink()
   (folder / "vocab.txt").write_text("\n".join([*special, "天"]), "utf-8")
   with pytest.raises(FileExistsError, match="vocab.txt is there already, but"):
     _adopt(folder, tokenizer=tokenizer)
@@ -157,8 +160,8 @@ def test_chinese_records_keep_their_vocabulary(folder):
 
 def test_adopted_records_are_trained_on(folder):
   _adopt(folder)
-  config = config_lib.AlbertConfig(
-    vocab_size=schemas.read_manifest(str(folder)).tokenizer.vocab_size,
+  config = modeling.AlbertConfig(
+    vocab_size=tfrecords.read_manifest(str(folder)).tokenizer.vocab_size,
     embedding_size=3,
     hidden_size=4,
     num_hidden_layers=2,
@@ -166,7 +169,7 @@ def test_adopted_records_are_trained_on(folder):
     intermediate_size=5,
     max_position_embeddings=13,
   )
-  task = task_lib.PretrainingTask(config, str(folder))
+  task = pretraining.PretrainingTask(config, str(folder))
   model = task.build_model()
   for dataset in (task.train_dataset(5, 0).take(2), task.eval_dataset(5)):
     for batch in dataset:
@@ -177,7 +180,7 @@ def test_adopted_records_are_trained_on(folder):
 
 def test_our_reader_gives_what_the_original_wrote(folder):
   _adopt(folder)
-  (batch,) = reader.read_dataset(
+  (batch,) = tfrecords.read_dataset(
     str(folder), "heldout", 2, shuffle=False, repeat=False
   )
   for row, number in enumerate((20, 21)):
@@ -187,7 +190,9 @@ def test_our_reader_gives_what_the_original_wrote(folder):
 
 def test_a_parser_of_the_original_reads_ours(tmp_path):
   path = str(tmp_path / "a")
-  with writer.ShardWriter(path, schemas.pretraining_schema(_S, _P)) as shard:
+  with tfrecords.ShardWriter(
+    path, tfrecords.pretraining_schema(_S, _P)
+  ) as shard:
     for number in range(3):
       features = _features(number)
       weights = np.float32(features["masked_lm_weights"])
@@ -224,7 +229,7 @@ def test_records_without_order_are_not_trained_for_it(folder):
 
 
 def _adopt_again(folder):
-  (folder / schemas.MANIFEST_FILE).unlink()
+  (folder / tfrecords.MANIFEST_FILE).unlink()
   return _adopt(folder)
 
 
@@ -232,8 +237,8 @@ def test_what_is_there_is_not_replaced(folder):
   _adopt(folder)
   with pytest.raises(FileExistsError, match="has a dataset.json already"):
     _adopt(folder)
-  (folder / schemas.MANIFEST_FILE).unlink()
-  other = folder / schemas.TOKENIZER_FILE
+  (folder / tfrecords.MANIFEST_FILE).unlink()
+  other = folder / tfrecords.TOKENIZER_FILE
   other.write_bytes(other.read_bytes() + b"\xa2\x06\x01x")
   with pytest.raises(FileExistsError, match="is there already, but it is not"):
     _adopt(folder)
@@ -266,13 +271,13 @@ def test_records_with_nothing_to_predict(folder):
     _adopt(folder)
   schema = tuple(
     feature
-    for feature in schemas.pretraining_schema(_S, _P)
+    for feature in tfrecords.pretraining_schema(_S, _P)
     if not feature.name.startswith("masked_lm_")
   )
   path = str(folder / "pretrain.tfrecord-0")
-  with writer.ShardWriter(path, schema) as shard:
+  with tfrecords.ShardWriter(path, schema) as shard:
     shard.write({f.name: {**_features(0), **nothing}[f.name] for f in schema})
-  assert record_survey.infer_schema(path) == schema
+  assert records_lib.record_survey.infer_schema(path) == schema
   with pytest.raises(ValueError, match="unmasked records, .*masking=dynamic"):
     _adopt(folder)
 

@@ -28,20 +28,16 @@ from typing import Sequence
 from absl import flags
 
 from official_albert import output_paths
-from tasks.glue import benchmark as glue_benchmark
-from tools import (
-  benchmark_data,
-  benchmark_finetuning,
-  benchmark_memory,
-  benchmark_peers,
-  benchmark_scaling,
-  benchmark_serving,
-  benchmark_squad,
-  benchmark_step,
-  command_line,
-  machine,
-  path_flags,
-)
+from tasks.classification import glue
+from tools.benchmarks import data as benchmark_data
+from tools.benchmarks import finetuning as benchmark_finetuning
+from tools.benchmarks import memory as benchmark_memory
+from tools.benchmarks import peers_command as benchmark_peers
+from tools.benchmarks import scaling as benchmark_scaling
+from tools.benchmarks import serving as benchmark_serving
+from tools.benchmarks import squad as benchmark_squad
+from tools.benchmarks import step as benchmark_step
+from tools.cli import command_line, machine, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "Text to make records of; see create_pretraining_data."
@@ -52,7 +48,7 @@ _SQUAD_FILE = path_flags.define(
 _TASK = flags.DEFINE_enum(
   "task",
   "mrpc",
-  list(glue_benchmark.TASKS),
+  list(glue.GLUE_TASKS),
   "Task of GLUE to fine-tune on.",
 )
 _DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools import many_commands
+from tools.testing import many_commands
 
 _CASES = (
   (["weather"], "name one benchmark of data"),

@@ -27,17 +27,14 @@ from typing import Iterator, NamedTuple, Sequence
 
 from absl import flags
 
-from official_albert import config as config_lib
-from tools import (
-  command_line,
-  path_flags,
-  tpu_batch_search,
-  tpu_compiler,
-  tpu_rows,
-  tpu_step,
-  tpu_venv,
-  tpu_witness,
-)
+from official_albert import modeling
+from tools.cli import command_line, path_flags
+from tools.tpu_compile import batch_search as tpu_batch_search
+from tools.tpu_compile import compiler as tpu_compiler
+from tools.tpu_compile import environment as tpu_venv
+from tools.tpu_compile import rows as tpu_rows
+from tools.tpu_compile import step as tpu_step
+from tools.tpu_compile import witness as tpu_witness
 
 _PRESET = flags.DEFINE_string(
   "preset", None, "The model, by name, such as albert_base_v2."
@@ -91,7 +88,7 @@ _TABLE_LENGTHS = (128, 512)
 
 class _Model(NamedTuple):
   name: str
-  config: config_lib.AlbertConfig
+  config: modeling.AlbertConfig
 
 
 def models() -> list[_Model]:
@@ -106,22 +103,22 @@ def models() -> list[_Model]:
         "--table has models of its own: leave --preset and "
         "--albert_config_file out."
       )
-    found = [(p, config_lib.AlbertConfig.from_preset) for p in _TABLE_PRESETS]
+    found = [(p, modeling.AlbertConfig.from_preset) for p in _TABLE_PRESETS]
   elif bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError(
       "give either --preset or --albert_config_file, and not both."
     )
   elif _PRESET.value:
-    found = [(_PRESET.value, config_lib.AlbertConfig.from_preset)]
+    found = [(_PRESET.value, modeling.AlbertConfig.from_preset)]
   else:
-    found = [(_CONFIG_FILE.value, config_lib.AlbertConfig.from_json_file)]
+    found = [(_CONFIG_FILE.value, modeling.AlbertConfig.from_json_file)]
   return [
     _Model(pathlib.PurePath(name).stem, _with_dropout(make(name)))
     for name, make in found
   ]
 
 
-def _with_dropout(config: config_lib.AlbertConfig) -> config_lib.AlbertConfig:
+def _with_dropout(config: modeling.AlbertConfig) -> modeling.AlbertConfig:
   if _DROPOUT.value is None:
     return config
   return dataclasses.replace(

@@ -8,14 +8,12 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from tools import (
-  compile_for_tpu,
-  many_commands,
-  tpu_compiler,
-  tpu_rows,
-  tpu_venv,
-  tpu_witness,
-)
+from tools import compile_for_tpu
+from tools.testing import many_commands
+from tools.tpu_compile import compiler as tpu_compiler
+from tools.tpu_compile import environment as tpu_venv
+from tools.tpu_compile import rows as tpu_rows
+from tools.tpu_compile import witness as tpu_witness
 
 _GIB = 2**30
 # The program's own, which test files that are imported later make absl forget.

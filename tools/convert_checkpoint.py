@@ -16,29 +16,18 @@ import os
 
 from absl import flags
 
-from official_albert import (
-  checkpoint_names,
-  checkpoint_surgery,
-  portable_checkpoint,
-  pretrained,
-)
-from tools import (
-  checkpoint_changes,
-  checkpoint_conversion,
-  checkpoint_flag,
-  command_line,
-  path_flags,
-  text_jobs,
-)
+from official_albert import checkpoints
+from tools import conversion, finetuning
+from tools.cli import checkpoint_flag, command_line, path_flags
 
 _FROM = flags.DEFINE_enum(
   "from",
   "",
-  ["", *pretrained.READERS],
+  ["", *checkpoints.READ_FORMATS],
   "Format of --input; by default what lies there.",
 )
 _TO = flags.DEFINE_enum(
-  "to", None, list(pretrained.WRITERS), "Format of --output."
+  "to", None, list(checkpoints.WRITE_FORMATS), "Format of --output."
 )
 _INPUT = path_flags.define(
   "input",
@@ -52,13 +41,13 @@ _OUTPUT = path_flags.define(
 _HEAD = flags.DEFINE_enum(
   "head",
   "",
-  ["", *checkpoint_names.HEADS],
+  ["", *checkpoints.HEADS],
   "What to carry besides the encoder; by default what the input has.",
 )
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  text_jobs.TASKS,
+  finetuning.text_jobs.TASKS,
   "What a classifier or a regression of another format was fine-tuned on. "
   "tools.predict and tools.export_saved_model then take the result of "
   "--to=official_albert as it is. Labels are those of the input.",
@@ -92,7 +81,7 @@ _MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
 _POSITION_METHOD = flags.DEFINE_enum(
   "position_method",
   "tile",
-  list(checkpoint_surgery.METHODS),
+  list(checkpoints.POSITION_METHODS),
   "How the table of positions gets longer.",
 )
 _NEW_SPM_MODEL_FILE = path_flags.define(
@@ -131,7 +120,7 @@ def find_tokenizer(spm_model_file: str, vocab_file: str):
   ((kind, path),) = named.items()
   if not os.path.isfile(path):
     raise FileNotFoundError(f"the tokenizer {path} does not exist.")
-  return portable_checkpoint.TokenizerFile(path, kind, _LOWER_CASE.value)
+  return checkpoints.TokenizerFile(path, kind, _LOWER_CASE.value)
 
 
 def main(argv) -> None:
@@ -141,7 +130,7 @@ def main(argv) -> None:
       "--position_method says how --max_position_embeddings is reached: give "
       "both."
     )
-  report = checkpoint_conversion.convert(
+  report = conversion.conversion.convert(
     _FROM.value,
     _TO.value,
     _INPUT.value,
@@ -152,7 +141,7 @@ def main(argv) -> None:
     find_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value),
     _HF_PYTHON.value,
     _DRY_RUN.value,
-    checkpoint_changes.Changes(
+    conversion.changes.Changes(
       _NUM_HIDDEN_GROUPS.value,
       _MAX_POSITION_EMBEDDINGS.value,
       _POSITION_METHOD.value,

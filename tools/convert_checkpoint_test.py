@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from official_albert import toy_vocabulary
-from tools import many_commands
+from official_albert.testing import toy_vocabulary
+from tools.testing import many_commands
 
 _GOLDEN = pathlib.Path(__file__).resolve().parents[1]
 _GOLDEN = _GOLDEN / "official_albert" / "testdata"

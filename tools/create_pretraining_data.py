@@ -39,18 +39,9 @@ from typing import Sequence
 
 from absl import flags
 
-from tasks.pretraining import (
-  data_statistics,
-  dataset_builder,
-  documents,
-  examples,
-  heldout,
-  masking,
-  sentence_pairs,
-  split_builder,
-)
-from tfrecords import schemas
-from tools import command_line, path_flags, progress_line, reading_flags
+import tfrecords
+from tasks.pretraining import data
+from tools.cli import command_line, path_flags, progress_line, reading_flags
 
 # Of 128 tokens, one sentence a line loses 12%, one paragraph a line 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1
@@ -107,14 +98,14 @@ _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of all choices.")
 _MASKING = flags.DEFINE_enum(
   "masking",
   "static",
-  list(masking.KINDS),
+  list(data.MASKING_KINDS),
   "static: masks are drawn here, once for each duplicate; dynamic: while "
   "training, anew in each epoch; compat: here, with the original's quirks.",
 )
 _SENTENCE_PAIR = flags.DEFINE_enum(
   "sentence_pair",
   "sop",
-  list(sentence_pairs.KINDS),
+  list(data.PAIR_KINDS),
   "sop: in order or swapped; nsp: in order or random; none: in order.",
 )
 _NUM_SHARDS = flags.DEFINE_integer(
@@ -155,7 +146,7 @@ _OVERWRITE = flags.DEFINE_bool(
 )
 
 
-def settings_from_flags() -> dataset_builder.BuildSettings:
+def settings_from_flags() -> data.BuildSettings:
   """The flags as checked settings.
 
   Raises:
@@ -164,14 +155,14 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
   dupe_factor = _DUPE_FACTOR.value
   if dupe_factor is None:
     dupe_factor = 1 if _MASKING.value == "dynamic" else 40
-  return dataset_builder.BuildSettings(
+  return data.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
     spm_model_file=_SPM_MODEL_FILE.value or "",
     vocab_file=_VOCAB_FILE.value or "",
     do_lower_case=_DO_LOWER_CASE.value,
     reading=reading_flags.reader_settings(),
-    examples=examples.ExampleSettings(
+    examples=data.ExampleSettings(
       max_seq_length=_MAX_SEQ_LENGTH.value,
       max_predictions_per_seq=_MAX_PREDICTIONS_PER_SEQ.value,
       masked_lm_prob=_MASKED_LM_PROB.value,
@@ -192,7 +183,7 @@ def settings_from_flags() -> dataset_builder.BuildSettings:
   )
 
 
-def advice(settings: examples.ExampleSettings) -> str:
+def advice(settings: data.ExampleSettings) -> str:
   """A warning about predictions that are cut off, or nothing."""
   length = settings.max_seq_length
   wanted = int(settings.masked_lm_prob * length)  # 76 of 512, as is usual.
@@ -206,9 +197,9 @@ def advice(settings: examples.ExampleSettings) -> str:
   )
 
 
-def truncation_note(manifest: schemas.Manifest) -> str:
+def truncation_note(manifest: tfrecords.Manifest) -> str:
   """A note if lines seem to be paragraphs and much of them is lost, or ""."""
-  statistics = manifest.split(heldout.TRAIN).statistics
+  statistics = manifest.split(data.TRAIN).statistics
   share = statistics["truncated_share"]
   mean_tokens = statistics["text_tokens"] / statistics["segments"]
   if (
@@ -237,12 +228,12 @@ def _check_engine() -> None:
 
 
 def _build_with_beam(
-  settings: dataset_builder.BuildSettings,
-) -> schemas.Manifest:
+  settings: data.BuildSettings,
+) -> tfrecords.Manifest:
   # Else it lists what of Google's cloud is not installed.
   logging.getLogger("apache_beam").setLevel(logging.WARNING)
   try:
-    from tasks.pretraining import beam_builder
+    build = data.build_dataset_with_beam
   except ModuleNotFoundError as error:
     if not (error.name or "").startswith("apache_beam"):
       raise
@@ -250,21 +241,19 @@ def _build_with_beam(
       "--engine=beam needs Apache Beam: python -m pip install -r "
       "requirements-beam.txt."
     ) from error
-  return beam_builder.build_dataset(
-    settings, _RUNNER.value, _BEAM_OPTIONS.value
-  )
+  return build(settings, _RUNNER.value, _BEAM_OPTIONS.value)
 
 
-def _print_result(manifest: schemas.Manifest) -> None:
+def _print_result(manifest: tfrecords.Manifest) -> None:
   print(
-    data_statistics.format_table(
+    data.format_table(
       {name: split.statistics for name, split in manifest.splits.items()}
     )
   )
   note = truncation_note(manifest)
   if note:
     print(note, file=sys.stderr)
-  skipped = documents.Skipped(**manifest.settings["skipped_documents"])
+  skipped = data.Skipped(**manifest.settings["skipped_documents"])
   if skipped.count:
     print(skipped.describe(), file=sys.stderr)
   files = sum(len(split.shards) for split in manifest.splits.values())
@@ -285,14 +274,14 @@ def main(argv: Sequence[str]) -> None:
     return
   line = progress_line.ProgressLine(sys.stderr)
 
-  def report(progress: split_builder.Progress) -> None:
+  def report(progress: data.Progress) -> None:
     details = f"{progress.documents:,} documents"
     if progress.instances:
       details += f", {progress.instances:,} instances"
     line.show(progress.phase, progress.fraction, progress.tokens, details)
 
   try:
-    manifest = dataset_builder.build_dataset(settings, report)
+    manifest = data.build_dataset(settings, report)
   except (KeyboardInterrupt, SystemExit):
     line.close()
     print(

@@ -1,7 +1,7 @@
 """Runs the tool as its users do; tools.inspect_tfrecords reads its result.
 
 What it makes of its settings is tested in
-tasks/pretraining/dataset_builder_test.py.
+tasks/pretraining/data/dataset_builder_test.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from tfrecords import schemas
+import tfrecords
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -80,7 +80,7 @@ def dataset(corpus):
 
 def test_flags_reach_the_data_and_statistics_are_printed(dataset):
   done, folder = dataset
-  manifest = schemas.read_manifest(str(folder))
+  manifest = tfrecords.read_manifest(str(folder))
   assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (64, 5)
   assert manifest.random_seed == 7
   assert manifest.settings["dupe_factor"] == 2
@@ -124,7 +124,7 @@ def test_note_that_paragraphs_are_truncated(corpus, tmp_path, split, is_noted):
     split,
   )
   assert done.returncode == 0, done.stderr
-  manifest = schemas.read_manifest(str(tmp_path / "data"))
+  manifest = tfrecords.read_manifest(str(tmp_path / "data"))
   found = manifest.split("train").statistics
   note = (
     f"Note: {found['truncated_share']:.1%} of the text's tokens are in no "
@@ -148,7 +148,7 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
   assert done.returncode == 1
   assert "holds a dataset already" in done.stderr
   assert sorted(os.listdir(folder)) == before
-  assert schemas.read_manifest(str(folder)).max_seq_length == 64
+  assert tfrecords.read_manifest(str(folder)).max_seq_length == 64
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_masks_are_left_to_training(corpus, tmp_path):
   )
   assert done.returncode == 0, done.stderr
   assert "masked_share_of_tokens" not in done.stdout
-  manifest = schemas.read_manifest(str(folder))
-  assert manifest.features == schemas.unmasked_schema(64)
+  manifest = tfrecords.read_manifest(str(folder))
+  assert manifest.features == tfrecords.unmasked_schema(64)
   assert manifest.settings["dupe_factor"] == 1
   done = _run("inspect_tfrecords", f"--input_dir={folder}", "--num_examples=1")
   assert done.returncode == 0, done.stderr
@@ -284,7 +284,7 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
   skipped = done.stderr[done.stderr.index("Skipped 2 bad documents:") :]
   assert "a.jsonl, line 4, is not JSON" in skipped
   assert "a.jsonl, line 8, is not JSON" in skipped
-  manifest = schemas.read_manifest(str(tmp_path / "data"))
+  manifest = tfrecords.read_manifest(str(tmp_path / "data"))
   assert manifest.settings["skipped_documents"]["count"] == 2
   assert manifest.tokenizer.kind == "wordpiece"
   assert manifest.tokenizer.vocab_size == 20
@@ -302,7 +302,7 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
 
 _STOPPED = """
 import os, runpy, signal, sys
-from tasks.pretraining import build_journal, build_worker, split_builder
+from tasks.pretraining.data import build_journal, build_worker, split_builder
 
 build_journal._INTERVAL_SECONDS = 0
 split_builder._UNIT_TOKENS = 300
@@ -353,7 +353,7 @@ def test_same_command_goes_on_when_it_was_stopped(
   assert "with other settings (random_seed): repeat its" in done.stderr
   done = _run("create_pretraining_data", *arguments)
   assert done.returncode == 0, done.stderr
-  assert schemas.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
+  assert tfrecords.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
   assert ".unfinished" not in os.listdir(tmp_path)
 
 

@@ -23,17 +23,9 @@ from typing import Mapping, Optional, Sequence
 
 from absl import flags
 
-from tasks.glue import benchmark
-from tools import (
-  command_line,
-  finetuning_jobs,
-  finetuning_run,
-  finetuning_summary,
-  job_flags,
-  path_flags,
-  split_predictions,
-  trained_run,
-)
+from tasks.classification import glue
+from tools import finetuning
+from tools.cli import command_line, job_flags, path_flags
 
 _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."
@@ -86,13 +78,13 @@ def find_members(patterns: str) -> list[str]:
 
 def predictions_of(member: str) -> str:
   """Of a run, the folder with its predictions; else the folder itself."""
-  folder = os.path.join(member, finetuning_run.PREDICTIONS_FOLDER)
+  folder = os.path.join(member, finetuning.run.PREDICTIONS_FOLDER)
   return folder if os.path.isdir(folder) else member
 
 
 def average(
   folders: Sequence[str],
-) -> dict[str, split_predictions.Predictions]:
+) -> dict[str, finetuning.split_predictions.Predictions]:
   """By split, the mean of what the folders predict.
 
   Raises:
@@ -101,7 +93,9 @@ def average(
       one has; or files are not in order or not about the same examples. The
       message names them.
   """
-  found = {folder: split_predictions.splits(folder) for folder in folders}
+  found = {
+    folder: finetuning.split_predictions.splits(folder) for folder in folders
+  }
   splits = sorted(set().union(*found.values()))
   if not splits:
     raise ValueError("no member has any predictions: predict first.")
@@ -113,17 +107,20 @@ def average(
         f"{without[0]} has no predictions of {split}, but {other} has: predict "
         "the same splits with all members."
       )
-  return {split: split_predictions.average(folders, split) for split in splits}
+  return {
+    split: finetuning.split_predictions.average(folders, split)
+    for split in splits
+  }
 
 
-def make_job(members: Sequence[str]) -> Optional[finetuning_jobs.Job]:
+def make_job(members: Sequence[str]) -> Optional[finetuning.jobs.Job]:
   """The task that the flags name, with the columns and labels of a run."""
   if not _TASK.value:
     return None
   # A folder of predictions lies in its run.
   for folder in (members[0], os.path.dirname(os.path.abspath(members[0]))):
     try:
-      run = trained_run.read(folder)
+      run = finetuning.trained_run.read(folder)
     except FileNotFoundError:
       continue
     return job_flags.make_job(_TASK.value, None, run)
@@ -131,9 +128,9 @@ def make_job(members: Sequence[str]) -> Optional[finetuning_jobs.Job]:
 
 
 def measure(
-  job: finetuning_jobs.Job,
+  job: finetuning.jobs.Job,
   folders: Mapping[str, str],
-  averages: Mapping[str, split_predictions.Predictions],
+  averages: Mapping[str, finetuning.split_predictions.Predictions],
 ) -> dict[str, dict[str, float]]:
   """Prints members' metrics, then the average's; returns those by split."""
   results = {}
@@ -141,7 +138,9 @@ def measure(
     if split not in averages or not job.has_split(split):
       continue
     for member, folder in folders.items():
-      values = job.score(split, split_predictions.read(folder, split))
+      values = job.score(
+        split, finetuning.split_predictions.read(folder, split)
+      )
       print(f"{split}, {member}: {_describe(values)}")
     results[split] = job.score(split, averages[split])
     print(f"{split}, ensemble: {_describe(results[split])}")
@@ -174,16 +173,19 @@ def main(argv: Sequence[str]) -> None:
 
   os.makedirs(output_dir, exist_ok=True)
   for split, predictions in averages.items():
-    for path in split_predictions.write(
+    for path in finetuning.split_predictions.write(
       output_dir, split, predictions, threshold
     ):
-      print(f"wrote {path} ({split_predictions.count(predictions):,} examples)")
+      print(
+        f"wrote {path} "
+        f"({finetuning.split_predictions.count(predictions):,} examples)"
+      )
   if results:
-    trained_run.write_results(output_dir, results)
-  if job and job.name in benchmark.TASKS:
-    finetuning_summary.write_submission(
+    finetuning.trained_run.write_results(output_dir, results)
+  if job and job.name in glue.GLUE_TASKS:
+    finetuning.summary.write_submission(
       _SUBMISSION_DIR.value
-      or os.path.join(output_dir, finetuning_summary.SUBMISSION_FOLDER),
+      or os.path.join(output_dir, finetuning.summary.SUBMISSION_FOLDER),
       {job.name: output_dir},
     )
 

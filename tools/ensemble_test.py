@@ -13,19 +13,23 @@ import numpy as np
 import pytest
 
 from official_albert import probability_table
-from tasks.squad import examples, prediction_files
-from tasks.squad.answers import Candidate, QuestionAnswers
-from tools import ensemble, many_commands, toy_data
+from tasks import squad
+from tasks.squad import Candidate, QuestionAnswers
+from tools import ensemble
+from tools.testing import many_commands, toy_data
 
 ROOT = pathlib.Path(__file__).parents[1]
-DEV, TEST = (f"{split}{probability_table.SUFFIX}" for split in ("dev", "test"))
+DEV, TEST = (
+  f"{split}{probability_table.PROBABILITIES_SUFFIX}"
+  for split in ("dev", "test")
+)
 
 
 def write(folder, values, name=DEV, labels=("no", "yes")):
   folder.mkdir(exist_ok=True)
   ids = tuple(f"e{i}" for i in range(len(values)))
   table = probability_table.ProbabilityTable(ids, labels, np.array(values))
-  probability_table.write(str(folder / name), table)
+  probability_table.write_probabilities(str(folder / name), table)
 
 
 def run(*lines):
@@ -95,7 +99,7 @@ def test_members_of_glue_are_measured_and_submitted(tmp_path):
       folder = tmp_path / name / "predictions"
       folder.mkdir(parents=True, exist_ok=True)
       ids = tuple(str(i) for i in range(7))
-      probability_table.write(
+      probability_table.write_probabilities(
         str(folder / file),
         probability_table.ProbabilityTable(ids, labels, said),
       )
@@ -128,7 +132,7 @@ def test_answers_of_squad(tmp_path):
     toy_data.write_squad(
       str(tmp_path / f"{split}-v2.0.json"), 3, impossible=True, seed=seed
     )
-  dev = examples.read_examples(str(tmp_path / "dev-v2.0.json"))
+  dev = squad.read_examples(str(tmp_path / "dev-v2.0.json"))
   texts = {e.question_id: e.answers[0][0] for e in dev if e.answers}
   # The last question has no answer; each member alone has one text wrong.
   for name, wrong, odds in (("m1", "q0", 1.0), ("m2", "q1", 3.0)):
@@ -146,7 +150,7 @@ def test_answers_of_squad(tmp_path):
     said[wrong] = QuestionAnswers(n_best, odds)
     for split in ("dev", "test"):
       folder = tmp_path / name / "predictions" / split
-      prediction_files.write(str(folder), said)
+      squad.write_predictions(str(folder), said)
   output = tmp_path / "both"
   scored = ["--task=squad_v2", f"--data_dir={tmp_path}"]
   members = f"--members={tmp_path}/m?"
@@ -163,14 +167,12 @@ def test_answers_of_squad(tmp_path):
   results = json.loads((output / "eval_results.json").read_text())["dev"]
   assert results["exact"] == 100 and results["null_score_diff_threshold"] == 2
   for split in ("dev", "test"):
-    said = prediction_files.read_predictions(
-      str(output / split / "predictions.json")
-    )
+    said = squad.read_predictions(str(output / split / "predictions.json"))
     assert said == {"q0": texts["q0"], "q1": texts["q1"], "q2": ""}
-  odds = prediction_files.read_null_odds(str(output / "dev" / "null_odds.json"))
+  odds = squad.read_null_odds(str(output / "dev" / "null_odds.json"))
   assert odds == {"q0": 2, "q1": 2, "q2": 6}
   assert given.code == 0
-  said = prediction_files.read_predictions(
+  said = squad.read_predictions(
     str(tmp_path / "given" / "test" / "predictions.json")
   )
   assert set(said.values()) == {""}

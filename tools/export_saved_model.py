@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from absl import flags
 
-from official_albert import safe_archives, saved_model_folder, served_module
-from tools import (
+from official_albert import checkpoints, serving
+from tools import conversion, finetuning
+from tools.cli import (
   checkpoint_flag,
   command_line,
-  export_source,
   model_depth_flag,
   path_flags,
-  text_jobs,
 )
 
 _MODEL_DIR = path_flags.define(
@@ -38,28 +37,28 @@ _EXPORT_DIR = path_flags.define(
 _HEAD = flags.DEFINE_enum(
   "head",
   "",
-  export_source.HEADS,
+  ("", "encoder"),
   "encoder: the vectors of the encoder alone; by default all that the weights "
   "can do.",
 )
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  text_jobs.TASKS,
+  finetuning.text_jobs.TASKS,
   "What the model was fine-tuned on. Needed for classifiers and regressions of "
   "other formats, which do not name it.",
 )
 _SIGNATURES = flags.DEFINE_enum(
   "signatures",
   "all",
-  served_module.SELECTIONS,
+  serving.SELECTIONS,
   "text: of raw texts; ids: of ids and of serialized tf.Examples, which a "
   "server without tensorflow_text can load; all: both.",
 )
 _PRECISION = flags.DEFINE_enum(
   "precision",
   "float32",
-  tuple(saved_model_folder.PRECISIONS),
+  tuple(serving.EXPORT_PRECISIONS),
   "What matrices are multiplied in. bfloat16 is for processors that have "
   "instructions for it, and slow on others.",
 )
@@ -122,11 +121,10 @@ def _refuse_flags_of_the_other_format(on_device: bool) -> None:
       )
 
 
-def _write_tflite(source: export_source.Source) -> None:
+def _write_tflite(source: conversion.export_source.Source) -> None:
   # TensorFlow's converter is of no use to those who serve.
-  from tools import export_tflite_folder
 
-  export_tflite_folder.write(
+  conversion.export_tflite_folder.write(
     source,
     _EXPORT_DIR.value,
     _QUANTIZATION.value,
@@ -138,7 +136,7 @@ def main(argv) -> None:
   del argv
   on_device = _FORMAT.value == "tflite"
   _refuse_flags_of_the_other_format(on_device)
-  options = saved_model_folder.Options(
+  options = serving.ExportOptions(
     # Neither has a phone a tokenizer, nor products of bfloat16.
     signatures="ids" if on_device else _SIGNATURES.value,
     precision="float32" if on_device else _PRECISION.value,
@@ -146,7 +144,7 @@ def main(argv) -> None:
     warmup_batch_sizes=_numbers(_BATCH_SIZES),
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )
-  wanted = export_source.Wanted(
+  wanted = conversion.export_source.Wanted(
     checkpoint=checkpoint_flag.CHECKPOINT.value,
     head=_HEAD.value,
     task=_TEXT_TASK.value or "",
@@ -155,10 +153,10 @@ def main(argv) -> None:
     top_k=_TOP_K.value,
     num_hidden_layers=model_depth_flag.NUM_HIDDEN_LAYERS.value,
   )
-  saved_model_folder.check_new(_EXPORT_DIR.value)
+  serving.check_new(_EXPORT_DIR.value)
   options.set_precision()
-  with safe_archives.unpacked(_MODEL_DIR.value) as model_dir:
-    source = export_source.open_source(model_dir, wanted)
+  with checkpoints.unpacked_archive(_MODEL_DIR.value) as model_dir:
+    source = conversion.export_source.open_source(model_dir, wanted)
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(
         f"{_MODEL_DIR.value} is no pretraining run but one of {source.task}, "
@@ -173,7 +171,7 @@ def main(argv) -> None:
     if on_device:
       _write_tflite(source)
     else:
-      saved_model_folder.write(
+      serving.write_saved_model(
         source.module,
         _EXPORT_DIR.value,
         options,

@@ -13,22 +13,11 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from tensorflow.python.client import pywrap_tf_session
 
-from official_albert import (
-  AlbertConfig,
-  checkpoints,
-  packing,
-  run_record,
-  text_layers,
-)
-from tasks.pretraining import export as export_lib
-from tasks.pretraining import model as model_lib
-from tools import (
-  export_reader,
-  many_commands,
-  toy_encoder,
-  toy_finetuned,
-  train_vocabulary,
-)
+from official_albert import AlbertConfig, tokenization, training
+from official_albert.tokenization import in_graph
+from tasks import pretraining
+from tools import prediction, train_vocabulary
+from tools.testing import many_commands, toy_encoder, toy_finetuned
 
 _TEXT = [
   "the river runs down to the sea",
@@ -91,21 +80,21 @@ def run(tmp_path):
     initializer_range=0.5,
   )
   data = {"max_seq_length": 17, "tokenizer": {"lower_case": True}}
-  run_record.write(folder, config, {}, data)
-  model = model_lib.AlbertForPretraining(config)
-  checkpoints.Manager(folder, 1, model=model).save(3)
+  training.write_run(folder, config, {}, data)
+  model = pretraining.AlbertForPretraining(config)
+  training.CheckpointManager(folder, 1, model=model).save(3)
   return folder, model
 
 
 def test_export_answers_with_the_runs_weights(run, tmp_path):
   folder, model = run
   exported = str(tmp_path / "exports" / "1")
-  export_lib.export(folder, exported, top_k=4)
+  pretraining.export_run(folder, exported, top_k=4)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["The [MASK] runs"]))
   assert answers["tokens"].shape == [1, 1, 4]
-  text_layer = text_layers.FillMaskTextLayer(
-    text_layers.SentencePieceTextLayer(f"{folder}/tokenizer.model"), 17
+  text_layer = in_graph.FillMaskTextLayer(
+    in_graph.SentencePieceTextLayer(f"{folder}/tokenizer.model"), 17
   )
   features = text_layer(tf.constant(["the [MASK] runs"]))
   features["masked_lm_positions"] = features.pop("mask_positions")
@@ -141,23 +130,25 @@ def test_wordpiece_run(tmp_path):
   )
   tokenizer = {"lower_case": True, "kind": "wordpiece"}
   data = {"max_seq_length": 11, "tokenizer": tokenizer}
-  run_record.write(str(folder), config, {}, data)
-  model = model_lib.AlbertForPretraining(config)
-  checkpoints.Manager(str(folder), 1, model=model).save(3)
+  training.write_run(str(folder), config, {}, data)
+  model = pretraining.AlbertForPretraining(config)
+  training.CheckpointManager(str(folder), 1, model=model).save(3)
   exported = str(tmp_path / "export")
-  export_lib.export(str(folder), exported, top_k=10)
+  pretraining.export_run(str(folder), exported, top_k=10)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["天[MASK]玄黄"]))
   assert answers["mask_positions"].numpy().tolist() == [[2]]
   tokens = [token.decode() for token in answers["tokens"].numpy()[0, 0]]
   assert sorted(tokens) == sorted(pieces)
-  assert export_reader.read_export(exported).tokenizer_kind == "wordpiece"
+  assert (
+    prediction.export_reader.read_export(exported).tokenizer_kind == "wordpiece"
+  )
 
 
 def test_longer_texts_lose_their_end(run, tmp_path):
   folder, _ = run
   exported = str(tmp_path / "export")
-  export_lib.export(folder, exported, top_k=2, max_seq_length=9)
+  pretraining.export_run(folder, exported, top_k=2, max_seq_length=9)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["[MASK] " * 30]))
   assert answers["tokens"].shape == [1, 7, 2]
@@ -168,24 +159,24 @@ def test_refusals_leave_nothing(run, tmp_path):
   there = tmp_path / "there"
   there.mkdir()
   with pytest.raises(FileExistsError, match="exists already"):
-    export_lib.export(folder, str(there), 4)
+    pretraining.export_run(folder, str(there), 4)
   missing = str(tmp_path / "new")
   with pytest.raises(FileNotFoundError, match="not the folder of a run"):
-    export_lib.export(str(there), missing, 4)
+    pretraining.export_run(str(there), missing, 4)
   with pytest.raises(ValueError, match="top_k must be between"):
-    export_lib.export(folder, missing, 0)
+    pretraining.export_run(folder, missing, 0)
   with pytest.raises(ValueError, match="20 exceeds the model's 19"):
-    export_lib.export(folder, missing, 4, max_seq_length=20)
+    pretraining.export_run(folder, missing, 4, max_seq_length=20)
   config_path = os.path.join(folder, "albert_config.json")
   with open(config_path, encoding="utf-8") as file:
     values = json.load(file)
   with open(config_path, "w", encoding="utf-8") as file:
     json.dump(dict(values, num_hidden_groups=2), file)
   with pytest.raises(ValueError, match="lacks weights of the model"):
-    export_lib.export(folder, missing, 4)
+    pretraining.export_run(folder, missing, 4)
   toy_finetuned.write(str(tmp_path / "sst2"), "sst2", _LABELS)
   with pytest.raises(ValueError, match="sst2 is a run of sst2, not of pretr"):
-    export_lib.export(str(tmp_path / "sst2"), missing, 4)
+    pretraining.export_run(str(tmp_path / "sst2"), missing, 4)
   assert sorted(os.listdir(tmp_path)) == ["run", "sst2", "there"]
 
 
@@ -193,7 +184,7 @@ def packed(folder, *texts):
   """Ids and segments of one example, by the Python tokenizer."""
   tokenizer = toy_finetuned.read_encoder(folder).tokenizer
   ids = [tokenizer.encode(text) for text in texts]
-  return packing.pack_pair(ids[0], ids[1] if ids[1:] else None, 24, 2, 3)
+  return tokenization.pack_pair(ids[0], ids[1] if ids[1:] else None, 24, 2, 3)
 
 
 def run_unchecked(path, signature, **inputs):
@@ -250,13 +241,17 @@ def test_exports_of_the_command_line(tmp_path):
   for result in results:
     assert (result.code, result.err) == (0, ""), result.err
   assert results[0].out == f"exported {sst2}/model.ckpt-1 to {out}/sst2/1\n"
-  export = export_reader.read_export(f"{out}/sst2/1")
+  export = prediction.export_reader.read_export(f"{out}/sst2/1")
   assert export.kind == "classification" and export.labels == _LABELS
   assert (tmp_path / "exports/sst2/1/assets/labels.txt").read_text() == (
     "bad\ngood\n"
   )
-  assert export_reader.read_export(f"{out}/race/1").signatures == ("choose",)
-  assert export_reader.read_export(f"{out}/encoder").task == "encoder"
+  assert prediction.export_reader.read_export(f"{out}/race/1").signatures == (
+    "choose",
+  )
+  assert (
+    prediction.export_reader.read_export(f"{out}/encoder").task == "encoder"
+  )
 
   rows = [packed(sst2, text) for text in _TEXTS]
   example = tf.train.Example()

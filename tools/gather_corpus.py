@@ -25,7 +25,8 @@ import time
 import warnings
 from typing import Iterator, Optional, Sequence
 
-from tools import command_line, docstring_prose, path_flags
+from tools import records
+from tools.cli import command_line, path_flags
 
 _OUTPUT_FILE = path_flags.define(
   "output_file", None, "Text file to write, one sentence a line.", required=True
@@ -185,8 +186,8 @@ def gather(
   for name, source, strings in sorted(texts):
     sentences = []
     for text in strings:
-      for sentence in docstring_prose.prose_sentences(text):
-        key = docstring_prose.normalized(sentence)
+      for sentence in records.docstring_prose.prose_sentences(text):
+        key = records.docstring_prose.normalized(sentence)
         if key not in seen:
           seen.add(key)
           sentences.append(sentence)

@@ -42,16 +42,9 @@ from typing import Any, Optional, Sequence
 
 from absl import flags
 
-from official_albert import config as config_lib
-from official_albert import tokenization
-from tools import (
-  command_line,
-  inspection,
-  inspection_sentences,
-  inspection_text,
-  model_depth_flag,
-  path_flags,
-)
+from official_albert import modeling, tokenization
+from tools import inspection
+from tools.cli import command_line, model_depth_flag, path_flags
 
 _MODEL = path_flags.define_multi(
   "model",
@@ -107,7 +100,7 @@ _LOWER_CASE = flags.DEFINE_bool(
 )
 
 
-def configurations() -> dict[str, config_lib.AlbertConfig]:
+def configurations() -> dict[str, modeling.AlbertConfig]:
   """By name, what is looked at without weights.
 
   Raises:
@@ -115,9 +108,9 @@ def configurations() -> dict[str, config_lib.AlbertConfig]:
   """
   found = {}
   if _PRESET.value:
-    found[_PRESET.value] = config_lib.AlbertConfig.from_preset(_PRESET.value)
+    found[_PRESET.value] = modeling.AlbertConfig.from_preset(_PRESET.value)
   if _CONFIG_FILE.value and not _MODEL.value:
-    found[_CONFIG_FILE.value] = config_lib.AlbertConfig.from_json_file(
+    found[_CONFIG_FILE.value] = modeling.AlbertConfig.from_json_file(
       _CONFIG_FILE.value
     )
   if not found and not _MODEL.value:
@@ -145,7 +138,7 @@ def given_tokenizer() -> Optional[tokenization.Tokenizer]:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  load = inspection.Load(
+  load = inspection.summary.Load(
     _TRAIN_BATCH_SIZE.value,
     _BATCH_SIZE.value,
     _MAX_SEQ_LENGTH.value,
@@ -153,46 +146,45 @@ def main(argv: Sequence[str]) -> None:
   )
   load.check()
   alone = configurations()
-  names = inspection.names_of(_MODEL.value)
-  sentences = inspection_sentences.read(_TEXT.value, _INPUT_FILES.value)
+  names = inspection.summary.names_of(_MODEL.value)
+  sentences = inspection.sentences.read(_TEXT.value, _INPUT_FILES.value)
   if sentences and not _MODEL.value:
     raise ValueError(
       "sentences need weights to go through: give --model, or leave --text and "
       "--input_files out."
     )
   if _OUTPUT_DIR.value:
-    inspection.check_output(_OUTPUT_DIR.value)
+    inspection.summary.check_output(_OUTPUT_DIR.value)
   models: list[dict[str, Any]] = []
   series: dict[str, Any] = {}
   plots: dict[str, Any] = {}
   tokenizer = given_tokenizer()
   for index, (path, name) in enumerate(zip(_MODEL.value, names)):
     # Loads TensorFlow, which a preset's figures need not wait for.
-    from tools import inspected_model, inspection_plot
 
     depth = model_depth_flag.NUM_HIDDEN_LAYERS.value
-    opened = inspected_model.open_model(
+    opened = inspection.inspected_model.open_model(
       path, _CONFIG_FILE.value, depth, tokenizer
     )
     print(f"{name}: weights of {opened.source}")
-    values = inspection.figures(name, opened.model.config, load)
+    values = inspection.summary.figures(name, opened.model.config, load)
     if sentences:
-      findings = inspected_model.look_into(
+      findings = inspection.inspected_model.look_into(
         opened, sentences, values["flops_per_token"]["max_seq_length"], path
       )
       values.update(findings.values)
       series[name] = values["layers"]
-      plots[inspection.attention_file(index)] = functools.partial(
-        inspection_plot.plot_attention, findings.maps, findings.pieces, name
+      plots[inspection.summary.attention_file(index)] = functools.partial(
+        inspection.plot.plot_attention, findings.maps, findings.pieces, name
       )
     models.append(values)
-    print(inspection_text.describe(values) + "\n", flush=True)
+    print(inspection.text.describe(values) + "\n", flush=True)
   for name, config in alone.items():
-    models.append(inspection.figures(name, config, load))
-    print(inspection_text.describe(models[-1]) + "\n")
+    models.append(inspection.summary.figures(name, config, load))
+    print(inspection.text.describe(models[-1]) + "\n")
   if series:
-    plots[inspection.SIMILARITY_FILE] = functools.partial(
-      inspection_plot.plot_similarity, series
+    plots[inspection.summary.SIMILARITY_FILE] = functools.partial(
+      inspection.plot.plot_similarity, series
     )
   else:
     print(
@@ -200,7 +192,7 @@ def main(argv: Sequence[str]) -> None:
       "--input_files."
     )
   if _OUTPUT_DIR.value:
-    inspection.write(_OUTPUT_DIR.value, models, plots)
+    inspection.summary.write(_OUTPUT_DIR.value, models, plots)
     print(f"written to {_OUTPUT_DIR.value}")
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tools import toy_encoder
+from tools.testing import toy_encoder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -21,16 +21,11 @@ from typing import Mapping, Sequence
 
 from absl import flags
 
+import tfrecords
 from official_albert import output_paths, tokenization
-from tasks.pretraining import data_statistics, documents
-from tfrecords import schemas
-from tools import (
-  checked_records,
-  command_line,
-  path_flags,
-  progress_line,
-  record_text,
-)
+from tasks.pretraining import data
+from tools import records as records_lib
+from tools.cli import command_line, path_flags, progress_line
 
 _INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."
@@ -55,7 +50,7 @@ _CHECK = flags.DEFINE_bool(
 _COLOR = flags.DEFINE_enum(
   "color",
   "auto",
-  list(record_text.COLORS),
+  list(records_lib.record_text.COLORS),
   "Mark tokens in colour; auto: on a terminal, unless NO_COLOR is set.",
 )
 _PLOT = path_flags.define(
@@ -63,7 +58,9 @@ _PLOT = path_flags.define(
 )
 
 
-def open_tokenizer(splits: Mapping[str, checked_records.Split], directory: str):
+def open_tokenizer(
+  splits: Mapping[str, records_lib.checked_records.Split], directory: str
+):
   """The tokenizer that the flags ask for or the folder has.
 
   Raises:
@@ -71,8 +68,8 @@ def open_tokenizer(splits: Mapping[str, checked_records.Split], directory: str):
   """
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   if not model_file and not vocab_file:
-    model_file = os.path.join(directory, schemas.TOKENIZER_FILE)
-    vocabulary = os.path.join(directory, schemas.TOKENIZER_FILES["wordpiece"])
+    model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
+    vocabulary = os.path.join(directory, tfrecords.TOKENIZER_FILES["wordpiece"])
     if os.path.isfile(vocabulary) and not os.path.isfile(model_file):
       model_file, vocab_file = "", vocabulary
   manifest = next(iter(splits.values())).manifest
@@ -97,23 +94,23 @@ def main(argv: Sequence[str]) -> None:
     output_paths.check_file(_PLOT.value)
   if _INPUT_DIR.value:
     directory = _INPUT_DIR.value
-    splits = checked_records.read_splits(directory)
+    splits = records_lib.checked_records.read_splits(directory)
   else:
-    paths = documents.find_files(_INPUT_FILES.value)
+    paths = data.find_files(_INPUT_FILES.value)
     directory = os.path.dirname(paths[0])
-    splits = {"files": checked_records.of_files(paths)}
+    splits = {"files": records_lib.checked_records.of_files(paths)}
   tokenizer = open_tokenizer(splits, directory)
 
-  color = record_text.use_color(_COLOR.value, sys.stdout)
+  color = records_lib.record_text.use_color(_COLOR.value, sys.stdout)
   if _NUM_EXAMPLES.value and any(split.has_masks for split in splits.values()):
-    print(record_text.legend(color))
+    print(records_lib.record_text.legend(color))
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
-    shown = checked_records.first_examples(
+    shown = records_lib.checked_records.first_examples(
       split, tokenizer, _NUM_EXAMPLES.value
     )
     for number, record in enumerate(shown):
-      text = record_text.describe(record, tokenizer, color)
+      text = records_lib.record_text.describe(record, tokenizer, color)
       print(f"\nExample {number}: {text}")
   sys.stdout.flush()
 
@@ -122,7 +119,9 @@ def main(argv: Sequence[str]) -> None:
     line = progress_line.ProgressLine(sys.stderr)
     try:
       for name, split in splits.items():
-        surveys[name] = checked_records.survey(name, split, tokenizer, line)
+        surveys[name] = records_lib.checked_records.survey(
+          name, split, tokenizer, line
+        )
     finally:
       line.close()
   statistics = {
@@ -134,15 +133,14 @@ def main(argv: Sequence[str]) -> None:
   }
   if any(statistics.values()):
     print()
-    print(data_statistics.format_table(statistics))
+    print(data.format_table(statistics))
   if surveys:
     records = sum(survey.counts.instances for survey in surveys.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
   if _PLOT.value:
     # matplotlib takes a second to load.
-    from tools import record_plot
 
-    record_plot.plot(
+    records_lib.record_plot.plot(
       surveys,
       _PLOT.value,
       {

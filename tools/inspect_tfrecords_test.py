@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 
-from official_albert import toy_vocabulary
-from tfrecords import schemas, writer
+import tfrecords
+from official_albert.testing import toy_vocabulary
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
@@ -38,11 +38,11 @@ def folder(tmp_path):
     user_defined_symbols=[f"▁{word}" for word in _WORDS],
   )
   (tmp_path / "tokenizer.model").write_bytes(model)
-  schema = schemas.pretraining_schema(9, 2)
+  schema = tfrecords.pretraining_schema(9, 2)
   shards = []
   for index, count in enumerate((3, 1)):
-    path = tmp_path / schemas.shard_name("train", index, 2)
-    with writer.ShardWriter(str(path), schema) as shard:
+    path = tmp_path / tfrecords.shard_name("train", index, 2)
+    with tfrecords.ShardWriter(str(path), schema) as shard:
       for number in range(count):
         # [CLS] tea [MASK] [SEP] stone river [SEP]
         shard.write(
@@ -58,19 +58,19 @@ def folder(tmp_path):
           }
         )
     shards.append(shard.result)
-  manifest = schemas.Manifest(
+  manifest = tfrecords.Manifest(
     task="pretraining",
     max_seq_length=9,
     max_predictions_per_seq=2,
     features=schema,
-    tokenizer=schemas.TokenizerInfo(
+    tokenizer=tfrecords.TokenizerInfo(
       hashlib.sha256(model).hexdigest(), 50, True
     ),
     settings={},
     random_seed=1,
-    splits={"train": schemas.Split(tuple(shards), {"documents": 3})},
+    splits={"train": tfrecords.Split(tuple(shards), {"documents": 3})},
   )
-  schemas.write_manifest(str(tmp_path), manifest)
+  tfrecords.write_manifest(str(tmp_path), manifest)
   return tmp_path
 
 
@@ -129,7 +129,7 @@ def test_single_files_without_a_manifest_in_colour(folder):
 
 
 def test_damage_is_found_and_the_file_named(folder):
-  path = folder / schemas.shard_name("train", 0, 2)
+  path = folder / tfrecords.shard_name("train", 0, 2)
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)

@@ -2,15 +2,16 @@
 
     python -m tools.plot_curves --model_dir=RUN --output_file=curves.png
 
-See tools/curve_plot.py for what is drawn; tools.run_pretraining draws it at
-the end of a run.
+See tools/inspection/curve_plot.py for what is drawn; tools.run_pretraining
+draws it at the end of a run.
 """
 
 from __future__ import annotations
 
 from absl import flags
 
-from tools import command_line, curve_plot, path_flags
+from tools import inspection
+from tools.cli import command_line, path_flags
 
 _MODEL_DIR = path_flags.define(
   "model_dir", None, "Folder of tools.run_pretraining."
@@ -23,7 +24,9 @@ _UNIGRAM_ENTROPY = flags.DEFINE_float(
 
 def main(argv) -> None:
   del argv
-  curve_plot.plot(_MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value)
+  inspection.curve_plot.plot(
+    _MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value
+  )
   print(f"wrote {_OUTPUT_FILE.value}")
 
 

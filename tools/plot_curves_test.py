@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from official_albert import reporting
+from official_albert import training
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -24,7 +24,7 @@ def run(*arguments):
 
 
 def test_draws_or_says_that_there_is_nothing(tmp_path):
-  log, picture = tmp_path / reporting.METRICS_FILE, tmp_path / "curves.png"
+  log, picture = tmp_path / training.METRICS_FILE, tmp_path / "curves.png"
   arguments = (f"--model_dir={tmp_path}", f"--output_file={picture}")
   log.write_text("")
   nothing = run(*arguments, "--unigram_entropy=6.3")

@@ -20,7 +20,7 @@ needs depends on the task:
 
 A run on the user's own texts takes the columns that it was trained with;
 --columns=text=review,id=number names others. Each row gives one line, in the
-rows' order: see tools/prediction_output.py. Rows are read in windows of 32
+rows' order: see tools/prediction/output.py. Rows are read in windows of 32
 batches and sorted by length inside of them, so that memory does not depend on
 how many there are. Files are checked to their end before the first prediction;
 pipes are read once, and checked as they come.
@@ -38,28 +38,18 @@ from typing import Optional
 
 from absl import flags
 
-from official_albert import checkpoint_files, run_record
-from tasks.classification import tables
-from tools import (
+from official_albert import checkpoints, training
+from tasks import classification
+from tools import conversion, finetuning, prediction
+from tools.cli import (
   checkpoint_flag,
   command_line,
-  finetuning_encoder,
-  finetuning_run,
   model_depth_flag,
-  own_copy,
   path_flags,
-  prediction_input,
-  prediction_output,
-  prediction_pretraining,
-  prediction_questions,
-  prediction_run,
-  prediction_saved_model,
-  prediction_stream,
   progress_line,
-  text_jobs,
-  trained_run,
   training_flags,
 )
+from tools.cli import encoder_flags as finetuning_encoder
 
 _MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
 _SAVED_MODEL_DIR = path_flags.define(
@@ -73,7 +63,7 @@ _SIGNATURE = flags.DEFINE_string(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  text_jobs.TASKS,
+  finetuning.text_jobs.TASKS,
   "What the model in --model_dir was fine-tuned on. Needed for classifiers and "
   "regressions of other formats, which do not name it.",
 )
@@ -83,7 +73,7 @@ _INPUT_FILE = path_flags.define_list(
 _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
   None,
-  prediction_input.FORMATS,
+  prediction.input.FORMATS,
   "Of all input; by default as the files are named. text: a text a line.",
 )
 _OUTPUT_FILE = path_flags.define(
@@ -92,7 +82,7 @@ _OUTPUT_FILE = path_flags.define(
 _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
   None,
-  prediction_output.FORMATS,
+  prediction.output.FORMATS,
   "By default jsonl if the file is named so, else tsv.",
 )
 _COLUMNS = flags.DEFINE_list(
@@ -109,7 +99,7 @@ _NULL_THRESHOLD = flags.DEFINE_float(
 _TOP_K = flags.DEFINE_integer("top_k", 5, "Pieces for each [MASK] of a run.")
 
 
-def open_backend(devices: finetuning_run.Devices):
+def open_backend(devices: finetuning.run.Devices):
   """The model that the flags name.
 
   Raises:
@@ -134,17 +124,19 @@ def open_backend(devices: finetuning_run.Devices):
           f"{_SAVED_MODEL_DIR.value} is an export, which settled "
           f"--{flag.name}: leave it out, or name a run by --model_dir."
         )
-    return prediction_saved_model.SavedModelBackend(
+    return prediction.saved_model.SavedModelBackend(
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
-  model_dir = checkpoint_files.run_folder(_MODEL_DIR.value)
+  model_dir = checkpoints.run_folder(_MODEL_DIR.value)
   task, checkpoint = _TEXT_TASK.value, checkpoint_flag.CHECKPOINT.value
   recorded = {}  # As of a TF1 checkpoint, which has no record.
-  if os.path.exists(os.path.join(model_dir, run_record.RECORD_FILE)):
-    recorded = run_record.read(model_dir)["data"]
-  if own_copy.is_foreign(model_dir) or (task and "task" not in recorded):
+  if os.path.exists(os.path.join(model_dir, training.RECORD_FILE)):
+    recorded = training.read_run(model_dir)["data"]
+  if conversion.own_copy.is_foreign(model_dir) or (
+    task and "task" not in recorded
+  ):
     # The copy holds the one checkpoint that was chosen.
-    copy = own_copy.of(model_dir, task or "", checkpoint)
+    copy = conversion.own_copy.of(model_dir, task or "", checkpoint)
     backend = _open_run(copy, "", devices)
     backend.source = model_dir
     backend.about = backend.about.replace(copy, model_dir, 1)
@@ -152,9 +144,9 @@ def open_backend(devices: finetuning_run.Devices):
   return _open_run(model_dir, checkpoint, devices)
 
 
-def _open_run(model_dir: str, checkpoint: str, devices: finetuning_run.Devices):
+def _open_run(model_dir: str, checkpoint: str, devices: finetuning.run.Devices):
   """The model in a folder of this package."""
-  data, task = run_record.read(model_dir)["data"], _TEXT_TASK.value
+  data, task = training.read_run(model_dir)["data"], _TEXT_TASK.value
   if task and data.get("task", "") != task:
     raise ValueError(
       f"{_MODEL_DIR.value} is a run of {data['task']}, not of {task}: leave "
@@ -168,10 +160,10 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning_run.Devices):
     )
   _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
   found = finetuning_encoder.find(model_dir, _MODEL_DIR.value)
-  encoder = prediction_run.Encoder(
+  encoder = prediction.run.Encoder(
     model_depth_flag.at_depth(found.config), found.tokenizer
   )
-  settings = prediction_run.Settings(
+  settings = prediction.run.Settings(
     devices=devices,
     batch_size=training_flags.EVAL_BATCH_SIZE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -180,13 +172,13 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning_run.Devices):
     checkpoint=checkpoint,
   )
   if "task" not in data:
-    return prediction_pretraining.PretrainedBackend(
+    return prediction.pretraining.PretrainedBackend(
       model_dir, _SIGNATURE.value, encoder, settings
     )
-  run = trained_run.read(model_dir)
+  run = finetuning.trained_run.read(model_dir)
   if run.task.startswith("squad"):
-    return prediction_questions.QuestionBackend(run, encoder, settings)
-  return prediction_run.TextBackend(run, encoder, settings)
+    return prediction.questions.QuestionBackend(run, encoder, settings)
+  return prediction.run.TextBackend(run, encoder, settings)
 
 
 def _refuse_flags_of_other_runs(model_dir: str, task: str) -> None:
@@ -206,11 +198,11 @@ def _refuse_flags_of_other_runs(model_dir: str, task: str) -> None:
       )
 
 
-def _check(source: prediction_input.Source, backend) -> Optional[int]:
+def _check(source: prediction.input.Source, backend) -> Optional[int]:
   """The number of rows, if they can be counted beforehand."""
   try:
     return source.check()
-  except tables.MissingColumnError as error:
+  except classification.MissingColumnError as error:
     # Who gave another model than he thinks has other columns.
     raise ValueError(
       f"{str(error).rstrip('.')}; {backend.about}, which takes "
@@ -222,9 +214,9 @@ def main(argv) -> None:
   del argv
   if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
     raise ValueError("give either --model_dir or --saved_model_dir.")
-  devices = finetuning_run.Devices(*training_flags.start_devices())
+  devices = finetuning.run.Devices(*training_flags.start_devices())
   backend = open_backend(devices)
-  source = prediction_input.make_source(
+  source = prediction.input.make_source(
     _INPUT_FILE.value,
     backend.roles,
     backend.columns,
@@ -239,10 +231,10 @@ def main(argv) -> None:
   )
   progress = progress_line.ProgressLine()
   start = time.monotonic()
-  with prediction_output.Writer(
+  with prediction.output.Writer(
     path if devices.is_chief else "", backend.layout, output_format
   ) as writer:
-    for row, said in prediction_stream.predict(
+    for row, said in prediction.stream.predict(
       backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
     ):
       writer.write(row.guid, said)
@@ -251,7 +243,7 @@ def main(argv) -> None:
       progress.show("predicting", 0.0, 0, details)
   progress.close()
   if devices.is_chief:
-    to_stdout = path == prediction_output.STANDARD_OUTPUT
+    to_stdout = path == prediction.output.STANDARD_OUTPUT
     print(
       f"wrote {'standard output' if to_stdout else path} ({writer.count:,} "
       f"examples), predicted with {backend.source}",

@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, probability_table, run_record
-from tools import many_commands, toy_data, toy_encoder
+from official_albert import AlbertConfig, probability_table, training
+from tools.testing import many_commands, toy_data, toy_encoder
 
 # A run has to be trained first.
 pytestmark = pytest.mark.heavy
@@ -81,8 +81,8 @@ def test_new_texts_with_one_run_or_the_best(folder):
   assert f"with {folder}/run/seed_{best}/best/model.ckpt-" in results[1].out
   assert f"wrote {folder}/one.tsv (5 examples)" in results[0].out
   for output, seed, step in (("one.tsv", 12346, 1), ("out/best.tsv", best, -1)):
-    said = probability_table.read(str(folder / output))
-    made = probability_table.read(
+    said = probability_table.read_probabilities(str(folder / output))
+    made = probability_table.read_probabilities(
       str(folder / "run" / f"seed_{seed}/predictions/test.probabilities.tsv")
     )
     assert said.labels == ("bad", "good") and said.ids == tuple("01234")
@@ -101,7 +101,7 @@ def test_new_texts_with_one_run_or_the_best(folder):
 def test_refusals_are_one_sentence(folder):
   (folder / "empty.tsv").write_text("")
   (folder / "titles.tsv").write_text("title\nx\n")
-  run_record.write(
+  training.write_run(
     str(folder / "cola"),
     AlbertConfig.from_preset("albert_tiny"),
     {},

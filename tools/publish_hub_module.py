@@ -15,13 +15,12 @@ import os
 
 from absl import flags
 
-from official_albert import hub_preprocessor, portable_checkpoint
-from tools import (
+from official_albert import checkpoints
+from official_albert.serving import hub as serving_hub
+from tools import hub
+from tools.cli import (
   checkpoint_flag,
   command_line,
-  hub_handle,
-  hub_publication,
-  hub_sources,
   model_depth_flag,
   path_flags,
 )
@@ -42,7 +41,7 @@ _HANDLE = flags.DEFINE_string(
   "it: NAME_preprocess.",
 )
 _LICENSE = flags.DEFINE_enum(
-  "license", None, hub_handle.LICENSES, "Of the weights, for the pages."
+  "license", None, hub.handle.LICENSES, "Of the weights, for the pages."
 )
 _LANGUAGE = flags.DEFINE_string(
   "language", "", "Of the text, such as en, for the pages."
@@ -58,7 +57,7 @@ _ASSET_ROOT = flags.DEFINE_string(
 )
 _SEQ_LENGTH = flags.DEFINE_integer(
   "seq_length",
-  hub_preprocessor.SEQ_LENGTH,
+  serving_hub.SEQ_LENGTH,
   "Length of the preprocessor's inputs, where its caller does not say one.",
 )
 _CONFIG_FILE = path_flags.define(
@@ -88,15 +87,15 @@ def _tokenizer():
   for path, kind in named:
     if not os.path.isfile(path):
       raise FileNotFoundError(f"the tokenizer {path} does not exist.")
-    return portable_checkpoint.TokenizerFile(path, kind, _LOWER_CASE.value)
+    return checkpoints.TokenizerFile(path, kind, _LOWER_CASE.value)
   return None
 
 
 def main(argv) -> None:
   del argv
-  hub_publication.check_output(_OUTPUT_DIR.value)
-  publisher, name, version = hub_handle.parse_handle(_HANDLE.value)
-  publication = hub_handle.Publication(
+  hub.publication.check_output(_OUTPUT_DIR.value)
+  publisher, name, version = hub.handle.parse_handle(_HANDLE.value)
+  publication = hub.handle.Publication(
     publisher,
     name,
     version,
@@ -105,14 +104,14 @@ def main(argv) -> None:
     _DESCRIPTION.value,
     _ASSET_ROOT.value,
   )
-  with hub_sources.opened(
+  with hub.sources.opened(
     _INPUT.value,
     checkpoint_flag.CHECKPOINT.value,
     _CONFIG_FILE.value,
     _tokenizer(),
     model_depth_flag.NUM_HIDDEN_LAYERS.value,
   ) as source:
-    hub_publication.publish(
+    hub.publication.publish(
       source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value
     )
     for note in source.notes:

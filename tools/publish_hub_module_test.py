@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tools import many_commands, toy_encoder
+from tools.testing import many_commands, toy_encoder
 
 
 def test_commands(tmp_path):

@@ -23,10 +23,10 @@ from typing import Any, Sequence
 
 from absl import flags
 
-from official_albert import checkpoints, output_paths, reporting, run_record
-from tasks.pretraining import documents
-from tfrecords import schemas
-from tools import command_line, path_flags, settings_file
+import tfrecords
+from official_albert import output_paths, training
+from tasks.pretraining import data as data_lib
+from tools.cli import command_line, path_flags, settings_file
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -170,7 +170,7 @@ class Quickstart:
         "gather_corpus", f"--output_file={self.corpus}", result=self.corpus
       )
     text = f"--input_files={input_files or self.corpus}"
-    model_file = os.path.join(self.vocabulary, schemas.TOKENIZER_FILE)
+    model_file = os.path.join(self.vocabulary, tfrecords.TOKENIZER_FILE)
     self.tool(
       "train_vocabulary",
       text,
@@ -189,7 +189,7 @@ class Quickstart:
       "--num_shards=4",
       f"--num_workers={os.cpu_count() or 1}",
       f"--random_seed={seed}",
-      result=os.path.join(self.records, schemas.MANIFEST_FILE),
+      result=os.path.join(self.records, tfrecords.MANIFEST_FILE),
     )
 
   def steps_that_fit(self, minutes: float, seed: int) -> int:
@@ -197,7 +197,7 @@ class Quickstart:
     folder = os.path.join(self.folder, "measurement")
     steps = _LOOP_STEPS * _MEASURED_LOOPS
     self.train(folder, steps, seed, f"--steps_per_loop={_LOOP_STEPS}")
-    loops = reporting.read_metrics(folder, "train")[_MEASURED_LOOPS // 2 :]
+    loops = training.read_metrics(folder, "train")[_MEASURED_LOOPS // 2 :]
     seconds = loops[-1]["unix_time_seconds"] - loops[0]["unix_time_seconds"]
     rate = _LOOP_STEPS * (len(loops) - 1) / seconds
     steps = max(100, int(rate * minutes * 60) // 100 * 100)
@@ -226,8 +226,8 @@ class Quickstart:
     Raises:
       ValueError: the folder holds a run of another number of steps.
     """
-    if checkpoints.newest_step(self.run):
-      before = run_record.read(self.run)["settings"]["num_train_steps"]
+    if training.newest_step(self.run):
+      before = training.read_run(self.run)["settings"]["num_train_steps"]
       if before != steps:
         raise ValueError(
           f"{self.run} holds a run of {before:,} steps, not of {steps:,}: give "
@@ -277,7 +277,7 @@ class Quickstart:
 
   def report(self) -> None:
     """Draws the curves and says whether anything was learned."""
-    data = schemas.read_manifest(self.records)
+    data = tfrecords.read_manifest(self.records)
     entropy = data.split("train").statistics["unigram_entropy_nats"]
     self.tool(
       "plot_curves",
@@ -285,7 +285,7 @@ class Quickstart:
       f"--output_file={self.curves}",
       f"--unigram_entropy={entropy:.3f}",
     )
-    last = reporting.read_metrics(self.run, "eval")[-1]
+    last = training.read_metrics(self.run, "eval")[-1]
     examples = data.split("heldout").records
     above = last["sentence_order_accuracy"] - 0.5
     errors = above / (0.25 / examples) ** 0.5
@@ -326,7 +326,7 @@ def check_flags() -> None:
       f"--random_seed is {_SEED.value}; must be from 0 to 2^32 - 1."
     )
   if _INPUT_FILES.value:
-    documents.find_files(_INPUT_FILES.value)
+    data_lib.find_files(_INPUT_FILES.value)
 
 
 def main(argv) -> None:
@@ -350,7 +350,7 @@ def main(argv) -> None:
   peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
   print(
     f"""
-whole time   {reporting.duration(time.monotonic() - begun)}
+whole time   {training.duration(time.monotonic() - begun)}
 peak memory  {peak:.1f} GiB (the largest process)
 SavedModel   {quickstart.saved_model}
 curves       {quickstart.curves}

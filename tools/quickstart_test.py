@@ -14,8 +14,9 @@ import time
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, reporting
-from tools import many_commands, quickstart
+from official_albert import AlbertConfig, training
+from tools import quickstart
+from tools.testing import many_commands
 
 ROOT = pathlib.Path(__file__).parents[1]
 _WORDS = (
@@ -66,7 +67,7 @@ def test_the_whole_way_and_again(tmp_path):
   assert (out / "saved_model" / "saved_model.pb").exists()
   config = AlbertConfig.from_json_file(str(out / "run" / "albert_config.json"))
   assert config.vocab_size == 45
-  assert reporting.read_metrics(str(out / "run"), "eval")[-1]["step"] == 12
+  assert training.read_metrics(str(out / "run"), "eval")[-1]["step"] == 12
 
   again = run(*arguments)
   assert again.returncode == 0, again.stderr

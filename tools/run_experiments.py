@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
-from tools import command_line, path_flags
+from tools.cli import command_line, path_flags
 from tools.experiments import (
   configurations,
   declaration,

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tools import many_commands, toy_data
+from tools.testing import many_commands, toy_data
 
 _WORDS = ("sun", "moon", "tree", "river", "stone", "cloud", "fox", "bear")
 

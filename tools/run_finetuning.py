@@ -29,27 +29,22 @@ import dataclasses
 import os
 from typing import Mapping, Sequence
 
-import tensorflow as tf
 from absl import flags
 
-from official_albert import checkpoint_files, checkpoints, output_paths
-from official_albert import train_config as train_config_lib
-from tasks import finetuning_task
-from tasks.glue import benchmark
-from tools import (
+from official_albert import checkpoints, output_paths, training
+from tasks import common
+from tasks.classification import glue
+from tools import finetuning
+from tools.cli import (
   command_line,
   depth_flags,
-  finetuning_encoder,
   finetuning_flags,
-  finetuning_jobs,
-  finetuning_run,
-  finetuning_summary,
   job_flags,
   model_depth_flag,
   path_flags,
-  trained_run,
   training_flags,
 )
+from tools.cli import encoder_flags as finetuning_encoder
 
 _TASK = flags.DEFINE_enum(
   "task", None, job_flags.TASKS, "What to fine-tune on."
@@ -71,11 +66,11 @@ _SEEDS = flags.DEFINE_integer(
 
 
 def run_settings(
-  job: finetuning_jobs.Job,
+  job: finetuning.jobs.Job,
   encoder: finetuning_encoder.Encoder,
   model_dir: str,
   seed: int,
-) -> tuple[train_config_lib.TrainConfig, list[str]]:
+) -> tuple[training.TrainConfig, list[str]]:
   """The settings of one run, and what is to be said of them."""
   config, notes = finetuning_flags.train_config(
     job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
@@ -87,10 +82,10 @@ def run_settings(
 
 
 def check_folders(
-  job: finetuning_jobs.Job,
+  job: finetuning.jobs.Job,
   encoder: finetuning_encoder.Encoder,
   folders: Mapping[int, str],
-  devices: finetuning_run.Devices,
+  devices: finetuning.run.Devices,
 ) -> None:
   """Looks at the folders of all seeds, before the first is trained for hours.
 
@@ -100,7 +95,7 @@ def check_folders(
   """
   task = None
   for seed, folder in folders.items():
-    if not (devices.is_chief and checkpoints.newest_step(folder)):
+    if not (devices.is_chief and training.newest_step(folder)):
       continue
     config, _ = run_settings(job, encoder, folder, seed)
     if task is None:
@@ -110,7 +105,7 @@ def check_folders(
         finetuning_flags.model_settings(job.recipe),
         seed,
       )
-    finetuning_run.check_folder(
+    finetuning.run.check_folder(
       task,
       config,
       devices,
@@ -120,18 +115,20 @@ def check_folders(
 
 
 def run_seed(
-  job: finetuning_jobs.Job,
+  job: finetuning.jobs.Job,
   encoder: finetuning_encoder.Encoder,
   model_dir: str,
   seed: int,
-  devices: finetuning_run.Devices,
+  devices: finetuning.run.Devices,
 ) -> dict[str, dict[str, float]]:
   """One run; returns the metrics of each labelled split."""
+  import tensorflow as tf  # Here, so that --help does without it.
+
   tf.keras.backend.clear_session()
   config, notes = run_settings(job, encoder, model_dir, seed)
   settings = finetuning_flags.model_settings(job.recipe)
 
-  def make_task(splits) -> finetuning_task.FinetuningTask:
+  def make_task(splits) -> common.FinetuningTask:
     return job.make_task(splits, encoder.config, settings, seed)
 
   test_splits = []
@@ -139,7 +136,7 @@ def run_seed(
     test_splits = [split for split in job.test_splits if job.has_split(split)]
     if not (test_splits or _DO_TRAIN.value or _DO_EVAL.value):
       job.sources(job.test_splits[0])  # It says what is missing.
-  return finetuning_run.run(
+  return finetuning.run.run(
     make_task,
     config,
     devices,
@@ -169,7 +166,7 @@ def open_encoder(model_dir: str = "") -> finetuning_encoder.Encoder:
 
 def open_run(
   name: str, model_dir: str
-) -> tuple[finetuning_encoder.Encoder, finetuning_jobs.Job]:
+) -> tuple[finetuning_encoder.Encoder, finetuning.jobs.Job]:
   """The encoder and the task; without training, those of a run that is over.
 
   Raises:
@@ -181,7 +178,7 @@ def open_run(
     encoder = open_encoder()
     job = job_flags.make_job(name, encoder.tokenizer, one_length=on_tpu)
     return encoder, job
-  run = trained_run.read(model_dir)
+  run = finetuning.trained_run.read(model_dir)
   encoder = open_encoder(model_dir)
   # A threshold is chosen where there are labels, and kept where there are none.
   threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
@@ -195,14 +192,14 @@ def open_run(
 
 
 def run_task(
-  name: str, output_dir: str, devices: finetuning_run.Devices
+  name: str, output_dir: str, devices: finetuning.run.Devices
 ) -> None:
   """All seeds of one task, and what they say together."""
   first = training_flags.RANDOM_SEED.value
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     folders = {
-      seed: checkpoint_files.seed_folder(output_dir, seed)
+      seed: checkpoints.seed_folder(output_dir, seed)
       for seed in range(first, first + _SEEDS.value)
     }
   results = {}
@@ -219,12 +216,12 @@ def run_task(
       shown = ", ".join(f"{n} {v:.4g}" for n, v in values.items())
       print(f"{name} {split}: {shown}", flush=True)
   if _DO_EVAL.value:
-    summary = finetuning_summary.summarize(
+    summary = finetuning.summary.summarize(
       job, results, with_majority=_DO_TRAIN.value
     )
-    print(finetuning_summary.describe(summary))
+    print(finetuning.summary.describe(summary))
     if devices.is_chief:
-      finetuning_summary.write(results_folder(output_dir), summary)
+      finetuning.summary.write(results_folder(output_dir), summary)
 
 
 def check_data(names: Sequence[str]) -> None:
@@ -255,15 +252,15 @@ def main(argv) -> None:
   output_paths.check_folder(output_dir)
   folders = {_TASK.value: output_dir}
   if _TASK.value == "glue":
-    names = list(benchmark.TASKS)
+    names = list(glue.GLUE_TASKS)
     folders = {name: os.path.join(output_dir, name) for name in names}
     check_data(names)
-  devices = finetuning_run.Devices(*training_flags.start_devices())
+  devices = finetuning.run.Devices(*training_flags.start_devices())
   for name, folder in folders.items():
     run_task(name, folder, devices)
   is_own_depth = results_folder(output_dir) == output_dir
-  if names[0] in benchmark.TASKS and devices.is_chief and is_own_depth:
-    finetuning_summary.finish_glue(
+  if names[0] in glue.GLUE_TASKS and devices.is_chief and is_own_depth:
+    finetuning.summary.finish_glue(
       output_dir, names, all_rows=not job_flags.MAX_EVAL.value
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from official_albert import probability_table
-from tools import many_commands, toy_data, toy_encoder, toy_finetuned
+from tools.testing import many_commands, toy_data, toy_encoder, toy_finetuned
 
 _TASK = "--task=text_classification"
 _SPLITS = {"train": 60, "dev": 21, "test": 11}
@@ -78,7 +78,9 @@ def read(*parts):
 
 def table(*parts):
   path = os.path.join(*map(str, parts))
-  return probability_table.read(path + probability_table.SUFFIX)
+  return probability_table.read_probabilities(
+    path + probability_table.PROBABILITIES_SUFFIX
+  )
 
 
 @pytest.fixture(scope="module")

@@ -32,32 +32,23 @@ from typing import Optional
 
 from absl import flags
 
+import tfrecords
 from official_albert import (
-  checkpoint_files,
   checkpoints,
-  continuous_evaluation,
-  multi_worker,
-  objective,
+  distribution,
+  modeling,
   output_paths,
-  pretrained,
-  reporting,
-  run_record,
-  safe_archives,
-  silent_reporting,
   training,
 )
-from official_albert import config as config_lib
-from tasks.pretraining import export, phases, recipes
-from tfrecords import schemas
-from tools import (
+from tasks import pretraining
+from tools import conversion, finetuning, inspection
+from tools.cli import (
   command_line,
   depth_flags,
   model_depth_flag,
-  own_copy,
   path_flags,
   phase_flags,
   recipe_flags,
-  trained_run,
   training_flags,
 )
 
@@ -100,7 +91,7 @@ _TIMEOUT = flags.DEFINE_float(
   "timeout",
   3600.0,
   "Seconds without a new checkpoint after which --mode=evaluate_continuously "
-  f"ends, with exit code {continuous_evaluation.EXIT_CODE}.",
+  f"ends, with exit code {training.TIMEOUT_EXIT_CODE}.",
 )
 _METRICS_FILE = path_flags.define(
   "metrics_file",
@@ -115,30 +106,30 @@ _RECOMPUTE = flags.DEFINE_bool(
 )
 
 
-def model_config(input_dir: str) -> config_lib.AlbertConfig:
+def model_config(input_dir: str) -> modeling.AlbertConfig:
   """The model that the flags ask for; to evaluate, the run's by default."""
   return model_depth_flag.at_depth(_whole_config(input_dir))
 
 
-def _whole_config(input_dir: str) -> config_lib.AlbertConfig:
-  recorded = os.path.join(_MODEL_DIR.value, run_record.CONFIG_FILE)
+def _whole_config(input_dir: str) -> modeling.AlbertConfig:
+  recorded = os.path.join(_MODEL_DIR.value, training.CONFIG_FILE)
   silent = not _CONFIG_FILE.value and not _PRESET.value
   if _MODE.value != "train" and silent and os.path.exists(recorded):
-    return config_lib.AlbertConfig.from_json_file(recorded)
+    return modeling.AlbertConfig.from_json_file(recorded)
   start = training_flags.INIT_CHECKPOINT.value
   if silent and start:
-    with safe_archives.unpacked(start) as path:
-      return pretrained.open_weights(path).config
+    with checkpoints.unpacked_archive(start) as path:
+      return checkpoints.open_weights(path).config
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError(
       "give either --albert_config_file or --preset, and not both; or neither "
       "with --init_checkpoint, whose configuration is taken."
     )
   if _CONFIG_FILE.value:
-    return config_lib.AlbertConfig.from_json_file(_CONFIG_FILE.value)
-  manifest = schemas.read_manifest(input_dir)
+    return modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
+  manifest = tfrecords.read_manifest(input_dir)
   return dataclasses.replace(
-    config_lib.AlbertConfig.from_preset(_PRESET.value),
+    modeling.AlbertConfig.from_preset(_PRESET.value),
     vocab_size=manifest.tokenizer.vocab_size,
   )
 
@@ -152,7 +143,7 @@ def make_tasks(num_phases: int):
       "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
     )
   config = model_config(folders[0])
-  return config, phases.make_tasks(
+  return config, pretraining.make_tasks(
     config,
     folders,
     training_flags.RANDOM_SEED.value,
@@ -173,8 +164,8 @@ def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
   """
   if not init_checkpoint:
     return
-  prefix = checkpoint_files.find_prefix(init_checkpoint)
-  found = checkpoint_files.find_tokenizer(checkpoint_files.folders_of(prefix))
+  prefix = checkpoints.find_prefix(init_checkpoint)
+  found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
   if found and found.sha256() != sha256:
     raise ValueError(
       f"--init_checkpoint {training_flags.INIT_CHECKPOINT.value} has another "
@@ -183,7 +174,7 @@ def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
     )
 
 
-def draw_curves(report: reporting.Reporter, is_chief: bool) -> None:
+def draw_curves(report: training.Reporter, is_chief: bool) -> None:
   """Draws the run's curves; a run must not fail for want of a picture."""
   if not is_chief:
     return
@@ -191,33 +182,31 @@ def draw_curves(report: reporting.Reporter, is_chief: bool) -> None:
   # It would say that it lists the fonts of a machine for the first time.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
   try:
-    from tools import curve_plot  # Matplotlib takes a second to load.
-
-    curve_plot.plot(_MODEL_DIR.value, path)
+    inspection.curve_plot.plot(_MODEL_DIR.value, path)
   except (ImportError, OSError, ValueError) as error:
     report.note(f"warning: no curves were drawn: {error}")
   else:
     report.note(f"curves in {path}")
 
 
-def train(recipe: Optional[recipes.Recipe]) -> None:
+def train(recipe: Optional[pretraining.Recipe]) -> None:
   """--mode=train."""
   output_paths.check_folder(_MODEL_DIR.value)
   config, about_rate = training_flags.train_config(_MODEL_DIR.value)
   config = depth_flags.with_schedule(config)
-  step = checkpoints.newest_step(_MODEL_DIR.value)
+  step = training.newest_step(_MODEL_DIR.value)
   if _EXPORT_DIR.value and step < config.num_train_steps:
-    export.check_new(_EXPORT_DIR.value)
+    pretraining.check_new_export(_EXPORT_DIR.value)
   depths = depth_flags.scheduled_depths(config)
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases)
   config = depth_flags.with_random_depths(config, albert_config)
   descriptions = [task.describe() for task in tasks]
   if depths:
-    tasks = phases.at_depths(tasks[0], depths)
+    tasks = pretraining.at_depths(tasks[0], depths)
   strategy, precision = training_flags.start_devices()
   if not step:  # A resumed run does not read --init_checkpoint.
-    start = own_copy.of(config.init_checkpoint)
+    start = conversion.own_copy.of(config.init_checkpoint)
     config = dataclasses.replace(config, init_checkpoint=start)
     check_tokenizer(start, tasks[0].manifest.tokenizer.sha256)
   training.check_batch_sizes(config, strategy.num_replicas_in_sync)
@@ -226,15 +215,15 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     "recompute_activations": _RECOMPUTE.value,
     "recipe": recipe.name if recipe else "",
   }
-  is_chief, changes = multi_worker.is_chief(strategy), []
+  is_chief, changes = distribution.is_chief(strategy), []
   record = (
     _MODEL_DIR.value,
     albert_config,
     settings,
-    run_record.data_of(descriptions),
+    training.combined_data(descriptions),
   )
   if is_chief:
-    changes = run_record.check(
+    changes = training.check(
       *record,
       step,
       training.is_finished(config),
@@ -245,10 +234,10 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     if is_chief:
       tokenizer = tasks[0].manifest.tokenizer
       path = os.path.join(tasks[0].input_dir, tokenizer.file)
-      run_record.write(*record)
-      run_record.copy_tokenizer(path, tokenizer.sha256, _MODEL_DIR.value)
+      training.write_run(*record)
+      training.copy_tokenizer(path, tokenizer.sha256, _MODEL_DIR.value)
 
-  with silent_reporting.make_reporter(strategy, _MODEL_DIR.value) as report:
+  with training.make_reporter(strategy, _MODEL_DIR.value) as report:
     about_recipe = (
       recipe_flags.describe(recipe, tasks[0].manifest) if recipe else ()
     )
@@ -258,9 +247,9 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
     for change in changes:
       report.note(f"warning: {change}; the resumed run is not the same run.")
     try:
-      with multi_worker.naming_lost_workers(strategy):
+      with distribution.naming_lost_workers(strategy):
         training.train(tasks, config, strategy, report, write_record)
-    except objective.Divergence:
+    except training.Divergence:
       draw_curves(report, is_chief)
       raise
     draw_curves(report, is_chief)
@@ -268,7 +257,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
       if os.path.exists(_EXPORT_DIR.value):
         report.note(f"{_EXPORT_DIR.value} is there already, and stays so")
       else:
-        path = export.export(_MODEL_DIR.value, _EXPORT_DIR.value)
+        path = pretraining.export_run(_MODEL_DIR.value, _EXPORT_DIR.value)
         report.note(f"exported {path} to {_EXPORT_DIR.value}")
 
 
@@ -282,39 +271,35 @@ def evaluate() -> None:
     )
   config, path = None, training_flags.INIT_CHECKPOINT.value
   if continuously:
-    config = continuous_evaluation.wait_for_run(
-      _MODEL_DIR.value, _TIMEOUT.value
-    )
+    config = training.wait_for_run(_MODEL_DIR.value, _TIMEOUT.value)
   elif not path:
-    config = continuous_evaluation.read_config(_MODEL_DIR.value)
-    path = checkpoint_files.find_prefix(
-      _MODEL_DIR.value, checkpoint_files.LATEST
-    )
+    config = training.read_train_config(_MODEL_DIR.value)
+    path = checkpoints.find_prefix(_MODEL_DIR.value, checkpoints.LATEST)
   _, tasks = make_tasks(len(config.phase_ends) if config else 1)
   if config:
-    data = run_record.read(_MODEL_DIR.value)["data"]
-    run_record.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
+    data = training.read_run(_MODEL_DIR.value)["data"]
+    training.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
   strategy, _ = training_flags.start_devices()
-  evaluator = continuous_evaluation.Evaluator(
+  evaluator = training.Evaluator(
     tasks, strategy, training_flags.EVAL_BATCH_SIZE.value
   )
   if continuously:
-    folder = os.path.join(_MODEL_DIR.value, continuous_evaluation.FOLDER)
-    with reporting.Reporter(folder) as report:
+    folder = os.path.join(_MODEL_DIR.value, training.EVALUATION_FOLDER)
+    with training.Reporter(folder) as report:
       report.note(f"waiting for checkpoints, logs in {folder}")
-      continuous_evaluation.evaluate_continuously(
+      training.evaluate_continuously(
         evaluator, _MODEL_DIR.value, report, _TIMEOUT.value
       )
     return
-  evaluator.read(path if config else own_copy.of(path))
-  at = config.phases_at(checkpoints.step_of(path)) if config else (0,)
+  evaluator.read(path if config else conversion.own_copy.of(path))
+  at = config.phases_at(training.step_of(path)) if config else (0,)
   for phase in at:
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
     values = evaluator.evaluate(phase)
     for name, value in values.items():
       print(f"  {name} {value:.6g}")
   if _METRICS_FILE.value:  # At the border of two phases, of the later one.
-    trained_run.write_json(_METRICS_FILE.value, values)
+    finetuning.trained_run.write_json(_METRICS_FILE.value, values)
 
 
 def main(argv) -> None:
@@ -325,7 +310,7 @@ def main(argv) -> None:
   if _METRICS_FILE.value and _MODE.value != "evaluate":
     raise ValueError(
       "--metrics_file is for --mode=evaluate; other modes write "
-      f"{reporting.METRICS_FILE} in the run's folder."
+      f"{training.METRICS_FILE} in the run's folder."
     )
   if _MODE.value == "train":
     train(recipe)

@@ -20,16 +20,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  pretrained,
-  reporting,
-  run_record,
-  toy_job,
-  toy_vocabulary,
-)
-from tasks.pretraining import dataset_builder, examples
-from tools import many_commands, random_checkpoint, train_vocabulary
+from official_albert import AlbertConfig, training
+from official_albert import checkpoints as checkpoints_lib
+from official_albert.testing import toy_job, toy_vocabulary
+from tasks.pretraining import data
+from tools import conversion, train_vocabulary
+from tools.testing import many_commands
 
 ROOT = pathlib.Path(__file__).parents[1]
 CONFIG = {
@@ -71,12 +67,12 @@ def folder(tmp_path_factory):
     iter((path / "corpus.txt").read_text().split("\n")), 45, 1.0, 10000, 1
   )
   train_vocabulary.write(model, str(path / "tokenizer"))
-  manifest = dataset_builder.build_dataset(
-    dataset_builder.BuildSettings(
+  manifest = data.build_dataset(
+    data.BuildSettings(
       input_files=str(path / "corpus.txt"),
       output_dir=str(path / "records"),
       spm_model_file=str(path / "tokenizer.model"),
-      examples=examples.ExampleSettings(
+      examples=data.ExampleSettings(
         max_seq_length=24, max_predictions_per_seq=4
       ),
       dupe_factor=2,
@@ -210,7 +206,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
     np.testing.assert_array_equal(value, got[name], err_msg=name)
   # The logs of both say the same of the last steps.
   last = [
-    reporting.read_metrics(str(folder), "train")[-1]
+    training.read_metrics(str(folder), "train")[-1]
     for folder in (tmp_path / "whole", killed)
   ]
   assert last[0]["loss"] == last[1]["loss"]
@@ -282,11 +278,11 @@ def _start_from_hugging_face(folder, tmp_path):
   """Its folder, the flags to start from it, and what it holds."""
   tf1, hf = tmp_path / "tf1", tmp_path / "hf"
   config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
-  random_checkpoint.write(config, str(tf1))
+  conversion.random_checkpoint.write(config, str(tf1))
   shutil.copy(folder / "tokenizer.model", tf1)
-  checkpoint = pretrained.read(str(tf1))
+  checkpoint = checkpoints_lib.read_checkpoint(str(tf1))
   hf.mkdir()
-  pretrained.WRITERS["hf"](checkpoint, str(hf))
+  checkpoints_lib.WRITERS["hf"](checkpoint, str(hf))
   arguments = [
     f"--init_checkpoint={hf}",
     *("--num_train_steps=1", "--num_warmup_steps=0", "--learning_rate=1e-30"),
@@ -302,9 +298,9 @@ def test_starts_from_a_folder_of_hugging_face(folder, tmp_path):
   assert done.returncode == 0, done.stderr
   assert "a checkpoint of Hugging Face, read as" in done.stderr
   assert "32 variables matched, 0 missing, 0 unexpected" in done.stdout
-  record = run_record.read(str(tmp_path / "run"))
+  record = training.read_run(str(tmp_path / "run"))
   assert record["settings"]["init_checkpoint"] == str(hf)
-  again = pretrained.read(str(tmp_path / "run"))
+  again = checkpoints_lib.read_checkpoint(str(tmp_path / "run"))
   assert again.config == checkpoint.config
   for name in ("bert/pooler/dense/kernel", "cls/predictions/output_bias"):
     np.testing.assert_array_equal(again.tensors[name], checkpoint.tensors[name])
@@ -356,7 +352,7 @@ def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):
   assert settings["train_batch_size"] == 32
   assert list(model_dir.glob("schedule/events*"))
   assert len(list(model_dir.glob("profile/plugins/profile/*/*.xplane.pb"))) == 1
-  train = reporting.read_metrics(str(model_dir), "train")
+  train = training.read_metrics(str(model_dir), "train")
   assert [record["step"] for record in train] == [1, 2, 3, 4, 5]
   assert result.stdout.endswith(f"curves in {model_dir / 'curves.png'}\n")
   assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -474,7 +470,7 @@ def test_three_workers_killed_and_resumed(folder, tmp_path):
   one = run(folder, tmp_path / "one", *arguments[:3])
   assert one.returncode == 0, one.stderr
   first = [
-    reporting.read_metrics(str(tmp_path / name), "eval")[0]["loss"]
+    training.read_metrics(str(tmp_path / name), "eval")[0]["loss"]
     for name in ("whole", "one")
   ]
   np.testing.assert_allclose(first[0], first[1], rtol=1e-5)

@@ -32,8 +32,8 @@ import sentencepiece
 from absl import flags
 
 from official_albert import output_paths, tokenization
-from tasks.pretraining import documents
-from tools import command_line, path_flags, progress_line, reading_flags
+from tasks.pretraining import data
+from tools.cli import command_line, path_flags, progress_line, reading_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -330,8 +330,8 @@ def main(argv: Sequence[str]) -> None:
       "fit: name another output_dir, or replace it with --overwrite."
     )
   output_paths.check_folder(os.path.dirname(prefix))
-  reader = documents.DocumentReader(
-    documents.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
+  reader = data.DocumentReader(
+    data.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
   )
   print(
     f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "

@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any, Optional, Sequence
 
-from tasks import text_examples
+from tasks import common
 from tasks.classification import tables
 
 
@@ -56,7 +56,7 @@ def read_examples(
   columns: Columns,
   labels: Optional[Sequence[str]] = None,
   regression: bool = False,
-) -> list[text_examples.TextExample]:
+) -> list[common.TextExample]:
   """The examples of one file.
 
   Args:
@@ -85,7 +85,7 @@ def read_examples(
           f"{', '.join(labels)}."
         )
     examples.append(
-      text_examples.TextExample(
+      common.TextExample(
         guid=str(len(examples))
         if columns.guid is None
         else plain_cell(record, columns.guid),
@@ -100,7 +100,7 @@ def read_examples(
 
 
 def find_labels(
-  examples: Sequence[text_examples.TextExample],
+  examples: Sequence[common.TextExample],
 ) -> tuple[str, ...]:
   """The classes of training examples, the order of the head's outputs.
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tasks import text_examples
+from tasks import common
 from tasks.classification import examples
 
-Example = text_examples.TextExample
+Example = common.TextExample
 
 
 def write(folder, *rows, name="rows.tsv"):

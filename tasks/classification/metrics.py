@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks import text_metrics
+from tasks import common
 
 # Of these, the one that chooses the best checkpoint.
 MAIN_CLASSIFICATION = "accuracy"
@@ -22,11 +22,11 @@ def of_classes(
     num_classes: how many there are.
   """
   values = {
-    "accuracy": text_metrics.accuracy(predictions, labels),
-    "macro_f1": text_metrics.macro_f1(predictions, labels),
+    "accuracy": common.accuracy(predictions, labels),
+    "macro_f1": common.macro_f1(predictions, labels),
   }
   if num_classes == 2:
-    values["matthews"] = text_metrics.matthews(predictions, labels)
+    values["matthews"] = common.matthews(predictions, labels)
   return values
 
 
@@ -38,7 +38,7 @@ def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     labels: the right ones <float>[N].
   """
   return {
-    "pearson": text_metrics.pearson(predictions, labels),
-    "spearman": text_metrics.spearman(predictions, labels),
-    "mean_squared_error": text_metrics.mean_squared_error(predictions, labels),
+    "pearson": common.pearson(predictions, labels),
+    "spearman": common.spearman(predictions, labels),
+    "mean_squared_error": common.mean_squared_error(predictions, labels),
   }

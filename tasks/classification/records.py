@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from official_albert import packing, tokenization
-from tasks import finetuning_records
-from tasks.text_examples import TextExample
-from tfrecords import finetuning_schemas
+import tfrecords
+from official_albert import tokenization
+from tasks import common
+from tasks.common import TextExample
 
 _BLOCK = 512
 
@@ -41,7 +41,7 @@ def make_features(
       tokenizer.encode_batch([e.text_b for e in block if e.text_b is not None])
     )
     for index, (example, ids_a) in enumerate(zip(block, firsts)):
-      ids, segments = packing.pack_pair(
+      ids, segments = tokenization.pack_pair(
         ids_a,
         next(seconds) if example.text_b is not None else None,
         max_seq_length,
@@ -62,7 +62,7 @@ def make_features(
       }
 
 
-def build(
+def build_records(
   cache_dir: str,
   task: str,
   split: str,
@@ -92,11 +92,11 @@ def build(
     ValueError, OSError: see `finetuning_records.build`.
   """
   schema = (
-    finetuning_schemas.regression_schema
+    tfrecords.regression_schema
     if labels is None
-    else finetuning_schemas.classification_schema
+    else tfrecords.classification_schema
   )
-  return finetuning_records.build(
+  return common.build_records(
     cache_dir,
     task,
     tokenizer,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tfrecords
 from official_albert import tokenization
 from tasks.classification import records
-from tasks.text_examples import TextExample
-from tfrecords import reader, schemas
+from tasks.common import TextExample
 
 _CLS, _SEP = 2, 3
 _WORDS = "a b c d e".split()
@@ -68,7 +68,7 @@ def test_a_regression_keeps_the_number(tokenizer):
 def build(tmp_path, tokenizer, labels=_LABELS, examples=_EXAMPLES, **settings):
   source = tmp_path / "source.tsv"
   source.write_text("text")
-  return records.build(
+  return records.build_records(
     str(tmp_path / "cache"),
     "toy",
     "dev",
@@ -82,7 +82,7 @@ def build(tmp_path, tokenizer, labels=_LABELS, examples=_EXAMPLES, **settings):
 
 
 def read(folder, count):
-  dataset = reader.read_dataset(
+  dataset = tfrecords.read_dataset(
     folder, "dev", count, shuffle=False, repeat=False
   )
   return next(iter(dataset))
@@ -96,7 +96,7 @@ def test_records_of_classes_and_of_numbers(tmp_path, tokenizer):
   assert rows["label_ids"].numpy().tolist() == [0, 2, 0, 0, 1]
   assert rows["label_ids"].dtype == np.int32
   assert rows["input_ids"].shape == [5, 9]
-  settings = schemas.read_manifest(folder).settings
+  settings = tfrecords.read_manifest(folder).settings
   assert settings == {"labels": list(_LABELS), "columns": {"text": "x"}}
 
   numbers = [TextExample("0", "a", None, "1.5"), TextExample("1", "b")]

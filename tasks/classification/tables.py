@@ -1,9 +1,9 @@
 """Tables with named columns: TSV, CSV and JSON lines, gzipped or not.
 
 The name decides: `.tsv`, `.csv`, `.jsonl` or `.json` (one object a line), each
-also with `.gz`. TSV and CSV have a header. TSV is what `tasks.text_examples`
-means by it, without quotes; CSV is RFC 4180, where a cell in quotation marks
-may hold commas, newlines and doubled quotation marks.
+also with `.gz`. TSV and CSV have a header. TSV is what
+`tasks.common.text_examples` means by it, without quotes; CSV is RFC 4180, where
+a cell in quotation marks may hold commas, newlines and doubled quotation marks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import difflib
 import json
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from tasks import text_examples
+from tasks import common
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 # A cell is a whole document sometimes; the module's own limit is 131,072.
@@ -60,7 +60,7 @@ def read_table(
   elif plain.endswith(".csv"):
     yield from _read_rows(_csv_rows(path), columns)
   elif plain.endswith(".tsv"):
-    yield from _read_rows(text_examples.read_tsv(path), columns)
+    yield from _read_rows(common.read_tsv(path), columns)
   else:
     raise ValueError(
       f"{path}: the name should end in {', '.join(_ENDINGS)}, or one of them "
@@ -69,7 +69,7 @@ def read_table(
 
 
 def _read_rows(
-  rows: Iterator[text_examples.Row], columns: Sequence[str]
+  rows: Iterator[common.Row], columns: Sequence[str]
 ) -> Iterator[Record]:
   """The rows below a header."""
   header = next(rows)
@@ -94,11 +94,11 @@ def _read_rows(
     raise ValueError(f"{header.path} holds no row, only a header.")
 
 
-def _csv_rows(path: str) -> Iterator[text_examples.Row]:
+def _csv_rows(path: str) -> Iterator[common.Row]:
   """The rows of a CSV file; empty lines are passed over."""
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
   reader = csv.reader(
-    (line for _, line in text_examples.read_lines(path)), strict=True
+    (line for _, line in common.read_lines(path)), strict=True
   )
   found = False
   while True:
@@ -115,14 +115,14 @@ def _csv_rows(path: str) -> Iterator[text_examples.Row]:
       ) from error
     if cells:
       found = True
-      yield text_examples.Row(path, line, cells)
+      yield common.Row(path, line, cells)
   if not found:
     raise ValueError(f"{path} holds empty lines only: rows are missing.")
 
 
 def _read_json_lines(path: str, columns: Sequence[str]) -> Iterator[Record]:
   found = False
-  for number, line in text_examples.read_lines(path):
+  for number, line in common.read_lines(path):
     if not line.strip():
       continue
     where = f"{path}, line {number}"

@@ -12,18 +12,13 @@ from typing import Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import (
-  checkpoints,
-  fused_ops,
-  objective,
-  probability_table,
-  sequence_classifier,
-)
-from tasks import finetuning_task
-from tasks.finetuning_task import Batch, Predictions
+from official_albert import modeling, probability_table
+from official_albert import training as training_lib
+from tasks import common
+from tasks.common import Batch, Predictions
 
 
-class ClassificationTask(finetuning_task.FinetuningTask):
+class ClassificationTask(common.FinetuningTask):
   """One head over the pooler, for classes or, without any, a number.
 
   Attributes:
@@ -50,15 +45,15 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     """
     super().__init__(*args, **kwargs)
     self.labels = None if labels is None else tuple(labels)
-    self.head = checkpoints.Head(
+    self.head = training_lib.Head(
       "regression" if labels is None else "classification", self.labels or ()
     )
     self._evaluate = evaluate
     self._guids = guids
 
-  def build_model(self) -> sequence_classifier.AlbertForSequenceClassification:
+  def build_model(self) -> modeling.AlbertForSequenceClassification:
     """The encoder with its pooler, and one head."""
-    return sequence_classifier.AlbertForSequenceClassification(
+    return modeling.AlbertForSequenceClassification(
       self.config,
       1 if self.labels is None else len(self.labels),
       self.settings.classifier_dropout,
@@ -69,11 +64,11 @@ class ClassificationTask(finetuning_task.FinetuningTask):
 
   def forward(
     self,
-    model: sequence_classifier.AlbertForSequenceClassification,
+    model: modeling.AlbertForSequenceClassification,
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
+  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """Summed cross entropy in nats, or squared error; and the accuracy."""
     outputs = model(
       batch,
@@ -87,16 +82,16 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     if self.labels is None:
       errors = tf.square(logits[:, 0] - labels)
       return {self.name: tf.reduce_sum(errors * weight)}, {}
-    losses = fused_ops.cross_entropy(logits, labels)
+    losses = modeling.cross_entropy(logits, labels)
     total = {self.name: tf.reduce_sum(losses * weight)}
     if not training:
       return total, {}  # `score_split` says more.
-    accuracy = finetuning_task.accuracy(logits, labels, weight)
+    accuracy = common.accuracy_sums(logits, labels, weight)
     return total, {f"{self.name}_accuracy": accuracy}
 
   def predict(
     self,
-    model: sequence_classifier.AlbertForSequenceClassification,
+    model: modeling.AlbertForSequenceClassification,
     batch: Batch,
   ) -> dict[str, tf.Tensor]:
     """`probabilities` <float32>[B, classes], or `values` <float32>[B]."""
@@ -139,6 +134,8 @@ class ClassificationTask(finetuning_task.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`."""
-    path = os.path.join(folder, f"{split}{probability_table.SUFFIX}")
-    probability_table.write(path, self.table(split, predictions))
+    path = os.path.join(
+      folder, f"{split}{probability_table.PROBABILITIES_SUFFIX}"
+    )
+    probability_table.write_probabilities(path, self.table(split, predictions))
     return [path]

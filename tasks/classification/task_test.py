@@ -10,18 +10,18 @@ import tensorflow as tf
 
 from official_albert import (
   AlbertConfig,
+  checkpoints,
   distribution,
-  evaluation,
+  modeling,
   probability_table,
-  reference_checkpoints,
   tokenization,
-  toy_task,
 )
-from official_albert import model as albert
-from tasks import finetuning_task
+from official_albert import training as training_lib
+from official_albert.testing import toy_task
+from tasks import common
 from tasks.classification import metrics, records
 from tasks.classification import task as task_lib
-from tasks.text_examples import TextExample
+from tasks.common import TextExample
 
 _GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
 _GROUPS = ("one_group", "two_groups")
@@ -37,7 +37,7 @@ _CONFIG = AlbertConfig(
   max_position_embeddings=_LENGTH,
   initializer_range=0.2,
 )
-_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
+_NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 
 
 def tokenizer_of(folder, vocab_size):
@@ -67,7 +67,7 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     "weather",
     config,
     {
-      split: records.build(
+      split: records.build_records(
         str(folder), "weather", split, rows, [], tokenizer, _LENGTH, labels
       )
       for split, rows in examples.items()
@@ -95,13 +95,13 @@ def golden(folder, group, kind, labels):
   )
   task = make(folder, config, labels)
   model = task.build_model()
-  report = reference_checkpoints.load_tf1_checkpoint(
+  report = checkpoints.load_tf1_checkpoint(
     model, str(_GOLDEN / group / f"{kind}.ckpt")
   )
   assert not report.missing and not report.unexpected
   expected = dict(np.load(_GOLDEN / group / f"{kind}_outputs.npz"))
   stored = np.load(_GOLDEN / group / "pretraining_batch.npz")
-  batch = {name: stored[name] for name in albert.INPUTS}
+  batch = {name: stored[name] for name in modeling.INPUTS}
   rows = len(batch["input_ids"])
   batch["label_ids"] = expected["labels"]
   batch["example_id"] = np.arange(rows, dtype=np.int32)
@@ -162,7 +162,7 @@ def test_predicted_numbers_equal_the_original(tmp_path):
 
 
 def test_settings_reach_the_model(tmp_path):
-  settings = finetuning_task.ModelSettings(0.1, 0.3, True, 0.75)
+  settings = common.ModelSettings(0.1, 0.3, True, 0.75)
   model = make(tmp_path, settings=settings).build_model()
   assert model.config.hidden_dropout_prob == 0.1
   assert model.classifier.dropout_prob == 0.3
@@ -187,7 +187,7 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path, labels):
       3 if length_bucketing else 1
     )
     model = model or task.build_model()
-    evaluate = evaluation.make_evaluation(task, model, strategy)
+    evaluate = training_lib.make_evaluation(task, model, strategy)
     score = task.score
     task.score = lambda given, score=score: rows.append(given) or score(given)
     values.append(evaluate(data))
@@ -220,7 +220,7 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   rows = {"example_id": np.arange(3), "probabilities": values}
   (path,) = task.write_predictions("test", rows, str(tmp_path))
   assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
-  table = probability_table.read(path)
+  table = probability_table.read_probabilities(path)
   assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
   assert table.predictions == ["wet", "dry", "windy"]
   np.testing.assert_array_equal(table.values, values)
@@ -228,9 +228,9 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   (path,) = numbers.write_predictions(
     "dev", {"values": np.float32([0.1, -2])}, str(tmp_path)
   )
-  assert probability_table.read(path).values.astype(np.float32).tolist() == (
-    np.float32([0.1, -2]).tolist()
-  )
+  assert probability_table.read_probabilities(path).values.astype(
+    np.float32
+  ).tolist() == (np.float32([0.1, -2]).tolist())
 
 
 def test_it_learns_what_the_last_word_says(tmp_path):

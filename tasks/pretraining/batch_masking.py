@@ -16,7 +16,7 @@ from typing import Mapping
 import numpy as np
 import tensorflow as tf
 
-from tasks.pretraining import masking
+from tasks.pretraining import data
 
 Batch = Mapping[str, tf.Tensor]
 
@@ -163,7 +163,7 @@ def replace_tokens(
   random = tf.gather(
     replacement_ids, tf.cast(piece * len(replacement_ids), tf.int32)
   )
-  shown = tf.where(choice < masking.MASK_SHARE, mask_id, ids)
-  replaced = choice >= masking.MASK_SHARE + masking.KEEP_SHARE
+  shown = tf.where(choice < data.MASK_SHARE, mask_id, ids)
+  replaced = choice >= data.MASK_SHARE + data.KEEP_SHARE
   shown = tf.where(replaced, random, shown)
   return tf.where(chosen, shown, ids)

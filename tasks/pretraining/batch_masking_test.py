@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.pretraining import batch_masking, masking
+from tasks.pretraining import batch_masking, data
 
 _S = 23
 
@@ -33,7 +33,7 @@ def _choose_one(starts, separator, budget, thresholds, order, ngram):
   # The draw of a unit is that of its index among the edges.
   units = [u for u in range(1, len(edges) - 1) if u != middle]
   visits = np.argsort(-order[units], kind="stable")
-  return masking.choose_ngrams(
+  return data.choose_ngrams(
     starts[:length], separator, budget, thresholds, _Rng(visits, ngram)
   )
 
@@ -59,7 +59,7 @@ def test_same_draws_same_ngrams(ngram, favor_shorter):
   count = 300
   starts, separators = _rows(rng, count)
   budgets = rng.integers(1, 9, count).astype(np.int32)
-  thresholds = masking.ngram_thresholds(ngram, favor_shorter)
+  thresholds = data.ngram_thresholds(ngram, favor_shorter)
   order, lengths = rng.random((2, count, _S))
   taken = batch_masking.choose_ngrams(
     tf.constant(starts),
@@ -96,7 +96,7 @@ def test_padding_and_special_tokens_are_never_chosen():
     tf.constant(starts),
     tf.constant(separators),
     tf.fill([40], _S),
-    masking.ngram_thresholds(1, True),
+    data.ngram_thresholds(1, True),
     *tf.random.stateless_uniform([2, 40, _S], [1, 2], dtype=tf.float64),
   ).numpy()
   for row in range(40):
@@ -112,7 +112,7 @@ def test_row_that_has_nothing_left_to_choose_ends_too():
     starts,
     tf.constant([3]),
     tf.constant([1]),
-    masking.ngram_thresholds(2, True),
+    data.ngram_thresholds(2, True),
     *tf.random.stateless_uniform([2, 1, 8], [1, 2], dtype=tf.float64),
   )
   assert not taken.numpy().any()

@@ -13,18 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  best_checkpoint,
-  distribution,
-  reporting,
-  toy_task,
-  toy_vocabulary,
-  train_step,
-  training,
-)
-from official_albert.train_config import Phase, TrainConfig
-from tasks.pretraining import dataset_builder, examples, phases
+from official_albert import AlbertConfig, distribution, training
+from official_albert.testing import toy_task, toy_vocabulary
+from official_albert.training import Phase, TrainConfig
+from tasks.pretraining import data as data_lib
+from tasks.pretraining import phases
 from tasks.pretraining import task as task_lib
 
 DEEP = 5
@@ -47,12 +40,12 @@ def data(tmp_path_factory):
   (folder / "a.txt").write_text("\n\n".join(documents))
   model = toy_vocabulary.train("\n".join(documents).split("\n"), 45)
   (folder / "toy.model").write_bytes(model)
-  manifest = dataset_builder.build_dataset(
-    dataset_builder.BuildSettings(
+  manifest = data_lib.build_dataset(
+    data_lib.BuildSettings(
       input_files=str(folder / "a.txt"),
       output_dir=str(folder / "data"),
       spm_model_file=str(folder / "toy.model"),
-      examples=examples.ExampleSettings(
+      examples=data_lib.ExampleSettings(
         max_seq_length=29, max_predictions_per_seq=4, masking="dynamic"
       ),
       dupe_factor=1,
@@ -111,7 +104,7 @@ def train(data, model_dir, schedule=(), stop=None, recompute=False, **changes):
   config = TrainConfig(**{**values, **changes})
   stream = io.StringIO()
   strategy = distribution.make_strategy("one_device")
-  with reporting.Reporter(config.model_dir, stream) as report:
+  with training.Reporter(config.model_dir, stream) as report:
     last = training.train(tasks, config, strategy, report)
   return last, stream.getvalue()
 
@@ -148,7 +141,7 @@ def test_one_stretch_is_the_plain_run_to_the_bit(data, tmp_path):
   assert "depth" not in plain_log and "step 4 held-out (depth 5)" in log
   assert_same(tmp_path / "plain", tmp_path / "one", 7)
   bests = [
-    best_checkpoint.read(str(tmp_path / name)) for name in ("plain", "one")
+    training.read_best(str(tmp_path / name)) for name in ("plain", "one")
   ]
   assert bests[0] == bests[1]
 
@@ -174,7 +167,7 @@ def test_a_stretch_computes_what_a_model_of_its_depth_does(
     begin += phase.steps
     assert_same(whole[0], model_dir, begin)
     own, ours = (
-      {r["step"]: r["loss"] for r in reporting.read_metrics(str(f), "train")}
+      {r["step"]: r["loss"] for r in training.read_metrics(str(f), "train")}
       for f in (model_dir, whole[0])
     )
     assert own[begin] == ours[begin]
@@ -183,7 +176,7 @@ def test_a_stretch_computes_what_a_model_of_its_depth_does(
 @pytest.mark.heavy
 def test_evaluations_say_their_depth_and_the_best_one_is_at_full_depth(whole):
   folder, last, log = whole
-  held_out = reporting.read_metrics(str(folder), "eval")
+  held_out = training.read_metrics(str(folder), "eval")
   assert [(r["step"], r["phase"], r["depth"]) for r in held_out] == [
     (0, 1, 2),
     (2, 1, 2),
@@ -202,7 +195,7 @@ def test_evaluations_say_their_depth_and_the_best_one_is_at_full_depth(whole):
   assert (
     "3 steps of 6 sequences at depth 2, then 4 steps of 6 sequences at depth 5"
   ) in log
-  best = best_checkpoint.read(str(folder))
+  best = training.read_best(str(folder))
   full = [r for r in held_out if r["depth"] == DEEP]
   assert best["phase"] == 2
   assert best["values"]["loss"] == min(r["loss"] for r in full)
@@ -211,7 +204,7 @@ def test_evaluations_say_their_depth_and_the_best_one_is_at_full_depth(whole):
 @pytest.mark.heavy
 def test_operations_are_those_of_the_depth(data, whole):
   folder, config = data
-  train_records = reporting.read_metrics(str(whole[0]), "train")
+  train_records = training.read_metrics(str(whole[0]), "train")
   per_sequence = {
     r["step"]: r["model_flops_per_second"] / r["sequences_per_second"]
     for r in train_records
@@ -243,9 +236,7 @@ def test_a_killed_run_goes_on_to_the_bit(
   assert f"resumed from {tmp_path}/model.ckpt-{resumed_at}" in log
   assert again == last
   assert_same(folder, tmp_path, 7)
-  assert best_checkpoint.read(str(folder)) == best_checkpoint.read(
-    str(tmp_path)
-  )
+  assert training.read_best(str(folder)) == training.read_best(str(tmp_path))
 
 
 @pytest.mark.heavy
@@ -264,7 +255,9 @@ def test_an_update_at_a_random_depth_is_that_of_a_model_of_this_depth(
   (held_out,) = {r.get("depth") for r in metrics(tmp_path / "random")}
   assert held_out is None
   config = toy_task.config("run", random_depths=depths, seed=12345)
-  drawn = [depths[int(train_step._draw(config, np.int64(n)))] for n in range(7)]
+  drawn = [
+    depths[int(training.draw_depth(config, np.int64(n)))] for n in range(7)
+  ]
   assert len(set(drawn)) == 3
   settings.pop("random_depths")
   for depth in depths:
@@ -290,7 +283,7 @@ def test_an_update_at_a_random_depth_is_that_of_a_model_of_this_depth(
 
 
 def metrics(folder):
-  return reporting.read_metrics(str(folder), "eval")
+  return training.read_metrics(str(folder), "eval")
 
 
 @pytest.mark.heavy

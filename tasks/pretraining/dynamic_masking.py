@@ -23,8 +23,8 @@ from typing import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tasks.pretraining import batch_masking, examples, masking
-from tfrecords import schemas
+import tfrecords
+from tasks.pretraining import batch_masking, data
 
 # Counters of the generator above 2^64, so that training and evaluation share
 # no numbers even with the same seed.
@@ -41,7 +41,7 @@ class DynamicMasking:
 
   def __init__(
     self,
-    settings: examples.ExampleSettings,
+    settings: data.ExampleSettings,
     mask_id: int,
     replacement_ids: Sequence[int],
     seed: int,
@@ -62,7 +62,7 @@ class DynamicMasking:
     self._seed, self._purpose = seed, purpose
     self._budgets = np.array(
       [
-        masking.num_to_predict(
+        data.num_to_predict(
           length, settings.masked_lm_prob, settings.max_predictions_per_seq
         )
         for length in range(settings.max_seq_length + 1)
@@ -72,7 +72,7 @@ class DynamicMasking:
 
   @classmethod
   def from_manifest(
-    cls, manifest: schemas.Manifest, seed: int, purpose: int
+    cls, manifest: tfrecords.Manifest, seed: int, purpose: int
   ) -> DynamicMasking:
     """The masking that a folder of unmasked records asks for.
 
@@ -80,9 +80,7 @@ class DynamicMasking:
       ValueError: the manifest lacks a setting that masking needs, or has one
         that is out of range.
     """
-    names = [
-      field.name for field in dataclasses.fields(examples.ExampleSettings)
-    ]
+    names = [field.name for field in dataclasses.fields(data.ExampleSettings)]
     missing = {*names, "mask_id", "special_ids"} - manifest.settings.keys()
     if missing:
       raise ValueError(
@@ -93,7 +91,7 @@ class DynamicMasking:
     settings = {name: manifest.settings[name] for name in names}
     pieces = np.arange(manifest.tokenizer.vocab_size)
     return cls(
-      examples.ExampleSettings(**settings),
+      data.ExampleSettings(**settings),
       manifest.settings["mask_id"],
       np.delete(pieces, manifest.settings["special_ids"]),
       seed,

@@ -8,24 +8,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks.pretraining import (
-  batch_masking,
-  dynamic_masking,
-  examples,
-  masking,
-  sentence_pairs,
-)
-from tfrecords import schemas
+import tfrecords
+from tasks.pretraining import batch_masking, data, dynamic_masking
 
 _V = 97
 _SPECIAL = (0, 1, 2, 3, 4)
 _MASK = 4
-_VOCABULARY = examples.Vocabulary(np.arange(_V) % 3 != 0, frozenset(_SPECIAL))
+_VOCABULARY = data.Vocabulary(np.arange(_V) % 3 != 0, frozenset(_SPECIAL))
 
 
 def _settings(**changes):
   defaults = {"max_seq_length": 37, "max_predictions_per_seq": 7}
-  return examples.ExampleSettings(**{**defaults, **changes})
+  return data.ExampleSettings(**{**defaults, **changes})
 
 
 def _dynamic(seed=3, purpose=dynamic_masking.TRAIN, **changes):
@@ -39,14 +33,14 @@ def _pairs(count, max_tokens=34, **arguments):
   """Pairs in order, of toy documents; a third of them are short."""
   rng = np.random.default_rng(8)
   documents = [
-    sentence_pairs.Document.from_segments(
+    data.Document.from_segments(
       [rng.integers(5, _V, size=rng.integers(1, 15)) for _ in range(20)]
     )
     for _ in range(count)
   ]
   pairs = []
   for index in range(count):
-    made = sentence_pairs.create_pairs(
+    made = data.create_pairs(
       documents,
       index,
       rng,
@@ -62,8 +56,8 @@ def _pairs(count, max_tokens=34, **arguments):
 def _unmasked(pairs):
   settings = _settings(masking="dynamic")
   rng = np.random.default_rng(0)
-  features = examples.pad_instances(
-    [examples.create_instance(p, _VOCABULARY, settings, rng) for p in pairs],
+  features = data.pad_instances(
+    [data.create_instance(p, _VOCABULARY, settings, rng) for p in pairs],
     settings,
   )
   return {name: tf.constant(value) for name, value in features.items()}
@@ -75,9 +69,9 @@ def _offline(pairs, rng, **changes):
   instances = []
   for pair in pairs:
     if settings.sentence_pair == "sop" and rng.random() < 0.5:
-      pair = sentence_pairs.Pair(pair.b, pair.a, 1)
-    instances.append(examples.create_instance(pair, _VOCABULARY, settings, rng))
-  features = examples.pad_instances(instances, settings)
+      pair = data.Pair(pair.b, pair.a, 1)
+    instances.append(data.create_instance(pair, _VOCABULARY, settings, rng))
+  features = data.pad_instances(instances, settings)
   return features, [i.masked.ngram_lengths for i in instances]
 
 
@@ -191,7 +185,7 @@ def test_every_example_keeps_the_rules(changes):
   pairs = _pairs(300)
   masked = _dynamic(**changes)(_unmasked(pairs), tf.constant(7, tf.int64))
   settings = _settings(**changes)
-  schema = schemas.pretraining_schema(37, settings.max_predictions_per_seq)
+  schema = tfrecords.pretraining_schema(37, settings.max_predictions_per_seq)
   assert masked.keys() == {feature.name for feature in schema}
   for feature in schema:
     value = masked[feature.name]
@@ -202,7 +196,7 @@ def test_every_example_keeps_the_rules(changes):
     f = {name: value[row].numpy() for name, value in masked.items()}
     length = int(f["input_mask"].sum())
     count = int(f["masked_lm_weights"].sum())
-    budget = masking.num_to_predict(
+    budget = data.num_to_predict(
       length, settings.masked_lm_prob, settings.max_predictions_per_seq
     )
     assert count <= budget
@@ -242,7 +236,7 @@ def test_every_example_keeps_the_rules(changes):
 
 def test_row_of_one_word_in_each_segment():
   """Each of the two is chosen in half of the draws: the budget is one word."""
-  pair = sentence_pairs.Pair(np.array([7]), np.array([8]), 0)
+  pair = data.Pair(np.array([7]), np.array([8]), 0)
   mask = _dynamic(sentence_pair="none", ngram=3)
   masked = mask(_unmasked([pair] * 1000), tf.constant(0, tf.int64))
   assert masked["masked_lm_weights"].numpy().sum(1).tolist() == [1.0] * 1000
@@ -255,7 +249,7 @@ def test_row_of_one_word_in_each_segment():
 def test_word_cut_by_truncation_is_a_unit_of_its_own(label):
   """A segment that starts inside a word: 9 and 12 go on with one."""
   a, b = np.array([9, 12, 8]), np.array([12, 7, 8])
-  pair = sentence_pairs.Pair(*((b, a) if label else (a, b)), 0)
+  pair = data.Pair(*((b, a) if label else (a, b)), 0)
   mask = _dynamic(sentence_pair="none", ngram=1, masked_lm_prob=0.2)
   # 20% of 9 tokens are two: one word of two pieces or two of one.
   batch = mask(_unmasked([pair] * 300), tf.constant(0, tf.int64))
@@ -271,7 +265,7 @@ def test_half_is_rounded_to_even():
   mask = _dynamic(masked_lm_prob=0.25, ngram=1)
   ones = np.full(7, 7)  # A word each.
   for length, count in ((10, 2), (14, 4)):
-    pair = sentence_pairs.Pair(ones[: length - 7], ones[:4], 0)
+    pair = data.Pair(ones[: length - 7], ones[:4], 0)
     masked = mask(_unmasked([pair] * 3), tf.constant(0, tf.int64))
     assert masked["masked_lm_weights"].numpy().sum(1).tolist() == [count] * 3
 
@@ -352,12 +346,12 @@ def _manifest(**changes):
     "dupe_factor": 1,
     **changes,
   }
-  return schemas.Manifest(
+  return tfrecords.Manifest(
     task="pretraining",
     max_seq_length=37,
     max_predictions_per_seq=7,
-    features=schemas.unmasked_schema(37),
-    tokenizer=schemas.TokenizerInfo("ab" * 32, _V, True),
+    features=tfrecords.unmasked_schema(37),
+    tokenizer=tfrecords.TokenizerInfo("ab" * 32, _V, True),
     settings={k: v for k, v in settings.items() if v is not None},
     random_seed=5,
     splits={},

@@ -10,19 +10,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from official_albert import (
-  checkpoint_files,
-  checkpoints,
-  portable_checkpoint,
-  run_record,
-  saved_model_folder,
-  text_layers,
-)
-from official_albert import config as config_lib
+from official_albert import checkpoints, modeling, training
+from official_albert import serving as serving_lib
+from official_albert.tokenization import in_graph
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import serving
 
-check_new = saved_model_folder.check_new
+check_new_export = serving_lib.check_new
 
 
 class PretrainedRun(NamedTuple):
@@ -37,7 +31,7 @@ class PretrainedRun(NamedTuple):
 
   model: model_lib.AlbertForPretraining
   path: str
-  tokenizer: portable_checkpoint.TokenizerFile
+  tokenizer: checkpoints.TokenizerFile
   max_seq_length: int
 
 
@@ -57,40 +51,38 @@ def open_run(
     ValueError: the checkpoint does not fit its record, the model has no such
       depth, or the run is one of fine-tuning.
   """
-  record = run_record.read(model_dir)
+  record = training.read_run(model_dir)
   if "task" in record["data"]:
     raise ValueError(
       f"{model_dir} is a run of {record['data']['task']}, not of pretraining: "
       "name a run of tools.run_pretraining, or export it with "
       "tools.export_saved_model."
     )
-  config = config_lib.AlbertConfig.from_json_file(
-    os.path.join(model_dir, run_record.CONFIG_FILE)
+  config = modeling.AlbertConfig.from_json_file(
+    os.path.join(model_dir, training.CONFIG_FILE)
   )
   if num_hidden_layers:
     config = config.at_depth(num_hidden_layers)
-  path = checkpoint_files.find_prefix(model_dir, checkpoint)
+  path = checkpoints.find_prefix(model_dir, checkpoint)
   model = model_lib.AlbertForPretraining(config, name="model")
-  report = checkpoints.warm_start(model, path)
+  report = training.warm_start(model, path)
   if report.missing:
     raise ValueError(f"{path} lacks weights of the model: {report}")
   return PretrainedRun(
     model,
     path,
-    portable_checkpoint.recorded_tokenizer(
-      model_dir, record["data"]["tokenizer"]
-    ),
+    checkpoints.recorded_tokenizer(model_dir, record["data"]["tokenizer"]),
     trained_length(record, path),
   )
 
 
-def export(
+def export_run(
   model_dir: str,
   export_dir: str,
   top_k: int = 5,
   max_seq_length: int = 0,
   checkpoint: str = "",
-  options: saved_model_folder.Options = saved_model_folder.DEFAULTS,
+  options: serving_lib.ExportOptions = serving_lib.DEFAULT_OPTIONS,
 ) -> str:
   """Writes the SavedModel of a run.
 
@@ -113,19 +105,19 @@ def export(
     FileExistsError: `export_dir` is there already.
     ValueError: the checkpoint does not fit its record, or a setting the model.
   """
-  check_new(export_dir)
+  check_new_export(export_dir)
   # A server's processor need not multiply what the run was trained in.
   options.set_precision()
   run = open_run(model_dir, checkpoint)
   module = serving.ServedPretraining(
     run.model,
-    text_layers.make_text_layer(
+    in_graph.make_text_layer(
       run.tokenizer.kind, run.tokenizer.path, run.tokenizer.lower_case
     ),
     max_seq_length or run.max_seq_length,
     top_k,
   )
-  saved_model_folder.write(
+  serving_lib.write_saved_model(
     module, export_dir, options, module.kind, run.path, run.tokenizer
   )
   return run.path
@@ -139,7 +131,7 @@ def trained_length(record, path: str) -> int:
     path: of one of its checkpoints, or of another one.
   """
   try:
-    step = checkpoints.step_of(path)
+    step = training.step_of(path)
   except ValueError:  # Not one of a run.
     return record["data"]["max_seq_length"]
-  return run_record.max_seq_length(record, step)
+  return training.max_seq_length(record, step)

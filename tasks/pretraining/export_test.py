@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  best_checkpoint,
-  checkpoint_files,
-  checkpoints,
-  run_record,
-  saved_model_folder,
-)
+from official_albert import AlbertConfig, checkpoints, serving, training
 from tasks.pretraining import export
 from tasks.pretraining import model as model_lib
 
@@ -30,7 +23,7 @@ _CONFIG = AlbertConfig(
   max_position_embeddings=13,
 )
 # Only what these tests look at.
-_SMALL = saved_model_folder.Options(signatures="text", warmup_seq_lengths=())
+_SMALL = serving.ExportOptions(signatures="text", warmup_seq_lengths=())
 
 
 def _model(value):
@@ -48,12 +41,12 @@ def run(tmp_path):
   tokenizer = {"lower_case": True, "kind": "wordpiece"}
   data = [{"tokenizer": tokenizer, "max_seq_length": n} for n in (7, 13)]
   settings = {"num_train_steps": 5, "phases": ({"steps": 3}, {"steps": 2})}
-  run_record.write(folder, _CONFIG, settings, run_record.data_of(data))
+  training.write_run(folder, _CONFIG, settings, training.combined_data(data))
   with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8") as file:
     file.write("\n".join(_PIECES))
   for step, piece in ((3, 6), (4, 7)):
-    checkpoints.Manager(folder, 3, model=_model(piece)).save(step)
-  best = best_checkpoint.BestCheckpoint(folder, _model(5), "loss")
+    training.CheckpointManager(folder, 3, model=_model(piece)).save(step)
+  best = training.BestCheckpoint(folder, _model(5), "loss")
   best.offer(2, 1, {"loss": 1.0})
   return folder
 
@@ -77,19 +70,19 @@ def test_the_best_comes_first_then_the_latest(run, tmp_path):
     ("prefix", prefix, ("b", 5)),
   ):
     folder = str(tmp_path / name)
-    path = export.export(run, folder, 1, 0, checkpoint, _SMALL)
+    path = export.export_run(run, folder, 1, 0, checkpoint, _SMALL)
     assert _exported(folder) == expected
-    assert path == checkpoint_files.find_prefix(run, checkpoint)
-  best_checkpoint.BestCheckpoint(run, _model(5), "loss").clear()
-  assert checkpoint_files.find_prefix(run).endswith("model.ckpt-4")
+    assert path == checkpoints.find_prefix(run, checkpoint)
+  training.BestCheckpoint(run, _model(5), "loss").clear()
+  assert checkpoints.find_prefix(run).endswith("model.ckpt-4")
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
-    checkpoint_files.find_prefix(run, "best")
+    checkpoints.find_prefix(run, "best")
 
 
 def test_an_export_computes_in_float32(run, tmp_path):
   tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
   try:
-    export.export(run, str(tmp_path / "e"), 1)
+    export.export_run(run, str(tmp_path / "e"), 1)
     loaded = tf.saved_model.load(str(tmp_path / "e"))
     graph = loaded.signatures["serving_default"].graph
     functions = graph.as_graph_def().library.function
@@ -102,9 +95,9 @@ def test_an_export_computes_in_float32(run, tmp_path):
 
 def test_missing_checkpoints_are_named(run, tmp_path):
   with pytest.raises(FileNotFoundError, match="no checkpoint at elsewhere"):
-    export.export(run, str(tmp_path / "e"), checkpoint="elsewhere")
+    export.export_run(run, str(tmp_path / "e"), checkpoint="elsewhere")
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    checkpoint_files.find_prefix(str(tmp_path), "latest")
+    checkpoints.find_prefix(str(tmp_path), "latest")
   assert os.listdir(tmp_path) == ["run"]
 
 

@@ -5,11 +5,11 @@ Without TensorFlow, so that programs which only plan can ask.
 
 from __future__ import annotations
 
-from official_albert import config as config_lib
+from official_albert import modeling
 
 
 def training_flops(
-  config: config_lib.AlbertConfig, sequence_length: int, predictions: int
+  config: modeling.AlbertConfig, sequence_length: int, predictions: int
 ) -> int:
   """Floating-point operations of training on one sequence.
 

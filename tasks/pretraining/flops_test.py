@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tasks.pretraining import flops
 
-_CONFIG = config_lib.AlbertConfig(
+_CONFIG = modeling.AlbertConfig(
   vocab_size=97,
   embedding_size=6,
   hidden_size=10,

@@ -6,15 +6,16 @@ from typing import Callable
 
 import tensorflow as tf
 
-from official_albert import request_checks, text_layers
-from official_albert.served_module import Tensors
+from official_albert import serving
+from official_albert.serving import Tensors
+from official_albert.tokenization import in_graph
 
 _WORD_START = "\u2581"
 
 
 def fill_masks(
   features: Tensors,
-  text_layer: text_layers.FillMaskTextLayer,
+  text_layer: in_graph.FillMaskTextLayer,
   top_k: int,
   logits_of: Callable[[Tensors, tf.Tensor], tf.Tensor],
 ) -> Tensors:
@@ -41,12 +42,12 @@ def fill_masks(
   features = dict(features)
   positions = features.pop("mask_positions")
   there = positions >= 0
-  check = request_checks.refuse_unless(
+  check = serving.refuse_unless(
     tf.reduce_all(tf.reduce_any(there, axis=1)),
     "every text needs a [MASK], written so and within its first "
     f"{text_layer.max_seq_length - 2} tokens: what is wanted in the others?",
   )
-  checked = request_checks.after([check], {"positions": positions})
+  checked = serving.after_checks([check], {"positions": positions})
   positions = checked["positions"]
   chances = tf.nn.softmax(logits_of(features, tf.maximum(positions, 0)))
   vocabulary = text_layer.text_layer

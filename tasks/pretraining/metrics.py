@@ -6,14 +6,14 @@ from typing import Mapping
 
 import tensorflow as tf
 
-from official_albert import objective
+from official_albert import training
 
 
 def accuracies(
   outputs: Mapping[str, tf.Tensor],
   batch: Mapping[str, tf.Tensor],
   example_weight: tf.Tensor,
-) -> dict[str, objective.Ratio]:
+) -> dict[str, training.Ratio]:
   """Shares of right answers, as sums and weights.
 
   Args:
@@ -28,9 +28,9 @@ def accuracies(
     `masked_lm_accuracy` and `sentence_order_accuracy`.
   """
 
-  def ratio(logits, labels, weights) -> objective.Ratio:
+  def ratio(logits, labels, weights) -> training.Ratio:
     right = tf.argmax(logits, -1, output_type=labels.dtype) == labels
-    return objective.Ratio(
+    return training.Ratio(
       tf.reduce_sum(tf.cast(right, tf.float32) * weights),
       tf.reduce_sum(weights),
     )

@@ -9,13 +9,11 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import heads
-from official_albert import model as model_lib
+from official_albert import modeling
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForPretraining(model_lib.FeatureModel):
+class AlbertForPretraining(modeling.FeatureModel):
   """Masked LM and sentence order over one encoder.
 
   Attributes:
@@ -35,7 +33,7 @@ class AlbertForPretraining(model_lib.FeatureModel):
 
   def __init__(
     self,
-    config: config_lib.AlbertConfig,
+    config: modeling.AlbertConfig,
     recompute_activations: bool = False,
     **kwargs,
   ):
@@ -47,17 +45,17 @@ class AlbertForPretraining(model_lib.FeatureModel):
       **kwargs: of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
-    self.albert = model_lib.AlbertModel(
+    self.albert = modeling.AlbertModel(
       config, recompute_activations, name="albert"
     )
-    self.masked_lm = heads.MaskedLMHead(
+    self.masked_lm = modeling.MaskedLMHead(
       config.vocab_size,
       config.embedding_size,
       config.hidden_act,
       config.initializer_range,
       name="masked_lm",
     )
-    self.sentence_order = heads.SentenceOrderHead(
+    self.sentence_order = modeling.SentenceOrderHead(
       config.hidden_size, config.initializer_range, name="sentence_order"
     )
     with tf.init_scope():  # As in AlbertModel: the variables exist at once.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import optimization, reference_checkpoints
+from official_albert import checkpoints, modeling
+from official_albert import training as training_lib
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import task as task_lib
 
@@ -23,13 +23,11 @@ _ONE_QUICKLY = [
 
 def load(group: str, recompute: bool = False):
   folder = GOLDEN / group
-  config = config_lib.AlbertConfig.from_json_file(
+  config = modeling.AlbertConfig.from_json_file(
     str(folder / "albert_config.json")
   )
   model = model_lib.AlbertForPretraining(config, recompute)
-  report = reference_checkpoints.load_tf1_checkpoint(
-    model, str(folder / "model.ckpt")
-  )
+  report = checkpoints.load_tf1_checkpoint(model, str(folder / "model.ckpt"))
   assert not report.missing and not report.unexpected
   batch = dict(np.load(folder / "pretraining_batch.npz"))
   return model, {name: tf.constant(value) for name, value in batch.items()}
@@ -80,7 +78,7 @@ def test_outputs_and_losses_equal_the_original(group):
 def test_gradients_equal_the_original(group, training, logits_only):
   model, batch = load(group)
   golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
-  variables = reference_checkpoints.tf1_variables(model)
+  variables = checkpoints.tf1_variables(model)
   assert set(golden.files) == set(variables)
   with tf.GradientTape() as tape:
     total, _, _ = total_loss(model, batch, training, logits_only)
@@ -120,7 +118,7 @@ def test_ways_of_computing_are_near_the_original(group, way):
   assert model.compute_dtype == ("float16" if half else "float32")
   golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
   total_golden = np.load(GOLDEN / group / "pretraining_outputs.npz")
-  variables = reference_checkpoints.tf1_variables(model)
+  variables = checkpoints.tf1_variables(model)
   scale = 2.0**10 if half else 1.0
 
   @tf.function(jit_compile=way in ("xla", "all"))
@@ -162,9 +160,9 @@ def test_ten_steps_equal_the_original(group, name):
   model, batch = load(group)
   golden = np.load(GOLDEN / group / f"training_{name}.npz")
   rate = {"lamb": 0.00176, "adamw": 0.001}[name]
-  schedule = optimization.WarmupPolynomialDecay(rate, 12, 4)
-  optimizer = optimization.make_optimizer(name, schedule)
-  variables = reference_checkpoints.tf1_variables(model)
+  schedule = training_lib.WarmupPolynomialDecay(rate, 12, 4)
+  optimizer = training_lib.make_optimizer(name, schedule)
+  variables = checkpoints.tf1_variables(model)
   names = sorted(variables)
 
   # The norm that the original clipped by is 0.3% (one group) and 0.4% (two)
@@ -206,10 +204,10 @@ def test_released_optimizer_slots_after_ten_steps(group):
   reader = tf.train.load_checkpoint(
     str(GOLDEN / group / "trained_lamb.ckpt-10")
   )
-  optimizer = optimization.make_optimizer(
-    "lamb", optimization.WarmupPolynomialDecay(0.00176, 12, 4)
+  optimizer = training_lib.make_optimizer(
+    "lamb", training_lib.WarmupPolynomialDecay(0.00176, 12, 4)
   )
-  variables = reference_checkpoints.tf1_variables(model)
+  variables = checkpoints.tf1_variables(model)
 
   @tf.function
   def step(reference_norm):

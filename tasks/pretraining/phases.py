@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from official_albert import config as config_lib
+import tfrecords
+from official_albert import modeling
 from tasks.pretraining import task as task_lib
-from tfrecords import reader
 
 
 def make_tasks(
-  config: config_lib.AlbertConfig,
+  config: modeling.AlbertConfig,
   input_dirs: Sequence[str],
   seed: int,
   eval_input_dirs: Sequence[str] = (),
@@ -57,7 +57,7 @@ def make_tasks(
   for task, folder in zip(tasks, input_dirs):
     task_lib.check_same_kind(first, input_dirs[0], task.manifest, folder)
     for split in task.manifest.splits.values():
-      reader.check_shards(folder, split.shards)
+      tfrecords.check_shards(folder, split.shards)
   return tasks
 
 

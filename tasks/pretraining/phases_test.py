@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
+import tfrecords
 from official_albert import AlbertConfig
 from tasks.pretraining import phases
-from tfrecords import schemas, writer
 
 V, P = 43, 2
 CONFIG = AlbertConfig(
@@ -27,11 +27,11 @@ CONFIG = AlbertConfig(
 def write_data(folder, length, sha256="ab" * 32, pair="sop", **records):
   """Records whose every id is their length; by default 5 and 3 of them."""
   os.makedirs(folder)
-  schema = schemas.pretraining_schema(length, P)
+  schema = tfrecords.pretraining_schema(length, P)
   splits = {}
   for split, count in (records or {"train": 5, "heldout": 3}).items():
-    path = os.path.join(folder, schemas.shard_name(split, 0, 1))
-    with writer.ShardWriter(path, schema) as shard:
+    path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
+    with tfrecords.ShardWriter(path, schema) as shard:
       for _ in range(count):
         ones = np.ones(length, np.int64)
         predictions = np.ones(P, np.int64)
@@ -47,15 +47,15 @@ def write_data(folder, length, sha256="ab" * 32, pair="sop", **records):
             "next_sentence_labels": np.zeros(1, np.int64),
           }
         )
-    splits[split] = schemas.Split((shard.result,), {})
-  schemas.write_manifest(
+    splits[split] = tfrecords.Split((shard.result,), {})
+  tfrecords.write_manifest(
     folder,
-    schemas.Manifest(
+    tfrecords.Manifest(
       task="pretraining",
       max_seq_length=length,
       max_predictions_per_seq=P,
       features=schema,
-      tokenizer=schemas.TokenizerInfo(sha256, V, True),
+      tokenizer=tfrecords.TokenizerInfo(sha256, V, True),
       settings={"sentence_pair": pair},
       random_seed=5,
       splits=splits,
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused(
   "phase, split", itertools.product((0, 1), ("train", "heldout"))
 )
 def test_shards_of_all_phases_are_there(folders, phase, split):
-  path = os.path.join(folders[phase], schemas.shard_name(split, 0, 1))
+  path = os.path.join(folders[phase], tfrecords.shard_name(split, 0, 1))
   with open(path, "ab") as file:
     file.write(b"x")
   with pytest.raises(ValueError, match=f"{split}-00000-of-00001.tfrecord has"):

@@ -27,8 +27,7 @@ import difflib
 import types
 from typing import Any, Mapping, NamedTuple
 
-from official_albert import config as config_lib
-from official_albert import optimization
+from official_albert import modeling, training
 from tasks.pretraining import task as task_lib
 
 NOT_RUN = "not yet run"
@@ -60,7 +59,7 @@ class Recipe:
   run: str = NOT_RUN
 
   def __post_init__(self):
-    config_lib.AlbertConfig.from_preset(self.preset)
+    modeling.AlbertConfig.from_preset(self.preset)
     if bool(self.expected) == (self.run == NOT_RUN):
       raise ValueError(
         f"recipe {self.name} must have a number to expect if it was run, and "
@@ -82,7 +81,7 @@ class Recipe:
     """Peak rate."""
     if "learning_rate" in self.settings:
       return self.settings["learning_rate"]
-    return optimization.scaled_learning_rate(self.batch)
+    return training.scaled_learning_rate(self.batch)
 
   @property
   def operations(self) -> int:
@@ -94,7 +93,7 @@ class Recipe:
     )
 
 
-def get(name: str) -> Recipe:
+def get_recipe(name: str) -> Recipe:
   """The recipe called `name`, one of `RECIPES`.
 
   Raises:
@@ -151,7 +150,7 @@ _XXLARGE_HOURS = 32
 def _operations(preset: str, data: Mapping[str, Any]) -> int:
   """Of training on one example."""
   return task_lib.training_flops(
-    config_lib.AlbertConfig.from_preset(preset),
+    modeling.AlbertConfig.from_preset(preset),
     data["max_seq_length"],
     data["max_predictions_per_seq"],
   )

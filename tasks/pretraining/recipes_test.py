@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 
-from official_albert import config, train_config
+from official_albert import modeling, training
 from tasks.pretraining import recipes
 from tasks.pretraining import task as task_lib
 
@@ -37,13 +37,13 @@ def test_every_size_has_a_recipe_on_every_hardware():
 
 @each
 def test_settings_hold_together(recipe):
-  names = {field.name for field in dataclasses.fields(train_config.TrainConfig)}
+  names = {field.name for field in dataclasses.fields(training.TrainConfig)}
   settings = {k: v for k, v in recipe.settings.items() if k in names}
   settings["learning_rate"] = recipe.learning_rate
   # Refuses steps, warm-up, optimizer, batch and micro-batches that do not go
   # with each other.
-  train_config.TrainConfig(model_dir="unused", seed=recipe.seed, **settings)
-  positions = config.PRESETS[recipe.preset].max_position_embeddings
+  training.TrainConfig(model_dir="unused", seed=recipe.seed, **settings)
+  positions = modeling.PRESETS[recipe.preset].max_position_embeddings
   assert recipe.data["max_seq_length"] <= positions
   # 15% of the tokens have room.
   predictions = recipe.data["max_predictions_per_seq"]
@@ -61,7 +61,7 @@ def test_only_what_was_run_has_a_number(recipe):
 
 @pytest.mark.parametrize("size", ["base", "large", "xlarge", "xxlarge"])
 def test_the_papers_setting(size):
-  recipe = recipes.get(f"{size}_tpu")
+  recipe = recipes.get_recipe(f"{size}_tpu")
   assert recipe.learning_rate == 0.00176  # Exactly.
   settings = recipe.settings
   assert settings["train_batch_size"] == 4096
@@ -84,7 +84,10 @@ def test_small_batches_follow_the_square_root_rule(recipe):
 
 def test_a_gpu_holds_what_a_core_of_the_pod_holds():
   for size in ("base", "large", "xlarge", "xxlarge"):
-    tpu, gpu = recipes.get(f"{size}_tpu"), recipes.get(f"{size}_gpu")
+    tpu, gpu = (
+      recipes.get_recipe(f"{size}_tpu"),
+      recipes.get_recipe(f"{size}_gpu"),
+    )
     cores = int(tpu.hardware.split("v3-")[1].split()[0])
     micro = gpu.batch // gpu.settings["gradient_accumulation_steps"]
     assert tpu.batch // cores == micro
@@ -92,9 +95,9 @@ def test_a_gpu_holds_what_a_core_of_the_pod_holds():
 
 
 def test_operations_are_those_that_the_task_counts():
-  recipe = recipes.get("quickstart")
+  recipe = recipes.get_recipe("quickstart")
   per_example = recipe.operations / recipe.batch / 8600
-  expected = task_lib.training_flops(config.PRESETS["albert_tiny"], 64, 10)
+  expected = task_lib.training_flops(modeling.PRESETS["albert_tiny"], 64, 10)
   assert per_example == expected
   # By hand: layers, projection and pooler, then the head; times 3.
   s, h, i, e, v, p = 64, 128, 512, 128, 30000, 10
@@ -104,18 +107,20 @@ def test_operations_are_those_that_the_task_counts():
   head = 2 * p * e * (h + v)
   assert expected == 3 * (layers + 2 * h * h + head)
   # 2.0e16 operations at 2e11 a second are 28 hours.
-  assert recipes.get("base_cpu").expected_time.startswith("28 hours at 0.2")
+  assert recipes.get_recipe("base_cpu").expected_time.startswith(
+    "28 hours at 0.2"
+  )
 
 
 def test_unknown_name_gets_the_nearest():
   with pytest.raises(ValueError, match="'bas_gpu'; did you mean base_gpu or"):
-    recipes.get("bas_gpu")
+    recipes.get_recipe("bas_gpu")
   with pytest.raises(ValueError, match="did you mean base_tpu or .*quickstart"):
-    recipes.get("qqqqq")
+    recipes.get_recipe("qqqqq")
 
 
 def test_a_recipe_without_a_run_has_no_number():
-  recipe = recipes.get("base_cpu")
+  recipe = recipes.get_recipe("base_cpu")
   with pytest.raises(ValueError, match="recipe base_cpu must have a number"):
     dataclasses.replace(recipe, expected="loss 2")
   with pytest.raises(ValueError, match="recipe base_cpu must have a number"):

@@ -6,19 +6,14 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import (
-  packed_text_layer,
-  request_checks,
-  served_encoder,
-  served_module,
-  text_layers,
-)
-from official_albert.served_module import Tensors
+from official_albert import serving
+from official_albert.serving import Tensors
+from official_albert.tokenization import in_graph
 from tasks.pretraining import mask_filling
 from tasks.pretraining import model as model_lib
 
 
-class ServedPretraining(served_module.ServedModule):
+class ServedPretraining(serving.ServedModule):
   """Fills masks, finds swapped texts, and encodes.
 
   Attributes:
@@ -30,7 +25,7 @@ class ServedPretraining(served_module.ServedModule):
   text_signatures = (
     "fill_mask",
     "sentence_order",
-    *served_encoder.TEXT_SIGNATURES,
+    *serving.TEXT_SIGNATURES,
   )
   extra_ids = {"masked_lm_positions": "B P"}
   # Every signature says which positions it wants of the last block, the first
@@ -40,7 +35,7 @@ class ServedPretraining(served_module.ServedModule):
   def __init__(
     self,
     model: model_lib.AlbertForPretraining,
-    text_layer: Optional[text_layers.TextLayer],
+    text_layer: Optional[in_graph.TextLayer],
     max_seq_length: int,
     top_k: int = 5,
   ):
@@ -90,7 +85,7 @@ class ServedPretraining(served_module.ServedModule):
     )
     hidden, pooled = outputs["sequence_output"], outputs["pooled_output"]
     return {
-      **served_encoder.encoder_outputs(outputs),
+      **serving.encoder_outputs(outputs),
       "masked_lm_logits": self.model.masked_lm(
         hidden, masked_lm_rows, self.model.albert.embedding, training=False
       ),
@@ -101,14 +96,12 @@ class ServedPretraining(served_module.ServedModule):
     """All that `forward` returns, of all positions."""
     features = dict(features)
     masked = features.pop("masked_lm_positions")
-    masked = request_checks.check_rank("masked_lm_positions", masked, "B P")
+    masked = serving.check_rank("masked_lm_positions", masked, "B P")
     batch, length = tf.unstack(tf.shape(features["input_ids"]))
     rows = tf.shape(masked)[0]
     checks = [
-      request_checks.check_range(
-        "masked_lm_positions", masked, length, "S - 1"
-      ),
-      request_checks.refuse_unless(
+      serving.check_range("masked_lm_positions", masked, length, "S - 1"),
+      serving.refuse_unless(
         tf.equal(rows, batch),
         "masked_lm_positions must have a row for each sequence, but the "
         "numbers of rows are",
@@ -116,7 +109,7 @@ class ServedPretraining(served_module.ServedModule):
         batch,
       ),
     ]
-    masked = request_checks.after(checks, {"masked": masked})["masked"]
+    masked = serving.after_checks(checks, {"masked": masked})["masked"]
     return self.run(
       **features, positions=_all_but_first(features), masked_lm_rows=masked
     )
@@ -137,13 +130,11 @@ class ServedPretraining(served_module.ServedModule):
       positions=_all_but_first(features),
       masked_lm_rows=_none(features),
     )
-    return served_encoder.encoder_outputs(outputs)
+    return serving.encoder_outputs(outputs)
 
   def text_functions(self) -> dict[str, Any]:
-    packed = packed_text_layer.PackedTextLayer(
-      self.text_layer, self.max_seq_length
-    )
-    masked = text_layers.FillMaskTextLayer(self.text_layer, self.max_seq_length)
+    packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
+    masked = in_graph.FillMaskTextLayer(self.text_layer, self.max_seq_length)
     text, text_a, text_b = (
       tf.TensorSpec([None], tf.string, name)
       for name in ("text", "text_a", "text_b")
@@ -152,14 +143,14 @@ class ServedPretraining(served_module.ServedModule):
     @tf.function(input_signature=[text])
     def fill_mask(text):
       """See `mask_filling.fill_masks`."""
-      features = masked(request_checks.check_texts({"text": text})["text"])
+      features = masked(serving.check_texts({"text": text})["text"])
       return mask_filling.fill_masks(
         features, masked, self.top_k, self._logits_of
       )
 
     @tf.function(input_signature=[text_a, text_b])
     def sentence_order(text_a, text_b):
-      texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
+      texts = serving.check_texts({"text_a": text_a, "text_b": text_b})
       features = packed(texts["text_a"], texts["text_b"])
       none = _none(features)
       outputs = self.run(**features, positions=none, masked_lm_rows=none)
@@ -169,7 +160,7 @@ class ServedPretraining(served_module.ServedModule):
     return {
       "fill_mask": fill_mask,
       "sentence_order": sentence_order,
-      **served_encoder.encode_functions(packed, self.encode),
+      **serving.encode_functions(packed, self.encode),
     }
 
   def _logits_of(self, features: Tensors, positions: tf.Tensor) -> tf.Tensor:

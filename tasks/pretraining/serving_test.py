@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  packing,
-  text_layers,
-  tokenization,
-  toy_vocabulary,
-)
+from official_albert import AlbertConfig, tokenization
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import in_graph
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import serving
 
@@ -53,7 +49,7 @@ def served(model_file, tokenizer):
   )
   return serving.ServedPretraining(
     model_lib.AlbertForPretraining(config),
-    text_layers.SentencePieceTextLayer(model_file),
+    in_graph.SentencePieceTextLayer(model_file),
     MAX_LENGTH,
     K,
   )
@@ -110,7 +106,9 @@ def test_masks_are_filled_as_by_hand(served, signatures, tokenizer):
 
 def packed(tokenizer, a, b):
   ids = [None if text is None else tokenizer.encode(text) for text in (a, b)]
-  return packing.pack_pair(*ids, MAX_LENGTH, tokenizer.cls_id, tokenizer.sep_id)
+  return tokenization.pack_pair(
+    *ids, MAX_LENGTH, tokenizer.cls_id, tokenizer.sep_id
+  )
 
 
 def test_pairs_equal_the_model(served, signatures, tokenizer):

@@ -12,12 +12,12 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import fused_ops, objective
+import tfrecords
+from official_albert import modeling
+from official_albert import training as training_lib
 from tasks.pretraining import dynamic_masking, flops
 from tasks.pretraining import metrics as metrics_lib
 from tasks.pretraining import model as model_lib
-from tfrecords import reader, schemas
 
 # Added to the masked LM's weight, as in the original.
 _EPSILON = 1e-5
@@ -28,7 +28,7 @@ training_flops = flops.training_flops
 class PretrainingTask:
   """Masked LM and, unless the data has none, a sentence-pair objective.
 
-  Implements `official_albert.objective.Task`.
+  Implements `official_albert.training.objective.Task`.
 
   Attributes:
     config, manifest: the model's configuration and what its data says.
@@ -41,7 +41,7 @@ class PretrainingTask:
 
   def __init__(
     self,
-    config: config_lib.AlbertConfig,
+    config: modeling.AlbertConfig,
     input_dir: str,
     seed: int = 12345,
     eval_input_dir: str = "",
@@ -64,7 +64,7 @@ class PretrainingTask:
         unmasked and does not say how to mask it, or nothing is held out.
     """
     self.config = config
-    self.manifest = schemas.read_manifest(input_dir)
+    self.manifest = tfrecords.read_manifest(input_dir)
     self.input_dir = input_dir
     self._seed = seed
     self._recompute_activations = recompute_activations
@@ -72,7 +72,7 @@ class PretrainingTask:
     self.eval_dir, self._eval_manifest = input_dir, self.manifest
     if eval_input_dir:
       self.eval_dir = eval_input_dir
-      self._eval_manifest = schemas.read_manifest(eval_input_dir)
+      self._eval_manifest = tfrecords.read_manifest(eval_input_dir)
       check_compatible(config, self._eval_manifest, eval_input_dir)
       check_same_kind(
         self.manifest, input_dir, self._eval_manifest, eval_input_dir
@@ -105,7 +105,7 @@ class PretrainingTask:
     self.tokens_per_example = self.manifest.max_seq_length
     self.flops_per_example = self._flops(config)
 
-  def _flops(self, config: config_lib.AlbertConfig) -> int:
+  def _flops(self, config: modeling.AlbertConfig) -> int:
     return training_flops(
       config, self.tokens_per_example, self.manifest.max_predictions_per_seq
     )
@@ -131,10 +131,10 @@ class PretrainingTask:
     self,
     batch_size: int,
     start_example: int,
-    context: tf.distribute.InputContext = objective.ONE_PIPELINE,
+    context: tf.distribute.InputContext = training_lib.ONE_PIPELINE,
   ) -> tf.data.Dataset:
     """Shuffled batches without end; see `tfrecords.reader`."""
-    return reader.read_dataset(
+    return tfrecords.read_dataset(
       self.input_dir,
       "train",
       batch_size,
@@ -146,7 +146,7 @@ class PretrainingTask:
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Each held-out example once; the last batch is padded."""
-    return reader.read_dataset(
+    return tfrecords.read_dataset(
       self.eval_dir,
       self._eval_split,
       batch_size,
@@ -171,7 +171,7 @@ class PretrainingTask:
     batch: Mapping[str, tf.Tensor],
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
+  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """Sums of the losses, and the accuracies."""
     outputs = model(
       batch,
@@ -194,7 +194,7 @@ class PretrainingTask:
     return described
 
 
-def _describe(folder: str, manifest: schemas.Manifest) -> dict[str, Any]:
+def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
   return {
     "input_dir": folder,
     "tokenizer": dataclasses.asdict(manifest.tokenizer),
@@ -208,7 +208,7 @@ def _describe(folder: str, manifest: schemas.Manifest) -> dict[str, Any]:
   }
 
 
-def _records(manifest: schemas.Manifest, split: str) -> int:
+def _records(manifest: tfrecords.Manifest, split: str) -> int:
   return manifest.splits[split].records if split in manifest.splits else 0
 
 
@@ -246,10 +246,10 @@ def loss_totals(
   Returns:
     `masked_lm` and `sentence_order`, <float32>[] each.
   """
-  masked_lm = fused_ops.cross_entropy(
+  masked_lm = modeling.cross_entropy(
     outputs["masked_lm_logits"], batch["masked_lm_ids"], compiled
   )
-  sentence_order = fused_ops.cross_entropy(
+  sentence_order = modeling.cross_entropy(
     outputs["sentence_order_logits"], batch["next_sentence_labels"][:, 0]
   )
   return {
@@ -259,7 +259,7 @@ def loss_totals(
 
 
 def check_compatible(
-  config: config_lib.AlbertConfig, manifest: schemas.Manifest, input_dir: str
+  config: modeling.AlbertConfig, manifest: tfrecords.Manifest, input_dir: str
 ) -> None:
   """Refuses data that was made for another model.
 
@@ -286,9 +286,9 @@ def check_compatible(
 
 
 def check_same_kind(
-  first: schemas.Manifest,
+  first: tfrecords.Manifest,
   first_dir: str,
-  other: schemas.Manifest,
+  other: tfrecords.Manifest,
   other_dir: str,
 ) -> None:
   """Refuses to use data together that one model cannot mean the same by.

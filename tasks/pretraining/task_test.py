@@ -11,16 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  distribution,
-  reporting,
-  toy_vocabulary,
-  training,
-)
-from tasks.pretraining import dataset_builder, examples
+import tfrecords
+from official_albert import AlbertConfig, distribution, training
+from official_albert.testing import toy_vocabulary
+from tasks.pretraining import data as data_lib
 from tasks.pretraining import task as task_lib
-from tfrecords import schemas, writer
 
 V, S, P, TRAIN, HELDOUT = 97, 11, 3, 13, 7
 CONFIG = AlbertConfig(
@@ -56,27 +51,27 @@ def record(rng):
 
 
 def write_data(folder, sentence_pair="sop", **changes):
-  schema = schemas.pretraining_schema(S, P)
+  schema = tfrecords.pretraining_schema(S, P)
   rng = np.random.default_rng(0)
   splits = {}
   for split, count in (("train", TRAIN), ("heldout", HELDOUT)):
-    name = schemas.shard_name(split, 0, 1)
+    name = tfrecords.shard_name(split, 0, 1)
     path = os.path.join(folder, name)
-    with writer.ShardWriter(path, schema) as shard:
+    with tfrecords.ShardWriter(path, schema) as shard:
       for _ in range(count):
         shard.write(record(rng))
-    splits[split] = schemas.Split((shard.result,), {})
-  manifest = schemas.Manifest(
+    splits[split] = tfrecords.Split((shard.result,), {})
+  manifest = tfrecords.Manifest(
     task="pretraining",
     max_seq_length=S,
     max_predictions_per_seq=P,
     features=schema,
-    tokenizer=schemas.TokenizerInfo("ab" * 32, V, True),
+    tokenizer=tfrecords.TokenizerInfo("ab" * 32, V, True),
     settings={"sentence_pair": sentence_pair},
     random_seed=5,
     splits=splits,
   )
-  schemas.write_manifest(folder, dataclasses.replace(manifest, **changes))
+  tfrecords.write_manifest(folder, dataclasses.replace(manifest, **changes))
 
 
 @pytest.fixture
@@ -192,12 +187,12 @@ def unmasked(tmp_path_factory):
   (folder / "a.txt").write_text("\n\n".join(documents))
   model = toy_vocabulary.train("\n".join(documents).split("\n"), 45)
   (folder / "toy.model").write_bytes(model)
-  manifest = dataset_builder.build_dataset(
-    dataset_builder.BuildSettings(
+  manifest = data_lib.build_dataset(
+    data_lib.BuildSettings(
       input_files=str(folder / "a.txt"),
       output_dir=str(folder / "data"),
       spm_model_file=str(folder / "toy.model"),
-      examples=examples.ExampleSettings(
+      examples=data_lib.ExampleSettings(
         max_seq_length=29, max_predictions_per_seq=5, masking="dynamic"
       ),
       dupe_factor=1,
@@ -284,7 +279,7 @@ def test_workers_draw_the_masks_of_their_places(unmasked):
 def test_all_evaluations_have_the_same_masks(unmasked):
   """In another run with another seed and batch size, too."""
   folder, config = unmasked
-  size = schemas.read_manifest(folder).split("heldout").records
+  size = tfrecords.read_manifest(folder).split("heldout").records
   rows = {}
   for seed, batch_size in ((3, size), (3, size), (4, size - 1)):
     task = task_lib.PretrainingTask(config, folder, seed=seed)
@@ -317,7 +312,7 @@ def _train(task, model_dir, stop=None):
     whole = task.train_dataset
     task.train_dataset = lambda *arguments: whole(*arguments).take(stop)
   strategy = distribution.make_strategy("one_device")
-  with reporting.Reporter(config.model_dir, io.StringIO()) as report:
+  with training.Reporter(config.model_dir, io.StringIO()) as report:
     return training.train([task], config, strategy, report)
 
 

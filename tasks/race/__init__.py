@@ -1,1 +1,31 @@
 """RACE: exam questions with four options each."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "examples": [
+      "LETTERS",
+      "RaceExample",
+      "make_all_inputs",
+      "make_inputs",
+      "read_examples",
+    ],
+    "metrics": [
+      "accuracy_by_level",
+    ],
+    "model": [
+      "AlbertForMultipleChoice",
+    ],
+    "recipes": [
+      "RECIPES",
+    ],
+    "serving": [
+      "ServedMultipleChoice",
+    ],
+    "task": [
+      "RaceTask",
+    ],
+  },
+)

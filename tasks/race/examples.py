@@ -14,7 +14,7 @@ import dataclasses
 import json
 from typing import Any, Callable, Iterable, Iterator, Optional
 
-from official_albert import packing, tokenization
+from official_albert import tokenization
 from tasks.race import passage_files
 
 LETTERS = "ABCD"
@@ -219,7 +219,7 @@ def make_all_inputs(
 
   Args:
     examples: the questions.
-    tokenizer: of `official_albert.tokenization`.
+    tokenizer: of `official_albert.tokenization.sentencepiece_tokenizer`.
     max_seq_length: tokens in a sequence at most, special ones included.
     max_qa_length: tokens of question and option at most.
 
@@ -253,7 +253,7 @@ def make_all_inputs(
       tail = row[-max_qa_length:]
       context = article_ids[: max_seq_length - 3 - len(tail)]
       inputs.append(
-        packing.pack_pair(
+        tokenization.pack_pair(
           context, tail, max_seq_length, tokenizer.cls_id, tokenizer.sep_id
         )
       )

@@ -9,19 +9,16 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import sequence_classifier
+from official_albert import modeling
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForMultipleChoice(
-  sequence_classifier.AlbertForSequenceClassification
-):
+class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
   """Each option is a sequence of its own; the best score wins."""
 
   def __init__(
     self,
-    config: config_lib.AlbertConfig,
+    config: modeling.AlbertConfig,
     classifier_dropout_prob: float = 0.1,
     recompute_activations: bool = False,
     layerwise_lr_decay: float = 1.0,

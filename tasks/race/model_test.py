@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import reference_checkpoints
+from official_albert import checkpoints, modeling
 from tasks.race import model as model_lib
 
 TASK = pathlib.Path(__file__).parent / "testdata"
@@ -18,11 +17,11 @@ FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
 def load(group):
-  config = config_lib.AlbertConfig.from_json_file(
+  config = modeling.AlbertConfig.from_json_file(
     str(ALBERT / group / "albert_config.json")
   )
   model = model_lib.AlbertForMultipleChoice(config)
-  report = reference_checkpoints.load_tf1_checkpoint(
+  report = checkpoints.load_tf1_checkpoint(
     model, str(TASK / group / "multiple_choice.ckpt")
   )
   assert not report.missing and not report.unexpected
@@ -59,7 +58,7 @@ def test_each_score_is_that_of_its_option_alone():
 
 def test_configuration_round_trip():
   model = model_lib.AlbertForMultipleChoice(
-    config_lib.AlbertConfig.from_preset("albert_tiny"), 0.25
+    modeling.AlbertConfig.from_preset("albert_tiny"), 0.25
   )
   again = model_lib.AlbertForMultipleChoice.from_config(model.get_config())
   assert again.get_config() == model.get_config()
@@ -67,7 +66,7 @@ def test_configuration_round_trip():
 
 
 def test_what_is_said_about_training_reaches_the_encoder():
-  config = config_lib.AlbertConfig.from_json_file(
+  config = modeling.AlbertConfig.from_json_file(
     str(ALBERT / "one_group" / "albert_config.json")
   )
   model = model_lib.AlbertForMultipleChoice(

@@ -6,20 +6,16 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import (
-  packed_text_layer,
-  request_checks,
-  served_module,
-  text_layers,
-)
-from official_albert.served_module import Tensors
+from official_albert import serving
+from official_albert.serving import Tensors
+from official_albert.tokenization import in_graph
 from tasks.race.examples import LETTERS
 
 _BLANK = "_"
 _INPUTS = ("passage", "question", "options")
 
 
-class ServedMultipleChoice(served_module.ServedModule):
+class ServedMultipleChoice(serving.ServedModule):
   """`choice` <int32>[B], 0 to 3, and `probabilities` <float32>[B, 4].
 
   Attributes:
@@ -34,7 +30,7 @@ class ServedMultipleChoice(served_module.ServedModule):
   def __init__(
     self,
     model: tf.keras.Model,
-    text_layer: Optional[text_layers.TextLayer],
+    text_layer: Optional[in_graph.TextLayer],
     max_seq_length: int,
     max_qa_length: int,
   ):
@@ -95,21 +91,19 @@ class ServedMultipleChoice(served_module.ServedModule):
     Returns:
       `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
     """
-    texts = request_checks.check_texts(
-      {"passage": passage, "question": question}
-    )
+    texts = serving.check_texts({"passage": passage, "question": question})
     passage, question = texts["passage"], texts["question"]
-    options = request_checks.check_rank("options", options, "B 4")
+    options = serving.check_rank("options", options, "B 4")
     shape = tf.shape(options)
     rows = tf.size(question)
-    check = request_checks.refuse_unless(
+    check = serving.refuse_unless(
       tf.reduce_all(tf.equal(shape, [rows, self.options])),
       f"options must hold {self.options} texts for each question, but the "
       "number of questions and the shape of options are",
       rows,
       shape,
     )
-    options = request_checks.after([check], {"options": options})["options"]
+    options = serving.after_checks([check], {"options": options})["options"]
     layer = self.text_layer
     # As the original does before it joins them; see tasks/race/examples.py.
     if hasattr(layer, "normalize"):
@@ -123,7 +117,7 @@ class ServedMultipleChoice(served_module.ServedModule):
     lengths = tf.minimum(context.row_lengths(), room)
     starts = context.row_starts()
     kept = tf.ragged.range(starts, starts + lengths)
-    packed = packed_text_layer.pack_pair(
+    packed = in_graph.pack_pair(
       kept.with_values(tf.gather(context.values, kept.values)),
       tail,
       self.max_seq_length,

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  text_layers,
-  tokenization,
-  toy_vocabulary,
-)
+from official_albert import AlbertConfig, tokenization
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import in_graph
 from tasks.race import examples as race_examples
 from tasks.race import model as model_lib
 from tasks.race import serving
@@ -49,7 +46,7 @@ def module(tokenizer):
     max_position_embeddings=23,
     initializer_range=0.5,
   )
-  layer = text_layers.SentencePieceTextLayer(tokenizer.model_file)
+  layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
   return serving.ServedMultipleChoice(
     model_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
   )
@@ -104,7 +101,7 @@ def test_wordpiece_texts_too(tmp_path):
   )
   module = serving.ServedMultipleChoice(
     model_lib.AlbertForMultipleChoice(config),
-    text_layers.make_text_layer(*arguments),
+    in_graph.make_text_layer(*arguments),
     LONGEST,
     LONGEST_QA,
   )

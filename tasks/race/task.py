@@ -11,23 +11,19 @@ from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import (
-  checkpoints,
-  fused_ops,
-  objective,
-  probability_table,
-)
-from tasks import finetuning_task
-from tasks.finetuning_task import Batch, Predictions
+from official_albert import modeling, probability_table
+from official_albert import training as training_lib
+from tasks import common
+from tasks.common import Batch, Predictions
 from tasks.race import metrics
 from tasks.race import model as model_lib
 from tasks.race.examples import LETTERS, RaceExample
 
 
-class RaceTask(finetuning_task.FinetuningTask):
+class RaceTask(common.FinetuningTask):
   """One score for each option of a question."""
 
-  head = checkpoints.Head("multiple_choice")
+  head = training_lib.Head("multiple_choice")
 
   def __init__(
     self, *args, examples: Mapping[str, Sequence[RaceExample]], **kwargs
@@ -63,7 +59,7 @@ class RaceTask(finetuning_task.FinetuningTask):
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
+  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """The summed cross entropy in nats, and the accuracy."""
     outputs = model(
       batch,
@@ -74,11 +70,11 @@ class RaceTask(finetuning_task.FinetuningTask):
     )
     logits = outputs["logits"]
     weight, labels = batch["example_weight"], batch["label_ids"]
-    losses = fused_ops.cross_entropy(logits, labels)
+    losses = modeling.cross_entropy(logits, labels)
     total = {self.name: tf.reduce_sum(losses * weight)}
     if not training:
       return total, {}  # `score_split` says more.
-    accuracy = finetuning_task.accuracy(logits, labels, weight)
+    accuracy = common.accuracy_sums(logits, labels, weight)
     return total, {f"{self.name}_accuracy": accuracy}
 
   def predict(
@@ -108,8 +104,10 @@ class RaceTask(finetuning_task.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`, a line for each question."""
-    path = os.path.join(folder, f"{split}{probability_table.SUFFIX}")
-    probability_table.write(
+    path = os.path.join(
+      folder, f"{split}{probability_table.PROBABILITIES_SUFFIX}"
+    )
+    probability_table.write_probabilities(
       path,
       probability_table.ProbabilityTable(
         ids=tuple(e.example_id for e in self._examples[split]),

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfrecords
 from official_albert import (
   AlbertConfig,
+  checkpoints,
   distribution,
-  evaluation,
   probability_table,
-  reference_checkpoints,
   tokenization,
+  training,
 )
-from tasks import finetuning_records, finetuning_task
+from tasks import common
 from tasks.race import examples as examples_lib
 from tasks.race import task as task_lib
-from tfrecords import finetuning_schemas
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
@@ -35,7 +35,7 @@ _CONFIG = AlbertConfig(
   max_position_embeddings=_LENGTH,
   initializer_range=0.2,
 )
-_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
+_NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 
 
 def example(number):
@@ -72,12 +72,12 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
       }
 
   folders = {
-    split: finetuning_records.build(
+    split: common.build_records(
       str(folder),
       "race",
       tokenizer,
       length,
-      finetuning_schemas.multiple_choice_schema(length, 4),
+      tfrecords.multiple_choice_schema(length, 4),
       {},
       split,
       [],
@@ -103,7 +103,7 @@ def test_the_loss_equals_the_original(tmp_path, group):
   )
   task = make(tmp_path, config, counts={"dev": 1}, length=19)
   model = task.build_model()
-  reference_checkpoints.load_tf1_checkpoint(
+  checkpoints.load_tf1_checkpoint(
     model, str(_GOLDEN / group / "multiple_choice.ckpt")
   )
   expected = np.load(_GOLDEN / group / "multiple_choice_outputs.npz")
@@ -131,7 +131,7 @@ def test_the_loss_equals_the_original(tmp_path, group):
 
 
 def test_settings_reach_the_model(tmp_path):
-  settings = finetuning_task.ModelSettings(0.1, 0.3, True, 0.75)
+  settings = common.ModelSettings(0.1, 0.3, True, 0.75)
   model = make(tmp_path, settings=settings).build_model()
   assert model.config.attention_probs_dropout_prob == 0.1
   assert model.classifier.dropout_prob == 0.3
@@ -161,7 +161,7 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
     lengths = {batch["input_ids"].shape[2] for batch in data}
     assert lengths == ({16, 24, 31} if length_bucketing else {31})
     model = model or task.build_model()
-    evaluate = evaluation.make_evaluation(task, model, strategy)
+    evaluate = training.make_evaluation(task, model, strategy)
     score = task.score
     task.score = lambda given, score=score: rows.append(given) or score(given)
     values.append(evaluate(data))
@@ -206,7 +206,7 @@ def test_predictions_are_letters_by_question(tmp_path):
     "test", {"probabilities": values}, str(tmp_path)
   )
   assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
-  table = probability_table.read(path)
+  table = probability_table.read_probabilities(path)
   assert table.ids == ("high0.txt#0", "high1.txt#0")
   assert table.labels == ("A", "B", "C", "D")
   assert table.predictions == ["D", "A"]

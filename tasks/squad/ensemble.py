@@ -15,7 +15,7 @@ from tasks.squad import answers, decoding, prediction_files
 Answers = Mapping[str, answers.QuestionAnswers]
 
 
-def average(
+def average_answers(
   members: Sequence[Answers], n_best_size: int = decoding.N_BEST_SIZE
 ) -> dict[str, answers.QuestionAnswers]:
   """The mean of the candidates' probabilities and of the null odds.
@@ -69,7 +69,7 @@ def average_folders(
     ValueError: as `average`, or a file is not what its name says.
     OSError: a file is missing or cannot be read.
   """
-  return average(
+  return average_answers(
     [prediction_files.read_answers(folder) for folder in folders], n_best_size
   )
 

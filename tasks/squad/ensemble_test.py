@@ -22,7 +22,7 @@ def _pairs(result):
 
 
 def test_means_of_probabilities_and_odds():
-  result = ensemble.average(
+  result = ensemble.average_answers(
     [
       _member(1.0, red=0.5, blue=0.25, green=0.125),
       _member(-4.0, blue=0.75, red=0.25),
@@ -34,7 +34,7 @@ def test_means_of_probabilities_and_odds():
 
 
 def test_one_sure_member_does_not_outvote_the_others():
-  result = ensemble.average(
+  result = ensemble.average_answers(
     [
       _member(None, odd=0.9, usual=0.1),
       _member(None, usual=0.6),
@@ -53,44 +53,46 @@ def test_the_order_of_members_makes_no_difference():
     _member(0.7, blue=0.2, red=0.3, green=0.1),
     _member(0.3, white=0.4, black=0.4),
   ]
-  results = [ensemble.average(m) for m in itertools.permutations(members)]
+  results = [
+    ensemble.average_answers(m) for m in itertools.permutations(members)
+  ]
   assert all(result == results[0] for result in results)
   assert results[0]["q"].null_odds == pytest.approx(1.3 / 4, rel=1e-15)
 
 
 def test_one_member_is_itself_without_scores():
   member = _member(2.0, zebra=0.4, ant=0.4, bee=0.2)
-  assert _pairs(ensemble.average([member])) == [
+  assert _pairs(ensemble.average_answers([member])) == [
     ("zebra", 0.4),
     ("ant", 0.4),
     ("bee", 0.2),
   ]
-  assert _pairs(ensemble.average([member], 1)) == [("zebra", 0.4)]
+  assert _pairs(ensemble.average_answers([member], 1)) == [("zebra", 0.4)]
 
 
 def test_a_member_without_candidates_counts_as_a_member():
   nothing = {"q": answers.QuestionAnswers([answers.Candidate("", 1.0)], 3.0)}
-  result = ensemble.average([nothing, _member(1.0, red=0.5, blue=0.25)])
+  result = ensemble.average_answers([nothing, _member(1.0, red=0.5, blue=0.25)])
   assert _pairs(result) == [("red", 0.25), ("blue", 0.125)]
   assert result["q"].null_odds == 2.0
-  assert _pairs(ensemble.average([nothing, nothing])) == [("", 1.0)]
+  assert _pairs(ensemble.average_answers([nothing, nothing])) == [("", 1.0)]
 
 
 def test_a_text_that_stands_twice_counts_once():
   n_best = [answers.Candidate("red", p) for p in (0.5, 0.25)]
   twice = {"q": answers.QuestionAnswers(n_best)}
-  assert _pairs(ensemble.average([twice, twice])) == [("red", 0.5)]
+  assert _pairs(ensemble.average_answers([twice, twice])) == [("red", 0.5)]
 
 
 def test_folders(tmp_path):
   members = [_member(0.5, red=0.5), _member(1.0, blue=0.75, red=0.125)]
   folders = [str(tmp_path / name) for name in ("first", "second")]
   for folder, member in zip(folders, members):
-    prediction_files.write(folder, member)
+    prediction_files.write_predictions(folder, member)
   result = ensemble.average_folders(folders)
-  assert result == ensemble.average(members)
+  assert result == ensemble.average_answers(members)
   out = str(tmp_path / "together")
-  prediction_files.write(out, result, 0.75)
+  prediction_files.write_predictions(out, result, 0.75)
   assert prediction_files.read_answers(out) == result
   # The odds are at the threshold, 0.75.
   assert prediction_files.read_predictions(f"{out}/predictions.json") == {
@@ -100,12 +102,12 @@ def test_folders(tmp_path):
 
 def test_members_that_do_not_fit():
   with pytest.raises(ValueError, match="at least one model"):
-    ensemble.average([])
+    ensemble.average_answers([])
   red = _member(1.0, red=0.5)
   with pytest.raises(ValueError, match="members 1 and 3 .* p for one"):
-    ensemble.average([red, red, {**red, "p": red["q"]}])
+    ensemble.average_answers([red, red, {**red, "p": red["q"]}])
   with pytest.raises(ValueError, match="question q has null odds from 1 of 2"):
-    ensemble.average([red, _member(None, red=0.5)])
+    ensemble.average_answers([red, _member(None, red=0.5)])
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import model as model_lib
-from official_albert.layers import dropout, layer_norm
+from official_albert import modeling
 
 # What records hold besides the encoder's inputs.
 _FEATURES = (
@@ -33,14 +31,14 @@ _NEVER = -1e30
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSpans(model_lib.FeatureModel):
+class AlbertForSpans(modeling.FeatureModel):
   """SQuAD 1.1: a start and an end score for each token."""
 
   other_features = _FEATURES
 
   def __init__(
     self,
-    config: config_lib.AlbertConfig,
+    config: modeling.AlbertConfig,
     recompute_activations: bool = False,
     layerwise_lr_decay: float = 1.0,
     **kwargs,
@@ -54,7 +52,7 @@ class AlbertForSpans(model_lib.FeatureModel):
       **kwargs: of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
-    self.albert = model_lib.AlbertModel(
+    self.albert = modeling.AlbertModel(
       config, recompute_activations, layerwise_lr_decay, name="albert"
     )
     self.output_weights = self.add_weight(
@@ -111,14 +109,14 @@ class AlbertForSpans(model_lib.FeatureModel):
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertForSpansOrNone(model_lib.FeatureModel):
+class AlbertForSpansOrNone(modeling.FeatureModel):
   """SQuAD 2.0: starts, ends that depend on the start, and answerability."""
 
   other_features = _FEATURES
 
   def __init__(
     self,
-    config: config_lib.AlbertConfig,
+    config: modeling.AlbertConfig,
     start_n_top: int = 5,
     end_n_top: int = 5,
     classifier_dropout_prob: float = 0.1,
@@ -141,7 +139,7 @@ class AlbertForSpansOrNone(model_lib.FeatureModel):
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout_prob = classifier_dropout_prob
-    self.albert = model_lib.AlbertModel(
+    self.albert = modeling.AlbertModel(
       config, recompute_activations, layerwise_lr_decay, name="albert"
     )
 
@@ -157,7 +155,7 @@ class AlbertForSpansOrNone(model_lib.FeatureModel):
 
     self.start_dense = dense(1, "start_dense")
     self.end_hidden = dense(config.hidden_size, "end_hidden")
-    self.end_norm = layer_norm.LayerNorm(name="end_norm")
+    self.end_norm = modeling.LayerNorm(name="end_norm")
     self.end_dense = dense(1, "end_dense")
     self.answer_hidden = dense(config.hidden_size, "answer_hidden")
     self.answer_dense = dense(1, "answer_dense", use_bias=False)
@@ -196,7 +194,7 @@ class AlbertForSpansOrNone(model_lib.FeatureModel):
     outputs = self.albert(
       inputs,
       training=training,
-      dropout_seed=dropout.fold_in(dropout_seed, 0),
+      dropout_seed=modeling.fold_in(dropout_seed, 0),
       num_layers=num_layers,
     )
     x = tf.cast(outputs["sequence_output"], tf.float32)  # [B, S, H]
@@ -233,11 +231,11 @@ class AlbertForSpansOrNone(model_lib.FeatureModel):
     # What the model would take for the start, and [CLS].
     summary = tf.einsum("bsh,bs->bh", x, tf.exp(start_log_probs))
     y = tf.tanh(self.answer_hidden(tf.concat([summary, x[:, 0]], -1)))
-    y = dropout.seeded_dropout(
+    y = modeling.seeded_dropout(
       y,
       self.classifier_dropout_prob,
       training,
-      dropout.fold_in(dropout_seed, 1),
+      modeling.fold_in(dropout_seed, 1),
     )
     outputs["cls_logits"] = self.answer_dense(y)[:, 0]
     return outputs
@@ -273,5 +271,5 @@ class AlbertForSpansOrNone(model_lib.FeatureModel):
     }
 
 
-def _initializer(config: config_lib.AlbertConfig):
+def _initializer(config: modeling.AlbertConfig):
   return tf.keras.initializers.TruncatedNormal(stddev=config.initializer_range)

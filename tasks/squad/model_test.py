@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import config as config_lib
-from official_albert import model as albert
-from official_albert import reference_checkpoints
+from official_albert import checkpoints, modeling
 from tasks.squad import model as model_lib
 
 TASK = pathlib.Path(__file__).parent / "testdata"
@@ -19,16 +17,16 @@ GROUPS = ("one_group", "two_groups")
 
 
 def load(group, kind, build):
-  config = config_lib.AlbertConfig.from_json_file(
+  config = modeling.AlbertConfig.from_json_file(
     str(ALBERT / group / "albert_config.json")
   )
   model = build(config)
-  report = reference_checkpoints.load_tf1_checkpoint(
+  report = checkpoints.load_tf1_checkpoint(
     model, str(TASK / group / f"{kind}.ckpt")
   )
   assert not report.missing and not report.unexpected
   batch = np.load(ALBERT / group / "pretraining_batch.npz")
-  return model, {name: tf.constant(batch[name]) for name in albert.INPUTS}
+  return model, {name: tf.constant(batch[name]) for name in modeling.INPUTS}
 
 
 def golden(group, name):
@@ -86,7 +84,7 @@ def test_squad_v2_beam_equals_the_original(group):
 
 
 def test_a_beam_wider_than_the_sequence_is_cut():
-  config = config_lib.AlbertConfig.from_preset("albert_tiny")
+  config = modeling.AlbertConfig.from_preset("albert_tiny")
   model = model_lib.AlbertForSpansOrNone(config, 5, 7)
   ids = tf.ones([2, 3], tf.int32)
   outputs = model({"input_ids": ids, "p_mask": tf.zeros([2, 3])})
@@ -100,7 +98,7 @@ def test_a_beam_wider_than_the_sequence_is_cut():
   ids=["v1", "v2"],
 )
 def test_configuration_round_trip(model):
-  first = model(config_lib.AlbertConfig.from_preset("albert_tiny"))
+  first = model(modeling.AlbertConfig.from_preset("albert_tiny"))
   again = model.from_config(first.get_config())
   assert again.get_config() == first.get_config()
   assert again.count_params() == first.count_params()
@@ -110,7 +108,7 @@ def test_configuration_round_trip(model):
   "build", [model_lib.AlbertForSpans, model_lib.AlbertForSpansOrNone]
 )
 def test_what_is_said_about_training_reaches_the_encoder(build):
-  config = config_lib.AlbertConfig.from_json_file(
+  config = modeling.AlbertConfig.from_json_file(
     str(ALBERT / "one_group" / "albert_config.json")
   )
   model = build(config, recompute_activations=True, layerwise_lr_decay=0.5)

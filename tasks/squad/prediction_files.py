@@ -25,7 +25,7 @@ _LOG_PROBS = ("start_log_prob", "end_log_prob")
 _MAX_PROBABILITY = 1 + 1e-5
 
 
-def write(
+def write_predictions(
   output_dir: str,
   answers: Mapping[str, answers_lib.QuestionAnswers],
   null_score_diff_threshold: Optional[float] = None,

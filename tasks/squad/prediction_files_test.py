@@ -31,7 +31,7 @@ def _load(folder, name):
 
 def test_v2_files(tmp_path):
   folder = tmp_path / "new" / "folder"
-  paths = prediction_files.write(str(folder), _V2, 1.0)
+  paths = prediction_files.write_predictions(str(folder), _V2, 1.0)
   assert [os.path.basename(path) for path in paths] == [
     "predictions.json",
     "nbest_predictions.json",
@@ -58,13 +58,13 @@ def test_v2_files(tmp_path):
   ]
   assert _load(folder, "null_odds.json") == {"b": 1.5, "a": -2.0}
   # No threshold: always an answer, where there is one.
-  prediction_files.write(str(folder), _V2)
+  prediction_files.write_predictions(str(folder), _V2)
   assert _load(folder, "predictions.json") == {"b": "naïve “red”", "a": ""}
 
 
 def test_v1_files(tmp_path):
-  prediction_files.write(str(tmp_path), _V2)
-  prediction_files.write(str(tmp_path), _without_odds(_V2))
+  prediction_files.write_predictions(str(tmp_path), _V2)
+  prediction_files.write_predictions(str(tmp_path), _without_odds(_V2))
   # The odds of the other run would be taken for this one's.
   assert sorted(os.listdir(tmp_path)) == [
     "nbest_predictions.json",
@@ -81,7 +81,7 @@ def test_v1_files(tmp_path):
 
 @pytest.mark.parametrize("found", [_V2, _without_odds(_V2)])
 def test_read_back_without_places(tmp_path, found):
-  prediction_files.write(str(tmp_path), found)
+  prediction_files.write_predictions(str(tmp_path), found)
   back = prediction_files.read_answers(str(tmp_path))
   assert list(back) == ["b", "a"]
   for question_id, answer in found.items():
@@ -95,7 +95,7 @@ def test_read_back_without_places(tmp_path, found):
 
 def test_an_ensemble_has_no_scores(tmp_path):
   found = {"q": answers.QuestionAnswers([answers.Candidate("x", 0.5)], 0.25)}
-  prediction_files.write(str(tmp_path), found)
+  prediction_files.write_predictions(str(tmp_path), found)
   assert _load(tmp_path, "nbest_predictions.json") == {
     "q": [{"text": "x", "probability": 0.5}]
   }
@@ -109,25 +109,25 @@ def test_whole_numbers_are_odds_too(tmp_path):
 
 
 def test_a_failure_leaves_the_old_files(tmp_path, monkeypatch):
-  prediction_files.write(str(tmp_path), _V2)
+  prediction_files.write_predictions(str(tmp_path), _V2)
   before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
   other = {"b": _V2["b"]}
   nan = {"b": _V2["b"]._replace(null_odds=float("nan"))}
   with pytest.raises(ValueError):
-    prediction_files.write(str(tmp_path), nan)
+    prediction_files.write_predictions(str(tmp_path), nan)
   with pytest.raises(ValueError, match="1 of 2 questions have null odds"):
-    prediction_files.write(
+    prediction_files.write_predictions(
       str(tmp_path), {"b": _V2["b"], "a": _V2["a"]._replace(null_odds=None)}
     )
   with pytest.raises(ValueError, match="is for SQuAD 2.0"):
-    prediction_files.write(str(tmp_path), _without_odds(other), 0.0)
+    prediction_files.write_predictions(str(tmp_path), _without_odds(other), 0.0)
 
   def full_disk(*_):
     raise OSError(28, "No space left on device")
 
   monkeypatch.setattr(prediction_files.os, "replace", full_disk)
   with pytest.raises(OSError, match="No space"):
-    prediction_files.write(str(tmp_path), other)
+    prediction_files.write_predictions(str(tmp_path), other)
   assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 

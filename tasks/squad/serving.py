@@ -14,13 +14,9 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import (
-  offset_text_layer,
-  request_checks,
-  served_module,
-  text_layers,
-)
-from official_albert.served_module import Tensors
+from official_albert import serving
+from official_albert.serving import Tensors
+from official_albert.tokenization import in_graph
 from tasks.squad import decoding, serving_answers, serving_windows
 from tasks.squad import model as model_lib
 
@@ -36,7 +32,7 @@ _SCORES_V2 = (
 )
 
 
-class AnswerQuestions(served_module.ServedModule):
+class AnswerQuestions(serving.ServedModule):
   """`answer` <string>[B] and where it stands in the context.
 
   `ids` and `examples` return `start_logits` and `end_logits` <float32>[B, S],
@@ -52,7 +48,7 @@ class AnswerQuestions(served_module.ServedModule):
   def __init__(
     self,
     model: tf.keras.Model,
-    text_layer: Optional[text_layers.TextLayer],
+    text_layer: Optional[in_graph.TextLayer],
     max_seq_length: int,
     doc_stride: int = 128,
     max_query_length: int = 64,
@@ -104,7 +100,7 @@ class AnswerQuestions(served_module.ServedModule):
         "answer."
       )
     if text_layer is not None:
-      self.text_layer = offset_text_layer.make_offset_layer(text_layer)
+      self.text_layer = in_graph.make_offset_layer(text_layer)
 
   def forward(self, **features: tf.Tensor) -> Tensors:
     if not self.has_impossible:
@@ -127,9 +123,7 @@ class AnswerQuestions(served_module.ServedModule):
     return {"answer": answer}
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-    texts = request_checks.check_texts(
-      {"question": question, "context": context}
-    )
+    texts = serving.check_texts({"question": question, "context": context})
     # Characters are counted, and cut out, without bytes that are none.
     context = tf.strings.unicode_transcode(
       texts["context"], "UTF-8", "UTF-8", errors="ignore"
@@ -211,9 +205,9 @@ class AnswerQuestions(served_module.ServedModule):
     return {name: " ".join(["the"] * n) for name, n in words.items()}
 
 
-def from_run(
+def served_squad(
   model: tf.keras.Model,
-  text_layer: Optional[text_layers.TextLayer],
+  text_layer: Optional[in_graph.TextLayer],
   max_seq_length: int,
   settings: Mapping[str, Any],
   null_score_diff_threshold: Optional[float] = None,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_albert import graph_text
+from official_albert.tokenization import in_graph
 from tasks.squad import serving_windows
 
 # For each answer that is wanted so many candidates are looked at; should they
@@ -233,7 +233,7 @@ def _stripped(
   start, length = (
     tf.reshape(x, [-1]) for x in (start, tf.maximum(end - start, 0))
   )
-  space = graph_text.character_class(str.isspace)
+  space = in_graph.character_class(str.isspace)
   # Nothing may stand at the end, where tf.strings.substr does not look.
   texts = tf.strings.substr(
     tf.repeat(contexts, shape[1]),

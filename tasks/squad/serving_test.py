@@ -12,12 +12,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_albert import (
-  AlbertConfig,
-  text_layers,
-  tokenization,
-  toy_vocabulary,
-)
+from official_albert import AlbertConfig, tokenization
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import in_graph
 from tasks.squad import decoding, examples, serving, windows
 from tasks.squad import model as model_lib
 
@@ -81,7 +78,7 @@ def models(tokenizer):
 def _module(models, tokenizer_file, version, **options):
   return serving.AnswerQuestions(
     models[version],
-    text_layers.SentencePieceTextLayer(tokenizer_file),
+    in_graph.SentencePieceTextLayer(tokenizer_file),
     **{
       "max_seq_length": _LENGTH,
       "doc_stride": _STRIDE,
@@ -331,9 +328,9 @@ def test_refused_requests(models, tokenizer_file):
 
 
 def test_from_run(models, tokenizer_file):
-  module = serving.from_run(
+  module = serving.served_squad(
     models["squad2"],
-    text_layers.SentencePieceTextLayer(tokenizer_file),
+    in_graph.SentencePieceTextLayer(tokenizer_file),
     _LENGTH,
     {"doc_stride": 11, "max_query_length": 9, "questions": 17},
     -1.5,
@@ -353,7 +350,7 @@ def test_from_run(models, tokenizer_file):
     "context": (3,),
   }
   assert module.text_functions()["answer"](**asked)["answer"].shape == [3]
-  module = serving.from_run(models["squad1"], None, _LENGTH, {})
+  module = serving.served_squad(models["squad1"], None, _LENGTH, {})
   assert module.kind == "squad1"
   assert "null_score_diff_threshold" not in module.settings()
 

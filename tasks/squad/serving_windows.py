@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_albert import offset_text_layer, request_checks
+from official_albert import serving
+from official_albert.tokenization import in_graph
 
 
 class Windows(NamedTuple):
@@ -44,7 +45,7 @@ class Windows(NamedTuple):
 
 def make_windows(
   questions: tf.RaggedTensor,
-  contexts: offset_text_layer.EncodedTexts,
+  contexts: in_graph.EncodedTexts,
   cls_id: int,
   sep_id: int,
   max_seq_length: int,
@@ -67,26 +68,26 @@ def make_windows(
   """
   query = questions[:, :max_query_length]
   room = max_seq_length - 3 - query.row_lengths()  # [B]
-  has_room = request_checks.refuse_unless(
+  has_room = serving.refuse_unless(
     tf.reduce_all(room >= 1),
     f"a question must leave room for its context in {max_seq_length} tokens, "
     "[CLS] and two [SEP] among them: shorten it, but its tokens are",
     tf.cast(tf.reduce_max(query.row_lengths()), tf.int32),
   )
-  room = request_checks.after([has_room], {"room": room})["room"]
+  room = serving.after_checks([has_room], {"room": room})["room"]
   tokens = contexts.ids.row_lengths()  # [B]
   # A stride over the window's length would leave tokens out.
   stride = tf.minimum(room, doc_stride)
   over = tf.maximum(tokens - room, 0)
   counts = 1 + (over + stride - 1) // stride
   total = tf.reduce_sum(counts)
-  is_enough = request_checks.refuse_unless(
+  is_enough = serving.refuse_unless(
     total <= max_windows,
     f"the contexts of a request may be read through {max_windows} windows in "
     "all: send fewer or shorter ones, for these need",
     tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
   )
-  counts = request_checks.after([is_enough], {"counts": counts})["counts"]
+  counts = serving.after_checks([is_enough], {"counts": counts})["counts"]
   question = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # [W]
 
   def of_question(values: tf.Tensor) -> tf.Tensor:

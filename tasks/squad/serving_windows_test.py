@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import offset_text_layer, text_layers, tokenization
+from official_albert import tokenization
+from official_albert.tokenization import in_graph
 from tasks.squad import examples, serving_windows, windows
 
 _WORDS = "a b c d e f g h i j k l m n o p q".split()
@@ -17,10 +18,10 @@ def tokenizers(tmp_path_factory):
   path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, "##x"]
   path.write_text("\n".join(pieces))
-  layer = text_layers.make_text_layer("wordpiece", str(path), True)
+  layer = in_graph.make_text_layer("wordpiece", str(path), True)
   return (
     tokenization.WordPieceTokenizer(path),
-    offset_text_layer.make_offset_layer(layer),
+    in_graph.make_offset_layer(layer),
   )
 
 

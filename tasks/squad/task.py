@@ -13,9 +13,10 @@ from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import fused_ops, objective
-from tasks import finetuning_task
-from tasks.finetuning_task import Batch, Predictions
+from official_albert import modeling
+from official_albert import training as training_lib
+from tasks import common
+from tasks.common import Batch, Predictions
 from tasks.squad import answers, decoding, metrics, prediction_files
 from tasks.squad import model as model_lib
 from tasks.squad.examples import SquadExample
@@ -47,7 +48,7 @@ class Questions:
   windows: Sequence[Window]
 
 
-class SquadTask(finetuning_task.FinetuningTask):
+class SquadTask(common.FinetuningTask):
   """Spans of a context, and in 2.0 whether there is one.
 
   Attributes:
@@ -115,7 +116,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, objective.Ratio]]:
+  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """The summed loss in nats, and the share of right starts and ends."""
     outputs = model(
       batch,
@@ -137,10 +138,8 @@ class SquadTask(finetuning_task.FinetuningTask):
     loss, ratios = 0.0, {}
     for name, logits in zip(("start", "end"), scores):
       labels = batch[f"{name}_positions"]
-      loss += 0.5 * fused_ops.cross_entropy(logits, labels)
-      ratios[f"{name}_accuracy"] = finetuning_task.accuracy(
-        logits, labels, weight
-      )
+      loss += 0.5 * modeling.cross_entropy(logits, labels)
+      ratios[f"{name}_accuracy"] = common.accuracy_sums(logits, labels, weight)
     if self.has_impossible:
       loss += 0.5 * tf.nn.sigmoid_cross_entropy_with_logits(
         tf.cast(batch["is_impossible"], tf.float32), outputs["cls_logits"]
@@ -219,7 +218,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes predictions.json and the other official files, in a folder."""
-    return prediction_files.write(
+    return prediction_files.write_predictions(
       os.path.join(folder, split),
       self.answers(split, predictions),
       self._threshold,

@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfrecords
 from official_albert import (
   AlbertConfig,
+  checkpoints,
   distribution,
-  evaluation,
-  prediction,
-  reference_checkpoints,
+  modeling,
   tokenization,
 )
-from official_albert import model as albert
-from tasks import finetuning_records, finetuning_task
+from official_albert import training as training_lib
+from tasks import common
 from tasks.squad import examples as examples_lib
 from tasks.squad import task as task_lib
 from tasks.squad import windows as windows_lib
-from tfrecords import finetuning_schemas
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 _ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
@@ -40,7 +39,7 @@ _CONFIG = AlbertConfig(
   max_position_embeddings=_LENGTH,
   initializer_range=0.2,
 )
-_NO_DROPOUT = finetuning_task.ModelSettings(classifier_dropout=0.0)
+_NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 _VERSIONS = pytest.mark.parametrize("has_impossible", [False, True])
 _CONTEXT = "W10  " + " ".join(f"w{5 + i % 9}" for i in range(33)) + " w20 w21"
 
@@ -91,12 +90,12 @@ def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
       }
 
   folders = {
-    split: finetuning_records.build(
+    split: common.build_records(
       str(folder),
       "squad",
       tokenizer,
       length,
-      finetuning_schemas.span_schema(length),
+      tfrecords.span_schema(length),
       {"has_impossible": has_impossible},
       split,
       [],
@@ -125,12 +124,12 @@ def golden(folder, group, kind, has_impossible):
   )
   task = make(folder, has_impossible, config, length=19)
   model = task.build_model()
-  report = reference_checkpoints.load_tf1_checkpoint(
+  report = checkpoints.load_tf1_checkpoint(
     model, str(_GOLDEN / group / f"{kind}.ckpt")
   )
   assert not report.missing and not report.unexpected
   stored = np.load(_ALBERT / group / "pretraining_batch.npz")
-  batch = {name: stored[name] for name in albert.INPUTS}
+  batch = {name: stored[name] for name in modeling.INPUTS}
   positions = np.load(_GOLDEN / group / "squad_v2_training_outputs.npz")
   rows = len(batch["input_ids"])
   batch.update(
@@ -225,7 +224,7 @@ def test_predictions_of_v1_are_padded_to_one_length(tmp_path):
 
 @_VERSIONS
 def test_settings_reach_the_model(tmp_path, has_impossible):
-  settings = finetuning_task.ModelSettings(0.1, 0.3, True, 0.75)
+  settings = common.ModelSettings(0.1, 0.3, True, 0.75)
   decode = task_lib.Decoding(start_n_top=4, end_n_top=3)
   model = make(
     tmp_path, has_impossible, settings=settings, decode=decode
@@ -251,7 +250,7 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
     lengths = {batch["input_ids"].shape[1] for batch in data}
     assert lengths == ({16, 24, 27} if length_bucketing else {27})
     model = model or task.build_model()
-    evaluate = evaluation.make_evaluation(task, model, strategy)
+    evaluate = training_lib.make_evaluation(task, model, strategy)
     score = task.score
     task.score = lambda given, score=score: rows.append(given) or score(given)
     with unittest.mock.patch.object(
@@ -307,7 +306,7 @@ class Oracle(tf.keras.Model):
 
 def oracle_rows(task, split, batch_size=3):
   model = Oracle(task.has_impossible)
-  predict = prediction.make_prediction(
+  predict = training_lib.make_prediction(
     task, model, distribution.make_strategy("one_device")
   )
   return predict(task.dataset(split, batch_size))

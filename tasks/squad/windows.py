@@ -23,7 +23,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from official_albert import text_offsets, tokenization
+from official_albert import tokenization
 from tasks.squad import examples as examples_lib
 
 
@@ -63,7 +63,7 @@ def make_windows(
   doc_stride: int = 128,
   max_query_length: int = 64,
   is_training: bool = False,
-  context: Optional[text_offsets.EncodedText] = None,
+  context: Optional[tokenization.EncodedText] = None,
 ) -> list[Window]:
   """The windows of one question, at least one.
 
@@ -139,7 +139,7 @@ def make_all_windows(
   Raises:
     ValueError: see `make_windows`.
   """
-  known: dict[str, text_offsets.EncodedText] = {}
+  known: dict[str, tokenization.EncodedText] = {}
   for example in examples:
     if example.context not in known:
       known[example.context] = tokenizer.encode_with_offsets(example.context)
@@ -155,7 +155,7 @@ def make_all_windows(
 
 
 def answer_tokens(
-  context: text_offsets.EncodedText, text: str, start: int
+  context: tokenization.EncodedText, text: str, start: int
 ) -> Optional[tuple[int, int]]:
   """First and last token of an answer: those that hold its characters.
 

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from official_albert import text_offsets, tokenization
+from official_albert import tokenization
 from tasks.squad import examples, windows
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
@@ -113,7 +113,7 @@ def test_the_last_shorter_window_loses_by_its_length():
 
 def test_answers_without_tokens_of_their_own():
   # Tokens: "a", a space alone, "½" in two parts.
-  context = text_offsets.EncodedText([5, 6, 7, 8], [0, 4, 4, 4], [1, 4, 5, 5])
+  context = tokenization.EncodedText([5, 6, 7, 8], [0, 4, 4, 4], [1, 4, 5, 5])
 
   def tokens(text, start):
     return windows.answer_tokens(context, text, start)
@@ -126,7 +126,7 @@ def test_answers_without_tokens_of_their_own():
   assert tokens("\u200b", 2) == (1, 1)
   assert tokens("\u200b", 9) == (3, 3)
   assert (
-    windows.answer_tokens(text_offsets.EncodedText([], [], []), "\u200b", 0)
+    windows.answer_tokens(tokenization.EncodedText([], [], []), "\u200b", 0)
     is None
   )
 

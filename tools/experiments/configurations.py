@@ -10,7 +10,7 @@ import os
 import statistics
 from typing import Any
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tools.experiments import jobs, plan, readings
 from tools.experiments.declaration import SPEED, Row, Table
 
@@ -66,7 +66,7 @@ def _speed(place: jobs.Place, preset: str, needs: tuple[str, ...]) -> jobs.Job:
     "repeats": 3,
     "output_dir": place.path(key),
   }
-  config = config_lib.AlbertConfig.from_preset(preset)
+  config = modeling.AlbertConfig.from_preset(preset)
 
   def read() -> dict[str, Any]:
     [path] = glob.glob(os.path.join(glob.escape(place.path(key)), "*.json"))

@@ -17,10 +17,9 @@ import time
 import tensorflow as tf
 from absl import flags
 
-from official_albert import config as config_lib
-from official_albert import distribution, frozen_encoder
-from official_albert import model as model_lib
-from tools import command_line, path_flags, trained_run
+from official_albert import distribution, modeling, serving
+from tools import finetuning
+from tools.cli import command_line, path_flags
 
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, whose layers share everything."
@@ -33,10 +32,10 @@ _OUTPUT_FILE = path_flags.define(
 )
 
 
-def make_function(config: config_lib.AlbertConfig, length: int):
+def make_function(config: modeling.AlbertConfig, length: int):
   """The frozen encoder as a function without arguments, already run once."""
-  albert = model_lib.AlbertModel(config)
-  frozen = frozen_encoder.FrozenEncoder(albert, tf.bfloat16)
+  albert = modeling.AlbertModel(config)
+  frozen = serving.FrozenEncoder(albert, tf.bfloat16)
   ids = tf.random.stateless_uniform(
     [1, length], [1, 2], maxval=config.vocab_size, dtype=tf.int32
   )
@@ -54,7 +53,7 @@ def make_function(config: config_lib.AlbertConfig, length: int):
 
 
 def measure(
-  config: config_lib.AlbertConfig,
+  config: modeling.AlbertConfig,
   depths: list[int],
   length: int,
   repeats: int,
@@ -78,10 +77,10 @@ def measure(
 def main(argv) -> None:
   del argv
   distribution.start_compiler()
-  trained_run.write_json(
+  finetuning.trained_run.write_json(
     _OUTPUT_FILE.value,
     measure(
-      config_lib.AlbertConfig.from_json_file(_CONFIG_FILE.value),
+      modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value),
       [int(depth) for depth in _DEPTHS.value],
       _LENGTH.value,
       _REPEATS.value,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tools.experiments import depth_latency
 
 
 def test_deeper_takes_longer():
-  config = config_lib.AlbertConfig(
+  config = modeling.AlbertConfig(
     vocab_size=77,
     embedding_size=16,
     hidden_size=128,

@@ -8,8 +8,8 @@ import os
 from typing import Any, Sequence
 
 from official_albert import output_paths
-from tasks.pretraining import documents
-from tools import settings_file
+from tasks.pretraining import data
+from tools.cli import settings_file
 
 _SETTINGS_FILE = "experiments.json"
 _TEXT_ENDINGS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
@@ -116,7 +116,7 @@ def write_sentences(path: str, input_files: str) -> None:
   """
   if os.path.exists(path):
     return
-  reader = documents.DocumentReader(documents.find_files(input_files))
+  reader = data.DocumentReader(data.find_files(input_files))
   lines = [
     document[len(document) // 2]
     for document in itertools.islice(reader, _SENTENCES)

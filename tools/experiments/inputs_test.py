@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.pretraining import documents
+from tasks.pretraining import data
 from tools.experiments import inputs
 
 
@@ -15,9 +15,7 @@ def test_text_is_named_by_globs(tmp_path):
     (folder / name).write_text("text\n")
   found = inputs.text_files("input_dir", str(folder)).split(",")
   assert len(found) == 2
-  names = [
-    path.rsplit("/", 1)[1] for path in documents.find_files(",".join(found))
-  ]
+  names = [path.rsplit("/", 1)[1] for path in data.find_files(",".join(found))]
   assert names == ["1.txt", "2.txt", "3.jsonl.gz"]
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import os
 from typing import Any, Callable, Mapping
 
-from tfrecords import schemas
+import tfrecords
 from tools.experiments import scales
 
 # What finished jobs found, by their keys.
@@ -102,7 +102,7 @@ def vocabulary(place: Place, scale: scales.Scale) -> Job:
     "vocabulary",
     lambda values: arguments,
     lambda: {},
-    result=os.path.join(folder, schemas.TOKENIZER_FILE),
+    result=os.path.join(folder, tfrecords.TOKENIZER_FILE),
     cost=0.0,
     uses_all_cores=True,
   )
@@ -118,7 +118,7 @@ def records(
   # After the others: which documents are held out goes by their numbers.
   if more_data:
     text.append(place.additional_files)
-  tokenizer = place.path("data", "vocabulary", schemas.TOKENIZER_FILE)
+  tokenizer = place.path("data", "vocabulary", tfrecords.TOKENIZER_FILE)
   arguments = [
     "tools.create_pretraining_data",
     f"--input_files={','.join(text)}",
@@ -134,14 +134,14 @@ def records(
     lambda values: arguments,
     lambda: _describe_records(folder),
     needs=("data/vocabulary",),
-    result=os.path.join(folder, schemas.MANIFEST_FILE),
+    result=os.path.join(folder, tfrecords.MANIFEST_FILE),
     cost=0.0,
     uses_all_cores=True,
   )
 
 
 def _describe_records(folder: str) -> dict[str, Any]:
-  manifest = schemas.read_manifest(folder)
+  manifest = tfrecords.read_manifest(folder)
   return {
     "train_examples": manifest.split("train").records,
     "heldout_examples": manifest.split("heldout").records,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from official_albert import config as config_lib
-from tools import model_memory
+from official_albert import modeling
+from tools import inspection
 from tools.experiments import scales
 
 # What the estimate leaves out; docs/inspect_model.md has it beside peaks.
@@ -40,28 +40,28 @@ class Fit(NamedTuple):
     return ", ".join([told, *cuts])
 
 
-def fit(scale: scales.Scale, config: config_lib.AlbertConfig) -> Fit:
+def fit(scale: scales.Scale, config: modeling.AlbertConfig) -> Fit:
   """The fewest micro-batches with which a row fits, or the last attempt."""
   if not scale.device_bytes:
     return Fit({}, 0, True)
   batch = -(-int(scale.training["train_batch_size"]) // scale.num_devices)
   room = _MARGIN * scale.device_bytes
   precision = scale.training["precision"]
-  if precision not in model_memory.PRECISIONS:
+  if precision not in inspection.model_memory.PRECISIONS:
     precision = "float32"  # The larger of those that it may turn out to be.
   flags: dict[str, Any] = {}
   needed = 0
   for recompute in (False, True):
     micro_batches = 1
     while micro_batches <= batch:
-      setting = model_memory.Setting(
+      setting = inspection.model_memory.Setting(
         batch_size=batch // micro_batches,
         max_seq_length=scale.max_seq_length,
         predictions=int(scale.data["max_predictions_per_seq"]),
         precision=precision,
         recompute_activations=recompute,
       )
-      needed = model_memory.training_bytes(config, setting)["total"]
+      needed = inspection.model_memory.training_bytes(config, setting)["total"]
       flags = {}
       if micro_batches > 1:
         flags["gradient_accumulation_steps"] = micro_batches

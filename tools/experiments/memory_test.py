@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tools.experiments import memory, scales
 
 _BASE = scales.SCALES["base"]
@@ -54,7 +54,7 @@ def test_what_never_fits_is_told():
 
 
 def test_more_devices_need_fewer_cuts():
-  config = config_lib.AlbertConfig.from_preset("albert_xlarge_v1")
+  config = modeling.AlbertConfig.from_preset("albert_xlarge_v1")
 
   def cuts(devices):
     scale = dataclasses.replace(_BASE, num_devices=devices)

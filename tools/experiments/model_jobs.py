@@ -7,7 +7,7 @@ import math
 import os
 from typing import Any, Mapping
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tools.experiments import declaration, jobs, memory, readings, scales
 
 _MEASURED_STEPS = 120
@@ -26,7 +26,7 @@ class Model:
     as_long_as: key of the job whose time it trains for, or "".
   """
 
-  config: config_lib.AlbertConfig
+  config: modeling.AlbertConfig
   pair: str
   more_data: bool
   training: tuple[tuple[str, Any], ...]

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tools.experiments import jobs, model_jobs, scales
 
 _TINY = scales.SCALES["tiny"]
@@ -49,7 +49,7 @@ def test_pretraining(place):
     assert flag in arguments
   file = place.path("models/x/seed_7.albert_config.json")
   assert f"--albert_config_file={file}" in arguments
-  assert config_lib.AlbertConfig.from_json_file(file) == model.config
+  assert modeling.AlbertConfig.from_json_file(file) == model.config
 
 
 def test_cost_is_that_of_the_products(place):

@@ -10,7 +10,7 @@ import os
 
 import matplotlib
 
-from tools import inspection_plot
+from tools import inspection
 from tools.experiments import (
   declaration,
   depth_inference,
@@ -37,7 +37,7 @@ def draw(told: report.Report, output_file: str) -> None:
 
 def _figure(told: report.Report):
   if told.table.layers:
-    return inspection_plot.similarity_figure(
+    return inspection.plot.similarity_figure(
       {result.row.label: result.layers for result in told.rows}
     )
   if told.table.columns:

@@ -14,14 +14,13 @@ import os
 import statistics
 from typing import Any, Iterable, Mapping, Sequence
 
-from official_albert import config as config_lib
-from official_albert import run_summary
+from official_albert import modeling, training
 
 Record = Mapping[str, Any]
 
 
 def pretraining(
-  folder: str, config: config_lib.AlbertConfig, batch_size: int
+  folder: str, config: modeling.AlbertConfig, batch_size: int
 ) -> dict[str, Any]:
   """Numbers of a finished run.
 
@@ -40,7 +39,7 @@ def pretraining(
   Raises:
     OSError, KeyError, IndexError: it is no whole run.
   """
-  records = run_summary.read(os.path.join(folder, run_summary.METRICS_FILE))
+  records = training.read_report(os.path.join(folder, training.METRICS_FILE))
   full = config.num_hidden_layers
   clock = _clock(records, batch_size)
   evaluated = {
@@ -64,7 +63,7 @@ def pretraining(
     "steps": end,
     "training_seconds": clock[end][0],
     "training_flops": clock[end][1],
-    "tokens_per_second": run_summary.summarize(records)["tokens_per_second"],
+    "tokens_per_second": training.summarize_run(records)["tokens_per_second"],
     "masked_lm_loss": last["masked_lm_loss"],
     "masked_lm_accuracy": 100 * last["masked_lm_accuracy"],
     "curve": curve,
@@ -112,8 +111,8 @@ def _last_line(clock: Mapping[int, Any], step: int) -> int:
 
 def speed(folder: str) -> dict[str, float]:
   """The median `tokens_per_second` of a run."""
-  path = os.path.join(folder, run_summary.METRICS_FILE)
-  summary = run_summary.summarize(run_summary.read(path))
+  path = os.path.join(folder, training.METRICS_FILE)
+  summary = training.summarize_run(training.read_report(path))
   return {"tokens_per_second": summary["tokens_per_second"]}
 
 

@@ -27,7 +27,7 @@ from typing import (
 )
 
 from official_albert import file_lock, output_paths
-from tools import machine, progress_line
+from tools.cli import machine, progress_line
 from tools.experiments import jobs as jobs_lib
 
 _POLL_SECONDS = 0.2

@@ -12,7 +12,7 @@ import math
 import types
 from typing import Any, Mapping
 
-from official_albert import config as config_lib
+from official_albert import modeling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Scale:
   num_devices: int = 1
   device_bytes: int = 0
 
-  def config(self, model: Mapping[str, Any]) -> config_lib.AlbertConfig:
+  def config(self, model: Mapping[str, Any]) -> modeling.AlbertConfig:
     """The configuration of a row.
 
     Args:
@@ -105,7 +105,7 @@ class Scale:
       values["embedding_size"] = _translate(
         "embedding_size", embedding, self.embedding_sizes
       )
-    return config_lib.AlbertConfig(**{**values, **changes})
+    return modeling.AlbertConfig(**{**values, **changes})
 
   def steps_of(self, table: str, share: float = 1.0) -> int:
     """Updates of each model of a table, or of a row with a share of them."""
@@ -245,7 +245,7 @@ _SMALL = Scale(
 _XXLARGE_FLOPS = 3.0 * (
   125_000
   * 4096
-  * config_lib.AlbertConfig.from_preset("albert_xxlarge_v1").forward_flops(512)
+  * modeling.AlbertConfig.from_preset("albert_xxlarge_v1").forward_flops(512)
 )
 _BASE = Scale(
   name="base",

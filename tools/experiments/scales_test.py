@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from official_albert import config as config_lib
+from official_albert import modeling
 from tools.experiments import scales
 
 
 def test_base_is_the_papers_base():
   config = scales.SCALES["base"].config({})
-  assert config == config_lib.AlbertConfig.from_preset("albert_base_v1")
+  assert config == modeling.AlbertConfig.from_preset("albert_base_v1")
 
 
 def test_sizes_are_translated():

@@ -1,0 +1,168 @@
+"""Tests of finding files, and of TensorFlow checkpoints that are not whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import training
+from official_albert.checkpoints import files as checkpoint_files
+
+_TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
+
+
+def _write(folder, name="x.ckpt", tensors=None):
+  os.makedirs(folder, exist_ok=True)
+  prefix = str(folder / name)
+  checkpoint_files.write_bundle(prefix, tensors or _TENSORS)
+  return prefix
+
+
+def test_values_come_back_by_their_names(tmp_path):
+  half = np.array([0.5, -2.0], np.float16)
+  prefix = _write(tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half})
+  bundle = checkpoint_files.TensorBundle(prefix)
+  assert bundle.shapes == {"b/c": [2, 3], "a": [], "h": [2]}
+  np.testing.assert_array_equal(bundle.get("b/c"), _TENSORS["b/c"])
+  assert bundle.get("a") == 7 and bundle.get("a").dtype == np.int64
+  assert bundle.get("h").dtype == np.float32
+  assert bundle.get("h").tolist() == [0.5, -2.0]
+
+
+def test_prefixes(tmp_path):
+  prefix = _write(tmp_path / "one")
+  assert checkpoint_files.find_prefix(prefix) == prefix
+  assert checkpoint_files.find_prefix(str(tmp_path / "one")) == prefix
+  hub = _write(tmp_path / "hub" / "variables", "variables")
+  assert checkpoint_files.find_prefix(str(tmp_path / "hub")) == hub
+  _write(tmp_path / "one", "y.ckpt")
+  with pytest.raises(ValueError, match="holds 2 checkpoints"):
+    checkpoint_files.find_prefix(str(tmp_path / "one"))
+  # A list from another machine is believed in names, not in folders.
+  (tmp_path / "one" / "checkpoint").write_text(
+    'model_checkpoint_path: "/elsewhere/y.ckpt"\n'
+  )
+  assert checkpoint_files.find_prefix(str(tmp_path / "one")).endswith("y.ckpt")
+
+
+def _write_run(folder, latest, best=None):
+  """A run's folder with two checkpoints of its own and a best one."""
+  for step in (latest - 1, latest):
+    _write(folder, f"model.ckpt-{step}")
+  if best is not None:
+    _write(folder / "best", f"model.ckpt-{best}")
+    record = {"checkpoint": f"model.ckpt-{best}", "step": best}
+    (folder / "best" / "best.json").write_text(json.dumps(record))
+
+
+def test_which_checkpoint_of_a_run(tmp_path):
+  folder = str(tmp_path / "run")
+  _write_run(tmp_path / "run", 10)
+  latest = os.path.join(folder, "model.ckpt-10")
+  # Without TensorFlow's list: the highest step, not the last name.
+  assert checkpoint_files.find_prefix(folder) == latest
+  with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
+    checkpoint_files.find_prefix(folder, "best")
+  (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
+  assert checkpoint_files.find_prefix(folder, "latest") == latest
+  _write_run(tmp_path / "run", 10, best=7)
+  best = os.path.join(folder, "best", "model.ckpt-7")
+  for wanted in ("", "best"):
+    assert checkpoint_files.find_prefix(folder, wanted) == best
+  assert checkpoint_files.find_prefix(folder, "latest") == latest
+  assert checkpoint_files.find_prefix(folder, latest) == latest
+  with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
+    checkpoint_files.find_prefix(folder, "newest")
+  with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
+    checkpoint_files.find_prefix(latest, "best")
+  assert checkpoint_files.step_of_best(best) == 7
+  assert checkpoint_files.step_of_best(latest) is None
+  assert checkpoint_files.is_best(best) and not checkpoint_files.is_best(latest)
+
+
+def test_the_best_of_several_seeds(tmp_path):
+  _write_run(tmp_path / "seed_5", 10, best=7)
+  _write_run(tmp_path / "seed_6", 20, best=17)
+  summary = tmp_path / "summary.json"
+  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
+  found = checkpoint_files.find_prefix(str(tmp_path))
+  assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
+  found = checkpoint_files.find_prefix(str(tmp_path), "latest")
+  assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
+  # A single run has its summary in its own folder.
+  summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
+  assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
+  summary.write_text("{")
+  with pytest.raises(ValueError, match="summary.json is not valid JSON"):
+    checkpoint_files.run_folder(str(tmp_path))
+
+
+def test_no_checkpoint(tmp_path):
+  with pytest.raises(FileNotFoundError, match="without .index or .data"):
+    checkpoint_files.find_prefix(str(tmp_path / "none"))
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    checkpoint_files.find_prefix(str(tmp_path))
+  # Nothing has been looked for there.
+  with pytest.raises(ValueError, match="gs:// addresses are not supported"):
+    checkpoint_files.find_prefix("gs://bucket/run")
+
+
+def test_files_that_were_cut_short(tmp_path):
+  prefix = _write(tmp_path)
+  data = pathlib.Path(f"{prefix}.data-00000-of-00001")
+  whole = data.read_bytes()
+  data.write_bytes(whole[:-1])
+  with pytest.raises(ValueError, match="holds 24 bytes, but its data files"):
+    checkpoint_files.TensorBundle(prefix)
+  data.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+  with pytest.raises(ValueError, match="b/c in .* cannot be read"):
+    checkpoint_files.TensorBundle(prefix).get("b/c")
+  index = pathlib.Path(f"{prefix}.index")
+  index.write_bytes(index.read_bytes()[:-9])
+  with pytest.raises(ValueError, match="index is damaged"):
+    checkpoint_files.TensorBundle(prefix)
+
+
+def test_the_nearest_tokenizer_is_taken(tmp_path):
+  (tmp_path / "near").mkdir()
+  folders = [str(tmp_path / "near"), str(tmp_path)]
+  assert checkpoint_files.find_tokenizer(folders) is None
+  (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
+  found = checkpoint_files.find_tokenizer(folders, lower_case=False)
+  assert found.kind == "wordpiece" and not found.lower_case
+  (tmp_path / "near" / "30k-clean.model").write_bytes(b"x")
+  assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+
+
+@pytest.mark.parametrize(
+  "name, expected",
+  [
+    ("variables", ["variables", "assets", ""]),
+    ("best", ["best", ""]),
+    ("albert_base", ["albert_base"]),
+    ("best_of_all", ["best_of_all"]),
+  ],
+)
+def test_only_a_part_looks_above_itself(name, expected, tmp_path):
+  folders = checkpoint_files.folders_of(str(tmp_path / name / "x.ckpt"))
+  assert folders == [str(tmp_path / end) for end in expected]
+
+
+def test_the_best_of_a_run_is_called_so():
+  prefix = os.path.join("run", training.BEST_FOLDER, "x")
+  assert os.path.abspath("run") in checkpoint_files.folders_of(prefix)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises((OSError, tf.errors.OpError), match="file"):
+    checkpoint_files.write_bundle(str(tmp_path / "file" / "x"), _TENSORS)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

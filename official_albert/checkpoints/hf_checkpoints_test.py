@@ -1,0 +1,321 @@
+"""Tests of Hugging Face folders: names, transposes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+import shutil
+import types
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from official_albert.checkpoints import hf_checkpoints, tf1_checkpoints
+
+_GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
+_HF = _GOLDEN / "hf_one_group"
+_WORDS = "albert.embeddings.word_embeddings.weight"
+
+
+def _tf1(group="one_group", name="model.ckpt", **arguments):
+  return tf1_checkpoints.read_tf1_checkpoint(
+    str(_GOLDEN / group / name), **arguments
+  )
+
+
+def _check_same(a, b):
+  assert set(a.tensors) == set(b.tensors)
+  for name in a.tensors:
+    np.testing.assert_array_equal(a.tensors[name], b.tensors[name])
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """A copy of a folder of transformers, whose files may be changed."""
+  shutil.copytree(_HF / "pretraining", tmp_path / "hf")
+  return tmp_path / "hf"
+
+
+def _change(folder, **changes):
+  """Changes tensors of the folder; None removes one."""
+  path = str(folder / "model.safetensors")
+  tensors = {**safetensors.numpy.load_file(path), **changes}
+  tensors = {n: v for n, v in tensors.items() if v is not None}
+  safetensors.numpy.save_file(tensors, path)
+
+
+@pytest.mark.parametrize(
+  "name, head, count",
+  [
+    ("pretraining", "pretraining", 32),
+    ("sequence_classification", "classification", 27),
+    ("question_answering", "squad1", 25),
+  ],
+)
+def test_folders_of_transformers_come_back(name, head, count, tmp_path):
+  checkpoint = hf_checkpoints.read(str(_HF / name))
+  assert checkpoint.head == head and len(checkpoint.tensors) == count
+  assert not checkpoint.unexpected
+  # transformers' question answering has no pooler.
+  assert len(checkpoint.missing) == (2 if head == "squad1" else 0)
+  hf_checkpoints.write(checkpoint, str(tmp_path))
+  read = safetensors.numpy.load_file
+  original = read(str(_HF / name / "model.safetensors"))
+  written = read(str(tmp_path / "model.safetensors"))
+  assert set(written) == set(original)
+  for name, value in original.items():
+    np.testing.assert_array_equal(written[name], value)
+
+
+def test_a_kernel_is_transposed():
+  checkpoint = hf_checkpoints.read(str(_HF / "pretraining"))
+  stored = safetensors.numpy.load_file(
+    str(_HF / "pretraining" / "model.safetensors")
+  )
+  np.testing.assert_array_equal(
+    checkpoint.tensors["cls/predictions/transform/dense/kernel"],
+    stored["predictions.dense.weight"].T,
+  )
+  np.testing.assert_array_equal(
+    checkpoint.tensors["cls/seq_relationship/output_weights"],
+    stored["sop_classifier.classifier.weight"],
+  )
+
+
+@pytest.mark.parametrize("head", ["pretraining", "masked_lm", "none"])
+def test_groups_and_equal_widths_come_back(head, tmp_path):
+  # Two groups of two blocks, and E = H: a projection is made and taken away,
+  # unless it changes values.
+  source = _tf1("two_groups", head=head)
+  hf_checkpoints.write(source, str(tmp_path))
+  stored = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
+  prefix = "" if head == "none" else "albert."
+  kernel = stored[f"{prefix}encoder.embedding_hidden_mapping_in.weight"]
+  np.testing.assert_array_equal(kernel, np.eye(24))
+  again = hf_checkpoints.read(str(tmp_path))
+  assert again.head == head and again.config == source.config
+  if head == "masked_lm":  # Which has no pooler there.
+    assert set(source.tensors) - set(again.tensors) == set(again.missing)
+  else:
+    _check_same(source, again)
+  name = f"{prefix}encoder.embedding_hidden_mapping_in.weight"
+  _change(tmp_path, **{name: kernel * 2})
+  doubled = hf_checkpoints.read(str(tmp_path))
+  assert doubled.config.always_project_embedding
+  np.testing.assert_array_equal(
+    doubled.tensors["bert/encoder/embedding_hidden_mapping_in/kernel"],
+    2 * np.eye(24),
+  )
+
+
+def test_the_step_is_carried(tmp_path):
+  source = _tf1(name="trained_lamb.ckpt-10")
+  hf_checkpoints.write(source, str(tmp_path))
+  again = hf_checkpoints.read(str(tmp_path))
+  assert again.step == 10
+  _check_same(source, again)
+  with pytest.raises(ValueError, match="leave out --include_optimizer"):
+    hf_checkpoints.read(str(tmp_path), include_optimizer=True)
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "9" * 19, "9" * 9999])
+def test_a_step_that_is_none(text, folder):
+  path = str(folder / "model.safetensors")
+  tensors = safetensors.numpy.load_file(path)
+  safetensors.numpy.save_file(tensors, path, {"global_step": text})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
+  (note,) = [note for note in checkpoint.notes if "global_step" in note]
+  assert "which is no step" in note and len(note) < 300
+
+
+def test_labels_and_single_scores(tmp_path):
+  source = _tf1(name="classifier.ckpt")
+  source.labels = ("a", "b", "c")
+  hf_checkpoints.write(source, str(tmp_path))
+  again = hf_checkpoints.read(str(tmp_path))
+  assert (again.head, again.labels) == ("classification", ("a", "b", "c"))
+  for head in ("regression", "multiple_choice"):
+    hf_checkpoints.write(_tf1(name="regression.ckpt", head=head), str(tmp_path))
+    assert hf_checkpoints.read(str(tmp_path)).head == head
+
+
+def test_a_head_that_transformers_lacks(tmp_path):
+  source = _tf1(head="none")
+  source.head = "squad2"
+  with pytest.raises(ValueError, match="no model with the head squad2"):
+    hf_checkpoints.write(source, str(tmp_path))
+
+
+def test_copies_of_tied_weights(folder):
+  words = safetensors.numpy.load_file(str(folder / "model.safetensors"))[_WORDS]
+  before = hf_checkpoints.read(str(folder))
+  before.tensors = dict(before.tensors)  # Read now, as the file will change.
+  _change(
+    folder,
+    **{
+      "predictions.decoder.weight": words,
+      "albert.embeddings.position_ids": np.zeros([1, 37], np.float32),
+    },
+  )
+  _check_same(before, hf_checkpoints.read(str(folder)))
+  _change(folder, **{"predictions.decoder.weight": words + 1})
+  with pytest.raises(ValueError, match="decoder.weight differs from albert"):
+    hf_checkpoints.read(str(folder))
+
+
+def test_dtypes(folder):
+  """What is no number of the model is named; doubles lose digits."""
+  _change(folder, steps=np.array([3]), more=np.array([1 / 3]))
+  read = hf_checkpoints.read(str(folder))
+  assert read.unexpected["steps"] == "no floating point, but I64"
+  assert "more" in read.unexpected
+  assert any(note.startswith("float64 values of") for note in read.notes)
+
+
+def test_two_biases(folder):
+  name = "cls/predictions/output_bias"
+  path = str(folder / "model.safetensors")
+  bias = safetensors.numpy.load_file(path)["predictions.bias"]
+  other = "predictions.decoder.bias"
+  _change(folder, **{other: bias})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert not checkpoint.unexpected and not checkpoint.notes
+  _change(folder, **{other: bias + 1})
+  checkpoint = hf_checkpoints.read(str(folder))
+  np.testing.assert_array_equal(checkpoint.tensors[name], bias)
+  assert checkpoint.unexpected == {
+    other: "differs from predictions.bias, which is taken"
+  }
+  (note,) = checkpoint.notes
+  assert note.startswith(f"{other} and predictions.bias differ in")
+  _change(folder, **{"predictions.bias": None})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert checkpoint.head == "pretraining"
+  np.testing.assert_array_equal(checkpoint.tensors[name], bias + 1)
+  assert not checkpoint.unexpected and not checkpoint.notes
+
+
+def test_copies_do_not_matter_to_an_encoder(folder):
+  decoder = ("predictions.decoder.bias", "predictions.decoder.weight")
+  _change(folder, **{name: np.ones([3], np.float32) for name in decoder})
+  checkpoint = hf_checkpoints.read(str(folder), head="none")
+  assert checkpoint.head == "none" and len(checkpoint.tensors) == 25
+  for name in (*decoder, "predictions.bias"):
+    assert checkpoint.unexpected[name] == (
+      "not part of an encoder with head none"
+    )
+
+
+def test_names_that_do_not_fit(folder):
+  _change(folder, **{"lm_head.extra": np.zeros([3], np.float32)})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert list(checkpoint.unexpected) == ["lm_head.extra"]
+  _change(folder, **{"sop_classifier.classifier.bias": None})
+  checkpoint = hf_checkpoints.read(str(folder))
+  assert checkpoint.head == "masked_lm"
+  assert "sop_classifier.classifier.weight" in checkpoint.unexpected
+  _change(folder, **{_WORDS: np.zeros([114, 16], np.float32)})
+  with pytest.raises(ValueError, match=rf"{_WORDS} has shape \[114, 16\]"):
+    hf_checkpoints.read(str(folder))
+  _change(folder, **{_WORDS: None})
+  with pytest.raises(ValueError, match="lacks bert/embeddings/word_embedding"):
+    hf_checkpoints.read(str(folder))
+
+
+def test_no_weights_or_too_many_files(folder):
+  (folder / "model.safetensors").unlink()
+  with pytest.raises(FileNotFoundError, match="neither model.safetensors nor"):
+    hf_checkpoints.read(str(folder))
+  (folder / "model.safetensors.index.json").write_text("{}")
+  with pytest.raises(ValueError, match="max_shard_size"):
+    hf_checkpoints.read(str(folder))
+
+
+class _Bad:
+  """What a pickle of somebody bad would do when it is opened."""
+
+  def __reduce__(self):
+    return (pytest.fail, ("the pickle was run",))
+
+
+def _torch(version, state):
+  def load(path, map_location, weights_only):
+    assert path.endswith("pytorch_model.bin") and map_location == "cpu"
+    assert weights_only is True
+    if isinstance(state, Exception):
+      raise state
+    return state
+
+  return types.SimpleNamespace(
+    __version__=version,
+    load=load,
+    is_tensor=lambda value: isinstance(value, _Tensor),
+  )
+
+
+class _Tensor:
+  """As much of torch's as is used."""
+
+  def __init__(self, value):
+    self._value = value
+    self.shape = value.shape
+    self.dtype = f"torch.{value.dtype}"
+
+  def is_floating_point(self):
+    return True
+
+  def float(self):
+    return self
+
+  def numpy(self):
+    return self._value
+
+
+def test_a_pickle_is_never_opened_here(folder, monkeypatch):
+  path = str(folder / "model.safetensors")
+  tensors = safetensors.numpy.load_file(path)
+  expected = hf_checkpoints.read(str(folder))
+  values = {name: expected.tensors[name] for name in expected.tensors}
+  (folder / "model.safetensors").unlink()
+  (folder / "pytorch_model.bin").write_bytes(pickle.dumps(_Bad()))
+
+  def use(torch):
+    def import_module(name):
+      assert name == "torch"
+      if torch is None:
+        raise ImportError(name)
+      return torch
+
+    monkeypatch.setattr(
+      hf_checkpoints.importlib, "import_module", import_module
+    )
+
+  for torch in (None, _torch("2.5.1+cpu", {})):
+    use(torch)
+    with pytest.raises(
+      ValueError, match="only torch 2.6 or newer reads safely"
+    ):
+      hf_checkpoints.read(str(folder))
+  use(_torch("2.6.0", pickle.UnpicklingError("weights only")))
+  with pytest.raises(ValueError, match="nothing of it was run"):
+    hf_checkpoints.read(str(folder))
+  state = {name: _Tensor(value) for name, value in tensors.items()}
+  use(_torch("2.13.0", {**state, "epoch": 3}))
+  read = hf_checkpoints.read(str(folder))
+  for name, value in values.items():
+    np.testing.assert_array_equal(read.tensors[name], value)
+
+
+def test_settings_of_another_model(folder):
+  settings = json.loads((folder / "config.json").read_text())
+  settings["num_hidden_groups"] = 3
+  (folder / "config.json").write_text(json.dumps(settings))
+  with pytest.raises(ValueError, match="lacks bert/.*group_1.* and 31 more"):
+    hf_checkpoints.read(str(folder))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

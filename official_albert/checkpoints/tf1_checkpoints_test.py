@@ -1,0 +1,131 @@
+"""Tests of Google's checkpoints and of the variables of Hub modules."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig
+from official_albert.checkpoints import files as checkpoint_files
+from official_albert.checkpoints import tf1_checkpoints
+
+_GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
+
+
+def _golden(group, name):
+  return str(_GOLDEN / group / name)
+
+
+@pytest.mark.parametrize("group", ["one_group", "two_groups"])
+@pytest.mark.parametrize(
+  "name, head",
+  [
+    ("model.ckpt", "pretraining"),
+    ("classifier.ckpt", "classification"),
+    ("regression.ckpt", "regression"),
+  ],
+)
+def test_a_checkpoint_is_read_and_written_bit_for_bit(
+  group, name, head, tmp_path
+):
+  path = _golden(group, name)
+  checkpoint = tf1_checkpoints.read_tf1_checkpoint(path)
+  assert checkpoint.head == head
+  written = tf.train.load_checkpoint(
+    tf1_checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path))
+  )
+  original = tf.train.load_checkpoint(path)
+  shapes = original.get_variable_to_shape_map()
+  assert written.get_variable_to_shape_map() == {**shapes, "global_step": []}
+  for variable in shapes:
+    np.testing.assert_array_equal(
+      written.get_tensor(variable), original.get_tensor(variable)
+    )
+  assert written.get_variable_to_dtype_map()["global_step"] == tf.int64
+  assert (
+    AlbertConfig.from_json_file(str(tmp_path / "albert_config.json"))
+    == checkpoint.config
+  )
+
+
+def test_optimizer_state_on_request(tmp_path):
+  path = _golden("one_group", "trained_lamb.ckpt-10")
+  without = tf1_checkpoints.read_tf1_checkpoint(path)
+  assert len(without.unexpected) == 64 and without.step == 10
+  checkpoint = tf1_checkpoints.read_tf1_checkpoint(path, include_optimizer=True)
+  assert len(checkpoint.slots) == 64 and not checkpoint.unexpected
+  written = tf1_checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path))
+  again = tf1_checkpoints.read_tf1_checkpoint(written, include_optimizer=True)
+  assert set(again.tensors) == set(checkpoint.tensors)
+  for name in again.tensors:
+    np.testing.assert_array_equal(again.tensors[name], checkpoint.tensors[name])
+
+
+def test_a_hub_module_is_read_by_its_variables(tmp_path):
+  source = tf1_checkpoints.read_tf1_checkpoint(
+    _golden("two_groups", "model.ckpt")
+  )
+  os.makedirs(tmp_path / "variables")
+  os.makedirs(tmp_path / "assets")
+  (tmp_path / "saved_model.pb").write_bytes(b"never read")
+  (tmp_path / "assets" / "30k-clean.model").write_bytes(b"pieces")
+  config = dataclasses.replace(source.config, hidden_dropout_prob=0.1)
+  config.to_json_file(str(tmp_path / "assets" / "albert_config.json"))
+  checkpoint_files.write_bundle(
+    str(tmp_path / "variables" / "variables"),
+    {
+      f"module/{name}": source.tensors[name]
+      for name in source.tensors
+      # Modules of v2 lack the sentence order.
+      if not name.startswith(("cls/seq", "global_step"))
+    },
+  )
+  module = tf1_checkpoints.read_tf1_checkpoint(str(tmp_path))
+  assert module.head == "masked_lm"
+  assert module.tokenizer.path.endswith("30k-clean.model")
+  assert len(module.tensors) == len(source.tensors) - 3
+  np.testing.assert_array_equal(
+    module.tensors["bert/pooler/dense/kernel"],
+    source.tensors["bert/pooler/dense/kernel"],
+  )
+  # What the file says is kept, and said.
+  assert module.config.hidden_dropout_prob == 0.1
+  assert "hidden_dropout_prob 0.1" in module.notes[0]
+
+
+def test_a_checkpoint_of_another_size(tmp_path):
+  for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
+    shutil.copy(_golden("one_group", name), tmp_path)
+  shutil.copy(_golden("two_groups", "albert_config.json"), tmp_path)
+  with pytest.raises(ValueError, match="lacks bert/encoder/transformer/group"):
+    tf1_checkpoints.read_tf1_checkpoint(str(tmp_path / "model.ckpt"))
+  os.remove(tmp_path / "albert_config.json")
+  with pytest.raises(ValueError, match="give --albert_config_file"):
+    tf1_checkpoints.read_tf1_checkpoint(str(tmp_path / "model.ckpt"))
+  config_file = _golden("one_group", "albert_config.json")
+  read = tf1_checkpoints.read_tf1_checkpoint(
+    str(tmp_path), config_file=config_file
+  )
+  assert read.head == "pretraining"
+
+
+def test_groups_that_the_original_rounds_otherwise(tmp_path):
+  checkpoint = tf1_checkpoints.read_tf1_checkpoint(
+    _golden("one_group", "model.ckpt")
+  )
+  checkpoint.config = dataclasses.replace(
+    checkpoint.config, num_hidden_layers=22, num_hidden_groups=22
+  )
+  with pytest.raises(ValueError, match="rounds layer 15 to group 14"):
+    tf1_checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path))
+  assert not os.listdir(tmp_path)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,37 @@
+"""Devices: strategies, precision, several hosts, TPUs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "cluster": [
+      "host_and_port",
+      "read_cluster",
+    ],
+    "held_stderr": [
+      "hold_stderr",
+    ],
+    "multi_worker": [
+      "SharedFlag",
+      "barrier",
+      "from_chief",
+      "is_chief",
+      "naming_lost_workers",
+      "num_workers",
+    ],
+    "strategies": [
+      "available_cores",
+      "check_precision",
+      "host_of",
+      "iterate",
+      "make_deterministic",
+      "make_strategy",
+      "set_precision",
+      "start_compiler",
+    ],
+  },
+)
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")

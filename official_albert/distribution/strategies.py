@@ -1,0 +1,221 @@
+"""Where the computation runs, and in which precision.
+
+On a CPU, `mirrored` gives each core a replica of its own. Small models gain
+most from that: one thread an operation leaves nothing to wait for, while the
+many short operations of a small model split badly over cores.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Iterator
+
+import tensorflow as tf
+
+from official_albert.distribution import (
+  PRECISIONS,
+  STRATEGIES,
+  held_stderr,
+  multi_worker,
+  tpu,
+)
+
+# Instructions that multiply bfloat16 matrices, as /proc/cpuinfo calls them.
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+def make_strategy(
+  name: str = "one_device", num_devices: int = 0, tpu_address: str = ""
+) -> tf.distribute.Strategy:
+  """The strategy called `name`, one of `STRATEGIES`.
+
+  `one_device` is the first GPU when there is one, else the CPU. `mirrored` has
+  a copy of the model on each GPU or, without any, on logical CPU devices that
+  compute in parallel. `multi_worker` has that in each of several processes,
+  which TF_CONFIG lists; all make it at the same time. `tpu` has a copy on each
+  core of a TPU. All but the first must come before TensorFlow's first
+  operation.
+
+  Args:
+    name: which strategy.
+    num_devices: how many devices `mirrored` uses, or each worker of
+      `multi_worker`; 0: all GPUs, else a logical CPU device for each core.
+    tpu_address: where the TPU of `tpu` is; see `tpu.make_strategy`.
+
+  Raises:
+    ValueError: no such strategy, more GPUs asked for than there are, settings
+      that belong to another strategy, or a TF_CONFIG that is wrong.
+    OSError: another worker or the TPU cannot be reached.
+  """
+  if name not in STRATEGIES:
+    raise ValueError(
+      f"unknown distribution {name!r}; choose one of {', '.join(STRATEGIES)}."
+    )
+  several = name in ("mirrored", "multi_worker")
+  if num_devices < 0 or (num_devices > 1 and not several):
+    raise ValueError(
+      f"num_devices {num_devices} does not go with the distribution {name}: "
+      "it is the number of devices of mirrored or of each multi_worker, 0 "
+      "for all."
+    )
+  if bool(tpu_address) != (name == "tpu"):
+    raise ValueError(
+      f"tpu {tpu_address!r} does not go with the distribution {name}: the "
+      "distribution tpu, and no other, needs local, a TPU's name or "
+      "grpc://HOST:PORT."
+    )
+  if name == "tpu":
+    return tpu.make_strategy(tpu_address)
+  gpus = tf.config.list_physical_devices("GPU")
+  if name == "one_device":
+    return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
+  if num_devices > len(gpus) > 0:
+    raise ValueError(
+      f"{num_devices} devices asked for, but there are {len(gpus)} GPUs."
+    )
+  count = num_devices or len(gpus) or available_cores()
+  if not gpus:
+    _make_logical_cpus(count)
+  kind = "gpu" if gpus else "cpu"
+  if name == "multi_worker":
+    return multi_worker.make_strategy(kind.upper(), count)
+  return tf.distribute.MirroredStrategy([f"/{kind}:{i}" for i in range(count)])
+
+
+def host_of(strategy: tf.distribute.Strategy) -> str:
+  """The CPU beside the first device of `strategy`, which runs the loop."""
+  device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
+  return device.replace(device_type="CPU", device_index=0).to_string()
+
+
+def iterate(
+  strategy: tf.distribute.Strategy,
+  make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+) -> Iterator[Any]:
+  """Iterates over what the replicas get, of datasets that `make_dataset` makes.
+
+  One CPU reads its dataset itself: there is no device to copy batches to, and
+  the copying has a tuner of its own, see `tfrecords.reader.finish`.
+  """
+  devices = strategy.extended.worker_devices
+  if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
+    return iter(make_dataset(tf.distribute.InputContext()))
+  return iter(strategy.distribute_datasets_from_function(make_dataset))
+
+
+def available_cores() -> int:
+  """Cores that this process may use."""
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def _make_logical_cpus(count: int) -> None:
+  """Cuts the CPU into devices that share its cores.
+
+  Raises:
+    ValueError: TensorFlow has started already with another number.
+  """
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  devices = [tf.config.LogicalDeviceConfiguration()] * count
+  try:
+    tf.config.set_logical_device_configuration(cpu, devices)
+    threads = max(1, available_cores() // count)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+  except RuntimeError as error:
+    if len(tf.config.list_logical_devices("CPU")) != count:
+      raise ValueError(
+        f"{count} logical CPU devices must be asked for before TensorFlow's "
+        "first operation."
+      ) from error
+
+
+def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
+  """Whether the device at hand multiplies bfloat16 faster than float32."""
+  if tf.config.list_logical_devices("TPU"):
+    return True
+  gpus = tf.config.list_physical_devices("GPU")
+  if gpus:  # From NVIDIA's Ampere on.
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    return all(
+      detail.get("compute_capability", (0, 0)) >= (8, 0) for detail in details
+    )
+  try:
+    with open(cpuinfo, encoding="utf-8") as file:
+      return any(
+        _BFLOAT16_FLAGS & set(line.split())
+        for line in file
+        if line.startswith("flags")
+      )
+  except OSError:
+    return False
+
+
+def check_precision(name: str) -> None:
+  """Refuses what `set_precision` refuses, and sets nothing.
+
+  Raises:
+    ValueError: no such precision.
+  """
+  if name not in PRECISIONS:
+    raise ValueError(
+      f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
+    )
+
+
+def set_precision(name: str) -> str:
+  """Sets the dtype that layers compute in; variables stay float32.
+
+  Under "mixed_bfloat16" matrix products run in bfloat16, LayerNorm, softmax
+  and losses in float32. "auto" takes it where the device has instructions for
+  it, else "float32". "mixed_float16" is for GPUs before NVIDIA's Ampere; it
+  needs `loss_scale.py`.
+
+  Returns:
+    The precision that was set.
+
+  Raises:
+    ValueError: no such precision.
+  """
+  check_precision(name)
+  if name == "auto":
+    name = "mixed_bfloat16" if multiplies_bfloat16() else "float32"
+  tf.keras.mixed_precision.set_global_policy(name)
+  return name
+
+
+def make_deterministic() -> None:
+  """Makes TensorFlow pick kernels that give the same bits every time.
+
+  Must come before the first operation that it should hold for. TensorFlow's
+  CPU kernels do so anyway (tools/run_pretraining_test.py compares a killed run
+  with an uninterrupted one); its deterministic mode forbids some and slows
+  others down, so only GPUs are told.
+  """
+  if tf.config.list_logical_devices("GPU"):
+    tf.config.experimental.enable_op_determinism()
+
+
+def start_compiler() -> None:
+  """Compiles a first function, with XLA's notice of it kept off stderr.
+
+  XLA says once in a process that it works, through a logger that no setting
+  of TensorFlow's reaches. Must come after `make_strategy`. TPUs compile
+  nothing else than whole steps, and say nothing.
+
+  Raises:
+    OSError: XLA cannot compile for this device.
+  """
+  if tf.config.list_logical_devices("TPU"):
+    return
+  zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
+  first = tf.function(tf.tanh, jit_compile=True)
+  try:
+    with held_stderr.hold_stderr():
+      first(zero)
+  except tf.errors.OpError as error:
+    raise OSError(
+      f"XLA cannot compile for this device ({error.message}): a GPU needs "
+      "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
+      "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
+    ) from error

@@ -1,1 +1,0 @@
-"""The Keras layers that ALBERT is made of."""

@@ -1,0 +1,225 @@
+"""Tests of the configuration: sizes, JSON, presets, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from official_albert.modeling import config as config_lib
+from official_albert.modeling.config import AlbertConfig
+
+
+@pytest.mark.parametrize(
+  "size, parameters",
+  [
+    ("base", 11_683_584),
+    ("large", 17_683_968),
+    ("xlarge", 58_724_864),
+    ("xxlarge", 222_595_584),
+  ],
+)
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_released_sizes(size, version, parameters):
+  config = AlbertConfig.from_preset(f"albert_{size}_{version}")
+  assert config.parameter_count() == parameters
+
+
+@pytest.mark.parametrize(
+  "embedding_size, sharing, millions",
+  [  # Paper, Table 4: base, all / attention / FFN / nothing shared.
+    (768, "all", 31),
+    (768, "attention", 83),
+    (768, "ffn", 57),
+    (768, "none", 108),
+    (128, "all", 12),
+    (128, "attention", 64),
+    (128, "ffn", 38),
+    (128, "none", 89),
+  ],
+)
+def test_sharing_strategies_have_the_sizes_of_table_4(
+  embedding_size, sharing, millions
+):
+  config = dataclasses.replace(
+    AlbertConfig.from_preset("albert_base_v2"),
+    embedding_size=embedding_size,
+    sharing=sharing,
+  )
+  # The paper truncates some and rounds others; its 108M is our 109.08M.
+  assert abs(config.parameter_count() / 1e6 - millions) < 1.1
+
+
+def test_dropouts_and_activations_as_released():
+  preset = AlbertConfig.from_preset
+  assert preset("albert_xlarge_v1").hidden_dropout_prob == 0.1
+  assert preset("albert_xlarge_v1").attention_probs_dropout_prob == 0.1
+  assert preset("albert_xxlarge_v1").hidden_dropout_prob == 0.0
+  assert preset("albert_base_v2").hidden_dropout_prob == 0.0
+  assert preset("albert_xxlarge_zh").num_attention_heads == 16
+  assert preset("albert_base_zh").hidden_act == "relu"
+  assert preset("albert_base_zh").vocab_size == 21128
+  assert preset("bert_large").sharing == "none"
+  assert preset("bert_large").embedding_size == 1024
+
+
+def test_json_round_trip(tmp_path):
+  config = AlbertConfig(
+    vocab_size=97,
+    embedding_size=5,
+    hidden_size=12,
+    num_hidden_layers=4,
+    num_hidden_groups=2,
+    inner_group_num=3,
+    num_attention_heads=3,
+    intermediate_size=14,
+    sharing="ffn",
+  )
+  path = tmp_path / "albert_config.json"
+  config.to_json_file(str(path))
+  assert AlbertConfig.from_json_file(str(path)) == config
+  assert [p.name for p in tmp_path.iterdir()] == ["albert_config.json"]
+  shared = dataclasses.replace(config, sharing="all")
+  assert "sharing" not in shared.to_dict()
+
+
+def test_released_json_with_legacy_keys(caplog):
+  values = {
+    **AlbertConfig.from_preset("albert_base_v2").to_dict(),
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "down_scale_factor": 1,
+    "layers_to_keep": [],
+  }
+  with caplog.at_level("INFO"):
+    config = AlbertConfig.from_dict(values)
+  assert config == AlbertConfig.from_preset("albert_base_v2")
+  assert "net_structure_type" in caplog.text
+  with pytest.raises(ValueError, match="legacy key 'gap_size'"):
+    AlbertConfig.from_dict({**values, "gap_size": 2})
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"hidden_sise": 12}, "did you mean hidden_size"),
+    ({"hidden_size": 100}, "multiple of num_attention_heads"),
+    ({"hidden_size": "768"}, "hidden_size must be of type int"),
+    ({"hidden_size": True}, "hidden_size must be of type int"),
+    ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
+    ({"num_hidden_groups": 13}, "exceeds num_hidden_layers"),
+    ({"hidden_dropout_prob": 1.0}, r"must be in \[0, 1\)"),
+    ({"initializer_range": 0.0}, "must be positive"),
+    ({"hidden_act": "glu"}, "gelu"),
+    ({"hidden_act": "gelu_new"}, "gelu_erf"),
+    ({"always_project_embedding": 1}, "must be of type bool"),
+    ({"always_project_embedding": True}, "with 128 and 768 there is a proj"),
+    ({"sharing": "atention"}, "attention"),
+  ],
+)
+def test_bad_values_are_refused(changes, message):
+  values = AlbertConfig.from_preset("albert_base_v2").to_dict()
+  with pytest.raises(ValueError, match=message):
+    AlbertConfig.from_dict({**values, **changes})
+
+
+def test_a_projection_between_equal_widths():
+  plain = AlbertConfig.from_preset("bert_base")
+  config = dataclasses.replace(plain, always_project_embedding=True)
+  assert not plain.has_projection and config.has_projection
+  # What other readers do not know is not in files of other models.
+  assert "always_project_embedding" not in plain.to_dict()
+  assert AlbertConfig.from_dict(config.to_dict()) == config
+  size = 768 * 768 + 768
+  assert config.parameter_count() == plain.parameter_count() + size
+  flops = config.forward_flops(7) - plain.forward_flops(7)
+  assert flops == 2 * 7 * 768 * 768
+
+
+def test_bad_files_are_named(tmp_path):
+  path = tmp_path / "broken.json"
+  path.write_text("{")
+  with pytest.raises(ValueError, match="broken.json is not valid JSON"):
+    AlbertConfig.from_json_file(str(path))
+  path.write_text("[]")
+  with pytest.raises(ValueError, match="must hold a JSON object"):
+    AlbertConfig.from_json_file(str(path))
+  path.write_text(json.dumps({"hidden_size": 768}))
+  with pytest.raises(ValueError, match="broken.json: .*vocab_size"):
+    AlbertConfig.from_json_file(str(path))
+  with pytest.raises(FileNotFoundError):
+    AlbertConfig.from_json_file(str(tmp_path / "none.json"))
+
+
+def test_unknown_preset_names_the_nearest():
+  with pytest.raises(ValueError, match="albert_base_v2"):
+    AlbertConfig.from_preset("albert_base")
+
+
+def test_frozen():
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    AlbertConfig().hidden_size = 3
+
+
+def test_another_depth_is_one_of_a_model_that_shares_everything():
+  config = AlbertConfig(num_hidden_layers=5, inner_group_num=2)
+  for depth in (1, 3, 48):
+    other = config.at_depth(depth)
+    assert other.num_hidden_layers == depth
+    assert other.parameter_count() == config.parameter_count()
+    assert dataclasses.replace(other, num_hidden_layers=5) == config
+  for changes, kind in (
+    (dict(num_hidden_groups=2), "with 2 groups of layers"),
+    (dict(sharing="attention"), "with sharing 'attention'"),
+  ):
+    own = dataclasses.replace(config, **changes)
+    assert own.at_depth(5) is own
+    with pytest.raises(ValueError, match=f"{kind} .* so it cannot have 3"):
+      own.at_depth(3)
+  with pytest.raises(ValueError, match="num_hidden_layers must be at least 1"):
+    config.at_depth(0)
+
+
+def test_groups_are_even_and_complete_for_every_pair():
+  for layers in range(1, 49):
+    for groups in range(1, layers + 1):
+      config = dataclasses.replace(
+        AlbertConfig(), num_hidden_layers=layers, num_hidden_groups=groups
+      )
+      used = [config.group_of_layer(layer) for layer in range(layers)]
+      assert used == sorted(used)
+      assert set(used) == set(range(groups))
+      sizes = [used.count(group) for group in range(groups)]
+      assert max(sizes) - min(sizes) <= 1
+
+
+def test_forward_flops_by_hand():
+  config = AlbertConfig(
+    vocab_size=7,
+    embedding_size=2,
+    hidden_size=3,
+    num_hidden_layers=2,
+    num_attention_heads=1,
+    intermediate_size=5,
+  )
+  s = 4
+  projection = 2 * s * 2 * 3
+  attention = 4 * (2 * s * 3 * 3) + 2 * (2 * s * s * 3)
+  ffn = 2 * (2 * s * 3 * 5)
+  pooler = 2 * 3 * 3
+  expected = projection + 2 * (attention + ffn) + pooler
+  assert config.forward_flops(s) == expected
+  # Queries, scores, context, output and FFN of one row of the last block.
+  row = 2 * (2 * 3 * 3) + 2 * (2 * s * 3) + 2 * (2 * 3 * 5)
+  assert config.forward_flops(s, last_rows=1) == expected - 3 * row
+  assert config.forward_flops(s, last_rows=s) == expected
+
+
+def test_every_preset_is_named_once():
+  assert len(config_lib.PRESETS) == 4 * 3 + 3 + 1
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

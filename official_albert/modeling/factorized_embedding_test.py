@@ -1,0 +1,108 @@
+"""Tests of the embedding against NumPy, and of its refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert.modeling import factorized_embedding
+
+B, S, V, E, H, POSITIONS = 3, 7, 23, 6, 10, 11
+
+
+def make(hidden_size=H, **kwargs):
+  return factorized_embedding.FactorizedEmbedding(
+    V, E, hidden_size, max_position_embeddings=POSITIONS, **kwargs
+  )
+
+
+def random_weights(layer, seed=0):
+  rng = np.random.default_rng(seed)
+  for variable in layer.weights:
+    variable.assign(rng.normal(size=variable.shape))
+
+
+def ids(seed=1):
+  rng = np.random.default_rng(seed)
+  return (
+    tf.constant(rng.integers(0, V, [B, S]), tf.int32),
+    tf.constant(rng.integers(0, 2, [B, S]), tf.int32),
+  )
+
+
+def test_equals_numpy():
+  layer = make()
+  input_ids, segment_ids = ids()
+  layer(input_ids, segment_ids)
+  random_weights(layer)
+  hidden, embedded = layer(input_ids, segment_ids)
+  x = (
+    layer.word_embeddings.numpy()[input_ids.numpy()]
+    + layer.token_type_embeddings.numpy()[segment_ids.numpy()]
+    + layer.position_embeddings.numpy()[:S]
+  )
+  x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+  x = x * layer.layer_norm.gamma.numpy() + layer.layer_norm.beta.numpy()
+  np.testing.assert_allclose(embedded, x, atol=1e-5)
+  expected = x @ layer.projection.kernel.numpy() + layer.projection.bias.numpy()
+  np.testing.assert_allclose(hidden, expected, atol=1e-5)
+
+
+def test_no_projection_when_the_widths_agree():
+  layer = make(hidden_size=E)
+  hidden, embedded = layer(ids()[0])
+  assert layer.projection is None
+  np.testing.assert_array_equal(hidden, embedded)
+
+
+def test_segments_default_to_zero():
+  layer = make()
+  input_ids, _ = ids()
+  zeros = tf.zeros_like(input_ids)
+  np.testing.assert_array_equal(layer(input_ids)[0], layer(input_ids, zeros)[0])
+
+
+def test_vocabulary_scores_use_the_word_table():
+  layer = make()
+  x = tf.random.normal([5, E])
+  expected = x.numpy() @ layer.word_embeddings.numpy().T
+  np.testing.assert_allclose(layer.vocabulary_scores(x), expected, atol=1e-6)
+
+
+def test_refusals():
+  layer = make()
+  with pytest.raises(ValueError, match="only 11 position embeddings"):
+    layer(tf.zeros([B, POSITIONS + 1], tf.int32))
+  with pytest.raises(ValueError, match="input_ids"):
+    layer(tf.zeros([S], tf.int32))
+  with pytest.raises(ValueError, match="segment_ids .*float32"):
+    layer(tf.zeros([B, S], tf.int32), tf.zeros([B, S]))
+  unknown_length = tf.function(
+    lambda x: layer(x)[0],
+    input_signature=[tf.TensorSpec([None, None], tf.int32)],
+  )
+  assert unknown_length(tf.zeros([B, S], tf.int32)).shape == [B, S, H]
+  with pytest.raises(tf.errors.InvalidArgumentError, match="longer than"):
+    unknown_length(tf.zeros([B, POSITIONS + 1], tf.int32))
+
+
+def test_config_round_trip():
+  layer = make(hidden_dropout_prob=0.25, initializer_range=0.5)
+  clone = factorized_embedding.FactorizedEmbedding.from_config(
+    layer.get_config()
+  )
+  assert clone.get_config() == layer.get_config()
+
+
+def test_initializer_is_a_truncated_normal():
+  layer = factorized_embedding.FactorizedEmbedding(3000, 40, 40)
+  table = layer.word_embeddings.numpy()
+  assert np.abs(table).max() <= 0.04  # two standard deviations
+  # A normal cut at two deviations keeps 0.88 of its deviation; Keras draws
+  # from a wider one that is cut, so the parameter is the deviation before.
+  np.testing.assert_allclose(table.std(), 0.02 * 0.8796, rtol=0.02)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,244 @@
+"""Tests of the chains against TensorFlow's own operations and gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert.modeling import fused_ops
+
+B, S, N, H, V = 3, 7, 2, 10, 97
+
+compiled_or_not = pytest.mark.parametrize("compiled", [False, True])
+dtypes = pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+
+
+def normal(*shape, seed=0, dtype=tf.float32):
+  values = np.random.default_rng(seed).normal(size=shape)
+  return tf.cast(values, dtype)
+
+
+def compare(ours, theirs, inputs, dtype=tf.float32):
+  """Values and gradients; theirs are computed in float32.
+
+  bfloat16 has 8 bits: a rounding is 0.4% of values up to about 5.
+  """
+  atol = 2e-6 if dtype == tf.float32 else 0.04
+  exact = [tf.cast(x, tf.float32) for x in inputs]
+  with tf.GradientTape() as tape, tf.GradientTape() as other:
+    tape.watch(inputs)
+    other.watch(exact)
+    y, expected = ours(*inputs), theirs(*exact)
+    weights = normal(*y.shape, seed=9)
+    total = tf.reduce_sum(tf.cast(y, tf.float32) * weights)
+    expected_total = tf.reduce_sum(expected * weights)
+  assert y.dtype == inputs[0].dtype
+  np.testing.assert_allclose(tf.cast(y, tf.float32), expected, atol=atol)
+  pairs = zip(
+    tape.gradient(total, inputs), other.gradient(expected_total, exact), inputs
+  )
+  for gradient, expected_gradient, x in pairs:
+    assert gradient.dtype == x.dtype and gradient.shape == x.shape
+    np.testing.assert_allclose(
+      tf.cast(gradient, tf.float32), expected_gradient, atol=4 * atol
+    )
+
+
+@dtypes
+@compiled_or_not
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("approximate", [False, True])
+def test_gelu(compiled, dtype, with_bias, approximate):
+  inputs = [tf.reshape(tf.cast(tf.linspace(-6.0, 6.0, 77), dtype), [7, 11])]
+  if with_bias:
+    inputs.append(normal(11, seed=1))
+  compare(
+    lambda x, bias=None: fused_ops.gelu(x, bias, compiled, approximate),
+    lambda x, bias=0.0: tf.nn.gelu(x + bias, approximate=approximate),
+    inputs,
+    dtype,
+  )
+
+
+@compiled_or_not
+def test_the_exact_gelu_is_not_the_other_one(compiled):
+  x = tf.linspace(-6.0, 6.0, 77)
+  exact = fused_ops.gelu(x, None, compiled, approximate=False).numpy()
+  expected = [y * 0.5 * (1 + math.erf(y / math.sqrt(2))) for y in x.numpy()]
+  # Half an ulp of the values up to 6, and erf's own two.
+  np.testing.assert_allclose(exact, expected, atol=1e-6)
+  # The approximation is off by up to 4.7e-4, near 2.3.
+  assert 4e-4 < np.abs(exact - fused_ops.gelu(x, None, compiled)).max() < 5e-4
+
+
+@dtypes
+@compiled_or_not
+@pytest.mark.parametrize(
+  "others", [(), ("bias",), ("residual",), ("bias", "residual")]
+)
+def test_layer_norm(compiled, dtype, others):
+  def theirs(x, gamma, beta, *terms):
+    x = sum(terms, x)
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-12)
+
+  def ours(x, gamma, beta, *terms):
+    terms = dict(zip(others, terms))
+    bias, residual = terms.get("bias"), terms.get("residual")
+    return fused_ops.add_layer_norm(
+      x, bias, residual, gamma, beta, 1e-12, compiled
+    )
+
+  terms = {
+    "bias": normal(H, seed=4),
+    "residual": normal(B, S, H, seed=3, dtype=dtype),
+  }
+  inputs = [
+    normal(B, S, H, dtype=dtype),
+    normal(H, seed=1),
+    normal(H, seed=2),
+    *(terms[name] for name in others),
+  ]
+  compare(ours, theirs, inputs, dtype)
+
+
+@dtypes
+@compiled_or_not
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_split_heads(compiled, dtype, part):
+  def theirs(x, bias):
+    x = tf.reshape(x + bias, [B, S, 3, N, 2])[:, :, part]
+    return tf.transpose(x, [0, 2, 1, 3])
+
+  compare(
+    lambda *inputs: fused_ops.split_heads(*inputs, 3, N, compiled)[part],
+    theirs,
+    [normal(B, S, 3 * N * 2, dtype=dtype), normal(3 * N * 2, seed=1)],
+    dtype,
+  )
+
+
+def test_merged_heads_are_the_split_ones():
+  x = normal(B, S, 3 * H)
+  q, k, v = fused_ops.split_heads(x, tf.zeros([3 * H]), 3, N)
+  merged = tf.concat([fused_ops.merge_heads(y) for y in (q, k, v)], -1)
+  np.testing.assert_array_equal(merged, x)
+
+
+def attention_mask():
+  lengths = np.array([[S], [4], [1]])
+  return tf.constant((np.arange(S) < lengths).astype(np.int32))
+
+
+@dtypes
+@compiled_or_not
+def test_attention_probs(compiled, dtype):
+  mask = attention_mask()
+
+  def theirs(q, k):
+    real = tf.cast(mask, tf.bool)[:, None, None, :]
+    scores = tf.matmul(q, k, transpose_b=True) / np.sqrt(H)
+    return tf.nn.softmax(tf.where(real, scores, -np.inf))
+
+  inputs = [normal(B, N, S, H, seed=seed, dtype=dtype) for seed in (0, 1)]
+  probs = fused_ops.attention_probs(*inputs, mask, compiled)
+  padding = np.broadcast_to(mask[:, None, None, :] == 0, probs.shape)
+  assert not np.any(tf.cast(probs, tf.float32).numpy()[padding])
+  compare(
+    lambda q, k: fused_ops.attention_probs(q, k, mask, compiled),
+    theirs,
+    inputs,
+    dtype,
+  )
+
+
+@compiled_or_not
+def test_bfloat16_probabilities_are_exact_but_for_their_own_rounding(compiled):
+  """The sum inside is one of float32: 600 terms of bfloat16 would be 10% off.
+
+  Scores of 0, so nothing is rounded before the softmax.
+  """
+  q = tf.zeros([1, 1, 1, 4], tf.bfloat16)
+  k = normal(1, 1, 600, 4, dtype=tf.bfloat16)
+  mask = tf.ones([1, 600], tf.int32)
+  probs = tf.cast(fused_ops.attention_probs(q, k, mask, compiled), tf.float32)
+  np.testing.assert_allclose(probs, 1 / 600, rtol=2**-8)
+
+
+@dtypes
+@compiled_or_not
+def test_column_sums(compiled, dtype):
+  x = normal(B, S, H, dtype=dtype)
+  sums = fused_ops.column_sums(x, compiled)
+  assert sums.dtype == tf.float32
+  expected = tf.reduce_sum(tf.cast(x, tf.float32), [0, 1])
+  # A product of bfloat16 is rounded to it at its end.
+  rtol = 1e-6 if dtype == tf.float32 or not compiled else 2**-8
+  np.testing.assert_allclose(sums, expected, rtol=rtol, atol=1e-6)
+
+
+@compiled_or_not
+def test_column_sums_of_float16_may_be_larger_than_float16(compiled):
+  sums = fused_ops.column_sums(
+    tf.fill([4096, 3], tf.constant(20.0, tf.float16)), compiled
+  )
+  np.testing.assert_array_equal(sums, [81920.0] * 3)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@compiled_or_not
+def test_gradients_of_a_shared_kernel_are_added_up_in_float32(compiled, graph):
+  """1 + 12 * 2^-9 is exact; added one by one in bfloat16 it would stay 1."""
+  kernel, uses = tf.Variable(normal(H, 3)), 13
+
+  def slopes(kernel):
+    with tf.GradientTape() as tape:
+      copies = fused_ops.shared_kernel(
+        tf.convert_to_tensor(kernel), uses, tf.bfloat16, compiled
+      )
+      terms = [tf.cast(copies[0], tf.float32)]
+      terms += [tf.cast(copy, tf.float32) * 2.0**-9 for copy in copies[1:]]
+      total = tf.reduce_sum(tf.add_n(terms))
+    assert len(copies) == uses and copies[0].dtype == tf.bfloat16
+    return tape.gradient(total, kernel)
+
+  run = tf.function(slopes) if graph else slopes
+  np.testing.assert_array_equal(run(kernel), np.full([H, 3], 1 + 12 * 2.0**-9))
+
+
+@compiled_or_not
+def test_cross_entropy(compiled):
+  labels = tf.constant(np.arange(B * S).reshape(B, S) * 4, tf.int32)
+  compare(
+    lambda x: fused_ops.cross_entropy(x, labels, compiled),
+    lambda x: tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x),
+    [30 * normal(B, S, V)],
+  )
+
+
+@compiled_or_not
+@pytest.mark.parametrize("label", [-1, V])
+def test_a_label_that_does_not_exist_has_no_loss(compiled, label):
+  logits, labels = normal(2, V), tf.constant([label, 3])
+  loss = fused_ops.cross_entropy(logits, labels, compiled).numpy()
+  assert np.isnan(loss).tolist() == [True, False]
+
+
+def test_plain_chains_hold_no_compiled_function():
+  """A server without XLA must be able to load an export."""
+
+  @tf.function
+  def chain(x):
+    return fused_ops.gelu(x)
+
+  graph = chain.get_concrete_function(tf.TensorSpec([None, H])).graph
+  assert not any(
+    op.type.endswith("PartitionedCall") for op in graph.get_operations()
+  )
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

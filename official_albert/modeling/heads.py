@@ -1,0 +1,177 @@
+"""Heads: masked LM, sentence order, and classes of a whole sequence.
+
+Reference: google-research/albert run_pretraining.py (get_masked_lm_output,
+get_sentence_order_output), classifier_utils.py (create_model).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from official_albert.modeling import (
+  dropout,
+  factorized_embedding,
+  layer_norm,
+  shapes,
+  transformer_block,
+)
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class MaskedLMHead(tf.keras.layers.Layer):
+  """Scores the vocabulary at the masked positions only.
+
+  gather -> Dense(E) with the encoder's activation -> LayerNorm -> product
+  with the transposed word table -> bias.
+  """
+
+  def __init__(
+    self,
+    vocab_size: int,
+    embedding_size: int,
+    hidden_act: str = "gelu",
+    initializer_range: float = 0.02,
+    **kwargs,
+  ):
+    super().__init__(autocast=False, **kwargs)
+    self.vocab_size = vocab_size
+    self.embedding_size = embedding_size
+    self.hidden_act = hidden_act
+    self.initializer_range = initializer_range
+    self.transform = transformer_block.dense(
+      embedding_size, initializer_range, "transform"
+    )
+    self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
+    # `.h5` files of Keras go by names, and another head has an output_bias.
+    with tf.name_scope(self.name):
+      self.output_bias = self.add_weight(
+        name="output_bias",
+        shape=[vocab_size],
+        initializer="zeros",
+        experimental_autocast=False,
+      )
+
+  def call(
+    self,
+    sequence_output: tf.Tensor,
+    positions: Optional[tf.Tensor],
+    embedding: factorized_embedding.FactorizedEmbedding,
+    training: Optional[bool] = None,
+  ) -> tf.Tensor:
+    """Scores the vocabulary.
+
+    Args:
+      sequence_output: <float>[B, S, H].
+      positions: <int32>[B, P], in [0, S): those to score; None: all.
+      embedding: the layer whose word table is tied to the output.
+      training: whether XLA compiles what is between the products.
+
+    Returns:
+      logits <float32>[B, P, V], where P is S for all.
+    """
+    shapes.check_rank("sequence_output", sequence_output, "B S H")
+    if positions is not None:
+      shapes.check_ids("masked_lm_positions", positions, "B P")
+      sequence_output = tf.gather(sequence_output, positions, batch_dims=1)
+    batch, predictions = tf.unstack(tf.shape(sequence_output)[:2])
+    x = tf.reshape(sequence_output, [-1, sequence_output.shape[2]])
+    x = self.transform(x)  # [B * P, E]
+    x = transformer_block.activation(self.hidden_act, x, None, training)
+    x = self.layer_norm(x, training=training)  # [B * P, E]
+    scores = embedding.vocabulary_scores(x)  # [B * P, V]
+    logits = tf.cast(scores, tf.float32) + self.output_bias
+    return tf.reshape(logits, [batch, predictions, self.vocab_size])
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "vocab_size": self.vocab_size,
+      "embedding_size": self.embedding_size,
+      "hidden_act": self.hidden_act,
+      "initializer_range": self.initializer_range,
+    }
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class ClassificationHead(tf.keras.layers.Layer):
+  """Scores of classes, or one number, from the pooled output.
+
+  The weights are stored [classes, H], as in the released checkpoints.
+  """
+
+  def __init__(
+    self,
+    num_classes: int,
+    hidden_size: int,
+    initializer_range: float = 0.02,
+    dropout_prob: float = 0.0,
+    **kwargs,
+  ):
+    super().__init__(**kwargs)
+    self.num_classes = num_classes
+    self.hidden_size = hidden_size
+    self.initializer_range = initializer_range
+    self.dropout_prob = dropout_prob
+    self.output_weights = self.add_weight(
+      name="output_weights",
+      shape=[num_classes, hidden_size],
+      initializer=tf.keras.initializers.TruncatedNormal(
+        stddev=initializer_range
+      ),
+      experimental_autocast=False,
+    )
+    self.output_bias = self.add_weight(
+      name="output_bias",
+      shape=[num_classes],
+      initializer="zeros",
+      experimental_autocast=False,
+    )
+
+  def call(
+    self,
+    pooled_output: tf.Tensor,
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> tf.Tensor:
+    """Maps <float>[B, H] to logits <float32>[B, classes].
+
+    Args:
+      pooled_output: <float>[B, H].
+      training: whether dropout is applied.
+      dropout_seed: <int32>[2], see `layers/dropout.py`.
+    """
+    shapes.check_rank("pooled_output", pooled_output, "B H")
+    x = dropout.seeded_dropout(
+      tf.cast(pooled_output, tf.float32),
+      self.dropout_prob,
+      training,
+      dropout_seed,
+    )
+    scores = tf.matmul(x, self.output_weights, transpose_b=True)
+    return scores + self.output_bias
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "num_classes": self.num_classes,
+      "hidden_size": self.hidden_size,
+      "initializer_range": self.initializer_range,
+      "dropout_prob": self.dropout_prob,
+    }
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class SentenceOrderHead(ClassificationHead):
+  """Two classes from the pooled output: 0 in order, 1 swapped."""
+
+  def __init__(
+    self, hidden_size: int, initializer_range: float = 0.02, **kwargs
+  ):
+    super().__init__(2, hidden_size, initializer_range, **kwargs)
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    del config["num_classes"], config["dropout_prob"]
+    return config

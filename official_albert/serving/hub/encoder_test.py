@@ -1,0 +1,250 @@
+"""Tests of the saved encoder: numbers, gradients, dropout, what is in it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from official_albert import AlbertConfig, modeling
+from official_albert.serving.hub import encoder as hub_encoder
+from official_albert.serving.hub import objects as hub_objects
+
+B, S, P, V, H, L = 3, 7, 2, 97, 12, 3
+_RNG = np.random.default_rng(5)
+_INPUTS = {
+  "input_word_ids": tf.constant(_RNG.integers(0, V, [B, S]), tf.int32),
+  "input_mask": tf.sequence_mask([7, 4, 6], S, tf.int32),
+  "input_type_ids": tf.constant(_RNG.integers(0, 2, [B, S]), tf.int32),
+}
+_POSITIONS = tf.constant([[1, 3], [2, 0], [5, 4]])
+
+
+def _config(**changes):
+  values = dict(
+    vocab_size=V,
+    embedding_size=6,
+    hidden_size=H,
+    num_hidden_layers=L,
+    num_attention_heads=2,
+    intermediate_size=14,
+    max_position_embeddings=11,
+    initializer_range=0.3,
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.1,
+  )
+  return AlbertConfig(**{**values, **changes})
+
+
+def _parts(config):
+  albert = modeling.AlbertModel(config)
+  masked_lm = modeling.MaskedLMHead(V, config.embedding_size)
+  hidden = tf.zeros([1, 1, H])
+  masked_lm(hidden, tf.zeros([1, 1], tf.int32), albert.embedding)
+  return albert, masked_lm, modeling.SentenceOrderHead(H, 0.3)
+
+
+@pytest.fixture(scope="module")
+def parts():
+  # How far the mean of many draws is from the whole depends on the weights.
+  tf.keras.utils.set_random_seed(3)
+  return _parts(_config())
+
+
+@pytest.fixture(scope="module")
+def folder(parts, tmp_path_factory):
+  # What the exporting process draws is none of the users' business.
+  tf.random.set_seed(3)
+  path = str(tmp_path_factory.mktemp("hub") / "encoder")
+  hub_objects.save_hub_object(hub_encoder.HubEncoder(*parts), path)
+  return path
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+  return tf.saved_model.load(folder)
+
+
+def _expected(albert, training=False):
+  features = {own: _INPUTS[name] for name, own in hub_encoder.FEATURES.items()}
+  return albert(features, training=training)
+
+
+def test_computes_what_the_model_does(parts, loaded):
+  albert, masked_lm, sentence_order = parts
+  expected, got = _expected(albert), loaded(_INPUTS)
+  assert set(got) == {
+    "pooled_output",
+    "default",
+    "sequence_output",
+    "encoder_outputs",
+  }
+  assert got["pooled_output"].shape == [B, H]
+  assert isinstance(got["encoder_outputs"], list)
+  assert len(got["encoder_outputs"]) == L
+  for name in ("pooled_output", "sequence_output"):
+    np.testing.assert_allclose(got[name], expected[name], atol=1e-6)
+  np.testing.assert_array_equal(got["default"], got["pooled_output"])
+  np.testing.assert_array_equal(
+    got["encoder_outputs"][-1], got["sequence_output"]
+  )
+  np.testing.assert_allclose(
+    got["encoder_outputs"][0], expected["encoder_outputs"][0], atol=1e-6
+  )
+  served = loaded.signatures["serving_default"](**_INPUTS)
+  assert set(served) == {"pooled_output", "default", "sequence_output"}
+  np.testing.assert_array_equal(served["pooled_output"], got["pooled_output"])
+  masked = loaded.mlm({**_INPUTS, "masked_lm_positions": _POSITIONS})
+  logits = masked_lm(expected["sequence_output"], _POSITIONS, albert.embedding)
+  assert masked["mlm_logits"].shape == [B, P, V]
+  np.testing.assert_allclose(masked["mlm_logits"], logits, atol=1e-5)
+  np.testing.assert_array_equal(masked["default"], got["default"])
+  ordered = loaded.sop(_INPUTS)
+  np.testing.assert_allclose(
+    ordered["sop_logits"],
+    sentence_order(expected["pooled_output"]),
+    atol=1e-6,
+  )
+
+
+def test_variables_are_shared_trainable_and_nothing_else(parts, loaded):
+  own = {id(v) for v in loaded.trainable_variables}
+  assert len(own) == len(parts[0].trainable_variables) == 25
+  for head, count in ((loaded.mlm, 5), (loaded.sop, 2)):
+    assert own < {id(v) for v in head.trainable_variables}
+    assert len(head.variables) == 25 + count
+  assert {id(v) for v in loaded.variables} == own
+  assert not list(loaded.regularization_losses)
+  # Optimizers know by the name what they do not decay.
+  names = [v.name for v in loaded.variables]
+  spared = [n for n in names if "LayerNorm" in n or "bias" in n]
+  assert len(spared) == 6 + 8  # Norms; biases of the dense layers.
+
+
+def _slopes(call, variables, weight):
+  with tf.GradientTape() as tape:
+    outputs = call()
+    total = tf.reduce_sum(outputs["sequence_output"] * weight)
+    total += tf.reduce_sum(outputs["pooled_output"])
+  return tape.gradient(total, variables)
+
+
+def test_gradients_are_those_of_the_model(tmp_path):
+  """Of every variable, through the saved graph of training."""
+  albert, *_ = _parts(
+    _config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  )
+  hub_objects.save_hub_object(
+    hub_encoder.HubEncoder(albert), str(tmp_path / "encoder")
+  )
+  loaded = tf.saved_model.load(str(tmp_path / "encoder"))
+  weight = tf.constant(_RNG.normal(size=[B, S, H]), tf.float32)
+  variables = albert.trainable_variables
+  expected = _slopes(lambda: _expected(albert, True), variables, weight)
+  got = _slopes(
+    lambda: loaded(_INPUTS, training=True), loaded.variables, weight
+  )
+  assert all(slope is not None for slope in got)
+  for variable, a, b in zip(variables, expected, got):
+    a, b = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
+    # float32 sums in another order; the keys' bias has no gradient but
+    # rounding.
+    scale = max(1.0, float(tf.norm(a)))
+    assert tf.norm(a - b) < 1e-4 * scale, variable.name
+
+
+def test_gradients_of_the_heads_reach_everything(loaded):
+  with tf.GradientTape() as tape:
+    outputs = loaded.mlm(
+      {**_INPUTS, "masked_lm_positions": _POSITIONS}, training=True
+    )
+    total = tf.reduce_sum(outputs["mlm_logits"][..., 0])
+    ordered = loaded.sop(_INPUTS, training=True)
+    total += tf.reduce_sum(ordered["sop_logits"][..., 0])
+  everything = list(loaded.mlm.variables) + list(loaded.sop.variables[-2:])
+  assert None not in tape.gradient(total, everything)
+
+
+@pytest.mark.heavy
+def test_a_tape_may_be_persistent(loaded):
+  with tf.GradientTape(persistent=True) as tape:
+    outputs = loaded(_INPUTS)
+    total = tf.reduce_sum(outputs["pooled_output"])
+  kernel = loaded.variables[-2]
+  np.testing.assert_array_equal(
+    tape.gradient(total, kernel), tape.gradient(total, kernel)
+  )
+
+
+def test_dropout_is_for_training_and_another_one_each_time(folder):
+  first, second = (tf.saved_model.load(folder) for _ in range(2))
+  still = [first(_INPUTS)["default"].numpy() for _ in range(2)]
+  np.testing.assert_array_equal(*still)
+  drawn = [
+    module(_INPUTS, training=True)["default"].numpy()
+    for module in (first, first, second)
+  ]
+  for a, b in ((0, 1), (0, 2), (1, 2)):
+    assert np.abs(drawn[a] - drawn[b]).max() > 0.01
+  # The mean of many is near the whole: dropped values are made up for.
+  many = [first(_INPUTS, training=True)["default"] for _ in range(200)]
+  assert np.abs(np.mean(many, 0) - still[0]).mean() < 0.25
+
+
+def test_the_graph_is_plain_tensorflow(folder):
+  proto = saved_model_pb2.SavedModel()
+  with open(f"{folder}/saved_model.pb", "rb") as file:
+    proto.ParseFromString(file.read())
+  library = proto.meta_graphs[0].graph_def.library
+  assert not library.registered_gradients
+  must_compile = [f.attr["_XlaMustCompile"].b for f in library.function]
+  assert must_compile and not any(must_compile)
+  nodes = [node for f in library.function for node in f.node_def]
+  assert not [n.op for n in nodes if "Xla" in n.op]
+  by_hand = [
+    n.name
+    for n in nodes
+    if "_gradient_op_type" in n.attr and "Call" not in n.op
+  ]
+  assert not by_hand
+
+
+def test_what_is_too_long_is_refused(loaded):
+  long = {name: tf.ones([2, 12], tf.int32) for name in _INPUTS}
+  # Where the length is known beforehand, TensorFlow sees it first.
+  with pytest.raises(ValueError, match="must be equal, but are 12 and 11"):
+    loaded(long)
+
+  @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+  def of_any_length(ids):
+    return loaded(dict.fromkeys(_INPUTS, ids))["default"]
+
+  assert of_any_length(tf.ones([2, 11], tf.int32)).shape == [2, H]
+  with pytest.raises(tf.errors.InvalidArgumentError, match="longer than max"):
+    of_any_length(tf.ones([2, 12], tf.int32))
+
+
+def test_ids_outside_the_vocabulary_are_refused(loaded):
+  wrong = {**_INPUTS, "input_word_ids": tf.fill([B, S], V)}
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"not in \[0, 97\)"):
+    loaded(wrong)
+
+
+def test_heads_are_there_if_the_weights_are(parts):
+  alone = hub_encoder.HubEncoder(parts[0])
+  assert not hasattr(alone, "mlm") and not hasattr(alone, "sop")
+
+
+def test_other_precisions_are_refused():
+  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+  try:
+    albert = modeling.AlbertModel(_config())
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  with pytest.raises(ValueError, match="computes in bfloat16"):
+    hub_encoder.HubEncoder(albert)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

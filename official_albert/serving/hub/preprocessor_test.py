@@ -1,0 +1,150 @@
+"""Tests of the saved preprocessor: ids of our tokenizers, shapes of TF Hub."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from official_albert import tokenization
+from official_albert.serving.hub import objects as hub_objects
+from official_albert.serving.hub import preprocessor as hub_preprocessor
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import in_graph
+
+_SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
+_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
+_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+_SENTENCES = [
+  "the mill by the river ground barley, oats and rye.",
+  "its wheel turned until 1874, when 1874,5 litres broke the dam.",
+  "lots (3,3) and (3,8), (3,1), (3,2) or (3,c) were sold quickly.",
+]
+_LINES = ["In 1874, 3,8 Lots", "mill", "", "Ca\u0301f\u00e9 \u4e2d", "9" * 40]
+_PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the mill tur ##ns , \u4e2d".split()
+
+
+def _save(layer, folder, **arguments):
+  module = hub_preprocessor.HubPreprocessor(layer, **arguments)
+  hub_objects.save_hub_object(module, str(folder))
+  return tf.saved_model.load(str(folder))
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+  proto = toy_vocabulary.train(_SENTENCES, 61)
+  path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
+  path.write_bytes(proto)
+  return str(path)
+
+
+@pytest.fixture(scope="module")
+def loaded(model_file, tmp_path_factory):
+  layer = in_graph.SentencePieceTextLayer(model_file)
+  folder = tmp_path_factory.mktemp("hub") / "preprocessor"
+  return _save(layer, folder, seq_length=13)
+
+
+def test_ids_are_those_of_the_tokenizer(loaded, model_file):
+  python = tokenization.SentencePieceTokenizer(model_file)
+  tokens = loaded.tokenize(tf.constant(_LINES))
+  assert tokens.dtype == tf.int32 and tokens.shape.as_list() == [5, None]
+  expected = python.encode_batch(_LINES)
+  assert tokens.to_list() == expected
+  assert sum(map(len, expected)) > 12
+  packed = loaded(tf.constant(_LINES))
+  assert list(map(tuple, (v.shape for v in packed.values()))) == [(5, 13)] * 3
+  for row, ids in enumerate(expected):
+    wanted, _ = tokenization.pack_pair(ids, None, 13, 2, 3)
+    got = packed["input_word_ids"][row].numpy().tolist()
+    assert got == wanted + [0] * (13 - len(wanted))
+    assert int(tf.reduce_sum(packed["input_mask"][row])) == len(wanted)
+  served = loaded.signatures["serving_default"](sentences=tf.constant(_LINES))
+  for name, value in packed.items():
+    assert (served[name].numpy() == value.numpy()).all()
+
+
+def test_python_strings_and_no_strings(loaded):
+  assert loaded(["mill", "dam"])["input_word_ids"].shape == [2, 13]
+  assert loaded(tf.constant([], tf.string))["input_mask"].shape == [0, 13]
+
+
+@pytest.mark.parametrize("seq_length", [9, tf.constant(9)])
+def test_pairs_and_lengths(loaded, seq_length):
+  tokens = [loaded.tokenize(_LINES), loaded.tokenize(_LINES[::-1])]
+  packed = loaded.bert_pack_inputs(tokens, seq_length=seq_length)
+  assert set(packed) == {"input_word_ids", "input_mask", "input_type_ids"}
+  assert all(value.shape == [5, 9] for value in packed.values())
+  a, b = (t.to_list() for t in tokens)
+  ids, types = tokenization.pack_pair(a[0], b[0], 9, 2, 3)
+  room = [0] * (9 - len(ids))
+  assert packed["input_word_ids"][0].numpy().tolist() == ids + room
+  assert packed["input_type_ids"][0].numpy().tolist() == types + room
+  assert loaded.bert_pack_inputs(tokens[:1])["input_mask"].shape == [5, 13]
+  with pytest.raises(tf.errors.InvalidArgumentError, match="too small"):
+    loaded.bert_pack_inputs(tokens, seq_length=2)
+
+
+def test_special_tokens(loaded, model_file):
+  special = loaded.tokenize.get_special_tokens_dict()
+  assert {name: int(value) for name, value in special.items()} == {
+    "start_of_sequence_id": 2,
+    "end_of_segment_id": 3,
+    "padding_id": 0,
+    "mask_id": 4,
+    "vocab_size": tokenization.SentencePieceTokenizer(model_file).vocab_size,
+  }
+  assert all(v.dtype == tf.int32 and v.shape == [] for v in special.values())
+
+
+def test_word_pieces_come_by_words(tmp_path):
+  (tmp_path / "vocab.txt").write_text("\n".join(_PIECES), "utf-8")
+  file = str(tmp_path / "vocab.txt")
+  layer = in_graph.make_text_layer("wordpiece", file, True)
+  loaded = _save(layer, tmp_path / "module")
+  lines = ["The mill turns,", "\u4e2d\u4e2d x", ""]
+  tokens = loaded.tokenize(lines)
+  assert tokens.to_list() == [[[5], [6], [7, 8], [9]], [[10], [10], [1]], []]
+  python = tokenization.WordPieceTokenizer(file, True)
+  assert tokens.merge_dims(1, 2).to_list() == python.encode_batch(lines)
+  packed = loaded.bert_pack_inputs([tokens, tokens], seq_length=12)
+  assert packed["input_word_ids"][1].numpy().tolist() == [
+    2, 10, 10, 1, 3, 10, 10, 1, 3, 0, 0, 0
+  ]  # fmt: skip
+  special = loaded.tokenize.get_special_tokens_dict()
+  assert int(special["vocab_size"]) == 11 and int(special["mask_id"]) == 4
+  assert loaded(lines)["input_word_ids"].shape == [3, 128]
+
+
+def test_runs_inside_tf_data(loaded):
+  data = tf.data.Dataset.from_tensor_slices(_LINES).batch(2).map(loaded)
+  shapes = [tuple(batch["input_mask"].shape) for batch in data]
+  assert shapes == [(2, 13), (2, 13), (1, 13)]
+
+
+@pytest.mark.heavy  # text_layers_test.py holds it too, before saving.
+@pytest.mark.skipif(
+  not (_GOLDEN.exists() and _RELEASED.exists()),
+  reason="the released vocabulary and its goldens are not on this machine",
+)
+def test_the_original_tokenizer_says_the_same(tmp_path):
+  with open(_GOLDEN, encoding="utf-8") as file:
+    rows = [json.loads(line) for line in file]
+  layer = in_graph.SentencePieceTextLayer(_RELEASED)
+  loaded = _save(layer, tmp_path / "module")
+  tokens = loaded.tokenize(tf.constant([row["text"] for row in rows]))
+  got = tokens.to_list()
+  assert len(got) == 420
+  assert got == [row["lower"]["ids"] for row in rows]
+
+
+def test_a_length_without_room(model_file):
+  layer = in_graph.SentencePieceTextLayer(model_file)
+  with pytest.raises(ValueError, match="at least 5, got 4"):
+    hub_preprocessor.HubPreprocessor(layer, 4)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

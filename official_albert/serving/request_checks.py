@@ -1,0 +1,261 @@
+"""What a served model refuses, inside the graph.
+
+A server hands a request to the graph as it is: C++ sessions do not compare it
+with the shapes that a signature names. TensorFlow's own operations would then
+answer some wrong requests, such as a mask of other numbers than 0 and 1, so
+everything that a model relies on is asserted here. Whoever asks is told
+InvalidArgument, and why.
+
+The data of assertions are strings and int32 only: others would put each
+assertion into a branch of its own (tensorflow's control_flow_assert.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional, Sequence
+
+import tensorflow as tf
+
+Features = dict[str, tf.Tensor]
+# What every model of this package takes.
+IDS = ("input_ids", "input_mask", "segment_ids")
+# Ids that come as int64 are brought into this range before they are cast, so
+# that none of them turns into another id.
+_INT32_MAX = 2**31 - 1
+
+
+def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
+  """Fails the request unless `condition` <bool>[] holds.
+
+  Args:
+    condition: what has to be true.
+    sentence: what is wrong and what to do.
+    *data: <int32> or <string>, shown behind it.
+
+  Returns:
+    The operation that does so, for `after`; None outside of a graph.
+  """
+  return tf.debugging.Assert(condition, [sentence, *data], summarize=8)
+
+
+def after_checks(
+  checks: Sequence[Any], tensors: Mapping[str, tf.Tensor]
+) -> Features:
+  """The same tensors, which nobody sees before the checks are over.
+
+  Without it the model might fail first, and with another sentence.
+  """
+  with tf.control_dependencies(
+    [check for check in checks if check is not None]
+  ):
+    return {name: tf.identity(tensor) for name, tensor in tensors.items()}
+
+
+def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
+  """Refuses a tensor that has not one axis per letter, such as "B S".
+
+  Returns:
+    The tensor, to be used after the check.
+  """
+  # Operations that ask for a rank itself are answered beforehand, from the
+  # signature, by whatever optimizes the graph.
+  rank = tf.raw_ops.Size(input=tf.raw_ops.Shape(input=tensor))
+  wanted = letters.split()
+  check = refuse_unless(
+    tf.equal(rank, len(wanted)),
+    f"{name} must have the shape [{', '.join(wanted)}], but its number of "
+    "axes is",
+    rank,
+  )
+  return after_checks([check], {name: tensor})[name]
+
+
+def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
+  """Refuses texts that are not one string for each row of the batch.
+
+  Args:
+    texts: the inputs of a request by their names, <string>[B] each.
+
+  Returns:
+    The same, to be used after the checks.
+  """
+  texts = {name: check_rank(name, x, "B") for name, x in texts.items()}
+  (first, rows), *others = ((name, tf.size(x)) for name, x in texts.items())
+  checks = [
+    refuse_unless(
+      tf.equal(rows, count),
+      f"{first} and {name} must hold equally many texts, but hold",
+      rows,
+      count,
+    )
+    for name, count in others
+  ]
+  return after_checks(checks, texts)
+
+
+def check_range(name: str, tensor: tf.Tensor, limit: Any, end: str = ""):
+  """Refuses <int32> values outside of [0, limit).
+
+  Args:
+    name: of the tensor.
+    tensor: <int32> of any shape.
+    limit: an int or <int32>[].
+    end: what to call the largest value where the limit is not known.
+
+  Returns:
+    The operation that does so.
+  """
+  # Of no values at all these are the ends of int32, the wrong way round.
+  lowest, highest = tf.reduce_min(tensor), tf.reduce_max(tensor)
+  return refuse_unless(
+    (lowest >= 0) & (highest < limit),
+    f"{name} must be from 0 to {end or limit - 1}, but the lowest and the "
+    "highest are",
+    lowest,
+    highest,
+  )
+
+
+def check_ids(
+  features: Mapping[str, tf.Tensor],
+  letters: str,
+  vocab_size: int,
+  type_vocab_size: int,
+  max_position_embeddings: int,
+) -> Features:
+  """Refuses ids, masks and segments that the model was not made for.
+
+  Args:
+    features: `IDS`, <int32>[B, S] or with further axes between.
+    letters: their axes, S the last; a number is the size of its axis.
+    vocab_size: V, which ids are below.
+    type_vocab_size: which segment ids are below.
+    max_position_embeddings: the longest S.
+
+  Returns:
+    The three, to be used after the checks.
+  """
+  features = {name: check_rank(name, features[name], letters) for name in IDS}
+  shape = tf.shape(features["input_ids"])
+  checks = []
+  for axis, letter in enumerate(letters.split()):
+    if letter.isdigit():
+      # Else so many options too many would be taken for further examples.
+      checks.append(
+        refuse_unless(
+          tf.equal(shape[axis], int(letter)),
+          f"input_ids must have the shape [{', '.join(letters.split())}], but "
+          "its shape is",
+          shape,
+        )
+      )
+  for name in IDS[1:]:
+    other = tf.shape(features[name])
+    same = tf.reduce_all(tf.equal(other, shape))
+    checks.append(
+      refuse_unless(
+        same,
+        f"{name} must have the shape of input_ids, but their shapes are",
+        other,
+        shape,
+      )
+    )
+  checks.append(
+    refuse_unless(
+      (shape[-1] >= 1) & (shape[-1] <= max_position_embeddings),
+      "a sequence must have at least 1 token and at most "
+      f"{max_position_embeddings}, but it has",
+      shape[-1],
+    )
+  )
+  limits = (vocab_size, 2, type_vocab_size)
+  for name, limit in zip(IDS, limits):
+    checks.append(check_range(name, features[name], limit))
+  return after_checks(checks, features)
+
+
+def without_server_padding(
+  features: Mapping[str, tf.Tensor], cls_id: Optional[int]
+) -> Features:
+  """Masks what a batching server has appended to shorter requests.
+
+  TF Serving, told to pad_variable_length_inputs, fills each tensor up with its
+  own first element (batching_util.cc): ids with [CLS], and masks with 1. No
+  sequence ends in [CLS], so a mask is 0 where nothing but [CLS] follows.
+
+  Args:
+    features: `IDS`, checked.
+    cls_id: of [CLS]; None leaves all as it is.
+  """
+  if cls_id is None:
+    return dict(features)
+  ids, mask = features["input_ids"], features["input_mask"]
+  is_cls = tf.cast(tf.equal(ids[..., 1:], cls_id), tf.int32)
+  appended = tf.math.cumprod(is_cls, axis=-1, reverse=True)
+  kept = tf.concat([mask[..., :1], mask[..., 1:] * (1 - appended)], axis=-1)
+  return {**features, "input_mask": kept}
+
+
+def parse_examples(
+  examples: tf.Tensor, options: int, extra: Sequence[str]
+) -> Features:
+  """Serialized tf.Examples to features, padded to the longest.
+
+  Args:
+    examples: <string>[B], with int64 lists: `input_ids`, and if they are not
+      all 1 or all 0, `input_mask` and `segment_ids`, equally long.
+    options: 0, or how many sequences of one length an example holds one after
+      the other.
+    extra: further lists, each padded with 0.
+
+  Returns:
+    `IDS` <int32>[B, S] or [B, options, S], and `extra` <int32>[B, P].
+  """
+  examples = check_rank("examples", examples, "B")
+  spec = {name: tf.io.RaggedFeature(tf.int64) for name in (*IDS, *extra)}
+  lists = tf.io.parse_example(examples, spec)
+  lengths = lists["input_ids"].row_lengths()
+  parts = max(options, 1)
+  checks = [
+    refuse_unless(
+      tf.reduce_all((lengths > 0) & tf.equal(lengths % parts, 0)),
+      "every example needs an int64 list input_ids"
+      + (f" of {options} sequences of one length" if options else ""),
+    )
+  ]
+  for name in IDS[1:]:
+    theirs = lists[name].row_lengths()
+    checks.append(
+      refuse_unless(
+        tf.reduce_all(tf.equal(theirs, 0) | tf.equal(theirs, lengths)),
+        f"{name} of an example must be as long as its input_ids, or left out",
+      )
+    )
+  lengths = after_checks(checks, {"lengths": lengths})["lengths"] // parts
+  length = tf.maximum(tf.reduce_max(lengths), 1)
+  there = tf.sequence_mask(tf.repeat(lengths, parts), length, tf.int32)
+  result = {"input_ids": _sequences(lists["input_ids"], parts, length)}
+  for name, default in zip(IDS[1:], (there, tf.zeros_like(there))):
+    left_out = tf.equal(lists[name].row_lengths(), 0)
+    result[name] = tf.where(
+      tf.repeat(left_out, parts)[:, None],
+      default,
+      _sequences(lists[name], parts, length),
+    )
+  if options:
+    shape = [-1, options, tf.cast(length, tf.int32)]
+    result = {name: tf.reshape(x, shape) for name, x in result.items()}
+  for name in extra:
+    longest = tf.maximum(tf.reduce_max(lists[name].row_lengths()), 0)
+    result[name] = _sequences(lists[name], 1, longest)
+  return result
+
+
+def _sequences(
+  lists: tf.RaggedTensor, parts: int, length: tf.Tensor
+) -> tf.Tensor:
+  """<int64>[B, (parts * S)] to <int32>[B * parts, length], padded with 0."""
+  rows = tf.repeat(lists.row_lengths() // parts, parts)
+  rows = tf.RaggedTensor.from_row_lengths(lists.values, rows, validate=False)
+  dense = rows.to_tensor(shape=tf.stack([-1, length]))
+  return tf.cast(tf.clip_by_value(dense, -1, _INT32_MAX), tf.int32)

@@ -1,0 +1,184 @@
+"""What lies in an exported folder, and that there is never half of it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from official_albert import AlbertConfig, checkpoints, modeling
+from official_albert.serving import (
+  saved_model_folder,
+  served_encoder,
+  serving_files,
+)
+from official_albert.tokenization import in_graph
+
+_PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] rain sun wind ##y cold , 9".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab_zh.txt"
+  path.write_text("\n".join(_PIECES), "utf-8")
+  return checkpoints.TokenizerFile(str(path), "wordpiece", True)
+
+
+@pytest.fixture(scope="module")
+def module(tokenizer):
+  config = AlbertConfig(
+    vocab_size=len(_PIECES),
+    embedding_size=6,
+    hidden_size=10,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=14,
+    max_position_embeddings=13,
+  )
+  layer = in_graph.make_text_layer("wordpiece", tokenizer.path, True)
+  return served_encoder.ServedEncoder(modeling.AlbertModel(config), layer, 9)
+
+
+def write(module, tokenizer, folder, **options):
+  saved_model_folder.write_saved_model(
+    module,
+    str(folder),
+    saved_model_folder.ExportOptions(**options),
+    "encoder",
+    "run/model.ckpt-7",
+    tokenizer,
+  )
+
+
+def names(folder):
+  return sorted(os.listdir(folder))
+
+
+def test_everything_is_there(module, tokenizer, tmp_path):
+  folder = tmp_path / "albert" / "1"
+  write(module, tokenizer, folder, model_name="sun-9")
+  assert names(tmp_path / "albert") == ["1"]
+  assert names(folder / "assets") == [
+    "albert_config.json",
+    "export.json",
+    "vocab.txt",
+  ]
+  assert (folder / "assets" / "vocab.txt").read_text().split() == _PIECES
+  record = json.loads((folder / "assets" / "export.json").read_text())
+  assert record["kind"] == "encoder" and record["vocab_size"] == 12
+  assert record["signatures"] == ["encode", "encode_pair", "ids", "examples"]
+  assert record["serving_default"] == "encode"
+  assert record["checkpoint"] == "run/model.ckpt-7"
+  assert record["tokenizer"]["sha256"] == tokenizer.sha256()
+  assert (record["lower_case"], record["labels"]) == (True, [])
+  assert names(folder / "assets.extra") == [
+    "batching_parameters.txt",
+    "models.config",
+    "tf_serving_warmup_requests",
+  ]
+  models = (folder / "assets.extra" / "models.config").read_text()
+  assert '"/models/sun-9"' in models
+  loaded = tf.saved_model.load(str(folder))
+  assert sorted(loaded.signatures) == sorted(
+    ["serving_default", *record["signatures"]]
+  )
+  answers = loaded.signatures["serving_default"](text=tf.constant(["rainy"]))
+  assert answers["input_ids"].numpy().tolist() == [[2, 5, 8, 3]]
+
+
+def test_the_graph_asks_for_little(module, tokenizer, tmp_path):
+  write(module, tokenizer, tmp_path / "ids", signatures="ids")
+  graph = saved_model_pb2.SavedModel.FromString(
+    (tmp_path / "ids" / "saved_model.pb").read_bytes()
+  ).meta_graphs[0]
+  functions = graph.graph_def.library.function
+  operations = {node.op for f in functions for node in f.node_def}
+  # A server need not have XLA, Python or tensorflow_text.
+  assert not any(f.attr["_XlaMustCompile"].b for f in functions)
+  assert "GatherV2" in operations
+  assert not {
+    op for op in operations if "Py" in op or "iece" in op or "Normalize" in op
+  }
+  assert graph.signature_def["serving_default"].inputs.keys() == {
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+  }
+
+
+def requests_of(folder):
+  path = folder / "assets.extra" / serving_files.WARMUP_FILE
+  return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+
+
+def test_warmup_of_all_sizes(module, tokenizer, tmp_path):
+  write(
+    module,
+    tokenizer,
+    tmp_path / "two",
+    signatures="ids",
+    warmup_batch_sizes=(3, 1),
+    # 13 is beyond what the module takes, and becomes 9.
+    warmup_seq_lengths=(5, 9, 13),
+  )
+  # Two batch sizes, two lengths, and serving_default besides two names.
+  assert len(requests_of(tmp_path / "two")) == 2 * 2 * 3
+  write(module, tokenizer, tmp_path / "none", warmup_seq_lengths=())
+  assert names(tmp_path / "none" / "assets.extra") == [
+    "batching_parameters.txt",
+    "models.config",
+  ]
+
+
+def test_nothing_is_left_of_what_failed(module, tokenizer, tmp_path):
+  taken = tmp_path / "taken"
+  taken.mkdir()
+  with pytest.raises(FileExistsError, match="exists already: choose a new"):
+    write(module, tokenizer, taken)
+  with pytest.raises(ValueError, match="warm-up would have 5,000 requests"):
+    write(
+      module, tokenizer, tmp_path / "new", warmup_batch_sizes=range(1, 1001),
+      warmup_seq_lengths=(5,),
+    )  # fmt: skip
+  gone = checkpoints.TokenizerFile("gone.txt", "wordpiece")
+  with pytest.raises(FileNotFoundError):
+    write(module, gone, tmp_path / "new")
+  # Nor of the folders above it.
+  with pytest.raises(FileNotFoundError):
+    write(module, gone, tmp_path / "models" / "albert" / "1")
+  assert names(tmp_path) == ["taken"]
+
+
+def test_parents_that_others_use_stay(tmp_path):
+  made = saved_model_folder.made_parent(str(tmp_path / "a" / "b" / "1"))
+  with pytest.raises(ValueError, match="stop"), made as parent:
+    assert parent == str(tmp_path / "a" / "b") and os.path.isdir(parent)
+    (tmp_path / "a" / "other").touch()
+    raise ValueError("stop")
+  assert names(tmp_path / "a") == ["other"]
+  with saved_model_folder.made_parent(str(tmp_path / "c" / "1")):
+    pass
+  assert names(tmp_path) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+  "options, message",
+  [
+    ({"signatures": "texts"}, "unknown signatures 'texts'; choose one of all"),
+    ({"precision": "float16"}, "unknown precision 'float16'; choose one of"),
+    ({"model_name": 'a"b'}, "model_name 'a\"b' must be of letters"),
+    ({"model_name": ""}, "model_name '' must be of letters"),
+    ({"warmup_batch_sizes": (8, 0)}, "warmup_batch_sizes must be at least 1"),
+    ({"warmup_seq_lengths": (-3,)}, "warmup_seq_lengths must be at least 1"),
+  ],
+)
+def test_wrong_options(options, message):
+  with pytest.raises(ValueError, match=message):
+    saved_model_folder.ExportOptions(**options)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,1 @@
+"""Toy tasks, toy vocabularies and processes that tests share."""

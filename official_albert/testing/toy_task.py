@@ -1,0 +1,163 @@
+"""A task small enough to compute by hand, for tests of the loop.
+
+A linear model with two objectives whose weights differ from example to
+example, so that a mean of means cannot pass for a quotient of sums.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import distribution, modeling, training
+from official_albert.training import TrainConfig
+
+FEATURES, EXAMPLES = 5, 37
+
+
+class _Model(tf.keras.Model):
+  """Two layers, kept as attributes: that is where checkpoints look."""
+
+  def __init__(self):
+    super().__init__()
+    self.hidden = tf.keras.layers.Dense(4, activation="tanh", name="hidden")
+    self.out = tf.keras.layers.Dense(2, name="out")
+
+  def call(self, x):
+    return self.out(self.hidden(x))
+
+
+class ToyTask:
+  """Two weighted squared errors with dropout on the input."""
+
+  name = "toy"
+  tokens_per_example = 3
+  flops_per_example = 60
+
+  def __init__(self, poison_at=None, dropout_rate=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
+    self.y = rng.normal(size=[EXAMPLES, 2]).astype(np.float32)
+    self.w = rng.integers(0, 3, [EXAMPLES, 2]).astype(np.float32) + 0.5
+    self.eval_x = self.x.copy()
+    if poison_at is not None:
+      self.x[poison_at] = np.inf
+    self.dropout_rate = dropout_rate
+    self.starts = []
+
+  def build_model(self):
+    model = _Model()
+    model.build([None, FEATURES])
+    return model
+
+  def train_dataset(
+    self, batch_size, start_example, context=training.ONE_PIPELINE
+  ):
+    self.starts.append(start_example)
+    data = tf.data.Dataset.from_tensor_slices(
+      {"x": self.x, "y": self.y, "w": self.w}
+    )
+    data = data.repeat().skip(start_example)
+    data = data.batch(batch_size, drop_remainder=True)
+    pipelines = context.num_input_pipelines
+    replicas = context.num_replicas_in_sync // pipelines
+    return (
+      data.enumerate()
+      .filter(
+        lambda number, _: (
+          number // replicas % pipelines == context.input_pipeline_id
+        )
+      )
+      .map(lambda _, batch: batch)
+    )
+
+  def eval_dataset(self, batch_size):
+    data = tf.data.Dataset.from_tensor_slices(
+      {"x": self.eval_x, "y": self.y, "w": self.w}
+    )
+    # Of one length, as the reader makes them: the rest has no weight.
+    rest = -EXAMPLES % batch_size
+    nothing = tf.data.Dataset.from_tensors(
+      {
+        "x": tf.zeros([FEATURES]),
+        "y": tf.zeros([2]),
+        "w": tf.zeros([2]),
+      }
+    )
+    data = data.concatenate(nothing.repeat(rest))
+    return data.batch(batch_size, drop_remainder=True)
+
+  def loss_weights(self, batch):
+    weights = tf.reduce_sum(batch["w"], 0)
+    return {"first": weights[0], "second": weights[1]}
+
+  def forward(self, model, batch, training_, dropout_seed):
+    x = modeling.seeded_dropout(
+      batch["x"], self.dropout_rate, training_, dropout_seed
+    )
+    outputs = tf.cast(model(x), tf.float32)
+    errors = tf.reduce_sum(batch["w"] * (outputs - batch["y"]) ** 2, 0)
+    ones = tf.cast(batch["w"][:, 0] > 0, tf.float32)
+    big = tf.cast(batch["x"][:, 0] > 0, tf.float32)
+    metric = training.Ratio(tf.reduce_sum(big), tf.reduce_sum(ones))
+    return {"first": errors[0], "second": errors[1]}, {"share": metric}
+
+  def describe(self):
+    return {}
+
+
+class PredictingToyTask(ToyTask):
+  """The toy task with predictions, and a metric that no sum can give."""
+
+  def eval_dataset(self, batch_size):
+    rows = super().eval_dataset(batch_size).unbatch().enumerate()
+
+    def numbered(number, row):
+      real = tf.cast(number < EXAMPLES, tf.float32)
+      number = tf.cast(number, tf.int32)
+      return {**row, "example_id": number, "example_weight": real}
+
+    return rows.map(numbered).batch(batch_size, drop_remainder=True)
+
+  def predict(self, model, batch):
+    return {"example_id": batch["example_id"], "outputs": model(batch["x"])}
+
+  def score(self, predictions):
+    errors = np.abs(predictions["outputs"] - self.y)
+    return {"median_error": float(np.median(errors))}
+
+
+def config(model_dir, **changes) -> TrainConfig:
+  """Six steps of twelve examples, changed as asked."""
+  values = dict(
+    model_dir=str(model_dir),
+    num_train_steps=6,
+    num_warmup_steps=2,
+    learning_rate=0.01,
+    train_batch_size=12,
+    eval_batch_size=10,
+    steps_per_loop=2,
+    eval_steps=0,
+    save_checkpoints_steps=3,
+  )
+  return TrainConfig(**{**values, **changes})
+
+
+def run(task, cfg):
+  """Trains; returns the last evaluation, the weights and the log.
+
+  Args:
+    task: one, or a list with one for each phase.
+    cfg: the settings.
+  """
+  tasks = task if isinstance(task, list) else [task]
+  stream = io.StringIO()
+  built = []
+  build = tasks[0].build_model
+  tasks[0].build_model = lambda: built.append(build()) or built[-1]
+  strategy = distribution.make_strategy("one_device")
+  with training.Reporter(cfg.model_dir, stream) as report:
+    values = training.train(tasks, cfg, strategy, report)
+  return values, built[-1].get_weights(), stream.getvalue()

@@ -1,0 +1,47 @@
+"""Text to ids and back: SentencePiece, WordPiece, offsets, packing.
+
+The same tokenizers as TensorFlow operations are in `in_graph`. This package
+itself loads no TensorFlow, so that data workers start at once.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "packing": [
+      "pack_pair",
+    ],
+    "sentencepiece_tokenizer": [
+      "SPECIAL_PIECES",
+      "SentencePieceTokenizer",
+      "Tokenizer",
+      "WORD_START",
+      "ends_in_digit_comma",
+      "normalize_text",
+      "open_tokenizer",
+    ],
+    "sentencepiece_tokenizer_test": [
+      "train_model",
+    ],
+    "text_offsets": [
+      "EncodedText",
+      "FormTable",
+      "GONE",
+      "SPACE",
+      "character_spans",
+      "visible_form",
+    ],
+    "wordpiece": [
+      "CONTINUATION",
+      "MAX_WORD_CHARACTERS",
+      "WORDPIECE_SPECIAL_PIECES",
+      "WordPieceTokenizer",
+      "is_chinese",
+      "is_control",
+      "is_punctuation",
+      "is_space",
+      "read_vocabulary",
+    ],
+  },
+)

@@ -1,0 +1,283 @@
+"""Tests of tokenization: the goldens, and a tiny vocabulary trained here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import pickle
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import sentencepiece_tokenizer as tokenization
+
+_SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
+_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
+_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+needs_released = pytest.mark.skipif(
+  not (_GOLDEN.exists() and _RELEASED.exists()),
+  reason="the released vocabulary and its goldens are not on this machine",
+)
+
+_SENTENCES = [
+  "the harbour froze in 1922, and the ferry waited until may.",
+  "(7,7,7,7) is a point, and so are (7,9) and (7,1) but not (7,2) or (7,c).",
+  "in 1922, the fisher sold 1922,5 and 1922,2 tons of cod in the port.",
+  "a cautious baker measures flour, water and salt with one spoon.",
+  'she wrote "open the northern gate" on the wall - twice.',
+  "zebras jump quickly over x-shaped fences [in their dreams].",
+]
+
+
+def train_model(
+  path: pathlib.Path, sentences: Sequence[str] = _SENTENCES, **options
+) -> pathlib.Path:
+  """Trains a vocabulary of about 90 pieces with ALBERT's options."""
+  settings = {
+    "vocab_size": 90,
+    "user_defined_symbols": '(,),",-,.,–,£,€',
+    "character_coverage": 1.0,
+  }
+  path.write_bytes(toy_vocabulary.train(sentences, **{**settings, **options}))
+  return path
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory) -> pathlib.Path:
+  return train_model(tmp_path_factory.mktemp("vocabulary") / "tiny.model")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model_file) -> tokenization.SentencePieceTokenizer:
+  return tokenization.SentencePieceTokenizer(str(model_file))
+
+
+@needs_released
+@pytest.mark.parametrize("key,lower_case", [("lower", True), ("cased", False)])
+def test_equals_the_original_on_every_golden_line(key, lower_case):
+  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED), lower_case)
+  lines = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
+  assert len(lines) == 420
+  for line in lines:
+    text, expected = line["text"], line[key]
+    assert (
+      tokenization.normalize_text(text, lower_case) == expected["normalized"]
+    )
+    assert tokenizer.tokenize(text) == expected["pieces"]
+    assert tokenizer.encode(text) == expected["ids"]
+  assert tokenizer.encode_batch([line["text"] for line in lines]) == [
+    line[key]["ids"] for line in lines
+  ]
+
+
+@needs_released
+def test_released_vocabulary():
+  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
+  assert tokenizer.vocab_size == 30000
+  assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+  assert tokenizer.encode("[MASK]") != [tokenizer.mask_id]
+  assert tokenizer.tokenize("[MASK]") == ["▁[", "mask", "]"]
+  # One line of each kind in the docstring of starts_word, by lookup.
+  starts = tokenizer.word_start_table
+  assert starts.shape == (30000,) and starts.sum() == 23242
+  assert starts[tokenizer.piece_to_id("▁the")]
+  assert not starts[tokenizer.piece_to_id("ing")]
+  assert not starts[tokenizer.mask_id]
+
+
+@pytest.mark.parametrize(
+  "text,lower,cased",
+  [
+    ("  Two\t words \n", "two words", "Two words"),
+    ("a\u00a0b\u2003c\x1cd\x85e", "a b c d e", "a b c d e"),
+    ("Crème BRÛLÉE", "creme brulee", "Creme BRULEE"),
+    ("e\u0301\u0327", "e", "e"),
+    ("ﬁ ① ½ Ⅷ", "fi 1 1⁄2 viii", "fi 1 1⁄2 VIII"),
+    ("İstanbul", "istanbul", "Istanbul"),
+    ("ΟΔΥΣΣΕΥΣ ΣΑΣ.", "οδυσσευς σας.", "ΟΔΥΣΣΕΥΣ ΣΑΣ."),
+    ("Straße ẞ", "straße ß", "Straße ẞ"),
+    ("`` '' \u201cx\u201d", "`` '' \u201cx\u201d", "`` '' \u201cx\u201d"),
+    ("a \ud800 b", "a b", "a b"),
+    ("\u3000 \n", "", ""),
+    ("", "", ""),
+  ],
+)
+def test_normalize_text(text, lower, cased):
+  assert tokenization.normalize_text(text, True) == lower
+  assert tokenization.normalize_text(text, False) == cased
+
+
+def test_normalize_text_drops_exactly_the_combining_characters():
+  marks = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
+  assert len(marks) > 850
+  assert tokenization.normalize_text("x" + "".join(marks) + "y", True) == "xy"
+
+
+def test_pieces_and_ids_agree_and_give_back_the_text(tokenizer):
+  for sentence in _SENTENCES:
+    pieces = tokenizer.tokenize(sentence)
+    assert "".join(pieces).replace("▁", "") == sentence.replace(" ", "")
+    assert tokenizer.encode(sentence) == [
+      tokenizer.piece_to_id(piece) for piece in pieces
+    ]
+  # No digit, so no word mark was added: decoding is the inverse.
+  assert tokenizer.decode(tokenizer.encode(_SENTENCES[3])) == _SENTENCES[3]
+
+
+def test_digit_comma_pieces_are_cut(tokenizer):
+  raw = sentencepiece.SentencePieceProcessor(model_file=tokenizer.model_file)
+  # The rule has something to do in both places, else this test shows nothing.
+  assert "▁1922," in raw.encode("in 1922, the", out_type=str)
+  assert "7," in raw.encode("(7,", out_type=str)
+  year = tokenizer.tokenize("in 1922, the")
+  assert year[-2:] == [",", "▁the"] and "".join(year) == "▁in▁1922,▁the"
+  # Within a word the digits get a word mark, as in the original. (This
+  # vocabulary has no "▁7", so it is two pieces.)
+  point = tokenizer.tokenize("(7,")
+  assert point == ["▁", "(", "▁", "7", ","]
+  assert tokenizer.encode("(7,") == [
+    tokenizer.piece_to_id(piece) for piece in point
+  ]
+
+
+def test_encode_batch_equals_encode(tokenizer):
+  texts = ["", *_SENTENCES, "  ", "Ünknown Ж漢, 9,", "(9, 7)"]
+  rows = tokenizer.encode_batch(tuple(texts))
+  assert rows == [tokenizer.encode(text) for text in texts]
+  assert rows[0] == rows[7] == []
+  assert tokenizer.encode_batch([]) == []
+  with pytest.raises(TypeError, match="takes a list of texts"):
+    tokenizer.encode_batch("a text")
+
+
+def test_unknown_characters_keep_their_form_as_pieces(tokenizer):
+  assert tokenizer.tokenize("漢字 a") == ["▁", "漢字", "▁a"]
+  assert tokenizer.encode("漢字 a")[1] == tokenizer.unk_id
+  assert tokenizer.piece_to_id("漢字") == tokenizer.unk_id
+
+
+def test_lower_case_is_a_choice(model_file, tokenizer):
+  cased = tokenization.SentencePieceTokenizer(model_file, lower_case=False)
+  assert tokenizer.encode("The Harbour") == cased.encode("the harbour")
+  assert cased.unk_id in cased.encode("The Harbour")
+
+
+def test_special_pieces(tokenizer):
+  special = [tokenizer.id_to_piece(i) for i in range(5)]
+  assert special == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+  assert [
+    tokenizer.pad_id,
+    tokenizer.unk_id,
+    tokenizer.cls_id,
+    tokenizer.sep_id,
+    tokenizer.mask_id,
+  ] == [0, 1, 2, 3, 4]
+  assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+  ids = tokenizer.encode("zebras")
+  assert tokenizer.decode([2, *np.array(ids), 4, 3, 0]) == "zebras"
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_text_never_becomes_a_control_piece(tmp_path, lower_case):
+  # Without brackets in the vocabulary "[MASK]" is one unknown stretch, whose
+  # written form is the name of a control piece.
+  path = train_model(tmp_path / "m.model", _SENTENCES[:-1])
+  tokenizer = tokenization.SentencePieceTokenizer(path, lower_case)
+  for text in ("[MASK]", "a [CLS] b", "<pad>", "<unk>"):
+    assert not {0, 2, 3, 4} & set(tokenizer.encode(text))
+  if not lower_case:
+    assert tokenizer.tokenize("[MASK]") == ["▁", "[MASK]"]
+
+
+@pytest.mark.parametrize("bad_id", [-1, 30001])
+def test_ids_outside_the_vocabulary_are_refused(tokenizer, bad_id):
+  for call in (tokenizer.id_to_piece, lambda i: tokenizer.decode([5, i])):
+    with pytest.raises(ValueError, match=f"id {bad_id} is outside the voc"):
+      call(bad_id)
+
+
+@pytest.mark.parametrize(
+  "piece", ["▁the", "▁", "<unk>", ".", "[", "_", "€", "7", "'", "=", ">", "1st"]
+  + ["don't", "。", "…", "中", "中国", "の", "ไทย", "ខ្មែរ", "٣", "।", "👍"]
+)  # fmt: skip
+def test_starts_word(piece):
+  assert tokenization.starts_word(piece)
+
+
+@pytest.mark.parametrize("piece", ["ing", "x", "ING", "...", "[MASK]", "a-b"]
+  + ["é", "ж", "ского", "σεις", "ß", "यह", "क्या", "ות", "ية", "\u1112\u1161"]
+)  # fmt: skip
+def test_continues_word(piece):
+  assert not tokenization.starts_word(piece)
+
+
+def test_words_of_other_scripts_are_whole_and_text_without_spaces_is_cut(
+  tmp_path,
+):
+  sentences = ["привет мир и мирный приветик", "今天天气好。明天天气不好。"] * 9
+  tokenizer = tokenization.SentencePieceTokenizer(
+    train_model(tmp_path / "a.model", sentences, vocab_size=50)
+  )
+  ids = tokenizer.encode("мирный приветик мир")
+  starts = tokenizer.word_start_table[ids]
+  assert len(ids) > starts.sum() == 3
+  ids = tokenizer.encode("今天天气好明天天气不好")
+  # The first may be a word mark alone; the others are words, each of them.
+  assert len(ids) > 4 and tokenizer.word_start_table[ids].all()
+
+
+def test_word_start_table(tokenizer):
+  table = tokenizer.word_start_table
+  assert table.dtype == np.bool_ and table.shape == (tokenizer.vocab_size,)
+  assert table.tolist() == [
+    tokenization.starts_word(tokenizer.id_to_piece(i))
+    for i in range(tokenizer.vocab_size)
+  ]
+  assert table[:5].tolist() == [True, True, False, False, False]
+
+
+def test_survives_pickling(model_file, tokenizer):
+  assert tokenizer.sha256 == hashlib.sha256(model_file.read_bytes()).hexdigest()
+  copy = pickle.loads(pickle.dumps(tokenizer))
+  assert copy.sha256 == tokenizer.sha256
+  assert copy.tokenize(_SENTENCES[2]) == tokenizer.tokenize(_SENTENCES[2])
+
+
+def test_missing_file(tmp_path):
+  with pytest.raises(FileNotFoundError, match="tools.train_vocabulary"):
+    tokenization.SentencePieceTokenizer(str(tmp_path / "none.model"))
+  with pytest.raises(FileNotFoundError, match="no SentencePiece model file"):
+    tokenization.SentencePieceTokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("kept", ["text", "nothing", "half"])
+def test_not_a_model(tmp_path, model_file, kept):
+  model = model_file.read_bytes()
+  content = {"text": b"<pad>\t0\n", "nothing": b"", "half": model[:-9]}[kept]
+  path = tmp_path / "bad.model"
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match="is not a SentencePiece model"):
+    tokenization.SentencePieceTokenizer(path)
+
+
+@pytest.mark.parametrize(
+  "options,message",
+  [
+    ({"pad_id": 1, "unk_id": 0}, "<pad> at id 1, .* needs it at id 0"),
+    ({"control_symbols": "[SEP],[CLS],[MASK]"}, r"\[CLS\] at id 3"),
+    ({"control_symbols": "[CLS],[SEP]"}, r"\[MASK\] nowhere"),
+  ],
+)
+def test_wrong_special_ids(tmp_path, options, message):
+  path = train_model(tmp_path / "other.model", **options)
+  with pytest.raises(ValueError, match=message + ".*tools.train_vocabulary"):
+    tokenization.SentencePieceTokenizer(path)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

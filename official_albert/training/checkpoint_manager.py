@@ -1,0 +1,367 @@
+"""Saving, restoring and warm-starting.
+
+A run's folder holds TensorFlow checkpoints of the weights, the optimizer and
+the number of examples seen: all that an exact resume needs, since everything
+else is a function of the flags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from typing import NamedTuple, Optional
+
+import tensorflow as tf
+
+from official_albert import checkpoints
+from official_albert.training import run_record
+
+_NAME = "model.ckpt"
+_DAMAGED = "damaged-"
+# A folder of this name is part of the run above it: best_checkpoint.FOLDER.
+_BEST = "best"
+_SHOWN_LABELS = 8
+
+
+class Head(NamedTuple):
+  """What the outputs of a model's head stand for.
+
+  Attributes:
+    kind: "classification", "regression" or "multiple_choice", as in
+      checkpoint_names.HEADS.
+    labels: names of the classes in the order of the outputs; () if they have
+      none, or none that are known.
+  """
+
+  kind: str
+  labels: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    if self.kind == "regression":
+      return "a number"
+    if self.kind == "multiple_choice":
+      return "the options of a question"
+    if not self.labels:
+      return "classes without names"
+    more = len(self.labels) - _SHOWN_LABELS
+    return f"the classes {', '.join(self.labels[:_SHOWN_LABELS])}" + (
+      f" and {more} more" if more > 0 else ""
+    )
+
+
+class CheckpointManager:
+  """The checkpoints of one run."""
+
+  def __init__(self, model_dir: str, max_to_keep: int, **trackables):
+    """Prepares the folder.
+
+    Args:
+      model_dir: where the checkpoints are.
+      max_to_keep: how many of the newest are kept.
+      **trackables: what a checkpoint holds, by name.
+
+    Raises:
+      OSError: the folder cannot be made or written.
+    """
+    tf.io.gfile.makedirs(model_dir)
+    if "://" not in model_dir and not os.access(model_dir, os.W_OK):
+      raise PermissionError(
+        f"model_dir {model_dir} is not writable: choose another folder."
+      )
+    self._checkpoint = tf.train.Checkpoint(**trackables)
+    self._max_to_keep = max_to_keep
+    self._directory = model_dir
+    self._open()
+
+  def _open(self) -> None:
+    self._manager = tf.train.CheckpointManager(
+      self._checkpoint,
+      self._directory,
+      self._max_to_keep,
+      checkpoint_name=_NAME,
+    )
+
+  @property
+  def latest(self) -> Optional[str]:
+    """The newest checkpoint's prefix, or None."""
+    return self._manager.latest_checkpoint
+
+  def initialize(
+    self,
+    model: tf.keras.Model,
+    init_checkpoint: str,
+    head: Optional[Head] = None,
+  ) -> str:
+    """Own latest checkpoint, else `init_checkpoint`, else scratch.
+
+    A checkpoint that cannot be read any more is renamed, and the one before it
+    is taken.
+
+    Args:
+      model: the model to fill.
+      init_checkpoint: "", or see `warm_start`.
+      head: see `warm_start`.
+
+    Returns:
+      A sentence that says which of them it was, and what was damaged.
+
+    Raises:
+      ValueError: the checkpoint is of another model, or all are damaged.
+      FileNotFoundError: there is no `init_checkpoint`.
+    """
+    self._remove_leftovers()
+    self._find_again()
+    if self._manager.checkpoints:
+      return self.restore_latest()
+    if init_checkpoint:
+      path = checkpoints.find_prefix(init_checkpoint)
+      report = warm_start(model, path, head)
+      return f"warm start from {path}: {report}"
+    return "weights initialised from scratch"
+
+  def restore_latest(self) -> str:
+    """Restores the newest checkpoint that is whole; see `initialize`."""
+    damaged = []
+    for path in reversed(self._manager.checkpoints):
+      try:
+        self._checkpoint.restore(path).assert_consumed()
+      except (AssertionError, ValueError) as error:
+        raise ValueError(
+          f"{path} does not fit this model: its folder belongs to a run of "
+          "another configuration, or one with float16's loss scale and one "
+          "without; choose another model_dir or remove it."
+        ) from error
+      except (tf.errors.OpError, IndexError):
+        damaged.append(path)
+        continue
+      if damaged:
+        self._set_aside(damaged)
+        names = ", ".join(map(os.path.basename, damaged))
+        return (
+          f"resumed from {path}, because {names} cannot be read (renamed to "
+          f"{_DAMAGED}...)"
+        )
+      return f"resumed from {path}"
+    raise ValueError(
+      f"no checkpoint in {self._directory} can be read, all {len(damaged)} "
+      "are damaged: restore one from a copy, or choose another model_dir to "
+      "start again."
+    )
+
+  def save(self, step: int) -> str:
+    """Writes a checkpoint under a temporary name, then renames it.
+
+    Raises:
+      OSError: it could not be written, the disk may be full; the checkpoints
+        before it are untouched.
+    """
+    try:
+      return self._manager.save(checkpoint_number=step)
+    except (OSError, tf.errors.OpError) as error:
+      self._remove_leftovers()
+      before = self._manager.latest_checkpoint or "none"
+      reason = getattr(error, "message", None) or str(error)
+      raise OSError(
+        f"the checkpoint of step {step:,} could not be written to "
+        f"{self._directory} ({reason.splitlines()[0]}): make room there and "
+        f"give the same command again; the latest whole checkpoint is {before}."
+      ) from error
+
+  def _find_again(self) -> None:
+    """Lists the checkpoints by their files if their list is lost."""
+    if self._manager.checkpoints:
+      return
+    self._keep(list_checkpoints(self._directory))
+
+  def _set_aside(self, paths: list[str]) -> None:
+    for path in paths:
+      for name in tf.io.gfile.glob(f"{path}.*"):
+        folder, base = os.path.split(name)
+        tf.io.gfile.rename(
+          name, os.path.join(folder, _DAMAGED + base), overwrite=True
+        )
+    self._keep([p for p in self._manager.checkpoints if p not in paths])
+
+  def _keep(self, paths: list[str]) -> None:
+    """Makes `paths`, oldest first, the checkpoints of the folder."""
+    if paths:
+      tf.compat.v1.train.update_checkpoint_state(
+        self._directory,
+        paths[-1],
+        all_model_checkpoint_paths=paths,
+        # CheckpointManager forgets paths without a time.
+        all_model_checkpoint_timestamps=[
+          tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in paths
+        ],
+      )
+      self._open()
+
+  def _remove_leftovers(self) -> None:
+    """Removes what a save that was killed left behind."""
+    folder = self._manager.directory
+    for name in tf.io.gfile.listdir(folder):
+      if "_temp" in name and name.startswith(_NAME):
+        shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def list_checkpoints(model_dir: str) -> list[str]:
+  """The prefixes of the checkpoints in a folder, by their steps.
+
+  The files are looked at, not their list, which may be lost or old.
+  """
+  names = tf.io.gfile.glob(os.path.join(model_dir, f"{_NAME}-*.index"))
+  return sorted((name[: -len(".index")] for name in names), key=step_of)
+
+
+def step_of(path: str) -> int:
+  """The step of a checkpoint, which its name ends with.
+
+  Raises:
+    ValueError: the name does not end with a number.
+  """
+  return int(path.rsplit("-", 1)[-1])
+
+
+def newest_step(model_dir: str) -> int:
+  """The step of the newest checkpoint; 0 if there is none."""
+  paths = list_checkpoints(model_dir)
+  return step_of(paths[-1]) if paths else 0
+
+
+def path_of(model_dir: str, step: int) -> str:
+  """Where `Manager` saves the checkpoint of `step`."""
+  return os.path.join(model_dir, f"{_NAME}-{step}")
+
+
+def warm_start(
+  model: tf.keras.Model, path: str, head: Optional[Head] = None
+) -> checkpoints.LoadReport:
+  """Reads a model's weights, and nothing else, from a checkpoint.
+
+  Args:
+    model: the model to fill; variables that the checkpoint lacks keep their
+      values and are named in the report.
+    path: a checkpoint (ours or the original's TF1 one), see
+      `checkpoint_files.find_prefix`.
+    head: what the outputs of the model stand for. The run.json beside the
+      checkpoint says the same of the checkpoint: rows of the same classes are
+      put in this order, and a head for anything else is left out. None takes
+      the head as it is.
+
+  Returns:
+    A report of the names on both sides, and of what became of the head.
+
+  Raises:
+    FileNotFoundError: there is no such checkpoint.
+    ValueError: a shape differs, or no name matches.
+  """
+  path = checkpoints.find_prefix(path)
+  reader = tf.train.load_checkpoint(path)
+  shapes = reader.get_variable_to_shape_map()
+  if checkpoints.OBJECT_GRAPH not in shapes:
+    report = checkpoints.load_tf1_checkpoint(model, path)
+    if head is None or "output_weights" not in report.matched:
+      return report
+    # Nothing in this format names classes.
+    _, note = _match_heads(None, head)
+    return dataclasses.replace(report, notes=(note,))
+  variables = checkpoints.by_path(model)
+  stored = {checkpoints.path_of(key): key for key in shapes}
+  stored.pop(None, None)
+  both = sorted(set(variables) & set(stored))
+
+  def is_head(name: str) -> bool:
+    return hasattr(model, "albert") and not name.startswith("albert/")
+
+  matched, other_shape = checkpoints.split_by_shape(
+    both,
+    {name: shapes[stored[name]] for name in both},
+    variables,
+    is_head,
+    path,
+  )
+  if not matched:
+    raise ValueError(f"{path} holds no variable of this model.")
+  rows, notes, left_out = None, (), []
+  stored_head = _recorded_head(path) if head else None
+  kept = [name for name in matched if is_head(name)]
+  if head is not None and (kept or (other_shape and stored_head)):
+    rows, note = _match_heads(stored_head, head)
+    notes = (note,)
+    if rows is None:
+      left_out, matched = kept, [name for name in matched if not is_head(name)]
+  for name in matched:
+    value = reader.get_tensor(stored[name])
+    if rows is not None and is_head(name):
+      value = value[rows]
+    variables[name].assign(value)
+  ignored = set(shapes) - set(stored.values()) - {checkpoints.OBJECT_GRAPH}
+  return checkpoints.LoadReport(
+    matched=tuple(matched),
+    missing=tuple(sorted(set(variables) - set(matched))),
+    unexpected=tuple(sorted(set(stored) - set(variables))),
+    ignored=tuple(sorted(ignored)),
+    other_shape=tuple(other_shape),
+    left_out=tuple(left_out),
+    notes=notes,
+  )
+
+
+def _recorded_head(prefix: str) -> Optional[Head]:
+  """What run.json says of a checkpoint's head; None if it says nothing."""
+  folder = os.path.dirname(prefix)
+  folders = [folder]
+  if os.path.basename(folder) == _BEST:
+    folders.append(os.path.dirname(folder))
+  for folder in folders:
+    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
+      break
+  else:
+    return None
+  data = run_record.read_run(folder)["data"]
+  settings = data.get("settings") or {}
+  labels = tuple(settings.get("labels") or ())
+  kind = data.get("head", "")
+  if not kind and "task" in data:
+    kind = "classification" if labels else "regression"
+    if data["task"] == "race":
+      kind = "multiple_choice"
+  return Head(kind, labels) if kind else None
+
+
+def _match_heads(
+  stored: Optional[Head], head: Head
+) -> tuple[Optional[list[int]], str]:
+  """Which rows of a stored head become the rows of `head`.
+
+  Args:
+    stored: what the checkpoint's outputs stand for; None if nobody knows.
+    head: what the model's stand for.
+
+  Returns:
+    The rows, in the order of `head`; None if it is another head. And a
+    sentence for the log.
+  """
+  as_they_are = list(range(max(len(head.labels), 1)))
+  kept = f"the head is kept, for {head}"
+  if stored is None or (stored.kind == head.kind and not stored.labels):
+    if head.kind == "classification":
+      kept = (
+        "warning: the checkpoint does not name the classes of its head, which "
+        f"is kept: they are taken to be {', '.join(head.labels)}, in this order"
+      )
+    return as_they_are, kept
+  if stored.kind != head.kind or set(stored.labels) != set(head.labels):
+    note = (
+      f"a new head is trained, for {head}: the checkpoint's is for {stored}"
+    )
+    if stored.kind == head.kind and len(stored.labels) == len(head.labels):
+      note += "; to keep it, give the data the same names"
+    return None, note
+  if stored.labels == head.labels:
+    return as_they_are, kept
+  return [stored.labels.index(label) for label in head.labels], (
+    f"{kept}, whose rows are put in this order; the checkpoint's is for "
+    f"{stored}"
+  )

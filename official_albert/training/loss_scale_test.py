@@ -1,0 +1,257 @@
+"""Tests of the scale: it halves, it grows, it is resumed, it changes nothing.
+
+The gradients of the toy task overflow float16 from scales of 2^14 to 2^17 on,
+from batch to batch; tests that want none of that start at 2^12.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert.testing import toy_task
+from official_albert.training import loss_scale, objective, reporting
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def float16(monkeypatch):
+  monkeypatch.setattr(loss_scale, "INITIAL", 2.0**12)
+  tf.keras.mixed_precision.set_global_policy("mixed_float16")
+  yield
+  tf.keras.mixed_precision.set_global_policy("float32")
+
+
+def records(folder):
+  return reporting.read_metrics(str(folder), "train")
+
+
+def checkpoint(folder):
+  path = tf.train.latest_checkpoint(str(folder))
+  reader = tf.train.load_checkpoint(path)
+  return {
+    name: reader.get_tensor(name)
+    for name in reader.get_variable_to_shape_map()
+    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+  }
+
+
+def scale_of(folder):
+  state = checkpoint(folder)
+  key = "loss_scale/{}/.ATTRIBUTES/VARIABLE_VALUE"
+  return (
+    float(state[key.format("value")]),
+    int(state[key.format("finite_steps")]),
+  )
+
+
+def test_overflow_halves_the_scale_and_leaves_the_update_out(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(loss_scale, "INITIAL", 2.0**18)
+  cfg = toy_task.config(
+    tmp_path, steps_per_loop=1, save_checkpoints_steps=1, keep_checkpoint_max=9
+  )
+  _, weights, log = toy_task.run(toy_task.ToyTask(), cfg)
+  logged = records(tmp_path)
+  skipped = [r["skipped_updates"] for r in logged]
+  assert skipped[0] == 1 and skipped[-1] == 0 and set(skipped) == {0, 1}
+  assert [r["loss_scale"] for r in logged] == [
+    2.0 ** (18 - sum(skipped[: k + 1])) for k in range(6)
+  ]
+  assert "skipped updates 1" in log and "loss scale 1.311e+05" in log
+  # A skipped step has no loss and no norm, but a rate; the others have all.
+  for record in logged:
+    for name in ("loss", "first_loss", "share", "gradient_norm"):
+      assert (name in record) is (record["skipped_updates"] == 0)
+  np.testing.assert_allclose(
+    [r["learning_rate"] for r in logged],
+    [float(cfg.make_optimizer().learning_rate(k)) for k in range(6)],
+    rtol=1e-6,
+  )
+  # Weights and moments change in the steps that are not skipped, and only
+  # there.
+  for step in range(2, 7):
+    before, after = values_at(tmp_path, step - 1), values_at(tmp_path, step)
+    assert np.any(before != after) == (skipped[step - 1] == 0)
+  assert all(np.isfinite(w).all() for w in weights)
+
+
+def values_at(folder, step):
+  """Every float of a checkpoint but the scale, in one row."""
+  reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
+  names = sorted(
+    name
+    for name, dtype in reader.get_variable_to_dtype_map().items()
+    if dtype == tf.float32 and "loss_scale" not in name
+  )
+  assert any(".OPTIMIZER_SLOT" in name for name in names)
+  return np.concatenate([reader.get_tensor(name).ravel() for name in names])
+
+
+def test_the_scale_grows_after_finite_updates(tmp_path, monkeypatch):
+  monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+  assert scale_of(tmp_path) == (2.0**13, 2)
+
+
+def test_the_scale_has_an_upper_end(tmp_path, monkeypatch):
+  monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 1)
+  monkeypatch.setattr(loss_scale, "_LARGEST", 2.0**14)
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+  assert scale_of(tmp_path) == (2.0**14, 0)
+
+
+@pytest.mark.parametrize(
+  "initial", [pytest.param(2.0**12, marks=pytest.mark.heavy), 2.0**18]
+)
+def test_three_and_three_steps_are_six_to_the_bit(
+  tmp_path, monkeypatch, initial
+):
+  """At 2^18 the run is cut while the scale is on its way down."""
+  monkeypatch.setattr(loss_scale, "INITIAL", initial)
+  monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
+
+  def config(name):
+    return toy_task.config(tmp_path / name, save_checkpoints_steps=2)
+
+  toy_task.run(toy_task.ToyTask(dropout_rate=0.3), config("whole"))
+  task = toy_task.ToyTask(dropout_rate=0.3)
+  whole = task.train_dataset
+  task.train_dataset = lambda *arguments: whole(*arguments).take(2)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(task, config("parts"))
+  toy_task.run(toy_task.ToyTask(dropout_rate=0.3), config("parts"))
+  expected, got = checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts")
+  assert expected.keys() == got.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(value, got[name], err_msg=name)
+
+
+def test_losses_are_near_those_of_float32(tmp_path):
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "16"))
+  tf.keras.mixed_precision.set_global_policy("float32")
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / "32"))
+  for a, b in zip(records(tmp_path / "16"), records(tmp_path / "32")):
+    assert a["loss"] != b["loss"]
+    for name in ("loss", "first_loss", "second_loss", "gradient_norm"):
+      # float16 has 11 bits, 0.05% a rounding.
+      np.testing.assert_allclose(a[name], b[name], rtol=5e-3)
+
+
+@pytest.mark.parametrize("poison_at", [None, 36])
+def test_micro_batches_equal_one_batch(tmp_path, poison_at):
+  """One of three micro-batches overflows: the whole update is left out."""
+  runs = []
+  for parts in (1, 3):
+    cfg = toy_task.config(
+      tmp_path / str(parts), gradient_accumulation_steps=parts
+    )
+    runs.append(toy_task.run(toy_task.ToyTask(poison_at), cfg)[1])
+    expected = (2.0**11, 2) if poison_at else (2.0**12, 6)
+    assert scale_of(tmp_path / str(parts)) == expected
+  for a, b in zip(*runs):
+    # Products over 12 or 4 rows end in float16, 0.05% a rounding, of which
+    # Adam's first steps see the sign and size: up to a learning rate of 0.01.
+    np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+_ON_TWO_DEVICES = """
+import json, sys
+import tensorflow as tf
+from official_albert.distribution import strategies as distribution
+from official_albert.training import loss_scale
+loss_scale.INITIAL = 2.0**12
+strategy = distribution.make_strategy("mirrored", 2)
+distribution.set_precision("mixed_float16")
+from official_albert.training import reporting, loop as training
+from official_albert.testing import toy_task
+config = toy_task.config(sys.argv[1])
+with reporting.Reporter(sys.argv[1]) as report:
+  task = toy_task.ToyTask(int(sys.argv[2]) if sys.argv[2] else None)
+  training.train([task], config, strategy, report)
+"""
+
+
+@pytest.mark.parametrize(
+  "poison_at", [pytest.param(None, marks=pytest.mark.heavy), 10]
+)
+def test_two_devices_agree_with_one(tmp_path, poison_at):
+  """The overflow is on the second device only, and both leave the update out.
+
+  Example 10 is the eleventh of step 1 and the twelfth of step 4.
+  """
+  one_task = toy_task.ToyTask(poison_at)
+  toy_task.run(one_task, toy_task.config(tmp_path / "one"))
+  folder = str(tmp_path / "two")
+  subprocess.run(
+    [sys.executable, "-c", _ON_TWO_DEVICES, folder, str(poison_at or "")],
+    cwd=ROOT,
+    check=True,
+    stdout=subprocess.DEVNULL,
+  )
+  expected = (2.0**10, 2) if poison_at else (2.0**12, 6)
+  assert scale_of(folder) == scale_of(tmp_path / "one") == expected
+  one, two = records(tmp_path / "one"), records(folder)
+  assert len(one) == len(two) == 4
+  for a, b in zip(one, two):
+    assert a["skipped_updates"] == b["skipped_updates"]
+    for name in {"first_loss", "second_loss", "gradient_norm"} & set(a):
+      np.testing.assert_allclose(a[name], b[name], rtol=2e-3)
+
+
+def test_one_bad_batch_is_left_out_and_is_no_divergence(tmp_path):
+  task = toy_task.ToyTask(poison_at=36)  # First drawn in step 4.
+  toy_task.run(task, toy_task.config(tmp_path, steps_per_loop=1))
+  assert [r["skipped_updates"] for r in records(tmp_path)] == [
+    *(0, 0, 0, 1, 0, 0)
+  ]
+  assert scale_of(tmp_path) == (2.0**11, 2)
+
+
+def test_a_scale_below_one_is_a_divergence(tmp_path):
+  task = toy_task.ToyTask()
+  task.x[:] = np.inf
+  cfg = toy_task.config(
+    tmp_path,
+    num_train_steps=20,
+    steps_per_loop=20,
+    save_checkpoints_steps=20,
+  )
+  with pytest.raises(
+    objective.Divergence,
+    match="between steps 0 and 20 .*loss_scale 0.5, skipped_updates 20",
+  ):
+    toy_task.run(task, cfg)
+  assert tf.train.latest_checkpoint(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_other_precisions_have_no_scale(tmp_path, precision):
+  tf.keras.mixed_precision.set_global_policy(precision)
+  _, _, log = toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+  assert not [name for name in checkpoint(tmp_path) if "loss_scale" in name]
+  assert "loss scale" not in log and "skipped" not in log
+  lines = (tmp_path / reporting.METRICS_FILE).read_text().splitlines()
+  assert not any("skipped_updates" in json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("first", ["float32", "mixed_float16"])
+def test_a_run_does_not_change_between_float16_and_others(tmp_path, first):
+  tf.keras.mixed_precision.set_global_policy(first)
+  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+  second = {"float32": "mixed_float16"}.get(first, "float32")
+  tf.keras.mixed_precision.set_global_policy(second)
+  with pytest.raises(ValueError, match="with float16's loss scale"):
+    toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

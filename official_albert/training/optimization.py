@@ -1,0 +1,295 @@
+"""LAMB and AdamW as one update, and the learning-rate schedules.
+
+Both optimizers move a weight by
+
+    m = b1 m + (1 - b1) g          v = b2 v + (1 - b2) g^2
+    u = m / (sqrt(v) + eps) + decay * w        w = w - lr * r * u
+
+where r is 1 for AdamW and ||w|| / ||u|| for LAMB (arXiv 1904.00962). As in
+the original there is no bias correction of m and v by default, and LayerNorm
+and bias variables are neither decayed nor given a ratio.
+
+Reference: google-research/albert optimization.py, lamb_optimizer.py.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Sequence, Union
+
+import tensorflow as tf
+
+from official_albert import modeling
+from official_albert.training import DECAYS, OPTIMIZERS
+
+with warnings.catch_warnings():
+  # tensorflow-addons is past its end of life and says so at every import; the
+  # README explains why it is here. Only that message is kept from the user.
+  warnings.simplefilter("ignore")
+  import tensorflow_addons as tfa
+
+# Names that are neither decayed nor layer-adapted in the original.
+EXCLUDED = ("LayerNorm", "layer_norm", "bias")
+
+# Elements of a variable from which on compiling its update pays.
+_WORTH_COMPILING = 2**18
+
+# The paper's peak rate for LAMB and the batch it belongs to (section 4.1).
+_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
+
+
+def scaled_learning_rate(batch: int) -> float:
+  """LAMB's peak rate for `batch` examples in an update.
+
+  The paper's 0.00176 belongs to a batch of 4096; with the square root of the
+  batch the noise in an update stays what it was (You et al., arXiv
+  1904.00962, who train BERT with batches of 512 to 32,768 by this rule). The
+  unscaled rate at a small batch is what makes losses jump and stay there
+  (google-research/albert issues 29 and 111).
+
+  Raises:
+    ValueError: the batch is not positive.
+  """
+  if batch < 1:
+    raise ValueError(f"a batch has at least 1 example, got {batch}.")
+  return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
+  """Linear warm-up from 0, then a polynomial decay to 0.
+
+  For step k (from 0), peak p, W warm-up steps and T steps in all:
+
+    original:    p * k / W         for k < W, then p * (1 - k / T)^power
+    continuous:  p * k / W         for k < W, then
+                 p * (1 - (k - W) / (T - W))^power
+
+  The original decays from step 0, so the rate falls at once by the share W/T
+  when the warm-up ends: 2.5% for 3,125 of 125,000 steps, 25% for RTE's 200 of
+  800. It stays the default because published results were made with it.
+
+  Reference: google-research/albert optimization.py (create_optimizer).
+  """
+
+  def __init__(
+    self,
+    learning_rate: float,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    power: float = 1.0,
+    decay: str = "original",
+  ):
+    """Checks and keeps the settings.
+
+    Raises:
+      ValueError: steps or rate out of range, or an unknown `decay`.
+    """
+    if learning_rate <= 0:
+      raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
+    if num_train_steps < 1:
+      raise ValueError(
+        f"num_train_steps must be at least 1, got {num_train_steps}."
+      )
+    if not 0 <= num_warmup_steps <= num_train_steps:
+      raise ValueError(
+        f"num_warmup_steps {num_warmup_steps} must be between 0 and "
+        f"num_train_steps {num_train_steps}."
+      )
+    if decay not in DECAYS:
+      raise ValueError(
+        f"unknown learning-rate decay {decay!r}; choose one of "
+        f"{', '.join(DECAYS)}."
+      )
+    self.learning_rate = learning_rate
+    self.num_train_steps = num_train_steps
+    self.num_warmup_steps = num_warmup_steps
+    self.power = power
+    self.decay = decay
+
+  def __call__(self, step) -> tf.Tensor:
+    """The rate <float32>[] that update number `step` (from 0) uses."""
+    step = tf.cast(step, tf.float32)
+    total = tf.cast(self.num_train_steps, tf.float32)
+    warmup = tf.cast(self.num_warmup_steps, tf.float32)
+    if self.decay == "original":
+      progress = step / total
+    else:
+      progress = (step - warmup) / tf.maximum(total - warmup, 1.0)
+    progress = tf.clip_by_value(progress, 0.0, 1.0)
+    decayed = self.learning_rate * (1.0 - progress) ** self.power
+    warming = self.learning_rate * step / tf.maximum(warmup, 1.0)
+    return tf.where(step < warmup, warming, decayed)
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      "learning_rate": self.learning_rate,
+      "num_train_steps": self.num_train_steps,
+      "num_warmup_steps": self.num_warmup_steps,
+      "power": self.power,
+      "decay": self.decay,
+    }
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertOptimizer(tfa.optimizers.LAMB):
+  """The update above; `layer_adaptation` makes it LAMB, else it is AdamW."""
+
+  def __init__(
+    self,
+    learning_rate: Union[float, WarmupPolynomialDecay] = 0.00176,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.01,
+    layer_adaptation: bool = True,
+    bias_correction: bool = False,
+    name: str = "AlbertOptimizer",
+    **kwargs,
+  ):
+    super().__init__(
+      learning_rate,
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      weight_decay=weight_decay,
+      exclude_from_weight_decay=list(EXCLUDED),
+      # "" is a regular expression that every name matches.
+      exclude_from_layer_adaptation=list(EXCLUDED)
+      if layer_adaptation
+      else [""],
+      name=name,
+      **kwargs,
+    )
+    self.layer_adaptation = layer_adaptation
+    self.bias_correction = bias_correction
+    self._rate_multipliers: dict[str, float] = {}
+
+  def set_rate_multipliers(
+    self, multipliers: Sequence[tuple[tf.Variable, float]]
+  ) -> None:
+    """Gives variables learning rates of their own.
+
+    Args:
+      multipliers: of the learning rate, for the variables whose rate differs;
+        see `layerwise_decay.py`. They are not part of a checkpoint.
+    """
+    self._rate_multipliers = {
+      key: factor for v, factor in multipliers for key in _keys(v)
+    }
+
+  def rate_multiplier(self, variable: tf.Variable) -> float:
+    """What the learning rate of `variable` is multiplied by."""
+    return self._rate_multipliers.get(variable._unique_id, 1.0)
+
+  def _resource_apply_dense(self, grad, var, apply_state=None):
+    key = var.device, var.dtype.base_dtype
+    c = (apply_state or {}).get(key) or self._fallback_apply_state(*key)
+    m, v = (self.get_slot(var, name) for name in "mv")
+    w = tf.convert_to_tensor(var)
+    new_m, new_v, update = modeling.adam_direction(
+      grad,
+      tf.convert_to_tensor(m),
+      tf.convert_to_tensor(v),
+      w,
+      c["beta_1_t"],
+      c["beta_2_t"],
+      tf.stack([1.0 - c["beta_1_power"], 1.0 - c["beta_2_power"]]),
+      c["epsilon"],
+      c["weight_decay"] * float(self._do_use_weight_decay(var)),
+      compiled=var.shape.num_elements() >= _WORTH_COMPILING,
+    )
+    rate = c["lr_t"] * self.rate_multiplier(var)
+    if self.adapts(var):
+      # Outside of XLA, which adds up a whole tensor number by number.
+      norms = tf.norm(w), tf.norm(update)
+      rate *= tf.where(
+        (norms[0] > 0) & (norms[1] > 0),
+        norms[0] / tf.where(norms[1] > 0, norms[1], 1.0),
+        1.0,
+      )
+    return tf.group(
+      m.assign(new_m), v.assign(new_v), var.assign_sub(rate * update)
+    )
+
+  def _prepare_local(self, var_device, var_dtype, apply_state):
+    super()._prepare_local(var_device, var_dtype, apply_state)
+    if not self.bias_correction:
+      # tfa divides m and v by 1 - beta^t; a power of 0 makes that 1.
+      zero = tf.zeros([], var_dtype)
+      apply_state[(var_device, var_dtype)].update(
+        beta_1_power=zero, beta_2_power=zero
+      )
+
+  def adapts(self, variable: tf.Variable) -> bool:
+    """Whether updates of `variable` have LAMB's ratio."""
+    return self._do_layer_adaptation(variable)
+
+  def decay_of(self, variable: tf.Variable) -> tf.Tensor:
+    """The weight decay <float32>[] of `variable`, 0 if it is excluded."""
+    if not self._do_use_weight_decay(variable):
+      return tf.zeros([])
+    return tf.identity(self._get_hyper("weight_decay", tf.float32))
+
+  def direction(self, variable: tf.Variable) -> tf.Tensor:
+    """The last update's m / (sqrt(v) + eps), in the shape of `variable`."""
+    m, v = (tf.identity(self.get_slot(variable, name)) for name in "mv")
+    if self.bias_correction:
+      done = tf.cast(self.iterations, tf.float32)
+      m /= 1.0 - self._get_hyper("beta_1", tf.float32) ** done
+      v /= 1.0 - self._get_hyper("beta_2", tf.float32) ** done
+    return m / (tf.sqrt(v) + self.epsilon)
+
+  def _resource_apply_sparse_duplicate_indices(
+    self, grad, handle, indices, apply_state=None
+  ):
+    # One update for every row: tfa's sparse one would skip the decay of m and
+    # v's rows only in part, and the tied word table has a dense gradient
+    # anyway.
+    dense = tf.math.unsorted_segment_sum(grad, indices, tf.shape(handle)[0])
+    return self._resource_apply_dense(dense, handle, apply_state)
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    for name in ("exclude_from_weight_decay", "exclude_from_layer_adaptation"):
+      del config[name]
+    config["layer_adaptation"] = self.layer_adaptation
+    config["bias_correction"] = self.bias_correction
+    return config
+
+
+def _keys(variable: tf.Variable) -> set[str]:
+  """Of a variable and of its copies on the replicas, which do not know it."""
+  copies = getattr(variable, "values", (variable,))
+  return {variable._unique_id, *(copy._unique_id for copy in copies)}
+
+
+def make_optimizer(
+  name: str,
+  learning_rate: Union[float, WarmupPolynomialDecay],
+  weight_decay: float = 0.01,
+  beta_1: float = 0.9,
+  beta_2: float = 0.999,
+  epsilon: float = 1e-6,
+  bias_correction: bool = False,
+) -> AlbertOptimizer:
+  """The optimizer called `name`, one of `OPTIMIZERS`.
+
+  Raises:
+    ValueError: no such optimizer.
+  """
+  if name not in OPTIMIZERS:
+    raise ValueError(
+      f"unknown optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}."
+    )
+  return AlbertOptimizer(
+    learning_rate,
+    beta_1=beta_1,
+    beta_2=beta_2,
+    epsilon=epsilon,
+    weight_decay=weight_decay,
+    layer_adaptation=name == "lamb",
+    bias_correction=bias_correction,
+    name=name,
+  )

@@ -1,0 +1,142 @@
+"""Tests with real signals, sent while TensorFlow computes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from official_albert.training import preemption
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _interruptible():
+  """Tests that are run in the background ignore Ctrl-C from their start."""
+  handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.parametrize(
+  "number, request_", [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")]
+)
+def test_a_loop_in_the_graph_sees_the_signal(number, request_, capfd):
+  with preemption.PreemptionWatch() as watch:
+
+    @tf.function
+    def loop():
+      count = tf.constant(0)
+      while tf.logical_not(watch.requested):
+        count += 1
+      return count
+
+    assert not bool(watch.requested)
+    watch.requested.assign(True)
+    assert int(loop()) == 0  # Traced before the clock starts.
+    watch.requested.assign(False)
+    assert watch.signal_number is None
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
+    begun = time.monotonic()
+    timer.start()
+    # Ends only if the signal is noticed while this call is under way.
+    assert int(loop()) > 0
+    assert time.monotonic() - begun >= 0.3
+  assert (watch.signal_number, watch.request) == (number, request_)
+  notice = "stopping after this step; press Ctrl-C again to stop at once\n"
+  assert capfd.readouterr().err == (notice if number == signal.SIGINT else "")
+
+
+_ENDLESS = """
+import sys
+import tensorflow as tf
+from official_albert.training import preemption
+
+def loop():
+  tf.print("begun", output_stream=sys.stdout)
+  return tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, [0])
+
+with preemption.PreemptionWatch():
+  tf.function(loop)()
+"""
+
+
+def test_the_second_interrupt_ends_a_busy_process():
+  process = subprocess.Popen(
+    [sys.executable, "-c", _ENDLESS],
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  )
+  try:
+    assert process.stdout.readline() == b"begun\n"
+    # Twice at once, as timeout(1) does, is one request.
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline().startswith(b"stopping after this step;")
+    time.sleep(1)
+    assert process.poll() is None
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert time.monotonic() - sent < 2
+    assert process.stderr.read() == (
+      b"stopped at once; the same command resumes from the latest checkpoint\n"
+    )
+  finally:
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_as_before_afterwards(number):
+  handler = signal.getsignal(number)
+  with preemption.PreemptionWatch():
+    assert signal.getsignal(number) != handler
+  assert signal.getsignal(number) == handler
+  assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_what_is_ignored_stays_ignored():
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  with preemption.PreemptionWatch():
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+  assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_other_threads_have_no_handler():
+  errors = []
+
+  def run():
+    try:
+      with preemption.PreemptionWatch():
+        pass
+    except ValueError as error:
+      errors.append(error)
+
+  thread = threading.Thread(target=run)
+  thread.start()
+  thread.join()
+  assert not errors
+
+
+def test_the_exit_says_so():
+  error = preemption.Preempted("saved step 7.")
+  assert (error.code, str(error)) == (143, "saved step 7.")
+  assert preemption.Preempted("", signal.SIGINT).code == 130
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,215 @@
+"""One update, and the inner loop of many: what runs on the devices."""
+
+from __future__ import annotations
+
+import functools
+from typing import Optional
+
+import tensorflow as tf
+
+from official_albert.training import loss_scale as loss_scale_lib
+from official_albert.training import objective, optimization
+from official_albert.training.objective import Batch, Ratio
+from official_albert.training.train_config import TrainConfig
+
+# Totals and weights of a step: room for 32 losses and metrics.
+_MAX_NUMBERS = 64
+
+fold_in = tf.random.experimental.stateless_fold_in
+
+
+def make_train_step(
+  task: objective.Task,
+  model: tf.keras.Model,
+  optimizer: optimization.AlbertOptimizer,
+  config: TrainConfig,
+  loss_scale: Optional[loss_scale_lib.LossScale] = None,
+):
+  """The update: a function from a batch to the step's losses and metrics.
+
+  With a `loss_scale`, an update whose gradient is not finite is left out.
+  With `random_depths`, an update is computed at one of them, which is a
+  function of seed and step: the same on all replicas and in all micro-batches.
+
+  Deviation: the original clips each replica's gradient before it averages
+  them, so its result depends on the number of replicas; here the reduced
+  gradient is clipped.
+
+  Deviation: the original averages per-replica means; here each objective is
+  one division of global sums.
+
+  Deviation: the norm is that of the gradients. On the two reference models
+  the original clips by a norm that is 0.3% and 0.4% smaller; see
+  tasks/pretraining/model_test.py.
+  """
+  variables = model.trainable_variables
+  micro_batches = config.gradient_accumulation_steps
+
+  depths = config.random_depths
+
+  def gradients_at(task: objective.Task, batch: Batch, weights, seed):
+    """Gradients of sum_k total_k / weight_k, with totals and metrics."""
+    with tf.GradientTape() as tape:
+      totals, metrics = task.forward(model, batch, True, seed)
+      loss = tf.add_n([totals[name] / weights[name] for name in totals])
+      if loss_scale:
+        loss *= loss_scale.value
+    gradients = tape.gradient(loss, variables)
+    dense = [
+      tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
+      for g, v in zip(gradients, variables)
+    ]
+    return dense, totals, metrics
+
+  if config.xla:
+    # What a replica computes by itself; the reduction between replicas cannot
+    # be in it. The update could on one device, to gain 25 ms of the seconds
+    # that a step of albert_base takes on a CPU.
+    gradients_at = tf.function(gradients_at, jit_compile=True)
+  # Of the depths there are, one is computed, and not all to choose from.
+  ways = [
+    functools.partial(gradients_at, way)
+    for way in ([task.at_depth(depth) for depth in depths] or [task])
+  ]
+
+  def train_step(batch: Batch) -> dict[str, Ratio]:
+    replica = tf.distribute.get_replica_context()
+    seed = fold_in(tf.constant([config.seed, 0]), optimizer.iterations)
+    seed = fold_in(seed, replica.replica_id_in_sync_group)
+    drawn = draw_depth(config, optimizer.iterations)
+
+    def gradients_of(*arguments):
+      if drawn is None:
+        return ways[0](*arguments)
+      branches = [functools.partial(way, *arguments) for way in ways]
+      return tf.switch_case(drawn, branches)
+
+    # The denominators of the whole update come first: with them, gradients of
+    # sums add up to the gradient of the quotient.
+    weights = replica.all_reduce("SUM", task.loss_weights(batch))
+    if micro_batches == 1:
+      accumulated = gradients_of(batch, weights, seed)
+    else:
+      parts = {name: split(x, micro_batches) for name, x in batch.items()}
+
+      def part(index):
+        micro = {name: x[index] for name, x in parts.items()}
+        return gradients_of(micro, weights, fold_in(seed, index))
+
+      accumulated = part(0)
+      for index in tf.range(1, micro_batches):
+        accumulated = tf.nest.map_structure(
+          tf.add, accumulated, part(index), expand_composites=True
+        )
+    gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
+    if loss_scale:
+      gradients = loss_scale.unscale(gradients)
+    norm = tf.linalg.global_norm(gradients)
+    # A norm that is not finite is reported with the step and ends the run.
+    scale = config.clip_norm / tf.maximum(norm, config.clip_norm)
+    rate = optimizer.learning_rate(optimizer.iterations)
+    updates = [(g * scale, v) for g, v in zip(gradients, variables)]
+    one = tf.ones([])
+    results = {
+      **{f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals},
+      **metrics,
+      "gradient_norm": Ratio(norm, one),
+    }
+    if loss_scale:
+      finite = tf.math.is_finite(norm)
+      loss_scale.apply_if_finite(optimizer, updates, finite)
+      results = loss_scale_lib.only_if(finite, results)
+    else:
+      optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
+    return {**results, "learning_rate": Ratio(rate, one)}
+
+  return train_step
+
+
+def draw_depth(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
+  """The index of the step's depth <int32>[]; None if none is drawn."""
+  count = len(config.random_depths)
+  if not count:
+    return None
+  seed = fold_in(tf.constant([config.seed, 1]), step)
+  return tf.random.stateless_uniform([], seed, maxval=count, dtype=tf.int32)
+
+
+def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
+  """Up to `steps` updates inside one graph, fewer if `stop` is set.
+
+  The graph holds the step once: of two copies TensorFlow makes two different
+  programs, and which bits come out would depend on where a loop begins.
+
+  Args:
+    train_step: see `make_train_step`.
+    strategy: runs it on its devices.
+    stop: a `multi_worker.SharedFlag`, looked at after each update.
+
+  Returns:
+    A function of an iterator and `steps` <int32>[] to the sums of the step's
+    Ratios, the number of updates <int32>[], at least 1, and the seconds that
+    they waited for their batches <float64>[]. On TPUs, whose host runs ahead
+    of them, that is not measured: None.
+  """
+  # A dependency on the clock would become one of each node in the program
+  # that TPUs compile.
+  is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
+
+  @tf.function
+  def train_loop(iterator, steps):
+    structure = {}  # Of what a step returns: known when the body is traced.
+
+    def goes_on(done, *unused):
+      return (done < steps) & ((done == 0) | ~stop.value)
+
+    def one_step(done, sums, *waited):
+      if is_timed:
+        batch, seconds = _timed_next(iterator)
+        # Else one core may begin the step before it looks at the clock again.
+        with tf.control_dependencies([seconds]):
+          structure.update(run_step(strategy, train_step, batch))
+      else:
+        structure.update(run_step(strategy, train_step, next(iterator)))
+      stop.share()
+      numbers = tf.stack(tf.nest.flatten(structure))
+      numbers = tf.pad(numbers, [[0, _MAX_NUMBERS - numbers.shape[0]]])
+      return (done + 1, sums + numbers, *(total + seconds for total in waited))
+
+    clocks = (tf.zeros([], tf.float64),) if is_timed else ()
+    done, sums, *waited = tf.while_loop(
+      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), *clocks)
+    )
+    numbers = tf.unstack(sums)[: len(tf.nest.flatten(structure))]
+    sums = tf.nest.pack_sequence_as(structure, numbers)
+    return sums, done, waited[0] if is_timed else None
+
+  return train_loop
+
+
+def _timed_next(iterator):
+  """The next batch, and the seconds <float64>[] until it was there."""
+  begun = tf.timestamp()
+  with tf.control_dependencies([begun]):
+    batch = next(iterator)
+  parts = tf.nest.flatten(batch, expand_composites=True)
+  with tf.control_dependencies(parts):
+    return batch, tf.timestamp() - begun
+
+
+def split(x: tf.Tensor, parts: int) -> tf.Tensor:
+  """[B, ...] to [parts, B / parts, ...]; only B has to be static."""
+  sizes = tf.shape(x)
+  rest = [
+    sizes[axis] if size is None else size
+    for axis, size in enumerate(x.shape[1:], 1)
+  ]
+  return tf.reshape(x, [parts, x.shape[0] // parts, *rest])
+
+
+def run_step(strategy: tf.distribute.Strategy, step, batch):
+  """Runs a step whose results are the same on all replicas: returns one's."""
+  results = strategy.run(step, args=(batch,))
+  return tf.nest.map_structure(
+    lambda x: strategy.experimental_local_results(x)[0], results
+  )

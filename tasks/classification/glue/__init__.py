@@ -1,0 +1,31 @@
+"""GLUE: nine tasks about sentences and pairs of them, and the diagnostics."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "benchmark": [
+      "GLUE_TASKS",
+      "GlueTask",
+      "get_glue_task",
+    ],
+    "examples": [
+      "find_file",
+      "read_split",
+    ],
+    "metrics": [
+      "evaluate_glue",
+      "glue_average",
+      "task_score",
+    ],
+    "recipes": [
+      "GLUE_RECIPES",
+    ],
+    "submission": [
+      "SUBMISSION_FILES",
+      "write_predictions",
+      "write_zip",
+    ],
+  },
+)

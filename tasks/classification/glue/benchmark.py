@@ -1,0 +1,84 @@
+"""The nine tasks of GLUE (arXiv 1804.07461): labels, metrics and splits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Mapping, Optional
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueTask:
+  """What makes one task differ from the others, besides its files.
+
+  Attributes:
+    name: as in `--task`.
+    folder: of its files, as in the official archives.
+    labels: in the order of the head's outputs; None for a regression.
+    metrics: functions of `tasks.common.text_metrics`, in the official order.
+    main_metric: decides which checkpoint is the best; higher is better.
+    dev_splits: with labels; MNLI has two.
+    test_splits: without labels, to be predicted; MNLI also has the
+      diagnostics ("ax"), which are predicted with its model.
+  """
+
+  name: str
+  folder: str
+  labels: Optional[tuple[str, ...]]
+  metrics: tuple[str, ...] = ("accuracy",)
+  main_metric: str = "accuracy"
+  dev_splits: tuple[str, ...] = ("dev",)
+  test_splits: tuple[str, ...] = ("test",)
+
+  @property
+  def splits(self) -> tuple[str, ...]:
+    return ("train", *self.dev_splits, *self.test_splits)
+
+  @property
+  def is_regression(self) -> bool:
+    return self.labels is None
+
+
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+
+# Orders of labels and main metrics are those of google-research/albert
+# classifier_utils.py and run_classifier.py.
+GLUE_TASKS: Mapping[str, GlueTask] = {
+  "cola": GlueTask("cola", "CoLA", _BINARY, ("matthews",), "matthews"),
+  "sst2": GlueTask("sst2", "SST-2", _BINARY),
+  "mrpc": GlueTask("mrpc", "MRPC", _BINARY, ("accuracy", "f1")),
+  "stsb": GlueTask("stsb", "STS-B", None, ("pearson", "spearman"), "pearson"),
+  "qqp": GlueTask("qqp", "QQP", _BINARY, ("accuracy", "f1")),
+  "mnli": GlueTask(
+    "mnli",
+    "MNLI",
+    ("contradiction", "entailment", "neutral"),
+    dev_splits=("dev_matched", "dev_mismatched"),
+    test_splits=("test_matched", "test_mismatched", "ax"),
+  ),
+  "qnli": GlueTask("qnli", "QNLI", _ENTAILMENT),
+  "rte": GlueTask("rte", "RTE", _ENTAILMENT),
+  "wnli": GlueTask("wnli", "WNLI", _BINARY),
+}
+
+
+def get_glue_task(name: str) -> GlueTask:
+  """The task called `name`.
+
+  Raises:
+    ValueError: no such task.
+  """
+  if name not in GLUE_TASKS:
+    raise ValueError(
+      f"unknown GLUE task {name!r}; choose one of {', '.join(GLUE_TASKS)}."
+    )
+  return GLUE_TASKS[name]
+
+
+def check_split(task: GlueTask, split: str) -> None:
+  """Raises a ValueError if `task` has no such split."""
+  if split not in task.splits:
+    raise ValueError(
+      f"{task.name} has no split {split!r}; choose one of "
+      f"{', '.join(task.splits)}."
+    )

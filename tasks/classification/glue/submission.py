@@ -1,0 +1,163 @@
+"""The eleven files that gluebenchmark.com takes, in one zip.
+
+Each is `index<TAB>prediction`, a row for each row of the test file: labels as
+they are written in the task's training file (words for MNLI, AX, QNLI and RTE,
+0 and 1 elsewhere), numbers from 0 to 5 for STS-B. The site takes a zip with all
+eleven only; tasks may come one after the other, for `write_zip` packs what the
+folder holds by then.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pathlib
+import zipfile
+from typing import Mapping, NamedTuple, Sequence, Union
+
+from tasks.classification.glue import benchmark
+
+# From task and split to the official name.
+SUBMISSION_FILES: Mapping[tuple[str, str], str] = {
+  ("cola", "test"): "CoLA.tsv",
+  ("sst2", "test"): "SST-2.tsv",
+  ("mrpc", "test"): "MRPC.tsv",
+  ("stsb", "test"): "STS-B.tsv",
+  ("qqp", "test"): "QQP.tsv",
+  ("mnli", "test_matched"): "MNLI-m.tsv",
+  ("mnli", "test_mismatched"): "MNLI-mm.tsv",
+  ("qnli", "test"): "QNLI.tsv",
+  ("rte", "test"): "RTE.tsv",
+  ("wnli", "test"): "WNLI.tsv",
+  ("mnli", "ax"): "AX.tsv",
+}
+ZIP_NAME = "submission.zip"
+_HEADER = "index\tprediction\n"
+
+
+class Submission(NamedTuple):
+  """What is in the zip, and which official files are not, by name."""
+
+  path: str
+  files: tuple[str, ...]
+  missing: tuple[str, ...]
+
+  def describe(self) -> str:
+    """One line for a person."""
+    text = f"{self.path}: {len(self.files)} of {len(SUBMISSION_FILES)} files"
+    if not self.missing:
+      return f"{text}, ready for gluebenchmark.com."
+    return f"{text}; the site wants {', '.join(self.missing)} too."
+
+
+def write_predictions(
+  folder: str,
+  task: benchmark.GlueTask,
+  split: str,
+  guids: Sequence[str],
+  predictions: Sequence[Union[str, float]],
+) -> str:
+  """Writes the official file of one split; one that is there is replaced.
+
+  Args:
+    folder: of the submission; made if it isn't there.
+    task: which task.
+    split: one of `task.test_splits`.
+    guids: the test file's own numbers of its rows, N.
+    predictions: N of `task.labels`; for STS-B N numbers, which are clipped to
+      [0, 5] and written with three decimals, as the training file has them.
+
+  Returns:
+    The path of the file.
+
+  Raises:
+    OSError: it can't be written.
+    ValueError: there is no such file, the lengths differ, a number occurs twice
+      or a prediction is no label, or not finite. Nothing is written then.
+  """
+  if (task.name, split) not in SUBMISSION_FILES:
+    raise ValueError(
+      f"GLUE takes no predictions of {task.name}, {split}; it takes those of "
+      f"{', '.join(task.test_splits)}."
+    )
+  name = SUBMISSION_FILES[task.name, split]
+  if len(guids) != len(predictions) or not len(guids):
+    raise ValueError(
+      f"{name} needs one prediction for each row, at least one; got "
+      f"{len(predictions)} for {len(guids)} rows."
+    )
+  rows = [_HEADER]
+  seen: set[str] = set()
+  for guid, prediction in zip(guids, predictions):
+    if guid in seen:
+      raise ValueError(f"{name}: row {guid} is predicted twice.")
+    seen.add(guid)
+    rows.append(f"{guid}\t{_cell(task, name, guid, prediction)}\n")
+  path = os.path.join(folder, name)
+  os.makedirs(folder, exist_ok=True)
+  _replace(path, "".join(rows).encode("utf-8"))
+  return path
+
+
+def write_zip(folder: str) -> Submission:
+  """Packs the official files in `folder` into its `submission.zip`.
+
+  The same files give the same bytes: times are fixed, nothing is compressed
+  (all eleven are about 5 MB).
+
+  Raises:
+    OSError: it can't be written.
+    ValueError: there is none of the official files.
+  """
+  official = tuple(SUBMISSION_FILES.values())
+  files = [n for n in official if os.path.isfile(os.path.join(folder, n))]
+  if not files:
+    raise ValueError(
+      f"{folder} holds none of GLUE's files ({', '.join(official)}): "
+      "predict first."
+    )
+  path = os.path.join(folder, ZIP_NAME)
+  packed = io.BytesIO()
+  with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+    for name in files:
+      entry = zipfile.ZipInfo(name)  # Of 1 January 1980.
+      entry.create_system = 3  # Unix, also where Windows packs it.
+      entry.external_attr = 0o100644 << 16
+      archive.writestr(entry, pathlib.Path(folder, name).read_bytes())
+  _replace(path, packed.getvalue())
+  missing = [name for name in official if name not in files]
+  return Submission(path, tuple(files), tuple(missing))
+
+
+def _cell(
+  task: benchmark.GlueTask,
+  name: str,
+  guid: str,
+  prediction: Union[str, float],
+) -> str:
+  if task.labels is not None:
+    if prediction not in task.labels:
+      raise ValueError(
+        f"{name}, row {guid}: {prediction!r} is no label of {task.name}; those "
+        f"are {', '.join(task.labels)}."
+      )
+    return str(prediction)
+  value = float(prediction)
+  if not math.isfinite(value):
+    raise ValueError(f"{name}, row {guid}: the prediction is {value}.")
+  # Adding 0 turns -0.0 into 0.0.
+  return f"{min(max(value, 0.0), 5.0) + 0.0:.3f}"
+
+
+def _replace(path: str, data: bytes) -> None:
+  """Writes `path` at once or not at all."""
+  temporary = f"{path}.tmp"
+  try:
+    with open(temporary, "wb") as file:
+      file.write(data)
+    os.replace(temporary, path)
+  except BaseException:
+    if os.path.exists(temporary):
+      os.remove(temporary)
+    raise

@@ -1,0 +1,164 @@
+"""Tests of the files for gluebenchmark.com and of their zip."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import zipfile
+
+import numpy as np
+import pytest
+
+from tasks.classification.glue import benchmark, submission
+
+_TASKS = benchmark.GLUE_TASKS
+
+
+def write(folder, name, split="test", guids=("0", "4"), predictions=None):
+  task = _TASKS[name]
+  if predictions is None:
+    predictions = task.labels[:2] if task.labels else (2.5, 1.0)
+  return submission.write_predictions(
+    str(folder), task, split, guids, predictions
+  )
+
+
+def test_every_test_split_has_a_file():
+  splits = {(t.name, s) for t in _TASKS.values() for s in t.test_splits}
+  assert set(submission.SUBMISSION_FILES) == splits
+  names = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+  assert sorted(submission.SUBMISSION_FILES.values()) == [
+    f"{n}.tsv" for n in names
+  ]
+
+
+@pytest.mark.parametrize(
+  "name, split, file, expected",
+  [
+    ("cola", "test", "CoLA.tsv", "0\t0\n4\t1\n"),
+    ("mnli", "ax", "AX.tsv", "0\tcontradiction\n4\tentailment\n"),
+    ("mnli", "test_matched", "MNLI-m.tsv", "0\tcontradiction\n4\tentailment\n"),
+    ("rte", "test", "RTE.tsv", "0\tentailment\n4\tnot_entailment\n"),
+    ("stsb", "test", "STS-B.tsv", "0\t2.500\n4\t1.000\n"),
+  ],
+)
+def test_rows(tmp_path, name, split, file, expected):
+  path = write(tmp_path / "new", name, split)
+  assert path == str(tmp_path / "new" / file)
+  assert (
+    pathlib.Path(path).read_bytes() == f"index\tprediction\n{expected}".encode()
+  )
+  assert os.listdir(tmp_path / "new") == [file]
+
+
+def test_scores_are_clipped_to_the_scale(tmp_path):
+  values = np.array([-0.7, 5.25, 4.9996, 0.12345, -0.0], np.float32)
+  path = write(tmp_path, "stsb", guids=list("abcde"), predictions=values)
+  rows = pathlib.Path(path).read_text().splitlines()[1:]
+  cells = [row.split("\t")[1] for row in rows]
+  assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
+
+
+@pytest.mark.parametrize(
+  "name, split, guids, predictions, problem",
+  [
+    (
+      "rte",
+      "test",
+      ["0"],
+      ["neutral"],
+      "RTE.tsv, row 0: 'neutral' is no label",
+    ),
+    ("cola", "test", ["0"], [1], "CoLA.tsv, row 0: 1 is no label of cola"),
+    ("cola", "test", ["3", "3"], ["0", "1"], "row 3 is predicted twice"),
+    ("cola", "test", ["3", "4"], ["0"], "got 1 for 2 rows"),
+    ("cola", "test", [], [], "got 0 for 0 rows"),
+    (
+      "cola",
+      "dev",
+      ["0"],
+      ["0"],
+      "takes no predictions of cola, dev; it takes",
+    ),
+    (
+      "stsb",
+      "test",
+      ["7"],
+      [np.nan],
+      "STS-B.tsv, row 7: the prediction is nan",
+    ),
+  ],
+  ids=["word", "integer", "twice", "lengths", "none", "split", "nan"],
+)
+def test_bad_predictions(tmp_path, name, split, guids, predictions, problem):
+  with pytest.raises(ValueError, match=problem):
+    write(tmp_path, name, split, guids, predictions)
+  assert os.listdir(tmp_path) == []
+
+
+def test_zip_of_all_eleven(tmp_path):
+  for name, split in submission.SUBMISSION_FILES:
+    write(tmp_path, name, split)
+  (tmp_path / "notes.txt").write_text("not for the site")
+  result = submission.write_zip(str(tmp_path))
+  assert result.missing == ()
+  assert result.describe() == (
+    f"{result.path}: 11 of 11 files, ready for gluebenchmark.com."
+  )
+  with zipfile.ZipFile(result.path) as archive:
+    assert archive.testzip() is None
+    assert archive.namelist() == list(submission.SUBMISSION_FILES.values())
+    for name in archive.namelist():
+      assert archive.read(name) == (tmp_path / name).read_bytes()
+
+
+def test_zip_grows_with_the_tasks_that_are_done(tmp_path):
+  with pytest.raises(
+    ValueError, match="holds none of GLUE's files .CoLA.tsv, "
+  ):
+    submission.write_zip(str(tmp_path))
+  write(tmp_path, "wnli")
+  assert submission.write_zip(str(tmp_path)).files == ("WNLI.tsv",)
+  write(tmp_path, "cola")
+  result = submission.write_zip(str(tmp_path))
+  assert result.files == ("CoLA.tsv", "WNLI.tsv")
+  assert len(result.missing) == 9
+  assert "2 of 11 files; the site wants SST-2.tsv, MRPC" in result.describe()
+  assert sorted(os.listdir(tmp_path)) == [
+    "CoLA.tsv",
+    "WNLI.tsv",
+    "submission.zip",
+  ]
+
+
+def test_the_same_predictions_give_the_same_bytes(tmp_path):
+  digests = set()
+  for number, folder in enumerate("ab"):
+    path = write(tmp_path / folder, "rte")
+    os.utime(path, (1e9 * number, 1e9 * number))
+    os.chmod(path, (0o600, 0o644)[number])
+    archive = pathlib.Path(submission.write_zip(str(tmp_path / folder)).path)
+    digests.add(hashlib.sha256(archive.read_bytes()).hexdigest())
+  # Also on other days and machines.
+  assert digests == {
+    "eb82e99153b6c5ea7cef0f645add758e41f4c72bc2d192f20888d361eb2b47ae"
+  }
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+  path = pathlib.Path(write(tmp_path, "rte"))
+  before = path.read_bytes()
+
+  def fail(*_):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(os, "replace", fail)
+  with pytest.raises(OSError, match="No space left"):
+    write(tmp_path, "rte", guids=["9"], predictions=["entailment"])
+  assert path.read_bytes() == before
+  assert os.listdir(tmp_path) == ["RTE.tsv"]
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

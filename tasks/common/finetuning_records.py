@@ -1,0 +1,228 @@
+"""Records of labelled data, made once for each setting that matters.
+
+The folder's name holds a key of everything that its bytes depend on: the
+source files' contents, the tokenizer, the length and the task's settings. So
+records made for 128 tokens are never taken for ones of 512, which those of
+google-research/albert are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import uuid
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+import tfrecords
+from official_albert import tokenization
+
+# Changes when the same sources and settings begin to give other bytes.
+_VERSION = 1
+# Examples that are encoded together.
+_BLOCK = 512
+
+# Features of one example: a list for each token sequence, of several sequences
+# a list of lists, else a number.
+Example = Mapping[str, Any]
+
+
+def cache_key(**what: Any) -> str:
+  """Sixteen hexadecimal digits of JSON values."""
+  text = json.dumps(what, sort_keys=True, ensure_ascii=False)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sha256_of(path: str) -> str:
+  """Of a file's bytes, in hexadecimal.
+
+  Raises:
+    OSError: it cannot be read.
+  """
+  digest = hashlib.sha256()
+  with open(path, "rb") as file:
+    for block in iter(lambda: file.read(1 << 20), b""):
+      digest.update(block)
+  return digest.hexdigest()
+
+
+def build_records(
+  cache_dir: str,
+  task: str,
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  features: Sequence[tfrecords.Feature],
+  settings: Mapping[str, Any],
+  split: str,
+  sources: Sequence[str],
+  make_examples: Callable[[], Iterable[Example]],
+  note: Callable[[str], None] = lambda text: None,
+) -> str:
+  """Writes the records of one split below `cache_dir`, or finds them there.
+
+  The split `train` is written in random order, since many sources are
+  sorted by document and the reader shuffles block by block.
+
+  Args:
+    cache_dir: made if missing.
+    task: its name, which the folder's name begins with.
+    tokenizer: what the ids come from.
+    max_seq_length: S.
+    features: the schema of the records.
+    settings: all else that the examples depend on, as JSON values.
+    split: its name; `train` for what is trained on.
+    sources: the files that it is read from; only what is in them counts.
+    make_examples: makes its examples, if they are not there yet; sequences
+      may be shorter than S, and there is no need for `input_mask`.
+    note: is told what is being done.
+
+  Returns:
+    The folder.
+
+  Raises:
+    ValueError: a source is not as it should be, or there is no example.
+    OSError: the folder cannot be written; nothing is left of it.
+  """
+  key = cache_key(
+    version=_VERSION,
+    task=task,
+    tokenizer=[tokenizer.sha256, tokenizer.lower_case],
+    max_seq_length=max_seq_length,
+    features=[[f.name, f.dtype, f.shape] for f in features],
+    settings=dict(settings),
+    split=split,
+    sources=[sha256_of(path) for path in sources],
+  )
+  name = f"{task}-{split}-{key}"
+  folder = os.path.join(cache_dir, name)
+  if os.path.isdir(folder):
+    check(folder)
+    note(f"{split} records of {task} are there: {folder}")
+    return folder
+  os.makedirs(cache_dir, exist_ok=True)
+  temporary = os.path.join(cache_dir, f".{name}.{uuid.uuid4().hex}.tmp")
+  os.mkdir(temporary)
+  try:
+    records = _write_split(temporary, split, features, make_examples())
+    info = tfrecords.TokenizerInfo(
+      tokenizer.sha256,
+      tokenizer.vocab_size,
+      tokenizer.lower_case,
+      tokenizer.kind,
+    )
+    shutil.copyfile(tokenizer.model_file, os.path.join(temporary, info.file))
+    tfrecords.write_manifest(
+      temporary,
+      tfrecords.Manifest(
+        task=task,
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=0,
+        features=tuple(features),
+        tokenizer=info,
+        settings=dict(settings),
+        random_seed=0,
+        splits={split: records},
+      ),
+    )
+    try:
+      os.rename(temporary, folder)
+    except OSError:
+      # Another process was faster: its folder is as good.
+      if not os.path.isdir(folder):
+        raise
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)
+  note(f"{records.records:,} {split} records of {task} in {folder}")
+  return folder
+
+
+def check(folder: str) -> tfrecords.Manifest:
+  """The manifest of a folder whose files are whole.
+
+  Raises:
+    ValueError: they are not; says which one, and what to remove.
+  """
+  file = tfrecords.MANIFEST_FILE
+  try:
+    manifest = tfrecords.read_manifest(folder)
+    for split in manifest.splits.values():
+      for shard in split.shards:
+        file = shard.file
+        if os.path.getsize(os.path.join(folder, file)) != shard.bytes:
+          raise ValueError(f"{file} has another size than when it was written.")
+    file = manifest.tokenizer.file
+    os.stat(os.path.join(folder, file))
+  except (ValueError, OSError) as error:
+    raise ValueError(
+      f"the records in {folder} are damaged, {file} is not as it was written: "
+      "remove that folder, and they are made again."
+    ) from error
+  return manifest
+
+
+def _write_split(
+  folder: str,
+  split: str,
+  features: Sequence[tfrecords.Feature],
+  examples: Iterable[Example],
+) -> tfrecords.Split:
+  # Encoded, the largest of these data sets has less than a gigabyte.
+  records, tokens = [], 0
+  for block in _blocks(examples):
+    rows = _pad(block, features)
+    tokens += int(rows["input_mask"].sum())
+    records += tfrecords.encode_examples(features, rows)
+  if not records:
+    raise ValueError(f"the split {split!r} has no example.")
+  order = np.arange(len(records))
+  if split == "train":
+    np.random.default_rng(0).shuffle(order)
+  path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
+  with tfrecords.ShardWriter(path, features) as shard:
+    for index in order:
+      shard.write_encoded(records[index])
+  return tfrecords.Split(
+    (shard.result,), {"mean_tokens": round(tokens / len(records), 2)}
+  )
+
+
+def _blocks(examples: Iterable[Example]) -> Iterator[list[Example]]:
+  rest = iter(examples)
+  while block := list(itertools.islice(rest, _BLOCK)):
+    yield block
+
+
+def _pad(
+  examples: Sequence[Example], features: Sequence[tfrecords.Feature]
+) -> dict[str, np.ndarray]:
+  """Examples to arrays [N, ...]; what is short is filled up with zeros.
+
+  Raises:
+    ValueError: a sequence is too long, or there are too many or too few.
+  """
+  rows = {}
+  for feature in features:
+    array = np.zeros([len(examples), *feature.shape], feature.dtype)
+    # Several sequences, such as the options of a question, or one.
+    sequences = array.reshape(len(examples), -1, *feature.shape[-1:])
+    is_mask = feature.name == "input_mask"
+    for row, example in zip(sequences, examples):
+      value = example["input_ids" if is_mask else feature.name]
+      if not feature.shape:
+        row[...] = value
+        continue
+      several = value if len(feature.shape) > 1 else [value]
+      lengths = [len(numbers) for numbers in several]
+      if len(lengths) != len(row) or max(lengths) > feature.shape[-1]:
+        raise ValueError(
+          f"{feature.name} of an example has {lengths} values, which do not "
+          f"fit into {list(feature.shape)}."
+        )
+      for part, numbers in zip(row, several):
+        part[: len(numbers)] = 1 if is_mask else numbers
+    rows[feature.name] = array
+  return rows

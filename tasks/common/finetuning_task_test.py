@@ -1,0 +1,285 @@
+"""Tests of what fine-tuning tasks share, on a model of two numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfrecords
+from official_albert import AlbertConfig, distribution, tokenization
+from official_albert import training as training_lib
+from official_albert.testing import toy_task
+from tasks.common import finetuning_records, finetuning_task
+
+_LONGEST = 37
+_TRAIN, _DEV = 41, 29
+_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "rain", "river")
+_CONFIG = AlbertConfig(
+  vocab_size=len(_WORDS),
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=14,
+  max_position_embeddings=_LONGEST,
+)
+
+
+class SumTask(finetuning_task.FinetuningTask):
+  """How many tokens are "rain" (6), times a number that is learnt."""
+
+  def build_model(self):
+    model = tf.keras.Sequential(
+      [tf.keras.layers.Dense(1, kernel_initializer="ones")]
+    )
+    model.build([None, 1])
+    return model
+
+  def _said(self, model, batch):
+    rain = tf.cast(batch["input_ids"] == 6, tf.float32)
+    return model(tf.reduce_sum(rain, axis=1, keepdims=True))[:, 0]
+
+  def forward(self, model, batch, training, dropout_seed):
+    errors = tf.square(self._said(model, batch) - batch["label_ids"])
+    return {self.name: tf.reduce_sum(errors * batch["example_weight"])}, {}
+
+  def predict(self, model, batch):
+    return {
+      "example_id": batch["example_id"],
+      "said": self._said(model, batch),
+    }
+
+  def score_split(self, split, predictions):
+    return {f"{split}_largest": float(predictions["said"].max())}
+
+
+def example(number):
+  """Of 3 to 32 tokens, of which `number % 3` are "rain"."""
+  tokens = 3 + 7 * number % 30
+  ids = [2] + [5] * (tokens - 1)
+  for i in range(number % 3):
+    ids[-1 - i] = 6
+  return {
+    "input_ids": ids,
+    "segment_ids": [0] * tokens,
+    "example_id": number,
+    "label_ids": number / 4,
+  }
+
+
+def tokenizer_of(folder, *more):
+  path = folder / f"vocab{len(more)}.txt"
+  path.write_text("\n".join([*_WORDS, *more]) + "\n")
+  return tokenization.open_tokenizer(vocab_file=str(path))
+
+
+def build(folder, split, count, tokenizer=None, length=_LONGEST):
+  return finetuning_records.build_records(
+    str(folder),
+    "toy",
+    tokenizer or tokenizer_of(folder),
+    length,
+    tfrecords.regression_schema(length),
+    {"labels": None},
+    split,
+    [],
+    lambda: map(example, range(count)),
+  )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("records")
+
+
+@pytest.fixture(scope="module")
+def records(folder):
+  return {
+    "train": build(folder, "train", _TRAIN),
+    "dev": build(folder, "dev", _DEV),
+  }
+
+
+def make(records, **kwargs):
+  return SumTask("toy", _CONFIG, records, "dev", **kwargs)
+
+
+def test_it_is_what_the_loop_wants(records):
+  assert isinstance(make(records), training_lib.PredictingTask)
+
+
+def test_the_encoder_gets_the_dropout_of_fine_tuning(records):
+  settings = finetuning_task.ModelSettings(0.1, 0.2)
+  config = make(records, settings=settings).config
+  assert config.hidden_dropout_prob == 0.1
+  assert config.attention_probs_dropout_prob == 0.1
+  assert config.hidden_size == _CONFIG.hidden_size
+  assert make(records).config.hidden_dropout_prob == 0.0
+
+
+@pytest.mark.parametrize(
+  "settings", [{"albert_dropout": 1.0}, {"classifier_dropout": -0.1}]
+)
+def test_dropout_out_of_range_is_refused(settings):
+  (name,) = settings
+  with pytest.raises(ValueError, match=f"{name} must be at least 0 and under"):
+    finetuning_task.ModelSettings(**settings)
+
+
+@pytest.mark.parametrize("length_bucketing", [True, False])
+def test_training_goes_on_where_it_stopped(records, length_bucketing):
+  task = make(records, seed=3, length_bucketing=length_bucketing)
+
+  def ids(start, count):
+    batches = itertools.islice(task.train_dataset(4, 4 * start), count)
+    return [batch["example_id"].numpy().tolist() for batch in batches]
+
+  stream = ids(0, 25)
+  assert ids(13, 12) == stream[13:]
+  epoch = sum(stream[:10], [])
+  assert len(set(epoch)) == 40 and sorted(epoch) != epoch
+  task = make(records, seed=4, length_bucketing=length_bucketing)
+  assert ids(0, 25) != stream
+
+
+def test_buckets_shorten_batches(records):
+  def lengths(**kwargs):
+    data = make(records, **kwargs).eval_dataset(4)
+    return {batch["input_ids"].shape[1] for batch in data}
+
+  assert lengths() == {16, 24, 32}
+  assert lengths(length_bucketing=False) == {_LONGEST}
+
+
+@pytest.mark.parametrize("length_bucketing", [True, False])
+def test_evaluation_and_prediction_count_each_example_once(
+  records, length_bucketing
+):
+  task = make(records, length_bucketing=length_bucketing)
+  model, strategy = task.build_model(), distribution.make_strategy("one_device")
+  model.set_weights([np.full([1, 1], 1.5), np.full([1], 0.25)])
+  said = 1.5 * (np.arange(_DEV) % 3) + 0.25
+  loss = np.mean((said - np.arange(_DEV) / 4) ** 2)
+  values = training_lib.make_evaluation(task, model, strategy)(
+    task.eval_dataset(8)
+  )
+  assert values.keys() == {"loss", "toy_loss", "dev_largest"}
+  assert math.isclose(values["toy_loss"], loss, rel_tol=1e-6)
+  assert values["dev_largest"] == 3.25
+  predict = training_lib.make_prediction(task, model, strategy)
+  np.testing.assert_array_equal(predict(task.dataset("dev", 8))["said"], said)
+  assert len(predict(task.dataset("train", 8))["said"]) == _TRAIN
+
+
+def test_a_loss_counts_examples_and_no_fillers(records):
+  batches = list(make(records).eval_dataset(8))
+  weights = [
+    float(make(records).loss_weights(batch)["toy"]) for batch in batches
+  ]
+  assert sum(weights) == _DEV and len(weights) == 4
+
+
+def test_throughput_counts_what_is_computed(records):
+  mean = np.mean([3 + 7 * n % 30 for n in range(_TRAIN)])
+  task = make(records)
+  assert task.tokens_per_example == round(mean)
+  assert task.flops_per_example == 3 * _CONFIG.forward_flops(round(mean))
+  for padded in (
+    make(records, length_bucketing=False),
+    make({"dev": records["dev"]}),
+  ):
+    assert padded.tokens_per_example == _LONGEST
+    assert padded.flops_per_example == 3 * _CONFIG.forward_flops(_LONGEST)
+
+
+def test_of_several_sequences_all_count(records):
+  class Options(SumTask):
+    sequences_per_example = 3
+
+  task = Options("toy", _CONFIG, records, "dev", length_bucketing=False)
+  assert task.tokens_per_example == 3 * _LONGEST
+  assert task.flops_per_example == 9 * _CONFIG.forward_flops(_LONGEST)
+
+
+def test_the_description_is_of_the_data_not_of_its_place(
+  folder, records, tmp_path
+):
+  description = make({**records, "test": build(folder, "test", 3)}).describe()
+  assert description == json.loads(json.dumps(description))
+  assert description["records"] == {
+    split: os.path.basename(records[split]) for split in ("train", "dev")
+  }
+  assert description["max_seq_length"] == _LONGEST
+  assert description["settings"] == {"labels": None}
+  elsewhere = {
+    split: build(tmp_path, split, count)
+    for split, count in (("train", _TRAIN), ("dev", _DEV))
+  }
+  assert make(elsewhere).describe() == description
+
+
+def test_the_tokenizer_is_that_of_the_records(folder, records):
+  path, sha256 = make(records).tokenizer_file
+  tokenizer = tokenization.open_tokenizer(vocab_file=path)
+  assert tokenizer.sha256 == sha256 == tokenizer_of(folder).sha256
+
+
+def test_records_that_do_not_fit_are_refused(folder, records):
+  more = build(folder, "dev", _DEV, tokenizer_of(folder, "stone"))
+  with pytest.raises(
+    ValueError, match="tokenizer has 9 pieces, .* vocab_size 8"
+  ):
+    make({**records, "dev": more})
+  same_size = tokenizer_of(folder, "stone")
+  with open(same_size.model_file, "w", encoding="utf-8") as file:
+    file.write("\n".join([*_WORDS[:-1], "stone"]) + "\n")
+  other = tokenization.open_tokenizer(vocab_file=same_size.model_file)
+  for dev in (
+    build(folder, "dev", _DEV, other),
+    build(folder, "dev", _DEV, length=35),
+  ):
+    with pytest.raises(ValueError, match=f"records of dev in {dev} have anoth"):
+      make({**records, "dev": dev})
+  longer = build(folder, "dev", _DEV, length=_LONGEST + 1)
+  with pytest.raises(ValueError, match="38 is more than the model's 37 posit"):
+    make({"dev": longer})
+
+
+def test_damaged_records_are_named(tmp_path):
+  path = build(tmp_path, "dev", 3)
+  os.remove(os.path.join(path, "dev-00000-of-00001.tfrecord"))
+  with pytest.raises(ValueError, match=f"records in {path} are damaged"):
+    make({"dev": path})
+
+
+def test_a_resumed_training_is_the_uninterrupted_one(records, tmp_path):
+  config = toy_task.config(
+    tmp_path, num_train_steps=7, train_batch_size=4, save_checkpoints_steps=4
+  )
+  values, whole, _ = toy_task.run(make(records), config)
+  for path in tmp_path.glob("model.ckpt-7*"):
+    path.unlink()
+  (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"')
+  resumed, weights, log = toy_task.run(make(records), config)
+  assert "model.ckpt-4" in log
+  assert resumed == values and values["dev_largest"] != 2
+  for a, b in zip(whole, weights):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_accuracy_counts_weighted_rows():
+  logits = tf.constant([[0.0, 1, 0], [2, 1, 0], [0, 0, 3]])
+  ratio = finetuning_task.accuracy_sums(
+    logits, tf.constant([1, 1, 2]), tf.constant([1.0, 1, 0])
+  )
+  assert [float(x) for x in ratio] == [1, 2]
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

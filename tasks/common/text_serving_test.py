@@ -1,0 +1,145 @@
+"""Served classes and numbers against the model called on training's records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, modeling, tokenization
+from official_albert.tokenization import in_graph
+from tasks.common import text_serving
+
+_PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] rain sun wind ##y cold , 9".split()
+_LONGEST = 9
+_FIRST = ["sun", "Rainy, windy COLD " * 3, "", "windy 9,"]
+_SECOND = ["cold", "", "sunny sunny rain wind wind wind", "snow"]
+_LABELS = ("bad", "gut?", "été")
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory) -> str:
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+  path.write_text("\n".join(_PIECES), "utf-8")
+  return str(path)
+
+
+def make(vocab_file, labels, is_pair, classes=None):
+  tf.keras.utils.set_random_seed(3)
+  config = AlbertConfig(
+    vocab_size=len(_PIECES),
+    embedding_size=6,
+    hidden_size=10,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=14,
+    max_position_embeddings=13,
+    initializer_range=0.5,
+  )
+  model = modeling.AlbertForSequenceClassification(
+    config, classes or len(labels or "1")
+  )
+  layer = in_graph.make_text_layer("wordpiece", vocab_file, True)
+  return text_serving.ServedTextTask(model, layer, _LONGEST, labels, is_pair)
+
+
+def expected(module, vocab_file, firsts, seconds=None):
+  """Logits [B, C], each text in a batch of its own."""
+  tokenizer = tokenization.open_tokenizer(vocab_file=vocab_file)
+  rows = []
+  for i, first in enumerate(firsts):
+    second = None if seconds is None else tokenizer.encode(seconds[i])
+    ids, segments = tokenization.pack_pair(
+      tokenizer.encode(first),
+      second,
+      _LONGEST,
+      tokenizer.cls_id,
+      tokenizer.sep_id,
+    )
+    inputs = {
+      "input_ids": tf.constant([ids]),
+      "segment_ids": tf.constant([segments]),
+    }
+    rows.append(module.model(inputs, training=False)["logits"][0].numpy())
+  return np.array(rows)
+
+
+def test_classes_of_pairs(vocab_file):
+  module = make(vocab_file, _LABELS, True)
+  assert (module.kind, module.text_signatures) == (
+    "classification",
+    ("classify",),
+  )
+  classify = module.signatures()["classify"]
+  answers = classify(text_a=tf.constant(_FIRST), text_b=tf.constant(_SECOND))
+  logits = expected(module, vocab_file, _FIRST, _SECOND)
+  # Float32 sums in another order, as rows are padded.
+  np.testing.assert_allclose(answers["logits"], logits, rtol=0, atol=1e-5)
+  np.testing.assert_allclose(
+    answers["probabilities"], tf.nn.softmax(logits), rtol=0, atol=1e-5
+  )
+  said = [label.decode() for label in answers["label"].numpy()]
+  assert said == [_LABELS[i] for i in logits.argmax(axis=1)]
+  assert len(set(said)) > 1
+  assert module.settings()["labels"] == list(_LABELS)
+
+
+def test_numbers_of_texts(vocab_file):
+  module = make(vocab_file, None, False)
+  assert (module.kind, module.text_signatures) == ("regression", ("score",))
+  signatures = module.signatures()
+  answers = signatures["score"](text=tf.constant(_FIRST))
+  logits = expected(module, vocab_file, _FIRST)
+  assert answers.keys() == {"score"}
+  np.testing.assert_allclose(answers["score"], logits[:, 0], rtol=0, atol=1e-5)
+  # The same by ids, with a token more of padding.
+  ids = np.zeros([1, 5], np.int32)
+  ids[0, :3] = [2, 6, 3]
+  by_ids = signatures["ids"](
+    input_ids=tf.constant(ids),
+    input_mask=tf.constant([[1, 1, 1, 0, 0]]),
+    segment_ids=tf.zeros_like(ids),
+  )
+  np.testing.assert_allclose(by_ids["score"], logits[:1, 0], rtol=0, atol=1e-5)
+
+
+def test_an_empty_batch_has_empty_answers(vocab_file):
+  signatures = make(vocab_file, _LABELS, False).signatures()
+  none = tf.zeros([0], tf.string)
+  ids = tf.zeros([0, 4], tf.int32)
+  for answers in (
+    signatures["classify"](text=none),
+    signatures["examples"](examples=none),
+    signatures["ids"](input_ids=ids, input_mask=ids, segment_ids=ids),
+  ):
+    assert {n: x.shape.as_list() for n, x in answers.items()} == {
+      "label": [0],
+      "probabilities": [0, 3],
+      "logits": [0, 3],
+    }
+
+
+def test_bad_requests(vocab_file):
+  signatures = make(vocab_file, _LABELS, True).signatures()
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match="equally many texts"
+  ):
+    signatures["classify"](
+      text_a=tf.constant(["sun", "sun"]), text_b=tf.constant(["wind"])
+    )
+  bad = tf.constant([[2, 77, 3]])
+  with pytest.raises(tf.errors.InvalidArgumentError, match="from 0 to 11"):
+    signatures["ids"](
+      input_ids=bad, input_mask=tf.ones_like(bad), segment_ids=bad * 0
+    )
+
+
+def test_labels_that_are_not_the_heads(vocab_file):
+  with pytest.raises(ValueError, match="head has 2 classes, but 3 labels"):
+    make(vocab_file, _LABELS, False, classes=2)
+  with pytest.raises(ValueError, match="head has 3 classes, but 0 labels"):
+    make(vocab_file, None, False, classes=3)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

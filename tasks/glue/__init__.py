@@ -1,1 +1,0 @@
-"""GLUE: nine tasks about sentences and pairs of them, and the diagnostics."""

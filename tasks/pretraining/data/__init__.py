@@ -1,0 +1,59 @@
+"""Raw text to masked, SOP-labelled records, locally or with Apache Beam.
+
+Documents are read and split, paired, masked and written in shards whose bytes
+depend on the text and the settings only. Workers load no TensorFlow.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submod_attrs={
+    "beam_builder": [
+      "build_dataset_with_beam",
+    ],
+    "data_statistics": [
+      "ExampleCounts",
+      "count_examples",
+      "format_table",
+      "summarize_examples",
+    ],
+    "dataset_builder": [
+      "BuildSettings",
+      "build_dataset",
+    ],
+    "documents": [
+      "DocumentReader",
+      "ReaderSettings",
+      "Skipped",
+      "find_files",
+    ],
+    "examples": [
+      "ExampleSettings",
+      "Vocabulary",
+      "create_instance",
+      "pad_instances",
+    ],
+    "heldout": [
+      "HELDOUT",
+      "TRAIN",
+    ],
+    "masking": [
+      "KEEP_SHARE",
+      "MASKING_KINDS",
+      "MASK_SHARE",
+      "choose_ngrams",
+      "ngram_thresholds",
+      "num_to_predict",
+    ],
+    "sentence_pairs": [
+      "Document",
+      "PAIR_KINDS",
+      "Pair",
+      "create_pairs",
+    ],
+    "split_builder": [
+      "Progress",
+    ],
+  },
+)

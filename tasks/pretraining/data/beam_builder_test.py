@@ -1,0 +1,252 @@
+"""Tests that Beam builds what the local engine builds, byte by byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from official_albert.testing import toy_vocabulary
+from tasks.pretraining.data import dataset_builder, documents, examples
+
+if __name__ == "__main__" and not importlib.util.find_spec("apache_beam"):
+  raise SystemExit(0)  # Bazel runs this file itself, where no one skips it.
+pytest.importorskip("apache_beam")
+
+from tasks.pretraining.data import beam_builder, beam_steps
+
+_WORDS = "tea rain stone river cloud amber slowly under every green".split()
+_MULTI_PROCESSING = (
+  "--direct_running_mode=multi_processing --direct_num_workers=2"
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  """A tokenizer and 37 documents, in one file and in three."""
+  folder = tmp_path_factory.mktemp("corpus")
+  rng = np.random.default_rng(0)
+  documents = [
+    "\n".join(
+      " ".join(rng.choice(_WORDS, size=rng.integers(2, 9)))
+      for _ in range(rng.integers(2, 20))
+    )
+    for _ in range(37)
+  ]
+  documents[5] = "\u200b"  # No token, hence no number.
+  (folder / "all.txt").write_text("\n\n".join(documents))
+  for name, first, end in (("a", 0, 9), ("b", 9, 31), ("c", 31, 37)):
+    (folder / f"part-{name}.txt").write_text("\n\n".join(documents[first:end]))
+  model = toy_vocabulary.train(_WORDS * 5, 45)
+  (folder / "toy.model").write_bytes(model)
+  return folder
+
+
+def _settings(corpus, output_dir, files="part-*.txt", **changes):
+  settings = dataset_builder.BuildSettings(
+    input_files=f"{corpus}/{files}",
+    output_dir=str(output_dir),
+    spm_model_file=f"{corpus}/toy.model",
+    examples=examples.ExampleSettings(
+      max_seq_length=29, max_predictions_per_seq=5
+    ),
+    dupe_factor=3,
+    heldout_share=0.2,
+    num_shards=5,
+    num_heldout_shards=2,
+  )
+  return dataclasses.replace(settings, **changes)
+
+
+def _files(folder):
+  return {
+    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in pathlib.Path(folder).iterdir()
+  }
+
+
+@pytest.fixture
+def small_elements(monkeypatch):
+  """So that there are many chunks of a file and buckets of a split."""
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
+  monkeypatch.setattr(beam_steps, "_BUCKET_BYTES", 3000)
+
+
+def _same(corpus, tmp_path, options="", **changes):
+  local = _settings(corpus, tmp_path / "local", **changes)
+  expected = dataset_builder.build_dataset(local)
+  settings = dataclasses.replace(local, output_dir=str(tmp_path / "beam"))
+  manifest = beam_builder.build_dataset_with_beam(
+    settings, "DirectRunner", options
+  )
+  assert manifest == expected
+  assert _files(tmp_path / "beam") == _files(tmp_path / "local")
+  return manifest
+
+
+@pytest.mark.parametrize("files", ["all.txt", "part-*.txt"])
+def test_same_bytes_in_memory(corpus, tmp_path, small_elements, files):
+  manifest = _same(corpus, tmp_path, files=files)
+  assert manifest.split("train").records > 100
+
+
+@pytest.mark.parametrize("files", ["all.txt", "part-*.txt"])
+def test_same_bytes_with_processes(corpus, tmp_path, files):
+  _same(corpus, tmp_path, _MULTI_PROCESSING, files=files)
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"heldout_share": 0.0, "dupe_factor": 1},
+    # More shards than examples: some hold nothing.
+    {"num_shards": 150, "dupe_factor": 1},
+    {"examples": examples.ExampleSettings(sentence_pair="none")},
+    {"examples": examples.ExampleSettings(masking="dynamic")},
+  ],
+)
+def test_same_bytes_with_other_settings(
+  corpus, tmp_path, small_elements, changes
+):
+  _same(corpus, tmp_path, **changes)
+
+
+def test_equal_keys_keep_their_order(
+  corpus, tmp_path, small_elements, monkeypatch
+):
+  make = beam_steps.build_worker.make_examples
+
+  def few_keys(*arguments):
+    made = make(*arguments)
+    return made._replace(keys=made.keys >> 61 << 61)
+
+  monkeypatch.setattr(beam_steps.build_worker, "make_examples", few_keys)
+  _same(corpus, tmp_path)
+
+
+def test_storage_with_addresses(corpus, tmp_path):
+  # TensorFlow's own names of local files stand for gs:// here.
+  local = _settings(corpus, tmp_path / "local")
+  dataset_builder.build_dataset(local)
+  folder = tmp_path / "there"
+  settings = dataclasses.replace(local, output_dir=f"file://{folder}")
+  beam_builder.build_dataset_with_beam(settings)
+  assert _files(folder) == _files(tmp_path / "local")
+  with pytest.raises(ValueError, match="holds a dataset already"):
+    beam_builder.build_dataset_with_beam(settings)
+  more = dataclasses.replace(settings, num_shards=3, overwrite=True)
+  beam_builder.build_dataset_with_beam(more)
+  assert len(list(folder.glob("train-*"))) == 3
+
+
+def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
+  folder = tmp_path / "there"
+  settings = _settings(
+    corpus, f"file://{folder}", examples=examples.ExampleSettings()
+  )
+  path = tmp_path / "a.txt"
+  path.write_text("tea\n\nrain\n\nstone")
+  settings = dataclasses.replace(settings, input_files=str(path))
+  with pytest.raises(ValueError, match="documents give no example"):
+    beam_builder.build_dataset_with_beam(settings)
+  assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize(
+  ("text", "changes", "message"),
+  [
+    (b"", {}, r"^.*a\.txt holds no document: give a file with text"),
+    (b"tea", {"heldout_share": 0.0}, "^the train documents give no example"),
+    (b"tea rain\nriver", {}, "^the number of documents is 1, too few to hold"),
+    (
+      b"tea\nrain \xff",
+      {},
+      r"^.*a\.txt, line 2, is not UTF-8 .*documents\.$",
+    ),
+    (
+      b"tea",
+      {"examples": examples.ExampleSettings(sentence_pair="nsp")},
+      "worker of Beam cannot reach: use --engine=local",
+    ),
+    (b"tea", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
+    (b"tea", {"input_files": "nowhere*"}, "no input file matches"),
+  ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+  corpus, tmp_path, text, changes, message
+):
+  path = tmp_path / "a.txt"
+  path.write_bytes(text)
+  settings = _settings(corpus, tmp_path / "data", input_files=str(path))
+  with pytest.raises((ValueError, OSError), match=message):
+    beam_builder.build_dataset_with_beam(
+      dataclasses.replace(settings, **changes)
+    )
+  assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_masking_compat_is_refused(corpus, tmp_path):
+  settings = _settings(
+    corpus,
+    tmp_path / "data",
+    examples=examples.ExampleSettings(masking="compat"),
+  )
+  with pytest.raises(ValueError, match="masking compat take segments from"):
+    beam_builder.build_dataset_with_beam(settings)
+
+
+def test_skipped_documents_are_those_of_the_local_engine(corpus, tmp_path):
+  lines = ['{"text": "tea rain. Stone river."}', "not this"] * 4
+  for name in "ab":
+    (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+  changes = dict(
+    input_files=f"{tmp_path}/*.jsonl",
+    reading=documents.ReaderSettings(skip_bad_documents=True),
+  )
+  manifests = [
+    build(_settings(corpus, tmp_path / build.__module__, **changes))
+    for build in (
+      beam_builder.build_dataset_with_beam,
+      dataset_builder.build_dataset,
+    )
+  ]
+  assert manifests[0] == manifests[1]
+  assert manifests[0].settings["skipped_documents"]["count"] == 8
+
+
+def test_bad_input_found_by_another_process(corpus, tmp_path):
+  path = tmp_path / "a.jsonl"
+  path.write_text('{"text": "tea rain"}\n{"te')
+  settings = _settings(corpus, tmp_path / "data", input_files=str(path))
+  with pytest.raises(ValueError, match=r"^.*a\.jsonl, line 2, is not JSON"):
+    beam_builder.build_dataset_with_beam(
+      settings, "DirectRunner", _MULTI_PROCESSING
+    )
+  assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_threads_are_refused(corpus, tmp_path):
+  settings = _settings(corpus, tmp_path / "data")
+  with pytest.raises(ValueError, match="multi_threading loses records"):
+    beam_builder.build_dataset_with_beam(
+      settings, "DirectRunner", "--direct_running_mode=multi_threading"
+    )
+  assert os.listdir(tmp_path) == []
+
+
+def test_dataflow_cannot_reach_local_files(corpus, tmp_path):
+  settings = _settings(corpus, tmp_path / "data")
+  with pytest.raises(ValueError, match="DataflowRunner cannot reach .*gs://"):
+    beam_builder.build_dataset_with_beam(
+      settings, "DataflowRunner", "--project=p"
+    )
+  assert os.listdir(tmp_path) == []
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,420 @@
+"""Tests of datasets from text to shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import gzip
+import hashlib
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfrecords
+from official_albert.testing import toy_vocabulary
+from tasks.pretraining.data import (
+  build_journal,
+  dataset_builder,
+  documents,
+  examples,
+  split_builder,
+  token_store,
+)
+
+_WORDS = (
+  "the cat sat on a mat and dogs ran under old trees while birds sang, "
+  "rivers flowed. nobody came home before dark; all was well"
+).split()
+_EXAMPLES = examples.ExampleSettings(
+  max_seq_length=41, max_predictions_per_seq=7
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  """A folder with a tokenizer and 40 documents of 1 to 30 sentences."""
+  folder = tmp_path_factory.mktemp("corpus")
+  rng = np.random.default_rng(0)
+  documents = [
+    [
+      " ".join(rng.choice(_WORDS, size=rng.integers(2, 9))).capitalize()
+      for _ in range(rng.integers(1, 30))
+    ]
+    for _ in range(40)
+  ]
+  half = ["\n".join(document) for document in documents[:20]]
+  (folder / "a.txt").write_text("\n\n".join(half))
+  half = ["\n".join(document) for document in documents[20:]]
+  (folder / "b.txt.gz").write_bytes(gzip.compress("\n\n".join(half).encode()))
+  model = toy_vocabulary.train(
+    (line.lower() for text in documents for line in text), 60
+  )
+  (folder / "toy.model").write_bytes(model)
+  return folder
+
+
+def _settings(corpus, output_dir, **changes):
+  defaults = {
+    "input_files": f"{corpus}/a.txt,{corpus}/b.txt.gz",
+    "output_dir": str(output_dir),
+    "spm_model_file": f"{corpus}/toy.model",
+    "examples": _EXAMPLES,
+    "dupe_factor": 3,
+    "heldout_share": 0.1,
+    "num_shards": 4,
+    "num_heldout_shards": 2,
+  }
+  return dataset_builder.BuildSettings(**{**defaults, **changes})
+
+
+def _build(corpus, output_dir, **changes):
+  return dataset_builder.build_dataset(_settings(corpus, output_dir, **changes))
+
+
+def _hashes(folder):
+  return {
+    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in pathlib.Path(folder).iterdir()
+  }
+
+
+@pytest.fixture(scope="module")
+def built(corpus, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("built") / "data"
+  return folder, _build(corpus, folder)
+
+
+@pytest.mark.parametrize(
+  ("masking", "kind"),
+  [
+    ("static", "sop"),
+    ("dynamic", "sop"),
+    ("static", "none"),
+    ("compat", "sop"),
+  ],
+)
+def test_truncated_tokens_are_counted(corpus, tmp_path, masking, kind):
+  # Nine documents of one line with 60 words of one piece each, S = 23.
+  word = "the"
+  document = " ".join([word] * 60)
+  model = toy_vocabulary.train([f"{word} {word}"] * 9, 12)
+  (tmp_path / "toy.model").write_bytes(model)
+  (tmp_path / "a.txt").write_text("\n\n".join([document] * 9))
+  manifest = _build(
+    tmp_path,
+    tmp_path / "data",
+    input_files=f"{tmp_path}/a.txt",
+    dupe_factor=2,
+    heldout_share=0.0,
+    examples=examples.ExampleSettings(
+      max_seq_length=23,
+      max_predictions_per_seq=3,
+      short_seq_prob=0.0,
+      masking=masking,
+      sentence_pair=kind,
+    ),
+  )
+  found = manifest.split("train").statistics
+  tokens = found["text_tokens"] // 9
+  # Compat pairs a single segment with another one.
+  pair = tokens * (2 if masking == "compat" else 1)
+  assert (found["instances"], found["tokens"]) == (18, 18 * 23)
+  assert found["truncated_tokens"] == 18 * (pair - 20)
+  assert found["truncated_share"] == pytest.approx(1 - 20 / pair)
+
+
+def test_what_is_not_truncated_is_in_the_examples(built):
+  found = built[1].split("train").statistics
+  text = 3 * found["text_tokens"]  # The duplicates.
+  in_examples = found["tokens"] - 3 * found["instances"]
+  assert 0 < found["truncated_tokens"] < text / 2
+  dropped = text - in_examples - found["truncated_tokens"]
+  # A dropped chunk is a single word.
+  assert 0 <= dropped <= 9 * found["dropped_chunks"]
+
+
+def _records(folder, manifest, split):
+  return [
+    record
+    for shard in manifest.split(split).shards
+    for record in tfrecords.read_records(str(folder / shard.file))
+  ]
+
+
+def test_manifest_says_what_is_there(corpus, built):
+  folder, manifest = built
+  assert tfrecords.read_manifest(str(folder)) == manifest
+  assert sorted(os.listdir(folder)) == [
+    "dataset.json",
+    "heldout-00000-of-00002.tfrecord",
+    "heldout-00001-of-00002.tfrecord",
+    "tokenizer.model",
+    *(f"train-0000{n}-of-00004.tfrecord" for n in range(4)),
+  ]
+  model = (corpus / "toy.model").read_bytes()
+  assert (folder / "tokenizer.model").read_bytes() == model
+  assert manifest.tokenizer.sha256 == hashlib.sha256(model).hexdigest()
+  assert manifest.settings == {
+    "input_files": ["a.txt", "b.txt.gz"],
+    "do_lower_case": True,
+    "split_sentences": False,
+    "sentence_language": "en",
+    "skip_bad_documents": False,
+    "skipped_documents": {"count": 0, "named": []},
+    **dataclasses.asdict(_EXAMPLES),
+    "dupe_factor": 3,
+    "heldout_share": 0.1,
+  }
+  for name, split in manifest.splits.items():
+    sizes = [shard.records for shard in split.shards]
+    assert max(sizes) - min(sizes) <= 1
+    assert len(_records(folder, manifest, name)) == split.records
+    assert split.records == split.statistics["instances"]
+  documents = [s.statistics["documents"] for s in manifest.splits.values()]
+  assert sum(documents) == 40
+
+
+def test_records_give_the_statistics(built):
+  folder, manifest = built
+  records = _records(folder, manifest, "train")
+  parsed = tf.io.parse_example(records, tfrecords.parse_spec(manifest.features))
+  statistics = manifest.split("train").statistics
+  tokens = int(tf.reduce_sum(parsed["input_mask"]))
+  predictions = float(tf.reduce_sum(parsed["masked_lm_weights"]))
+  assert statistics["tokens"] == tokens
+  padding = 1 - tokens / (41 * len(records))
+  assert statistics["padding_share"] == pytest.approx(padding, rel=1e-12)
+  assert statistics["predictions"] == predictions
+  assert abs(statistics["masked_share_of_tokens"] - 0.15) < 0.02
+  labels = parsed["next_sentence_labels"].numpy()
+  assert statistics["label_1_share"] == labels.mean()
+  # 4 standard errors.
+  assert abs(labels.mean() - 0.5) < 2 / np.sqrt(len(records))
+  # Between that of one piece and of a uniform choice.
+  assert 0 < statistics["unigram_entropy_nats"] < np.log(60)
+
+
+@pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
+def test_same_bytes_for_any_number_of_workers(corpus, tmp_path, sentence_pair):
+  settings = dataclasses.replace(_EXAMPLES, sentence_pair=sentence_pair)
+  for workers in (1, 2):
+    folder = tmp_path / str(workers)
+    _build(corpus, folder, examples=settings, num_workers=workers)
+  assert _hashes(tmp_path / "1") == _hashes(tmp_path / "2")
+
+
+def test_same_bytes_however_the_work_is_cut(
+  corpus, built, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
+  monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 20)
+  _build(corpus, tmp_path)
+  assert _hashes(tmp_path) == _hashes(built[0])
+
+
+def test_another_seed_gives_other_records(corpus, built, tmp_path):
+  _build(corpus, tmp_path, random_seed=6)
+  ours, theirs = _hashes(tmp_path), _hashes(built[0])
+  assert {name for name in ours if ours[name] == theirs[name]} == {
+    "tokenizer.model"
+  }
+
+
+def test_order_is_shuffled_over_documents_and_duplicates(built):
+  """Neighbouring records have no more in common than distant ones."""
+  folder, manifest = built
+  records = _records(folder, manifest, "train")
+  parsed = tf.io.parse_example(records, tfrecords.parse_spec(manifest.features))
+  # Lengths of one document's examples are alike where it is cut short.
+  lengths = tf.reduce_sum(parsed["input_mask"], axis=1).numpy()
+  correlation = np.corrcoef(lengths[1:], lengths[:-1])[0, 1]
+  assert abs(correlation) < 4 / np.sqrt(len(lengths))
+  # Duplicates differ, but for a few documents of a word or two.
+  assert len(set(records)) > 0.95 * len(records)
+
+
+def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
+  text = "\n\n".join(
+    f"{word} the cat sat\non a mat under {word}" for word in _WORDS[:12]
+  )
+  (tmp_path / "a.txt").write_text(text)
+  manifest = _build(
+    corpus,
+    tmp_path / "data",
+    input_files=str(tmp_path / "a.txt"),
+    heldout_share=0.25,
+    examples=dataclasses.replace(
+      _EXAMPLES, masking="dynamic", short_seq_prob=0.0
+    ),
+    num_shards=1,
+  )
+  contents = {}
+  for name in ("train", "heldout"):
+    records = _records(tmp_path / "data", manifest, name)
+    parsed = tf.io.parse_example(
+      records, tfrecords.parse_spec(manifest.features)
+    )
+    rows = parsed["input_ids"].numpy()
+    contents[name] = {tuple(sorted(row)) for row in rows.tolist()}
+    documents = manifest.split(name).statistics["documents"]
+    assert len(rows) == documents * (3 if name == "train" else 1)
+    assert len(contents[name]) == documents
+  assert not contents["train"] & contents["heldout"]
+
+
+def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
+  settings = dataclasses.replace(_EXAMPLES, masking="dynamic")
+  manifest = _build(corpus, tmp_path, examples=settings, dupe_factor=1)
+  assert tfrecords.read_manifest(str(tmp_path)) == manifest
+  assert manifest.features == tfrecords.unmasked_schema(41)
+  assert manifest.settings == {
+    "input_files": ["a.txt", "b.txt.gz"],
+    "do_lower_case": True,
+    **dataclasses.asdict(settings),
+    "dupe_factor": 1,
+    "heldout_share": 0.1,
+    "split_sentences": False,
+    "sentence_language": "en",
+    "skip_bad_documents": False,
+    "skipped_documents": {"count": 0, "named": []},
+    "mask_id": 4,
+    "special_ids": [0, 1, 2, 3, 4],
+  }
+  for name, split in manifest.splits.items():
+    records = _records(tmp_path, manifest, name)
+    example = tf.train.Example.FromString(records[0]).features.feature
+    assert set(example) == {feature.name for feature in manifest.features}
+    assert "predictions" not in split.statistics
+    assert split.statistics["label_1_share"] == 0
+    assert split.statistics["instances"] == len(records)
+
+
+def test_more_shards_than_examples(corpus, tmp_path):
+  (tmp_path / "a.txt").write_text("the cat sat on a mat\n")
+  manifest = _build(
+    corpus,
+    tmp_path / "data",
+    input_files=str(tmp_path / "a.txt"),
+    heldout_share=0.0,
+    dupe_factor=1,
+  )
+  assert list(manifest.splits) == ["train"]
+  sizes = [shard.records for shard in manifest.split("train").shards]
+  assert sizes == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+  ("text", "changes", "message"),
+  [
+    ("", {}, "a.txt holds no document: give a file with text"),
+    ("\n \n", {}, "a.txt holds no document"),
+    ("one", {"heldout_share": 0.0}, "train documents give no example"),
+    ("the cat\nsat", {}, "documents is 1, too few to hold some of them out"),
+    (
+      "the cat\nsat",
+      {
+        "examples": examples.ExampleSettings(sentence_pair="nsp"),
+        "heldout_share": 0.0,
+      },
+      "there is only one: separate documents",
+    ),
+    ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
+    ("the cat", {"input_files": "nowhere*"}, "no input file matches"),
+  ],
+)
+def test_bad_input_is_refused_and_leaves_nothing(
+  corpus, tmp_path, text, changes, message
+):
+  path = tmp_path / "a.txt"
+  path.write_text(text)
+  with pytest.raises((ValueError, FileNotFoundError), match=message):
+    _build(corpus, tmp_path / "data", **{"input_files": str(path), **changes})
+  assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+  ("owner", "name", "calls"),
+  [
+    (token_store.TokenStoreWriter, "append", 5),
+    (tfrecords.ExternalSort, "add", 5),
+    (tfrecords.ShardWriter, "write_encoded", 150),
+  ],
+)
+def test_full_disk_can_be_gone_on_from(
+  corpus, built, tmp_path, monkeypatch, owner, name, calls
+):
+  monkeypatch.setattr(build_journal, "_INTERVAL_SECONDS", 0)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
+  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
+  original, left = getattr(owner, name), calls
+
+  def fills_up(*args):
+    nonlocal left
+    left -= 1
+    if left < 0:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return original(*args)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(owner, name, fills_up)
+    with pytest.raises(
+      OSError,
+      match="the disk of .*data is full: make room and the same command goes "
+      "on where this one stopped; or remove .*unfinished to give up",
+    ):
+      _build(corpus, tmp_path / "data")
+  assert os.listdir(tmp_path / "data") == [".unfinished"]
+  assert not list(tmp_path.rglob("*.tmp"))
+  _build(corpus, tmp_path / "data")
+  assert _hashes(tmp_path / "data") == _hashes(built[0])
+
+
+def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
+  def full(*unused):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(build_journal.Journal, "start", full)
+  with pytest.raises(OSError, match="full: make room and the same command sta"):
+    _build(corpus, tmp_path / "data")
+  assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"dupe_factor": 0}, "dupe_factor is 0, but must be at least 1"),
+    ({"random_seed": -1}, "random_seed is -1, but must be at least 0"),
+    ({"num_shards": 0}, "num_shards is 0"),
+    ({"num_heldout_shards": 0}, "num_heldout_shards is 0"),
+    ({"num_workers": -1}, "num_workers is -1"),
+    ({"heldout_share": 1.0}, "heldout_share is 1.0"),
+    ({"heldout_share": -0.1}, "heldout_share is -0.1"),
+  ],
+)
+def test_settings_out_of_range(change, message):
+  with pytest.raises(ValueError, match=message):
+    dataset_builder.BuildSettings("a", "b", "c", **change)
+
+
+def test_progress_ends_at_the_whole(corpus, tmp_path):
+  reports = []
+  dataset_builder.build_dataset(_settings(corpus, tmp_path), reports.append)
+  last = {report.phase: report for report in reports}
+  assert list(last) == [
+    "tokenizing",
+    "making train examples",
+    "making heldout examples",
+  ]
+  assert [report.fraction for report in last.values()] == [1.0, 1.0, 1.0]
+  train, heldout = list(last.values())[1:]
+  manifest = tfrecords.read_manifest(str(tmp_path))
+  assert train.instances == manifest.split("train").records
+  assert train.documents / 3 + heldout.documents == 40
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

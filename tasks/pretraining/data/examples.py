@@ -1,0 +1,359 @@
+"""Documents to masked, labelled examples for masked LM and sentence order.
+
+`sentence_pairs` cuts a document into pairs of segments A and B; here a pair is
+laid out as `[CLS] A [SEP] B [SEP]`, `masking` chooses what is to be predicted,
+and many examples are padded to the features of the records.
+
+Every random choice comes from one generator per (seed, document, duplicate):
+an example does not depend on which process makes it, nor on what it made
+before. numpy only.
+
+arXiv 1909.11942 section 3.1; reference: google-research/albert
+create_pretraining_data.py (create_instances_from_document,
+write_instance_to_example_files).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from tasks.pretraining.data import compat, masking, sentence_pairs
+
+# [CLS] A [SEP] B [SEP] with one token in A and one in B.
+_MIN_SEQ_LENGTH = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSettings:
+  """What shapes an example; names and defaults are those of the original.
+
+  Attributes:
+    max_seq_length: S.
+    max_predictions_per_seq: P, most predictions in a sequence.
+    masked_lm_prob: share of a sequence's tokens to predict, above 0.
+    ngram: most words in a masked n-gram.
+    favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
+    do_whole_word_mask: mask whole words rather than single pieces.
+    short_seq_prob: share of documents cut to a random shorter length.
+    masking: when masks are drawn, one of `masking.KINDS`. With "dynamic"
+      examples are unmasked here, and the swap of "sop" is left to training,
+      too.
+    sentence_pair: "sop": A and B in order (label 0) or swapped (1);
+      "nsp": B follows A (0) or is from another document (1); "none": always
+      in order, always 0.
+  """
+
+  max_seq_length: int = 512
+  max_predictions_per_seq: int = 20
+  masked_lm_prob: float = 0.15
+  ngram: int = 3
+  favor_shorter_ngram: bool = True
+  do_whole_word_mask: bool = True
+  short_seq_prob: float = 0.1
+  masking: str = "static"
+  sentence_pair: str = "sop"
+
+  def __post_init__(self):
+    for name, least in (
+      ("max_seq_length", _MIN_SEQ_LENGTH),
+      ("max_predictions_per_seq", 1),
+      ("ngram", 1),
+    ):
+      if getattr(self, name) < least:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, but must be at least {least}."
+        )
+    for name in ("masked_lm_prob", "short_seq_prob"):
+      if not 0 <= getattr(self, name) <= 1:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, but must be from 0 to 1."
+        )
+    if self.masked_lm_prob == 0:
+      raise ValueError(
+        "masked_lm_prob is 0, but must be above 0, or there is nothing to "
+        "learn from; records without masks are made with --masking=dynamic."
+      )
+    for name, kinds in (
+      ("masking", masking.MASKING_KINDS),
+      ("sentence_pair", sentence_pairs.PAIR_KINDS),
+    ):
+      if getattr(self, name) not in kinds:
+        raise ValueError(
+          f"{name} is {getattr(self, name)!r}, but must be one of "
+          f"{', '.join(kinds)}."
+        )
+    if self.masking == "compat" and self.sentence_pair not in compat.KINDS:
+      raise ValueError(
+        f"sentence_pair is {self.sentence_pair!r}, but masking compat has only "
+        f"what the original has: {', '.join(compat.KINDS)}."
+      )
+
+  @functools.cached_property
+  def ngram_thresholds(self) -> np.ndarray:
+    """See `masking.ngram_thresholds`."""
+    return masking.ngram_thresholds(self.ngram, self.favor_shorter_ngram)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Vocabulary:
+  """What masking has to know of a tokenizer with V pieces; [PAD] is 0.
+
+  Attributes:
+    word_start_table: <bool>[V], whether a piece starts a word.
+    special_ids: ids that are not text.
+    cls_id, sep_id, mask_id: ids of [CLS], [SEP], [MASK].
+  """
+
+  word_start_table: np.ndarray
+  special_ids: frozenset[int]
+  cls_id: int = 2
+  sep_id: int = 3
+  mask_id: int = 4
+
+  @property
+  def size(self) -> int:
+    return len(self.word_start_table)
+
+  @functools.cached_property
+  def replacement_ids(self) -> np.ndarray:
+    """<int32>[R], ascending: what a masked token may be replaced with.
+
+    Deviation: without the special pieces. The original also draws <pad>,
+    [CLS], [SEP] and [MASK], and so does `compat`.
+    """
+    ids = np.arange(self.size, dtype=np.int32)
+    return np.delete(ids, sorted(self.special_ids))
+
+  @functools.cached_property
+  def all_ids(self) -> np.ndarray:
+    """<int32>[V]: see `compat.replacement_ids`."""
+    return compat.replacement_ids(self.size)
+
+
+class Instance(NamedTuple):
+  """One example of length L before padding.
+
+  Attributes:
+    original: <int32>[L], `[CLS] A [SEP] B [SEP]`.
+    boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
+      word.
+    first_separator: position of the first [SEP].
+    label: 0 in order, 1 swapped or random.
+    masked: what is to be predicted; nothing with dynamic masking.
+    truncated_tokens: of the pair; see `sentence_pairs.Pair`.
+  """
+
+  original: np.ndarray
+  boundary: np.ndarray
+  first_separator: int
+  label: int
+  masked: masking.MaskedTokens
+  truncated_tokens: int = 0
+
+
+class _Rules(NamedTuple):
+  """The choices that `masking` "compat" makes in another way."""
+
+  create_pairs: Callable[..., Iterator[Optional[sentence_pairs.Pair]]]
+  choose_ngrams: Callable[..., tuple[np.ndarray, list[int]]]
+  replacement_ids: Callable[[Vocabulary], np.ndarray]
+
+
+def _rules(settings: ExampleSettings) -> _Rules:
+  """The one place that knows which they are."""
+  if settings.masking == "compat":
+    return _Rules(
+      compat.create_pairs,
+      compat.choose_ngrams,
+      lambda vocabulary: vocabulary.all_ids,
+    )
+  return _Rules(
+    sentence_pairs.create_pairs,
+    masking.choose_ngrams,
+    lambda vocabulary: vocabulary.replacement_ids,
+  )
+
+
+def generator(
+  seed: int, document_index: int, duplicate: int
+) -> np.random.Generator:
+  """The one source of randomness of a document's examples."""
+  return np.random.default_rng([seed, document_index, duplicate])
+
+
+def create_instances(
+  documents: Sequence[sentence_pairs.Document],
+  index: int,
+  vocabulary: Vocabulary,
+  settings: ExampleSettings,
+  rng: np.random.Generator,
+) -> Iterator[Optional[Instance]]:
+  """Masked examples of document `index`.
+
+  Args:
+    documents: only documents[index] is looked at, and with "nsp" others that
+      `rng` draws.
+    index: of the document.
+    vocabulary: of the tokenizer that made the documents.
+    settings: what an example looks like.
+    rng: see `generator`.
+
+  Yields:
+    An example, or None for a chunk that had to be dropped.
+  """
+  for pair in _rules(settings).create_pairs(
+    documents,
+    index,
+    rng,
+    max_tokens=settings.max_seq_length - 3,  # [CLS], [SEP], [SEP].
+    short_seq_prob=settings.short_seq_prob,
+    kind=_kind_of_pairs(settings),
+    word_start_table=vocabulary.word_start_table,
+  ):
+    yield pair and create_instance(pair, vocabulary, settings, rng)
+
+
+def _kind_of_pairs(settings: ExampleSettings) -> str:
+  """What `sentence_pairs` is asked for."""
+  swapped_later = (settings.masking, settings.sentence_pair) == (
+    "dynamic",
+    "sop",
+  )
+  return "none" if swapped_later else settings.sentence_pair
+
+
+def create_instance(
+  pair: sentence_pairs.Pair,
+  vocabulary: Vocabulary,
+  settings: ExampleSettings,
+  rng: np.random.Generator,
+) -> Instance:
+  """Lays out a pair and masks it, unless training will."""
+  separator = len(pair.a) + 1
+  length = separator + len(pair.b) + 2
+  tokens = np.empty(length, np.int32)
+  tokens[0] = vocabulary.cls_id
+  tokens[1:separator] = pair.a
+  tokens[separator] = vocabulary.sep_id
+  tokens[separator + 1 : -1] = pair.b
+  tokens[-1] = vocabulary.sep_id
+  boundary = vocabulary.word_start_table[tokens]
+  boundary[[0, separator, -1]] = True
+  if settings.masking == "dynamic":
+    nothing = np.zeros(0, np.int32)
+    masked = masking.MaskedTokens(tokens, nothing, nothing, [])
+    return Instance(
+      tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
+    )
+
+  rules = _rules(settings)
+  positions, ngram_lengths = rules.choose_ngrams(
+    boundary if settings.do_whole_word_mask else np.ones(length, bool),
+    separator,
+    masking.num_to_predict(
+      length, settings.masked_lm_prob, settings.max_predictions_per_seq
+    ),
+    settings.ngram_thresholds,
+    rng,
+  )
+  masked = masking.MaskedTokens(
+    masking.replace_tokens(
+      tokens,
+      positions,
+      vocabulary.mask_id,
+      rules.replacement_ids(vocabulary),
+      rng,
+    ),
+    positions,
+    tokens[positions],
+    ngram_lengths,
+  )
+  return Instance(
+    tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
+  )
+
+
+def pad_instances(
+  instances: Sequence[Instance], settings: ExampleSettings
+) -> dict[str, np.ndarray]:
+  """Features of N records, checked.
+
+  Args:
+    instances: N examples.
+    settings: those that they were made with.
+
+  Returns:
+    <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
+    <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
+    `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
+    masking those that start with `masked_lm_` are not there.
+
+  Raises:
+    AssertionError: an example is not what it must be; a bug, never the user's
+      fault.
+  """
+  sequence = (len(instances), settings.max_seq_length)
+  predictions = (len(instances), settings.max_predictions_per_seq)
+  ids, mask, segments, boundary, original = np.zeros((5, *sequence), np.int32)
+  positions, labels = np.zeros((2, *predictions), np.int32)
+  weights = np.zeros(predictions, np.float32)
+  for row, instance in enumerate(instances):
+    length = len(instance.original)
+    count = len(instance.masked.positions)
+    _check(length <= sequence[1], row, "is too long")
+    _check(count <= predictions[1], row, "has too many predictions")
+    original[row, :length] = instance.original
+    ids[row, :length] = instance.masked.tokens
+    mask[row, :length] = 1
+    # [CLS] A [SEP] is segment 0, B [SEP] is 1.
+    segments[row, instance.first_separator + 1 : length] = 1
+    boundary[row, :length] = instance.boundary
+    positions[row, :count] = instance.masked.positions
+    labels[row, :count] = instance.masked.labels
+    weights[row, :count] = 1.0
+  _check_masking(ids, original, positions, labels, weights > 0)
+  features = {
+    "input_ids": ids,
+    "input_mask": mask,
+    "segment_ids": segments,
+    "token_boundary": boundary,
+    "next_sentence_labels": np.array(
+      [[instance.label] for instance in instances], np.int32
+    ).reshape(-1, 1),
+  }
+  if settings.masking == "dynamic":
+    return features
+  return {
+    **features,
+    "masked_lm_positions": positions,
+    "masked_lm_ids": labels,
+    "masked_lm_weights": weights,
+  }
+
+
+def _check_masking(
+  ids: np.ndarray,
+  original: np.ndarray,
+  positions: np.ndarray,
+  labels: np.ndarray,
+  used: np.ndarray,
+) -> None:
+  """Positions ascend, and the labels put back give the original."""
+  ascending = np.diff(positions, axis=1) > 0
+  rows = np.flatnonzero((used[:, 1:] & ~ascending).any(axis=1))
+  _check(not len(rows), rows, "has a position twice or out of order")
+  restored = ids.copy()
+  row, column = np.nonzero(used)
+  restored[row, positions[row, column]] = labels[row, column]
+  rows = np.flatnonzero((restored != original).any(axis=1))
+  _check(not len(rows), rows, "does not give its text back")
+
+
+def _check(condition: bool, row, problem: str) -> None:
+  # Not an assert statement: these hold under `python -O` too.
+  if not condition:
+    raise AssertionError(f"example {row} of the batch {problem}.")

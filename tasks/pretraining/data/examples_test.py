@@ -1,0 +1,279 @@
+"""Tests of the layout, the masks and the features of examples."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import tfrecords
+from tasks.pretraining.data import examples, masking, sentence_pairs
+
+_VOCAB_SIZE = 97
+_SPECIAL = frozenset(range(5))
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+  # Of the ids from 5 on, every third one goes on with a word.
+  return examples.Vocabulary(np.arange(_VOCAB_SIZE) % 3 != 0, _SPECIAL)
+
+
+@pytest.fixture(scope="module")
+def documents():
+  rng = np.random.default_rng(0)
+  return [
+    sentence_pairs.Document.from_segments(
+      [rng.integers(5, _VOCAB_SIZE, size=rng.integers(1, 15)) for _ in range(n)]
+    )
+    for n in (1, 30, 7, 60, 2)
+  ]
+
+
+def _settings(**changes):
+  defaults = {"max_seq_length": 37, "max_predictions_per_seq": 7}
+  return examples.ExampleSettings(**{**defaults, **changes})
+
+
+def _instances(documents, vocabulary, settings, seed=1):
+  return [
+    instance
+    for index in range(len(documents))
+    for instance in examples.create_instances(
+      documents, index, vocabulary, settings, examples.generator(seed, index, 0)
+    )
+    if instance
+  ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {},
+    {"sentence_pair": "nsp"},
+    {"sentence_pair": "none", "favor_shorter_ngram": False},
+    {"do_whole_word_mask": False, "short_seq_prob": 1.0},
+    {"masked_lm_prob": 0.9, "max_predictions_per_seq": 37, "ngram": 5},
+    {"max_seq_length": 5, "max_predictions_per_seq": 1},
+  ],
+)
+def test_every_example_keeps_the_rules(documents, vocabulary, changes, seed):
+  settings = _settings(**changes)
+  instances = _instances(documents, vocabulary, settings, seed)
+  features = examples.pad_instances(instances, settings)
+  sequence, predictions = (
+    settings.max_seq_length,
+    settings.max_predictions_per_seq,
+  )
+  texts = [" ".join(map(str, [0, *d.ids.tolist(), 0])) for d in documents]
+  for row, instance in enumerate(instances):
+    f = {name: value[row] for name, value in features.items()}
+    length = int(f["input_mask"].sum())
+    assert 5 <= length <= sequence
+    assert f["input_mask"].tolist() == [1] * length + [0] * (sequence - length)
+
+    # What is to be predicted: in order, each position once, none special.
+    count = int(f["masked_lm_weights"].sum())
+    padding = [0] * (predictions - count)
+    assert f["masked_lm_weights"].tolist() == [1] * count + padding
+    positions = f["masked_lm_positions"].tolist()
+    labels = f["masked_lm_ids"].tolist()
+    assert positions[count:] == padding
+    assert labels[count:] == padding
+    positions, labels = positions[:count], labels[:count]
+    assert positions == sorted(set(positions))
+    assert count <= masking.num_to_predict(
+      length, settings.masked_lm_prob, predictions
+    )
+    assert not set(labels) & _SPECIAL
+    assert set(f["input_ids"][positions].tolist()) & _SPECIAL <= {4}
+
+    # Un-masked, it is [CLS] A [SEP] B [SEP] with A and B from a document.
+    restored = f["input_ids"].copy()
+    restored[positions] = labels
+    restored = restored.tolist()
+    assert restored[length:] == [0] * (sequence - length)
+    middle = instance.first_separator
+    assert f["segment_ids"].tolist() == (
+      [0] * (middle + 1)
+      + [1] * (length - middle - 1)
+      + [0] * (sequence - length)
+    )
+    a, b = restored[1:middle], restored[middle + 1 : length - 1]
+    assert [restored[0], restored[middle], restored[length - 1]] == [2, 3, 3]
+    assert not (set(a) | set(b)) & _SPECIAL
+    for part in (a, b):
+      assert any(f" {' '.join(map(str, part))} " in text for text in texts)
+
+    # Boundaries are those of the original pieces.
+    boundary = [1 if i in (2, 3) else int(i % 3 != 0) for i in restored]
+    boundary[length:] = [0] * (sequence - length)
+    assert f["token_boundary"].tolist() == boundary
+    assert f["next_sentence_labels"].shape == (1,)
+    assert f["next_sentence_labels"][0] == instance.label
+  if settings.sentence_pair == "none":
+    assert not features["next_sentence_labels"].any()
+
+
+def test_word_cut_by_truncation_is_a_unit_of_its_own(vocabulary):
+  """B starts with a continuation: it is not glued to the end of A."""
+  pair = sentence_pairs.Pair(np.array([7]), np.array([9, 12, 8]), 0)
+  settings = _settings(masked_lm_prob=0.15, ngram=1)
+  chosen = set()
+  for seed in range(50):
+    instance = examples.create_instance(
+      pair, vocabulary, settings, np.random.default_rng(seed)
+    )
+    assert instance.boundary.tolist() == [1, 1, 1, 0, 0, 1, 1]
+    chosen.add(tuple(instance.masked.positions.tolist()))
+  # One token to predict of 7 x 0.15: the word [9, 12] is too long for it.
+  assert chosen == {(1,), (5,)}
+
+
+def test_without_whole_words_each_piece_is_a_unit(vocabulary):
+  pair = sentence_pairs.Pair(np.array([7]), np.array([9, 12, 8]), 0)
+  settings = _settings(do_whole_word_mask=False, ngram=1)
+  chosen = {
+    tuple(
+      examples.create_instance(
+        pair, vocabulary, settings, np.random.default_rng(seed)
+      ).masked.positions.tolist()
+    )
+    for seed in range(50)
+  }
+  assert chosen == {(1,), (3,), (4,), (5,)}
+
+
+def test_dynamic_masking_leaves_the_text_as_it_is(documents, vocabulary):
+  """No masks, and in order: training draws the masks and the swap."""
+  settings = _settings(masking="dynamic")
+  instances = _instances(documents, vocabulary, settings)
+  features = examples.pad_instances(instances, settings)
+  assert features.keys() == {
+    feature.name for feature in tfrecords.unmasked_schema(37)
+  }
+  assert not features["next_sentence_labels"].any()
+  assert 4 not in features["input_ids"]
+  assert features["token_boundary"].any()
+  # One after the other, A and B go on where the last example ended.
+  text = documents[3].ids.tolist()
+  for row in examples.create_instances(
+    documents, 3, vocabulary, settings, examples.generator(1, 3, 0)
+  ):
+    ids = row.original.tolist()
+    a, b = ids[1 : row.first_separator], ids[row.first_separator + 1 : -1]
+    assert _find(text, a) + len(a) <= _find(text, b)
+
+
+def _find(text, part):
+  """Where `part` begins in `text`, by its numbers."""
+  starts = range(len(text) - len(part) + 1)
+  return next(i for i in starts if text[i : i + len(part)] == part)
+
+
+def test_dynamic_masking_draws_the_other_documents_of_nsp(
+  documents, vocabulary
+):
+  settings = _settings(masking="dynamic", sentence_pair="nsp")
+  labels = {i.label for i in _instances(documents, vocabulary, settings)}
+  assert labels == {0, 1}
+
+
+def test_replacements_are_never_special(vocabulary):
+  assert vocabulary.size == _VOCAB_SIZE
+  assert vocabulary.replacement_ids.tolist() == list(range(5, _VOCAB_SIZE))
+
+
+def test_same_generator_same_examples(documents, vocabulary):
+  def make(*key):
+    rng = examples.generator(*key)
+    made = examples.create_instances(documents, 3, vocabulary, _settings(), rng)
+    return examples.pad_instances([i for i in made if i], _settings())
+
+  def same(a, b):
+    return all(np.array_equal(a[name], b[name], equal_nan=True) for name in a)
+
+  assert same(make(1, 3, 0), make(1, 3, 0))
+  assert not same(make(1, 3, 0), make(1, 3, 1))
+  assert not same(make(1, 3, 0), make(2, 3, 0))
+  assert not same(make(1, 3, 0), make(1, 4, 0))
+
+
+def test_no_instances():
+  features = examples.pad_instances([], _settings())
+  assert features["input_ids"].shape == (0, 37)
+  assert features["next_sentence_labels"].shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"positions": [3, 2]}, "a position twice or out of order"),
+    ({"positions": [2, 2]}, "a position twice or out of order"),
+    ({"labels": [50, 6]}, "does not give its text back"),
+    ({"positions": [1, 2, 3] * 3, "labels": [5] * 9}, "too many predictions"),
+    ({"tokens": [2] * 40, "original": [2] * 40}, "is too long"),
+  ],
+)
+def test_wrong_examples_are_caught(changes, message):
+  tokens = np.array([2, 7, 4, 4, 3, 8, 3])
+  values = {
+    "tokens": tokens,
+    "positions": [2, 3],
+    "labels": [5, 6],
+    "original": [2, 7, 5, 6, 3, 8, 3],
+    **changes,
+  }
+  instance = examples.Instance(
+    original=np.array(values["original"]),
+    boundary=np.ones(len(values["original"]), bool),
+    first_separator=4,
+    label=0,
+    masked=masking.MaskedTokens(
+      np.array(values["tokens"]),
+      np.array(values["positions"]),
+      np.array(values["labels"]),
+      [2],
+    ),
+  )
+  with pytest.raises(AssertionError, match=message):
+    examples.pad_instances([instance], _settings())
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"max_seq_length": 4}, "max_seq_length is 4, but must be at least 5"),
+    ({"max_predictions_per_seq": 0}, "max_predictions_per_seq is 0"),
+    ({"ngram": 0}, "ngram is 0"),
+    ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5, but must be from 0 to 1"),
+    ({"short_seq_prob": -0.1}, "short_seq_prob is -0.1"),
+    ({"masked_lm_prob": 0.0}, "must be above 0, .* --masking=dynamic"),
+    ({"masking": "dynamic", "masked_lm_prob": 0.0}, "must be above 0"),
+    ({"masking": "x"}, "'x', but must be one of static, dynamic, compat"),
+    ({"sentence_pair": "x"}, "'x', but must be one of sop, nsp, none"),
+  ],
+)
+def test_settings_out_of_range(change, message):
+  with pytest.raises(ValueError, match=message):
+    examples.ExampleSettings(**change)
+
+
+def test_defaults_are_those_of_the_original():
+  assert dataclasses.asdict(examples.ExampleSettings()) == {
+    "max_seq_length": 512,
+    "max_predictions_per_seq": 20,
+    "masked_lm_prob": 0.15,
+    "ngram": 3,
+    "favor_shorter_ngram": True,
+    "do_whole_word_mask": True,
+    "short_seq_prob": 0.1,
+    "masking": "static",
+    "sentence_pair": "sop",
+  }
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

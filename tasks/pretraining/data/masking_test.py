@@ -1,0 +1,202 @@
+"""Tests of what n-gram whole-word masking may choose, and how often."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tasks.pretraining.data import masking
+
+
+def _starts(*segments):
+  """[CLS], segments given as the sizes of their units, [SEP] after each."""
+  starts = [True]
+  for sizes in segments:
+    for size in sizes:
+      starts += [True] + [False] * (size - 1)
+    starts.append(True)
+  return np.array(starts), 1 + sum(segments[0])
+
+
+def _assert_frequencies(counts, probabilities):
+  """Each count within 4 standard errors: a chance of 6e-5 to fail."""
+  total = sum(counts)
+  for count, probability in zip(counts, probabilities):
+    error = np.sqrt(probability * (1 - probability) / total)
+    assert abs(count / total - probability) <= 4 * error
+
+
+def test_short_ngrams_are_likelier():
+  np.testing.assert_allclose(
+    masking.ngram_probabilities(3), [6 / 11, 3 / 11, 2 / 11]
+  )
+  np.testing.assert_allclose(
+    masking.ngram_probabilities(3, favor_shorter_ngram=False),
+    [2 / 11, 3 / 11, 6 / 11],
+  )
+  np.testing.assert_allclose(masking.ngram_probabilities(1), [1])
+  np.testing.assert_allclose(
+    masking.ngram_thresholds(3, True), [6 / 11, 9 / 11]
+  )
+  assert masking.ngram_thresholds(1, True).shape == (0,)
+
+
+def test_num_to_predict_rounds_half_to_even_and_stays_in_its_bounds():
+  assert masking.num_to_predict(10, 0.25, 99) == 2  # 2.5
+  assert masking.num_to_predict(14, 0.25, 99) == 4  # 3.5
+  assert masking.num_to_predict(15, 0.25, 99) == 4  # 3.75
+  assert masking.num_to_predict(5, 0.01, 99) == 1
+  assert masking.num_to_predict(512, 0.15, 76) == 76
+  assert masking.num_to_predict(512, 0.15, 77) == 77  # 76.8
+
+
+# Three units in A, five in B: edges are hit often.
+@pytest.mark.parametrize("favor_shorter", [True, False])
+def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
+  starts, separator = _starts([1] * 3, [1] * 5)
+  thresholds = masking.ngram_thresholds(3, favor_shorter)
+  rng = np.random.default_rng(1)
+  first = [
+    masking.choose_ngrams(starts, separator, 3, thresholds, rng)[1][0]
+    for _ in range(10000)
+  ]
+  # The first n-gram is free but for the end of its segment: the last unit
+  # before each [SEP] allows 1 only, the one before it 2.
+  p1, p2, p3 = masking.ngram_probabilities(3, favor_shorter)
+  last = before_last = 2 / 8
+  expected = [
+    p1 + last * (p2 + p3),
+    p2 * (1 - last) + before_last * p3,
+    p3 * (1 - last - before_last),
+  ]
+  _assert_frequencies(np.bincount(first, minlength=4)[1:], expected)
+
+
+def test_histogram_over_whole_sequences_follows_the_probabilities():
+  """With 3,000 words to choose 20 from, nothing interferes much.
+
+  An n-gram fails to get its length if it overlaps another one or the end of
+  a segment (less than 20 x 5 / 3000 of the draws), or if it does not fit the
+  remaining budget (at most the last, about 1 in 12). Every such loss is to
+  the favour of shorter ones, so the bounds are one-sided.
+  """
+  starts, separator = _starts([1] * 1400, [1] * 1600)
+  thresholds = masking.ngram_thresholds(3, True)
+  rng = np.random.default_rng(2)
+  lengths = []
+  for _ in range(400):
+    lengths += masking.choose_ngrams(starts, separator, 20, thresholds, rng)[1]
+  shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
+  assert 6 / 11 - 0.01 < shares[0] < 6 / 11 + 0.05
+  assert 3 / 11 - 0.03 < shares[1] < 3 / 11 + 0.02
+  assert 2 / 11 - 0.05 < shares[2] < 2 / 11 + 0.01
+
+
+def test_every_unit_is_equally_likely_but_for_the_reach_of_ngrams():
+  """With single units there is no reach: 3 of 8 are chosen, uniformly."""
+  starts, separator = _starts([1] * 3, [1] * 5)
+  counts = np.zeros(11, int)
+  rng = np.random.default_rng(3)
+  for _ in range(4000):
+    positions, _ = masking.choose_ngrams(
+      starts, separator, 3, masking.ngram_thresholds(1, True), rng
+    )
+    assert len(positions) == 3
+    counts[positions] += 1
+  assert counts[[0, 4, 10]].sum() == 0  # [CLS] and both [SEP].
+  _assert_frequencies(counts[[1, 2, 3, 5, 6, 7, 8, 9]], [1 / 8] * 8)
+
+
+def test_choice_is_of_whole_words_inside_segments_and_within_the_budget():
+  rng = np.random.default_rng(4)
+  thresholds = masking.ngram_thresholds(3, True)
+  reached = 0
+  for _ in range(300):
+    sizes = [
+      rng.integers(1, 5, size=rng.integers(1, 20)).tolist() for _ in range(2)
+    ]
+    starts, separator = _starts(*sizes)
+    budget = int(rng.integers(1, 12))
+    positions, lengths = masking.choose_ngrams(
+      starts, separator, budget, thresholds, rng
+    )
+    assert len(positions) <= budget
+    reached += len(positions) == budget
+    assert (np.diff(positions) > 0).all()
+    assert not set(positions) & {0, separator, len(starts) - 1}
+    # All pieces of a word or none.
+    units = np.split(np.arange(len(starts)), np.flatnonzero(starts)[1:])
+    chosen = [len(set(unit) & set(positions)) for unit in units]
+    assert all(n in (0, len(unit)) for n, unit in zip(chosen, units))
+    assert sum(lengths) == sum(n > 0 for n in chosen)
+    assert all(1 <= n <= 3 for n in lengths)
+  assert reached > 200  # Most budgets are filled.
+
+
+def test_an_ngram_stops_at_the_separator():
+  """One word in A, one in B, p(2) = 1: still two n-grams of one word."""
+  starts, separator = _starts([2], [3])
+  always_2 = np.array([0.0])
+  for seed in range(20):
+    _, lengths = masking.choose_ngrams(
+      starts, separator, 99, always_2, np.random.default_rng(seed)
+    )
+    assert lengths == [1, 1]
+
+
+def test_too_long_ngrams_are_shortened_and_too_long_words_skipped():
+  always_3 = np.array([0.0, 0.0])
+  for seed in range(20):
+    rng = np.random.default_rng(seed)
+    starts, separator = _starts([2, 2, 2], [2, 2, 2])
+    positions, lengths = masking.choose_ngrams(
+      starts, separator, 5, always_3, rng
+    )
+    # Two words of two fit into 5; the odd one is never spent on half a word.
+    assert (len(positions), sum(lengths)) == (4, 2)
+    starts, separator = _starts([4], [2, 4])
+    positions, lengths = masking.choose_ngrams(
+      starts, separator, 3, always_3, rng
+    )
+    assert positions.tolist() == [6, 7]
+    assert lengths == [1]
+    starts, separator = _starts([4], [4])
+    positions, lengths = masking.choose_ngrams(
+      starts, separator, 3, always_3, rng
+    )
+    assert (len(positions), lengths) == (0, [])
+
+
+def test_80_10_10():
+  mask_id, pieces = 4, np.array([5, 7, 8, 90], np.int32)
+  tokens = np.full(40000, 6, np.int32)
+  positions = np.arange(1, 40000, 2)
+  replaced = masking.replace_tokens(
+    tokens, positions, mask_id, pieces, np.random.default_rng(5)
+  )
+  assert (tokens == 6).all()  # The original is as it was.
+  assert (replaced[::2] == 6).all()
+  at = replaced[positions]
+  assert set(at) == {4, 6, 5, 7, 8, 90}
+  random = [int((at == piece).sum()) for piece in pieces]
+  _assert_frequencies(
+    [(at == mask_id).sum(), (at == 6).sum(), sum(random)], [0.8, 0.1, 0.1]
+  )
+  _assert_frequencies(random, [0.25] * 4)
+
+
+def test_each_token_draws_for_itself():
+  """Neighbours are masked both with 0.8^2, not with 0.8."""
+  replaced = masking.replace_tokens(
+    np.full(20000, 6, np.int32),
+    np.arange(20000),
+    4,
+    np.array([5]),
+    np.random.default_rng(6),
+  )
+  both = ((replaced[::2] == 4) & (replaced[1::2] == 4)).sum()
+  _assert_frequencies([both, 10000 - both], [0.64, 0.36])
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

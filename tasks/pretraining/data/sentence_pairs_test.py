@@ -1,0 +1,217 @@
+"""Tests of chunks, order labels and truncation."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tasks.pretraining.data import sentence_pairs
+
+# Ids from 1000 * document on, so that a token says where it is from. The toy
+# vocabulary starts a word at even ids.
+_VOCAB_SIZE = 100000
+_WORD_STARTS = np.arange(_VOCAB_SIZE) % 2 == 0
+
+
+def _document(number, lengths):
+  ends = np.cumsum([0, *lengths])
+  ids = 1000 * number + np.arange(ends[-1])
+  return sentence_pairs.Document(ids.astype(np.int32), ends)
+
+
+def _pairs(documents, index=0, seed=0, **arguments):
+  defaults = {
+    "max_tokens": 29,
+    "short_seq_prob": 0.0,
+    "kind": "sop",
+    "word_start_table": _WORD_STARTS,
+  }
+  return list(
+    sentence_pairs.create_pairs(
+      documents,
+      index,
+      np.random.default_rng(seed),
+      **{**defaults, **arguments},
+    )
+  )
+
+
+def test_document_of_segments():
+  document = sentence_pairs.Document.from_segments([[5, 6], [], [7], []])
+  assert document.ids.tolist() == [5, 6, 7]
+  assert document.offsets.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["sop", "none"])
+@pytest.mark.parametrize("seed", range(20))
+def test_unswapped_pairs_in_a_row_give_the_document(kind, seed, monkeypatch):
+  monkeypatch.setattr(
+    sentence_pairs, "truncate_pair", lambda a, b, *unused: (a, b)
+  )
+  lengths = np.random.default_rng(seed).integers(1, 9, size=40)
+  document = _document(3, lengths)
+  text = []
+  for pair in _pairs([document], seed=seed, kind=kind):
+    ordered = (pair.b, pair.a) if pair.label else (pair.a, pair.b)
+    text += np.concatenate(ordered).tolist()
+  # The rest may be a single word, which is dropped.
+  assert text == document.ids.tolist()[: len(text)]
+  assert len(text) >= len(document.ids) - 1
+
+
+def test_a_chunk_reaches_the_target_with_the_fewest_segments():
+  document = _document(1, [10, 10, 10, 3, 3, 30, 1])
+  pairs = _pairs([document], kind="none", max_tokens=29)
+  # 30; 36 truncated to 29; and the rest, a single word, is dropped.
+  assert [p and len(p.a) + len(p.b) for p in pairs] == [29, 29, None]
+  pairs = _pairs([document], kind="none", max_tokens=30)
+  assert [p and len(p.a) + len(p.b) for p in pairs] == [30, 30, None]
+
+
+def test_cut_is_uniform_between_segments():
+  document = _document(1, [5, 5, 5, 5])
+  cuts = [
+    len(_pairs([document], seed=seed, kind="none")[0].a) for seed in range(3000)
+  ]
+  counts = np.bincount(cuts, minlength=16)
+  assert counts.sum() == counts[[5, 10, 15]].sum()
+  # 4 standard errors of a share of 1/3.
+  error = 4 * np.sqrt(2 / 9 / 3000)
+  np.testing.assert_allclose(counts[[5, 10, 15]] / 3000, 1 / 3, atol=error)
+
+
+def test_half_of_the_sop_pairs_are_swapped():
+  document = _document(1, [5, 5])
+  pairs = [_pairs([document], seed=seed)[0] for seed in range(2000)]
+  for pair in pairs:
+    first, second = (pair.b, pair.a) if pair.label else (pair.a, pair.b)
+    assert (first[0], second[0]) == (1000, 1005)
+  share = np.mean([pair.label for pair in pairs])
+  assert abs(share - 0.5) <= 4 * 0.5 / np.sqrt(2000)
+
+
+def test_single_segment_is_split_at_the_word_nearest_to_its_middle():
+  document = sentence_pairs.Document(
+    np.array([2, 1, 3, 4, 5]), np.array([0, 5])
+  )
+  labels = set()
+  for seed in range(20):
+    (pair,) = _pairs([document], seed=seed)
+    halves = [pair.a.tolist(), pair.b.tolist()]
+    assert (halves[::-1] if pair.label else halves) == [[2, 1, 3], [4, 5]]
+    labels.add(pair.label)
+  assert labels == {0, 1}
+
+
+@pytest.mark.parametrize("ids", [[2], [2, 1, 3], [1]])
+@pytest.mark.parametrize("kind", ["sop", "none"])
+def test_single_word_is_dropped(ids, kind):
+  document = sentence_pairs.Document(np.array(ids), np.array([0, len(ids)]))
+  others = [document, _document(1, [5, 5])]
+  assert _pairs(others, kind=kind) == [None]
+
+
+def test_nsp_takes_its_random_segments_from_another_document():
+  documents = [_document(n, [3, 4, 5, 6] * 4) for n in (1, 2, 3)]
+  labels, others = [], set()
+  for seed in range(300):
+    own = []
+    for pair in _pairs(documents, index=1, seed=seed, kind="nsp"):
+      labels.append(pair.label)
+      assert (pair.a // 1000 == 2).all()
+      sources = set((pair.b // 1000).tolist())
+      assert len(sources) == 1
+      if pair.label:
+        assert 2 not in sources
+        others |= sources
+        assert (np.diff(pair.b) == 1).all()
+        # Just enough segments, so no more than the last one too many.
+        assert len(pair.b) < 29 - len(pair.a) + 6
+        own += pair.a.tolist()
+      else:
+        own += pair.a.tolist() + pair.b.tolist()
+        assert pair.b[0] == pair.a[-1] + 1 or len(pair.a) + len(pair.b) == 29
+    # Segments that a random B has displaced come again: but for what
+    # truncation took off, each token comes once and in order.
+    assert (np.diff(own) > 0).all()
+  assert others == {1, 3}
+  # Single-segment chunks are always random, the others half of the time.
+  assert 0.5 < np.mean(labels) < 0.7
+
+
+def test_nsp_with_one_document_is_refused():
+  with pytest.raises(ValueError, match="there is only one: separate"):
+    _pairs([_document(1, [5])], kind="nsp")
+
+
+def test_none_is_always_in_order():
+  document = _document(1, [3] * 60)
+  for seed in range(20):
+    for pair in _pairs([document], seed=seed, kind="none"):
+      assert pair.label == 0
+      assert pair.a[-1] < pair.b[0]
+
+
+def test_short_sequences_are_drawn_once_for_a_document():
+  document = _document(1, [1] * 400)
+  targets = set()
+  for seed in range(300):
+    pairs = _pairs([document], seed=seed, short_seq_prob=1.0, max_tokens=9)
+    lengths = {len(p.a) + len(p.b) for p in pairs[:-1]}
+    assert len(lengths) == 1  # Only the rest may differ.
+    targets |= lengths
+  assert targets == set(range(2, 10))
+  lengths = [len(p.a) + len(p.b) for p in _pairs([document], max_tokens=9)[:-1]]
+  assert set(lengths) == {9}
+
+
+def test_share_of_short_documents():
+  document = _document(1, [1] * 40)
+  short = sum(
+    len(_pairs([document], seed=seed, short_seq_prob=0.1, max_tokens=39)) > 2
+    for seed in range(2000)
+  )
+  # Of 38 targets from 2 on, those up to 19 give more than two chunks.
+  probability = 0.1 * 18 / 38
+  error = np.sqrt(probability * (1 - probability) / 2000)
+  assert abs(short / 2000 - probability) <= 4 * error
+
+
+def _truncated_lengths(a, b, limit):
+  while a + b > limit:
+    if a > b:
+      a -= 1
+    else:
+      b -= 1
+  return a, b
+
+
+def test_truncation_shortens_the_longer_one_as_one_by_one_would():
+  rng = np.random.default_rng(0)
+  for a, b, limit in itertools.product(range(1, 9), range(1, 9), range(2, 18)):
+    first, second = sentence_pairs.truncate_pair(
+      np.arange(a), np.arange(b), limit, rng
+    )
+    assert (len(first), len(second)) == _truncated_lengths(a, b, limit)
+    for part in (first, second):
+      assert len(part)
+      assert (np.diff(part) == 1).all()
+
+
+def test_truncation_takes_either_end_with_equal_chance():
+  starts = []
+  for seed in range(2000):
+    rng = np.random.default_rng(seed)
+    first, _ = sentence_pairs.truncate_pair(
+      np.arange(30), np.arange(2), 22, rng
+    )
+    starts.append(first[0])  # Binomial(10, 1/2).
+  assert set(starts) <= set(range(11))
+  assert abs(np.mean(starts) - 5) <= 4 * np.sqrt(10 / 4 / 2000)
+  assert abs(np.var(starts) - 2.5) <= 0.4
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,150 @@
+"""TensorFlow's C++ loader says what Python's says, without Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  # Its operations are in the exports.
+
+from tools.testing import many_commands, toy_finetuned
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_TEXTS = ["the sunny day", "", "a cold house by the sea", "größe 東京"]
+_IDS = {
+  "input_ids": [[2, 5, 9, 3], [2, 7, 3, 0]],
+  "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
+  "segment_ids": [[0, 0, 1, 1], [0, 0, 0, 0]],
+}
+# Several models in one process, and what Python has imported in the end.
+_SCRIPT = """
+import json, sys
+from tools.benchmarks import c_api_loader
+said = []
+for folder, libraries, signature, inputs in json.loads(sys.argv[1]):
+  with c_api_loader.CApiModel(folder, libraries) as model:
+    for name, values in [(signature, inputs)] * 2:
+      outputs = model.run(name, values)
+    said.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
+print(json.dumps([said, "tensorflow" in sys.modules]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("c_api")
+  toy_finetuned.write(
+    str(path / "run"), "text_classification", ("bad", "good", "so so")
+  )
+  for result in many_commands.run(
+    "export_saved_model",
+    [
+      [
+        f"--model_dir={path}/run",
+        f"--export_dir={path}/{name}",
+        f"--signatures={signatures}",
+      ]
+      for name, signatures in (("text", "all"), ("ids", "ids"))
+    ],
+  ):
+    assert result.code == 0, result.err
+  return path
+
+
+def run(arguments):
+  return subprocess.run(
+    [sys.executable, *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    # What the loader sets by itself.
+    env={k: v for k, v in os.environ.items() if "TF_CPP" not in k},
+  )
+
+
+def loader(*arguments):
+  return run(["-m", "tools.benchmarks.c_api_loader", *arguments])
+
+
+def assert_like_python(folder, signature, inputs, said):
+  loaded = tf.saved_model.load(str(folder))
+  dtype = tf.string if "text" in inputs else tf.int32
+  expected = loaded.signatures[signature](
+    **{name: tf.constant(x, dtype) for name, x in inputs.items()}
+  )
+  assert set(said) == set(expected)
+  for name, value in expected.items():
+    if value.dtype == tf.string:
+      texts = [text.decode() for text in value.numpy()]
+      assert said[name] == texts
+    else:
+      # The same kernels, but graphs that are optimized one by one.
+      np.testing.assert_allclose(said[name], value, rtol=0, atol=1e-6)
+
+
+def test_like_python_without_python(folder):
+  # Without the operations of tensorflow_text first: they stay in a process.
+  cases = [
+    (str(folder / "ids"), [], "serving_default", _IDS),
+    (str(folder / "text"), None, "classify", {"text": _TEXTS}),
+    (str(folder / "text"), [], "classify", {"text": []}),
+  ]
+  done = run(["-c", _SCRIPT, json.dumps(cases)])
+  assert done.returncode == 0, done.stderr
+  said, has_python = json.loads(done.stdout)
+  assert done.stderr == "" and not has_python
+  assert_like_python(folder / "ids", "ids", _IDS, said[0])
+  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, said[1])
+  assert said[2] == {"label": [], "probabilities": [], "logits": []}
+
+
+def test_command_line(folder):
+  done = loader(f"--saved_model_dir={folder}/text")
+  assert (done.returncode, done.stderr) == (0, "")
+  signatures = json.loads(done.stdout)
+  assert sorted(signatures) == [
+    "classify",
+    "examples",
+    "ids",
+    "serving_default",
+  ]
+  assert signatures["classify"]["inputs"] == {
+    "text": {"dtype": "string", "shape": [-1]}
+  }
+  assert signatures["ids"]["outputs"]["logits"] == {
+    "dtype": "float32",
+    "shape": [-1, 3],
+  }
+
+
+def test_refusals_are_one_sentence(folder):
+  bad = json.dumps({**_IDS, "input_ids": [[2, 5, 99, 3], [2, 7, 3, 0]]})
+  cases = [
+    # First, because operations stay in a process.
+    (["--op_libraries=none"], "Op type not registered"),
+    (["--signature=ids", f"--inputs={bad}"], "input_ids must be from 0 to"),
+    (["--signature=nothing", "--inputs={}"], "has classify, examples, ids, se"),
+    (["--inputs={}"], "serving_default takes text, not nothing."),
+    (["--inputs=[1]"], "--inputs has to be a JSON object"),
+    (["--inputs={"], "--inputs is no JSON"),
+    (['--inputs={"text": [3]}'], "3 is no text"),
+    (["--saved_model_dir=/nowhere"], "/nowhere is not the folder of a Saved"),
+  ]
+  results = many_commands.run(
+    "benchmarks.c_api_loader",
+    [[f"--saved_model_dir={folder}/text", *more] for more, _ in cases],
+  )
+  for result, (_, message) in zip(results, cases):
+    assert result.code == 1
+    assert message in result.err and result.err.count("\n") == 1
+    assert "[[" not in result.err and result.out == ""
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,139 @@
+"""How the step's speed, memory and tracing grow with batch, length and model.
+
+Each point is a process of its own, so that no point has another's memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import NamedTuple
+
+from tools.benchmarks import peers_command as benchmark_peers
+from tools.benchmarks import scaling_plot
+from tools.benchmarks import step as benchmark_step
+from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import results as peer_results
+
+_TOKENS = 2048  # Of a step, where the batch is not what is varied.
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+_LENGTHS = (64, 128, 256, 512)
+_DEPTHS = (1, 3, 6, 12, 24)
+_WIDTHS = ("base", "large", "xlarge", "xxlarge")
+# Widths are compared at a depth at which the widest takes seconds a step.
+_WIDTHS_DEPTH = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What is measured; see the flags of tools.benchmark."""
+
+  precision: str = "mixed_bfloat16"
+  repeats: int = 3
+  steps: int = 2
+  output_dir: str = ""
+  machine: str = ""
+
+
+class Setting(NamedTuple):
+  """A point: along which axis, where on it, and what is computed there."""
+
+  axis: str
+  value: int
+  workload: peer_protocol.Workload
+
+
+def settings_of(precision: str) -> list[Setting]:
+  """All points, axis after axis."""
+
+  def base(batch_size: int, length: int, preset: str = "albert_base_v2"):
+    return benchmark_peers.workload_of(preset, batch_size, length, precision)
+
+  middle = base(_TOKENS // 128, 128)
+  widths = [
+    dataclasses.replace(
+      base(_TOKENS // 128, 128, f"albert_{name}_v2"),
+      num_hidden_layers=_WIDTHS_DEPTH,
+    )
+    for name in _WIDTHS
+  ]
+  return [
+    *(Setting("batch size, S 128", b, base(b, 128)) for b in _BATCH_SIZES),
+    *(
+      Setting(f"length, {_TOKENS:,} tokens a step", s, base(_TOKENS // s, s))
+      for s in _LENGTHS
+    ),
+    *(
+      Setting("layers", n, dataclasses.replace(middle, num_hidden_layers=n))
+      for n in _DEPTHS
+    ),
+    *(
+      Setting(f"width, {_WIDTHS_DEPTH} layers", w.hidden_size, w)
+      for w in widths
+    ),
+  ]
+
+
+def run(settings: Settings) -> list[scaling_plot.Point]:
+  """Measures every point, prints the table, and saves table, figures and plot.
+
+  Raises:
+    ValueError: a step failed.
+  """
+  print(_HEAD, flush=True)
+  points = []
+  for setting in settings_of(settings.precision):
+    measured = benchmark_step.measure(
+      setting.workload, settings.repeats, settings.steps
+    )
+    points.append(
+      scaling_plot.Point(
+        setting.axis,
+        setting.value,
+        measured.tokens_per_second,
+        measured.peak_bytes,
+        measured.ready.trace_seconds,
+        measured.flops_per_second,
+      )
+    )
+    print(row(points[-1]), flush=True)
+  if settings.output_dir:
+    save(points, settings)
+  return points
+
+
+_HEAD = (
+  "| axis | at | tokens/s | lowest to highest | GFLOP/s | peak memory | "
+  "seconds to trace |\n|---|---|---|---|---|---|---|"
+)
+
+
+def row(point: scaling_plot.Point) -> str:
+  """A line of the table."""
+  rates = point.tokens_per_second
+  return (
+    f"| {point.axis} | {point.value:,} | {point.median:,.0f} | "
+    f"{min(rates):,.0f} to {max(rates):,.0f} | "
+    f"{point.flops_per_second / 1e9:,.0f} | {point.peak_bytes / 2**30:.2f} GiB "
+    f"| {point.trace_seconds:.1f} |"
+  )
+
+
+def save(points: list[scaling_plot.Point], settings: Settings) -> None:
+  """Figures, table and plot, in `settings.output_dir`."""
+  folder = settings.output_dir
+  os.makedirs(folder, exist_ok=True)
+  title = f"albert_base, {settings.precision}: {settings.machine}"
+  figures = {
+    "title": title,
+    "points": [dataclasses.asdict(point) for point in points],
+  }
+  peer_results.write(
+    os.path.join(folder, "scaling.json"), json.dumps(figures, indent=2) + "\n"
+  )
+  lines = [title, "", _HEAD, *map(row, points)]
+  peer_results.write(
+    os.path.join(folder, "scaling.md"), "\n".join(lines) + "\n"
+  )
+  scaling_plot.plot(points, os.path.join(folder, "benchmark_scaling.png"))

@@ -1,0 +1,236 @@
+"""Many clients at once, and raw texts beside ids, of one exported model.
+
+Runs in a process of its own that knows nothing but TensorFlow and the
+SavedModel. Clients are threads that each wait for an answer before they ask
+again; their single requests are put together into batches by the operation
+that TensorFlow Serving batches with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+from tools.benchmarks.peers import protocol as peer_protocol
+from tools.cli import started_by
+
+_CLIENTS = (1, 2, 4, 8, 16)
+SECONDS = 8.0
+_MAX_BATCH = 8
+_TIMEOUT_MICROSECONDS = 2000
+_TEXT_ROUNDS = 15
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """Answers to clients.
+
+  Attributes:
+    clients: at the same time.
+    batched: whether their requests are put together.
+    milliseconds: of each answer.
+    seconds: of the whole.
+  """
+
+  clients: int
+  batched: bool
+  milliseconds: list[float]
+  seconds: float
+
+  def percentile(self, percent: int) -> float:
+    """Milliseconds that so many of a hundred answers took at most."""
+    ordered = sorted(self.milliseconds)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loads:
+  """All that is measured.
+
+  Attributes:
+    loads: of each number of clients.
+    ids_milliseconds: of one request, of each round.
+    text_milliseconds: of the same request as raw text, of each round.
+    text_tokens: that it has.
+  """
+
+  loads: list[Load]
+  ids_milliseconds: list[float]
+  text_milliseconds: list[float]
+  text_tokens: int
+
+
+def measure(
+  workload: peer_protocol.Workload, seconds: float = SECONDS
+) -> Loads:
+  """Measures the SavedModel of `workload.model_dir` in a process of its own.
+
+  Args:
+    workload: what is asked.
+    seconds: how long each number of clients asks.
+
+  Raises:
+    ValueError: it failed.
+  """
+  done = subprocess.run(
+    [
+      sys.executable,
+      "-m",
+      "tools.benchmarks.serving_load",
+      json.dumps(dataclasses.asdict(workload)),
+      str(seconds),
+    ],
+    cwd=_ROOT,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+  )
+  if done.returncode:
+    raise ValueError(f"the clients' program failed: {done.stderr.strip()}")
+  values = json.loads(done.stdout.splitlines()[-1])
+  values["loads"] = [Load(**each) for each in values["loads"]]
+  return Loads(**values)
+
+
+def table(loads: Loads) -> str:
+  """Markdown."""
+  lines = [
+    "| clients | batched | answers/s | p50 | p95 | p99, ms |",
+    "|---|---|---|---|---|---|",
+  ]
+  for load in loads.loads:
+    rate = len(load.milliseconds) / load.seconds
+    p50, p95, p99 = (load.percentile(p) for p in (50, 95, 99))
+    lines.append(
+      f"| {load.clients} | {'yes' if load.batched else 'no'} | {rate:.1f} | "
+      f"{p50:.0f} | {p95:.0f} | {p99:.0f} |"
+    )
+  ids = statistics.median(loads.ids_milliseconds)
+  more = statistics.median(
+    text / own - 1
+    for text, own in zip(loads.text_milliseconds, loads.ids_milliseconds)
+  )
+  lines += [
+    "",
+    f"A raw text of {loads.text_tokens} tokens takes "
+    f"{statistics.median(loads.text_milliseconds):.1f} ms, the same request as "
+    f"ids {ids:.1f} ms: {more:+.1%} in the median round.",
+  ]
+  return "\n".join(lines)
+
+
+def _serve(workload: peer_protocol.Workload, seconds: float) -> Loads:
+  import tensorflow as tf
+  import tensorflow_text  # noqa: F401 (its operations)
+
+  from tools.benchmarks.peers import request as peer_request
+
+  tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
+  model = tf.saved_model.load(workload.model_dir)
+  run = model.signatures["ids"]
+  one = dataclasses.replace(workload, batch_size=1)
+  features = {
+    name: tf.constant(value)
+    for name, value in peer_request.features(one).items()
+  }
+  spec = tf.TensorSpec([None, workload.max_seq_length], tf.int32)
+
+  @tf.nondifferentiable_batch_function(
+    num_batch_threads=1,
+    max_batch_size=_MAX_BATCH,
+    batch_timeout_micros=_TIMEOUT_MICROSECONDS,
+    allowed_batch_sizes=[1, 2, 4, _MAX_BATCH],
+  )
+  def in_batches(input_ids, input_mask, segment_ids):
+    return run(
+      input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
+    )["pooled_output"]
+
+  batched = tf.function(in_batches, input_signature=[spec] * 3)
+  ask = {
+    False: lambda: run(**features)["pooled_output"].numpy(),
+    True: lambda: batched(*features.values()).numpy(),
+  }
+  for size in (1, 2, 4, _MAX_BATCH):  # Every batch's program once.
+    run(**{name: tf.repeat(x, size, 0) for name, x in features.items()})
+  loads = [
+    _load(ask[is_batched], clients, is_batched, seconds)
+    for clients in _CLIENTS
+    for is_batched in (False, True)
+  ]
+  return Loads(loads, *_texts(model, workload.max_seq_length))
+
+
+def _load(ask, clients: int, batched: bool, seconds: float) -> Load:
+  ask()
+  begun = time.perf_counter()
+  milliseconds: list[float] = []
+
+  def client() -> None:
+    asked = begun
+    while asked - begun < seconds or not milliseconds:
+      asked = time.perf_counter()
+      ask()
+      milliseconds.append(1e3 * (time.perf_counter() - asked))
+
+  threads = [threading.Thread(target=client) for _ in range(clients)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  return Load(clients, batched, milliseconds, time.perf_counter() - begun)
+
+
+def _texts(model, max_seq_length: int) -> tuple[list[float], list[float], int]:
+  """Milliseconds as ids and as text in turn, and the number of tokens."""
+  import tensorflow as tf
+
+  encode, run = model.signatures["encode"], model.signatures["ids"]
+  words = ["Servers", "answer", "requests,", "and", "cafés", "open", "at", "9."]
+  said: list[str] = []
+  tokens = 0
+  while tokens < max_seq_length:
+    said.append(words[len(said) % len(words)])
+    text = " ".join(said)
+    answer = encode(text=tf.constant([text]))
+    if answer["input_ids"].shape[1] == tokens:
+      break  # The export takes no longer ones.
+    tokens = answer["input_ids"].shape[1]
+  features = {
+    "input_ids": answer["input_ids"],
+    "input_mask": answer["input_mask"],
+    "segment_ids": tf.zeros_like(answer["input_ids"]),
+  }
+  asks = (
+    lambda: run(**features)["pooled_output"].numpy(),
+    lambda: encode(text=tf.constant([text]))["pooled_output"].numpy(),
+  )
+  times: tuple[list[float], list[float]] = ([], [])
+  for _ in range(_TEXT_ROUNDS):
+    for ask, milliseconds in zip(asks, times):
+      begun = time.perf_counter()
+      for _ in range(3):
+        ask()
+      milliseconds.append(1e3 * (time.perf_counter() - begun) / 3)
+  return (*times, tokens)
+
+
+def main() -> None:
+  """Prints what was measured as JSON."""
+  values, seconds = started_by.arguments(
+    peer_protocol.STARTER, started_by.json_object, float
+  )
+  loads = _serve(peer_protocol.Workload(**values), seconds)
+  print(json.dumps(dataclasses.asdict(loads)))
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,58 @@
+"""The table has a line for each quantization."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tools.testing import many_commands
+
+
+@pytest.mark.heavy
+def test_table(tmp_path):
+  (result,) = many_commands.run(
+    "benchmarks.tflite_measure",
+    [
+      [
+        "--preset=albert_tiny",
+        "--sequence_length=9",
+        "--quantizations=none,int8",
+        "--threads=1",
+        f"--keep_dir={tmp_path}",
+      ],
+    ],
+  )
+  assert result.code == 0, result.err
+  _, _, *lines = result.out.splitlines()
+  number = r"[0-9.e-]+"
+  for name, line in zip(("none", "int8"), lines):
+    assert re.fullmatch(rf"\| {name} (\| {number} ){{4}}\|", line), line
+    assert (tmp_path / f"{name}.tflite").exists()
+
+
+_WRONG = {
+  "unknown preset 'nope'": "--preset=nope",
+  "--threads has 'a': name numbers of at least 1, such as 1,2.": "--threads=a",
+  "--threads has '0': name": "--threads=2,0",
+  "--threads has '-1': name": "--threads=-1",
+  "--threads has '²': name": "--threads=²",
+  "--sequence_length is 9999; must be 0, or from 2 to the 512 tokens that "
+  "albert_tiny takes": "--sequence_length=9999",
+  "--sequence_length is 1; must": "--sequence_length=1",
+  "--sequence_length is -1; must": "--sequence_length=-1",
+  "has to be one of none": "--quantizations=none,int4",
+  "_test.py is a file: name a folder": f"--keep_dir={__file__}",
+}
+
+
+def test_wrong_flags_come_before_the_table():
+  lines = [["--preset=albert_tiny", flag] for flag in _WRONG.values()]
+  results = many_commands.run("benchmarks.tflite_measure", lines)
+  for message, result in zip(_WRONG, results):
+    assert result.code == 1 and not result.out
+    assert message in result.err and result.err.count("\n") == 1
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,1 @@
+"""Command lines: how programs start, flags that several of them share."""

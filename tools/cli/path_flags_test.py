@@ -1,0 +1,190 @@
+"""All programs, all their flags: which name a path, and what of gs:// ones."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+from tools.cli import command_line, path_flags
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ADDRESS = "gs://bucket/x"
+# All other flags with text or lists as values, by what that is.
+_NO_PATHS = {
+  "names": (
+    "best_metric columns finetuning_tpu handle id_column label_column language "
+    "model_name optimizer precision preset quantizations recipe runner "
+    "sentence_language signature systems table task tasks text_b_column "
+    "text_column topology tpu"
+  ),
+  "numbers": (
+    "depth_schedule depths gradient_accumulation_steps phase_steps "
+    "profile_steps random_depths threads train_batch_size warmup_batch_sizes "
+    "warmup_seq_lengths"
+  ),
+  "text": "beam_options description inputs text",
+  # Written into pages and never opened.
+  "addresses": "asset_root",
+}
+
+
+def _programs() -> list[str]:
+  """Modules that users start."""
+  return [
+    ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+    for path in sorted((_ROOT / "tools").rglob("*.py"))
+    if not path.name.endswith("_test.py")
+    and "\n  command_line.run(main" in path.read_text(encoding="utf-8")
+  ]
+
+
+def _run(program: str, argument: str) -> tuple[int, str, bool]:
+  """The exit code of a command line, its stderr, and whether the work began."""
+  ran, error = [], io.StringIO()
+  sys.argv = [program, argument]
+  with contextlib.redirect_stderr(error), pytest.raises(SystemExit) as ended:
+    command_line.run(ran.append, max_arguments=9)
+  return ended.value.code or 0, error.getvalue(), bool(ran)
+
+
+def _flags_of(program: str) -> dict[str, dict]:
+  """The flags with text as values, and what becomes of a remote address."""
+  importlib.import_module(program)
+  found = {}
+  for module, defined in flags.FLAGS.flags_by_module_dict().items():
+    for flag in defined if module.startswith("tools") else ():
+      kinds = (path_flags.PathParser, path_flags.PathListParser)
+      is_path = isinstance(flag.parser, kinds)
+      is_list = isinstance(flag.parser, flags.ListParser)
+      if is_path:
+        found[flag.name] = {
+          "remote": flag.parser.remote,
+          "results": [
+            _run(program, f"--{flag.name}={value}")
+            for value in (_ADDRESS, f"a.txt,{_ADDRESS}/*.txt")
+          ],
+        }
+      elif is_list or type(flag.parser) is flags.ArgumentParser:
+        found[flag.name] = {}
+  return found
+
+
+def walk() -> None:
+  """Prints the flags of all programs as JSON, by program.
+
+  Each program is imported by a process of its own, as several define the same
+  flags; TensorFlow is loaded once.
+  """
+  import tensorflow as tf
+
+  del tf
+  found = {}
+  for program in _programs():
+    reader, writer = os.pipe()
+    if not os.fork():
+      with open(writer, "w") as file:
+        json.dump(_flags_of(program), file)
+      os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+      found[program] = json.load(file)
+    os.wait()
+  print(json.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("walk")
+  done = subprocess.run(
+    [
+      sys.executable,
+      "-c",
+      "from tools.cli import path_flags_test as t; t.walk()",
+    ],
+    cwd=folder,
+    env={**os.environ, "PYTHONPATH": str(_ROOT), "CUDA_VISIBLE_DEVICES": ""},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout.splitlines()[-1]), folder
+
+
+def test_every_flag_that_names_a_path_is_defined_as_one(walked):
+  found, _ = walked
+  others = set(" ".join(_NO_PATHS.values()).split())
+  undeclared = {
+    f"{program} --{name}"
+    for program, defined in found.items()
+    for name, flag in defined.items()
+    if not flag and name not in others
+  }
+  assert not undeclared, (
+    "define these with tools/cli/path_flags.py, or list them"
+  )
+  assert others <= {name for defined in found.values() for name in defined}
+
+
+def test_remote_addresses_are_refused_before_any_work(walked):
+  found, folder = walked
+  results = 0
+  for program, defined in found.items():
+    for name, flag in defined.items():
+      for (code, error, ran), value in zip(
+        flag.get("results", ()), (_ADDRESS, f"a.txt,{_ADDRESS}/*.txt")
+      ):
+        results += 1
+        if flag["remote"]:
+          assert (code, error, ran) == (0, "", True), (program, name)
+          continue
+        assert (code, ran) == (2, False), (program, name)
+        assert error.count("\n") == 1, error
+        assert f"flag --{name}={value}: " in error
+        assert "gs:// addresses are not supported here: copy" in error
+  # None may go missing unnoticed.
+  assert len(found) >= 24 and results >= 180
+  assert not os.listdir(folder)
+
+
+def test_help_lists_a_path_under_the_module_that_defines_it():
+  values = flags.FlagValues()
+  path_flags.define("a_dir", "x", "A.", flag_values=values)
+  assert [*values.flags_by_module_dict()] == [__name__]
+  values(["program", "--a_dir=y"])
+  assert values.a_dir == "y"
+  assert values["a_dir"].serialize() == "--a_dir=y"
+
+
+def test_data_in_a_bucket_needs_beam(tmp_path):
+  done = subprocess.run(
+    [
+      sys.executable,
+      *("-m", "tools.create_pretraining_data", "--input_files=a.txt"),
+      *(f"--output_dir={_ADDRESS}", "--spm_model_file=a.model"),
+    ],
+    cwd=tmp_path,
+    env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.returncode, done.stderr) == (
+    1,
+    "create_pretraining_data: error: --output_dir=gs://bucket/x needs "
+    "--engine=beam: --engine=local writes local files only.\n",
+  )
+  assert not os.listdir(tmp_path)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

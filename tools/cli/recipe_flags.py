@@ -1,0 +1,112 @@
+"""--recipe and --list_recipes: a recipe's values as the defaults of flags.
+
+What the user gives by hand wins over the recipe, flag by flag.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Optional
+
+from absl import flags
+
+import tfrecords
+from tasks import pretraining
+
+_RECIPE = flags.DEFINE_string(
+  "recipe",
+  "",
+  "Take the values of this recipe where no flag gives another; see "
+  "--list_recipes.",
+)
+_LIST = flags.DEFINE_bool("list_recipes", False, "Print the recipes and end.")
+
+
+def mark_as_required(names: Iterable[str]) -> None:
+  """Like absl's, but the recipes can be listed without these flags."""
+  for name in names:
+    flags.register_multi_flags_validator(
+      [name, "list_recipes"],
+      lambda values, name=name: (
+        values["list_recipes"] or values[name] is not None
+      ),
+      message=f"Flag --{name} must have a value other than None.",
+    )
+
+
+def listing() -> bool:
+  """Whether the recipes were asked for; prints them."""
+  if _LIST.value:
+    print(table())
+  return _LIST.value
+
+
+def apply() -> Optional[pretraining.Recipe]:
+  """Gives the recipe's values to all flags that the user did not give.
+
+  Returns:
+    The recipe, or None if there is none.
+
+  Raises:
+    ValueError: no such recipe.
+  """
+  if not _RECIPE.value:
+    return None
+  recipe = pretraining.get_recipe(_RECIPE.value)
+  for name, value in recipe.flags.items():
+    # A model of the user's own stands for the preset.
+    if name != "preset" or not flags.FLAGS["albert_config_file"].present:
+      flags.FLAGS.set_default(name, str(value))
+  return recipe
+
+
+def describe(
+  recipe: pretraining.Recipe, manifest: tfrecords.Manifest
+) -> Iterable[str]:
+  """Lines to print at the start of a run with `recipe`."""
+  given = " ".join(f"--{name}={value}" for name, value in recipe.flags.items())
+  yield f"recipe {recipe.name} ({recipe.run}): {given}"
+  yield f"  for {recipe.hardware}: {recipe.expected_time}" + (
+    f"; expected {recipe.expected}" if recipe.expected else ""
+  )
+  changed = [n for n in recipe.flags if flags.FLAGS[n].present]
+  if changed:
+    yield f"  changed by hand: {', '.join(f'--{name}' for name in changed)}"
+  length = recipe.data["max_seq_length"]
+  if manifest.max_seq_length != length:
+    yield (
+      f"note: recipe {recipe.name} is for sequences of {length} tokens, the "
+      f"data has {manifest.max_seq_length}."
+    )
+
+
+_COLUMNS = {
+  "recipe": lambda r: r.name,
+  "preset": lambda r: r.preset,
+  "optimizer, peak rate": lambda r: (
+    f"{r.settings.get('optimizer', 'lamb')} {r.learning_rate:.3g}"
+  ),
+  "batch": lambda r: f"{r.batch:,}",
+  "micro-batches": lambda r: str(
+    r.settings.get("gradient_accumulation_steps", 1)
+  ),
+  "steps": lambda r: f"{r.settings['num_train_steps']:,}",
+  "S": lambda r: str(r.data["max_seq_length"]),
+  "FLOPs": lambda r: f"{r.operations:.1e}",
+  "hardware": lambda r: r.hardware,
+  "time": lambda r: r.expected_time,
+  "run": lambda r: r.run if r.run == pretraining.NOT_RUN else r.expected,
+}
+
+
+def table() -> str:
+  """All recipes as a Markdown table that can be read as it is."""
+  rows = [list(_COLUMNS)]
+  rows += [
+    [show(recipe) for show in _COLUMNS.values()]
+    for recipe in pretraining.RECIPES.values()
+  ]
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  rows.insert(1, ["-" * width for width in widths])
+  return "\n".join(
+    f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows
+  )

@@ -1,0 +1,207 @@
+"""From folders to served modules: which model, which texts, whose weights."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import checkpoints, training
+from tools.conversion import export_source
+from tools.conversion.export_source import Wanted
+from tools.testing import toy_encoder, toy_finetuned
+
+_LABELS = ("bad", "good")
+
+
+def opened(path, **wanted):
+  return export_source.open_source(str(path), Wanted(**wanted))
+
+
+@pytest.mark.parametrize(
+  "task, labels, kind, inputs",
+  [
+    ("sst2", _LABELS, "classification", ["text"]),
+    ("mnli", (*_LABELS, "x"), "classification", ["text_a", "text_b"]),
+    ("stsb", None, "regression", ["text_a", "text_b"]),
+    ("text_regression", None, "regression", ["text"]),
+    ("text_pair_classification", _LABELS, "classification", None),
+    ("race", None, "multiple_choice", ["passage", "question", "options"]),
+  ],
+)
+def test_fine_tuned_runs(tmp_path, task, labels, kind, inputs):
+  model = toy_finetuned.write(
+    str(tmp_path / "run"), task, labels, max_qa_length=9
+  )
+  source = opened(tmp_path / "run")
+  assert (source.module.kind, source.task) == (kind, task)
+  assert source.checkpoint == str(tmp_path / "run" / "model.ckpt-1")
+  assert source.module.max_seq_length == 24
+  assert source.module.settings().get("labels") in (None, list(labels or ()))
+  function = source.module.text_functions()[source.module.text_signatures[0]]
+  names = [spec.name for spec in function.input_signature]
+  assert names == (inputs or ["text_a", "text_b"])
+  for own, read in zip(model.weights, source.module.model.weights):
+    np.testing.assert_array_equal(own, read)
+
+
+@pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
+def test_questions(tmp_path, version, threshold):
+  pytest.importorskip("tasks.squad.serving")
+  toy_finetuned.write(
+    str(tmp_path / "run"),
+    f"squad_{version}",
+    threshold=threshold,
+    doc_stride=7,
+    max_query_length=6,
+    n_best_size=3,
+    start_n_top=2,
+    end_n_top=4,
+  )
+  module = opened(tmp_path / "run").module
+  assert module.kind == f"squad{version[1]}"
+  assert list(module.text_functions()) == ["answer"]
+  assert module.settings()["doc_stride"] == 7
+  assert module.settings()["n_best_size"] == 3
+  # Runs of older versions do not say it.
+  assert module.settings()["max_answer_length"] == 30
+  if version == "v2":
+    ids = tf.constant([[2, 5, 3, 6, 7, 3]])
+    said = module.forward(
+      input_ids=ids,
+      input_mask=tf.ones_like(ids),
+      segment_ids=tf.constant([[0, 0, 0, 1, 1, 1]]),
+    )
+    assert said["start_top_index"].shape == [1, 2]
+    assert said["end_top_index"].shape == [1, 2 * 4]
+  assert module.settings().get("null_score_diff_threshold") == threshold
+
+
+def test_the_best_of_several_seeds(tmp_path):
+  for seed in (5, 6):
+    toy_finetuned.write(
+      str(tmp_path / f"seed_{seed}"), "sst2", _LABELS, seed=seed
+    )
+  summary = {"seeds": [5, 6], "best_seed": 6}
+  (tmp_path / "summary.json").write_text(json.dumps(summary))
+  source = opened(tmp_path, max_seq_length=11, checkpoint="latest")
+  assert source.checkpoint == str(tmp_path / "seed_6" / "model.ckpt-1")
+  assert source.module.max_seq_length == 11
+
+
+def test_the_encoder_alone(tmp_path):
+  toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+  toy_encoder.write(str(tmp_path / "pretrained"))
+  for name, task in (("run", "sst2"), ("pretrained", "encoder")):
+    source = opened(tmp_path / name, head="encoder", max_seq_length=20)
+    assert (source.module.kind, source.task) == ("encoder", task)
+    assert not hasattr(source.module.model, "albert")
+
+
+def test_another_depth_is_the_model_of_that_depth(tmp_path):
+  trained = toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+  toy_encoder.write(str(tmp_path / "pretrained"))
+  own = trained.config.num_hidden_layers
+  for path in ("run", "pretrained"):
+    for depth in (own + 2, 1):
+      source = opened(tmp_path / path, num_hidden_layers=depth)
+      assert source.module.model.config.num_hidden_layers == depth
+  # The last one of the fine-tuned run.
+  source = opened(tmp_path / "run", num_hidden_layers=own + 2)
+  ids = tf.constant([[2, 7, 9, 6, 3]])
+  with_more = trained({"input_ids": ids}, num_layers=own + 2)["logits"]
+  served = source.module.model({"input_ids": ids})["logits"]
+  np.testing.assert_array_equal(served, with_more)
+  assert np.any(served != trained({"input_ids": ids})["logits"])
+
+
+def test_ids_need_no_tokenizer_but_know_its_cls(tmp_path):
+  toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+  source = opened(tmp_path / "run", with_texts=False)
+  assert source.module.text_layer is None
+  assert source.module.cls_id == 2 and source.tokenizer.kind == "sentencepiece"
+  os.remove(tmp_path / "run" / "tokenizer.model")
+  source = opened(tmp_path / "run", with_texts=False)
+  assert source.module.cls_id is None and source.tokenizer is None
+  with pytest.raises(FileNotFoundError, match="no SentencePiece model file"):
+    opened(tmp_path / "run")
+
+
+def test_checkpoints_of_other_formats(tmp_path):
+  toy_encoder.write(str(tmp_path / "run"))
+  checkpoint = checkpoints.read_checkpoint(str(tmp_path / "run"))
+  os.makedirs(tmp_path / "tf1")
+  checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path / "tf1"))
+  source = opened(tmp_path / "tf1")
+  assert source.module.kind == source.task == "pretraining"
+  assert source.module.max_seq_length == 64
+  own = opened(tmp_path / "run", max_seq_length=9).module.model.weights
+  for first, second in zip(own, source.module.model.weights):
+    np.testing.assert_array_equal(first, second)
+  assert opened(tmp_path / "tf1", head="encoder").module.kind == "encoder"
+  for file in (tmp_path / "tf1").glob("*.model"):
+    file.unlink()
+  assert opened(tmp_path / "tf1", with_texts=False).tokenizer is None
+  with pytest.raises(ValueError, match="no tokenizer .*--signatures=ids"):
+    opened(tmp_path / "tf1")
+  with pytest.raises(ValueError, match="not the folder of a run"):
+    opened(tmp_path / "tf1", checkpoint="best")
+
+
+@pytest.mark.parametrize(
+  "task, labels", [("text_classification", _LABELS), ("text_regression", None)]
+)
+def test_classifiers_of_other_formats(task, labels, tmp_path):
+  toy_finetuned.write(str(tmp_path / "run"), task, labels)
+  ids = {"input_ids": tf.constant([[2, 7, 9, 6, 3]])}
+  expected = opened(tmp_path / "run").module.model(ids)["logits"]
+  read = checkpoints.read_checkpoint(str(tmp_path / "run"))
+  assert (read.task, read.labels) == (task, labels or ())
+  for kind, given in (("hf", task), ("tf1", task), ("official_albert", "")):
+    folder = tmp_path / kind
+    folder.mkdir()
+    checkpoints.WRITERS[kind](read, str(folder))
+    module = opened(folder, task=given, max_seq_length=9).module
+    np.testing.assert_allclose(module.model(ids)["logits"], expected, atol=1e-6)
+    names = labels
+    if labels and kind == "tf1":
+      names = ("LABEL_0", "LABEL_1")
+    assert module.settings()["labels"] == list(names or ())
+  with pytest.raises(ValueError, match="give --task, such as"):
+    opened(tmp_path / "hf")
+  with pytest.raises(ValueError, match="--task=(sst2|cola)"):
+    opened(tmp_path / "hf", task="sst2" if labels else "cola")
+  with pytest.raises(ValueError, match=f"is of --task={task}, not of"):
+    other = "text_pair_" + task[len("text_") :]
+    opened(tmp_path / "official_albert", task=other)
+
+
+def test_folders_that_cannot_be_served(tmp_path):
+  folder = tmp_path / "run"
+  toy_finetuned.write(str(folder), "sst2", _LABELS)
+  path = folder / training.RECORD_FILE
+  record = json.loads(path.read_text())
+
+  def change(**data):
+    path.write_text(json.dumps({**record, "data": {**record["data"], **data}}))
+
+  change(task="poetry")
+  with pytest.raises(ValueError, match="a run of 'poetry', which this version"):
+    opened(folder)
+  change(settings={"labels": ["a", "b", "c"]})
+  with pytest.raises(ValueError, match="no checkpoint of sst2: it lacks"):
+    opened(folder)
+  del record["data"]["task"]
+  change(head="classification")
+  with pytest.raises(ValueError, match="does not name its task"):
+    opened(folder)
+  with pytest.raises(FileNotFoundError, match="no checkpoint at"):
+    opened(tmp_path / "nothing")
+  assert tf.keras.mixed_precision.global_policy().name == "float32"
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

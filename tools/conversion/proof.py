@@ -1,0 +1,231 @@
+"""The proof that a converted checkpoint is the old one.
+
+Every value is read again by its name and compared. Where the other framework
+is installed, a fixed batch goes through both models too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import checkpoints, modeling, tokenization, training
+from tasks import pretraining, race, squad
+
+TOLERANCE = 1e-5
+_BATCH, _LENGTH, _PREDICTIONS = 2, 16, 3
+# Where tokenizers differ: punctuation, spaces, accents, scripts, emoji.
+_TEXTS = (
+  "In 1922, well-known -- e.g. (3.14) -- prices rose by 1,000 or 9,5%...",
+  ".hidden .. ... file.txt, http://example.org/a_b?c=d#e",
+  "\"Double\" 'single' ``doubled'' “curly” ‘quotes’ «»",
+  "naïve façade, Ångström, Straße, İstanbul, e\u0301",
+  " \t Two  spaces\u3000and\u200bothers\xa0 ",
+  "中文 1922年 日本語のガ。 한국어",
+  "Москва, ΟΔΟΣ, مرحبا, ดี",
+  "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f £5 €6",
+)
+_HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
+
+
+def by_name(
+  source: checkpoints.PortableCheckpoint,
+  written: checkpoints.PortableCheckpoint,
+) -> float:
+  """The largest absolute difference of a value; one variable at a time."""
+  largest = 0.0
+  for name in written.tensors:
+    if name not in source.tensors:
+      continue
+    old, new = source.tensors[name], written.tensors[name]
+    if old.shape != new.shape:
+      return np.inf
+    if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
+      difference = float(np.max(np.abs(old - new)))
+      # What is no number differs from everything else.
+      largest = np.inf if np.isnan(difference) else max(largest, difference)
+  return largest
+
+
+def make_model(
+  config: modeling.AlbertConfig, head: str, classes: int = 0
+) -> tf.keras.Model:
+  """The model of this package that has a head of `checkpoint_names.HEADS`."""
+  if head in ("pretraining", "masked_lm"):
+    return pretraining.AlbertForPretraining(config)
+  if head in ("classification", "regression"):
+    return modeling.AlbertForSequenceClassification(config, classes)
+  if head == "multiple_choice":
+    return race.AlbertForMultipleChoice(config)
+  if head == "squad1":
+    return squad.AlbertForSpans(config)
+  if head == "squad2":
+    return squad.AlbertForSpansOrNone(config)
+  return modeling.AlbertModel(config)
+
+
+def make_batch(
+  config: modeling.AlbertConfig, head: str
+) -> dict[str, np.ndarray]:
+  """A fixed batch: both segments, and padding in the last row."""
+  rng = np.random.default_rng(0)
+  length = min(_LENGTH, config.max_position_embeddings)
+  shape = (_BATCH, length)
+  mask = np.ones(shape, np.int32)
+  mask[-1, length - length // 4 :] = 0
+  segments = np.zeros(shape, np.int32)
+  segments[:, length // 2 :] = min(1, config.type_vocab_size - 1)
+  batch = {
+    "input_ids": rng.integers(0, config.vocab_size, shape, np.int32),
+    "input_mask": mask,
+    "segment_ids": segments,
+  }
+  if head == "multiple_choice":  # The rows are one question's options.
+    batch = {name: value[None] for name, value in batch.items()}
+  batch["masked_lm_positions"] = rng.integers(
+    0, length, (_BATCH, _PREDICTIONS), np.int32
+  )
+  return batch
+
+
+def own_outputs(
+  path: str,
+  config: modeling.AlbertConfig,
+  head: str,
+  classes: int,
+  batch: dict[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+  """What a model of this package computes, warm-started from a checkpoint."""
+  model = make_model(config, head, classes)
+  training.warm_start(model, path)
+  known = (*modeling.INPUTS, *model.other_features)
+  batch = {name: value for name, value in batch.items() if name in known}
+  outputs = model(batch, training=False)
+  return {
+    name: value.numpy()
+    for name, value in outputs.items()
+    if tf.is_tensor(value)
+  }
+
+
+def find_hf_python(path: str = "") -> str:
+  """An interpreter that has torch and transformers, or "".
+
+  Args:
+    path: what the user names; is believed.
+
+  Raises:
+    FileNotFoundError: there is no such program.
+  """
+  if path:
+    if not os.path.isfile(path) or not os.access(path, os.X_OK):
+      raise FileNotFoundError(f"--hf_python {path} is no program.")
+    return path
+  found = all(map(importlib.util.find_spec, ("torch", "transformers")))
+  return sys.executable if found else ""
+
+
+def hf_outputs(
+  python: str, folder: str, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """What Hugging Face's model or tokenizer computes, in a process of its own.
+
+  Args:
+    python: an interpreter with torch and transformers.
+    folder: of the model.
+    batch: see `hf_outputs.main`.
+
+  Raises:
+    ValueError: it could not.
+  """
+  with tempfile.TemporaryDirectory() as temporary:
+    files = [os.path.join(temporary, f"{n}.npz") for n in ("batch", "outputs")]
+    np.savez(files[0], **batch)
+    done = subprocess.run(
+      [python, _HF_SCRIPT, folder, *files],
+      capture_output=True,
+      text=True,
+      env={**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    if done.returncode:
+      last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+      part = "tokenizer" if "texts" in batch else "model"
+      raise ValueError(f"Hugging Face cannot run the {part}: {last}")
+    with np.load(files[1]) as outputs:
+      return dict(outputs)
+
+
+def by_texts(
+  python: str, folder: str, tokenizer: tokenization.Tokenizer
+) -> str:
+  """Compares the ids of Hugging Face's tokenizer with ours.
+
+  Args:
+    python: see `hf_outputs`.
+    folder: of Hugging Face's model.
+    tokenizer: ours, of the same vocabulary.
+
+  Returns:
+    A sentence that says what came out, with the first line that differs.
+  """
+  try:
+    found = hf_outputs(python, folder, {"texts": np.array(_TEXTS)})
+  except ValueError as error:  # As where its packages are not all there.
+    return f"the tokenizers were not compared: {error}"
+  theirs = np.split(found["ids"], np.cumsum(found["lengths"])[:-1])
+  differing = [
+    text
+    for text, ids in zip(_TEXTS, theirs)
+    if ids.tolist() != tokenizer.encode(text)
+  ]
+  if not differing:
+    return (
+      f"AutoTokenizer of transformers gives the same ids for all {len(_TEXTS)} "
+      "lines that were tried."
+    )
+  return (
+    f"AutoTokenizer of transformers gives other ids than this package for "
+    f"{len(differing)} of the {len(_TEXTS)} lines that were tried, such as "
+    f"{differing[0]!r}."
+  )
+
+
+def by_batch(
+  ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]
+) -> tuple[str, float, float]:
+  """Compares two models' outputs.
+
+  Returns:
+    The output that differs most for what is allowed, its largest absolute
+    difference, and what is allowed: `TOLERANCE` of its largest value where that
+    is over 1, as float32 has no more digits to give.
+
+  Raises:
+    ValueError: an output is missing or of another shape.
+  """
+  worst = ("nothing", 0.0, TOLERANCE)
+  for name, expected in theirs.items():
+    if name not in ours or ours[name].shape != expected.shape:
+      raise ValueError(f"the two models' {name} have different shapes.")
+    allowed = TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
+    difference = float(np.max(np.abs(ours[name] - expected)))
+    if np.isnan(difference):
+      return name, np.inf, TOLERANCE
+    if difference / allowed >= worst[1] / worst[2]:
+      worst = (name, difference, allowed)
+  return worst
+
+
+def classes_of(checkpoint: checkpoints.PortableCheckpoint) -> int:
+  """Of its classifier; 0 if it has none."""
+  shapes = checkpoints.shapes_of(checkpoint.tensors)
+  rows = checkpoints.HEADS[checkpoint.head]
+  if not any(row.tf1 == "output_weights" for row in rows):
+    return 0
+  return shapes["output_weights"][0]

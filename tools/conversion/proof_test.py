@@ -1,0 +1,201 @@
+"""Tests of the proof: it sees a wrong value, and knows every model."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, checkpoints, tokenization
+from official_albert.testing import toy_vocabulary
+from tools.conversion import proof as checkpoint_proof
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TESTDATA = _ROOT / "official_albert" / "testdata"
+_CONFIG = AlbertConfig(
+  vocab_size=31,
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=2,
+  num_attention_heads=5,
+  intermediate_size=14,
+  max_position_embeddings=9,
+)
+
+
+@pytest.mark.parametrize("head", sorted(checkpoints.HEADS))
+def test_the_table_has_every_variable_of_every_model(head):
+  classes = {"classification": 3, "regression": 1}.get(head, 0)
+  model = checkpoint_proof.make_model(_CONFIG, head, classes)
+  prefix = "" if hasattr(model, "albert") else "albert/"
+  paths = {f"{prefix}{path}" for path in checkpoints.by_path(model)}
+  rows = {row.own for row in checkpoints.rows(_CONFIG, head)}
+  if head == "masked_lm":  # Its model has both pretraining heads.
+    assert rows < paths and len(paths - rows) == 2
+  else:
+    assert rows == paths
+    assert len(checkpoints.tf1_variables(model)) == len(rows)
+
+
+@pytest.mark.parametrize(
+  "name, outputs",
+  [
+    (
+      "pretraining",
+      {
+        "prediction_logits": "masked_lm_logits",
+        "sop_logits": "sentence_order_logits",
+      },
+    ),
+    ("sequence_classification", {"logits": "logits"}),
+    (
+      "question_answering",
+      {"start_logits": "start_logits", "end_logits": "end_logits"},
+    ),
+  ],
+)
+def test_outputs_of_transformers(name, outputs):
+  folder = _TESTDATA / "hf_one_group" / name
+  checkpoint = checkpoints.read(str(folder))
+  model = checkpoint_proof.make_model(
+    checkpoint.config, checkpoint.head, checkpoint_proof.classes_of(checkpoint)
+  )
+  report = checkpoints.fill(model, checkpoint)
+  assert not report.unexpected
+  expected = np.load(folder / "reference_outputs.npz")
+  ids = expected["input_ids"].astype(np.int32)
+  batch = {
+    "input_ids": ids,
+    "input_mask": expected["attention_mask"].astype(np.int32),
+    "segment_ids": expected["token_type_ids"].astype(np.int32),
+  }
+  if name == "pretraining":
+    batch["masked_lm_positions"] = np.tile(
+      np.arange(ids.shape[1], dtype=np.int32), [len(ids), 1]
+    )
+  ours = model(batch)
+  mask = expected["attention_mask"].astype(bool)
+  for theirs, own in {
+    "last_hidden_state": "sequence_output",
+    **outputs,
+  }.items():
+    a, b = expected[theirs], ours[own].numpy()
+    assert a.shape == b.shape
+    per_token = a.shape[:2] == mask.shape
+    a, b = (a[mask], b[mask]) if per_token else (a, b)
+    # Two float32 programs; measured 4e-7.
+    np.testing.assert_allclose(b, a, atol=1e-5, rtol=0)
+
+
+def _read(head="none"):
+  path = str(_TESTDATA / "one_group" / "model.ckpt")
+  return checkpoints.read_tf1_checkpoint(path, head)
+
+
+def test_one_wrong_value_is_seen():
+  a, b = _read(), _read()
+  assert checkpoint_proof.by_name(a, b) == 0
+  tensors = {name: b.tensors[name].copy() for name in b.tensors}
+  b.tensors = tensors
+  tensors["bert/pooler/dense/bias"][7] += np.float32(0.25)
+  assert checkpoint_proof.by_name(a, b) == pytest.approx(0.25, rel=1e-5)
+  tensors["bert/pooler/dense/bias"][7] = np.nan
+  assert checkpoint_proof.by_name(a, b) == np.inf
+  tensors["bert/pooler/dense/bias"] = np.zeros([41], np.float32)
+  assert checkpoint_proof.by_name(a, b) == np.inf
+
+
+def test_outputs_are_compared_in_units_of_their_size():
+  ones = {"x": np.full([2, 3], 100.0), "y": np.zeros([1])}
+  other = {"x": ones["x"].copy(), "y": np.zeros([1]), "more": np.ones([1])}
+  other["x"][1, 1] += 0.5
+  where, difference, allowed = checkpoint_proof.by_batch(other, ones)
+  assert (where, difference) == ("x", pytest.approx(0.5))
+  assert allowed == pytest.approx(1e-3)
+  other["y"][0] = np.nan
+  assert checkpoint_proof.by_batch(other, ones) == ("y", np.inf, 1e-5)
+  with pytest.raises(ValueError, match="x have different shapes"):
+    checkpoint_proof.by_batch({"x": np.zeros([3, 2])}, ones)
+
+
+def test_a_batch_has_padding_and_both_segments():
+  batch = checkpoint_proof.make_batch(_CONFIG, "none")
+  assert batch["input_ids"].shape == (2, 9)
+  assert batch["input_mask"].sum(1).tolist() == [9, 7]
+  assert set(batch["segment_ids"].flat) == {0, 1}
+  options = checkpoint_proof.make_batch(_CONFIG, "multiple_choice")
+  assert options["input_ids"].shape == (1, 2, 9)
+  del options["masked_lm_positions"]  # Of heads that score the vocabulary.
+  model = checkpoint_proof.make_model(_CONFIG, "multiple_choice")
+  assert model(options)["logits"].shape == [1, 2]
+
+
+def test_outputs_of_a_head_without_positions(tmp_path):
+  """The batch has positions for heads that score the vocabulary."""
+  path = _TESTDATA / "one_group" / "classifier.ckpt"
+  checkpoint = checkpoints.read_tf1_checkpoint(str(path))
+  checkpoints.write(checkpoint, str(tmp_path))
+  config = checkpoint.config
+  batch = checkpoint_proof.make_batch(config, "classification")
+  outputs = checkpoint_proof.own_outputs(
+    str(tmp_path), config, "classification", 3, batch
+  )
+  assert outputs["logits"].shape == (2, 3)
+
+
+def test_the_other_framework(tmp_path):
+  with pytest.raises(FileNotFoundError, match="is no program"):
+    checkpoint_proof.find_hf_python(str(tmp_path))
+  assert checkpoint_proof.find_hf_python(sys.executable) == sys.executable
+  # What it says last is what the user is told.
+  with pytest.raises(ValueError, match="Hugging Face cannot run the model: .+"):
+    checkpoint_proof.hf_outputs(
+      sys.executable,
+      str(tmp_path),
+      checkpoint_proof.make_batch(_CONFIG, "none"),
+    )
+
+
+def test_ids_of_the_other_tokenizer(tmp_path, monkeypatch):
+  path = tmp_path / "tokenizer.model"
+  path.write_bytes(toy_vocabulary.numbers(97))
+  tokenizer = tokenization.SentencePieceTokenizer(str(path))
+  wrong = ()
+
+  def theirs(python, folder, batch):
+    assert (python, folder) == ("it", "folder")
+    rows = [tokenizer.encode(text) for text in batch["texts"].tolist()]
+    for row in wrong:
+      rows[row] = rows[row][1:]
+    return {
+      "ids": np.array([i for row in rows for i in row], np.int32),
+      "lengths": np.array([len(row) for row in rows], np.int32),
+    }
+
+  monkeypatch.setattr(checkpoint_proof, "hf_outputs", theirs)
+  said = checkpoint_proof.by_texts("it", "folder", tokenizer)
+  assert "gives the same ids for all 8 lines" in said
+  wrong = (1, 6)
+  said = checkpoint_proof.by_texts("it", "folder", tokenizer)
+  assert "other ids than this package for 2 of the 8 lines" in said
+  assert "such as '.hidden" in said
+  monkeypatch.undo()
+  said = checkpoint_proof.by_texts(sys.executable, str(tmp_path), tokenizer)
+  assert "were not compared: Hugging Face cannot run the tokenizer: " in said
+
+
+def test_classes():
+  path = _TESTDATA / "one_group" / "classifier.ckpt"
+  assert (
+    checkpoint_proof.classes_of(checkpoints.read_tf1_checkpoint(str(path))) == 3
+  )
+  assert checkpoint_proof.classes_of(_read()) == 0
+  shapes = checkpoints.shapes_of({"x": tf.zeros([2, 1])})
+  assert shapes == {"x": (2, 1)}
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

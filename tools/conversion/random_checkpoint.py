@@ -1,0 +1,37 @@
+"""A checkpoint of any size whose weights are random, biases too.
+
+For measuring: zeros, which fresh models have for biases, are left out of a
+graph by TensorFlow's optimizer.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from official_albert import checkpoints, modeling
+
+
+def write(config: modeling.AlbertConfig, folder: str) -> int:
+  """Writes a TF1 checkpoint and its configuration.
+
+  Args:
+    config: the model, which has the pretraining heads too.
+    folder: is made.
+
+  Returns:
+    The number of parameters.
+  """
+  rng = np.random.default_rng(1)
+  tensors = {}
+  for row in checkpoints.rows(config, "pretraining"):
+    value = rng.standard_normal(row.shape_in(config), np.float32)
+    value *= np.float32(config.initializer_range)
+    tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
+  os.makedirs(folder)
+  checkpoints.write_bundle(
+    os.path.join(folder, checkpoints.CHECKPOINT_NAME), tensors
+  )
+  config.to_json_file(os.path.join(folder, checkpoints.CONFIG_FILE))
+  return sum(value.size for value in tensors.values())

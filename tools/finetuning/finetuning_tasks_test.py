@@ -1,0 +1,258 @@
+"""tools.run_finetuning on the official tasks, and what a kill leaves of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+from official_albert import probability_table
+from tasks import squad
+from tasks.classification import glue
+from tools.testing import many_commands, toy_data, toy_encoder
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("tasks")
+  toy_encoder.write(str(path / "encoder"))
+  toy_data.write_glue(str(path))
+  toy_data.write_race(str(path / "RACE"))
+  for split, count, seed in (("train", 40, 0), ("dev", 6, 1), ("test", 3, 2)):
+    for version, impossible in (("v1.1", False), ("v2.0", True)):
+      if (split, version) != ("test", "v1.1"):  # SQuAD 1.1 has none.
+        toy_data.write_squad(
+          str(path / f"{split}-{version}.json"), count, impossible, seed
+        )
+  toy_data.write_squad(str(path / "new.json"), 4, impossible=True, seed=3)
+  return path
+
+
+def arguments(folder, task, *more):
+  return [
+    f"--task={task}",
+    f"--data_dir={folder}",
+    f"--init_checkpoint={folder}/encoder",
+    f"--output_dir={folder}/out/{task}",
+    "--max_seq_length=40",
+    "--train_batch_size=8",
+    "--learning_rate=0.003",
+    "--num_train_steps=6",
+    "--eval_steps=3",
+    "--steps_per_loop=2",
+    *more,
+  ]
+
+
+def run(*lines):
+  results = many_commands.run("run_finetuning", lines)
+  for line, result in zip(lines, results):
+    assert (result.code, result.err) == (0, ""), (line, result)
+  return [result.out for result in results]
+
+
+def read(path):
+  return json.loads(path.read_text())
+
+
+def table(folder, split):
+  return probability_table.read_probabilities(
+    str(
+      folder
+      / "predictions"
+      / f"{split}{probability_table.PROBABILITIES_SUFFIX}"
+    )
+  )
+
+
+@pytest.mark.heavy
+def test_mnli_has_two_dev_sets_and_three_to_submit(folder):
+  (out,) = run(arguments(folder, "mnli"))
+  output = folder / "out" / "mnli"
+  results = read(output / "eval_results.json")
+  assert list(results) == ["dev_matched", "dev_mismatched"]
+  for split, values in results.items():
+    said = np.array(table(output, split).predictions)
+    gold = ["contradiction", "entailment", "neutral"] * 2 + ["contradiction"]
+    assert values["accuracy"] == pytest.approx((said == gold).mean())
+  with zipfile.ZipFile(output / "submission" / "submission.zip") as packed:
+    names = packed.namelist()
+    lines = packed.read("AX.tsv").decode().splitlines()
+  assert sorted(names) == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
+  said = table(output, "ax").predictions
+  assert lines == [
+    "index\tprediction",
+    *(f"{i}\t{label}" for i, label in enumerate(said)),
+  ]
+  assert "3 of 11 files; the site wants CoLA.tsv" in out
+
+
+@pytest.mark.heavy
+def test_squad_of_both_versions(folder):
+  windows = ("--doc_stride=8", "--max_query_length=8")
+  output = folder / "out" / "squad_v2"
+  trained = [
+    "--task=squad_v2",
+    f"--output_dir={output}",
+    "--nodo_train",
+    "--nodo_eval",
+    f"--test_file={folder}/new.json",
+  ]
+  v1, v2, new, given = run(
+    arguments(folder, "squad_v1", *windows),
+    arguments(folder, "squad_v2", *windows),
+    trained,
+    [*trained, "--null_score_diff_threshold=-1000"],
+  )
+  results = read(folder / "out" / "squad_v1" / "eval_results.json")["dev"]
+  assert set(results) == {"exact_match", "f1"}
+  dev = folder / "out" / "squad_v1" / "predictions" / "dev"
+  assert sorted(os.listdir(dev)) == [
+    "nbest_predictions.json",
+    "predictions.json",
+  ]
+  said = squad.read_predictions(str(dev / "predictions.json"))
+  assert list(said) == [f"q{i}" for i in range(6)] and all(said.values())
+  assert "squad_v1 dev: exact_match" in v1 and "wrote" not in v1
+
+  results = read(output / "eval_results.json")["dev"]
+  threshold = results["null_score_diff_threshold"]
+  assert results["total"] == 6 and results["HasAns_total"] == 4
+  assert results["f1"] >= results["best_f1"] - 1e-6
+  assert "squad_v2 dev: exact" in v2
+  # Data that is new to the run is decoded with the run's threshold and strides.
+  test = output / "predictions" / "test"
+  odds = squad.read_null_odds(str(test / "null_odds.json"))
+  assert list(odds) == ["q0", "q1", "q2", "q3"]
+  assert f"wrote {test}/predictions.json" in new
+  # The last command had a threshold of its own, which no answer passes.
+  said = squad.read_predictions(str(test / "predictions.json"))
+  assert set(said.values()) == {""} and "predictions.json" in given
+  (again,) = run(trained)
+  assert "4 test records" not in again  # They were there.
+  said = squad.read_predictions(str(test / "predictions.json"))
+  for question, text in said.items():
+    assert (text == "") == (odds[question] > threshold)
+
+
+@pytest.mark.heavy
+def test_race(folder):
+  (out,) = run(arguments(folder, "race", "--max_qa_length=12"))
+  output = folder / "out" / "race"
+  results = read(output / "eval_results.json")["dev"]
+  assert set(results) == {"accuracy", "accuracy_middle", "accuracy_high"}
+  dev = table(output, "dev")
+  assert dev.ids == tuple(
+    f"{level}0.txt#{i}" for level in ("middle", "high") for i in range(2)
+  )
+  right = (dev.values.argmax(axis=1) == 0).mean()
+  assert results["accuracy"] == pytest.approx(right)
+  assert len(table(output, "test").ids) == 4
+  assert "race dev: accuracy" in out
+
+
+def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
+  """Stops a command as soon as there is a file; returns what it printed."""
+  process = subprocess.Popen(
+    [sys.executable, "-m", "tools.run_finetuning", *line],
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    # Tests that are run in the background ignore Ctrl-C from their start.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  )
+  while not path.exists():
+    assert process.poll() is None, f"it ended before there was {path}"
+    time.sleep(0.002)
+  process.send_signal(number)
+  out, err = process.communicate()
+  assert process.returncode == code, err
+  return out + err
+
+
+@pytest.mark.heavy
+def test_killed_and_started_again_equals_uninterrupted(folder):
+  """With dropout; in the middle, and when all but the results was done."""
+  common = (
+    "--num_train_steps=40",
+    "--save_checkpoints_steps=4",
+    "--keep_checkpoint_max=20",
+    "--albert_dropout=0.1",
+  )
+  whole, killed = (
+    arguments(folder, "stsb", *common, f"--output_dir={folder}/{name}")
+    for name in ("whole", "killed")
+  )
+  for name in ("model.ckpt-8.index", "model.ckpt-20.index", "best"):
+    kill_when(folder / "killed" / name, killed)
+  said = kill_when(
+    folder / "killed" / "model.ckpt-28.index", killed, signal.SIGINT, 130
+  )
+  assert "stopped by Ctrl-C: step " in said and "resumes the run" in said
+  kill_when(folder / "killed" / "predictions", killed)
+  first, second = run(whole, killed)
+  assert "resumed from" in second and "resumed from" not in first
+  for name in ("eval_results.json", "summary.json"):
+    assert read(folder / "whole" / name) == read(folder / "killed" / name)
+  for split in ("dev", "test"):
+    path = f"predictions/{split}.probabilities.tsv"
+    one = (folder / "whole" / path).read_bytes()
+    assert one == (folder / "killed" / path).read_bytes()
+  with zipfile.ZipFile(folder / "killed/submission/submission.zip") as packed:
+    assert packed.namelist() == ["STS-B.tsv"]
+
+
+@pytest.mark.heavy
+def test_all_of_glue_goes_on_where_it_was_killed(folder):
+  line = arguments(folder, "glue")
+  output = folder / "out" / "glue"
+  kill_when(output / "cola" / "best" / "best.json", line)
+  # Does not go on with the next task.
+  kill_when(output / "mrpc" / "best" / "best.json", line, signal.SIGINT, 130)
+  done = {
+    path: path.stat().st_mtime_ns
+    for name in ("cola", "sst2")
+    for path in (output / name).glob("model.ckpt-6*")
+  }
+  assert len(done) == 4 and not (output / "stsb").exists()
+  (out,) = run(line)
+  # What was trained is measured again, and no more.
+  assert {path: path.stat().st_mtime_ns for path in done} == done
+  sections = out.split(", seed 12345: ")
+  assert len(sections) == 10
+  for section in sections[1:3]:
+    assert "resumed from" in section and "step 6/6" not in section
+  for section in sections[4:]:
+    assert "warm start from" in section and "step 6/6" in section
+  assert "| cola | sst2 | mrpc |" in out and "| average |" in out
+  assert "11 of 11 files, ready for gluebenchmark.com." in out
+  with zipfile.ZipFile(output / "submission" / "submission.zip") as packed:
+    assert len(packed.namelist()) == 11
+  for name in glue.GLUE_TASKS:
+    summary = read(output / name / "summary.json")
+    assert summary["task"] == name and summary["majority"]
+
+
+def test_all_of_glue_is_looked_for_before_it_is_trained(folder, tmp_path):
+  toy_data.write_glue(str(tmp_path), [n for n in glue.GLUE_TASKS if n != "rte"])
+  more = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/out")
+  (result,) = many_commands.run(
+    "run_finetuning", [arguments(folder, "glue", *more)]
+  )
+  assert result.code == 1
+  assert "rte needs RTE/train.tsv" in result.err
+  assert not (tmp_path / "out").exists()
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,247 @@
+"""One fine-tuning run: train, take the best weights, evaluate, predict."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from official_albert import checkpoints, distribution, training
+from official_albert.training import TrainConfig
+from tasks import common
+from tasks.common import Predictions
+from tools.finetuning import trained_run
+
+PREDICTIONS_FOLDER = "predictions"
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+  """What runs compute on."""
+
+  strategy: tf.distribute.Strategy
+  precision: str
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this process writes; of several workers, one does."""
+    return distribution.is_chief(self.strategy)
+
+
+def check_folder(
+  task: common.FinetuningTask,
+  config: TrainConfig,
+  devices: Devices,
+  record: Mapping[str, Any],
+  allow_changed_settings: bool = False,
+) -> list[str]:
+  """Compares a training to come with what is in its folder; writes nothing.
+
+  Args:
+    task: see `train`.
+    config: see `train`.
+    devices: see `train`; only the chief looks.
+    record: see `train`.
+    allow_changed_settings: see `run_record.check`.
+
+  Returns:
+    What has changed since the folder's last start, see `run_record.check`.
+
+  Raises:
+    ValueError: the folder holds a run of another task, or see
+      `run_record.check`.
+  """
+  if not devices.is_chief:
+    return []
+  trained_run.check_same_task(config.model_dir, task.describe())
+  return training.check(
+    *_record(task, config, record),
+    training.newest_step(config.model_dir),
+    training.is_finished(config),
+    allow_changed_settings,
+  )
+
+
+def _record(
+  task: common.FinetuningTask,
+  config: TrainConfig,
+  settings: Mapping[str, Any],
+) -> tuple[Any, ...]:
+  """The arguments of `run_record.write`."""
+  settings = {**settings, **dataclasses.asdict(task.settings)}
+  return config.model_dir, task.config, settings, task.describe()
+
+
+def train(
+  task: common.FinetuningTask,
+  config: TrainConfig,
+  devices: Devices,
+  record: Mapping[str, Any],
+  notes: Sequence[str] = (),
+  allow_changed_settings: bool = False,
+) -> None:
+  """Trains, or goes on; leaves checkpoints and `best/` in `config.model_dir`.
+
+  Args:
+    task: with the splits that it trains on and is evaluated on.
+    config: settings, with the run's folder.
+    devices: to compute on.
+    record: settings for run.json, besides the task's.
+    notes: lines for the top of the log.
+    allow_changed_settings: see `run_record.check`.
+
+  Raises:
+    ValueError: see `check_folder` and `training.train`.
+    OSError: see `training.train`.
+  """
+  strategy = devices.strategy
+  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
+  changes = check_folder(task, config, devices, record, allow_changed_settings)
+
+  def write_record() -> None:
+    if devices.is_chief:
+      training.write_run(*_record(task, config, record))
+      training.copy_tokenizer(*task.tokenizer_file, config.model_dir)
+
+  with training.make_reporter(strategy, config.model_dir) as report:
+    for note in notes:
+      report.note(note)
+    for change in changes:
+      report.note(f"warning: {change}; the resumed run is not the same run.")
+    with distribution.naming_lost_workers(strategy):
+      training.train([task], config, strategy, report, write_record)
+
+
+def find_weights(model_dir: str, checkpoint: str = "") -> str:
+  """See `checkpoint_files.find_prefix`, with advice for those who train.
+
+  Raises:
+    FileNotFoundError: there is no such checkpoint.
+  """
+  try:
+    return checkpoints.find_prefix(model_dir, checkpoint)
+  except FileNotFoundError as error:
+    if checkpoint:
+      raise
+    raise FileNotFoundError(
+      f"{model_dir} holds no fine-tuned checkpoint: train first, with "
+      "--do_train."
+    ) from error
+
+
+class Predictor:
+  """A task's model with the weights of a run."""
+
+  def __init__(
+    self,
+    task: common.FinetuningTask,
+    model_dir: str,
+    devices: Devices,
+    batch_size: int,
+    results_dir: str = "",
+  ):
+    """Reads the weights.
+
+    Args:
+      task: the task, with the model.
+      model_dir: the run's folder.
+      devices: to compute on.
+      batch_size: examples at once.
+      results_dir: where predictions go; "": the run's folder.
+
+    Raises:
+      FileNotFoundError: the run has no checkpoint.
+      ValueError: it is of another model.
+    """
+    self._task = task
+    self._results_dir = results_dir or model_dir
+    self._batch_size = batch_size
+    self._is_chief = devices.is_chief
+    self.checkpoint = find_weights(model_dir)
+    with devices.strategy.scope():
+      model = task.build_model()
+    report = training.warm_start(model, self.checkpoint)
+    if report.missing:
+      raise ValueError(
+        f"{self.checkpoint} is no checkpoint of {task.name}: it lacks "
+        f"{report.missing[0]}."
+      )
+    self._predict = training.make_prediction(task, model, devices.strategy)
+
+  def predictions(self, split: str) -> Predictions:
+    """What the model says of each example of a split."""
+    return self._predict(self._task.dataset(split, self._batch_size))
+
+  def evaluate(self, split: str) -> dict[str, float]:
+    """Official metrics of a labelled split, whose predictions are written."""
+    predictions = self.predictions(split)
+    values = self._task.score_split(split, predictions)
+    self._write(split, predictions)
+    return values
+
+  def predict(self, split: str) -> list[str]:
+    """Writes the predictions of a split; returns the files."""
+    return self._write(split, self.predictions(split))
+
+  def _write(self, split: str, predictions: Predictions) -> list[str]:
+    if not self._is_chief:
+      return []
+    folder = os.path.join(self._results_dir, PREDICTIONS_FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    return self._task.write_predictions(split, predictions, folder)
+
+
+def run(
+  make_task: Callable[[Sequence[str]], common.FinetuningTask],
+  config: TrainConfig,
+  devices: Devices,
+  *,
+  train_splits: Sequence[str],
+  eval_splits: Sequence[str],
+  test_splits: Sequence[str],
+  record: Mapping[str, Any],
+  notes: Sequence[str] = (),
+  note: Callable[[str], None] = print,
+  allow_changed_settings: bool = False,
+  results_dir: str = "",
+) -> dict[str, dict[str, float]]:
+  """Does what is asked for, in order; returns the metrics of eval_splits.
+
+  Args:
+    make_task: from the splits that are needed to the task.
+    config: settings of the training, with the run's folder.
+    devices: to compute on.
+    train_splits: the one to train on and the one that chooses the best
+      checkpoint; none, to leave training out.
+    eval_splits: labelled splits to measure at the end.
+    test_splits: splits to predict.
+    record: of a training, settings for run.json.
+    notes: lines for the top of a training's log.
+    note: is told what was written.
+    allow_changed_settings: of a training, see `run_record.check`.
+    results_dir: where metrics and predictions go; "": the run's folder.
+
+  Raises:
+    ValueError, OSError: the data, a setting or a checkpoint is not as it should
+      be.
+  """
+  wanted = [*eval_splits, *test_splits]
+  task = make_task(list(dict.fromkeys([*train_splits, *wanted])))
+  if train_splits:
+    train(task, config, devices, record, notes, allow_changed_settings)
+  if not wanted:
+    return {}
+  results_dir = results_dir or config.model_dir
+  predictor = Predictor(
+    task, config.model_dir, devices, config.eval_batch_size, results_dir
+  )
+  results = {split: predictor.evaluate(split) for split in eval_splits}
+  if results and devices.is_chief:
+    os.makedirs(results_dir, exist_ok=True)
+    trained_run.write_results(results_dir, results)
+  for split in test_splits:
+    for path in predictor.predict(split):
+      note(f"wrote {path}")
+  return results

@@ -1,0 +1,221 @@
+"""GLUE, and the user's own texts, as jobs of tools.run_finetuning."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+from official_albert import checkpoints
+from tasks import classification
+from tasks.classification import glue as glue_lib
+from tasks.common import TextExample
+from tools.finetuning import jobs as finetuning_jobs
+from tools.finetuning import split_predictions
+
+# Task names for the user's own data: what it is, and of how many texts.
+OWN_TASKS = (
+  "text_classification",
+  "text_regression",
+  "text_pair_classification",
+  "text_pair_regression",
+)
+# All whose texts get a class or a number.
+TASKS = (*glue_lib.GLUE_TASKS, *OWN_TASKS)
+
+
+def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
+  """Says what the texts of a classifier are, which other formats do not.
+
+  Args:
+    checkpoint: with a head for classes or a number; gets the task, and labels
+      if it has none.
+    task: one of `TASKS`.
+
+  Raises:
+    ValueError: the checkpoint has another head, or the task other labels.
+  """
+  glue = glue_lib.GLUE_TASKS.get(task)
+  regression = glue.is_regression if glue else task.endswith("regression")
+  source, head = checkpoint.source, "classification"
+  if regression:
+    head = "regression"
+  if checkpoint.head != head:
+    raise ValueError(
+      f"{source} has the head {checkpoint.head}, but --task={task} needs "
+      f"{head}: name another task, or leave --task out."
+    )
+  if checkpoint.multi_label:
+    raise ValueError(
+      f"{source} gives several classes or numbers to one text (its config.json "
+      f"says problem_type), which --task={task} does not: leave --task out, "
+      "and use the encoder."
+    )
+  if checkpoint.task not in ("", task):
+    raise ValueError(
+      f"{source} is of --task={checkpoint.task}, not of {task}: leave --task "
+      "out."
+    )
+  checkpoint.task = task
+  if regression:
+    checkpoint.labels = ()
+    return
+  classes = checkpoints.shapes_of(checkpoint.tensors)
+  numbers = range(classes["output_weights"][0])
+  if not glue:
+    unnamed = tuple(f"LABEL_{i}" for i in numbers)
+    checkpoint.labels = checkpoint.labels or unnamed
+    return
+  # Only where labels are numbers do classes without names say which they are.
+  own = checkpoint.labels or tuple(map(str, numbers))
+  if own != glue.labels:
+    raise ValueError(
+      f"{source} has the classes {', '.join(checkpoint.labels) or 'LABEL_0...'}"
+      f", but --task={task} has {', '.join(glue.labels)}, in this order: give "
+      "--task=text_classification or --task=text_pair_classification, which "
+      "keep the model's own."
+    )
+  checkpoint.labels = own
+
+
+class _TextJob(finetuning_jobs.Job):
+  """A class or a number for texts."""
+
+  labels: Optional[Sequence[str]]
+
+  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """The task's metrics."""
+    raise NotImplementedError
+
+  def _records(self, split: str) -> str:
+    return classification.build_records(
+      self.options.cache_dir,
+      self.name,
+      split,
+      self.examples(split),
+      self.sources(split),
+      self.options.tokenizer,
+      self.max_seq_length,
+      self.labels,
+      self.options.note,
+      number=len(self.examples(split)),
+      columns=dict(self.options.columns),
+    )
+
+  def _task(
+    self, held_out: Sequence[str], *arguments: Any
+  ) -> classification.ClassificationTask:
+    return classification.ClassificationTask(
+      *arguments,
+      labels=self.labels,
+      evaluate=self.evaluate,
+      guids={
+        split: [example.guid for example in self.examples(split)]
+        for split in held_out
+      },
+    )
+
+  def score(
+    self, split: str, predictions: split_predictions.Predictions
+  ) -> dict[str, float]:
+    guids = [example.guid for example in self.examples(split)]
+    finetuning_jobs.check_table(split, predictions, self.labels or (), guids)
+    said = predictions.values
+    if self.labels is not None:
+      said = np.argmax(said, axis=1)
+    return self.evaluate(said, self._gold(split))
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Always the commonest class of the training data, or its mean."""
+    train, gold = self._gold("train"), self._gold(split)
+    said = train.mean()
+    if self.labels is not None:
+      said = np.bincount(train).argmax()
+    return self.evaluate(np.full(len(gold), said), gold)
+
+  def _gold(self, split: str) -> np.ndarray:
+    """The right classes <int64>[N], or numbers <float64>[N]."""
+    labels = [example.label for example in self.examples(split)]
+    if self.labels is None:
+      return np.array(labels, np.float64)
+    number = {label: i for i, label in enumerate(self.labels)}
+    return np.array([number[label] for label in labels], np.int64)
+
+
+class GlueJob(_TextJob):
+  """One of the nine tasks."""
+
+  def __init__(self, name: str, options: finetuning_jobs.Options):
+    super().__init__(glue_lib.GLUE_RECIPES[name], options)
+    self.glue_task = glue_lib.get_glue_task(name)
+    self.name = name
+    self.labels = self.glue_task.labels
+    self.best_metric = self.glue_task.main_metric
+    self.eval_splits = self.glue_task.dev_splits
+    self.test_splits = self.glue_task.test_splits
+
+  def sources(self, split: str) -> list[str]:
+    data_dir = self.options.data_dir
+    return [str(glue_lib.find_file(data_dir, self.glue_task, split))]
+
+  def _read(self, split: str) -> list[TextExample]:
+    read = glue_lib.read_split(self.options.data_dir, self.glue_task, split)
+    if read.skipped_lines:
+      self.options.note(
+        f"{split} of {self.name}: {len(read.skipped_lines)} malformed rows "
+        f"left out, the first in line {read.skipped_lines[0]}"
+      )
+    return read.examples
+
+  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    return glue_lib.evaluate_glue(self.glue_task, said, labels)
+
+
+class OwnJob(_TextJob):
+  """The user's own TSV, CSV or JSONL."""
+
+  def __init__(self, name: str, options: finetuning_jobs.Options):
+    """Reads the training data if it has to say what classes there are.
+
+    Args:
+      name: one of `OWN_TASKS`.
+      options: with files and columns.
+
+    Raises:
+      OSError, ValueError: the training data is not as it should be.
+    """
+    super().__init__(classification.RECIPES[name], options)
+    self.name = name
+    self._is_regression = name.endswith("regression")
+    self.labels = options.labels
+    self.best_metric = classification.MAIN_CLASSIFICATION
+    if self._is_regression:
+      self.best_metric = classification.MAIN_REGRESSION
+    elif self.labels is None:
+      self.labels = classification.find_labels(self.examples("train"))
+
+  def sources(self, split: str) -> list[str]:
+    if not self.options.files.get(split):
+      raise FileNotFoundError(f"--task={self.name} needs --{split}_file.")
+    return [self.options.files[split]]
+
+  def _read(self, split: str) -> list[TextExample]:
+    names = self.options.columns
+    return classification.read_examples(
+      self.sources(split)[0],
+      classification.Columns(
+        text=names["text"],
+        text_b=names["text_b"] if "pair" in self.name else None,
+        # What is to be predicted needs no labels.
+        label=None if split in self.test_splits else names["label"],
+        guid=names["id"] or None,
+      ),
+      # Those of the training file, once it has been read.
+      None if split == "train" else self.labels,
+      regression=self._is_regression,
+    )
+
+  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    if self.labels is None:
+      return classification.of_numbers(said, labels)
+    return classification.of_classes(said, labels, len(self.labels))

@@ -1,0 +1,144 @@
+"""What the folder of a fine-tuned run says of it: how its model is to be used.
+
+Who evaluates a model or predicts with it should not have to repeat the flags
+that it was trained with; run.json and eval_results.json have them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any, Mapping, Optional
+
+from official_albert import training
+
+RESULTS_FILE = "eval_results.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun:
+  """How a model was trained.
+
+  Attributes:
+    model_dir: the run's folder.
+    task: its name.
+    max_seq_length: S of its records.
+    settings: of its records, such as labels, columns or doc_stride.
+    null_score_diff_threshold: the best one for the questions it was evaluated
+      on; None if it was not, or has none.
+  """
+
+  model_dir: str
+  task: str
+  max_seq_length: int
+  settings: Mapping[str, Any]
+  null_score_diff_threshold: Optional[float]
+
+  @property
+  def labels(self) -> Optional[tuple[str, ...]]:
+    """The classes, in the order of the head; None if there are none."""
+    labels = self.settings.get("labels")
+    return None if labels is None else tuple(labels)
+
+  @property
+  def columns(self) -> Mapping[str, str]:
+    """The names of columns by their roles, in the user's own data."""
+    return self.settings.get("columns", {})
+
+
+def read(model_dir: str) -> TrainedRun:
+  """Reads the record of a run.
+
+  Raises:
+    FileNotFoundError: the folder is not that of a run.
+    ValueError: the run is none of fine-tuning, or its record is damaged.
+  """
+  data = training.read_run(model_dir)["data"]
+  if "task" not in data:
+    raise ValueError(
+      f"{model_dir} is the folder of a pretraining run: name that of a run of "
+      "tools.run_finetuning."
+    )
+  return TrainedRun(
+    model_dir=model_dir,
+    task=data["task"],
+    max_seq_length=data["max_seq_length"],
+    settings=data["settings"],
+    null_score_diff_threshold=_threshold(model_dir),
+  )
+
+
+def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
+  """Refuses to go on in a folder whose model has learnt something else.
+
+  Args:
+    model_dir: of a run that may have begun already.
+    data: what `FinetuningTask.describe` says of the run to come.
+
+  Raises:
+    ValueError: the folder's checkpoints are of another task, or of other
+      classes.
+  """
+  path = os.path.join(model_dir, training.RECORD_FILE)
+  if not os.path.exists(path) or not training.newest_step(model_dir):
+    return
+  run = read(model_dir)
+  if run.task != data["task"]:
+    raise ValueError(
+      f"{model_dir} holds a run of {run.task}, not of {data['task']}: choose "
+      "another --output_dir."
+    )
+  labels = data["settings"].get("labels")
+  if run.labels != (None if labels is None else tuple(labels)):
+    raise ValueError(
+      f"{model_dir} holds a model of the classes {', '.join(run.labels)}, but "
+      f"the training data has {', '.join(labels)}: choose another "
+      "--output_dir."
+    )
+
+
+def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
+  """Writes `eval_results.json`, metrics by split, in one step.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  write_json(os.path.join(model_dir, RESULTS_FILE), results)
+
+
+def write_json(path: str, value: Mapping[str, Any]) -> None:
+  """Writes a JSON file that is whole or not there.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+    json.dump(value, file, indent=1)
+    file.write("\n")
+  os.replace(f"{path}.tmp", path)
+
+
+def read_json(path: str) -> Optional[dict[str, Any]]:
+  """What `write_json` wrote; None if there is no such file.
+
+  Raises:
+    ValueError: it is not valid JSON.
+  """
+  if not os.path.exists(path):
+    return None
+  with open(path, encoding="utf-8") as file:
+    try:
+      return json.load(file)
+    except ValueError as error:
+      raise ValueError(
+        f"{path} is not valid JSON ({error}): remove it, and evaluate again."
+      ) from error
+
+
+def _threshold(model_dir: str) -> Optional[float]:
+  results = read_json(os.path.join(model_dir, RESULTS_FILE)) or {}
+  for values in results.values():
+    if "null_score_diff_threshold" in values:
+      return values["null_score_diff_threshold"]
+  return None

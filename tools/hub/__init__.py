@@ -1,0 +1,15 @@
+"""The folders, archives and pages of a TF Hub publication."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submodules=[
+    "archive",
+    "handle",
+    "metrics",
+    "page",
+    "publication",
+    "sources",
+  ],
+)

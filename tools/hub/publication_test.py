@@ -1,0 +1,118 @@
+"""Tests of a publication as a whole: what is there, and what never is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tarfile
+
+import pytest
+import tensorflow as tf
+
+from tools.hub import handle as hub_handle
+from tools.hub import publication as hub_publication
+from tools.hub import sources as hub_sources
+from tools.testing import toy_encoder
+
+_PUBLICATION = hub_handle.Publication("my-team", "albert_toy", 3, "mit")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  return toy_encoder.write(str(tmp_path_factory.mktemp("source") / "run"))
+
+
+def _publish(run, output, **arguments):
+  with hub_sources.opened(run) as source:
+    hub_publication.publish(source, _PUBLICATION, str(output), **arguments)
+
+
+@pytest.fixture(scope="module")
+def published(run, tmp_path_factory):
+  output = tmp_path_factory.mktemp("public") / "hub"
+  output.mkdir()  # An empty one will do.
+  _publish(run, output, seq_length=19)
+  return output
+
+
+def test_folders_archives_pages_and_assets(run, published):
+  output = published
+  assert sorted(os.listdir(output)) == ["albert_toy", "albert_toy_preprocess"]
+  assert sorted(os.listdir(output.parent)) == ["hub"]
+  for name in os.listdir(output):
+    assert sorted(os.listdir(output / name)) == ["3", "3.md", "3.tar.gz"]
+    page = (output / name / "3.md").read_text()
+    assert page.startswith(f"# Module my-team/{name}/3\n")
+    assets = output / name / "3" / "assets"
+    assert sorted(os.listdir(assets)) == [
+      "albert_config.json",
+      "tokenizer.model",
+    ]
+    for asset in os.listdir(assets):
+      with open(os.path.join(run, asset), "rb") as file:
+        assert (assets / asset).read_bytes() == file.read()
+    with tarfile.open(output / name / "3.tar.gz") as archive:
+      assert "saved_model.pb" in archive.getnames()
+    # The publisher's folders are nobody's business.
+    proto = (output / name / "3" / "saved_model.pb").read_bytes()
+    assert str(output).encode() not in proto and b"hub-assets" not in proto
+  preprocessor, encoder = (
+    tf.saved_model.load(str(output / name / "3"))
+    for name in ("albert_toy_preprocess", "albert_toy")
+  )
+  inputs = preprocessor(["the sunny day at sea"])
+  assert inputs["input_word_ids"].shape == [1, 19]
+  assert encoder(inputs)["pooled_output"].shape == [1, 24]
+  assert encoder.mlm.variables and encoder.sop.variables
+  asset = encoder.sp_model_file.asset_path.numpy().decode()
+  assert os.path.samefile(asset, output / "albert_toy/3/assets/tokenizer.model")
+
+
+def test_a_folder_that_is_not_empty(run, tmp_path):
+  (tmp_path / "note").write_text("mine")
+  with pytest.raises(FileExistsError, match="not empty"):
+    _publish(run, tmp_path)
+  assert os.listdir(tmp_path) == ["note"]
+
+
+def test_more_positions_than_the_model_has(run, tmp_path):
+  with pytest.raises(ValueError, match="65 is more than the model's 64"):
+    _publish(run, tmp_path / "hub", seq_length=65)
+  assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+  "what, message",
+  [("tokenizer", "cuts text otherwise"), ("weights", "pooled_output of the")],
+)
+def test_what_was_saved_is_compared(what, message, run, published, tmp_path):
+  toy_encoder.write_tokenizer(str(tmp_path), seed=6)
+  with hub_sources.opened(run) as source:
+    hub_publication._prove(source, _PUBLICATION, str(published))
+    if what == "tokenizer":
+      other = f"{tmp_path}/tokenizer.model"
+      file = dataclasses.replace(source.tokenizer, path=other)
+      source = dataclasses.replace(source, tokenizer=file)
+    else:
+      source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
+    with pytest.raises(ValueError, match=message):
+      hub_publication._prove(source, _PUBLICATION, str(published))
+
+
+def test_nothing_half_written_is_left(run, tmp_path, monkeypatch):
+  def fail(source, preprocessor, encoder, publication, folder):
+    os.makedirs(os.path.join(folder, "half"))
+    raise ValueError("no good")
+
+  monkeypatch.setattr(hub_publication, "_save", fail)
+  for name in ("HubPreprocessor", "HubEncoder"):
+    monkeypatch.setattr(
+      f"official_albert.serving.hub.{name}", lambda *unused: None
+    )
+  with pytest.raises(ValueError, match="no good"):
+    _publish(run, tmp_path / "hub", seq_length=19)
+  assert not os.listdir(tmp_path)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

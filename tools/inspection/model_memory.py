@@ -1,0 +1,184 @@
+"""How many bytes training and inference take, in closed form.
+
+Weights, gradients and moments are exact. Activations are what the step of this
+package keeps for its gradient, block by block (`_kept`), and the largest
+tensors that live for a moment only; what allocators, compilers and TensorFlow
+itself take is not in it. docs/inspect_model.md compares it with measured peaks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from official_albert import modeling
+from tools.inspection import model_parts
+
+_FLOAT32 = 4
+# Bytes of a number that products compute with.
+PRECISIONS = {"float32": _FLOAT32, "mixed_bfloat16": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """What is computed at once.
+
+  Attributes:
+    batch_size: sequences B of one device.
+    max_seq_length: S.
+    predictions: masked tokens P of a sequence; of no matter for inference.
+    precision: one of `PRECISIONS`.
+    recompute_activations: as in training.
+  """
+
+  batch_size: int
+  max_seq_length: int
+  predictions: int = 0
+  precision: str = "float32"
+  recompute_activations: bool = False
+
+  @property
+  def tokens(self) -> int:
+    return self.batch_size * self.max_seq_length
+
+  @property
+  def width(self) -> int:
+    """Bytes of a number."""
+    return PRECISIONS[self.precision]
+
+
+def training_bytes(
+  config: modeling.AlbertConfig, setting: Setting
+) -> dict[str, int]:
+  """Bytes of a pretraining step, heads included.
+
+  Returns:
+    `weights`, `gradients` and `moments` (m and v), float32 in either
+    precision; `cast_weights`, the kernels in bfloat16; `activations`, the
+    estimate; and their `total`.
+  """
+  parameters = model_parts.parameters(config)
+  count = parameters["pretraining"]
+  cast = 0
+  if setting.width != _FLOAT32:
+    cast = setting.width * (
+      parameters["word_embeddings"]
+      + parameters["attention"]
+      + parameters["ffn"]
+    )
+  parts = {
+    "weights": _FLOAT32 * count,
+    "gradients": _FLOAT32 * count,
+    "moments": 2 * _FLOAT32 * count,
+    "cast_weights": cast,
+    "activations": _activations(config, setting),
+  }
+  return {**parts, "total": sum(parts.values())}
+
+
+def inference_bytes(
+  config: modeling.AlbertConfig, setting: Setting
+) -> dict[str, int]:
+  """Bytes of a served encoder, whose weights have the precision themselves.
+
+  Returns:
+    `weights`; `activations`, those of one block, the largest at a time; and
+    their `total`.
+  """
+  c, s = config, setting
+  # Scores and probabilities beside query, key and value; or the wide layer
+  # before and after its activation.
+  attention = 4 * c.hidden_size + 2 * c.num_attention_heads * s.max_seq_length
+  ffn = c.hidden_size + 2 * c.intermediate_size
+  weights = s.width * c.parameter_count()
+  activations = s.tokens * s.width * max(attention, ffn)
+  return {
+    "weights": weights,
+    "activations": activations,
+    "total": weights + activations,
+  }
+
+
+def _activations(config: modeling.AlbertConfig, setting: Setting) -> int:
+  """The most that there is at once, of all that is no weight or gradient.
+
+  Either when the backward pass begins, and everything is kept; or when it
+  ends, and the gradients that each application of a shared kernel has added
+  wait for the last one.
+  """
+  c, s = config, setting
+  blocks = c.num_hidden_layers * c.inner_group_num
+  rows = s.batch_size * min(s.predictions + 1, s.max_seq_length)
+  whole, last = _kept(c, s, s.tokens), _kept(c, s, rows)
+  embeddings = s.tokens * c.embedding_size * (_FLOAT32 + s.width)
+  moment = _gradient_of_block(c, s)
+  kernels = _waiting_kernel_gradients(c, s)
+  head_kept, head_moment = _head(c, s)
+  if s.recompute_activations:
+    inputs = s.tokens * c.hidden_size * s.width
+    start = embeddings + blocks * inputs
+    start += max(head_kept + head_moment, last + moment)
+    # The first block's, when all others' inputs have been used.
+    end = embeddings + inputs + whole + moment + kernels
+    if blocks > 1:
+      start = max(start, embeddings + (blocks - 1) * inputs + whole + moment)
+  else:
+    start = embeddings + (blocks - 1) * whole + last + head_kept
+    start += max(head_moment, moment - head_kept)
+    end = embeddings + whole + moment + kernels
+  return max(start, end)
+
+
+def _kept(config: modeling.AlbertConfig, s: Setting, rows: int) -> int:
+  """What the gradient of one block needs of its forward pass.
+
+  Args:
+    config: the model.
+    s: the setting.
+    rows: positions of the batch that the block computes.
+  """
+  h, i = config.hidden_size, config.intermediate_size
+  scores = config.num_attention_heads * s.max_seq_length
+  # The block's input, keys and values: of all positions.
+  numbers = s.tokens * 3 * h
+  # Query, attention's context, what its product gives, what LayerNorm makes of
+  # the sum; the wide layer before and after its activation, and the product of
+  # that. The block's output is the next one's input.
+  numbers += rows * (5 * h + 2 * i + scores)
+  # A gather in front, where only some rows are computed.
+  numbers += rows * h if rows < s.tokens else 0
+  size = numbers * s.width
+  # Mean and scale of two LayerNorms.
+  size += rows * 4 * _FLOAT32
+  # Dropout: which were kept, one byte each; probabilities are kept once more,
+  # since softmax needs them as they were, and the product as they became.
+  if config.hidden_dropout_prob:
+    size += rows * 2 * h
+  if config.attention_probs_dropout_prob:
+    size += rows * scores * (1 + s.width)
+  return size
+
+
+def _gradient_of_block(config: modeling.AlbertConfig, s: Setting) -> int:
+  """Of probabilities and scores, or of the wide layer before and after."""
+  scores = config.num_attention_heads * s.max_seq_length
+  return s.tokens * s.width * 2 * max(scores, config.intermediate_size)
+
+
+def _waiting_kernel_gradients(config: modeling.AlbertConfig, s: Setting) -> int:
+  """A shared kernel's gradients are added up when all of them are there."""
+  parts = config.parameters_by_part()
+  size = 0
+  for part, sharing in (("attention", "attention"), ("ffn", "ffn")):
+    if config.sharing in ("all", sharing):
+      uses = config.num_hidden_layers / config.num_hidden_groups
+      size += int(parts[part] * uses) * s.width if uses > 1 else 0
+  return size
+
+
+def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
+  """Bytes of the masked LM that are kept, and of its logits' gradient."""
+  rows = s.batch_size * s.predictions
+  e, h, v = config.embedding_size, config.hidden_size, config.vocab_size
+  kept = rows * (s.width * (h + 3 * e) + _FLOAT32 * v)
+  cast = s.width if s.width != _FLOAT32 else 0
+  return kept, rows * v * (_FLOAT32 + cast)

@@ -1,0 +1,105 @@
+"""The pictures, and what is drawn in them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from tools.inspection import plot as inspection_plot
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """The figures, which stay open until the test has looked at them."""
+  figures = []
+
+  def save(figure, path):
+    figures.append(figure)
+    figure.savefig(path, format="png", dpi=40)
+
+  monkeypatch.setattr(inspection_plot, "_save", save)
+  yield figures
+  for figure in figures:
+    pyplot.close(figure)
+
+
+def _layers(count):
+  return [
+    {"layer": i + 1, "l2_distance": 5.0 + i, "degrees": 10.0 * i}
+    for i in range(count)
+  ]
+
+
+def test_both_curves_of_every_model(tmp_path, drawn):
+  series = {"$shared_$1": _layers(4), "_none": _layers(3)}
+  path = tmp_path / "a.png"
+  inspection_plot.plot_similarity(series, str(path))
+  assert path.read_bytes().startswith(b"\x89PNG")
+  distance, angle = drawn[0].axes
+  assert [line.get_xdata()[-1] for line in distance.lines] == [4, 3]
+  assert distance.lines[0].get_ydata().tolist() == [5, 6, 7, 8]
+  assert angle.lines[1].get_ydata().tolist() == [0, 10, 20]
+  legend = [text.get_text() for text in angle.get_legend().get_texts()]
+  assert legend == ["$shared_$1", "\u200b_none"]
+
+
+def test_maps_lie_beside_each_other():
+  maps = [np.arange(12.0).reshape(3, 2, 2) + 100 * layer for layer in (0, 1)]
+  picture = inspection_plot.mosaic(maps)
+  assert picture.shape == (2 * 3 - 1, 3 * 3 - 1)
+  np.testing.assert_array_equal(picture[:2, 3:5], [[4, 5], [6, 7]])
+  np.testing.assert_array_equal(picture[3:, 6:], [[108, 109], [110, 111]])
+  assert np.isnan(picture[2]).all() and np.isnan(picture[:, [2, 5]]).all()
+  assert np.isfinite(picture).sum() == 24
+
+
+def test_pieces_are_on_the_axes(tmp_path, drawn):
+  rng = np.random.default_rng(1)
+  maps = [rng.uniform(size=[3, 4, 4]) for _ in range(2)]
+  pieces = ["[CLS]", "▁a$", "$", "[SEP]"]
+  path = tmp_path / "a.png"
+  inspection_plot.plot_attention(maps, pieces, "title $", str(path))
+  assert path.read_bytes().startswith(b"\x89PNG")
+  (axis,) = drawn[0].axes
+  assert [x.get_text() for x in axis.get_xticklabels()] == pieces * 3
+  assert [x.get_text() for x in axis.get_yticklabels()] == pieces * 2
+  assert axis.get_yticks().tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+  said = [text.get_text() for text in axis.texts]
+  assert said == ["head 1", "head 2", "head 3", "layer 1", "layer 2"]
+
+
+def test_many_heads_of_long_sentences_have_room(tmp_path, drawn):
+  maps = [np.full([64, 60, 60], 0.5, np.float32)] * 2
+  pieces = [str(number) for number in range(60)]
+  inspection_plot.plot_attention(maps, pieces, "", str(tmp_path / "a.png"))
+  width, _ = drawn[0].get_size_inches()
+  assert width < 103
+  labels = [x.get_text() for x in drawn[0].axes[0].get_yticklabels()]
+  assert labels[:3] == ["0", "4", "8"]
+  assert len(labels) == 2 * 15
+
+
+def test_pieces_that_the_font_lacks_are_boxes(tmp_path):
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    inspection_plot.plot_attention(
+      [np.full([1, 2, 2], 0.5)], ["中", "文"], "中", str(tmp_path / "a.png")
+    )
+  assert (tmp_path / "a.png").exists()
+
+
+def test_figures_are_closed(tmp_path):
+  before = pyplot.get_fignums()
+  inspection_plot.plot_similarity({"a": _layers(2)}, str(tmp_path / "a.png"))
+  with pytest.raises(OSError):
+    inspection_plot.plot_similarity(
+      {"a": _layers(2)}, str(tmp_path / "none" / "a.png")
+    )
+  assert pyplot.get_fignums() == before
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

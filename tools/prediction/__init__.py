@@ -1,0 +1,19 @@
+"""Predictions for tools.predict: rows in, backends, rows out."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submodules=[
+    "export_reader",
+    "ids",
+    "input",
+    "output",
+    "pretraining",
+    "program",
+    "questions",
+    "run",
+    "saved_model",
+    "stream",
+  ],
+)

@@ -1,0 +1,15 @@
+"""Checks and pictures of pretraining records; prose of docstrings."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+  __name__,
+  submodules=[
+    "checked_records",
+    "docstring_prose",
+    "record_check",
+    "record_plot",
+    "record_survey",
+    "record_text",
+  ],
+)

@@ -1,0 +1,120 @@
+"""Draws what a survey of records has counted, as a PNG of four panels."""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping
+
+import matplotlib
+import numpy as np
+
+from tools.records import record_survey
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot
+
+_BARS = 64  # Bins of lengths and positions, at most.
+_MOST_WORDS = 10
+
+
+def plot(
+  surveys: Mapping[str, record_survey.Survey],
+  output_file: str,
+  ngram_shares: Mapping[str, Mapping[str, float]],
+) -> None:
+  """Writes the PNG.
+
+  Args:
+    surveys: what was counted, by the name of the split.
+    output_file: the PNG; written under a temporary name, then renamed.
+    ngram_shares: for splits whose manifest knows it, the share of the n-grams
+      of each length in words. The records show runs only, in which neighbours
+      have become one.
+  """
+  figure, axes = pyplot.subplots(2, 2, figsize=(11, 7.2))
+  lengths, positions, words, labels = axes.ravel()
+  width = 0.8 / len(surveys)
+  for index, (name, survey) in enumerate(surveys.items()):
+    color = f"C{index}"
+    _steps(lengths, survey.lengths, color, name)
+    lengths.axvline(
+      _mean(survey.lengths), color=color, linestyle="--", linewidth=1
+    )
+    _steps(positions, survey.positions, color, name)
+    shift = (index - (len(surveys) - 1) / 2) * width
+    runs = survey.run_words[1 : _MOST_WORDS + 1]
+    words.bar(
+      np.arange(1, len(runs) + 1) + shift,
+      runs / max(1, survey.run_words.sum()),
+      width,
+      color=color,
+      label=f"{name}: runs",
+    )
+    shares = ngram_shares.get(name)
+    if shares:
+      words.plot(
+        [int(n) for n in shares],
+        list(shares.values()),
+        "o--",
+        color="black" if not index else "gray",
+        markersize=4,
+        linewidth=1,
+        label=f"{name}: n-grams drawn",
+      )
+    counts = np.array([survey.label_0, survey.label_1])
+    bars = labels.bar(
+      np.arange(2) + shift, counts / max(1, counts.sum()), width, color=color
+    )
+    labels.bar_label(bars, [f"{count:,}" for count in counts], fontsize=8)
+  for axis, title, label in (
+    (lengths, "sequence length (dashed: mean)", "tokens"),
+    (positions, "masked positions", "position"),
+    (words, "masked n-grams", "words"),
+    (labels, "order label", ""),
+  ):
+    axis.set_title(title)
+    axis.set_xlabel(label)
+    axis.set_ylabel("share")
+    axis.grid(alpha=0.3)
+    axis.set_axisbelow(True)
+  words.set_xticks(range(1, _MOST_WORDS + 1))
+  labels.set_xticks([0, 1], ["0: in order", "1: swapped or random"])
+  labels.axhline(0.5, color="gray", linestyle="--", linewidth=1)
+  labels.set_ylim(0, 1)
+  for axis, survey_sum in (
+    (positions, sum(s.positions.sum() for s in surveys.values())),
+    (words, sum(s.run_words.sum() for s in surveys.values())),
+  ):
+    if not survey_sum:
+      axis.text(0.5, 0.5, "not masked", transform=axis.transAxes, ha="center")
+  lengths.legend()
+  words.legend()
+  figure.tight_layout()
+  temporary = output_file + ".tmp"
+  try:
+    figure.savefig(temporary, format="png", dpi=110)
+    os.replace(temporary, output_file)
+  finally:
+    pyplot.close(figure)
+    if os.path.exists(temporary):
+      os.remove(temporary)
+
+
+def _steps(axis, counts: np.ndarray, color: str, label: str) -> None:
+  """A histogram of counts by number, in bins of the same width."""
+  width = -(-len(counts) // _BARS)
+  padded = np.pad(counts, (0, -len(counts) % width))
+  shares = padded.reshape(-1, width).sum(axis=1) / max(1, counts.sum())
+  axis.stairs(
+    shares,
+    np.arange(len(shares) + 1) * width,
+    fill=True,
+    alpha=0.5,
+    color=color,
+    label=label,
+  )
+
+
+def _mean(counts: np.ndarray) -> float:
+  return float(counts @ np.arange(len(counts)) / max(1, counts.sum()))

@@ -1,0 +1,1 @@
+"""Toy data, toy models and runners, for the tests of programs."""

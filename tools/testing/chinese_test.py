@@ -1,0 +1,254 @@
+"""Chinese by WordPiece, all the way: records, training, tasks, a SavedModel."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  The SavedModel has its operations.
+
+import tfrecords
+from official_albert import probability_table, tokenization
+from tasks import squad
+from tools.testing import many_commands
+
+_GOOD, _BAD, _NEUTRAL = "晴明暖", "雨暗冷", "天地玄黄宇宙洪荒日月"
+_PIECES = [
+  *"[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] 。 ， 1922 ab ##c _".split(),
+  *(_GOOD + _BAD + _NEUTRAL),
+]
+
+
+def sentence(rng, characters):
+  """Ten characters, four of them from `characters`."""
+  drawn = [*rng.choice(list(_NEUTRAL), 6), *rng.choice(list(characters), 4)]
+  return "".join(rng.permutation(drawn)) + "。"
+
+
+def write_vocabulary(folder: pathlib.Path) -> pathlib.Path:
+  """As Google's archives name it, with counts behind the pieces."""
+  path = folder / "vocab_chinese.txt"
+  lines = [f"{piece}\t{9 * i}\n" for i, piece in enumerate(_PIECES)]
+  path.write_text("".join(lines), "utf-8")
+  return path
+
+
+def write_table(path, count, seed):
+  rng = np.random.default_rng(seed)
+  rows = ["mood\treview\n"] if seed < 2 else ["review\n"]
+  for i in range(count):
+    text = sentence(rng, (_BAD, _GOOD)[i % 2])
+    rows.append(
+      f"{('bad', 'good')[i % 2]}\t{text}\n" if seed < 2 else f"{text}\n"
+    )
+  path.write_text("".join(rows), "utf-8")
+
+
+def write_squad(path, count, seed):
+  rng = np.random.default_rng(seed)
+  paragraphs = []
+  for i in range(count):
+    answer = "".join(rng.choice(list(_GOOD), 2))
+    before, after = (sentence(rng, _BAD) for _ in range(2))
+    paragraphs.append(
+      {
+        "context": f"{before}1922，ＡＢＣ{answer}，{after}",
+        "qas": [
+          {
+            "id": f"q{i}",
+            "question": "天地？",
+            "answers": [{"text": answer, "answer_start": len(before) + 8}],
+          }
+        ],
+      }
+    )
+  data = {"data": [{"title": "x", "paragraphs": paragraphs}]}
+  path.write_text(json.dumps(data, ensure_ascii=False), "utf-8")
+
+
+def write_race(folder):
+  for split in ("train", "dev", "test"):
+    for level in ("middle", "high"):
+      rng = np.random.default_rng([len(split), len(level)])
+      where = folder / split / level
+      where.mkdir(parents=True)
+      passage = {
+        "id": f"{level}0.txt",
+        "article": sentence(rng, _BAD),
+        "questions": ["天 _ 。", "日月"],
+        "options": [["冷", "晴", "雨", "暖"]] * 2,
+        "answers": ["A", "C"],
+      }
+      (where / "0.txt").write_text(json.dumps(passage), "utf-8")
+
+
+def run(program, *lines):
+  results = many_commands.run(program, [list(map(str, line)) for line in lines])
+  for line, result in zip(lines, results):
+    assert result.code == 0, (line, result.err)
+  return [result.out for result in results]
+
+
+def finetune(folder, task, *more):
+  return [
+    f"--task={task}",
+    f"--init_checkpoint={folder}/run",
+    f"--output_dir={folder}/{task}",
+    "--max_seq_length=24",
+    "--train_batch_size=8",
+    "--learning_rate=0.005",
+    "--num_train_steps=40",
+    "--eval_steps=20",
+    *more,
+  ]
+
+
+def test_answers_are_found_in_chinese(tmp_path):
+  tokenizer = tokenization.open_tokenizer(
+    vocab_file=str(write_vocabulary(tmp_path))
+  )
+  write_squad(tmp_path / "dev-v1.1.json", 5, 3)
+  examples = squad.read_examples(str(tmp_path / "dev-v1.1.json"))
+  assert len(examples) == 5
+  for example in examples:
+    found = 0
+    for window in squad.make_windows(example, tokenizer, 19, doc_stride=5):
+      assert len(window.input_ids) <= 19
+      for id_, start, end in zip(
+        window.input_ids[window.context_start :],
+        window.token_starts,
+        window.token_ends,
+      ):
+        seen = example.context[start:end]
+        piece = tokenizer.id_to_piece(id_)
+        # Full-width letters are no letters of the vocabulary.
+        assert seen == ("ＡＢＣ" if piece == "[UNK]" else piece), (seen, piece)
+      if not window.is_impossible:
+        found += 1
+        said = squad.answer_text(
+          example.context, window, window.start_position, window.end_position
+        )
+        assert said == example.answers[0][0]
+    assert found
+
+
+@pytest.mark.heavy
+def test_from_text_to_a_saved_model_and_tasks(tmp_path):
+  rng = np.random.default_rng(1)
+  vocabulary = write_vocabulary(tmp_path)
+  with open(tmp_path / "text.jsonl", "w", encoding="utf-8") as file:
+    for _ in range(60):
+      text = "".join(sentence(rng, _GOOD + _BAD) for _ in range(9))
+      file.write(json.dumps({"text": text}) + "\n")
+  run(
+    "create_pretraining_data",
+    [
+      f"--input_files={tmp_path}/text.jsonl",
+      f"--output_dir={tmp_path}/records",
+      f"--vocab_file={vocabulary}",
+      "--max_seq_length=32",
+      "--max_predictions_per_seq=5",
+      "--dupe_factor=1",
+      "--num_shards=1",
+      "--heldout_share=0.1",
+      "--num_workers=1",
+      "--sentence_language=zh",
+    ],
+  )
+  records = tfrecords.read_manifest(str(tmp_path / "records"))
+  assert records.tokenizer.kind == "wordpiece"
+  (tmp_path / "config.json").write_text(
+    json.dumps(
+      {
+        "vocab_size": len(_PIECES),
+        "embedding_size": 12,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 30,
+        "max_position_embeddings": 64,
+        "hidden_act": "relu",
+        "initializer_range": 0.2,
+      }
+    )
+  )
+  run(
+    "run_pretraining",
+    [
+      f"--input_dir={tmp_path}/records",
+      f"--model_dir={tmp_path}/run",
+      f"--albert_config_file={tmp_path}/config.json",
+      "--num_train_steps=4",
+      "--num_warmup_steps=1",
+      "--train_batch_size=8",
+    ],
+  )
+  assert (tmp_path / "run" / "vocab.txt").exists()
+  run(
+    "export_saved_model",
+    [
+      f"--model_dir={tmp_path}/run",
+      f"--export_dir={tmp_path}/served",
+      "--top_k=3",
+    ],
+  )
+  fill = tf.saved_model.load(str(tmp_path / "served"))
+  answer = fill.signatures["serving_default"](
+    text=tf.constant(["天[MASK]，1922[MASK]日"])
+  )
+  assert answer["mask_positions"].numpy().tolist() == [[2, 5]]
+  tokens = {t.decode() for t in answer["tokens"].numpy().ravel()}
+  assert tokens <= set(_PIECES) and answer["tokens"].shape == (1, 2, 3)
+
+  for split, count, seed in (("train", 48, 0), ("dev", 12, 1), ("new", 6, 2)):
+    write_table(tmp_path / f"{split}.tsv", count, seed)
+  for split, count, seed in (("train", 16, 4), ("dev", 5, 5)):
+    write_squad(tmp_path / f"{split}-v1.1.json", count, seed)
+  write_race(tmp_path / "RACE")
+  run(
+    "run_finetuning",
+    finetune(
+      tmp_path,
+      "text_classification",
+      f"--train_file={tmp_path}/train.tsv",
+      f"--dev_file={tmp_path}/dev.tsv",
+      "--text_column=review",
+      "--label_column=mood",
+    ),
+    finetune(tmp_path, "squad_v1", f"--data_dir={tmp_path}", "--doc_stride=6"),
+    finetune(tmp_path, "race", f"--data_dir={tmp_path}", "--max_qa_length=8"),
+  )
+  results = tmp_path / "text_classification" / "eval_results.json"
+  assert json.loads(results.read_text())["dev"]["accuracy"] == 1
+  said = json.loads(
+    (tmp_path / "squad_v1/predictions/dev/predictions.json").read_text("utf-8")
+  )
+  contexts = {
+    e.question_id: e.context
+    for e in squad.read_examples(str(tmp_path / "dev-v1.1.json"))
+  }
+  # What is said is the context's own text, full width and all.
+  assert set(said) == set(contexts)
+  assert all(text and text in contexts[q] for q, text in said.items())
+  race = probability_table.read_probabilities(
+    str(tmp_path / "race/predictions/dev.probabilities.tsv")
+  )
+  assert len(race.ids) == 4
+
+  run(
+    "predict",
+    [
+      f"--model_dir={tmp_path}/text_classification",
+      f"--input_file={tmp_path}/new.tsv",
+      f"--output_file={tmp_path}/said.tsv",
+    ],
+  )
+  table = probability_table.read_probabilities(str(tmp_path / "said.tsv"))
+  assert table.predictions == ["bad", "good"] * 3
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

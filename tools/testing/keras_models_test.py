@@ -1,0 +1,305 @@
+"""Tests of every model as one of Keras: its files, and the names of its inputs.
+
+What is saved comes back equal to the bit: in a model with other random weights
+(`.weights.h5`, `.h5`), or through `tf.keras.models.load_model` (`.keras`,
+`.h5`, SavedModel) while another precision is the global one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfrecords
+from official_albert import AlbertConfig, AlbertModel, modeling, serving
+from tasks import pretraining, race, squad
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+B, S, P, V, CLASSES = 3, 7, 2, 29, 4
+_MODELS = {
+  "encoder": AlbertModel,
+  "pretraining": pretraining.AlbertForPretraining,
+  "classifier": lambda config: modeling.AlbertForSequenceClassification(
+    config, CLASSES
+  ),
+  "squad1": squad.AlbertForSpans,
+  "squad2": lambda config: squad.AlbertForSpansOrNone(config, 2, 3),
+  "race": race.AlbertForMultipleChoice,
+}
+_SHARINGS = ("all", "attention", "ffn", "none")
+_KINDS = ("functional", "subclassed")
+_PRECISIONS = ("float32", "mixed_bfloat16")
+
+
+@contextlib.contextmanager
+def _policy(precision: str):
+  tf.keras.mixed_precision.set_global_policy(precision)
+  try:
+    yield
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+
+
+def _config(sharing: str) -> AlbertConfig:
+  """Three layers in two groups of two blocks."""
+  return AlbertConfig(
+    vocab_size=V,
+    embedding_size=6,
+    hidden_size=10,
+    num_hidden_layers=3,
+    num_hidden_groups=2,
+    inner_group_num=2,
+    num_attention_heads=2,
+    intermediate_size=14,
+    max_position_embeddings=11,
+    initializer_range=0.3,
+    sharing=sharing,
+  )
+
+
+def _batch(name: str = "encoder") -> dict[str, tf.Tensor]:
+  rng = np.random.default_rng(0)
+  mask = (np.arange(S) < [[S], [4], [2]]).astype(np.int32)
+  batch = {
+    "input_ids": rng.integers(0, V, [B, S], np.int32),
+    "input_mask": mask,
+    "segment_ids": rng.integers(0, 2, [B, S], np.int32),
+  }
+  if name == "race":
+    batch = {k: np.stack([v, v[::-1]], axis=1) for k, v in batch.items()}
+  elif name == "pretraining":
+    batch["masked_lm_positions"] = rng.integers(0, S, [B, P], np.int32)
+  elif name == "squad2":
+    batch["p_mask"] = (1 - mask).astype(np.float32)
+  return {k: tf.constant(v) for k, v in batch.items()}
+
+
+def _make(name: str, sharing: str, kind: str, precision: str):
+  """A model with random weights, and biases that are not 0."""
+  with _policy(precision):
+    model = _MODELS[name](_config(sharing))
+    for variable in model.weights:
+      variable.assign_add(tf.random.normal(variable.shape, stddev=0.05))
+    if kind == "subclassed":
+      return model
+    inputs = {
+      key: tf.keras.Input(x.shape[1:], dtype=x.dtype, name=key)
+      for key, x in _batch(name).items()
+    }
+    return tf.keras.Model(inputs, model(inputs))
+
+
+def _outputs(name: str, model) -> list[np.ndarray]:
+  outputs = tf.nest.flatten(model(_batch(name)))
+  return [tf.cast(x, tf.float32).numpy() for x in outputs]
+
+
+def _check_same(expected, got):
+  assert len(expected) == len(got)
+  for a, b in zip(expected, got):
+    np.testing.assert_array_equal(a, b)
+
+
+def _other(precision: str) -> str:
+  return _PRECISIONS[1 - _PRECISIONS.index(precision)]
+
+
+def _check_whole(name, model, precision, path):
+  """Saves a model, and loads it where another precision is the default."""
+  model.save(path)
+  with _policy(_PRECISIONS[1 - _PRECISIONS.index(precision)]):
+    loaded = tf.keras.models.load_model(path)
+  _check_same(_outputs(name, model), _outputs(name, loaded))
+
+
+def _check_files(name, sharing, kind, precision, folder):
+  model, other = (_make(name, sharing, kind, precision) for _ in range(2))
+  expected, weights = _outputs(name, model), other.get_weights()
+  assert np.any(_outputs(name, other)[0] != expected[0])
+  for file in ("model.weights.h5", "weights.h5"):
+    other.set_weights(weights)
+    model.save_weights(str(folder / file))
+    other.load_weights(str(folder / file))
+    _check_same(expected, _outputs(name, other))
+  _check_whole(name, model, precision, str(folder / "model.keras"))
+  if kind == "functional":
+    _check_whole(name, model, precision, str(folder / "model.h5"))
+
+
+# Each model, sharing, kind and precision; the heavy test has all of them.
+_COVERING = [
+  (name, _SHARINGS[i % 4], _KINDS[(i + 1) % 2], _PRECISIONS[i // 2 % 2])
+  for i, name in enumerate(_MODELS)
+]
+
+
+@pytest.mark.parametrize("name, sharing, kind, precision", _COVERING)
+def test_files(name, sharing, kind, precision, tmp_path):
+  _check_files(name, sharing, kind, precision, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("precision", _PRECISIONS)
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("sharing", _SHARINGS)
+@pytest.mark.parametrize("name", _MODELS)
+def test_all_files(name, sharing, kind, precision, tmp_path):
+  if (name, sharing, kind, precision) not in _COVERING:
+    _check_files(name, sharing, kind, precision, tmp_path)
+
+
+# Keras traces a dozen functions for each; every pair of choices is there once.
+@pytest.mark.heavy
+@pytest.mark.parametrize("sharing", _SHARINGS)
+@pytest.mark.parametrize("name", _MODELS)
+def test_saved_models(name, sharing, tmp_path):
+  i, j = list(_MODELS).index(name), _SHARINGS.index(sharing)
+  kind, precision = _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2]
+  model = _make(name, sharing, kind, precision)
+  _check_whole(name, model, precision, str(tmp_path / "model"))
+
+
+def test_a_saved_model(tmp_path):
+  model = _make("classifier", "ffn", "subclassed", "mixed_bfloat16")
+  _check_whole("classifier", model, "mixed_bfloat16", str(tmp_path / "model"))
+
+
+def test_keras_refuses_whole_subclassed_models_in_h5(tmp_path):
+  model = _make("classifier", "all", "subclassed", "float32")
+  with pytest.raises(NotImplementedError, match="to be a Functional model"):
+    model.save(str(tmp_path / "model.h5"))
+
+
+def test_a_file_that_lacks_layers_is_refused(tmp_path):
+  path = str(tmp_path / "model.weights.h5")
+  AlbertModel(_config("all")).save_weights(path)
+  with pytest.raises(ValueError, match="expected 2 variables, but received 0"):
+    AlbertModel(_config("none")).load_weights(path)
+
+
+def test_what_was_frozen_stays_frozen(tmp_path):
+  with _policy("mixed_bfloat16"):
+    model = AlbertModel(_config("all"), layerwise_lr_decay=0.5, name="mine")
+  model.trainable = False
+  path = str(tmp_path / "model.keras")
+  model.save(path)
+  loaded = tf.keras.models.load_model(path)
+  assert loaded.name == "mine" and loaded.layerwise_lr_decay == 0.5
+  assert not loaded.trainable_variables and loaded.weights
+  assert loaded.embedding.compute_dtype == "bfloat16"
+  assert tf.keras.mixed_precision.global_policy().name == "float32"
+
+
+def test_a_precision_of_a_models_own_is_refused():
+  with pytest.raises(ValueError, match="call tf.keras.mixed_precision"):
+    AlbertModel(_config("all"), dtype="mixed_bfloat16")
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_names_of_hugging_face(name):
+  model, batch = _make(name, "all", "subclassed", "float32"), _batch(name)
+  expected = _outputs(name, model)
+  batch["attention_mask"] = batch.pop("input_mask")
+  batch["token_type_ids"] = batch.pop("segment_ids")
+  _check_same(expected, [x.numpy() for x in tf.nest.flatten(model(batch))])
+  for wrong, message in (
+    ("input_mask", "attention_mask and input_mask are two names"),
+    ("token_types", "unknown input 'token_types': the model takes input_ids"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      model({**batch, wrong: batch["input_ids"]})
+
+
+def test_names_of_hugging_face_in_a_frozen_model():
+  model, batch = _make("classifier", "all", "subclassed", "float32"), _batch()
+  serving.freeze_encoder(model, "float32")
+  expected = model(batch)["logits"].numpy()
+  batch["attention_mask"] = batch.pop("input_mask")
+  np.testing.assert_array_equal(model(batch)["logits"], expected)
+  with pytest.raises(ValueError, match="unknown input 'mask'"):
+    model.albert({**batch, "mask": batch["input_ids"]})
+
+
+@pytest.mark.parametrize(
+  "name, schema",
+  [
+    ("pretraining", tfrecords.pretraining_schema(S, P)),
+    ("classifier", tfrecords.classification_schema(S)),
+    ("squad1", tfrecords.span_schema(S)),
+    ("squad2", tfrecords.span_schema(S)),
+    ("race", tfrecords.multiple_choice_schema(S, 2)),
+  ],
+)
+def test_records_may_be_given_whole(name, schema):
+  model = _make(name, "all", "subclassed", "float32")
+  batch = _batch(name)
+  expected = model(batch)
+  labels = {
+    feature.name: tf.zeros([B, *feature.shape], tf.int32)
+    for feature in schema
+    if feature.name not in batch
+  }
+  outputs = model({**labels, **batch, "example_weight": tf.zeros([B])})
+  assert len(labels) >= 2
+  for key, value in expected.items():
+    for a, b in zip(tf.nest.flatten(value), tf.nest.flatten(outputs[key])):
+      np.testing.assert_array_equal(a, b)
+
+
+_CLEAN_PROCESS = """
+import sys
+import numpy as np
+import tensorflow as tf
+import official_albert
+model = tf.keras.models.load_model(sys.argv[1])
+batch = dict(np.load(sys.argv[2]))
+np.save(sys.argv[3], model.predict(batch, verbose=0))
+"""
+
+
+def test_a_classifier_of_a_user_who_knows_only_keras(tmp_path):
+  """Fitted, kept by ModelCheckpoint, loaded in another process."""
+  albert = AlbertModel(_config("attention"))
+  names = ("input_ids", "attention_mask", "token_type_ids")
+  inputs = {n: tf.keras.Input([S], dtype=tf.int32, name=n) for n in names}
+  x = tf.keras.layers.Dropout(0.2)(albert(inputs)["pooled_output"])
+  model = tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(x))
+  model.compile(
+    tf.keras.optimizers.Adam(0.01),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+  )
+  batch = dict(zip(names, (x.numpy() for x in _batch().values())))
+  labels = np.array([1, 3, 0])
+  path, weights = str(tmp_path / "best.keras"), []
+  history = model.fit(
+    batch,
+    labels,
+    epochs=3,
+    verbose=0,
+    callbacks=[
+      tf.keras.callbacks.ModelCheckpoint(path, "loss", save_best_only=True),
+      tf.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: weights.append(model.get_weights())
+      ),
+    ],
+  )
+  model.set_weights(weights[int(np.argmin(history.history["loss"]))])
+  expected = model.predict(batch, verbose=0)
+  np.savez(tmp_path / "batch.npz", **batch)
+  subprocess.run(
+    [sys.executable, "-c", _CLEAN_PROCESS]
+    + [path, str(tmp_path / "batch.npz"), str(tmp_path / "outputs.npy")],
+    cwd=_ROOT,
+    check=True,
+  )
+  np.testing.assert_array_equal(np.load(tmp_path / "outputs.npy"), expected)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,172 @@
+"""Data of every fine-tuning task with a handful of words, for tests.
+
+Texts are about good or bad weather, and three of their words say which: what
+there is to learn can be learnt in a few updates.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Iterable, Sequence
+
+import numpy as np
+
+from tasks.classification import glue
+
+GOOD, BAD = ("sunny", "bright", "warm"), ("rainy", "dark", "cold")
+NEUTRAL = tuple("the day at sea was by a tall old tree house".split())
+
+# The columns of GLUE's files: number, first and second text, label.
+_GLUE = {
+  "sst2": ("index", "sentence", "", "label"),
+  "mrpc": ("index", "#1 String", "#2 String", "Quality"),
+  "stsb": ("index", "sentence1", "sentence2", "score"),
+  "qqp": ("id", "question1", "question2", "is_duplicate"),
+  "mnli": ("index", "sentence1", "sentence2", "gold_label"),
+  "qnli": ("index", "question", "sentence", "label"),
+  "rte": ("index", "sentence1", "sentence2", "label"),
+  "wnli": ("index", "sentence1", "sentence2", "label"),
+}
+
+
+def sentence(rng: np.random.Generator, words: Sequence[str]) -> str:
+  """Five to eight words, three of them from `words`."""
+  said = [*rng.choice(NEUTRAL, rng.integers(2, 6)), *rng.choice(words, 3)]
+  return " ".join(rng.permutation(said))
+
+
+def write_table(path: str, count: int, label: str = "mood") -> None:
+  """A TSV with `review` and a label, bad and good in turn.
+
+  Args:
+    path: of the file; its name draws the texts.
+    count: rows.
+    label: the label's column; "" leaves it out.
+  """
+  rng = _generator(path)
+  rows = [[label, "review"]]
+  for i in range(count):
+    rows.append([("bad", "good")[i % 2], sentence(rng, GOOD if i % 2 else BAD)])
+  _write_rows(path, [row if label else row[1:] for row in rows])
+
+
+def write_glue(
+  folder: str, names: Iterable[str] = glue.GLUE_TASKS, train: int = 24
+) -> None:
+  """The official files of GLUE's tasks, seven rows in all but the first.
+
+  Args:
+    folder: made if missing.
+    names: the tasks.
+    train: rows of each training file.
+  """
+  for name in names:
+    task = glue.get_glue_task(name)
+    for split in task.splits:
+      file = os.path.join(folder, task.folder, f"{split}.tsv")
+      if split == "ax":
+        file = os.path.join(folder, "AX", "diagnostic.tsv")
+      os.makedirs(os.path.dirname(file), exist_ok=True)
+      count = train if split == "train" else 7
+      _write_rows(file, _glue_rows(task, split, count, _generator(file)))
+
+
+def _glue_rows(
+  task: glue.GlueTask, split: str, count: int, rng: np.random.Generator
+) -> list[list[str]]:
+  labels = task.labels or ("0.5", "4.5")
+  has_labels = split not in task.test_splits
+  kinds = (BAD, GOOD, NEUTRAL)
+  if task.name == "cola":
+    # Its labelled files have no header.
+    head = [] if has_labels else [["index", "sentence"]]
+    texts = [sentence(rng, kinds[i % 2]) for i in range(count)]
+    return head + [
+      ["x", labels[i % 2], "", text] if has_labels else [str(i), text]
+      for i, text in enumerate(texts)
+    ]
+  columns = _GLUE[task.name]
+  rows = [list(columns)]
+  for i in range(count):
+    kind = i % len(labels)
+    first, second = sentence(rng, kinds[kind]), sentence(rng, NEUTRAL)
+    rows.append([str(i), first, second, labels[kind]])
+  wanted = [
+    bool(columns[0]),
+    True,
+    bool(columns[2]),
+    has_labels,
+  ]
+  return [[c for c, want in zip(row, wanted) if want] for row in rows]
+
+
+def squad(
+  count: int, impossible: bool = False, seed: int = 0
+) -> dict[str, Any]:
+  """A SQuAD file as JSON values: where is the old house?
+
+  Args:
+    count: questions, one a paragraph, each with one answer.
+    impossible: whether every third question has none, as in SQuAD 2.0.
+    seed: of the texts.
+  """
+  rng = np.random.default_rng(seed)
+  paragraphs = []
+  for i in range(count):
+    answer = str(rng.choice(GOOD + BAD))
+    before = " ".join(rng.choice(NEUTRAL, rng.integers(3, 9)))
+    context = f"{before} {answer} {' '.join(rng.choice(NEUTRAL, 5))}"
+    qa = {
+      "id": f"q{i}",
+      "question": "the day was",
+      "answers": [{"text": answer, "answer_start": len(before) + 1}],
+    }
+    if impossible:
+      qa["is_impossible"] = i % 3 == 2
+      if qa["is_impossible"]:
+        context, qa["answers"] = before, []
+    paragraphs.append({"context": context, "qas": [qa]})
+  return {"data": [{"title": "Weather", "paragraphs": paragraphs}]}
+
+
+def write_squad(path: str, *args, **kwargs) -> None:
+  """Writes what `squad` gives."""
+  with open(path, "w", encoding="utf-8") as file:
+    json.dump(squad(*args, **kwargs), file)
+
+
+def write_race(folder: str, train: int = 6) -> None:
+  """RACE in the folder, with two questions about each of its passages.
+
+  Args:
+    folder: made if missing.
+    train: passages of middle and of high school in the training data; the
+      other splits have one each.
+  """
+  for split, count in (("train", train), ("dev", 1), ("test", 1)):
+    for level in ("middle", "high"):
+      rng = _generator(f"{split}{level}")
+      where = os.path.join(folder, split, level)
+      os.makedirs(where, exist_ok=True)
+      for i in range(count):
+        passage = {
+          "id": f"{level}{i}.txt",
+          "article": sentence(rng, BAD),
+          "questions": ["the day was _ .", "the old house"],
+          "options": [["cold", "sunny", "a tree", "warm"]] * 2,
+          "answers": ["A", "ABCD"[i % 4]],
+        }
+        path = os.path.join(where, f"{i}.txt")
+        with open(path, "w", encoding="utf-8") as file:
+          json.dump(passage, file)
+
+
+def _generator(name: str) -> np.random.Generator:
+  """Draws other texts for each file, and the same ones each time."""
+  return np.random.default_rng(list(os.path.basename(name).encode()))
+
+
+def _write_rows(path: str, rows: Sequence[Sequence[str]]) -> None:
+  with open(path, "w", encoding="utf-8") as file:
+    file.writelines("\t".join(row) + "\n" for row in rows)

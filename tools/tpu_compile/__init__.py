@@ -1,0 +1,1 @@
+"""A training step through the TPU's compiler, without a TPU."""

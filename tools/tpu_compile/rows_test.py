@@ -1,0 +1,149 @@
+"""Rows in a file and in tables."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from official_albert import modeling
+from tools.tpu_compile import compiler as tpu_compiler
+from tools.tpu_compile import rows as tpu_rows
+from tools.tpu_compile import step as tpu_step
+
+_CONFIG = modeling.AlbertConfig.from_preset("albert_tiny").to_dict()
+_GIB = 2**30
+
+
+def row(batch=8, topology="v3:2x2", used=3.25, fits=True, **changes):
+  step = tpu_step.Step(_CONFIG, batch_size=batch, **changes)
+  answer = tpu_compiler.Compiled(
+    devices=8,
+    device_kind="TPU v3",
+    fits=fits,
+    used=round(used * _GIB),
+    available=round(15.48 * _GIB),
+    flops=9.4476e12 if fits else 0.0,
+    seconds=43.8,
+  )
+  return tpu_rows.Row("tiny", step, topology, answer)
+
+
+def test_line():
+  assert tpu_rows.line(row()) == (
+    "| tiny | pretraining | 512 | 8 a core | v3:2x2, 8 cores | 3.25 GiB | "
+    "15.48 GiB | 9.45 | 44 s | yes |"
+  )
+  refused = tpu_rows.line(
+    row(topology="v4:2x2x1", fits=False, recompute_activations=True)
+  )
+  assert refused.startswith("| tiny, recomputed |")
+  assert "| 8 a chip | v4:2x2x1, 8 chips |" in refused
+  assert refused.endswith("|  | 44 s | no |")
+  columns = tpu_rows.HEADING.splitlines()[0].count("|")
+  assert refused.count("|") == columns
+
+
+def test_rows_come_back(tmp_path):
+  path = str(tmp_path / "rows.jsonl")
+  store = tpu_rows.Store(path)
+  store.add(row(8))
+  store.add(row(16, used=5.0))
+  again = tpu_rows.Store(path)
+  assert again.find(row(16).step, "v3:2x2") == row(16, used=5.0)
+  assert again.find(row(16).step, "v2:2x2") is None
+  assert again.find(row(16, optimizer="adamw").step, "v3:2x2") is None
+
+
+@pytest.mark.parametrize("length", [1, 14, 15, 16, 57, -2])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_interrupted_line_is_left_out(tmp_path, length, is_first):
+  path = tmp_path / "rows.jsonl"
+  first, second = (row(b).to_json() + "\n" for b in (8, 16))
+  first = "" if is_first else first
+  path.write_text(first + second[:length])
+  store = tpu_rows.Store(str(path))
+  assert path.read_text() == first
+  assert store.find(row(16).step, "v3:2x2") is None
+  store.add(row(16))
+  assert path.read_text() == first + second
+
+
+def test_a_row_that_lacks_its_line_break_is_kept(tmp_path):
+  path = tmp_path / "rows.jsonl"
+  path.write_text(row(8).to_json())
+  store = tpu_rows.Store(str(path))
+  assert store.find(row(8).step, "v3:2x2") == row(8)
+  store.add(row(16))
+  assert path.read_text() == f"{row(8).to_json()}\n{row(16).to_json()}\n"
+
+
+_OTHER = [
+  b"no JSON\n",
+  b"[3]\n",
+  b'{"name": "x"}\n',
+  b"\n",
+  b'{"hidden_size": 16}',
+  b'{"compiled": {"available": 3}}',
+  b'{"compiled": {"available": 3}}\r\n',
+  b"a note",
+  b"\xfb\xff\x00",
+  b"\xfb\n",
+]
+
+
+@pytest.mark.parametrize("content", _OTHER)
+@pytest.mark.parametrize("line", [1, 2])
+def test_another_file_is_not_touched(tmp_path, content, line):
+  path = tmp_path / "rows.jsonl"
+  content = (row().to_json() + "\n").encode() * (line - 1) + content
+  path.write_bytes(content)
+  message = rf"rows.jsonl, line {line}: not (text|a row .*): name .* or a new"
+  with pytest.raises(ValueError, match=message):
+    tpu_rows.Store(str(path))
+  assert path.read_bytes() == content
+
+
+def test_nothing_is_kept_without_a_file():
+  store = tpu_rows.Store()
+  store.add(row())
+  assert store.find(row().step, "v3:2x2") == row()
+
+
+def test_matrix_of_one_batch():
+  rows = [
+    row(8),
+    row(8, "v2:2x2", 11.84, fits=False),
+    row(8, max_seq_length=128, used=1.0),
+  ]
+  assert tpu_rows.matrix(rows, ["v2:2x2", "v3:2x2"], False).splitlines() == [
+    "| model | S | batch | v2 core, 7.48 GiB | v3 core, 15.48 GiB |",
+    "|---|---|---|---|---|",
+    "| tiny | 512 | 8 | no: 11.84 | 3.25 |",
+    "| tiny | 128 | 8 | not tried | 1.00 |",
+  ]
+
+
+def test_matrix_of_a_search():
+  rows = [
+    row(32, fits=False, used=20),
+    row(8),
+    row(16, used=9.5),
+    row(24, fits=False, used=16),
+    row(2, "v2:2x2", 9, fits=False),
+    row(1, "v2:2x2", 8, fits=False),
+  ]
+  assert tpu_rows.matrix(rows, ["v2:2x2", "v3:2x2"], True).splitlines()[2:] == [
+    "| tiny | 512 | not 1: 8.00 | 16 (9.50) |"
+  ]
+
+
+def test_recomputation_has_a_line_of_its_own():
+  rows = [row(), dataclasses.replace(row(recompute_activations=True, used=1))]
+  text = tpu_rows.matrix(rows, ["v3:2x2"], False)
+  assert "| tiny | 512 | 8 | 3.25 |" in text
+  assert "| tiny, recomputed | 512 | 8 | 1.00 |" in text
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
