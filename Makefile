@@ -19,7 +19,7 @@ test:  ## Lint, format and all tests that are not heavy.
 	@$(python) -m ruff check --quiet --output-format concise .
 	@$(python) -m ruff format --check . || \
 	  { echo "error: run make format." >&2; exit 1; }
-	@PYTHONPATH=. .venv/bin/lint-imports --no-cache --no-logo >.venv/imports \
+	@PYTHONPATH=. .venv/bin/lint-imports --no-cache >.venv/imports \
 	  || { cat .venv/imports >&2; exit 1; }
 	@$(python) -m pytest $(pytest_options)
 
