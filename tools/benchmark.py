@@ -27,7 +27,7 @@ from typing import Sequence
 
 from absl import flags
 
-from official_albert import output_paths
+from official_albert import files
 from tasks.classification import glue
 from tools.benchmarks import data as benchmark_data
 from tools.benchmarks import finetuning as benchmark_finetuning
@@ -235,7 +235,7 @@ def main(argv: Sequence[str]) -> None:
     if flag.value and not glob.glob(flag.value):
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
   if _OUTPUT_DIR.value:
-    output_paths.make_folder(_OUTPUT_DIR.value)
+    files.make_folder(_OUTPUT_DIR.value)
   print(machine.describe(), flush=True)
   run()
 

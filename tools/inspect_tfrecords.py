@@ -22,7 +22,7 @@ from typing import Mapping, Sequence
 from absl import flags
 
 import tfrecords
-from official_albert import output_paths, tokenization
+from official_albert import files, tokenization
 from tasks.pretraining import data
 from tools import records as records_lib
 from tools.cli import command_line, path_flags, progress_line
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
   if _NUM_EXAMPLES.value < 0:
     raise ValueError(f"--num_examples is {_NUM_EXAMPLES.value}, below 0.")
   if _PLOT.value:
-    output_paths.check_file(_PLOT.value)
+    files.check_file(_PLOT.value)
   if _INPUT_DIR.value:
     directory = _INPUT_DIR.value
     splits = records_lib.checked_records.read_splits(directory)

@@ -24,7 +24,7 @@ from typing import Any, Sequence
 from absl import flags
 
 import tfrecords
-from official_albert import output_paths, training
+from official_albert import files, training
 from tasks.pretraining import data as data_lib
 from tools.cli import command_line, path_flags, settings_file
 
@@ -133,7 +133,7 @@ class Quickstart:
         of these programs made what is there, or it is not known.
       OSError: the folder cannot be made or written.
     """
-    output_paths.make_folder(self.folder)
+    files.make_folder(self.folder)
     path = os.path.join(self.folder, "quickstart.json")
     # Where no step has ended yet, nothing depends on the settings.
     if os.path.exists(path) and any(

@@ -31,7 +31,7 @@ from typing import Mapping, Sequence
 
 from absl import flags
 
-from official_albert import checkpoints, output_paths, training
+from official_albert import checkpoints, files, training
 from tasks import common
 from tasks.classification import glue
 from tools import finetuning
@@ -249,7 +249,7 @@ def main(argv) -> None:
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
   output_dir, names = _OUTPUT_DIR.value, [_TASK.value]
-  output_paths.check_folder(output_dir)
+  files.check_folder(output_dir)
   folders = {_TASK.value: output_dir}
   if _TASK.value == "glue":
     names = list(glue.GLUE_TASKS)

@@ -36,8 +36,8 @@ import tfrecords
 from official_albert import (
   checkpoints,
   distribution,
+  files,
   modeling,
-  output_paths,
   training,
 )
 from tasks import pretraining
@@ -191,7 +191,7 @@ def draw_curves(report: training.Reporter, is_chief: bool) -> None:
 
 def train(recipe: Optional[pretraining.Recipe]) -> None:
   """--mode=train."""
-  output_paths.check_folder(_MODEL_DIR.value)
+  files.check_folder(_MODEL_DIR.value)
   config, about_rate = training_flags.train_config(_MODEL_DIR.value)
   config = depth_flags.with_schedule(config)
   step = training.newest_step(_MODEL_DIR.value)

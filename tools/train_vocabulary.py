@@ -31,7 +31,7 @@ import numpy as np
 import sentencepiece
 from absl import flags
 
-from official_albert import output_paths, tokenization
+from official_albert import files, tokenization
 from tasks.pretraining import data
 from tools.cli import command_line, path_flags, progress_line, reading_flags
 
@@ -329,7 +329,7 @@ def main(argv: Sequence[str]) -> None:
       f"{prefix}.model exists already, and data made with it would no longer "
       "fit: name another output_dir, or replace it with --overwrite."
     )
-  output_paths.check_folder(os.path.dirname(prefix))
+  files.check_folder(os.path.dirname(prefix))
   reader = data.DocumentReader(
     data.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
   )
@@ -368,7 +368,7 @@ def main(argv: Sequence[str]) -> None:
       seed,
       show=show,
     )
-  output_paths.make_folder(os.path.dirname(prefix) or ".")
+  files.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)
   # As the other tools will load it, which checks the special pieces.
   tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")

@@ -11,7 +11,7 @@ from typing import Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import output_paths, training
+from official_albert import files, training
 from official_albert.checkpoints import portable as portable_checkpoint
 
 CONFIG_FILE = "albert_config.json"
@@ -68,7 +68,7 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   """
   if checkpoint not in ("", LATEST, BEST):
     path, checkpoint = checkpoint, ""
-  output_paths.check_local(path)
+  files.check_local(path)
   if tf.io.gfile.exists(f"{path}{_INDEX}"):
     if checkpoint:
       raise ValueError(

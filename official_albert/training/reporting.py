@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Optional, TextIO
 
 import tensorflow as tf
 
-from official_albert import output_paths
+from official_albert import files
 from official_albert.training import run_summary, schedule_curve
 
 METRICS_FILE = run_summary.METRICS_FILE
@@ -31,7 +31,7 @@ class Reporter:
     """Opens the logs under `model_dir`; `stream` defaults to stdout."""
     self._stream = stream or sys.stdout
     self._model_dir = model_dir
-    output_paths.make_folder(model_dir)
+    files.make_folder(model_dir)
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
     path = os.path.join(model_dir, METRICS_FILE)
     self._file = open(path, "a", encoding="utf-8")

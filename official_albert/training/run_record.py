@@ -18,7 +18,7 @@ import time
 from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import modeling, output_paths
+from official_albert import files, modeling
 
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
@@ -85,7 +85,7 @@ def write_run(
   Raises:
     OSError: the folder cannot be made or written.
   """
-  output_paths.make_folder(model_dir)
+  files.make_folder(model_dir)
   record = {
     "settings": settings,
     "data": data,

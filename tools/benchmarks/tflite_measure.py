@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from official_albert import modeling, output_paths
+from official_albert import files, modeling
 from tools import conversion
 from tools.cli import command_line, path_flags
 
@@ -129,7 +129,7 @@ def check_flags(config: modeling.AlbertConfig) -> None:
     )
   for quantization in _QUANTIZATIONS.value:
     conversion.tflite_export.check_quantization(quantization)
-  output_paths.check_folder(_KEEP_DIR.value)
+  files.check_folder(_KEEP_DIR.value)
 
 
 def measure(

@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 
 from absl import flags
 
-from official_albert import output_paths
+from official_albert import files
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
@@ -39,7 +39,7 @@ class PathParser(flags.ArgumentParser):
     """
     argument = super().parse(argument)
     if not self.remote:
-      output_paths.check_local(argument)
+      files.check_local(argument)
     return argument
 
 
@@ -54,7 +54,7 @@ class PathListParser(flags.ListParser):
     paths = super().parse(argument)
     if not self.remote:
       for path in paths:
-        output_paths.check_local(path)
+        files.check_local(path)
     return paths
 
 

@@ -7,7 +7,7 @@ import itertools
 import os
 from typing import Any, Sequence
 
-from official_albert import output_paths
+from official_albert import files
 from tasks.pretraining import data
 from tools.cli import settings_file
 
@@ -83,7 +83,7 @@ def claim(output_dir: str, **settings: Any) -> None:
     ValueError: they were, or it is not known.
     OSError: the folder cannot be made or written.
   """
-  output_paths.make_folder(output_dir)
+  files.make_folder(output_dir)
   settings |= check(output_dir, **settings)
   settings_file.write(os.path.join(output_dir, _SETTINGS_FILE), settings)
 

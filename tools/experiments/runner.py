@@ -26,7 +26,7 @@ from typing import (
   Sequence,
 )
 
-from official_albert import file_lock, output_paths
+from official_albert import files
 from tools.cli import machine, progress_line
 from tools.experiments import jobs as jobs_lib
 
@@ -51,8 +51,8 @@ def lock(output_dir: str) -> BinaryIO:
   Raises:
     OSError: another process has it, or it cannot be made or written.
   """
-  output_paths.make_folder(output_dir)
-  return file_lock.hold(
+  files.make_folder(output_dir)
+  return files.lock(
     os.path.join(output_dir, "lock"),
     f"another process runs experiments in {output_dir}: wait for its end, or "
     "give another --output_dir.",

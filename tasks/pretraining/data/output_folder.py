@@ -18,7 +18,7 @@ import shutil
 from typing import Any, BinaryIO, Iterator, Mapping
 
 import tfrecords
-from official_albert import file_lock, output_paths
+from official_albert import files
 from tasks.pretraining.data import build_journal
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
@@ -53,7 +53,7 @@ def staging_folder(
     OSError: it is a file, it can't be written, another process is writing it,
       or its disk is full.
   """
-  output_paths.check_folder(output_dir)
+  files.check_folder(output_dir)
   staging = staging_path(output_dir)
   if not (overwrite or os.path.exists(staging)):
     _refuse_dataset(output_dir)  # Before anything is written.
@@ -122,7 +122,7 @@ def _lock(staging: str) -> BinaryIO:
   while True:
     os.makedirs(staging, exist_ok=True)
     try:
-      file = file_lock.hold(path, refusal)
+      file = files.lock(path, refusal)
       if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
         return file
       file.close()
@@ -194,13 +194,13 @@ def publish(
   never holds a manifest with shards of another dataset. After a kill, what
   has been moved stays where it is, and the rest follows.
   """
-  files = [manifest.tokenizer.file]
+  names = [manifest.tokenizer.file]
   for split in manifest.splits.values():
-    files += [shard.file for shard in split.shards]
+    names += [shard.file for shard in split.shards]
   journal.put(_PUBLISHING, True)
   in_place = {
     name
-    for name in files
+    for name in names
     if not os.path.exists(os.path.join(journal.folder, name))
   }
   old = os.path.join(output_dir, tfrecords.MANIFEST_FILE)
@@ -209,10 +209,10 @@ def publish(
   for name in os.listdir(output_dir):
     if is_shard(name) and name not in in_place:
       os.remove(os.path.join(output_dir, name))
-  for name in set(tfrecords.TOKENIZER_FILES.values()) - {*files}:
+  for name in set(tfrecords.TOKENIZER_FILES.values()) - {*names}:
     if os.path.exists(os.path.join(output_dir, name)):
       os.remove(os.path.join(output_dir, name))
-  for name in files:
+  for name in names:
     if name not in in_place:
       os.replace(
         os.path.join(journal.folder, name), os.path.join(output_dir, name)

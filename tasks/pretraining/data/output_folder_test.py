@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import tfrecords
-from official_albert import file_lock
+from official_albert import files
 from tasks.pretraining.data import output_folder
 
 _SHARD = "train-00000-of-00001.tfrecord"
@@ -200,7 +200,7 @@ def test_two_builds_at_once_are_refused_and_a_killed_one_is_not_in_the_way(
 def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
   tmp_path, monkeypatch
 ):
-  flock = file_lock.fcntl.flock
+  flock = files.fcntl.flock
   removed = []
 
   def remove_first(file, how):
@@ -209,7 +209,7 @@ def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
       shutil.rmtree(removed[0])
     flock(file, how)
 
-  monkeypatch.setattr(file_lock.fcntl, "flock", remove_first)
+  monkeypatch.setattr(files.fcntl, "flock", remove_first)
   with _staging(tmp_path) as journal:
     assert removed == [journal.folder]
     assert sorted(os.listdir(journal.folder)) == ["lock", "progress.json"]
@@ -219,7 +219,7 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
   def no_locks(file, how):
     raise OSError(errno.ENOLCK, "No locks available")
 
-  monkeypatch.setattr(file_lock.fcntl, "flock", no_locks)
+  monkeypatch.setattr(files.fcntl, "flock", no_locks)
   _publish(tmp_path, 1)
   assert tfrecords.read_manifest(str(tmp_path)).random_seed == 1
 

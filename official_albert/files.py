@@ -1,0 +1,248 @@
+"""Files and folders that appear complete or not at all.
+
+Everything that writes goes through `replacing`, `write_text`, `write_json`,
+`write_bytes` or `new_folder`: they write under a temporary name in the same
+folder and rename at the end, so a killed program leaves no half-written file
+under the name that others read.
+
+Only the standard library is needed: data workers and the programs of other
+environments import this module too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from typing import Any, BinaryIO, Iterator
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+  """Yields a temporary path, and renames it to `path` at the end.
+
+      with files.replacing("loss.png") as temporary:
+        figure.savefig(temporary, format="png")
+
+  If the body raises, the temporary file is removed and `path` stays as it was.
+
+  Raises:
+    OSError: the file cannot be written.
+  """
+  temporary = f"{path}.{os.getpid()}.tmp"
+  try:
+    yield temporary
+    os.replace(temporary, path)
+  finally:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(temporary)
+
+
+def write_bytes(path: str, content: bytes) -> None:
+  """Replaces the content of a file.
+
+  Raises:
+    OSError: the file cannot be written.
+  """
+  with replacing(path) as temporary, open(temporary, "wb") as file:
+    file.write(content)
+
+
+def write_text(path: str, text: str) -> None:
+  r"""Replaces the content of a file by UTF-8 text; "\n" ends a line.
+
+  Raises:
+    OSError: the file cannot be written.
+  """
+  write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str, value: Any, **options: Any) -> None:
+  """Replaces the content of a file by JSON.
+
+  Args:
+    path: of the file.
+    value: what `json.dumps` accepts.
+    **options: of `json.dumps`; the indent is 1 if none is given.
+
+  Raises:
+    OSError: the file cannot be written.
+    TypeError, ValueError: the value is not JSON; the file stays as it was.
+  """
+  write_text(path, json.dumps(value, **{"indent": 1, **options}) + "\n")
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+  """Yields a temporary folder, and renames it to `path` at the end.
+
+  Parent folders are created. If the body raises, the temporary folder and the
+  parents that were created are removed.
+
+  Args:
+    path: a folder that does not exist or is empty.
+
+  Raises:
+    FileExistsError: there is a file, or a folder that is not empty.
+    OSError: it cannot be written.
+  """
+  check_new_folder(path)
+  parent = os.path.dirname(os.path.abspath(path))
+  created = []
+  while not os.path.exists(parent):
+    created.append(parent)
+    parent = os.path.dirname(parent)
+  try:
+    parent = created[0] if created else parent
+    os.makedirs(parent, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
+    try:
+      yield temporary
+      os.chmod(temporary, 0o755)
+      os.replace(temporary, path)
+    finally:
+      shutil.rmtree(temporary, ignore_errors=True)
+  except BaseException:
+    for folder in created:
+      with contextlib.suppress(OSError):  # Something else may be in it by now.
+        os.rmdir(folder)
+    raise
+
+
+def sha256(path: str) -> str:
+  """Returns the SHA-256 of a file's content in hexadecimal.
+
+  Raises:
+    OSError: the file cannot be read.
+  """
+  digest = hashlib.sha256()
+  with open(path, "rb") as file:
+    for block in iter(lambda: file.read(1 << 20), b""):
+      digest.update(block)
+  return digest.hexdigest()
+
+
+def lock(path: str, refusal: str) -> BinaryIO:
+  """Locks a file against other processes.
+
+  Args:
+    path: of the lock file, which is created if need be. Its folder exists.
+    refusal: the error message if another process holds the lock.
+
+  Returns:
+    An open file. The lock is held until it is closed, or until this process
+    and those that inherited the file have ended. On network file systems
+    without locks nothing is locked.
+
+  Raises:
+    OSError: with `refusal`, or because the file cannot be created.
+  """
+  file = open(path, "ab")
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError as error:
+    file.close()
+    raise OSError(refusal) from error
+  except OSError:
+    pass
+  return file
+
+
+def check_local(path: str) -> None:
+  """Refuses addresses such as gs://bucket/x, also within a list of paths.
+
+  For code that opens files with Python's own functions, which take such an
+  address for a folder named `gs:`.
+
+  Raises:
+    ValueError: the path has a scheme.
+  """
+  found = _SCHEME.search(path)
+  if found:
+    raise ValueError(
+      f"{path!r} is not a local path, and {found[0]} addresses are not "
+      "supported here: copy the files, or mount the bucket."
+    )
+
+
+def check_folder(path: str) -> None:
+  """Refuses a folder that cannot be created because a file is in its place.
+
+  Args:
+    path: of a folder that need not exist.
+
+  Raises:
+    ValueError: it is a remote address.
+    NotADirectoryError: it is a file, or one of its parents is.
+  """
+  check_local(path)
+  above = path
+  while above:
+    if os.path.exists(above):
+      if os.path.isdir(above):
+        return
+      below = "" if above == path else f", and so {path} cannot be made"
+      raise NotADirectoryError(f"{above} is a file{below}: name a folder.")
+    above = os.path.dirname(above)
+
+
+def make_folder(path: str) -> None:
+  """Creates a folder and its parents if they do not exist.
+
+  Raises:
+    ValueError: it is a remote address.
+    OSError: a file is in its place, or it cannot be written.
+  """
+  check_folder(path)
+  os.makedirs(path, exist_ok=True)
+
+
+def check_new_folder(path: str, name: str = "The folder") -> None:
+  """Refuses a path at which `new_folder` cannot put a folder.
+
+  Args:
+    path: of the folder.
+    name: of the path in the message, such as "--output_dir".
+
+  Raises:
+    ValueError: it is a remote address.
+    FileExistsError: there is a file, or a folder that is not empty.
+    NotADirectoryError: one of its parents is a file.
+  """
+  if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+    raise FileExistsError(
+      f"{name} {path} exists and is not empty: choose a new folder."
+    )
+  check_folder(path)
+
+
+def check_file(path: str) -> None:
+  """Refuses a path at which no file can be written.
+
+  Raises:
+    ValueError: it is a remote address.
+    IsADirectoryError: it is a folder.
+    FileNotFoundError: its folder does not exist.
+    NotADirectoryError: its folder is a file.
+    PermissionError: its folder is read-only.
+  """
+  check_local(path)
+  folder = os.path.dirname(path) or "."
+  if os.path.isdir(path):
+    raise IsADirectoryError(f"{path} is a folder: name a file.")
+  check_folder(folder)
+  if not os.path.isdir(folder):
+    raise FileNotFoundError(
+      f"{path} cannot be written, as there is no folder {folder}: make it, or "
+      "name another file."
+    )
+  if not os.access(folder, os.W_OK):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
