@@ -28,7 +28,7 @@ from typing import Iterator, NamedTuple, Sequence
 from absl import flags
 
 from official_albert import modeling
-from tools.cli import command_line, path_flags
+from tools.cli import command_line, markdown, path_flags
 from tools.tpu_compile import batch_search as tpu_batch_search
 from tools.tpu_compile import compiler as tpu_compiler
 from tools.tpu_compile import environment as tpu_venv
@@ -159,7 +159,7 @@ def main(argv: Sequence[str]) -> None:
     tpu_compiler.generation(topology)
   store = tpu_rows.Store(_OUTPUT_FILE.value)
   python = tpu_venv.make(pathlib.Path(_VENV.value))
-  print(tpu_rows.HEADING, flush=True)
+  print(markdown.table(tpu_rows.HEAD, []), flush=True)
   rows = []
   with tpu_witness.Witness(python, store) as witness:
     for name, step in wanted:
@@ -169,7 +169,7 @@ def main(argv: Sequence[str]) -> None:
           sized = dataclasses.replace(step, batch_size=batch)
           row = witness.ask(name, sized, topology)
           rows.append(row)
-          print(tpu_rows.line(row), flush=True)
+          print(markdown.line(tpu_rows.cells(row)), flush=True)
           answer = row.compiled
           fixed = answer.arguments
           return tpu_batch_search.Try(

@@ -16,6 +16,7 @@ from typing import NamedTuple, Optional, Sequence
 import tfrecords
 from official_albert import modeling
 from tasks import pretraining
+from tools.cli import markdown
 
 MASKINGS = ("static", "dynamic")
 WORKERS = (1, 2)
@@ -57,29 +58,39 @@ def run(settings: Settings) -> None:
     for masking in MASKINGS:
       output = os.path.join(folder, f"{masking}-{WORKERS[0]}-0")
       rates[masking] = read(output, settings.batch_size)
-  print(
-    "\n| masking | workers | tokens | seconds | tokens/s | written | "
-    "largest process |\n|---|---|---|---|---|---|---|"
-  )
-  for (masking, workers), runs in made.items():
-    print(making_row(masking, workers, runs))
+  rows = [making_row(*pair, runs) for pair, runs in made.items()]
+  print(f"\n{markdown.table(_MAKING_HEAD, rows)}")
   for masking in MASKINGS:
     one, more = (made[masking, workers] for workers in WORKERS)
     print(speedup_line(masking, one, more))
-  print("\n| read | batches/s | tokens/s |\n|---|---|---|")
-  for masking, rate in rates.items():
-    tokens = rate * settings.batch_size * settings.max_seq_length
-    print(f"| {masking} | {rate:.1f} | {tokens:,.0f} |")
+  batch_tokens = settings.batch_size * settings.max_seq_length
+  rows = [
+    (masking, f"{rate:.1f}", f"{rate * batch_tokens:,.0f}")
+    for masking, rate in rates.items()
+  ]
+  print(f"\n{markdown.table(('read', 'batches/s', 'tokens/s'), rows)}")
 
 
-def making_row(masking: str, workers: int, runs: Sequence[Made]) -> str:
-  """A line of the table: medians, and the worst memory."""
+_MAKING_HEAD = (
+  *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
+  "largest process",
+)
+
+
+def making_row(
+  masking: str, workers: int, runs: Sequence[Made]
+) -> tuple[str, ...]:
+  """Returns the cells of a row: medians, and the largest peak memory."""
   seconds = statistics.median(run.seconds for run in runs)
   tokens = runs[0].tokens
   return (
-    f"| {masking} | {workers} | {tokens:,} | {seconds:.1f} | "
-    f"{tokens / seconds:,.0f} | {runs[0].written_bytes / 1e6:.0f} MB | "
-    f"{max(run.peak_bytes for run in runs) / 2**30:.2f} GiB |"
+    masking,
+    str(workers),
+    f"{tokens:,}",
+    f"{seconds:.1f}",
+    f"{tokens / seconds:,.0f}",
+    f"{runs[0].written_bytes / 1e6:.0f} MB",
+    f"{max(run.peak_bytes for run in runs) / 2**30:.2f} GiB",
   )
 
 

@@ -43,9 +43,8 @@ def test_row_has_the_median_and_the_worst_memory():
     benchmark_data.Made(1.0, 2**30, 1000, 5_000_000),
     benchmark_data.Made(2.0, 2**29, 1000, 5_000_000),
   ]
-  assert (
-    benchmark_data.making_row("static", 2, runs)
-    == "| static | 2 | 1,000 | 2.0 | 500 | 5 MB | 1.00 GiB |"
+  assert benchmark_data.making_row("static", 2, runs) == (
+    *("static", "2", "1,000", "2.0", "500", "5 MB", "1.00 GiB"),
   )
 
 

@@ -18,6 +18,7 @@ from official_albert import distribution, modeling, tokenization, training
 from tasks import common
 from tools import finetuning
 from tools.benchmarks import peers_command as benchmark_peers
+from tools.cli import markdown
 
 # As many updates as the reader sorts together have batches of all lengths.
 _UPDATES = 32
@@ -74,10 +75,8 @@ def run(settings: Settings) -> None:
     f"{settings.task}, {settings.preset}, S {settings.max_seq_length}, batch "
     f"{settings.batch_size}, {settings.precision}; {examples} examples"
   )
-  print("| batches | examples/s | first pass, s |\n|---|---|---|")
-  for name in ways:
-    speed = Speed(first[name], later[name])
-    print(row(name, examples, speed), flush=True)
+  rows = [row(name, examples, Speed(first[name], later[name])) for name in ways]
+  print(markdown.table(("batches", "examples/s", "first pass, s"), rows))
   ratios = [b / a for a, b in zip(*later.values())]
   print(
     f"Buckets: {statistics.median(ratios):.2f} times as fast, the median of "
@@ -85,10 +84,10 @@ def run(settings: Settings) -> None:
   )
 
 
-def row(name: str, examples: int, speed: Speed) -> str:
-  """A line of the table; the rate is a median."""
+def row(name: str, examples: int, speed: Speed) -> tuple[str, ...]:
+  """Returns the cells of a row; the rate is a median."""
   rate = examples / statistics.median(speed.seconds)
-  return f"| {name} | {rate:,.0f} | {speed.first_seconds:.1f} |"
+  return name, f"{rate:,.0f}", f"{speed.first_seconds:.1f}"
 
 
 class _Trainer:

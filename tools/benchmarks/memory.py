@@ -20,6 +20,7 @@ from official_albert import distribution, modeling, training
 from tasks import pretraining
 from tools.benchmarks import peers_command as benchmark_peers
 from tools.benchmarks.peers import protocol as peer_protocol
+from tools.cli import markdown
 
 VARIANTS = (
   {},
@@ -77,21 +78,29 @@ def run(settings: Settings) -> None:
   )
   print(
     f"{settings.preset}, batch {settings.batch_size}, "
-    f"{settings.max_seq_length} tokens, {settings.precision}\n\n"
-    "| variant | at the start | peak | seconds a step | CPU seconds a step |\n"
-    "|---|---|---|---|---|"
+    f"{settings.max_seq_length} tokens, {settings.precision}\n"
   )
+  print(markdown.table(_HEAD, []))
   for changes in VARIANTS:
     measured = in_a_process(dataclasses.replace(settings, **changes))
-    print(row(" + ".join(changes) or "plain", measured), flush=True)
+    cells = row(" + ".join(changes) or "plain", measured)
+    print(markdown.line(cells), flush=True)
 
 
-def row(name: str, measured: Measured) -> str:
-  """A line of the table."""
+_HEAD = (
+  *("variant", "at the start", "peak", "seconds a step"),
+  "CPU seconds a step",
+)
+
+
+def row(name: str, measured: Measured) -> tuple[str, ...]:
+  """Returns the cells of a row."""
   return (
-    f"| {name} | {measured.start_bytes / 2**30:.2f} GiB | "
-    f"{measured.peak_bytes / 2**30:.2f} GiB | {measured.step_seconds:.2f} | "
-    f"{measured.step_cpu_seconds:.2f} |"
+    name,
+    f"{measured.start_bytes / 2**30:.2f} GiB",
+    f"{measured.peak_bytes / 2**30:.2f} GiB",
+    f"{measured.step_seconds:.2f}",
+    f"{measured.step_cpu_seconds:.2f}",
   )
 
 

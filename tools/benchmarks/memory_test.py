@@ -58,9 +58,8 @@ def test_recomputation_saves_memory():
 
 def test_row():
   measured = benchmark_memory.Measured(2**29, 3 * 2**30, 1.25, 2.0)
-  assert (
-    benchmark_memory.row("xla", measured)
-    == "| xla | 0.50 GiB | 3.00 GiB | 1.25 | 2.00 |"
+  assert benchmark_memory.row("xla", measured) == (
+    *("xla", "0.50 GiB", "3.00 GiB", "1.25", "2.00"),
   )
 
 

@@ -15,6 +15,7 @@ from tools.benchmarks import scaling_plot
 from tools.benchmarks import step as benchmark_step
 from tools.benchmarks.peers import protocol as peer_protocol
 from tools.benchmarks.peers import results as peer_results
+from tools.cli import markdown
 
 _TOKENS = 2048  # Of a step, where the batch is not what is varied.
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -81,7 +82,7 @@ def run(settings: Settings) -> list[scaling_plot.Point]:
   Raises:
     ValueError: a step failed.
   """
-  print(_HEAD, flush=True)
+  print(markdown.table(_HEAD, []), flush=True)
   points = []
   for setting in settings_of(settings.precision):
     measured = benchmark_step.measure(
@@ -97,26 +98,29 @@ def run(settings: Settings) -> list[scaling_plot.Point]:
         measured.flops_per_second,
       )
     )
-    print(row(points[-1]), flush=True)
+    print(markdown.line(row(points[-1])), flush=True)
   if settings.output_dir:
     save(points, settings)
   return points
 
 
 _HEAD = (
-  "| axis | at | tokens/s | lowest to highest | GFLOP/s | peak memory | "
-  "seconds to trace |\n|---|---|---|---|---|---|---|"
+  *("axis", "at", "tokens/s", "lowest to highest", "GFLOP/s", "peak memory"),
+  "seconds to trace",
 )
 
 
-def row(point: scaling_plot.Point) -> str:
-  """A line of the table."""
+def row(point: scaling_plot.Point) -> tuple[str, ...]:
+  """Returns the cells of a row."""
   rates = point.tokens_per_second
   return (
-    f"| {point.axis} | {point.value:,} | {point.median:,.0f} | "
-    f"{min(rates):,.0f} to {max(rates):,.0f} | "
-    f"{point.flops_per_second / 1e9:,.0f} | {point.peak_bytes / 2**30:.2f} GiB "
-    f"| {point.trace_seconds:.1f} |"
+    point.axis,
+    f"{point.value:,}",
+    f"{point.median:,.0f}",
+    f"{min(rates):,.0f} to {max(rates):,.0f}",
+    f"{point.flops_per_second / 1e9:,.0f}",
+    f"{point.peak_bytes / 2**30:.2f} GiB",
+    f"{point.trace_seconds:.1f}",
   )
 
 
@@ -132,8 +136,8 @@ def save(points: list[scaling_plot.Point], settings: Settings) -> None:
   peer_results.write(
     os.path.join(folder, "scaling.json"), json.dumps(figures, indent=2) + "\n"
   )
-  lines = [title, "", _HEAD, *map(row, points)]
   peer_results.write(
-    os.path.join(folder, "scaling.md"), "\n".join(lines) + "\n"
+    os.path.join(folder, "scaling.md"),
+    f"{title}\n\n{markdown.table(_HEAD, map(row, points))}\n",
   )
   scaling_plot.plot(points, os.path.join(folder, "benchmark_scaling.png"))

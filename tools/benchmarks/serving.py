@@ -32,6 +32,7 @@ from tools.benchmarks.peers import (
 from tools.benchmarks.peers import (
   serving_official_albert as peer_serving_official_albert,
 )
+from tools.cli import markdown
 
 _BATCH_SIZES = (1, 8)
 _ALL_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -197,16 +198,12 @@ def latencies(
     settings.steps,
   )
   check_answers(results, _TOLERANCES[settings.precision])
-  lines = [
+  title = (
     f"{settings.preset}, {batch_size} x {settings.max_seq_length} tokens, "
-    f"{settings.precision}, {workload.threads} threads:",
-    "",
-    "| system | ms a request | lowest to highest round | ours is faster by | "
-    "peak memory | set up as |",
-    "|---|---|---|---|---|---|",
-    *(latency_row(result, workload.tokens) for result in results),
-  ]
-  return "\n".join(lines)
+    f"{settings.precision}, {workload.threads} threads:"
+  )
+  rows = [latency_row(result, workload.tokens) for result in results]
+  return f"{title}\n\n{markdown.table(_LATENCY_HEAD, rows)}"
 
 
 def peers_of(precision: str) -> list[str]:
@@ -218,19 +215,28 @@ def peers_of(precision: str) -> list[str]:
   ]
 
 
-def latency_row(result: peer_results.Result, tokens: int) -> str:
-  """A line of the table; `tokens` are those of a request."""
+_LATENCY_HEAD = (
+  *("system", "ms a request", "lowest to highest round", "ours is faster by"),
+  *("peak memory", "set up as"),
+)
+
+
+def latency_row(result: peer_results.Result, tokens: int) -> tuple[str, ...]:
+  """Returns the cells of a row; `tokens` are those of a request."""
   if result.failure:
-    return f"| {result.system} | failed: {result.failure} | | | | |"
+    return result.system, f"failed: {result.failure}"
   times = sorted(1e3 * tokens / rate for rate in result.tokens_per_second)
   ratio = "1"
   if result.system != peer_results.OURS:
     ratio = f"{statistics.median(result.ratios):.2f}"
     ratio += f" ({min(result.ratios):.2f} to {max(result.ratios):.2f})"
   return (
-    f"| {result.system} | {statistics.median(times):.1f} | {times[0]:.1f} to "
-    f"{times[-1]:.1f} | {ratio} | {result.peak_bytes / 2**30:.2f} GiB | "
-    f"{result.about} |"
+    result.system,
+    f"{statistics.median(times):.1f}",
+    f"{times[0]:.1f} to {times[-1]:.1f}",
+    ratio,
+    f"{result.peak_bytes / 2**30:.2f} GiB",
+    result.about,
   )
 
 
@@ -273,11 +279,14 @@ def throughputs(settings: Settings, models: Models) -> list[scaling_plot.Point]:
 
 
 def throughput_table(points: list[scaling_plot.Point]) -> str:
-  """A line for each point."""
-  lines = ["| axis | at | tokens/s | peak memory |", "|---|---|---|---|"]
-  for point in points:
-    lines.append(
-      f"| {point.axis} | {point.value} | {point.median:,.0f} | "
-      f"{point.peak_bytes / 2**30:.2f} GiB |"
+  """Returns a table with a row for each point."""
+  rows = [
+    (
+      point.axis,
+      str(point.value),
+      f"{point.median:,.0f}",
+      f"{point.peak_bytes / 2**30:.2f} GiB",
     )
-  return "\n".join(lines)
+    for point in points
+  ]
+  return markdown.table(("axis", "at", "tokens/s", "peak memory"), rows)

@@ -19,7 +19,7 @@ import threading
 import time
 
 from tools.benchmarks.peers import protocol as peer_protocol
-from tools.cli import started_by
+from tools.cli import markdown, started_by
 
 _CLIENTS = (1, 2, 4, 8, 16)
 SECONDS = 8.0
@@ -102,29 +102,27 @@ def measure(
 
 def table(loads: Loads) -> str:
   """Markdown."""
-  lines = [
-    "| clients | batched | answers/s | p50 | p95 | p99, ms |",
-    "|---|---|---|---|---|---|",
-  ]
-  for load in loads.loads:
-    rate = len(load.milliseconds) / load.seconds
-    p50, p95, p99 = (load.percentile(p) for p in (50, 95, 99))
-    lines.append(
-      f"| {load.clients} | {'yes' if load.batched else 'no'} | {rate:.1f} | "
-      f"{p50:.0f} | {p95:.0f} | {p99:.0f} |"
+  rows = [
+    (
+      str(load.clients),
+      "yes" if load.batched else "no",
+      f"{len(load.milliseconds) / load.seconds:.1f}",
+      *(f"{load.percentile(percent):.0f}" for percent in (50, 95, 99)),
     )
+    for load in loads.loads
+  ]
   ids = statistics.median(loads.ids_milliseconds)
   more = statistics.median(
     text / own - 1
     for text, own in zip(loads.text_milliseconds, loads.ids_milliseconds)
   )
-  lines += [
-    "",
+  head = ("clients", "batched", "answers/s", "p50", "p95", "p99, ms")
+  return (
+    f"{markdown.table(head, rows)}\n\n"
     f"A raw text of {loads.text_tokens} tokens takes "
     f"{statistics.median(loads.text_milliseconds):.1f} ms, the same request as "
-    f"ids {ids:.1f} ms: {more:+.1%} in the median round.",
-  ]
-  return "\n".join(lines)
+    f"ids {ids:.1f} ms: {more:+.1%} in the median round."
+  )
 
 
 def _serve(workload: peer_protocol.Workload, seconds: float) -> Loads:

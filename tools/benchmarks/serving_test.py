@@ -27,11 +27,12 @@ def _result(name, rates, ratios=(), answer=0.25):
 def test_rows_tell_milliseconds():
   own = _result(peer_results.OURS, [1000.0, 2000.0, 500.0])
   assert benchmark_serving.latency_row(own, 100) == (
-    "| official_albert | 100.0 | 50.0 to 200.0 | 1 | 1.50 GiB | as it is |"
+    *("official_albert", "100.0", "50.0 to 200.0", "1", "1.50 GiB"),
+    "as it is",
   )
   other = _result("hf_eager", [500.0], [2.0, 4.0, 1.5])
-  assert "| 200.0 | 200.0 to 200.0 | 2.00 (1.50 to 4.00) |" in (
-    benchmark_serving.latency_row(other, 100)
+  assert benchmark_serving.latency_row(other, 100)[1:4] == (
+    *("200.0", "200.0 to 200.0", "2.00 (1.50 to 4.00)"),
   )
   failed = peer_results.Result("hf_half", failure="no memory")
   assert "failed: no memory" in benchmark_serving.latency_row(failed, 100)
@@ -67,7 +68,9 @@ def test_every_way_of_the_peer_is_there_with_and_without_its_memory():
 def test_the_table_of_throughputs():
   point = scaling_plot.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
   table = benchmark_serving.throughput_table([point])
-  assert table.splitlines()[2] == "| length | 64 | 1,000 | 1.00 GiB |"
+  assert table.splitlines()[2] == (
+    "| length | 64   | 1,000      | 1.00 GiB      |"
+  )
 
 
 @pytest.mark.parametrize(

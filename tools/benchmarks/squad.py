@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from official_albert import tokenization
 from tasks import squad
+from tools.cli import markdown
 
 # Characters shown around an answer that is not recovered.
 _AROUND = 12
@@ -60,32 +61,32 @@ def run(settings: Settings) -> None:
       )
     )
     seconds.append(time.perf_counter() - begun)
-  print(
-    "\n| questions | windows | seconds | questions/s |\n|---|---|---|---|\n"
-    + row(len(examples), windows, seconds)
-  )
+  head = ("questions", "windows", "seconds", "questions/s")
+  rows = [row(len(examples), windows, seconds)]
+  print(f"\n{markdown.table(head, rows)}")
   found = recover(examples, tokenizer)
   if found.answers:
-    print(
-      "\n| answers | exact | normalised | questions with one |\n"
-      "|---|---|---|---|"
+    head = ("answers", "exact", "normalised", "questions with one")
+    cells = (
+      f"{found.answers:,}",
+      share(found.exact, found.answers),
+      share(found.normalized, found.answers),
+      share(found.reached, found.questions),
     )
-    print(
-      f"| {found.answers:,} | {share(found.exact, found.answers)} | "
-      f"{share(found.normalized, found.answers)} | "
-      f"{share(found.reached, found.questions)} |"
-    )
+    print(f"\n{markdown.table(head, [cells])}")
   if found.rest:
     print("\nThe others, where pieces go beyond the answer:")
   for line in found.rest:
     print(f"  {line}")
 
 
-def row(questions: int, windows: int, seconds: Sequence[float]) -> str:
-  """A line of the table; the median of `seconds`."""
+def row(
+  questions: int, windows: int, seconds: Sequence[float]
+) -> tuple[str, ...]:
+  """Returns the cells of a row, with the median of `seconds`."""
   median = statistics.median(seconds)
   rate = questions / median
-  return f"| {questions:,} | {windows:,} | {median:.2f} | {rate:,.0f} |"
+  return f"{questions:,}", f"{windows:,}", f"{median:.2f}", f"{rate:,.0f}"
 
 
 def share(part: int, whole: int) -> str:

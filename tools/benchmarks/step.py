@@ -19,6 +19,7 @@ from tools.benchmarks.peers import official_albert_step as peer_official_albert
 from tools.benchmarks.peers import process as peer_process
 from tools.benchmarks.peers import protocol as peer_protocol
 from tools.benchmarks.peers import results as peer_results
+from tools.cli import markdown
 
 _PRODUCTS = 20
 OPTIMIZERS = {
@@ -143,19 +144,22 @@ def table(measured: Measured) -> str:
   rates, ready = measured.tokens_per_second, measured.ready
   share = measured.flops_per_second / measured.product_flops
   step = measured.workload.tokens / measured.median
-  lines = [
-    "| figure | value |",
-    "|---|---|",
-    f"| tokens/s, median | {measured.median:,.0f} |",
-    f"| tokens/s, lowest to highest | {min(rates):,.0f} to {max(rates):,.0f} |",
-    f"| seconds a step | {step:.3f} |",
-    f"| seconds to import and build | "
-    f"{ready.build_seconds - ready.trace_seconds:.1f} |",
-    f"| seconds to trace the step | {ready.trace_seconds:.1f} |",
-    f"| seconds of the first step | {ready.first_step_seconds:.1f} |",
-    f"| peak memory | {measured.peak_bytes / 2**30:.2f} GiB |",
-    f"| GFLOP/s of the step | {measured.flops_per_second / 1e9:,.0f} |",
-    f"| GFLOP/s of matrix products | {measured.product_flops / 1e9:,.0f} |",
-    f"| share of the matrix products' rate | {share:.0%} |",
-  ]
-  return "\n".join(lines) + "\n"
+  rows = (
+    ("tokens/s, median", f"{measured.median:,.0f}"),
+    (
+      "tokens/s, lowest to highest",
+      f"{min(rates):,.0f} to {max(rates):,.0f}",
+    ),
+    ("seconds a step", f"{step:.3f}"),
+    (
+      "seconds to import and build",
+      f"{ready.build_seconds - ready.trace_seconds:.1f}",
+    ),
+    ("seconds to trace the step", f"{ready.trace_seconds:.1f}"),
+    ("seconds of the first step", f"{ready.first_step_seconds:.1f}"),
+    ("peak memory", f"{measured.peak_bytes / 2**30:.2f} GiB"),
+    ("GFLOP/s of the step", f"{measured.flops_per_second / 1e9:,.0f}"),
+    ("GFLOP/s of matrix products", f"{measured.product_flops / 1e9:,.0f}"),
+    ("share of the matrix products' rate", f"{share:.0%}"),
+  )
+  return markdown.table(("figure", "value"), rows) + "\n"

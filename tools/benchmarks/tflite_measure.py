@@ -24,7 +24,7 @@ from absl import flags
 
 from official_albert import files, modeling
 from tools import conversion
-from tools.cli import command_line, path_flags
+from tools.cli import command_line, markdown, path_flags
 
 _PRESET = flags.DEFINE_string(
   "preset",
@@ -138,8 +138,8 @@ def measure(
   length: int,
   quantization: str,
   threads: Sequence[int],
-) -> str:
-  """Converts, and returns a line of the table."""
+) -> tuple[str, ...]:
+  """Converts, and returns the cells of a row."""
   made = conversion.tflite_export.export_tflite(
     make_function(config, _LOGITS_ONLY.value),
     INPUTS,
@@ -152,9 +152,11 @@ def measure(
     milliseconds(path, count, length or _FLEXIBLE_LENGTH) for count in threads
   ]
   return (
-    f"| {quantization} | {made.bytes / 1e6:.1f} | "
-    f"{' | '.join(f'{number:.1f}' for number in numbers)} | "
-    f"{made.differences['logits']:.2g} | {made.agreement:.2f} |"
+    quantization,
+    f"{made.bytes / 1e6:.1f}",
+    *(f"{number:.1f}" for number in numbers),
+    f"{made.differences['logits']:.2g}",
+    f"{made.agreement:.2f}",
   )
 
 
@@ -163,17 +165,17 @@ def main(argv) -> None:
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
   check_flags(config)
   threads = threads_of(_THREADS.value)
-  heads = " | ".join(f"ms, {count} threads" for count in threads)
-  print(f"| weights | MB | {heads} | difference | agreement |")
-  print("|" + "---|" * (4 + len(threads)))
+  times = [f"ms, {count} threads" for count in threads]
+  head = ("weights", "MB", *times, "difference", "agreement")
+  print(markdown.table(head, []))
   with tempfile.TemporaryDirectory() as folder:
     for quantization in _QUANTIZATIONS.value:
       name = f"{quantization}.tflite"
       path = os.path.join(_KEEP_DIR.value or folder, name)
-      line = measure(
+      cells = measure(
         config, path, _SEQUENCE_LENGTH.value, quantization, threads
       )
-      print(line, flush=True)
+      print(markdown.line(cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from absl import flags
 
 import tfrecords
 from tasks import pretraining
+from tools.cli import markdown
 
 _RECIPE = flags.DEFINE_string(
   "recipe",
@@ -100,13 +101,10 @@ _COLUMNS = {
 
 def table() -> str:
   """All recipes as a Markdown table that can be read as it is."""
-  rows = [list(_COLUMNS)]
-  rows += [
-    [show(recipe) for show in _COLUMNS.values()]
-    for recipe in pretraining.RECIPES.values()
-  ]
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  rows.insert(1, ["-" * width for width in widths])
-  return "\n".join(
-    f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows
+  return markdown.table(
+    list(_COLUMNS),
+    [
+      [show(recipe) for show in _COLUMNS.values()]
+      for recipe in pretraining.RECIPES.values()
+    ],
   )

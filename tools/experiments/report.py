@@ -7,6 +7,7 @@ import json
 import math
 from typing import Mapping, Optional, Sequence
 
+from tools.cli import markdown
 from tools.experiments import declaration, results, scales, verdicts
 
 _DECIMALS = {
@@ -127,7 +128,7 @@ class Report:
     for column in columns:
       header += [column, *(["paper"] if column in with_paper else [])]
     header += [f"direction, by {kind}" for kind in kinds]
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for result in self.rows:
       line = [result.row.label, _millions(result.parameters)]
       if "paper's" in header:
@@ -139,7 +140,7 @@ class Report:
       verdict = told.get(result.row.label, {})
       line += [verdict.get(kind, "") for kind in kinds]
       lines.append(line)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown.table(header, lines)
 
   def paper(self, row: declaration.Row, column: str) -> str:
     """The paper's number as it is shown, "" where it has none."""

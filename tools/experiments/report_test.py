@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import pytest
 
@@ -53,15 +54,15 @@ def make_report(values=None, failed=(), missing=0, **changes) -> report.Report:
 
 def test_markdown():
   text = make_report().to_markdown()
-  lines = text.splitlines()
+  lines = re.sub(" +", " ", text).splitlines()
   assert lines[0] == "## Table 7: A title"
   assert (
     "| b | 1.23M | 12M | 4.250 (4.000 to 4.500) | 23.5 (23.0 to 24.0) | 44.0 "
     "(43.0 to 45.0) | 81.0 | agrees: higher | agrees: higher |"
   ) in lines
-  header = next(line for line in lines if line.startswith("|  |"))
+  header = next(line for line in lines if line.startswith("| |"))
   assert header == (
-    "|  | parameters | paper's | MLM loss | MLM | MNLI | paper | direction, by "
+    "| | parameters | paper's | MLM loss | MLM | MNLI | paper | direction, by "
     "tasks | direction, by MLM |"
   )
   assert "Scale tiny: 1,600 steps of 32 x 64 tokens" in text
@@ -99,7 +100,7 @@ def test_never_is_a_word():
   # Infinity is no JSON.
   assert json.loads(made.to_json())["rows"][0]["values"]["MLM loss"] == [None]
   told = made.to_markdown()
-  assert "| never |" in told
+  assert "| never " in told
 
 
 def test_json_has_every_number():

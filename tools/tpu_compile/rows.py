@@ -7,12 +7,13 @@ import json
 import os
 from typing import Iterable, Optional, Sequence
 
+from tools.cli import markdown
 from tools.tpu_compile import compiler as tpu_compiler
 from tools.tpu_compile.step import Step
 
-HEADING = (
-  "| model | task | S | batch | topology | HBM used | of | TFLOP | compiled in "
-  "| fits |\n|---|---|---|---|---|---|---|---|---|---|"
+HEAD = (
+  *("model", "task", "S", "batch", "topology", "HBM used", "of", "TFLOP"),
+  *("compiled in", "fits"),
 )
 
 
@@ -131,15 +132,15 @@ class Store:
         file.write(row.to_json() + "\n")
 
 
-def line(row: Row) -> str:
-  """A line below `HEADING`."""
+def cells(row: Row) -> tuple[str, ...]:
+  """Returns the cells of a row below `HEAD`."""
   step, answer = row.step, row.compiled
   kind = tpu_compiler.generation(row.topology)
   recomputed = ", recomputed" if step.recompute_activations else ""
-  cells = (
+  return (
     f"{row.name}{recomputed}",
     step.task,
-    step.max_seq_length,
+    str(step.max_seq_length),
     f"{step.batch_size} a {kind.device}",
     f"{row.topology}, {answer.devices} {kind.device}s",
     f"{_gib(answer.used)} GiB",
@@ -148,7 +149,6 @@ def line(row: Row) -> str:
     f"{answer.seconds:.0f} s",
     "yes" if answer.fits else "no",
   )
-  return f"| {' | '.join(map(str, cells))} |"
 
 
 def _gib(size: int) -> str:
@@ -167,16 +167,16 @@ def matrix(
     searched: whether the largest batch that fits is shown, or the memory that
       each row's batch takes.
   """
-  cells: dict[tuple, dict[str, Row]] = {}
+  found: dict[tuple, dict[str, Row]] = {}
   for row in rows:
     step = row.step
     key = (row.name, step.max_seq_length, step.recompute_activations)
     if not searched:
       key += (step.batch_size,)
-    line = cells.setdefault(key, {})
-    known = line.get(row.topology)
+    by_topology = found.setdefault(key, {})
+    known = by_topology.get(row.topology)
     if known is None or _rank(row) > _rank(known):
-      line[row.topology] = row
+      by_topology[row.topology] = row
   heads = []
   for topology in topologies:
     kind = tpu_compiler.generation(topology)
@@ -184,15 +184,13 @@ def matrix(
       f"{topology.partition(':')[0]} {kind.device}, {kind.hbm_gib:.2f} GiB"
     )
   first = ["model", "S"] + ([] if searched else ["batch"])
-  text = [
-    f"| {' | '.join(first + heads)} |",
-    "|---" * (len(first + heads)) + "|",
-  ]
-  for (name, length, recomputed, *batch), by_topology in cells.items():
+  lines = []
+  for (name, length, recomputed, *batch), by_topology in found.items():
     start = [name + (", recomputed" if recomputed else ""), length, *batch]
-    shown = [_cell(by_topology.get(t), searched) for t in topologies]
-    text.append(f"| {' | '.join(map(str, start + shown))} |")
-  return "\n".join(text)
+    lines.append(
+      start + [_cell(by_topology.get(t), searched) for t in topologies]
+    )
+  return markdown.table(first + heads, lines)
 
 
 def _rank(row: Row) -> tuple[bool, int]:

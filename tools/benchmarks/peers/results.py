@@ -10,6 +10,7 @@ import statistics
 from typing import Any, Mapping, Optional, Sequence
 
 from tools.benchmarks.peers import protocol as peer_protocol
+from tools.cli import markdown
 
 OURS = "official_albert"
 _GIB = 2**30
@@ -89,23 +90,25 @@ class Comparison:
 
 def table(comparison: Comparison) -> str:
   """Markdown: a paragraph and a line for each system."""
-  lines = [
+  title = (
     f"{comparison.title}: {comparison.machine}, "
     f"{comparison.workload.threads} threads; matrix products reach "
-    f"{comparison.product_flops / 1e9:,.0f} GFLOP/s.",
-    "",
-    "| system | tokens/s | lowest to highest | ours is faster by | peak memory "
-    "| of the products' rate | loss, first to last | set up as |",
-    "|---|---|---|---|---|---|---|---|",
-    *(row(comparison, result) for result in comparison.results),
-  ]
-  return "\n".join(lines) + "\n"
+    f"{comparison.product_flops / 1e9:,.0f} GFLOP/s."
+  )
+  rows = [row(comparison, result) for result in comparison.results]
+  return f"{title}\n\n{markdown.table(_HEAD, rows)}\n"
 
 
-def row(comparison: Comparison, result: Result) -> str:
-  """A line of the table."""
+_HEAD = (
+  *("system", "tokens/s", "lowest to highest", "ours is faster by"),
+  *("peak memory", "of the products' rate", "loss, first to last", "set up as"),
+)
+
+
+def row(comparison: Comparison, result: Result) -> tuple[str, ...]:
+  """Returns the cells of a row."""
   if result.failure:
-    return f"| {result.system} | failed: {result.failure} | | | | | | |"
+    return result.system, f"failed: {result.failure}"
   rates = result.tokens_per_second
   versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
   ratio = "1"
@@ -113,10 +116,14 @@ def row(comparison: Comparison, result: Result) -> str:
     ratio = f"{statistics.median(result.ratios):.2f}"
     ratio += f" ({min(result.ratios):.2f} to {max(result.ratios):.2f})"
   return (
-    f"| {result.system} | {result.median:,.0f} | {min(rates):,.0f} to "
-    f"{max(rates):,.0f} | {ratio} | {result.peak_bytes / _GIB:.2f} GiB | "
-    f"{comparison.product_share(result):.0%} | {result.losses[0]:.2f} to "
-    f"{result.losses[-1]:.2f} | {versions}: {result.about} |"
+    result.system,
+    f"{result.median:,.0f}",
+    f"{min(rates):,.0f} to {max(rates):,.0f}",
+    ratio,
+    f"{result.peak_bytes / _GIB:.2f} GiB",
+    f"{comparison.product_share(result):.0%}",
+    f"{result.losses[0]:.2f} to {result.losses[-1]:.2f}",
+    f"{versions}: {result.about}",
   )
 
 

@@ -41,12 +41,13 @@ def test_rows():
   rows = [peer_results.row(make(), result) for result in make().results]
   # 220 tokens a second of a megaflop are 55% of 400 megaflops a second.
   assert rows[0] == (
-    "| official_albert | 220 | 200 to 300 | 1 | 1.50 GiB | 55% | 11.00 to "
-    "10.50 | tensorflow 2.15.1: as it is |"
+    *("official_albert", "220", "200 to 300", "1", "1.50 GiB", "55%"),
+    *("11.00 to 10.50", "tensorflow 2.15.1: as it is"),
   )
-  assert "| other | 100 | 100 to 220 | 2.00 (1.00 to 3.00) | 1.00 G" in rows[1]
-  assert rows[2].startswith("| broken | failed: no torch |")
-  assert {row.count("|") for row in rows} == {9}
+  assert rows[1][:5] == (
+    *("other", "100", "100 to 220", "2.00 (1.00 to 3.00)", "1.00 GiB"),
+  )
+  assert rows[2] == ("broken", "failed: no torch")
 
 
 def test_table():
@@ -55,7 +56,7 @@ def test_table():
     "albert_tiny, S 7, B 3, float32: a machine, 5 threads; matrix products "
     "reach 0 GFLOP/s."
   )
-  assert lines[2].count("|") == lines[3].count("|") == 9 and len(lines) == 7
+  assert {line.count("|") for line in lines[2:]} == {9} and len(lines) == 7
 
 
 def test_what_is_saved_can_be_loaded(tmp_path):
