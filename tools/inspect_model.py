@@ -42,7 +42,7 @@ from typing import Any, Optional, Sequence
 
 from absl import flags
 
-from official_albert import modeling, tokenization
+from official_albert import files, modeling, tokenization
 from tools import inspection
 from tools.cli import command_line, model_depth_flag, path_flags
 
@@ -154,7 +154,7 @@ def main(argv: Sequence[str]) -> None:
       "--input_files out."
     )
   if _OUTPUT_DIR.value:
-    inspection.summary.check_output(_OUTPUT_DIR.value)
+    files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   models: list[dict[str, Any]] = []
   series: dict[str, Any] = {}
   plots: dict[str, Any] = {}

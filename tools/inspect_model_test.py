@@ -68,7 +68,7 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   again = _run("--preset=albert_tiny", f"--output_dir={folder}")
   assert again.returncode == 1
   assert again.stderr.startswith(
-    f"inspect_model: error: --output_dir {folder} is there and not empty"
+    f"inspect_model: error: --output_dir {folder} exists and is not empty"
   )
 
 

@@ -147,7 +147,7 @@ class Quickstart:
             f"{value!r}: give another --output_dir, or remove the folder."
           )
       return
-    settings_file.write(path, settings)
+    files.write_json(path, settings)
 
   def tool(self, name: str, *arguments: str, result: str = "") -> None:
     """Runs `python -m tools.NAME` unless `result` exists."""

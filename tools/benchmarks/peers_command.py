@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from official_albert import distribution, modeling
+from official_albert import distribution, files, modeling
 from tasks import pretraining
 from tools.benchmarks.peers import environments as peer_venvs
 from tools.benchmarks.peers import huggingface_step as peer_huggingface
@@ -142,7 +142,7 @@ def save(comparison: peer_results.Comparison, folder: str) -> None:
 
   peer_results.save(comparison, folder)
   everything = peer_results.load_all(folder)
-  peer_results.write(
+  files.write_text(
     os.path.join(folder, "peers.md"),
     "\n".join(peer_results.table(each) for each in everything),
   )

@@ -6,15 +6,14 @@ Each point is a process of its own, so that no point has another's memory.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import NamedTuple
 
+from official_albert import files
 from tools.benchmarks import peers_command as benchmark_peers
 from tools.benchmarks import scaling_plot
 from tools.benchmarks import step as benchmark_step
 from tools.benchmarks.peers import protocol as peer_protocol
-from tools.benchmarks.peers import results as peer_results
 from tools.cli import markdown
 
 _TOKENS = 2048  # Of a step, where the batch is not what is varied.
@@ -133,10 +132,8 @@ def save(points: list[scaling_plot.Point], settings: Settings) -> None:
     "title": title,
     "points": [dataclasses.asdict(point) for point in points],
   }
-  peer_results.write(
-    os.path.join(folder, "scaling.json"), json.dumps(figures, indent=2) + "\n"
-  )
-  peer_results.write(
+  files.write_json(os.path.join(folder, "scaling.json"), figures, indent=2)
+  files.write_text(
     os.path.join(folder, "scaling.md"),
     f"{title}\n\n{markdown.table(_HEAD, map(row, points))}\n",
   )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
 from typing import Sequence
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from tools.cli import figures
+from tools.cli.figures import pyplot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +47,7 @@ _ROWS = (
 def plot(
   points: Sequence[Point], output_file: str, rows: int = len(_ROWS)
 ) -> None:
-  """Writes the PNG, under a temporary name that is then changed.
+  """Writes the PNG, complete or not at all.
 
   Args:
     points: at least one.
@@ -80,18 +76,15 @@ def plot(
     axes[0, column].set_ylim(0, _MARGIN * highest)
     axes[-1, column].set_xlabel(name)
   figure.tight_layout()
-  temporary = output_file + ".tmp"
-  figure.savefig(temporary, format="png", dpi=110)
-  pyplot.close(figure)
-  os.replace(temporary, output_file)
+  figures.save(figure, output_file)
 
 
 def _panel(axis, points: Sequence[Point], figure_of) -> None:
   values = [point.value for point in points]
-  figures = [figure_of(point) for point in points]
+  heights = [figure_of(point) for point in points]
   axis.plot(
     values,
-    figures,
+    heights,
     "o-",
     color="#1f77b4",
     markersize=4,
@@ -101,7 +94,7 @@ def _panel(axis, points: Sequence[Point], figure_of) -> None:
   axis.set_xticks(values, [f"{value:,}" for value in values])
   axis.minorticks_off()
   axis.set_xlim(values[0] / _MARGIN**3, values[-1] * _MARGIN**3)
-  axis.set_ylim(0, _MARGIN * (max(figures) or 1))
+  axis.set_ylim(0, _MARGIN * (max(heights) or 1))
   axis.grid(alpha=0.25)
   for side in ("top", "right"):
     axis.spines[side].set_visible(False)

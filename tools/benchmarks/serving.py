@@ -8,7 +8,6 @@ alone: raw texts beside ids, batches and lengths, and many clients at once.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import statistics
@@ -17,7 +16,7 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-from official_albert import modeling, tokenization
+from official_albert import files, modeling, tokenization
 from tools import conversion
 from tools.benchmarks import peers_command as benchmark_peers
 from tools.benchmarks import scaling_plot, serving_load
@@ -101,9 +100,9 @@ def run(settings: Settings) -> None:
   if settings.output_dir:
     os.makedirs(settings.output_dir, exist_ok=True)
     name = os.path.join(settings.output_dir, f"serving-{settings.precision}")
-    peer_results.write(f"{name}.md", "\n\n".join(report) + "\n")
+    files.write_text(f"{name}.md", "\n\n".join(report) + "\n")
     figures = [dataclasses.asdict(point) for point in points]
-    peer_results.write(f"{name}.json", json.dumps(figures, indent=1) + "\n")
+    files.write_json(f"{name}.json", figures)
     scaling_plot.plot(points, f"{name}.png", rows=2)
 
 

@@ -9,16 +9,15 @@ so that both have the same share of a busy machine.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import statistics
 import sys
 
+from official_albert import files
 from tools.benchmarks import peers_command as benchmark_peers
 from tools.benchmarks.peers import official_albert_step as peer_official_albert
 from tools.benchmarks.peers import process as peer_process
 from tools.benchmarks.peers import protocol as peer_protocol
-from tools.benchmarks.peers import results as peer_results
 from tools.cli import markdown
 
 _PRODUCTS = 20
@@ -106,8 +105,8 @@ def run(settings: Settings) -> Measured:
       settings.output_dir, title.replace(", ", "-").replace(" ", "").lower()
     )
     figures = {"machine": settings.machine, **dataclasses.asdict(measured)}
-    peer_results.write(f"{path}.json", json.dumps(figures, indent=2) + "\n")
-    peer_results.write(f"{path}.md", text)
+    files.write_json(f"{path}.json", figures, indent=2)
+    files.write_text(f"{path}.md", text)
   return measured
 
 

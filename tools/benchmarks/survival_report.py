@@ -6,15 +6,12 @@ import glob
 import os
 from typing import Any, Sequence
 
-import matplotlib
 import numpy as np
 import tensorflow as tf
 
 from official_albert import training
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from tools.cli import figures
+from tools.cli.figures import pyplot
 
 # What the clock has a part in.
 _NOT_COMPARED = (
@@ -170,7 +167,4 @@ def draw(
     axis.grid(alpha=0.3)
   axes[1].legend()
   figure.tight_layout()
-  temporary = output_file + ".tmp"
-  figure.savefig(temporary, format="png", dpi=110)
-  pyplot.close(figure)
-  os.replace(temporary, output_file)
+  figures.save(figure, output_file)

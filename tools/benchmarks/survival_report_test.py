@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from official_albert import training
 from tools.benchmarks import survival_report
+from tools.cli.figures import pyplot
 
 
 def _write(folder: pathlib.Path, records, value=(1.0, 2.0), variables=("a",)):
@@ -115,7 +116,7 @@ def test_draws_both(tmp_path):
   survival_report.draw(
     str(tmp_path / "quiet"), str(tmp_path / "harmed"), [(17, "kill")], str(path)
   )
-  image = survival_report.matplotlib.image.imread(io.BytesIO(path.read_bytes()))
+  image = pyplot.imread(io.BytesIO(path.read_bytes()))
   assert image.shape[0] > 300 and 0.5 < image[..., :3].mean() < 0.99
 
 

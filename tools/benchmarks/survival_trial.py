@@ -16,7 +16,6 @@ DIR/survival.json says what happened when.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from typing import Callable, Optional, Sequence
 
 from absl import flags
 
+from official_albert import files
 from tools.benchmarks import survival_report
 from tools.cli import command_line, path_flags
 
@@ -251,8 +251,7 @@ def main(argv: Sequence[str]) -> None:
     "hours": round((time.monotonic() - begun) / 3600, 2),
     **survival_report.compare(*paths),
   }
-  with open(os.path.join(folder, "survival.json"), "w") as file:
-    json.dump(result, file, indent=1)
+  files.write_json(os.path.join(folder, "survival.json"), result)
   survival_report.draw(
     *paths,
     [(a["step"], a["name"]) for a in happened],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping
+from typing import Any
 
 
 def read(path: str) -> dict[str, Any]:
-  """What `write` wrote; {} if there is no such file.
+  """Returns the settings; {} if there is no such file.
 
   Raises:
     ValueError: it is something else.
@@ -27,14 +27,3 @@ def read(path: str) -> dict[str, Any]:
       "known: give another --output_dir, or remove the folder."
     )
   return settings
-
-
-def write(path: str, settings: Mapping[str, Any]) -> None:
-  """Writes JSON values, whole or not at all.
-
-  Raises:
-    OSError: it cannot be written.
-  """
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    json.dump(settings, file, indent=1)
-  os.replace(f"{path}.tmp", path)

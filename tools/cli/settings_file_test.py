@@ -6,13 +6,14 @@ import os
 
 import pytest
 
+from official_albert import files
 from tools.cli import settings_file
 
 
 def test_what_is_written_is_read(tmp_path):
   path = str(tmp_path / "settings.json")
   assert settings_file.read(path) == {}
-  settings_file.write(path, {"scale": "tiny", "data": {"seed": 3}})
+  files.write_json(path, {"scale": "tiny", "data": {"seed": 3}})
   assert settings_file.read(path) == {"scale": "tiny", "data": {"seed": 3}}
   assert os.listdir(tmp_path) == ["settings.json"]
 

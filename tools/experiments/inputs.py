@@ -85,7 +85,7 @@ def claim(output_dir: str, **settings: Any) -> None:
   """
   files.make_folder(output_dir)
   settings |= check(output_dir, **settings)
-  settings_file.write(os.path.join(output_dir, _SETTINGS_FILE), settings)
+  files.write_json(os.path.join(output_dir, _SETTINGS_FILE), settings)
 
 
 def check(output_dir: str, **settings: Any) -> dict[str, Any]:
@@ -122,6 +122,4 @@ def write_sentences(path: str, input_files: str) -> None:
     for document in itertools.islice(reader, _SENTENCES)
   ]
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    file.write("\n".join(lines) + "\n")
-  os.replace(f"{path}.tmp", path)
+  files.write_text(path, "\n".join(lines) + "\n")

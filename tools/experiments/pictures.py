@@ -6,11 +6,9 @@ changes, those of speed and of depth at inference what they are about.
 
 from __future__ import annotations
 
-import os
-
-import matplotlib
-
 from tools import inspection
+from tools.cli import figures
+from tools.cli.figures import pyplot
 from tools.experiments import (
   declaration,
   depth_inference,
@@ -18,21 +16,14 @@ from tools.experiments import (
   results,
 )
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
-
 
 def draw(told: report.Report, output_file: str) -> None:
-  """Writes the PNG, under a temporary name that is then changed."""
+  """Writes the PNG, complete or not at all."""
   figure = _figure(told)
   scale = f" (scale {told.scale.name})" if told.seeds else ""
   figure.suptitle(f"{told.table.title}{scale}", x=0.01, ha="left")
   figure.tight_layout()
-  temporary = f"{output_file}.tmp"
-  figure.savefig(temporary, format="png", dpi=110)
-  pyplot.close(figure)
-  os.replace(temporary, output_file)
+  figures.save(figure, output_file)
 
 
 def _figure(told: report.Report):

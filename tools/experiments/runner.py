@@ -103,10 +103,7 @@ class Results:
   def write(self, key: str, **record: Any) -> None:
     """Keeps `values`, `seconds`, `command`, `machine`, `at_once` of a job."""
     os.makedirs(self._folder, exist_ok=True)
-    temporary = f"{self._path(key)}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-      json.dump(record, file, indent=1)
-    os.replace(temporary, self._path(key))
+    files.write_json(self._path(key), record)
 
   def seconds(self, key: str) -> float:
     """How long a finished job took; 0 where its last process did only part."""

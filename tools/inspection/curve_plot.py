@@ -5,15 +5,9 @@ Three panels: masked LM loss, masked LM accuracy, sentence-order accuracy.
 
 from __future__ import annotations
 
-import os
-
-import matplotlib
-
 from official_albert import training
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from tools.cli import figures
+from tools.cli.figures import pyplot
 
 _PANELS = (
   ("masked_lm_loss", "masked LM loss (nats)"),
@@ -27,7 +21,7 @@ def plot(model_dir: str, output_file: str, unigram_entropy: float = 0) -> None:
 
   Args:
     model_dir: the run's folder.
-    output_file: the PNG; written under a temporary name, then renamed.
+    output_file: the PNG, which appears complete or not at all.
     unigram_entropy: nats; 0 draws no line.
 
   Raises:
@@ -65,7 +59,4 @@ def plot(model_dir: str, output_file: str, unigram_entropy: float = 0) -> None:
   for axis in axes:
     axis.legend()
   figure.tight_layout()
-  temporary = output_file + ".tmp"
-  figure.savefig(temporary, format="png", dpi=110)
-  pyplot.close(figure)
-  os.replace(temporary, output_file)
+  figures.save(figure, output_file)

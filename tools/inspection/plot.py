@@ -6,14 +6,11 @@ import math
 import warnings
 from typing import Mapping, Sequence
 
-import matplotlib
 import numpy as np
 
-matplotlib.use("Agg")
+from tools.cli import figures
+from tools.cli.figures import pyplot
 
-from matplotlib import pyplot
-
-_DPI = 110
 # Inches: of a cell with room for a label, around the maps, of all maps at most.
 _CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
 _LABEL_POINTS = 6
@@ -141,10 +138,7 @@ def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _save(figure, output_file: str) -> None:
-  try:
-    with warnings.catch_warnings():
-      # The one font that matplotlib brings has no Chinese: boxes are drawn.
-      warnings.filterwarnings("ignore", message="Glyph .* missing")
-      figure.savefig(output_file, format="png", dpi=_DPI, bbox_inches="tight")
-  finally:
-    pyplot.close(figure)
+  with warnings.catch_warnings():
+    # The one font that matplotlib brings has no Chinese: boxes are drawn.
+    warnings.filterwarnings("ignore", message="Glyph .* missing")
+    figures.save(figure, output_file, bbox_inches="tight")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import collections
-import json
 import os
-import shutil
-import tempfile
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from official_albert import modeling
+from official_albert import files, modeling
 from tools.inspection import model_memory, model_parts
 
 REPORT_FILE = "inspection.json"
@@ -156,25 +153,12 @@ def figures(
   }
 
 
-def check_output(folder: str) -> None:
-  """Refuses a folder that holds something.
-
-  Raises:
-    FileExistsError: it does, or is a file.
-  """
-  empty = os.path.isdir(folder) and not os.listdir(folder)
-  if os.path.exists(folder) and not empty:
-    raise FileExistsError(
-      f"--output_dir {folder} is there and not empty: choose a new folder."
-    )
-
-
 def write(
   folder: str,
   models: Sequence[Mapping[str, Any]],
   plots: Mapping[str, Callable[[str], None]],
 ) -> None:
-  """Makes the folder, whole or not at all.
+  """Writes a new folder, complete or not at all.
 
   Args:
     folder: does not exist, or is empty.
@@ -185,20 +169,11 @@ def write(
     FileExistsError: the folder holds something.
     OSError: it cannot be written.
   """
-  check_output(folder)
-  parent = os.path.dirname(os.path.abspath(folder))
-  os.makedirs(parent, exist_ok=True)
-  temporary = tempfile.mkdtemp(prefix=".inspection-", dir=parent)
-  try:
-    path = os.path.join(temporary, REPORT_FILE)
-    with open(path, "w", encoding="utf-8") as file:
-      json.dump({"models": list(models)}, file, indent=1, allow_nan=False)
-      file.write("\n")
+  with files.new_folder(folder) as temporary:
+    files.write_json(
+      os.path.join(temporary, REPORT_FILE),
+      {"models": list(models)},
+      allow_nan=False,
+    )
     for name, draw in plots.items():
       draw(os.path.join(temporary, name))
-    os.chmod(temporary, 0o755)
-    # Onto an empty folder too, in one step.
-    os.replace(temporary, folder)
-  except BaseException:
-    shutil.rmtree(temporary, ignore_errors=True)
-    raise

@@ -69,7 +69,7 @@ def test_the_folder_is_whole(tmp_path):
   assert report == {"models": [{"model": "a"}]}
   assert (folder / "a.png").read_bytes() == b"drawn"
   assert os.listdir(folder.parent) == ["out"]
-  with pytest.raises(FileExistsError, match="is there and not empty"):
+  with pytest.raises(FileExistsError, match="exists and is not empty"):
     inspection.write(str(folder), [], {})
 
 

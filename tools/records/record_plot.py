@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Mapping
 
-import matplotlib
 import numpy as np
 
+from tools.cli import figures
+from tools.cli.figures import pyplot
 from tools.records import record_survey
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
 
 _BARS = 64  # Bins of lengths and positions, at most.
 _MOST_WORDS = 10
@@ -27,7 +23,7 @@ def plot(
 
   Args:
     surveys: what was counted, by the name of the split.
-    output_file: the PNG; written under a temporary name, then renamed.
+    output_file: the PNG, which appears complete or not at all.
     ngram_shares: for splits whose manifest knows it, the share of the n-grams
       of each length in words. The records show runs only, in which neighbours
       have become one.
@@ -91,14 +87,7 @@ def plot(
   lengths.legend()
   words.legend()
   figure.tight_layout()
-  temporary = output_file + ".tmp"
-  try:
-    figure.savefig(temporary, format="png", dpi=110)
-    os.replace(temporary, output_file)
-  finally:
-    pyplot.close(figure)
-    if os.path.exists(temporary):
-      os.remove(temporary)
+  figures.save(figure, output_file)
 
 
 def _steps(axis, counts: np.ndarray, color: str, label: str) -> None:

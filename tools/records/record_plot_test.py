@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tools.cli.figures import pyplot
 from tools.records import record_plot, record_survey
 
 
@@ -44,7 +45,7 @@ def test_four_panels(tmp_path, axes):
     str(path),
     {"train": {"1": 0.6, "2": 0.3, "3": 0.1}},
   )
-  image = record_plot.matplotlib.image.imread(str(path))
+  image = pyplot.imread(str(path))
   assert image.shape[0] > 500 and image.shape[1] > 1000
   assert 0.5 < image[..., :3].mean() < 0.99  # Neither blank nor black.
   assert [p.name for p in tmp_path.iterdir()] == ["a.png"]

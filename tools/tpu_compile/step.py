@@ -15,12 +15,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import sys
 from typing import Any, Callable, Mapping, Optional
 
-from official_albert import distribution, modeling, training
+from official_albert import distribution, files, modeling, training
 from tasks import classification, common, pretraining, race, squad
 from tools.cli import started_by
 from tools.tpu_compile.stablehlo import ALL_REDUCE
@@ -282,10 +281,7 @@ def main(argv: Optional[list[str]] = None) -> int:
   except ValueError as error:
     print(error, file=sys.stderr)
     return 1
-  temporary = f"{path}.{os.getpid()}.tmp"
-  with open(temporary, "wb") as file:
-    file.write(lowered)
-  os.replace(temporary, path)
+  files.write_bytes(path, lowered)
   return 0
 
 

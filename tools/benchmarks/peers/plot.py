@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Sequence
 
-import matplotlib
-
 from tools.benchmarks.peers import results as peer_results
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from tools.cli import figures
+from tools.cli.figures import pyplot
 
 _COLUMNS = 2
 _OURS, _OTHERS = "#1f77b4", "#b8bec6"
@@ -21,7 +16,7 @@ _OURS, _OTHERS = "#1f77b4", "#b8bec6"
 def plot(
   comparisons: Sequence[peer_results.Comparison], output_file: str
 ) -> None:
-  """Writes the PNG, under a temporary name that is then changed.
+  """Writes the PNG, complete or not at all.
 
   Args:
     comparisons: at least one.
@@ -37,10 +32,7 @@ def plot(
   for axis, comparison in zip(axes.ravel(), comparisons):
     _panel(axis, comparison)
   figure.tight_layout(h_pad=2.0, w_pad=3.0)
-  temporary = output_file + ".tmp"
-  figure.savefig(temporary, format="png", dpi=120)
-  pyplot.close(figure)
-  os.replace(temporary, output_file)
+  figures.save(figure, output_file, dpi=120)
 
 
 def _panel(axis, comparison: peer_results.Comparison) -> None:

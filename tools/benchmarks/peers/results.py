@@ -9,6 +9,7 @@ import pathlib
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
+from official_albert import files
 from tools.benchmarks.peers import protocol as peer_protocol
 from tools.cli import markdown
 
@@ -130,17 +131,11 @@ def row(comparison: Comparison, result: Result) -> tuple[str, ...]:
 def save(comparison: Comparison, folder: str) -> None:
   """Writes `comparison.file_name` into the folder, which is made."""
   os.makedirs(folder, exist_ok=True)
-  write(
+  files.write_json(
     os.path.join(folder, comparison.file_name),
-    json.dumps(dataclasses.asdict(comparison), indent=2) + "\n",
+    dataclasses.asdict(comparison),
+    indent=2,
   )
-
-
-def write(path: str, text: str) -> None:
-  """Writes all of a file or nothing."""
-  with open(path + ".tmp", "w", encoding="utf-8") as file:
-    file.write(text)
-  os.replace(path + ".tmp", path)
 
 
 def load_all(folder: str) -> list[Comparison]:
@@ -149,8 +144,7 @@ def load_all(folder: str) -> list[Comparison]:
   Raises:
     ValueError: a file is no comparison.
   """
-  files = sorted(pathlib.Path(folder).glob("peers-*.json"))
-  return [_load(path) for path in files]
+  return [_load(p) for p in sorted(pathlib.Path(folder).glob("peers-*.json"))]
 
 
 def _load(path: pathlib.Path) -> Comparison:
