@@ -27,8 +27,7 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 from absl import flags
 
-from tools.benchmarks import c_api_loader_library as library_lib
-from tools.benchmarks import c_api_loader_signatures as signatures_lib
+from tools.benchmarks import c_api
 from tools.cli import command_line, path_flags
 
 _SAVED_MODEL_DIR = path_flags.define(
@@ -86,10 +85,10 @@ class CApiModel:
         f"{saved_model_dir} is not the folder of a SavedModel: it has no "
         "saved_model.pb."
       )
-    lib = self._library = library_lib.Library()
+    lib = self._library = c_api.Library()
     self.version = lib.version
     if op_libraries is None:
-      op_libraries = library_lib.text_op_libraries()
+      op_libraries = c_api.text_op_libraries()
     for library in op_libraries:
       lib.load_operations(library)
     self._graph = lib.call("TF_NewGraph")
@@ -106,11 +105,11 @@ class CApiModel:
         self._graph,
         meta_graph,
       )
-      buffer = library_lib.Buffer.from_address(meta_graph.value)
+      buffer = c_api.Buffer.from_address(meta_graph.value)
       data = (ctypes.c_char * buffer.length).from_address(buffer.data)
       self.signatures = {
         name: signature
-        for name, signature in signatures_lib.read_signatures(
+        for name, signature in c_api.read_signatures(
           memoryview(data).cast("B")
         ).items()
         if not name.startswith(_INTERNAL)
@@ -143,14 +142,14 @@ class CApiModel:
     lib = self._library
     names = sorted(found.inputs)
     arrays = [
-      library_lib.to_array(name, inputs[name], found.inputs[name].dtype)
+      c_api.to_array(name, inputs[name], found.inputs[name].dtype)
       for name in names
     ]
     owned, results = [], (ctypes.c_void_p * len(found.outputs))()
     try:
       for name, array in zip(names, arrays):
         dtype = found.inputs[name].dtype
-        strings = array.size if dtype == library_lib.STRING else 0
+        strings = array.size if dtype == c_api.STRING else 0
         owned.append((lib.make_tensor(array, dtype), strings))
       sources = [found.inputs[name] for name in names]
       targets = list(found.outputs.values())
@@ -196,9 +195,7 @@ class CApiModel:
   def __exit__(self, *error) -> None:
     self.close()
 
-  def _signature(
-    self, name: str, inputs: Mapping[str, Any]
-  ) -> signatures_lib.Signature:
+  def _signature(self, name: str, inputs: Mapping[str, Any]) -> c_api.Signature:
     if name not in self.signatures:
       raise ValueError(
         f"there is no signature {name!r}; the model has "
@@ -212,7 +209,7 @@ class CApiModel:
       )
     return found
 
-  def _places(self, tensors: Sequence[signatures_lib.TensorInfo]):
+  def _places(self, tensors: Sequence[c_api.TensorInfo]):
     """TF_Outputs of tensors named "operation:index"."""
     places = []
     for info in tensors:
@@ -222,8 +219,8 @@ class CApiModel:
       )
       if not pointer.value:
         raise ValueError(f"the graph has no operation {operation!r}.")
-      places.append(library_lib.Output(pointer, int(index)))
-    return (library_lib.Output * len(places))(*places)
+      places.append(c_api.Output(pointer, int(index)))
+    return (c_api.Output * len(places))(*places)
 
 
 def describe(model: CApiModel) -> dict[str, Any]:
@@ -231,7 +228,7 @@ def describe(model: CApiModel) -> dict[str, Any]:
   return {
     name: {
       kind: {
-        key: {"dtype": library_lib.dtype_name(info.dtype), "shape": info.shape}
+        key: {"dtype": c_api.dtype_name(info.dtype), "shape": info.shape}
         for key, info in sorted(tensors.items())
       }
       for kind, tensors in zip(signature._fields, signature)
