@@ -19,6 +19,7 @@ from typing import NamedTuple
 from official_albert import distribution, modeling, training
 from tasks import pretraining
 from tools.benchmarks import peers_command as benchmark_peers
+from tools.benchmarks.peers import official_albert_step as peer_official_albert
 from tools.benchmarks.peers import protocol as peer_protocol
 from tools.cli import markdown
 
@@ -132,8 +133,6 @@ def measure(settings: Settings) -> Measured:
   """A few updates of a model with dropout, in this process."""
   import tensorflow as tf
 
-  from tools.benchmarks import measured_task
-
   distribution.start_compiler()
   distribution.set_precision(settings.precision)
   tf.keras.utils.set_random_seed(settings.seed)
@@ -153,8 +152,8 @@ def measure(settings: Settings) -> Measured:
     train_batch_size=settings.batch_size,
     xla=settings.xla,
   )
-  step = measured_task.make_step(model, config)
-  batch = measured_task.random_batch(
+  step = peer_official_albert.make_step(model, config)
+  batch = peer_official_albert.random_batch(
     settings.batch_size,
     settings.max_seq_length,
     int(0.15 * settings.max_seq_length),

@@ -138,7 +138,7 @@ def run(settings: Settings) -> peer_results.Comparison:
 
 def save(comparison: peer_results.Comparison, folder: str) -> None:
   """Figures, and table and plot of all comparisons in the folder."""
-  from tools.benchmarks.peers import plot as peer_plot
+  from tools.benchmarks import plots
 
   peer_results.save(comparison, folder)
   everything = peer_results.load_all(folder)
@@ -146,7 +146,7 @@ def save(comparison: peer_results.Comparison, folder: str) -> None:
     os.path.join(folder, "peers.md"),
     "\n".join(peer_results.table(each) for each in everything),
   )
-  peer_plot.plot(everything, os.path.join(folder, "benchmark_peers.png"))
+  plots.draw_peers(everything, os.path.join(folder, "benchmark_peers.png"))
 
 
 def workload_of(

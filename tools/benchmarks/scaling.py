@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import statistics
 from typing import NamedTuple
 
 from official_albert import files
 from tools.benchmarks import peers_command as benchmark_peers
-from tools.benchmarks import scaling_plot
 from tools.benchmarks import step as benchmark_step
 from tools.benchmarks.peers import protocol as peer_protocol
 from tools.cli import markdown
@@ -42,6 +42,32 @@ class Setting(NamedTuple):
   axis: str
   value: int
   workload: peer_protocol.Workload
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """One model and batch.
+
+  Attributes:
+    axis: what is varied, as the table and the plot call it.
+    value: where on the axis.
+    tokens_per_second: of each run.
+    peak_bytes: the most memory of the process.
+    trace_seconds: to trace the step.
+    flops_per_second: of the step, by its median.
+  """
+
+  axis: str
+  value: int
+  tokens_per_second: list[float]
+  peak_bytes: int
+  trace_seconds: float
+  flops_per_second: float
+
+  @property
+  def median(self) -> float:
+    """Tokens a second."""
+    return statistics.median(self.tokens_per_second)
 
 
 def settings_of(precision: str) -> list[Setting]:
@@ -75,7 +101,7 @@ def settings_of(precision: str) -> list[Setting]:
   ]
 
 
-def run(settings: Settings) -> list[scaling_plot.Point]:
+def run(settings: Settings) -> list[Point]:
   """Measures every point, prints the table, and saves table, figures and plot.
 
   Raises:
@@ -88,7 +114,7 @@ def run(settings: Settings) -> list[scaling_plot.Point]:
       setting.workload, settings.repeats, settings.steps
     )
     points.append(
-      scaling_plot.Point(
+      Point(
         setting.axis,
         setting.value,
         measured.tokens_per_second,
@@ -109,7 +135,7 @@ _HEAD = (
 )
 
 
-def row(point: scaling_plot.Point) -> tuple[str, ...]:
+def row(point: Point) -> tuple[str, ...]:
   """Returns the cells of a row."""
   rates = point.tokens_per_second
   return (
@@ -123,8 +149,10 @@ def row(point: scaling_plot.Point) -> tuple[str, ...]:
   )
 
 
-def save(points: list[scaling_plot.Point], settings: Settings) -> None:
+def save(points: list[Point], settings: Settings) -> None:
   """Figures, table and plot, in `settings.output_dir`."""
+  from tools.benchmarks import plots
+
   folder = settings.output_dir
   os.makedirs(folder, exist_ok=True)
   title = f"albert_base, {settings.precision}: {settings.machine}"
@@ -137,4 +165,4 @@ def save(points: list[scaling_plot.Point], settings: Settings) -> None:
     os.path.join(folder, "scaling.md"),
     f"{title}\n\n{markdown.table(_HEAD, map(row, points))}\n",
   )
-  scaling_plot.plot(points, os.path.join(folder, "benchmark_scaling.png"))
+  plots.draw_scaling(points, os.path.join(folder, "benchmark_scaling.png"))

@@ -19,18 +19,13 @@ from typing import NamedTuple
 from official_albert import files, modeling, tokenization
 from tools import conversion
 from tools.benchmarks import peers_command as benchmark_peers
-from tools.benchmarks import scaling_plot, serving_load
+from tools.benchmarks import scaling, serving_load
 from tools.benchmarks.peers import environments as peer_venvs
 from tools.benchmarks.peers import process as peer_process
 from tools.benchmarks.peers import protocol as peer_protocol
 from tools.benchmarks.peers import results as peer_results
 from tools.benchmarks.peers import rounds as peer_rounds
-from tools.benchmarks.peers import (
-  serving_huggingface as peer_serving_huggingface,
-)
-from tools.benchmarks.peers import (
-  serving_official_albert as peer_serving_official_albert,
-)
+from tools.benchmarks.peers import serving as peer_serving
 from tools.cli import markdown
 
 _BATCH_SIZES = (1, 8)
@@ -42,7 +37,7 @@ _TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 0.01}
 # PyTorch as installed, and with the memory kept that it gives back otherwise.
 SYSTEMS = {
   f"hf_{variant}{suffix}": (variant, environment)
-  for variant in peer_serving_huggingface.VARIANTS
+  for variant in peer_serving.VARIANTS
   for suffix, environment in (
     ("", {}),
     ("_malloc", benchmark_peers.KEEP_MEMORY),
@@ -103,7 +98,9 @@ def run(settings: Settings) -> None:
     files.write_text(f"{name}.md", "\n\n".join(report) + "\n")
     figures = [dataclasses.asdict(point) for point in points]
     files.write_json(f"{name}.json", figures)
-    scaling_plot.plot(points, f"{name}.png", rows=2)
+    from tools.benchmarks import plots
+
+    plots.draw_scaling(points, f"{name}.png", rows=2)
 
 
 def check(settings: Settings) -> None:
@@ -177,12 +174,12 @@ def latencies(
   def start(name: str) -> peer_process.PeerProcess:
     if name == peer_results.OURS:
       return peer_process.PeerProcess(
-        sys.executable, peer_serving_official_albert.__name__, workload
+        sys.executable, peer_serving.__name__, workload
       )
     variant, environment = SYSTEMS[name]
     return peer_process.PeerProcess(
       python,
-      peer_serving_huggingface.__name__,
+      peer_serving.__name__,
       dataclasses.replace(
         workload, variant=variant, model_dir=models.huggingface
       ),
@@ -255,7 +252,7 @@ def check_answers(results: list[peer_results.Result], tolerance: float) -> None:
       )
 
 
-def throughputs(settings: Settings, models: Models) -> list[scaling_plot.Point]:
+def throughputs(settings: Settings, models: Models) -> list[scaling.Point]:
   """The export alone, for batches and lengths."""
   batch = f"batch size, S {settings.max_seq_length}"
   length = f"length, B {_LENGTHS_BATCH}"
@@ -265,19 +262,19 @@ def throughputs(settings: Settings, models: Models) -> list[scaling_plot.Point]:
   for axis, value, batch_size, max_seq_length in places:
     workload = _own(settings, models, batch_size, max_seq_length)
     with peer_process.PeerProcess(
-      sys.executable, peer_serving_official_albert.__name__, workload
+      sys.executable, peer_serving.__name__, workload
     ) as process:
       timed = [process.run(settings.steps) for _ in range(3)]
     rates = [
       workload.tokens * settings.steps / sum(each.seconds) for each in timed
     ]
     points.append(
-      scaling_plot.Point(axis, value, rates, timed[-1].peak_bytes, 0.0, 0.0)
+      scaling.Point(axis, value, rates, timed[-1].peak_bytes, 0.0, 0.0)
     )
   return points
 
 
-def throughput_table(points: list[scaling_plot.Point]) -> str:
+def throughput_table(points: list[scaling.Point]) -> str:
   """Returns a table with a row for each point."""
   rows = [
     (

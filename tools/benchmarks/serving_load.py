@@ -129,15 +129,13 @@ def _serve(workload: peer_protocol.Workload, seconds: float) -> Loads:
   import tensorflow as tf
   import tensorflow_text  # noqa: F401 (its operations)
 
-  from tools.benchmarks.peers import request as peer_request
-
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   model = tf.saved_model.load(workload.model_dir)
   run = model.signatures["ids"]
   one = dataclasses.replace(workload, batch_size=1)
   features = {
     name: tf.constant(value)
-    for name, value in peer_request.features(one).items()
+    for name, value in peer_protocol.request(one).items()
   }
   spec = tf.TensorSpec([None, workload.max_seq_length], tf.int32)
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tools.benchmarks import scaling_plot
+from tools.benchmarks import scaling
 from tools.benchmarks import serving as benchmark_serving
 from tools.benchmarks.peers import environments as peer_venvs
 from tools.benchmarks.peers import results as peer_results
@@ -66,7 +66,7 @@ def test_every_way_of_the_peer_is_there_with_and_without_its_memory():
 
 
 def test_the_table_of_throughputs():
-  point = scaling_plot.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
+  point = scaling.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
   table = benchmark_serving.throughput_table([point])
   assert table.splitlines()[2] == (
     "| length | 64   | 1,000      | 1.00 GiB      |"

@@ -17,14 +17,13 @@ _PROGRAMS = {
   "benchmarks.peers.huggingface_step": "tools.benchmark",
   "benchmarks.peers.keras_hub_step": "tools.benchmark",
   "benchmarks.peers.model_garden_step": "tools.benchmark",
-  "benchmarks.peers.serving_huggingface": "tools.benchmark",
+  "benchmarks.peers.serving": "tools.benchmark",
   "benchmarks.serving_load": "tools.benchmark",
   "tpu_compile.compiler": "tools.compile_for_tpu",
 }
 # They import TensorFlow first, which takes seconds.
 _SLOW_PROGRAMS = {
   "benchmarks.peers.official_albert_step": "tools.benchmark",
-  "benchmarks.peers.serving_official_albert": "tools.benchmark",
   "tpu_compile.step": "tools.compile_for_tpu",
 }
 

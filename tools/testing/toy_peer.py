@@ -63,7 +63,7 @@ def check_it_trains(
   """
   workload = dataclasses.replace(WORKLOAD, variant=variant, precision=precision)
   with peer_process.PeerProcess(
-    venv_python(name), f"tools.peer_{name}", workload
+    venv_python(name), f"tools.benchmarks.peers.{name}_step", workload
   ) as process:
     timed = process.run(40)
     assert process.ready.losses[0] == pytest.approx(entropy, abs=0.3)

@@ -6,10 +6,14 @@ The update is the one of `tools.run_pretraining`; see `peer_protocol`.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Callable
 
 from official_albert import distribution, modeling, training
 from tasks import pretraining
 from tools.benchmarks.peers import protocol as peer_protocol
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 # Variants, and the optimizer of each. Peers have AdamW only.
 VARIANTS = {"": "adamw", "lamb": "lamb"}
@@ -27,8 +31,6 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
   import tensorflow as tf
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
-  from tools.benchmarks import measured_task
-
   distribution.start_compiler()
   distribution.set_precision(workload.precision)
   tf.keras.utils.set_random_seed(workload.seed)
@@ -58,8 +60,8 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     weight_decay=workload.weight_decay,
     clip_norm=workload.clip_norm,
   )
-  step = measured_task.make_step(model, config)
-  batch = measured_task.random_batch(
+  step = make_step(model, config)
+  batch = random_batch(
     workload.batch_size,
     workload.max_seq_length,
     workload.predictions,
@@ -90,6 +92,70 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     lambda: tf.matmul(left, right),
     trace_seconds,
   )
+
+
+class MeasuredTask:
+  """The losses of pretraining for `training.make_train_step`, no metrics."""
+
+  def loss_weights(self, batch):
+    return pretraining.loss_weights(batch)
+
+  def forward(self, model, batch, training, dropout_seed):
+    outputs = model(
+      batch, training=training, dropout_seed=dropout_seed, logits_only=True
+    )
+    return pretraining.loss_totals(outputs, batch, compiled=training), {}
+
+
+def make_step(model: tf.keras.Model, config: training.TrainConfig) -> Callable:
+  """The update of `tools.run_pretraining`, not yet traced.
+
+  Returns:
+    A tf.function from a batch to the step's results.
+  """
+  import tensorflow as tf
+
+  optimizer = config.make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  return tf.function(
+    training.make_train_step(
+      MeasuredTask(),
+      model,
+      optimizer,
+      config,
+      training.make_loss_scale(model),
+    )
+  )
+
+
+def random_batch(
+  batch_size: int,
+  max_seq_length: int,
+  predictions: int,
+  vocab_size: int,
+  seed: int,
+) -> dict[str, tf.Tensor]:
+  """A batch without padding whose predictions are all used.
+
+  Returns:
+    The features of `tfrecords.schemas.PRETRAINING`, [B, S] or [B, P].
+  """
+  import tensorflow as tf
+
+  shape = [batch_size, max_seq_length]
+
+  def ids(shape, low, high):
+    return tf.random.uniform(shape, low, high, tf.int32, seed=seed)
+
+  return {
+    "input_ids": ids(shape, 5, vocab_size),
+    "input_mask": tf.ones(shape, tf.int32),
+    "segment_ids": ids(shape, 0, 2),
+    "masked_lm_positions": ids([batch_size, predictions], 0, max_seq_length),
+    "masked_lm_ids": ids([batch_size, predictions], 5, vocab_size),
+    "masked_lm_weights": tf.ones([batch_size, predictions]),
+    "next_sentence_labels": ids([batch_size, 1], 0, 2),
+  }
 
 
 if __name__ == "__main__":

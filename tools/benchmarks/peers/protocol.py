@@ -18,9 +18,12 @@ import os
 import sys
 import time
 import traceback
-from typing import Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from tools.cli import started_by
+
+if TYPE_CHECKING:
+  import numpy as np
 
 # Of all programs that speak this protocol.
 STARTER = "tools.benchmark"
@@ -223,6 +226,25 @@ def peak_bytes() -> int:
   with open("/proc/self/status", encoding="utf-8") as file:
     line = next(line for line in file if line.startswith("VmHWM:"))
   return int(line.split()[1]) * 1024
+
+
+def request(workload: Workload) -> dict[str, np.ndarray]:
+  """Makes the batch that programs which serve a model are asked for.
+
+  Returns:
+    `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], without padding.
+  """
+  import numpy as np
+
+  shape = [workload.batch_size, workload.max_seq_length]
+  generator = np.random.default_rng(workload.seed)
+  # The ids below are ALBERT's special pieces.
+  ids = generator.integers(5, workload.vocab_size, shape)
+  return {
+    "input_ids": ids.astype(np.int32),
+    "input_mask": np.ones(shape, np.int32),
+    "segment_ids": generator.integers(0, 2, shape).astype(np.int32),
+  }
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tools.benchmarks.peers import protocol as peer_protocol
@@ -102,6 +103,17 @@ def test_best_product(monkeypatch):
   flops = peer_protocol.best_product(lambda: calls.append(1), workload, 3)
   assert flops == 2 * 6 * 5 * 7 / 0.5
   assert len(calls) == 4  # The first is not timed.
+
+
+def test_features_follow_the_workload():
+  workload = peer_protocol.Workload(3, 7, vocab_size=9, seed=4)
+  first, again = (peer_protocol.request(workload) for _ in range(2))
+  for name, value in first.items():
+    assert value.shape == (3, 7) and value.dtype == np.int32
+    np.testing.assert_array_equal(value, again[name])
+  assert first["input_ids"].min() >= 5 and first["input_ids"].max() < 9
+  assert set(first["segment_ids"].ravel()) == {0, 1}
+  assert first["input_mask"].all()
 
 
 if __name__ == "__main__":
