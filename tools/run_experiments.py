@@ -30,7 +30,6 @@ from absl import flags
 from official_albert import files
 from tools.cli import command_line, path_flags
 from tools.experiments import (
-  configurations,
   declaration,
   inputs,
   jobs,
@@ -164,7 +163,7 @@ def describe_jobs(
   ]
   total = sum(job.cost for job in jobs_)
   place = "on this machine, at any scale"
-  if table is not configurations.TABLE:
+  if table is not tables.CONFIGURATIONS:
     hours = total / scale.speed / 3600
     place = (
       f"about {hours:.2g} hours on {scale.hardware} ({scale.speed_source})"
@@ -221,7 +220,7 @@ def run_table(
       table,
       scale,
       tuple(tasks),
-      () if table is configurations.TABLE else tuple(seeds),
+      () if table is tables.CONFIGURATIONS else tuple(seeds),
       results.collect(table, planned.cells, found, tasks),
       running.failed,
       len(planned.jobs) - len(found) - len(running.failed),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from official_albert import modeling
-from tools.experiments import declaration, jobs, memory, readings, scales
+from tools import inspection as inspection_lib
+from tools.experiments import declaration, jobs, readings, scales
 
 _MEASURED_STEPS = 120
 
@@ -73,7 +74,7 @@ def _arguments(
 
 
 def _flags_that_fit(scale: scales.Scale, model: Model) -> dict[str, Any]:
-  found = memory.fit(scale, model.config)
+  found = fit(scale, model.config)
   if not found.fits:
     raise ValueError(f"{found.describe()}.")
   return found.flags
@@ -145,7 +146,7 @@ def pretraining(
     ),
     needs=tuple(needs),
     cost=pretraining_cost(scale, model, model.steps),
-    note=memory.fit(scale, model.config).describe(),
+    note=fit(scale, model.config).describe(),
   )
 
 
@@ -258,3 +259,66 @@ def inspection(place: jobs.Place, key: str) -> jobs.Job:
     cost=1e11,
     result=file,
   )
+
+
+# What the estimate leaves out; docs/inspect_model.md has it beside peaks.
+_MARGIN = 0.9
+
+
+class Fit(NamedTuple):
+  """How a step is cut.
+
+  Attributes:
+    flags: of tools.run_pretraining.
+    bytes: of one device, estimated; 0 where the scale knows no device.
+    fits: whether the device has them.
+  """
+
+  flags: dict[str, Any]
+  bytes: int
+  fits: bool
+
+  def describe(self) -> str:
+    """In words; "" where nothing is known."""
+    if not self.bytes:
+      return ""
+    told = f"about {self.bytes / 2**30:.1f} GiB a device"
+    if not self.fits:
+      return f"{told}, however it is cut: does not fit"
+    cuts = [f"{name}={value}" for name, value in self.flags.items()]
+    return ", ".join([told, *cuts])
+
+
+def fit(scale: scales.Scale, config: modeling.AlbertConfig) -> Fit:
+  """The fewest micro-batches with which a row fits, or the last attempt."""
+  if not scale.device_bytes:
+    return Fit({}, 0, True)
+  batch = -(-int(scale.training["train_batch_size"]) // scale.num_devices)
+  room = _MARGIN * scale.device_bytes
+  precision = scale.training["precision"]
+  if precision not in inspection_lib.model_memory.PRECISIONS:
+    precision = "float32"  # The larger of those that it may turn out to be.
+  flags: dict[str, Any] = {}
+  needed = 0
+  for recompute in (False, True):
+    micro_batches = 1
+    while micro_batches <= batch:
+      setting = inspection_lib.model_memory.Setting(
+        batch_size=batch // micro_batches,
+        max_seq_length=scale.max_seq_length,
+        predictions=int(scale.data["max_predictions_per_seq"]),
+        precision=precision,
+        recompute_activations=recompute,
+      )
+      needed = inspection_lib.model_memory.training_bytes(config, setting)[
+        "total"
+      ]
+      flags = {}
+      if micro_batches > 1:
+        flags["gradient_accumulation_steps"] = micro_batches
+      if recompute:
+        flags["recompute_activations"] = True
+      if needed <= room:
+        return Fit(flags, needed, True)
+      micro_batches *= 2
+  return Fit(flags, needed, False)

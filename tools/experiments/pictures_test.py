@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tools.experiments import (
-  configurations,
   depth_inference,
   pictures,
   report,
   results,
   scales,
+  tables,
 )
 from tools.experiments.report_test import make_report
 
@@ -50,7 +50,7 @@ def test_layers_have_two_panels():
 
 
 def test_speeds_stand_beside_the_papers():
-  table = configurations.TABLE
+  table = tables.CONFIGURATIONS
   rows = [
     results.RowResults(row, 1, {"speed": [speed]}, [], [])
     for row, speed in zip(table.rows, (3.0, 1.0))
