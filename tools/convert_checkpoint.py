@@ -18,8 +18,9 @@ from absl import flags
 
 from official_albert import checkpoints
 from tools import conversion, finetuning
-from tools.cli import checkpoint_flag, command_line, path_flags
+from tools.cli import command_line, path_flags
 
+_CHECKPOINT = path_flags.define_checkpoint()
 _FROM = flags.DEFINE_enum(
   "from",
   "",
@@ -147,7 +148,7 @@ def main(argv) -> None:
       _POSITION_METHOD.value,
       find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
     ),
-    checkpoint_flag.CHECKPOINT.value,
+    _CHECKPOINT.value,
     _TEXT_TASK.value or "",
   )
   print(report)

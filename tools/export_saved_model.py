@@ -17,12 +17,12 @@ from absl import flags
 from official_albert import checkpoints, serving
 from tools import conversion, finetuning
 from tools.cli import (
-  checkpoint_flag,
   command_line,
   model_depth_flag,
   path_flags,
 )
 
+_CHECKPOINT = path_flags.define_checkpoint()
 _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
@@ -145,7 +145,7 @@ def main(argv) -> None:
     warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
   )
   wanted = conversion.export_source.Wanted(
-    checkpoint=checkpoint_flag.CHECKPOINT.value,
+    checkpoint=_CHECKPOINT.value,
     head=_HEAD.value,
     task=_TEXT_TASK.value or "",
     with_texts=options.signatures != "ids",

@@ -2,7 +2,7 @@
 
     python -m tools.plot_curves --model_dir=RUN --output_file=curves.png
 
-See tools/inspection/curve_plot.py for what is drawn; tools.run_pretraining
+See tools/inspection/plot.py for what is drawn; tools.run_pretraining
 draws it at the end of a run.
 """
 
@@ -24,7 +24,7 @@ _UNIGRAM_ENTROPY = flags.DEFINE_float(
 
 def main(argv) -> None:
   del argv
-  inspection.curve_plot.plot(
+  inspection.plot.plot_curves(
     _MODEL_DIR.value, _OUTPUT_FILE.value, _UNIGRAM_ENTROPY.value
   )
   print(f"wrote {_OUTPUT_FILE.value}")

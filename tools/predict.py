@@ -42,7 +42,6 @@ from official_albert import checkpoints, training
 from tasks import classification
 from tools import conversion, finetuning, prediction
 from tools.cli import (
-  checkpoint_flag,
   command_line,
   model_depth_flag,
   path_flags,
@@ -51,6 +50,7 @@ from tools.cli import (
 )
 from tools.cli import encoder_flags as finetuning_encoder
 
+_CHECKPOINT = path_flags.define_checkpoint()
 _MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
 _SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", "", "Folder of an exported SavedModel."
@@ -114,7 +114,7 @@ def open_backend(devices: finetuning.run.Devices):
     settled = (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K)
     for flag in (
       *settled,
-      checkpoint_flag.CHECKPOINT,
+      _CHECKPOINT,
       _TEXT_TASK,
       training_flags.PRECISION,
       training_flags.DISTRIBUTION,
@@ -128,7 +128,7 @@ def open_backend(devices: finetuning.run.Devices):
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
   model_dir = checkpoints.run_folder(_MODEL_DIR.value)
-  task, checkpoint = _TEXT_TASK.value, checkpoint_flag.CHECKPOINT.value
+  task, checkpoint = _TEXT_TASK.value, _CHECKPOINT.value
   recorded = {}  # As of a TF1 checkpoint, which has no record.
   if os.path.exists(os.path.join(model_dir, training.RECORD_FILE)):
     recorded = training.read_run(model_dir)["data"]

@@ -19,12 +19,12 @@ from official_albert import checkpoints
 from official_albert.serving import hub as serving_hub
 from tools import hub
 from tools.cli import (
-  checkpoint_flag,
   command_line,
   model_depth_flag,
   path_flags,
 )
 
+_CHECKPOINT = path_flags.define_checkpoint()
 _INPUT = path_flags.define(
   "input",
   None,
@@ -106,7 +106,7 @@ def main(argv) -> None:
   )
   with hub.sources.opened(
     _INPUT.value,
-    checkpoint_flag.CHECKPOINT.value,
+    _CHECKPOINT.value,
     _CONFIG_FILE.value,
     _tokenizer(),
     model_depth_flag.NUM_HIDDEN_LAYERS.value,

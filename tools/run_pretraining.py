@@ -182,7 +182,7 @@ def draw_curves(report: training.Reporter, is_chief: bool) -> None:
   # It would say that it lists the fonts of a machine for the first time.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
   try:
-    inspection.curve_plot.plot(_MODEL_DIR.value, path)
+    inspection.plot.plot_curves(_MODEL_DIR.value, path)
   except (ImportError, OSError, ValueError) as error:
     report.note(f"warning: no curves were drawn: {error}")
   else:

@@ -1,8 +1,12 @@
-"""How every tool starts, and how it tells the user that something is wrong.
+"""How every tool starts, shows its help, and tells the user what is wrong.
 
 Libraries raise `ValueError`, `OSError` or a TensorFlow error with one sentence
 that says what is wrong and what to do. A person at a terminal wants that
 sentence and an exit code, not a traceback; `--verbosity=1` shows both.
+
+absl's `--help` lists only the flags that the program's own file defines. Most
+flags of a tool may be those of modules that it shares with others, so `--help`
+prints what the tool is for and then the flags of all its modules.
 """
 
 from __future__ import annotations
@@ -18,8 +22,6 @@ from typing import Callable, NoReturn, Sequence
 
 from absl import app, flags
 from absl import logging as absl_logging
-
-from tools.cli import command_help
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
@@ -92,6 +94,63 @@ def _parse(program: str, argv: Sequence[str]) -> list[str]:
     _end_unread()
 
 
+_HELP_END = (
+  "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
+  "a file, --helpfull lists the flags of absl and other libraries too.\n"
+)
+
+
+class _HelpFlag(flags.BooleanFlag):
+  def __init__(self, name: str, short_name: str, program: str):
+    super().__init__(
+      name, False, "show this help", short_name, allow_override=True
+    )
+    self._program = program
+
+  def parse(self, argument):
+    if self._parse(argument):
+      print(help_text(self._program), end="")
+      sys.exit(0)
+
+
+def _define_help(program: str) -> None:
+  """Replaces absl's `--help`.
+
+  Args:
+    program: the name of the module that was started, "__main__" or another.
+  """
+  for name, short_name in (("help", "?"), ("helpshort", None)):
+    flag = _HelpFlag(name, short_name, program)
+    flags.DEFINE_flag(flag, module_name="absl.app")
+
+
+def help_text(program: str) -> str:
+  """Returns the help of a program: its own flags, then other modules'.
+
+  Args:
+    program: see `_define_help`.
+  """
+  # absl calls the main module by its file.
+  own = sys.argv[0] if program == "__main__" else program
+  # In the order of their import, but for the program's own.
+  others = [name for name in flags.FLAGS.flags_by_module_dict() if name != own]
+  parts = [_about(program), _listed(own, "Flags:")]
+  for name in others:
+    if name.startswith("tools."):
+      parts.append(_listed(name, _about(name).split("\n")[0]))
+  return "\n\n".join([*filter(None, parts), _HELP_END])
+
+
+def _about(module: str) -> str:
+  return (sys.modules[module].__doc__ or module).strip()
+
+
+def _listed(module: str, heading: str) -> str:
+  """A module's flags under another heading than its name; "" if none."""
+  _, _, lines = flags.FLAGS.module_help(module).strip().partition("\n")
+  return lines and f"{heading}\n\n{lines}"
+
+
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
@@ -138,7 +197,7 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
       sys.exit(1)
 
   def parse(argv: Sequence[str]) -> list[str]:
-    command_help.define(main.__module__)
+    _define_help(main.__module__)
     return _parse(program, argv)
 
   app.run(guarded, flags_parser=parse)

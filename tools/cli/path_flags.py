@@ -101,3 +101,13 @@ def define_multi(
   return flags.DEFINE_multi(
     PathParser(remote), flags.ArgumentSerializer(), name, default, text
   )
+
+
+def define_checkpoint() -> flags.FlagHolder[str]:
+  """Defines --checkpoint: which checkpoint of a run a program takes."""
+  return define(
+    "checkpoint",
+    "",
+    "Of a run: latest, best, or a checkpoint's prefix; by default the best if "
+    "the run keeps one, else the latest.",
+  )

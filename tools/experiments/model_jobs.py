@@ -296,21 +296,21 @@ def fit(scale: scales.Scale, config: modeling.AlbertConfig) -> Fit:
   batch = -(-int(scale.training["train_batch_size"]) // scale.num_devices)
   room = _MARGIN * scale.device_bytes
   precision = scale.training["precision"]
-  if precision not in inspection_lib.model_memory.PRECISIONS:
+  if precision not in inspection_lib.model_size.PRECISIONS:
     precision = "float32"  # The larger of those that it may turn out to be.
   flags: dict[str, Any] = {}
   needed = 0
   for recompute in (False, True):
     micro_batches = 1
     while micro_batches <= batch:
-      setting = inspection_lib.model_memory.Setting(
+      setting = inspection_lib.model_size.Setting(
         batch_size=batch // micro_batches,
         max_seq_length=scale.max_seq_length,
         predictions=int(scale.data["max_predictions_per_seq"]),
         precision=precision,
         recompute_activations=recompute,
       )
-      needed = inspection_lib.model_memory.training_bytes(config, setting)[
+      needed = inspection_lib.model_size.training_bytes(config, setting)[
         "total"
       ]
       flags = {}

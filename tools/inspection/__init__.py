@@ -6,11 +6,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
     "attention_maps",
-    "curve_plot",
     "inspected_model",
     "layer_similarity",
-    "model_memory",
-    "model_parts",
+    "model_size",
     "plot",
     "sentences",
     "summary",

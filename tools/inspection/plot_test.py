@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import warnings
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
+from official_albert import training
+from tools.cli.figures import pyplot
 from tools.inspection import plot as inspection_plot
 
 
@@ -99,6 +102,41 @@ def test_figures_are_closed(tmp_path):
       {"a": _layers(2)}, str(tmp_path / "none" / "a.png")
     )
   assert pyplot.get_fignums() == before
+
+
+def write_metrics(folder, pair=True):
+  lines = []
+  for step in (10, 20, 30):
+    for kind in ("train", "eval"):
+      record = {
+        "kind": kind,
+        "step": step,
+        "masked_lm_loss": 7 - step / 10,
+        "masked_lm_accuracy": step / 100,
+      }
+      if pair:
+        record["sentence_order_accuracy"] = 0.5 + step / 100
+      lines.append(json.dumps(record) + "\n")
+  (folder / training.METRICS_FILE).write_text("".join(lines))
+
+
+@pytest.mark.parametrize("pair", [True, False])
+def test_writes_a_picture(tmp_path, pair):
+  write_metrics(tmp_path, pair)
+  path = tmp_path / "curves.png"
+  inspection_plot.plot_curves(str(tmp_path), str(path), 6.3)
+  image = pyplot.imread(io.BytesIO(path.read_bytes()))
+  assert image.shape[0] > 300 and image.shape[1] > 1000
+  # Three panels with lines are neither blank nor black.
+  assert 0.5 < image[..., :3].mean() < 0.99
+  assert [p.name for p in tmp_path.glob("*.tmp")] == []
+
+
+def test_a_run_without_numbers_is_refused(tmp_path):
+  (tmp_path / training.METRICS_FILE).write_text("")
+  with pytest.raises(ValueError, match="no training and held-out numbers"):
+    inspection_plot.plot_curves(str(tmp_path), str(tmp_path / "curves.png"))
+  assert not (tmp_path / "curves.png").exists()
 
 
 if __name__ == "__main__":

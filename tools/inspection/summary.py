@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from official_albert import files, modeling
-from tools.inspection import model_memory, model_parts
+from tools.inspection import model_size
 
 REPORT_FILE = "inspection.json"
 SIMILARITY_FILE = "layer_similarity.png"
@@ -104,7 +104,7 @@ def figures(
   """
   length = length_for(config, load.max_seq_length)
   predictions = load.max_predictions_per_seq
-  predictions = predictions or model_parts.default_predictions(length)
+  predictions = predictions or model_size.default_predictions(length)
   if predictions > length:
     raise ValueError(
       f"--max_predictions_per_seq is {predictions}, more than the {length} "
@@ -113,28 +113,28 @@ def figures(
 
   def training(recompute: bool) -> dict[str, dict[str, int]]:
     return {
-      precision: model_memory.training_bytes(
+      precision: model_size.training_bytes(
         config,
-        model_memory.Setting(
+        model_size.Setting(
           load.train_batch_size, length, predictions, precision, recompute
         ),
       )
-      for precision in model_memory.PRECISIONS
+      for precision in model_size.PRECISIONS
     }
 
   inference = {
-    precision: model_memory.inference_bytes(
+    precision: model_size.inference_bytes(
       config,
-      model_memory.Setting(load.batch_size, length, precision=precision),
+      model_size.Setting(load.batch_size, length, precision=precision),
     )
-    for precision in model_memory.PRECISIONS
+    for precision in model_size.PRECISIONS
   }
   return {
     "model": name,
     "config": config.to_dict(),
-    "parameters": model_parts.parameters(config),
+    "parameters": model_size.parameters(config),
     "flops_per_token": {
-      **model_parts.flops_per_token(config, length, predictions),
+      **model_size.flops_per_token(config, length, predictions),
       "max_seq_length": length,
       "max_predictions_per_seq": predictions,
     },

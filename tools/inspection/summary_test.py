@@ -9,7 +9,7 @@ import pathlib
 import pytest
 
 from official_albert import modeling
-from tools.inspection import model_memory
+from tools.inspection import model_size
 from tools.inspection import summary as inspection
 
 _BASE = modeling.AlbertConfig.from_preset("albert_base_v2")
@@ -26,12 +26,12 @@ def test_figures_are_for_what_was_asked():
   assert found["flops_per_token"]["max_predictions_per_seq"] == 20
   for key, recompute in (("training", False), ("training_recomputed", True)):
     for precision in ("float32", "mixed_bfloat16"):
-      setting = model_memory.Setting(5, 128, 20, precision, recompute)
-      expected = model_memory.training_bytes(_BASE, setting)
+      setting = model_size.Setting(5, 128, 20, precision, recompute)
+      expected = model_size.training_bytes(_BASE, setting)
       assert found["memory"][key][precision] == expected
-  setting = model_memory.Setting(3, 128)
+  setting = model_size.Setting(3, 128)
   assert found["memory"]["inference"]["float32"] == (
-    model_memory.inference_bytes(_BASE, setting)
+    model_size.inference_bytes(_BASE, setting)
   )
 
 

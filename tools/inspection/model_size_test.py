@@ -1,4 +1,4 @@
-"""Counts a small model's tensors by hand; compares real ones with compilers."""
+"""Tests of parameters, operations and memory, from a configuration alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from official_albert import modeling
-from tools.inspection import model_memory
+from official_albert import checkpoints, modeling
+from tasks import pretraining
+from tools.inspection import model_size
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,
@@ -22,11 +23,11 @@ _CONFIG = modeling.AlbertConfig(
 
 def _setting(**changes):
   values = dict(batch_size=5, max_seq_length=7, predictions=2)
-  return model_memory.Setting(**{**values, **changes})
+  return model_size.Setting(**{**values, **changes})
 
 
 def test_weights_gradients_and_moments_are_four_times_the_parameters():
-  found = model_memory.training_bytes(_CONFIG, _setting())
+  found = model_size.training_bytes(_CONFIG, _setting())
   encoder, head = _CONFIG.parameter_count(), (10 * 6 + 6) + 12 + 97 + 22
   assert found["weights"] == found["gradients"] == 4 * (encoder + head)
   assert found["moments"] == 8 * (encoder + head)
@@ -34,7 +35,7 @@ def test_weights_gradients_and_moments_are_four_times_the_parameters():
   assert found["total"] == sum(
     size for part, size in found.items() if part != "total"
   )
-  half = model_memory.training_bytes(
+  half = model_size.training_bytes(
     _CONFIG, _setting(precision="mixed_bfloat16")
   )
   for part in ("weights", "gradients", "moments"):
@@ -56,20 +57,20 @@ def test_kept_activations_by_hand():
   embeddings = tokens * 6 * 8
   head = b * 2 * 4 * (h + 3 * 6 + 97)
   slope = max(b * 2 * 97 * 4, tokens * 4 * 2 * i - head)
-  found = model_memory.training_bytes(_CONFIG, _many())
+  found = model_size.training_bytes(_CONFIG, _many())
   expected = embeddings + 2 * block + last + head + slope
   assert found["activations"] == expected
 
 
 def test_dropout_keeps_masks_and_probabilities_twice():
-  plain = model_memory.training_bytes(_CONFIG, _many())
+  plain = model_size.training_bytes(_CONFIG, _many())
   tokens, rows = 500 * 7, 500 * 3
   hidden = dataclasses.replace(_CONFIG, hidden_dropout_prob=0.1)
-  found = model_memory.training_bytes(hidden, _many())
+  found = model_size.training_bytes(hidden, _many())
   more = (2 * tokens + rows) * 2 * 10
   assert found["activations"] - plain["activations"] == more
   attention = dataclasses.replace(_CONFIG, attention_probs_dropout_prob=0.1)
-  found = model_memory.training_bytes(attention, _many())
+  found = model_size.training_bytes(attention, _many())
   more = (2 * tokens + rows) * 2 * 7 * (4 + 1)
   assert found["activations"] - plain["activations"] == more
 
@@ -82,8 +83,8 @@ def test_another_layer_costs_a_block_or_its_input():
     (True, tokens * 4 * 10),
   ):
     setting = _many(recompute_activations=recompute)
-    more = model_memory.training_bytes(deeper, setting)["activations"]
-    less = model_memory.training_bytes(_CONFIG, setting)["activations"]
+    more = model_size.training_bytes(deeper, setting)["activations"]
+    less = model_size.training_bytes(_CONFIG, setting)["activations"]
     assert more - less == block
 
 
@@ -91,24 +92,24 @@ def test_gradients_of_shared_kernels_wait_for_each_other():
   one = dataclasses.replace(_CONFIG, num_hidden_layers=40)
   small = _setting(batch_size=1, max_seq_length=1, predictions=1)
   parts = _CONFIG.parameters_by_part()
-  shared = model_memory.training_bytes(one, small)["activations"]
+  shared = model_size.training_bytes(one, small)["activations"]
   waiting = 4 * 40 * (parts["attention"] + parts["ffn"])
   assert waiting < shared < 1.1 * waiting
   unshared = dataclasses.replace(one, sharing="none")
-  alone = model_memory.training_bytes(unshared, small)["activations"]
+  alone = model_size.training_bytes(unshared, small)["activations"]
   assert alone < waiting / 2
 
 
 def test_inference_holds_one_block_at_a_time():
   for precision, width in (("float32", 4), ("mixed_bfloat16", 2)):
-    found = model_memory.inference_bytes(_CONFIG, _setting(precision=precision))
+    found = model_size.inference_bytes(_CONFIG, _setting(precision=precision))
     assert found["weights"] == width * _CONFIG.parameter_count()
     assert found["activations"] == width * 35 * (10 + 2 * 50)
     assert found["total"] == found["weights"] + found["activations"]
   deeper = dataclasses.replace(_CONFIG, num_hidden_layers=9)
-  assert model_memory.inference_bytes(
+  assert model_size.inference_bytes(
     deeper, _setting()
-  ) == model_memory.inference_bytes(_CONFIG, _setting())
+  ) == model_size.inference_bytes(_CONFIG, _setting())
 
 
 @pytest.mark.parametrize(
@@ -125,14 +126,107 @@ def test_inference_holds_one_block_at_a_time():
   ],
 )
 def test_near_to_what_a_compiler_lays_out(size, max_seq_length, gib):
-  found = model_memory.training_bytes(
+  found = model_size.training_bytes(
     modeling.AlbertConfig.from_preset(f"albert_{size}_v2"),
-    model_memory.Setting(
+    model_size.Setting(
       8, max_seq_length, int(0.15 * max_seq_length), "mixed_bfloat16"
     ),
   )
   # The compiler orders and recomputes as it likes: 17% less to 20% more.
   assert found["total"] / 2**30 == pytest.approx(gib, rel=0.2)
+
+
+def _config(**changes) -> modeling.AlbertConfig:
+  values = dict(
+    vocab_size=97,
+    embedding_size=6,
+    hidden_size=10,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    intermediate_size=14,
+    max_position_embeddings=11,
+    type_vocab_size=3,
+  )
+  return modeling.AlbertConfig(**{**values, **changes})
+
+
+def _part(path: str) -> str:
+  """Where a variable of a built model belongs, by the way to it."""
+  if path.startswith("masked_lm"):
+    return "masked_lm_head"
+  if path.startswith("sentence_order"):
+    return "sentence_order_head"
+  if "/layer_norm/" in path:
+    return "layer_norms"
+  for mark, part in (
+    ("word_embeddings", "word_embeddings"),
+    ("position_embeddings", "position_embeddings"),
+    ("token_type_embeddings", "segment_embeddings"),
+    ("/projection/", "embedding_projection"),
+    ("/attentions/", "attention"),
+    ("/ffns/", "ffn"),
+    ("/pooler/", "pooler"),
+  ):
+    if mark in path:
+      return part
+  raise AssertionError(path)
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {},
+    {"embedding_size": 10},
+    {"num_hidden_groups": 2, "inner_group_num": 3},
+    {"sharing": "attention", "inner_group_num": 2},
+    {"sharing": "ffn", "num_hidden_groups": 2},
+    {"sharing": "none"},
+  ],
+)
+def test_each_part_is_that_of_the_built_model(changes):
+
+  config = _config(**changes)
+  expected: dict[str, int] = {}
+  model = pretraining.AlbertForPretraining(config)
+  for path, variable in checkpoints.by_path(model).items():
+    part = _part(path)
+    expected[part] = expected.get(part, 0) + variable.shape.num_elements()
+  counted = model_size.parameters(config)
+  assert counted.pop("encoder") == config.parameter_count()
+  assert counted.pop("pretraining") == model.count_params()
+  assert {part: n for part, n in counted.items() if n} == expected
+
+
+def test_base_has_the_released_number():
+  counted = model_size.parameters(
+    modeling.AlbertConfig.from_preset("albert_base_v2")
+  )
+  assert counted["word_embeddings"] == 30000 * 128
+  assert counted["encoder"] == 11_683_584
+
+
+def test_operations_a_token():
+  config = modeling.AlbertConfig.from_preset("albert_base_v2")
+  short = model_size.flops_per_token(config, 128, 19)
+  long = model_size.flops_per_token(config, 512, 76)
+  # 12 layers, each 8 H^2 + 4 H I, and 4 S H of attention.
+  layers = 12 * (8 * 768**2 + 4 * 768 * 3072)
+  assert short["forward"] == pytest.approx(
+    layers + 12 * 4 * 128 * 768 + 2 * 128 * 768 + 2 * 768**2 / 128
+  )
+  assert long["forward"] - short["forward"] == pytest.approx(
+    12 * 4 * (512 - 128) * 768 - 2 * 768**2 * (1 / 128 - 1 / 512)
+  )
+  # Three times forward, less what the last block need not compute of it.
+  assert 0.9 < short["training"] / (3 * short["forward"]) < 1
+
+
+def test_predictions_are_15_percent():
+  assert [model_size.default_predictions(s) for s in (3, 128, 512)] == [
+    1,
+    19,
+    76,
+  ]
 
 
 if __name__ == "__main__":

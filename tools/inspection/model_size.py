@@ -1,4 +1,4 @@
-"""How many bytes training and inference take, in closed form.
+"""Parameters, operations and bytes of a model, from its configuration alone.
 
 Weights, gradients and moments are exact. Activations are what the step of this
 package keeps for its gradient, block by block (`_kept`), and the largest
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from official_albert import modeling
-from tools.inspection import model_parts
+from tasks import pretraining
 
 _FLOAT32 = 4
 # Bytes of a number that products compute with.
@@ -56,14 +56,12 @@ def training_bytes(
     precision; `cast_weights`, the kernels in bfloat16; `activations`, the
     estimate; and their `total`.
   """
-  parameters = model_parts.parameters(config)
-  count = parameters["pretraining"]
+  counts = parameters(config)
+  count = counts["pretraining"]
   cast = 0
   if setting.width != _FLOAT32:
     cast = setting.width * (
-      parameters["word_embeddings"]
-      + parameters["attention"]
-      + parameters["ffn"]
+      counts["word_embeddings"] + counts["attention"] + counts["ffn"]
     )
   parts = {
     "weights": _FLOAT32 * count,
@@ -182,3 +180,57 @@ def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
   kept = rows * (s.width * (h + 3 * e) + _FLOAT32 * v)
   cast = s.width if s.width != _FLOAT32 else 0
   return kept, rows * v * (_FLOAT32 + cast)
+
+
+def head_parameters(config: modeling.AlbertConfig) -> dict[str, int]:
+  """Those of the pretraining heads; the word table that one uses is not new."""
+  v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
+  return {
+    # Dense H -> E, LayerNorm, a bias for each piece.
+    "masked_lm_head": (h * e + e) + 2 * e + v,
+    "sentence_order_head": 2 * h + 2,
+  }
+
+
+def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
+  """Of each part, then `encoder` (embeddings to pooler) and `pretraining`.
+
+  The last two are sums, without and with the heads of pretraining.
+  """
+  encoder, heads = config.parameters_by_part(), head_parameters(config)
+  total = sum(encoder.values())
+  return {
+    **encoder,
+    **heads,
+    "encoder": total,
+    "pretraining": total + sum(heads.values()),
+  }
+
+
+def default_predictions(max_seq_length: int) -> int:
+  """15% of the tokens, as the original masks."""
+  return max(1, int(0.15 * max_seq_length))
+
+
+def flops_per_token(
+  config: modeling.AlbertConfig, max_seq_length: int, predictions: int
+) -> dict[str, float]:
+  """Operations of matrix products for each token of a full sequence.
+
+  A multiply and an add are two.
+
+  Args:
+    config: the model.
+    max_seq_length: S; attention costs more a token the longer a sequence is.
+    predictions: masked tokens P of a training sequence.
+
+  Returns:
+    `forward` of the encoder, every position of its output computed; `training`
+    with the heads of pretraining, forward and gradient, where the last block
+    computes what the heads need.
+  """
+  training = pretraining.training_flops(config, max_seq_length, predictions)
+  return {
+    "forward": config.forward_flops(max_seq_length) / max_seq_length,
+    "training": training / max_seq_length,
+  }
