@@ -26,12 +26,10 @@ import time
 from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
 from official_albert import files, training
-from tools.cli import command_line, figures, path_flags
-from tools.cli.figures import pyplot
+from tools.cli import command_line, path_flags
 
 _OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of both runs.")
 _MINUTES = flags.DEFINE_float(
@@ -248,6 +246,8 @@ def last_step(model_dir: str) -> int:
 
 def newest_data_file(model_dir: str) -> str:
   """The file with the newest checkpoint's values."""
+  import tensorflow as tf  # Here and below, so that --help is quick.
+
   path = tf.train.latest_checkpoint(model_dir)
   return glob.glob(f"{path}.data-*")[0]
 
@@ -276,6 +276,8 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
   Raises:
     ValueError: there is no checkpoint that both have.
   """
+  import tensorflow as tf
+
   last = last_common_step(quiet_dir, harmed_dir)
   if not last:
     raise ValueError(
@@ -350,6 +352,9 @@ def draw(
     accidents: (step, name) of each.
     output_file: the PNG.
   """
+  from tools.cli import figures
+  from tools.cli.figures import pyplot
+
   figure, axes = pyplot.subplots(1, 3, figsize=(14, 4))
   for axis, (kind, name, title) in zip(axes, _PANELS):
     for folder, label, style, width in (

@@ -19,7 +19,6 @@ import time
 from typing import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 
 from official_albert import files, modeling
@@ -61,6 +60,8 @@ def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
     config: the encoder's.
     logits_only: see `AlbertForSequenceClassification`.
   """
+  import tensorflow as tf  # Here and below, so that --help is quick.
+
   tf.keras.utils.set_random_seed(0)
   model = modeling.AlbertForSequenceClassification(config, 3)
 
@@ -82,6 +83,8 @@ def milliseconds(path: str, threads: int, length: int) -> float:
     threads: of the interpreter.
     length: tokens.
   """
+  import tensorflow as tf
+
   interpreter = tf.lite.Interpreter(model_path=path, num_threads=threads)
   run = interpreter.get_signature_runner("ids")
   rng = np.random.default_rng(0)

@@ -14,7 +14,6 @@ import dataclasses
 import statistics
 import time
 
-import tensorflow as tf
 from absl import flags
 
 from official_albert import distribution, modeling, serving
@@ -34,6 +33,8 @@ _OUTPUT_FILE = path_flags.define(
 
 def make_function(config: modeling.AlbertConfig, length: int):
   """The frozen encoder as a function without arguments, already run once."""
+  import tensorflow as tf  # Here, so that --help is quick.
+
   albert = modeling.AlbertModel(config)
   frozen = serving.FrozenEncoder(albert, tf.bfloat16)
   ids = tf.random.stateless_uniform(
