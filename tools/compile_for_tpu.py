@@ -159,7 +159,7 @@ def main(argv: Sequence[str]) -> None:
     tpu_compiler.generation(topology)
   store = tpu_rows.Store(_OUTPUT_FILE.value)
   python = tpu_venv.make(pathlib.Path(_VENV.value))
-  print(markdown.table(tpu_rows.HEAD, []), flush=True)
+  print(markdown.head(tpu_rows.HEAD), flush=True)
   rows = []
   with tpu_witness.Witness(python, store) as witness:
     for name, step in wanted:
@@ -169,7 +169,7 @@ def main(argv: Sequence[str]) -> None:
           sized = dataclasses.replace(step, batch_size=batch)
           row = witness.ask(name, sized, topology)
           rows.append(row)
-          print(markdown.line(tpu_rows.cells(row)), flush=True)
+          print(markdown.row(tpu_rows.cells(row)), flush=True)
           answer = row.compiled
           fixed = answer.arguments
           return tpu_batch_search.Try(

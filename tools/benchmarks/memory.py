@@ -81,11 +81,11 @@ def run(settings: Settings) -> None:
     f"{settings.preset}, batch {settings.batch_size}, "
     f"{settings.max_seq_length} tokens, {settings.precision}\n"
   )
-  print(markdown.table(_HEAD, []))
+  print(markdown.head(_HEAD))
   for changes in VARIANTS:
     measured = in_a_process(dataclasses.replace(settings, **changes))
     cells = row(" + ".join(changes) or "plain", measured)
-    print(markdown.line(cells), flush=True)
+    print(markdown.row(cells), flush=True)
 
 
 _HEAD = (

@@ -107,7 +107,7 @@ def run(settings: Settings) -> list[Point]:
   Raises:
     ValueError: a step failed.
   """
-  print(markdown.table(_HEAD, []), flush=True)
+  print(markdown.head(_HEAD), flush=True)
   points = []
   for setting in settings_of(settings.precision):
     measured = benchmark_step.measure(
@@ -123,7 +123,7 @@ def run(settings: Settings) -> list[Point]:
         measured.flops_per_second,
       )
     )
-    print(markdown.line(row(points[-1])), flush=True)
+    print(markdown.row(row(points[-1])), flush=True)
   if settings.output_dir:
     save(points, settings)
   return points

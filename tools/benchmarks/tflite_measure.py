@@ -170,7 +170,7 @@ def main(argv) -> None:
   threads = threads_of(_THREADS.value)
   times = [f"ms, {count} threads" for count in threads]
   head = ("weights", "MB", *times, "difference", "agreement")
-  print(markdown.table(head, []))
+  print(markdown.head(head))
   with tempfile.TemporaryDirectory() as folder:
     for quantization in _QUANTIZATIONS.value:
       name = f"{quantization}.tflite"
@@ -178,7 +178,7 @@ def main(argv) -> None:
       cells = measure(
         config, path, _SEQUENCE_LENGTH.value, quantization, threads
       )
-      print(markdown.line(cells), flush=True)
+      print(markdown.row(cells), flush=True)
 
 
 if __name__ == "__main__":

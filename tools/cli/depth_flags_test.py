@@ -8,7 +8,7 @@ import pytest
 
 from official_albert import AlbertConfig
 from official_albert.training import Phase, TrainConfig
-from tools.cli import depth_flags
+from tools.cli import depth_flags, model_depth_flag
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +89,26 @@ def test_random_depths(give):
     depth_flags.with_random_depths(depth_flags.with_schedule(given), model)
   with pytest.raises(ValueError, match="--depth_schedule is for pretraining"):
     depth_flags.refuse_schedule()
+
+
+def give_layers(monkeypatch, value):
+  holder = types.SimpleNamespace(value=value)
+  monkeypatch.setattr(model_depth_flag, "NUM_HIDDEN_LAYERS", holder)
+
+
+def test_a_depth_for_a_model_that_shares_everything(monkeypatch):
+  config = AlbertConfig(num_hidden_layers=5)
+  give_layers(monkeypatch, 0)
+  assert not model_depth_flag.given()
+  assert model_depth_flag.at_depth(config) is config
+  give_layers(monkeypatch, 7)
+  assert model_depth_flag.given()
+  assert model_depth_flag.at_depth(config).num_hidden_layers == 7
+  give_layers(monkeypatch, -1)
+  with pytest.raises(ValueError, match="num_hidden_layers must be at least 1"):
+    model_depth_flag.at_depth(config)
+  with pytest.raises(ValueError, match="sharing 'none' .* cannot have -1"):
+    model_depth_flag.at_depth(AlbertConfig.from_preset("bert_base"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,164 @@
+"""Tests of the toys that tests share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, tokenization, training
+from tasks import classification, pretraining, race, squad
+from tasks.classification import glue
+from tools import finetuning, prediction
+from tools.testing import prediction_toy_models as toys
+from tools.testing import toy_data, toy_encoder, toy_finetuned, toy_peer
+
+
+def test_a_run_that_can_be_read(tmp_path):
+  folder = toy_encoder.write(str(tmp_path / "run"), hidden_size=26)
+  config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
+  assert config.hidden_size == 26
+  model = pretraining.AlbertForPretraining(config)
+  assert not training.warm_start(model, folder).missing
+  tokenizer = toy_encoder.write_tokenizer(str(tmp_path))
+  assert tokenizer.vocab_size == config.vocab_size
+  recorded = training.read_run(folder)["data"]["tokenizer"]
+  assert recorded["sha256"] == tokenizer.sha256
+  words = " ".join(toy_data.GOOD + toy_data.BAD + toy_data.NEUTRAL)
+  unknown = tokenizer.piece_to_id("<unk>")
+  assert unknown not in tokenizer.encode(words)
+
+
+def test_the_same_weights_each_time(tmp_path):
+  models = []
+  for name in ("a", "b"):
+    folder = toy_encoder.write(str(tmp_path / name))
+    config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
+    model = pretraining.AlbertForPretraining(config)
+    training.warm_start(model, folder)
+    models.append(model.get_weights())
+  for one, other in zip(*models):
+    np.testing.assert_array_equal(one, other)
+
+
+def test_another_seed_has_other_pieces(tmp_path):
+  (tmp_path / "b").mkdir()
+  one = toy_encoder.write_tokenizer(str(tmp_path))
+  other = toy_encoder.write_tokenizer(str(tmp_path / "b"), seed=6)
+  assert one.sha256 != other.sha256 and one.vocab_size == other.vocab_size
+
+
+@pytest.mark.parametrize(
+  "task, labels", [("sst2", ("0", "1")), ("squad_v2", None), ("race", None)]
+)
+def test_it_reads_like_a_run(tmp_path, task, labels):
+  folder = str(tmp_path / "run")
+  model = toy_finetuned.write(
+    folder, task, labels, threshold=-1.5, max_qa_length=9
+  )
+  run = finetuning.trained_run.read(folder)
+  assert (run.task, run.labels, run.max_seq_length) == (task, labels, 24)
+  assert run.null_score_diff_threshold == -1.5
+  assert run.settings["max_qa_length"] == 9
+  path = finetuning.run.find_weights(folder)
+  assert not training.warm_start(model, path).missing
+  encoder = toy_finetuned.read_encoder(folder)
+  assert encoder.config == model.config
+  assert encoder.tokenizer.vocab_size == model.config.vocab_size
+  assert all(variable.numpy().any() for variable in model.trainable_variables)
+
+
+def test_sentences():
+  rng = np.random.default_rng(3)
+  for _ in range(20):
+    words = toy_data.sentence(rng, toy_data.GOOD).split()
+    assert 5 <= len(words) <= 8
+    assert sum(word in toy_data.GOOD for word in words) == 3
+
+
+def test_tables(tmp_path):
+  paths = [str(tmp_path / f"{name}.tsv") for name in ("a", "b", "c")]
+  for path, label in zip(paths, ("mood", "mood", "")):
+    toy_data.write_table(path, 5, label)
+  columns = classification.Columns(text="review", label="mood")
+  a, b = (classification.read_examples(path, columns) for path in paths[:2])
+  assert [e.label for e in a] == ["bad", "good"] * 2 + ["bad"]
+  assert [e.text_a for e in a] != [e.text_a for e in b]
+  columns = classification.Columns(text="review", label=None)
+  assert len(classification.read_examples(paths[2], columns)) == 5
+
+
+def test_glue(tmp_path):
+  toy_data.write_glue(str(tmp_path), train=9)
+  for task in glue.GLUE_TASKS.values():
+    for split in task.splits:
+      examples = glue.read_split(str(tmp_path), task, split).examples
+      assert len(examples) == (9 if split == "train" else 7)
+      labels = {e.label for e in examples}
+      if split in task.test_splits:
+        assert labels == {None}
+      else:
+        assert labels == set(task.labels or ("0.5", "4.5"))
+
+
+def test_squad(tmp_path):
+  path = str(tmp_path / "train.json")
+  toy_data.write_squad(path, 7, impossible=True)
+  examples = squad.read_examples(path, is_training=True)
+  assert [e.is_impossible for e in examples] == [False, False, True] * 2 + [
+    False
+  ]
+  assert toy_data.squad(3, seed=1) != toy_data.squad(3)
+
+
+def test_race(tmp_path):
+  toy_data.write_race(str(tmp_path), train=3)
+  for split, count in (("train", 12), ("dev", 4), ("test", 4)):
+    examples = race.read_examples(str(tmp_path), split, needs_labels=True)
+    assert len(examples) == count
+
+
+def test_environments_lie_where_the_variable_says(monkeypatch, tmp_path):
+  python = tmp_path / "official_albert_kiln/bin/python"
+  monkeypatch.setenv("PEERS_DIR", str(tmp_path))
+  assert toy_peer.venv_python("kiln") == str(python)
+  assert toy_peer.needs_venv("kiln").args == (True,)
+  python.parent.mkdir(parents=True)
+  python.touch()
+  assert toy_peer.needs_venv("kiln").args == (False,)
+
+
+@pytest.mark.heavy
+def test_a_peer_that_does_not_learn_fails():
+  """Guessing among 97 pieces has another entropy than the one that is given."""
+  with pytest.raises(AssertionError):
+    toy_peer.check_it_trains(
+      "official_albert", "", "float32", toy_peer.MASKED_LM_ENTROPY
+    )
+
+
+def test_text_and_ids_agree_with_the_table(tmp_path):
+  folder = tmp_path / "toy"
+  toy = toys.write(str(folder))
+  loaded = tf.saved_model.load(str(folder))
+  tokenizer = tokenization.open_tokenizer(
+    str(folder / "assets" / "tokenizer.model")
+  )
+  texts = ["the old tree", "a cold dark day by the sea " * 3]
+  said = loaded.signatures["serving_default"](tf.constant(texts))
+  for row, text in enumerate(texts):
+    ids = [2, *tokenizer.encode(text)[: toys.MAX_SEQ_LENGTH - 2], 3]
+    logits = toy.table.numpy()[ids].sum(0)
+    np.testing.assert_allclose(said["logits"][row], logits, rtol=1e-5)
+    assert said["label"].numpy()[row].decode() == toys.LABELS[logits.argmax()]
+  export = prediction.export_reader.read_export(str(folder))
+  assert export.signatures == ("ids", "classify")
+  assert export.default_signature == "classify"
+  assert export.tokenizer_file == f"{folder}/assets/tokenizer.model"
+  with pytest.raises(tf.errors.InvalidArgumentError, match="outside of 0 to"):
+    bad = tf.constant([[2, 99, 3]])
+    loaded.signatures["ids"](input_ids=bad, input_mask=bad, segment_ids=bad)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
