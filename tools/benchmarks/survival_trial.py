@@ -390,11 +390,8 @@ def main(argv: Sequence[str]) -> None:
   folder = _OUTPUT_DIR.value
   paths = [os.path.join(folder, name) for name in ("quiet", "harmed")]
   for path in paths:
+    files.check_new_folder(path)
     os.makedirs(path, exist_ok=True)
-    if os.listdir(path):
-      raise ValueError(
-        f"{path} is not empty: a trial begins with two new runs."
-      )
   check_disk(paths[1])
   cores = sorted(os.sched_getaffinity(0))
   if len(cores) < 2:
