@@ -16,6 +16,8 @@ import json
 import os
 from typing import Any, Mapping
 
+from official_albert import files
+
 MANIFEST_FILE = "dataset.json"
 # Of each kind of tokenizer, the name that its file gets.
 TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
@@ -165,21 +167,12 @@ class Manifest:
 
 
 def write_manifest(directory: str, manifest: Manifest) -> None:
-  """Writes `dataset.json` in one step: it is whole or not there at all."""
+  """Writes `dataset.json`."""
   value = {"format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
   for name, split in manifest.splits.items():
     value["splits"][name]["records"] = split.records
   path = os.path.join(directory, MANIFEST_FILE)
-  temporary = f"{path}.{os.getpid()}.tmp"
-  try:
-    with open(temporary, "w", encoding="utf-8") as file:
-      json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
-      file.write("\n")
-    os.replace(temporary, path)
-  except BaseException:
-    if os.path.exists(temporary):
-      os.remove(temporary)
-    raise
+  files.write_json(path, value, ensure_ascii=False, allow_nan=False)
 
 
 def read_manifest(directory: str) -> Manifest:

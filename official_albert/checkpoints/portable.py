@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import hashlib
 import os
 from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
-from official_albert import modeling
+from official_albert import files, modeling
 from official_albert.checkpoints import names as checkpoint_names
 
 # Why a name is not carried that is no weight of the model.
@@ -78,8 +77,7 @@ class TokenizerFile:
 
   def sha256(self) -> str:
     """Of the file, in hexadecimal."""
-    with open(self.path, "rb") as file:
-      return hashlib.sha256(file.read()).hexdigest()
+    return files.sha256(self.path)
 
 
 def recorded_tokenizer(

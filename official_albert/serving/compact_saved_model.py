@@ -21,6 +21,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
+from official_albert import files
 from official_albert.serving import flat_signatures
 
 _FILE = "saved_model.pb"
@@ -58,9 +59,7 @@ def compact(saved_model_dir: str) -> int:
         if node.op == "Const":
           count += _compact_tensor(node.attr["value"].tensor)
   if count:
-    with open(f"{path}.tmp", "wb") as file:
-      file.write(saved_model.SerializeToString(deterministic=True))
-    os.replace(f"{path}.tmp", path)
+    files.write_bytes(path, saved_model.SerializeToString(deterministic=True))
     # It has a checksum of the graph.
     fingerprinting_utils.write_fingerprint(saved_model_dir)
   return count

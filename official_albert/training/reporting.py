@@ -182,9 +182,7 @@ class Reporter:
     )
     summary = summarize(self._model_dir, metric, best_is)
     path = os.path.join(self._model_dir, REPORT_FILE)
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-      json.dump(summary, file, indent=1)
-    os.replace(f"{path}.tmp", path)
+    files.write_json(path, summary)
     repeated = summary["steps_lost_to_restarts"]
     left_out = summary["steps_lost_to_rollbacks"]
     self.note(

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import serving, tokenization, training
+from official_albert import files, tokenization, training
 from official_albert.serving import hub
 from tools.hub import archive as hub_archive
 from tools.hub import handle as hub_handle
@@ -75,21 +75,12 @@ def publish(
       publication, source, seq_length
     ),
   }
-  with serving.made_parent(output_dir) as parent:
-    temporary = tempfile.mkdtemp(prefix=".hub-", dir=parent)
-    try:
-      _save(source, preprocessor, encoder, publication, temporary)
-      for name, page in pages.items():
-        base = os.path.join(temporary, name, str(publication.version))
-        hub_archive.write(base, f"{base}.tar.gz")
-        with open(f"{base}.md", "w", encoding="utf-8") as file:
-          file.write(page)
-      os.chmod(temporary, 0o755)
-      # Onto an empty folder too, in one step.
-      os.replace(temporary, output_dir)
-    except BaseException:
-      shutil.rmtree(temporary, ignore_errors=True)
-      raise
+  with files.new_folder(output_dir) as folder:
+    _save(source, preprocessor, encoder, publication, folder)
+    for name, page in pages.items():
+      base = os.path.join(folder, name, str(publication.version))
+      hub_archive.write(base, f"{base}.tar.gz")
+      files.write_text(f"{base}.md", page)
 
 
 def check_output(path: str) -> None:
