@@ -12,6 +12,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "held_stderr": [
       "hold_stderr",
     ],
+    "machine": [
+      "cpu_count",
+      "describe_machine",
+    ],
     "multi_worker": [
       "SharedFlag",
       "barrier",
@@ -21,7 +25,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "num_workers",
     ],
     "strategies": [
-      "available_cores",
       "check_precision",
       "host_of",
       "iterate",

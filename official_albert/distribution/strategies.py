@@ -7,7 +7,6 @@ many short operations of a small model split badly over cores.
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable, Iterator
 
 import tensorflow as tf
@@ -16,6 +15,7 @@ from official_albert.distribution import (
   PRECISIONS,
   STRATEGIES,
   held_stderr,
+  machine,
   multi_worker,
   tpu,
 )
@@ -73,7 +73,7 @@ def make_strategy(
     raise ValueError(
       f"{num_devices} devices asked for, but there are {len(gpus)} GPUs."
     )
-  count = num_devices or len(gpus) or available_cores()
+  count = num_devices or len(gpus) or machine.cpu_count()
   if not gpus:
     _make_logical_cpus(count)
   kind = "gpu" if gpus else "cpu"
@@ -103,13 +103,6 @@ def iterate(
   return iter(strategy.distribute_datasets_from_function(make_dataset))
 
 
-def available_cores() -> int:
-  """Cores that this process may use."""
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
-
-
 def _make_logical_cpus(count: int) -> None:
   """Cuts the CPU into devices that share its cores.
 
@@ -120,7 +113,7 @@ def _make_logical_cpus(count: int) -> None:
   devices = [tf.config.LogicalDeviceConfiguration()] * count
   try:
     tf.config.set_logical_device_configuration(cpu, devices)
-    threads = max(1, available_cores() // count)
+    threads = max(1, machine.cpu_count() // count)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
   except RuntimeError as error:
     if len(tf.config.list_logical_devices("CPU")) != count:
