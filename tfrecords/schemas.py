@@ -16,11 +16,10 @@ import json
 import os
 from typing import Any, Mapping
 
-from official_albert import files
+from official_albert import files, tokenization
 
 MANIFEST_FILE = "dataset.json"
-# Of each kind of tokenizer, the name that its file gets.
-TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
+TOKENIZER_FILES = tokenization.TOKENIZER_FILES
 TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 FORMAT_VERSION = 1
 DTYPES = ("int64", "float32")

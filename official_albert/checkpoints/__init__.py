@@ -46,8 +46,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
-      "TOKENIZER_FILES",
       "TokenizerFile",
+      "chosen_tokenizer",
       "recorded_tokenizer",
       "shapes_of",
     ],

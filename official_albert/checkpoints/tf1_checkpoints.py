@@ -10,7 +10,7 @@ import shutil
 
 import numpy as np
 
-from official_albert import modeling
+from official_albert import modeling, tokenization
 from official_albert.checkpoints import files as checkpoint_files
 from official_albert.checkpoints import inferred_config
 from official_albert.checkpoints import names as checkpoint_names
@@ -95,7 +95,7 @@ def write_tf1_checkpoint(
     os.path.join(folder, checkpoint_files.CONFIG_FILE)
   )
   if checkpoint.tokenizer:
-    name = portable_checkpoint.TOKENIZER_FILES[checkpoint.tokenizer.kind]
+    name = tokenization.TOKENIZER_FILES[checkpoint.tokenizer.kind]
     shutil.copyfile(checkpoint.tokenizer.path, os.path.join(folder, name))
   return prefix
 

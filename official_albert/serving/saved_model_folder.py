@@ -15,7 +15,13 @@ from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints, distribution, files, training
+from official_albert import (
+  checkpoints,
+  distribution,
+  files,
+  tokenization,
+  training,
+)
 from official_albert.serving import (
   EXPORT_PRECISIONS,
   SELECTIONS,
@@ -180,7 +186,7 @@ def write_assets(
     "lower_case": None,
   }
   if tokenizer:
-    names.append(checkpoints.TOKENIZER_FILES[tokenizer.kind])
+    names.append(tokenization.TOKENIZER_FILES[tokenizer.kind])
     record["lower_case"] = tokenizer.lower_case
     record["tokenizer"] = {
       "file": names[-1],

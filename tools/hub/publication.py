@@ -116,7 +116,7 @@ def _attach_assets(
   """The tokenizer and the configuration, by the attributes that TF Hub has."""
   os.makedirs(folder)
   kind = source.tokenizer.kind
-  tokenizer = os.path.join(folder, hub_sources.TOKENIZER_FILES[kind])
+  tokenizer = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
   shutil.copyfile(source.tokenizer.path, tokenizer)
   config = os.path.join(folder, training.CONFIG_FILE)
   source.config.to_json_file(config)
@@ -138,7 +138,7 @@ def _prove(source, publication, folder: str) -> None:
   tokens = preprocessor.tokenize(tf.constant(_PROBES))
   if tokens.shape.rank > 2:
     tokens = tokens.merge_dims(1, -1)
-  expected = _tokenizer(source).encode_batch(list(_PROBES))
+  expected = source.tokenizer.open().encode_batch(list(_PROBES))
   if tokens.to_list() != expected:
     raise ValueError(
       "the preprocessor cuts text otherwise than the tokenizer "
@@ -156,12 +156,3 @@ def _prove(source, publication, folder: str) -> None:
         f"{name} of the encoder that was saved differs by {difference:.3g} "
         f"from the model's, more than {allowed:.3g}: nothing was written."
       )
-
-
-def _tokenizer(source: hub_sources.Source) -> tokenization.Tokenizer:
-  path, kind = source.tokenizer.path, source.tokenizer.kind
-  return tokenization.open_tokenizer(
-    path if kind == "sentencepiece" else "",
-    path if kind == "wordpiece" else "",
-    source.tokenizer.lower_case,
-  )
