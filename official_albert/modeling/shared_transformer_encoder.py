@@ -46,7 +46,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
         and computes the rest again for the gradient: less memory, more time.
       layerwise_lr_decay: d; application k of a variable whose last one is t
         adds to its gradient with weight d^(t-k). The other half of the decay
-        is the optimizer's: `block_multipliers`, and layerwise_decay.py.
+        is the optimizer's: `block_multipliers`.
       **kwargs: of `tf.keras.layers.Layer`.
 
     Raises:
