@@ -9,7 +9,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "files": [
+    "checkpoint_files": [
       "CONFIG_FILE",
       "LATEST",
       "SUMMARY_FILE",
@@ -39,10 +39,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "own_checkpoints": [
       "write",
     ],
-    "piece_cutting": [
-      "cutter",
-      "pieces_of",
-    ],
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
@@ -71,7 +67,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "surgery": [
       "change_vocabulary",
+      "cutter",
       "expand_groups",
+      "pieces_of",
       "resize_positions",
     ],
     "tf1_checkpoints": [

@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import modeling, tokenization, training
-from official_albert.checkpoints import files as checkpoint_files
+from official_albert.checkpoints import checkpoint_files, variable_paths
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable as portable_checkpoint
-from official_albert.checkpoints import variable_paths
 
 # How often TensorFlow has saved: of no meaning elsewhere.
 _SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"

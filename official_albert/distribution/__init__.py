@@ -9,12 +9,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "host_and_port",
       "read_cluster",
     ],
-    "held_stderr": [
-      "hold_stderr",
-    ],
     "machine": [
       "cpu_count",
       "describe_machine",
+      "hold_stderr",
     ],
     "multi_worker": [
       "SharedFlag",

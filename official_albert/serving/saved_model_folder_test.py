@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from official_albert import AlbertConfig, checkpoints, modeling
 from official_albert.serving import (
   saved_model_folder,
-  served_encoder,
+  served_module,
   serving_files,
 )
 from official_albert.tokenization import in_graph
@@ -39,7 +39,7 @@ def module(tokenizer):
     max_position_embeddings=13,
   )
   layer = in_graph.make_text_layer("wordpiece", tokenizer.path, True)
-  return served_encoder.ServedEncoder(modeling.AlbertModel(config), layer, 9)
+  return served_module.ServedEncoder(modeling.AlbertModel(config), layer, 9)
 
 
 def write(module, tokenizer, folder, **options):
