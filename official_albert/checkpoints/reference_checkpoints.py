@@ -23,7 +23,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
 
   Args:
     model: an `AlbertModel`, or a model with one as its attribute `albert`; of
-      heads, those that checkpoint_names.py has in its table are named.
+      heads, those that names.py has in its table are named.
 
   Raises:
     ValueError: the model shares only parts of its layers, which no TF1
