@@ -1,5 +1,5 @@
 # Everything runs in .venv, which is made when it is first needed.
-# PYTHON=... names the Python 3.9, 3.10 or 3.11 to make it from.
+# PYTHON=... names the Python 3.10 or 3.11 to make it from.
 
 python = .venv/bin/python
 user_venv = @PYTHON="$(PYTHON)" sh tools/make_venv.sh requirements.txt

@@ -54,6 +54,7 @@ def serve(*requests):
   result = subprocess.run(
     [sys.executable, "-I", "-c", _CLIENT, json.dumps(requests)],
     cwd="/",
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     capture_output=True,
     text=True,
     check=False,

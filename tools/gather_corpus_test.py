@@ -126,7 +126,7 @@ def test_real_packages_are_found_without_importing_them():
 
 @pytest.mark.heavy
 def test_the_real_library_gives_megabytes_of_sentences():
-  # Over 1.2 MB with Python 3.9 to 3.11; far less means that a rule of
+  # Over 1.2 MB with Python 3.10 and 3.11; far less means that a rule of
   # docstring_prose has become too strict, far more that one is gone.
   corpus = gather_corpus.gather(packages=[])
   sizes = corpus.megabytes_by_source()

@@ -21,7 +21,7 @@ fail() {
 
 # Runs it, because a name on the PATH may be a shim for nothing.
 is_supported() {
-  "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' \
+  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' \
     >/dev/null 2>&1
 }
 
@@ -31,7 +31,7 @@ has_venv() {
 
 find_python() {
   without_venv=
-  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.11 python3.10 python3.9
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.11 python3.10
   do
     if is_supported "$candidate"; then
       if has_venv "$candidate"; then
@@ -45,12 +45,12 @@ find_python() {
     fail "$without_venv has no venv module: install it (on Debian and Ubuntu: \
 apt-get install python3-venv) and run the same command again."
   fi
-  fail "No Python 3.9, 3.10 or 3.11 found, which TensorFlow 2.15 needs: install \
+  fail "No Python 3.10 or 3.11 found, which TensorFlow 2.15 needs: install \
 one of them, or name it: make PYTHON=/path/to/python3.11 ..."
 }
 
 if [ -x $python ] && [ ! -e $installing ]; then
-  is_supported $python || fail ".venv holds another Python than 3.9 to 3.11, \
+  is_supported $python || fail ".venv holds another Python than 3.10 or 3.11, \
 or a broken one: remove the folder (make clean) and run the same command again."
   if [ -e "$installed" ] && [ "$(cat "$installed")" = "$wanted" ]; then
     exit 0

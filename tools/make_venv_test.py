@@ -82,18 +82,17 @@ def test_makes_it_once(folder):
   assert pip_runs(folder) == 1
 
 
-@pytest.mark.parametrize("version", [(3, 8, 18), (3, 12, 0), (2, 7, 18)])
+@pytest.mark.parametrize("version", [(3, 9, 18), (3, 12, 0), (2, 7, 18)])
 def test_other_versions_and_dead_shims_are_passed_over(folder, version):
   make_python(folder / "programs" / "python3", version)
   write_program(folder / "programs" / "python3.11", _SHIM)
   make_python(folder / "programs" / "python3.10", (3, 10, 0))
-  make_python(folder / "programs" / "python3.9", (3, 9, 0))
   assert run(folder).returncode == 0
   assert version_of(folder) == "(3, 10, 0)"
 
 
 def test_the_named_python_comes_first(folder):
-  make_python(folder / "programs" / "python3", (3, 9, 1))
+  make_python(folder / "programs" / "python3", (3, 10, 1))
   make_python(folder / "mine", (3, 11, 9))
   assert run(folder, PYTHON=str(folder / "mine")).returncode == 0
   assert version_of(folder) == "(3, 11, 9)"
@@ -110,7 +109,7 @@ def test_no_python_is_said_in_a_sentence(folder):
   make_python(folder / "programs" / "python3", (3, 12, 0))
   result = run(folder)
   assert_one_sentence(result)
-  assert "No Python 3.9, 3.10 or 3.11 found" in result.stderr
+  assert "No Python 3.10 or 3.11 found" in result.stderr
   assert not (folder / ".venv").exists()
 
 

@@ -19,6 +19,7 @@ from concurrent import futures
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from tools.testing import many_commands, toy_finetuned
 

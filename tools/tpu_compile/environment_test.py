@@ -14,10 +14,10 @@ from tools.tpu_compile import environment as tpu_venv
 
 
 class Machine:
-  """Python 3.9 by its own name, and 3.12 by another; pip may fail."""
+  """Python 3.10 by its own name, and 3.12 by another; pip may fail."""
 
   def __init__(self, versions=None, pip=0):
-    self.versions = versions or {sys.executable: "3 9", "python3.12": "3 12"}
+    self.versions = versions or {sys.executable: "3 10", "python3.12": "3 12"}
     self.pip = pip
     self.commands = []
 

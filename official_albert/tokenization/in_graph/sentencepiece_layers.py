@@ -11,8 +11,8 @@ Where the two tokenizers differ, with tensorflow_text 2.15.0:
 
 - None of the 420 golden lines, in lower case or cased.
 - Characters that TensorFlow does not know yet. tensorflow_text decomposes as
-  of Unicode 12 and TensorFlow lower-cases as of Unicode 13, Python 3.9 and
-  3.10 do both as of Unicode 13 and Python 3.11 as of 14. So 12 characters, or
+  of Unicode 12 and TensorFlow lower-cases as of Unicode 13, Python 3.10
+  does both as of Unicode 13 and Python 3.11 as of 14. So 12 characters, or
   111 on Python 3.11, stay as they are instead (text_layers_test.py has them
   all: LCD digits, letters for phonetics, a few historic scripts), and a
   capital sigma next to an equally new character may take the other form.

@@ -77,7 +77,7 @@ def test_every_character_that_tensorflow_knows_equals_python(vocab_file):
   ]
   assert len(lines) > 77_000
   differing = {line[1] for line in _differing(vocab_file, True, lines)}
-  # Marks and letters that came with Unicode 13 and 14; Python 3.9 has 13.
+  # Marks and letters that came with Unicode 13 and 14; Python 3.10 has 13.
   assert len(differing) <= 3, sorted(map(hex, map(ord, differing)))
 
 

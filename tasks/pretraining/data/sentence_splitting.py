@@ -17,8 +17,7 @@ time, has no dependencies, and loses no character.
     segtok 1.5.11                 20   2.6
 
 NLTK's punkt wants data to be downloaded and wtpsplit is a neural network, so
-neither was measured. For Python 3.9 there is only sentencex 0.6.1, itself in
-Python: 3.3 MB/s, 23 of 40 if told "en" throughout. It cuts differently, so the
+neither was measured. Another release of sentencex may cut differently, so the
 manifest of a dataset names the version.
 """
 
