@@ -63,7 +63,7 @@ _SIGNATURE = flags.DEFINE_string(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.text_jobs.TASKS,
+  finetuning.registry.TEXT_TASKS,
   "What the model in --model_dir was fine-tuned on. Needed for classifiers and "
   "regressions of other formats, which do not name it.",
 )
@@ -176,7 +176,7 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning.run.Devices):
       model_dir, _SIGNATURE.value, encoder, settings
     )
   run = finetuning.trained_run.read(model_dir)
-  if run.task.startswith("squad"):
+  if "context" in finetuning.registry.find(run.task, run.model_dir).roles:
     return prediction.questions.QuestionBackend(run, encoder, settings)
   return prediction.run.TextBackend(run, encoder, settings)
 

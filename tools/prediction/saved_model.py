@@ -16,6 +16,7 @@ import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import serving, tokenization
 from tasks import race
+from tools import finetuning
 from tools.prediction import export_reader
 from tools.prediction import ids as prediction_ids
 from tools.prediction import input as prediction_input
@@ -162,7 +163,7 @@ def _make_ids(
   if export.kind == "encoder" or export.task == "pretraining":
     roles = ("text",)
   else:
-    roles = prediction_ids.roles_of(export.task)
+    roles = finetuning.registry.find(export.task, saved_model_dir).roles
   if "context" in roles:
     raise ValueError(
       f"{saved_model_dir} takes ids only, and answers come from text: export "
