@@ -31,6 +31,7 @@ For scores on the official tasks' test files: tools.run_finetuning --nodo_train
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -136,7 +137,10 @@ def open_backend(devices: finetuning.run.Devices):
     task and "task" not in recorded
   ):
     # The copy holds the one checkpoint that was chosen.
-    copy = conversion.own_copy.of(model_dir, task or "", checkpoint)
+    prepare = task and functools.partial(
+      finetuning.text_jobs.name_task, task=task
+    )
+    copy = conversion.own_copy.of(model_dir, checkpoint, prepare)
     backend = _open_run(copy, "", devices)
     backend.source = model_dir
     backend.about = backend.about.replace(copy, model_dir, 1)

@@ -41,7 +41,7 @@ from official_albert import (
   training,
 )
 from tasks import pretraining
-from tools import conversion, finetuning, inspection
+from tools import conversion, inspection
 from tools.cli import (
   command_line,
   depth_flags,
@@ -299,7 +299,7 @@ def evaluate() -> None:
     for name, value in values.items():
       print(f"  {name} {value:.6g}")
   if _METRICS_FILE.value:  # At the border of two phases, of the later one.
-    finetuning.trained_run.write_json(_METRICS_FILE.value, values)
+    files.write_json(_METRICS_FILE.value, values)
 
 
 def main(argv) -> None:

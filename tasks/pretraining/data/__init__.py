@@ -28,8 +28,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Skipped",
       "find_files",
     ],
-    "examples": [
+    "example_settings": [
       "ExampleSettings",
+      "KEEP_SHARE",
+      "MASKING_KINDS",
+      "MASK_SHARE",
+      "PAIR_KINDS",
+      "ngram_thresholds",
+      "num_to_predict",
+    ],
+    "examples": [
       "Vocabulary",
       "create_instance",
       "pad_instances",
@@ -39,16 +47,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "TRAIN",
     ],
     "masking": [
-      "KEEP_SHARE",
-      "MASKING_KINDS",
-      "MASK_SHARE",
       "choose_ngrams",
-      "ngram_thresholds",
-      "num_to_predict",
     ],
     "sentence_pairs": [
       "Document",
-      "PAIR_KINDS",
       "Pair",
       "create_pairs",
     ],

@@ -26,13 +26,13 @@ from tasks.pretraining.data import (
   build_worker,
   data_statistics,
   documents,
-  examples,
   heldout,
   output_folder,
   split_builder,
   token_store,
   worker_pool,
 )
+from tasks.pretraining.data.example_settings import ExampleSettings
 
 _STORE = "token store"  # Its entry in the journal.
 # Settings that leave no trace in the records, and files whose content counts
@@ -62,7 +62,7 @@ class BuildSettings:
   vocab_file: str = ""
   do_lower_case: bool = True
   reading: documents.ReaderSettings = documents.ReaderSettings()
-  examples: examples.ExampleSettings = examples.ExampleSettings()
+  examples: ExampleSettings = ExampleSettings()
   dupe_factor: int = 40
   random_seed: int = 12345
   heldout_share: float = 0.0
