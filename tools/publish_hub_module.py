@@ -15,7 +15,7 @@ import os
 
 from absl import flags
 
-from official_albert import checkpoints
+from official_albert import checkpoints, files
 from official_albert.serving import hub as serving_hub
 from tools import hub
 from tools.cli import (
@@ -93,7 +93,7 @@ def _tokenizer():
 
 def main(argv) -> None:
   del argv
-  hub.publication.check_output(_OUTPUT_DIR.value)
+  files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   publisher, name, version = hub.handle.parse_handle(_HANDLE.value)
   publication = hub.handle.Publication(
     publisher,

@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Optional, Sequence
 
 from absl import flags
 
+from official_albert import files
 from tools.cli import command_line, path_flags
 from tools.experiments import (
   configurations,
@@ -145,9 +146,7 @@ def write_results(output_dir: str, told: report.Report) -> None:
   """Markdown, JSON and PNG of a table, each in one step."""
   stem = os.path.join(output_dir, f"table_{told.table.name}")
   for ending, text in (("md", told.to_markdown()), ("json", told.to_json())):
-    with open(f"{stem}.{ending}.tmp", "w", encoding="utf-8") as file:
-      file.write(text)
-    os.replace(f"{stem}.{ending}.tmp", f"{stem}.{ending}")
+    files.write_text(f"{stem}.{ending}", text)
   if any(result.values for result in told.rows):
     from tools.experiments import pictures  # Matplotlib takes a second to load.
 

@@ -364,7 +364,7 @@ def test_an_output_that_is_there(tmp_path):
   output = tmp_path / "out"
   output.mkdir()
   (output / "mine").write_text("")
-  with pytest.raises(FileExistsError, match="is there and not empty"):
+  with pytest.raises(FileExistsError, match="exists and is not empty"):
     checkpoint_conversion.convert("", "hf", path, str(output))
   (output / "mine").unlink()
   checkpoint_conversion.convert("", "hf", path, str(output))

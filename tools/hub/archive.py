@@ -16,6 +16,8 @@ import gzip
 import os
 import tarfile
 
+from official_albert import files
+
 # The site refuses all else, as no loader needs it.
 _ALLOWED = (
   "saved_model.pb",
@@ -36,28 +38,26 @@ def write(folder: str, path: str) -> None:
     ValueError: the folder holds a file that no SavedModel has.
     OSError: it cannot be read, or not written.
   """
-  files = sorted(
+  names = sorted(
     os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
-    for parent, _, names in os.walk(folder)
-    for name in names
+    for parent, _, found in os.walk(folder)
+    for name in found
   )
-  for name in files:
+  for name in names:
     if not any(fnmatch.fnmatch(name, pattern) for pattern in _ALLOWED):
       raise ValueError(
         f"{os.path.join(folder, name)} is no file of a SavedModel, so TF Hub "
         "would refuse the archive: remove it."
       )
   # The library makes no folder that the archive does not name before.
-  parents = {os.path.dirname(name) for name in files} - {""}
-  temporary = f"{path}.tmp"
-  try:
-    names = sorted([*files, *parents])
-    with open(temporary, "wb") as raw, _gzip(raw) as packed:
-      _write_entries(packed, folder, names)
-    os.replace(temporary, path)
-  finally:
-    if os.path.exists(temporary):
-      os.remove(temporary)
+  parents = {os.path.dirname(name) for name in names} - {""}
+  members = sorted([*names, *parents])
+  with (
+    files.replacing(path) as temporary,
+    open(temporary, "wb") as raw,
+    _gzip(raw) as packed,
+  ):
+    _write_entries(packed, folder, members)
 
 
 def _gzip(raw) -> gzip.GzipFile:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import serving, tokenization, training
+from official_albert import files, serving, tokenization, training
 from official_albert.serving import hub
 from tools.hub import archive as hub_archive
 from tools.hub import handle as hub_handle
@@ -55,7 +55,7 @@ def publish(
       compute the same.
     OSError: it cannot be written.
   """
-  check_output(output_dir)
+  files.check_new_folder(output_dir, "--output_dir")
   longest = source.config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
@@ -90,21 +90,6 @@ def publish(
     except BaseException:
       shutil.rmtree(temporary, ignore_errors=True)
       raise
-
-
-def check_output(path: str) -> None:
-  """Refuses a folder that holds something.
-
-  Raises:
-    FileExistsError: it does, or is a file.
-  """
-  if os.path.exists(path) and not (
-    os.path.isdir(path) and not os.listdir(path)
-  ):
-    raise FileExistsError(
-      f"--output_dir {path} is there and not empty: choose a new folder, as "
-      "published versions do not change."
-    )
 
 
 def _save(source, preprocessor, encoder, publication, folder: str) -> None:

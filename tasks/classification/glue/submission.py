@@ -16,6 +16,7 @@ import pathlib
 import zipfile
 from typing import Mapping, NamedTuple, Sequence, Union
 
+from official_albert import files
 from tasks.classification.glue import benchmark
 
 # From task and split to the official name.
@@ -96,7 +97,7 @@ def write_predictions(
     rows.append(f"{guid}\t{_cell(task, name, guid, prediction)}\n")
   path = os.path.join(folder, name)
   os.makedirs(folder, exist_ok=True)
-  _replace(path, "".join(rows).encode("utf-8"))
+  files.write_text(path, "".join(rows))
   return path
 
 
@@ -111,8 +112,8 @@ def write_zip(folder: str) -> Submission:
     ValueError: there is none of the official files.
   """
   official = tuple(SUBMISSION_FILES.values())
-  files = [n for n in official if os.path.isfile(os.path.join(folder, n))]
-  if not files:
+  names = [n for n in official if os.path.isfile(os.path.join(folder, n))]
+  if not names:
     raise ValueError(
       f"{folder} holds none of GLUE's files ({', '.join(official)}): "
       "predict first."
@@ -120,14 +121,14 @@ def write_zip(folder: str) -> Submission:
   path = os.path.join(folder, ZIP_NAME)
   packed = io.BytesIO()
   with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
-    for name in files:
+    for name in names:
       entry = zipfile.ZipInfo(name)  # Of 1 January 1980.
       entry.create_system = 3  # Unix, also where Windows packs it.
       entry.external_attr = 0o100644 << 16
       archive.writestr(entry, pathlib.Path(folder, name).read_bytes())
-  _replace(path, packed.getvalue())
-  missing = [name for name in official if name not in files]
-  return Submission(path, tuple(files), tuple(missing))
+  files.write_bytes(path, packed.getvalue())
+  missing = [name for name in official if name not in names]
+  return Submission(path, tuple(names), tuple(missing))
 
 
 def _cell(
@@ -148,16 +149,3 @@ def _cell(
     raise ValueError(f"{name}, row {guid}: the prediction is {value}.")
   # Adding 0 turns -0.0 into 0.0.
   return f"{min(max(value, 0.0), 5.0) + 0.0:.3f}"
-
-
-def _replace(path: str, data: bytes) -> None:
-  """Writes `path` at once or not at all."""
-  temporary = f"{path}.tmp"
-  try:
-    with open(temporary, "wb") as file:
-      file.write(data)
-    os.replace(temporary, path)
-  except BaseException:
-    if os.path.exists(temporary):
-      os.remove(temporary)
-    raise
