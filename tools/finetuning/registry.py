@@ -44,10 +44,6 @@ class TaskKind:
     return self.head in ("classification", "regression")
 
 
-def _text_head(is_regression: bool) -> str:
-  return "regression" if is_regression else "classification"
-
-
 def _glue_job(name: str, options: finetuning.jobs.Options):
   return finetuning.text_jobs.GlueJob(name, options)
 
@@ -75,7 +71,7 @@ _SQUAD_2 = ("data_dir", *_FILES, "null_score_diff_threshold")
 TASKS: Mapping[str, TaskKind] = {
   **{
     name: TaskKind(
-      _text_head(task.is_regression),
+      "regression" if task.is_regression else "classification",
       _TEXT if name in ("cola", "sst2") else _PAIR,
       _glue_job,
     )

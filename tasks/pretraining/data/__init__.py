@@ -42,10 +42,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "create_instance",
       "pad_instances",
     ],
-    "heldout": [
-      "HELDOUT",
-      "TRAIN",
-    ],
     "masking": [
       "choose_ngrams",
     ],
@@ -56,6 +52,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "split_builder": [
       "Progress",
+    ],
+    "token_store": [
+      "HELDOUT",
+      "TRAIN",
     ],
   },
 )
