@@ -9,7 +9,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "files": [
+    "checkpoint_files": [
       "CONFIG_FILE",
       "HF_CONFIG_FILE",
       "LATEST",
@@ -39,15 +39,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "own_checkpoints": [
       "write",
     ],
-    "piece_cutting": [
-      "cutter",
-      "pieces_of",
-    ],
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
-      "TOKENIZER_FILES",
       "TokenizerFile",
+      "chosen_tokenizer",
       "recorded_tokenizer",
       "shapes_of",
     ],
@@ -60,9 +56,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_checkpoint",
     ],
     "reference_checkpoints": [
-      "LoadReport",
       "load_tf1_checkpoint",
-      "split_by_shape",
       "tf1_variables",
     ],
     "safe_archives": [
@@ -71,7 +65,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "surgery": [
       "change_vocabulary",
+      "cutter",
       "expand_groups",
+      "pieces_of",
       "resize_positions",
     ],
     "tf1_checkpoints": [
@@ -80,9 +76,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "write_tf1_checkpoint",
     ],
     "variable_paths": [
+      "LoadReport",
       "OBJECT_GRAPH",
       "by_path",
       "path_of",
+      "split_by_shape",
     ],
   },
 )

@@ -18,16 +18,12 @@ from official_albert import distribution
 from official_albert.training import (
   best_checkpoint,
   evaluation,
-  layerwise_decay,
   loss_scale,
   objective,
+  optimization,
   preemption,
-  profiling,
   reporting,
-  run_plan,
-  shared_checkpoints,
   train_step,
-  update_norms,
 )
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training.train_config import (
@@ -121,7 +117,7 @@ def train(
     model = tasks[0].build_model()
     optimizer = config.make_optimizer()
     optimizer.set_rate_multipliers(
-      layerwise_decay.rate_multipliers(model, config.layerwise_lr_decay)
+      optimization.rate_multipliers(model, config.layerwise_lr_decay)
     )
     optimizer._create_all_weights(model.trainable_variables)
     scale = loss_scale.make_loss_scale(model)
@@ -132,11 +128,13 @@ def train(
   evaluations = [
     evaluation.make_evaluation(task, model, strategy) for task in tasks
   ]
-  for line in run_plan.describe(tasks, config, model.count_params(), strategy):
+  for line in reporting.describe_plan(
+    tasks, config, model.count_params(), strategy
+  ):
     report.note(line)
 
   # 2. Initialise: own latest checkpoint, else warm start, else scratch.
-  manager = shared_checkpoints.make_manager(
+  manager = checkpoints.make_manager(
     strategy,
     config.model_dir,
     config.keep_checkpoint_max,
@@ -211,8 +209,8 @@ def train(
   phase, rollbacks, stopped, begun = None, 0, False, False
   host = distribution.host_of(strategy)
   report.schedule(optimizer.learning_rate)
-  norms = update_norms.make_update_norms(optimizer, model.trainable_variables)
-  profiler = profiling.StepProfiler(
+  norms = optimization.make_update_norms(optimizer, model.trainable_variables)
+  profiler = reporting.StepProfiler(
     config.model_dir,
     parse_profile_steps(config.profile_steps, config.num_train_steps),
   )

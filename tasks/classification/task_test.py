@@ -13,13 +13,12 @@ from official_albert import (
   checkpoints,
   distribution,
   modeling,
-  probability_table,
   tokenization,
 )
 from official_albert import training as training_lib
 from official_albert.testing import toy_task
 from tasks import common
-from tasks.classification import metrics, records
+from tasks.classification import records
 from tasks.classification import task as task_lib
 from tasks.common import TextExample
 
@@ -76,9 +75,9 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     kwargs.pop("settings", _NO_DROPOUT),
     labels=labels,
     evaluate=(
-      (lambda said, right: metrics.of_classes(said, right, len(labels)))
+      (lambda said, right: examples.of_classes(said, right, len(labels)))
       if labels
-      else metrics.of_numbers
+      else examples.of_numbers
     ),
     guids={
       split: [e.guid for e in rows]
@@ -220,7 +219,7 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   rows = {"example_id": np.arange(3), "probabilities": values}
   (path,) = task.write_predictions("test", rows, str(tmp_path))
   assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
-  table = probability_table.read_probabilities(path)
+  table = common.read_probabilities(path)
   assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
   assert table.predictions == ["wet", "dry", "windy"]
   np.testing.assert_array_equal(table.values, values)
@@ -228,9 +227,9 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   (path,) = numbers.write_predictions(
     "dev", {"values": np.float32([0.1, -2])}, str(tmp_path)
   )
-  assert probability_table.read_probabilities(path).values.astype(
-    np.float32
-  ).tolist() == (np.float32([0.1, -2]).tolist())
+  assert common.read_probabilities(path).values.astype(np.float32).tolist() == (
+    np.float32([0.1, -2]).tolist()
+  )
 
 
 def test_it_learns_what_the_last_word_says(tmp_path):

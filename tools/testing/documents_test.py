@@ -35,6 +35,15 @@ def test_links_lead_somewhere(path):
       assert anchor in _anchors(target), link
 
 
+@pytest.mark.parametrize("path", _DOCUMENTS, ids=lambda path: path.name)
+def test_named_modules_exist(path):
+  if path.name == "CHANGELOG.md":  # It names what was removed, too.
+    return
+  for name in re.findall(r"`([a-z_]+/[a-z0-9_/]+\.py)`", _text(path)):
+    places = (_ROOT, _ROOT / "official_albert")
+    assert any((place / name).is_file() for place in places), name
+
+
 def test_every_deviation_is_told_and_marked():
   marked = {
     str(source.relative_to(_ROOT)): _text(source).count("Deviation:")
