@@ -19,7 +19,7 @@ from typing import Callable, Sequence
 from absl import flags
 
 import tfrecords
-from official_albert import tokenization
+from official_albert import files, tokenization
 from tasks.pretraining import data
 from tools import records as records_lib
 from tools.cli import command_line, path_flags, progress_line
@@ -77,8 +77,7 @@ def adopt(
   if os.path.exists(os.path.join(directory, tfrecords.MANIFEST_FILE)):
     raise FileExistsError(
       f"{directory or '.'} has a {tfrecords.MANIFEST_FILE} already: remove it "
-      "if "
-      "it does not belong to these records."
+      "if it does not belong to these records."
     )
   info = tfrecords.TokenizerInfo(
     tokenizer.sha256,
@@ -105,17 +104,17 @@ def adopt(
       "--masking=dynamic."
     )
   splits = {}
-  for name, files in (
+  for name, split_paths in (
     (data.TRAIN, train_paths),
     (data.HELDOUT, heldout_paths),
   ):
-    counted = survey(name, first._replace(paths=files))
+    counted = survey(name, first._replace(paths=split_paths))
     if not counted.counts.predictions:
       raise ValueError(f"the {name} files have nothing to predict.")
     splits[name] = tfrecords.Split(
       tuple(
         tfrecords.Shard(os.path.basename(path), records, os.path.getsize(path))
-        for path, records in zip(files, counted.records)
+        for path, records in zip(split_paths, counted.records)
       ),
       counted.statistics(),
     )
@@ -137,13 +136,8 @@ def adopt(
     splits=splits,
   )
   if not os.path.exists(target):
-    temporary = f"{target}.{os.getpid()}.tmp"
-    try:
+    with files.replacing(target) as temporary:
       shutil.copyfile(tokenizer.model_file, temporary)
-      os.replace(temporary, target)
-    finally:
-      if os.path.exists(temporary):
-        os.remove(temporary)
   tfrecords.write_manifest(directory or ".", manifest)
   return manifest
 

@@ -46,7 +46,7 @@ _HEAD = flags.DEFINE_enum(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.text_jobs.TASKS,
+  finetuning.registry.TEXT_TASKS,
   "What a classifier or a regression of another format was fine-tuned on. "
   "tools.predict and tools.export_saved_model then take the result of "
   "--to=official_albert as it is. Labels are those of the input.",

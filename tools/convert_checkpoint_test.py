@@ -73,7 +73,7 @@ def test_commands(tmp_path):
     "config.json is not valid JSON",
     "damaged, cut short or no .tar.gz",
     "no checkpoint at",
-    "is there and not empty",
+    "exists and is not empty",
     "give --from=tf1",
     "has no squad1 head",
     "holds 0 of the 64 optimizer slots",

@@ -44,7 +44,7 @@ _HEAD = flags.DEFINE_enum(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.text_jobs.TASKS,
+  finetuning.registry.TEXT_TASKS,
   "What the model was fine-tuned on. Needed for classifiers and regressions of "
   "other formats, which do not name it.",
 )

@@ -142,7 +142,7 @@ def test_wordpiece_run(tmp_path):
   tokens = [token.decode() for token in answers["tokens"].numpy()[0, 0]]
   assert sorted(tokens) == sorted(pieces)
   assert (
-    prediction.export_reader.read_export(exported).tokenizer_kind == "wordpiece"
+    prediction.saved_model.read_export(exported).tokenizer_kind == "wordpiece"
   )
 
 
@@ -243,17 +243,15 @@ def test_exports_of_the_command_line(tmp_path):
   for result in results:
     assert (result.code, result.err) == (0, ""), result.err
   assert results[0].out == f"exported {sst2}/model.ckpt-1 to {out}/sst2/1\n"
-  export = prediction.export_reader.read_export(f"{out}/sst2/1")
+  export = prediction.saved_model.read_export(f"{out}/sst2/1")
   assert export.kind == "classification" and export.labels == _LABELS
   assert (tmp_path / "exports/sst2/1/assets/labels.txt").read_text() == (
     "bad\ngood\n"
   )
-  assert prediction.export_reader.read_export(f"{out}/race/1").signatures == (
+  assert prediction.saved_model.read_export(f"{out}/race/1").signatures == (
     "choose",
   )
-  assert (
-    prediction.export_reader.read_export(f"{out}/encoder").task == "encoder"
-  )
+  assert prediction.saved_model.read_export(f"{out}/encoder").task == "encoder"
 
   rows = [packed(sst2, text) for text in _TEXTS]
   example = tf.train.Example()

@@ -25,6 +25,7 @@ import time
 import warnings
 from typing import Iterator, Optional, Sequence
 
+from official_albert import files
 from tools import records
 from tools.cli import command_line, path_flags
 
@@ -211,14 +212,8 @@ def prepare_output(output_file: str) -> None:
 
 def write_corpus(corpus: Corpus, output_file: str) -> None:
   """Writes one sentence a line and a blank line between documents."""
-  path = pathlib.Path(output_file)
-  temporary = path.with_name(f".{path.name}.tmp{os.getpid()}")
   text = "\n\n".join("\n".join(d.sentences) for d in corpus.documents) + "\n"
-  try:
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-  finally:
-    temporary.unlink(missing_ok=True)
+  files.write_text(output_file, text)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ For scores on the official tasks' test files: tools.run_finetuning --nodo_train
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -63,7 +64,7 @@ _SIGNATURE = flags.DEFINE_string(
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
   None,
-  finetuning.text_jobs.TASKS,
+  finetuning.registry.TEXT_TASKS,
   "What the model in --model_dir was fine-tuned on. Needed for classifiers and "
   "regressions of other formats, which do not name it.",
 )
@@ -136,7 +137,10 @@ def open_backend(devices: finetuning.run.Devices):
     task and "task" not in recorded
   ):
     # The copy holds the one checkpoint that was chosen.
-    copy = conversion.own_copy.of(model_dir, task or "", checkpoint)
+    prepare = task and functools.partial(
+      finetuning.text_jobs.name_task, task=task
+    )
+    copy = conversion.own_copy.of(model_dir, checkpoint, prepare)
     backend = _open_run(copy, "", devices)
     backend.source = model_dir
     backend.about = backend.about.replace(copy, model_dir, 1)
@@ -176,7 +180,7 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning.run.Devices):
       model_dir, _SIGNATURE.value, encoder, settings
     )
   run = finetuning.trained_run.read(model_dir)
-  if run.task.startswith("squad"):
+  if "context" in finetuning.registry.find(run.task, run.model_dir).roles:
     return prediction.questions.QuestionBackend(run, encoder, settings)
   return prediction.run.TextBackend(run, encoder, settings)
 

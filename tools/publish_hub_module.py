@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from official_albert import checkpoints
+from official_albert import checkpoints, files
 from official_albert.serving import hub as serving_hub
 from tools import hub
 from tools.cli import (
@@ -76,7 +76,7 @@ _LOWER_CASE = flags.DEFINE_bool(
 
 def main(argv) -> None:
   del argv
-  hub.publication.check_output(_OUTPUT_DIR.value)
+  files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   publisher, name, version = hub.handle.parse_handle(_HANDLE.value)
   publication = hub.handle.Publication(
     publisher,

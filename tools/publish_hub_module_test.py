@@ -45,7 +45,7 @@ def test_commands(tmp_path):
   assert "<!-- language: en -->\n<!-- license: apache-2.0 -->\n" in page
   assert "Not measured." in page
   messages = [
-    "is there and not empty",
+    "exists and is not empty",
     "must be PUBLISHER/NAME/VERSION",
     "no code of ISO 639-1",
     "must be an address",

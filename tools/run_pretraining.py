@@ -41,7 +41,7 @@ from official_albert import (
   training,
 )
 from tasks import pretraining
-from tools import conversion, finetuning, inspection
+from tools import conversion, inspection
 from tools.cli import (
   command_line,
   depth_flags,
@@ -156,14 +156,12 @@ def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
   """Refuses data whose ids mean other pieces than in --init_checkpoint.
 
   Args:
-    init_checkpoint: as `checkpoints.warm_start` takes it; "" for none.
+    init_checkpoint: as `checkpoints.warm_start` takes it.
     sha256: of the data's tokenizer.
 
   Raises:
     ValueError: another tokenizer lies beside the checkpoint.
   """
-  if not init_checkpoint:
-    return
   prefix = checkpoints.find_prefix(init_checkpoint)
   found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
   if found and found.sha256() != sha256:
@@ -205,7 +203,8 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   if depths:
     tasks = pretraining.at_depths(tasks[0], depths)
   strategy, precision = training_flags.start_devices()
-  if not step:  # A resumed run does not read --init_checkpoint.
+  # A resumed run does not read --init_checkpoint.
+  if config.init_checkpoint and not step:
     start = conversion.own_copy.of(config.init_checkpoint)
     config = dataclasses.replace(config, init_checkpoint=start)
     check_tokenizer(start, tasks[0].manifest.tokenizer.sha256)
@@ -299,7 +298,7 @@ def evaluate() -> None:
     for name, value in values.items():
       print(f"  {name} {value:.6g}")
   if _METRICS_FILE.value:  # At the border of two phases, of the later one.
-    finetuning.trained_run.write_json(_METRICS_FILE.value, values)
+    files.write_json(_METRICS_FILE.value, values)
 
 
 def main(argv) -> None:

@@ -293,14 +293,7 @@ def write(model: bytes, prefix: str) -> None:
   ]
   vocab = "".join(lines).encode("utf-8")
   for ending, content in ((".vocab", vocab), (".model", model)):
-    temporary = f"{prefix}{ending}.{os.getpid()}.tmp"
-    try:
-      with open(temporary, "wb") as file:
-        file.write(content)
-      os.replace(temporary, prefix + ending)
-    finally:
-      if os.path.exists(temporary):
-        os.remove(temporary)
+    files.write_bytes(prefix + ending, content)
 
 
 def check_flags() -> None:

@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "checkpoint_files": [
       "CONFIG_FILE",
+      "HF_CONFIG_FILE",
       "LATEST",
       "SUMMARY_FILE",
       "TensorBundle",
@@ -29,7 +30,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "hf_config": [
       "ARCHITECTURES",
-      "HF_CONFIG_FILE",
     ],
     "names": [
       "HEADS",

@@ -15,6 +15,7 @@ from official_albert import files, training
 from official_albert.checkpoints import portable as portable_checkpoint
 
 CONFIG_FILE = "albert_config.json"
+HF_CONFIG_FILE = "config.json"
 # What --seeds of tools.run_finetuning leaves above its runs.
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"

@@ -11,8 +11,8 @@ import os
 from typing import Any, Mapping, Sequence
 
 from official_albert import modeling
+from official_albert.checkpoints.checkpoint_files import HF_CONFIG_FILE
 
-HF_CONFIG_FILE = "config.json"
 # "gelu" in Google's JSON is the tanh form, which is gelu_new there; their
 # "gelu" is the exact one, which no release of ALBERT was trained with.
 _TO_HF = {"gelu": "gelu_new", "gelu_erf": "gelu"}

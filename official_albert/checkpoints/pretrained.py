@@ -5,35 +5,45 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Callable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
 from official_albert import modeling, training
 from official_albert.checkpoints import (
   checkpoint_files,
-  hf_checkpoints,
-  hf_config,
   own_checkpoints,
   reference_checkpoints,
-  tf1_checkpoints,
   variable_paths,
 )
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable as portable_checkpoint
 
+
+def _lazy(module: str, function: str) -> Callable[..., Any]:
+  """A function of this package whose module is imported at the first call."""
+
+  def call(*args, **kwargs):
+    imported = importlib.import_module(f"{__package__}.{module}")
+    return getattr(imported, function)(*args, **kwargs)
+
+  return call
+
+
+# Each format's module is imported only if there is such a checkpoint.
 READERS: Mapping[str, Callable[..., portable_checkpoint.PortableCheckpoint]] = {
-  "tf1": tf1_checkpoints.read_tf1_checkpoint,
-  "tf_hub": tf1_checkpoints.read_tf1_checkpoint,
-  "hf": hf_checkpoints.read,
+  "tf1": _lazy("tf1_checkpoints", "read_tf1_checkpoint"),
+  "tf_hub": _lazy("tf1_checkpoints", "read_tf1_checkpoint"),
+  "hf": _lazy("hf_checkpoints", "read"),
   "official_albert": own_checkpoints.read,
 }
 WRITERS: Mapping[
   str, Callable[[portable_checkpoint.PortableCheckpoint, str], str]
 ] = {
-  "tf1": tf1_checkpoints.write_tf1_checkpoint,
-  "hf": hf_checkpoints.write,
+  "tf1": _lazy("tf1_checkpoints", "write_tf1_checkpoint"),
+  "hf": _lazy("hf_checkpoints", "write"),
   "official_albert": own_checkpoints.write,
 }
 
@@ -44,7 +54,7 @@ def find_format(path: str) -> str:
   Raises:
     ValueError, OSError: there is no checkpoint, or it is damaged.
   """
-  if os.path.exists(os.path.join(path, hf_config.HF_CONFIG_FILE)):
+  if os.path.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
     return "hf"
   prefix = checkpoint_files.find_prefix(path)
   if os.path.exists(os.path.join(path, "saved_model.pb")):

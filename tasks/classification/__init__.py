@@ -10,20 +10,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "examples": [
       "Columns",
+      "MAIN_CLASSIFICATION",
+      "MAIN_REGRESSION",
+      "RECIPES",
+      "Recipe",
       "find_labels",
+      "of_classes",
+      "of_numbers",
       "plain_cell",
       "read_examples",
       "text_cell",
-    ],
-    "metrics": [
-      "MAIN_CLASSIFICATION",
-      "MAIN_REGRESSION",
-      "of_classes",
-      "of_numbers",
-    ],
-    "recipes": [
-      "RECIPES",
-      "Recipe",
     ],
     "records": [
       "build_records",

@@ -1,7 +1,8 @@
 """The user's own texts, or pairs of them, with a class or a number each.
 
 Each split is a file of its own with named columns (see `tables`). The classes
-are those of the training file, or those that the caller knows.
+are those of the training file, or those that the caller knows. The recipes and
+the metrics of such texts are here too.
 """
 
 from __future__ import annotations
@@ -9,10 +10,46 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
+
+import numpy as np
 
 from tasks import common
 from tasks.classification import tables
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+  """How to fine-tune on one's own texts, for which no table has settings.
+
+  Rate, batch and dropouts are the paper's (arXiv 1909.11942, Table 14) most
+  frequent ones for single sentences and pairs; 128 tokens, because most texts
+  that people classify are no longer, and attention costs a quarter of 512.
+
+  Attributes:
+    learning_rate: the peak, of AdamW.
+    train_batch_size: examples in one update.
+    num_train_epochs: passes over the training data, a tenth of them with a
+      rising rate.
+    albert_dropout: of hidden states and attention, within the encoder.
+    classifier_dropout: of the pooled output.
+    max_seq_length: tokens of an example at most, special ones included.
+  """
+
+  learning_rate: float = 2e-5
+  train_batch_size: int = 32
+  num_train_epochs: float = 3.0
+  albert_dropout: float = 0.0
+  classifier_dropout: float = 0.1
+  max_seq_length: int = 128
+
+
+RECIPES: Mapping[str, Recipe] = {
+  "text_classification": Recipe(),
+  "text_regression": Recipe(),
+  "text_pair_classification": Recipe(),
+  "text_pair_regression": Recipe(),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,3 +210,41 @@ def _check_number(record: tables.Record, column: str, label: str) -> None:
     raise ValueError(
       f"{record.where}: {column!r} must be a finite number, got {label!r}."
     )
+
+
+# Of these, the one that chooses the best checkpoint.
+MAIN_CLASSIFICATION = "accuracy"
+MAIN_REGRESSION = "pearson"
+
+
+def of_classes(
+  predictions: np.ndarray, labels: np.ndarray, num_classes: int
+) -> dict[str, float]:
+  """Accuracy and macro F1; of two classes Matthews' correlation too.
+
+  Args:
+    predictions: classes <int>[N].
+    labels: the right ones <int>[N].
+    num_classes: how many there are.
+  """
+  values = {
+    "accuracy": common.accuracy(predictions, labels),
+    "macro_f1": common.macro_f1(predictions, labels),
+  }
+  if num_classes == 2:
+    values["matthews"] = common.matthews(predictions, labels)
+  return values
+
+
+def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+  """Pearson and Spearman correlation, and the mean squared error.
+
+  Args:
+    predictions: <float>[N].
+    labels: the right ones <float>[N].
+  """
+  return {
+    "pearson": common.pearson(predictions, labels),
+    "spearman": common.spearman(predictions, labels),
+    "mean_squared_error": common.mean_squared_error(predictions, labels),
+  }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 
+import numpy as np
 import pytest
 
 from tasks import common
@@ -157,6 +160,62 @@ def test_bad_columns():
     examples.Columns(text_b="text")
   with pytest.raises(ValueError, match="the name of a column is empty"):
     examples.Columns(label="")
+
+
+def test_each_kind_of_data_has_one():
+  assert list(examples.RECIPES) == [
+    f"text_{pair}{kind}"
+    for pair in ("", "pair_")
+    for kind in ("classification", "regression")
+  ]
+
+
+def test_they_cannot_be_changed_by_accident():
+  recipe = examples.RECIPES["text_regression"]
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    recipe.learning_rate = 1.0
+
+
+def test_values_are_within_what_the_paper_uses():
+  """Table 14: rates 1e-5 to 5e-5, batches 16 to 128, dropouts 0 to 0.1."""
+  for recipe in examples.RECIPES.values():
+    assert 1e-5 <= recipe.learning_rate <= 5e-5
+    assert 16 <= recipe.train_batch_size <= 128
+    assert recipe.albert_dropout == 0 and recipe.classifier_dropout == 0.1
+    assert recipe.max_seq_length <= 512 and recipe.num_train_epochs > 0
+
+
+def test_two_classes():
+  values = examples.of_classes(
+    np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 0, 1]), 2
+  )
+  # Two hits, one false alarm, no miss, two right rejections.
+  assert values == {
+    "accuracy": pytest.approx(4 / 5),
+    # 2 * 2 / (4 + 1) of class 1, as much of class 0.
+    "macro_f1": pytest.approx(4 / 5),
+    "matthews": pytest.approx(2 * 2 / math.sqrt(3 * 2 * 3 * 2)),
+  }
+
+
+def test_three_classes_have_no_matthews():
+  values = examples.of_classes(np.array([0, 2, 1]), np.array([0, 1, 1]), 3)
+  assert values.keys() == {"accuracy", "macro_f1"}
+  assert values["accuracy"] == pytest.approx(2 / 3)
+  assert examples.MAIN_CLASSIFICATION in values
+
+
+def test_metrics_of_numbers():
+  values = examples.of_numbers(
+    np.float32([1, 2, 4]), np.float32([10, 30, 20]) / 10
+  )
+  assert values == {
+    # Deviations -4/3, -1/3, 5/3 and -1, 1, 0.
+    "pearson": pytest.approx(1 / math.sqrt(42 / 9 * 2)),
+    "spearman": pytest.approx(0.5),
+    "mean_squared_error": pytest.approx(5 / 3),
+  }
+  assert examples.MAIN_REGRESSION in values
 
 
 if __name__ == "__main__":

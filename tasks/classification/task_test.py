@@ -18,7 +18,7 @@ from official_albert import (
 from official_albert import training as training_lib
 from official_albert.testing import toy_task
 from tasks import common
-from tasks.classification import metrics, records
+from tasks.classification import of_classes, of_numbers, records
 from tasks.classification import task as task_lib
 from tasks.common import TextExample
 
@@ -75,9 +75,9 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     kwargs.pop("settings", _NO_DROPOUT),
     labels=labels,
     evaluate=(
-      (lambda said, right: metrics.of_classes(said, right, len(labels)))
+      (lambda said, right: of_classes(said, right, len(labels)))
       if labels
-      else metrics.of_numbers
+      else of_numbers
     ),
     guids={
       split: [e.guid for e in rows]

@@ -14,32 +14,26 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "open_run",
       "trained_length",
     ],
-    "flops": [
-      "training_flops",
-    ],
-    "mask_filling": [
-      "fill_masks",
-    ],
     "model": [
       "AlbertForPretraining",
-    ],
-    "phases": [
-      "at_depths",
-      "make_tasks",
     ],
     "recipes": [
       "NOT_RUN",
       "RECIPES",
       "Recipe",
       "get_recipe",
+      "training_flops",
     ],
     "serving": [
       "ServedPretraining",
+      "fill_masks",
     ],
     "task": [
       "PretrainingTask",
+      "at_depths",
       "loss_totals",
       "loss_weights",
+      "make_tasks",
     ],
   },
 )

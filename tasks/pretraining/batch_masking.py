@@ -80,7 +80,7 @@ def choose_ngrams(
       [SEP], False in the padding.
     separator: <int32>[B], position of the first [SEP].
     budget: <int32>[B], tokens to choose at most.
-    thresholds: <float64>[ngram - 1], see `masking.ngram_thresholds`.
+    thresholds: <float64>[ngram - 1], see `data.ngram_thresholds`.
     order: <float64>[B, S], draws that units are ordered by.
     ngram: <float64>[B, S], draws of the lengths of n-grams.
 

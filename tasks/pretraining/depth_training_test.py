@@ -17,7 +17,7 @@ from official_albert import AlbertConfig, distribution, training
 from official_albert.testing import toy_task, toy_vocabulary
 from official_albert.training import Phase, TrainConfig
 from tasks.pretraining import data as data_lib
-from tasks.pretraining import phases
+from tasks.pretraining import recipes
 from tasks.pretraining import task as task_lib
 
 DEEP = 5
@@ -80,7 +80,7 @@ def train(data, model_dir, schedule=(), stop=None, recompute=False, **changes):
   )
   tasks = [task]
   if schedule:
-    tasks = phases.at_depths(task, [phase.num_layers for phase in schedule])
+    tasks = task_lib.at_depths(task, [phase.num_layers for phase in schedule])
   for index, updates in (stop or {}).items():
     whole = tasks[index].train_dataset
     tasks[index].train_dataset = (
@@ -212,7 +212,7 @@ def test_operations_are_those_of_the_depth(data, whole):
   for step, depth in ((1, 2), (3, 2), (4, 5), (7, 5)):
     shallow = dataclasses.replace(config, num_hidden_layers=depth)
     assert per_sequence[step] == pytest.approx(
-      task_lib.training_flops(shallow, 29, 4), rel=1e-6
+      recipes.training_flops(shallow, 29, 4), rel=1e-6
     )
 
 
@@ -318,7 +318,7 @@ def test_a_schedule_ends_at_the_models_depth(data):
   folder, config = data
   task = task_lib.PretrainingTask(config, folder)
   with pytest.raises(ValueError, match="end at .*layers 5, but it ends at 3"):
-    phases.at_depths(task, [2, 3])
+    task_lib.at_depths(task, [2, 3])
 
 
 def test_a_model_with_groups_has_no_other_depth(data):
@@ -326,8 +326,8 @@ def test_a_model_with_groups_has_no_other_depth(data):
   config = dataclasses.replace(config, num_hidden_groups=2)
   task = task_lib.PretrainingTask(config, folder)
   with pytest.raises(ValueError, match="2 groups .* so it cannot have 3"):
-    phases.at_depths(task, [3, 5])
-  assert phases.at_depths(task, [5])[0].num_layers == 5
+    task_lib.at_depths(task, [3, 5])
+  assert task_lib.at_depths(task, [5])[0].num_layers == 5
 
 
 if __name__ == "__main__":

@@ -28,7 +28,21 @@ import types
 from typing import Any, Mapping, NamedTuple
 
 from official_albert import modeling, training
-from tasks.pretraining import task as task_lib
+
+
+def training_flops(
+  config: modeling.AlbertConfig, sequence_length: int, predictions: int
+) -> int:
+  """Floating-point operations of training on one sequence; no TensorFlow.
+
+  Forward, and twice that for the gradient, with the masked LM head.
+  """
+  head = 2 * predictions * config.embedding_size
+  head *= config.hidden_size + config.vocab_size
+  # The heads need the masked positions and the first one of the last block.
+  rows = min(predictions + 1, sequence_length)
+  return 3 * (config.forward_flops(sequence_length, rows) + head)
+
 
 NOT_RUN = "not yet run"
 
@@ -149,7 +163,7 @@ _XXLARGE_HOURS = 32
 
 def _operations(preset: str, data: Mapping[str, Any]) -> int:
   """Of training on one example."""
-  return task_lib.training_flops(
+  return training_flops(
     modeling.AlbertConfig.from_preset(preset),
     data["max_seq_length"],
     data["max_predictions_per_seq"],

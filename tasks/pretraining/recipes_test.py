@@ -13,7 +13,6 @@ import pytest
 
 from official_albert import modeling, training
 from tasks.pretraining import recipes
-from tasks.pretraining import task as task_lib
 
 ALL = list(recipes.RECIPES.values())
 
@@ -97,7 +96,7 @@ def test_a_gpu_holds_what_a_core_of_the_pod_holds():
 def test_operations_are_those_that_the_task_counts():
   recipe = recipes.get_recipe("quickstart")
   per_example = recipe.operations / recipe.batch / 8600
-  expected = task_lib.training_flops(modeling.PRESETS["albert_tiny"], 64, 10)
+  expected = recipes.training_flops(modeling.PRESETS["albert_tiny"], 64, 10)
   assert per_example == expected
   # By hand: layers, projection and pooler, then the head; times 3.
   s, h, i, e, v, p = 64, 128, 512, 128, 30000, 10
@@ -130,6 +129,42 @@ def test_a_recipe_without_a_run_has_no_number():
   with pytest.raises(dataclasses.FrozenInstanceError):
     recipe.preset = "albert_tiny"
   assert isinstance(recipes.RECIPES, types.MappingProxyType)
+
+
+_CONFIG = modeling.AlbertConfig(
+  vocab_size=97,
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=14,
+)
+
+
+def _product(rows, inner, columns):
+  return 2 * rows * inner * columns
+
+
+def test_every_product_is_counted_three_times():
+  s, p = 7, 2
+  rows = p + 1
+  whole = 4 * _product(s, 10, 10) + 2 * 2 * _product(s, 5, s)
+  whole += _product(s, 10, 14) + _product(s, 14, 10)
+  # Keys and values are of all positions, the rest of the three that are asked.
+  last = 2 * _product(s, 10, 10) + 2 * _product(rows, 10, 10)
+  last += 2 * 2 * _product(rows, 5, s)
+  last += _product(rows, 10, 14) + _product(rows, 14, 10)
+  others = _product(s, 6, 10) + _product(1, 10, 10)
+  head = _product(p, 10, 6) + _product(p, 6, 97)
+  assert recipes.training_flops(_CONFIG, s, p) == 3 * (
+    whole + last + others + head
+  )
+
+
+def test_no_more_rows_are_counted_than_there_are():
+  every = recipes.training_flops(_CONFIG, 7, 6)
+  more = recipes.training_flops(_CONFIG, 7, 8)
+  assert more - every == 3 * 2 * (_product(1, 10, 6) + _product(1, 6, 97))
 
 
 if __name__ == "__main__":

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
 import tfrecords
 from official_albert import modeling
 from official_albert import training as training_lib
-from tasks.pretraining import dynamic_masking, flops
-from tasks.pretraining import metrics as metrics_lib
+from tasks.pretraining import dynamic_masking, recipes
 from tasks.pretraining import model as model_lib
 
 # Added to the masked LM's weight, as in the original.
 _EPSILON = 1e-5
-# Those who know the task ask it.
-training_flops = flops.training_flops
 
 
 class PretrainingTask:
@@ -106,7 +103,7 @@ class PretrainingTask:
     self.flops_per_example = self._flops(config)
 
   def _flops(self, config: modeling.AlbertConfig) -> int:
-    return training_flops(
+    return recipes.training_flops(
       config, self.tokens_per_example, self.manifest.max_predictions_per_seq
     )
 
@@ -181,7 +178,7 @@ class PretrainingTask:
       num_layers=self.num_layers,
     )
     totals = loss_totals(outputs, batch, compiled=training)
-    metrics = metrics_lib.accuracies(outputs, batch, _example_weight(batch))
+    metrics = accuracies(outputs, batch, _example_weight(batch))
     if not self._sentence_pair:
       del totals["sentence_order"], metrics["sentence_order_accuracy"]
     return totals, metrics
@@ -307,3 +304,110 @@ def check_same_kind(
       f"{other_dir} was made with --sentence_pair={pairs[1]}, but {first_dir} "
       f"with --sentence_pair={pairs[0]}: make one of them again like the other."
     )
+
+
+def accuracies(
+  outputs: Mapping[str, tf.Tensor],
+  batch: Mapping[str, tf.Tensor],
+  example_weight: tf.Tensor,
+) -> dict[str, training_lib.Ratio]:
+  """Shares of right answers, as sums and weights.
+
+  Args:
+    outputs: `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
+      <float32>[B, 2].
+    batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P]
+      (0 for padding, which does not count), `next_sentence_labels`
+      <int32>[B, 1].
+    example_weight: <float32>[B], 0 for rows that only fill up a batch.
+
+  Returns:
+    `masked_lm_accuracy` and `sentence_order_accuracy`.
+  """
+
+  def ratio(logits, labels, weights) -> training_lib.Ratio:
+    right = tf.argmax(logits, -1, output_type=labels.dtype) == labels
+    return training_lib.Ratio(
+      tf.reduce_sum(tf.cast(right, tf.float32) * weights),
+      tf.reduce_sum(weights),
+    )
+
+  return {
+    "masked_lm_accuracy": ratio(
+      outputs["masked_lm_logits"],
+      batch["masked_lm_ids"],
+      batch["masked_lm_weights"],
+    ),
+    "sentence_order_accuracy": ratio(
+      outputs["sentence_order_logits"],
+      batch["next_sentence_labels"][:, 0],
+      example_weight,
+    ),
+  }
+
+
+def make_tasks(
+  config: modeling.AlbertConfig,
+  input_dirs: Sequence[str],
+  seed: int,
+  eval_input_dirs: Sequence[str] = (),
+  recompute_activations: bool = False,
+) -> list[PretrainingTask]:
+  """One task for each phase of a run; all of their data is looked at.
+
+  Attention costs the square of the length, and most of what a model learns
+  needs no long context. BERT (arXiv 1810.04805, appendix A.2) therefore spends
+  90% of its steps on 128 tokens and the rest on 512, for the positions beyond
+  128. The model is the same; each phase has its own folder of records.
+
+  Args:
+    config: the model's configuration.
+    input_dirs: the phases' folders.
+    seed: see `PretrainingTask`.
+    eval_input_dirs: none, one for all phases, or one for each.
+    recompute_activations: see `SharedTransformerEncoder`.
+
+  Raises:
+    FileNotFoundError: a folder or one of its shards is missing.
+    ValueError: a folder does not fit the model, or was made otherwise than
+      the first: with another tokenizer or objective.
+  """
+  if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
+    raise ValueError(
+      f"there are {len(eval_input_dirs)} folders to evaluate on, but "
+      f"{len(input_dirs)} phases: give one for all, or one for each."
+    )
+  eval_dirs = list(eval_input_dirs) or [""]
+  if len(eval_dirs) == 1:
+    eval_dirs *= len(input_dirs)
+  tasks = [
+    PretrainingTask(config, folder, seed, eval_dir, recompute_activations)
+    for folder, eval_dir in zip(input_dirs, eval_dirs)
+  ]
+  first = tasks[0].manifest
+  for task, folder in zip(tasks, input_dirs):
+    check_same_kind(first, input_dirs[0], task.manifest, folder)
+    for split in task.manifest.splits.values():
+      tfrecords.check_shards(folder, split.shards)
+  return tasks
+
+
+def at_depths(
+  task: PretrainingTask, depths: Sequence[int]
+) -> list[PretrainingTask]:
+  """One task for each stretch of a depth schedule, all on the same data.
+
+  The layers are applied fewer times at first (arXiv 1909.11942, Table 11,
+  trains deep models from shallow ones).
+
+  Raises:
+    ValueError: the model has no other depth than its own, or the last depth
+      is not that.
+  """
+  own = task.config.num_hidden_layers
+  if depths[-1] != own:
+    raise ValueError(
+      f"a depth schedule has to end at the model's num_hidden_layers {own}, "
+      f"but it ends at {depths[-1]}: give {own} as its last depth."
+    )
+  return [task.at_depth(depth) for depth in depths]

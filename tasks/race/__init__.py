@@ -7,19 +7,15 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "examples": [
       "LETTERS",
+      "RECIPES",
       "RaceExample",
+      "accuracy_by_level",
       "make_all_inputs",
       "make_inputs",
       "read_examples",
     ],
-    "metrics": [
-      "accuracy_by_level",
-    ],
     "model": [
       "AlbertForMultipleChoice",
-    ],
-    "recipes": [
-      "RECIPES",
     ],
     "serving": [
       "ServedMultipleChoice",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from tasks.race import examples as examples_lib
@@ -224,6 +225,69 @@ def test_lengths_without_room_are_refused(tmp_path, lengths):
   write(tmp_path, PASSAGE)
   with pytest.raises(ValueError, match=f"length is {lengths[0]} and max_qa_le"):
     make(read(tmp_path)[0], *lengths)
+
+
+# Paper, Table 14: rate, batch, steps, warm-up, both dropouts, length.
+TABLE_14 = (2e-5, 32, 12000, 1000, 0.1, 0.1, 512)
+
+
+def test_race_is_table_14():
+  assert dataclasses.astuple(examples_lib.RECIPES["race"]) == (*TABLE_14, 128)
+
+
+def test_v2_differs_in_rate_and_dropout_only():
+  first, second = (
+    dataclasses.asdict(examples_lib.RECIPES[name])
+    for name in ("race", "race_v2")
+  )
+  changes = {key: second[key] for key in first if first[key] != second[key]}
+  assert changes == {"learning_rate": 1e-5, "albert_dropout": 0.0}
+
+
+def test_recipes_cannot_be_changed_by_accident():
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    examples_lib.RECIPES["race"].learning_rate = 1.0
+  with pytest.raises(TypeError):
+    examples_lib.RECIPES["other"] = examples_lib.RECIPES["race"]
+
+
+MIDDLE, HIGH = ["middle"], ["high"]
+
+
+def test_levels_are_counted_apart_and_together():
+  result = examples_lib.accuracy_by_level(
+    np.array([0, 1, 2, 3, 3, 3, 0]),
+    np.array([0, 1, 0, 3, 0, 0, 1]),
+    MIDDLE * 2 + HIGH * 5,
+  )
+  # 2 of 2, 1 of 5, 3 of 7: not the mean of the levels.
+  assert result == {
+    "accuracy": pytest.approx(3 / 7, abs=1e-15),
+    "accuracy_middle": 1.0,
+    "accuracy_high": pytest.approx(1 / 5, abs=1e-15),
+  }
+
+
+def test_a_level_without_questions_has_no_accuracy():
+  result = examples_lib.accuracy_by_level([0, 1], [0, 2], HIGH * 2)
+  assert result == {"accuracy": 0.5, "accuracy_high": 0.5}
+
+
+@pytest.mark.parametrize(
+  "predictions, labels, levels, message",
+  [
+    pytest.param([], [], [], "no questions", id="nothing"),
+    pytest.param([0, 1], [0], MIDDLE * 2, "equally many", id="labels"),
+    pytest.param([0, 1], [0, 1], MIDDLE, "equally many", id="levels"),
+    pytest.param([[0.5, 0.5]], [[0, 1]], ["high"], "one dimension", id="rank"),
+    pytest.param([0], [0], ["low"], "'low' is none of", id="unknown"),
+  ],
+)
+def test_what_cannot_be_counted_is_refused(
+  predictions, labels, levels, message
+):
+  with pytest.raises(ValueError, match=message):
+    examples_lib.accuracy_by_level(predictions, labels, levels)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
 from tasks.common import Batch, Predictions
-from tasks.race import metrics
 from tasks.race import model as model_lib
-from tasks.race.examples import LETTERS, RaceExample
+from tasks.race.examples import LETTERS, RaceExample, accuracy_by_level
 
 
 class RaceTask(common.FinetuningTask):
@@ -94,7 +93,7 @@ class RaceTask(common.FinetuningTask):
   ) -> dict[str, float]:
     """Accuracy of all questions, and of middle and high school's."""
     examples = self._examples[split]
-    return metrics.accuracy_by_level(
+    return accuracy_by_level(
       predictions["probabilities"].argmax(axis=1),
       [example.label for example in examples],
       [example.level for example in examples],

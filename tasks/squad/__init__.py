@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "average_answers",
     ],
     "examples": [
+      "RECIPES",
       "SquadExample",
       "read_examples",
     ],
@@ -36,9 +37,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_null_odds",
       "read_predictions",
       "write_predictions",
-    ],
-    "recipes": [
-      "RECIPES",
     ],
     "serving": [
       "served_squad",

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from tasks.squad import examples
+from tasks.squad import decoding, examples
 
 _CONTEXT = "The ferry  left at nine. It came back at nine in the evening."
 _FILE = {
@@ -222,6 +222,36 @@ def test_a_wrong_file_is_named(tmp_path, name, content, message):
 def test_no_file(tmp_path):
   with pytest.raises(FileNotFoundError):
     examples.read_examples(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+  "name, row",
+  [
+    # Learning rate, batch, dropouts, steps, warm-up, length.
+    ("squad_v1", (5e-5, 48, 0.0, 0.1, 3649, 365, 384)),
+    ("squad_v2", (3e-5, 48, 0.0, 0.1, 8144, 814, 512)),
+  ],
+)
+def test_table_14(name, row):
+  recipe = examples.RECIPES[name]
+  assert row == (
+    recipe.learning_rate,
+    recipe.train_batch_size,
+    recipe.albert_dropout,
+    recipe.classifier_dropout,
+    recipe.num_train_steps,
+    recipe.num_warmup_steps,
+    recipe.max_seq_length,
+  )
+
+
+@pytest.mark.parametrize("name", ["squad_v1", "squad_v2"])
+def test_windows_and_decoding(name):
+  recipe = examples.RECIPES[name]
+  assert (recipe.doc_stride, recipe.max_query_length) == (128, 64)
+  assert (recipe.start_n_top, recipe.end_n_top) == (5, 5)
+  assert recipe.n_best_size == decoding.N_BEST_SIZE == 20
+  assert recipe.max_answer_length == decoding.MAX_ANSWER_LENGTH == 30
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ the best first, and to the null odds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 from typing import Any, Mapping, Optional
 
+from official_albert import files
 from tasks.squad import answers as answers_lib
 
 PREDICTIONS_FILE = "predictions.json"
@@ -77,23 +79,14 @@ def write_predictions(
   }
   os.makedirs(output_dir, exist_ok=True)
   paths = {name: os.path.join(output_dir, name) for name in texts}
-  temporary = {
-    name: f"{path}.{os.getpid()}.tmp" for name, path in paths.items()
-  }
-  try:
+  with contextlib.ExitStack() as stack:  # All are written, then all renamed.
     for name, text in texts.items():
-      with open(temporary[name], "w", encoding="utf-8") as file:
+      temporary = stack.enter_context(files.replacing(paths[name]))
+      with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
     stale = os.path.join(output_dir, NULL_ODDS_FILE)
     if not odds and os.path.exists(stale):
       os.remove(stale)
-    for name, path in paths.items():
-      os.replace(temporary[name], path)
-  except BaseException:
-    for path in temporary.values():
-      if os.path.exists(path):
-        os.remove(path)
-    raise
   return list(paths.values())
 
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Mapping, Optional
+from typing import Optional
 
 from absl import flags
 
 from official_albert import tokenization
-from tasks.classification import glue
 from tools import finetuning
 from tools.cli import path_flags
 
-TASKS = (
-  "glue",
-  *glue.GLUE_TASKS,
-  *finetuning.squad_job.TASKS,
-  *finetuning.race_job.TASKS,
-  *finetuning.text_jobs.OWN_TASKS,
-)
+TASKS = ("glue", *finetuning.registry.TASKS)
 
 _DATA_DIR = path_flags.define(
   "data_dir",
@@ -92,15 +85,7 @@ def check(name: str) -> None:
   Raises:
     ValueError: there is such a flag.
   """
-  used = {"data_dir"}
-  if name in finetuning.text_jobs.OWN_TASKS:
-    used = _names(_FILES) | _names(_COLUMNS)
-    if "pair" not in name:
-      used.remove("text_b_column")
-  elif name in finetuning.squad_job.TASKS:
-    used |= _names(_FILES)
-    if name == "squad_v2":
-      used.add("null_score_diff_threshold")
+  used = finetuning.registry.TASKS[name].data_flags
   optional = (_DATA_DIR, *_FILES.values(), *_COLUMNS.values(), NULL_THRESHOLD)
   for flag in optional:
     if flags.FLAGS[flag.name].present and flag.name not in used:
@@ -160,16 +145,7 @@ def make_job(
     null_score_diff_threshold=null_score_diff_threshold,
     labels=run.labels if run else None,
   )
-  if name in finetuning.text_jobs.OWN_TASKS:
-    return finetuning.text_jobs.OwnJob(name, options)
-  if name in finetuning.squad_job.TASKS:
-    return finetuning.squad_job.SquadJob(name, options)
-  if not options.data_dir:
+  kind = finetuning.registry.TASKS[name]
+  if kind.data_flags == ("data_dir",) and not options.data_dir:
     raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
-  if name in finetuning.race_job.TASKS:
-    return finetuning.race_job.RaceJob(name, options)
-  return finetuning.text_jobs.GlueJob(name, options)
-
-
-def _names(defined: Mapping[str, flags.FlagHolder]) -> set[str]:
-  return {flag.name for flag in defined.values()}
+  return kind.make_job(name, options)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import shutil
 import tempfile
 from typing import Optional
 
-from official_albert import checkpoints
+from official_albert import checkpoints, files
 from tools import finetuning
 from tools.conversion import changes as checkpoint_changes
 from tools.conversion import proof as checkpoint_proof
@@ -82,28 +80,8 @@ class Report:
 
   def write(self, folder: str) -> None:
     """Writes the report as JSON."""
-    with open(os.path.join(folder, REPORT_FILE), "w") as file:
-      json.dump(dataclasses.asdict(self), file, indent=1, default=str)
-      file.write("\n")
-
-
-def check_output(path: str) -> None:
-  """Refuses a folder that holds anything, and the current one.
-
-  Raises:
-    FileExistsError: it is such a folder.
-  """
-  folder = os.path.abspath(path)
-  if os.path.isdir(folder) and os.path.samefile(folder, os.curdir):
-    # Even an empty one: the caller would stand in a folder that is gone.
-    raise FileExistsError(
-      f"--output {path} is the current folder: choose a new one."
-    )
-  if os.path.exists(path) and not (
-    os.path.isdir(path) and not os.listdir(path)
-  ):
-    raise FileExistsError(
-      f"--output {path} is there and not empty: choose a new folder."
+    files.write_json(
+      os.path.join(folder, REPORT_FILE), dataclasses.asdict(self), default=str
     )
 
 
@@ -287,8 +265,13 @@ def convert(
   Raises:
     ValueError, OSError: one sentence; nothing is left behind.
   """
-  check_output(output)
-  parent = os.path.dirname(os.path.abspath(output))
+  folder = os.path.abspath(output)
+  if os.path.isdir(folder) and os.path.samefile(folder, os.curdir):
+    # Even an empty one: the caller would stand in a folder that is gone.
+    raise FileExistsError(
+      f"--output {output} is the current folder: choose a new one."
+    )
+  files.check_new_folder(output, "--output")
   with checkpoints.unpacked_archive(input_path) as path:
     source, weights = checkpoints.choose(path, which, source)
     if include_optimizer and not which and checkpoints.is_best(weights):
@@ -340,12 +323,13 @@ def convert(
       not_carried=lost,
       notes=checkpoint.notes,
     )
-    if not dry_run:
-      os.makedirs(parent, exist_ok=True)
-    temporary = tempfile.mkdtemp(
-      prefix=".convert-", dir=None if dry_run else parent
+    # A dry run writes and proves as well.
+    new_folder = (
+      tempfile.TemporaryDirectory(prefix="convert-")
+      if dry_run
+      else files.new_folder(output)
     )
-    try:
+    with new_folder as temporary:
       written_path = checkpoints.WRITERS[target](checkpoint, temporary)
       again = temporary if target == "hf" else written_path
       written = checkpoints.READERS[target](
@@ -368,9 +352,4 @@ def convert(
         by_batch=not changes,
       )
       report.write(temporary)
-      if not dry_run:
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, output)  # Over an empty folder, too.
-    finally:
-      shutil.rmtree(temporary, ignore_errors=True)
   return report

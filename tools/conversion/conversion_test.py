@@ -95,8 +95,8 @@ def test_there_and_back_bit_for_bit(group, name, head, tmp_path):
   for step in (0, len(way) - 2):
     folder = str(tmp_path / f"{step}")
     read = checkpoints.READERS["official_albert"](folder)
-    model = checkpoint_proof.make_model(
-      read.config, read.head, checkpoint_proof.classes_of(read)
+    model = finetuning.registry.make_model(
+      read.head, read.config, checkpoint_proof.classes_of(read)
     )
     loaded = training.warm_start(model, folder)
     assert not loaded.unexpected and not loaded.other_shape
@@ -340,7 +340,7 @@ def test_a_batch_that_comes_out_differently(tmp_path, monkeypatch):
       lengths = np.zeros([len(batch["texts"])], np.int32)
       return {"ids": np.zeros([0], np.int32), "lengths": lengths}
     checkpoint = checkpoints.READERS["hf"](folder)
-    model = checkpoint_proof.make_model(checkpoint.config, "pretraining")
+    model = finetuning.registry.make_model("pretraining", checkpoint.config)
     checkpoints.fill(model, checkpoint)
     logits = model(batch)["masked_lm_logits"].numpy()
     return {"masked_lm_logits": logits + np.float32(wrong)}
@@ -364,7 +364,7 @@ def test_an_output_that_is_there(tmp_path):
   output = tmp_path / "out"
   output.mkdir()
   (output / "mine").write_text("")
-  with pytest.raises(FileExistsError, match="is there and not empty"):
+  with pytest.raises(FileExistsError, match="exists and is not empty"):
     checkpoint_conversion.convert("", "hf", path, str(output))
   (output / "mine").unlink()
   checkpoint_conversion.convert("", "hf", path, str(output))

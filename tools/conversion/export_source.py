@@ -6,8 +6,6 @@ import dataclasses
 import os
 from typing import NamedTuple, Optional
 
-import tensorflow as tf
-
 from official_albert import (
   checkpoints,
   modeling,
@@ -15,14 +13,12 @@ from official_albert import (
   training,
 )
 from official_albert.tokenization import in_graph
-from tasks import common, pretraining, race, squad
-from tasks.classification import glue
-from tools import finetuning, prediction
+from tasks import common, pretraining
+from tools import finetuning
 
 ENCODER = "encoder"
 # What `head` may be: all that the weights have, or the encoder alone.
 HEADS = ("", ENCODER)
-_SQUAD = {"squad_v1": "squad1", "squad_v2": "squad2"}
 
 
 class Wanted(NamedTuple):
@@ -103,7 +99,10 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
   )
   config = wanted.at_depth(config)
   checkpoint = finetuning.run.find_weights(path, wanted.checkpoint)
-  model = _make_model(run, config)
+  kind = finetuning.registry.find(run.task, run.model_dir)
+  model = finetuning.registry.make_model(
+    kind.head, config, len(run.labels or "1"), run.settings
+  )
   report = training.warm_start(model, checkpoint)
   if report.missing:
     raise ValueError(
@@ -115,50 +114,9 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
   length = wanted.max_seq_length or run.max_seq_length
   if wanted.head == ENCODER:
     module = serving.ServedEncoder(model.albert, layer, length)
-  elif run.task in _SQUAD:
-    # Imported here: nobody else needs its tokenizer with offsets.
-
-    module = squad.served_squad(
-      model, layer, length, run.settings, run.null_score_diff_threshold
-    )
-  elif run.task == "race":
-    module = race.ServedMultipleChoice(
-      model, layer, length, run.settings["max_qa_length"]
-    )
   else:
-    module = common.ServedTextTask(
-      model,
-      layer,
-      length,
-      run.labels,
-      "text_b" in prediction.ids.roles_of(run.task),
-    )
+    module = finetuning.registry.make_served(run, model, layer, length)
   return _source(module, run.task, checkpoint, tokenizer)
-
-
-def _make_model(
-  run: finetuning.trained_run.TrainedRun, config: modeling.AlbertConfig
-) -> tf.keras.Model:
-  """The model of a fine-tuned run, with fresh weights."""
-  if run.task == "squad_v1":
-    return squad.AlbertForSpans(config, name="model")
-  if run.task == "squad_v2":
-    recipe = squad.RECIPES[run.task]
-    return squad.AlbertForSpansOrNone(
-      config,
-      run.settings.get("start_n_top", recipe.start_n_top),
-      run.settings.get("end_n_top", recipe.end_n_top),
-      name="model",
-    )
-  if run.task == "race":
-    return race.AlbertForMultipleChoice(config, name="model")
-  if run.task not in (*glue.GLUE_TASKS, *finetuning.text_jobs.OWN_TASKS):
-    raise ValueError(
-      f"{run.model_dir} is a run of {run.task!r}, which this version does not "
-      "know: export it with the version that trained it."
-    )
-  classes = 1 if run.labels is None else len(run.labels)
-  return modeling.AlbertForSequenceClassification(config, classes, name="model")
 
 
 def _pretrained(path: str, wanted: Wanted) -> Source:
@@ -214,7 +172,7 @@ def _portable(path: str, wanted: Wanted) -> Source:
       layer,
       length,
       checkpoint.labels or None,
-      "text_b" in prediction.ids.roles_of(wanted.task),
+      "text_b" in finetuning.registry.TASKS[wanted.task].roles,
     )
     return _source(module, wanted.task, checkpoint.source, tokenizer)
   else:

@@ -189,7 +189,9 @@ def test_folders_that_cannot_be_served(tmp_path):
     path.write_text(json.dumps({**record, "data": {**record["data"], **data}}))
 
   change(task="poetry")
-  with pytest.raises(ValueError, match="a run of 'poetry', which this version"):
+  with pytest.raises(
+    ValueError, match="of the task 'poetry', which this version"
+  ):
     opened(folder)
   change(settings={"labels": ["a", "b", "c"]})
   with pytest.raises(ValueError, match="no checkpoint of sst2: it lacks"):

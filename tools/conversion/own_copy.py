@@ -8,9 +8,9 @@ import os
 import shutil
 import sys
 import tempfile
+from typing import Callable, Optional
 
 from official_albert import checkpoints
-from tools import finetuning
 
 
 def is_foreign(path: str) -> bool:
@@ -22,32 +22,37 @@ def is_foreign(path: str) -> bool:
 
 
 @functools.cache
-def of(path: str, task: str = "", checkpoint: str = "") -> str:
+def of(
+  path: str,
+  checkpoint: str = "",
+  prepare: Optional[Callable[[checkpoints.PortableCheckpoint], None]] = None,
+) -> str:
   """A folder of this package with what lies at a path.
 
   Computes with TensorFlow if it has to convert, so devices are set up before.
 
   Args:
     path: see `AlbertModel.from_checkpoint`.
-    task: what a classifier is to be used for, see `text_jobs.name_task`.
     checkpoint: of a run, see `checkpoint_files.find_prefix`.
+    prepare: changes the checkpoint that was read before it is written, such
+      as to name the task of a classifier.
 
   Returns:
-    `path` itself if it is ours or a TF1 checkpoint and no task is named, else a
-    temporary folder that is there as long as the process.
+    `path` itself if it is ours or a TF1 checkpoint and nothing is changed, else
+    a temporary folder, which is removed when the process ends.
 
   Raises:
-    ValueError, OSError: it cannot be read, or is not of that task.
+    ValueError, OSError: it cannot be read; or what `prepare` raises.
   """
-  if not task and not is_foreign(path):
+  if not prepare and not is_foreign(path):
     return path
   folder = tempfile.mkdtemp(prefix="albert-")
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
   with checkpoints.unpacked_archive(path) as source:
     kind, weights = checkpoints.choose(source, checkpoint)
     read = checkpoints.READERS[kind](weights)
-    if task:
-      finetuning.text_jobs.name_task(read, task)
+    if prepare:
+      prepare(read)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )

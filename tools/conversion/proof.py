@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints, modeling, tokenization, training
-from tasks import pretraining, race, squad
+from tools import finetuning
 
 TOLERANCE = 1e-5
 _BATCH, _LENGTH, _PREDICTIONS = 2, 16, 3
@@ -53,23 +53,6 @@ def by_name(
   return largest
 
 
-def make_model(
-  config: modeling.AlbertConfig, head: str, classes: int = 0
-) -> tf.keras.Model:
-  """The model of this package that has a head of `checkpoint_names.HEADS`."""
-  if head in ("pretraining", "masked_lm"):
-    return pretraining.AlbertForPretraining(config)
-  if head in ("classification", "regression"):
-    return modeling.AlbertForSequenceClassification(config, classes)
-  if head == "multiple_choice":
-    return race.AlbertForMultipleChoice(config)
-  if head == "squad1":
-    return squad.AlbertForSpans(config)
-  if head == "squad2":
-    return squad.AlbertForSpansOrNone(config)
-  return modeling.AlbertModel(config)
-
-
 def make_batch(
   config: modeling.AlbertConfig, head: str
 ) -> dict[str, np.ndarray]:
@@ -102,7 +85,7 @@ def own_outputs(
   batch: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
   """What a model of this package computes, warm-started from a checkpoint."""
-  model = make_model(config, head, classes)
+  model = finetuning.registry.make_model(head, config, classes)
   training.warm_start(model, path)
   known = (*modeling.INPUTS, *model.other_features)
   batch = {name: value for name, value in batch.items() if name in known}

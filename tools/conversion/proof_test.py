@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, tokenization
 from official_albert.testing import toy_vocabulary
+from tools import finetuning
 from tools.conversion import proof as checkpoint_proof
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ _CONFIG = AlbertConfig(
 @pytest.mark.parametrize("head", sorted(checkpoints.HEADS))
 def test_the_table_has_every_variable_of_every_model(head):
   classes = {"classification": 3, "regression": 1}.get(head, 0)
-  model = checkpoint_proof.make_model(_CONFIG, head, classes)
+  model = finetuning.registry.make_model(head, _CONFIG, classes)
   prefix = "" if hasattr(model, "albert") else "albert/"
   paths = {f"{prefix}{path}" for path in checkpoints.by_path(model)}
   rows = {row.own for row in checkpoints.rows(_CONFIG, head)}
@@ -60,8 +61,8 @@ def test_the_table_has_every_variable_of_every_model(head):
 def test_outputs_of_transformers(name, outputs):
   folder = _TESTDATA / "hf_one_group" / name
   checkpoint = checkpoints.read(str(folder))
-  model = checkpoint_proof.make_model(
-    checkpoint.config, checkpoint.head, checkpoint_proof.classes_of(checkpoint)
+  model = finetuning.registry.make_model(
+    checkpoint.head, checkpoint.config, checkpoint_proof.classes_of(checkpoint)
   )
   report = checkpoints.fill(model, checkpoint)
   assert not report.unexpected
@@ -129,7 +130,7 @@ def test_a_batch_has_padding_and_both_segments():
   options = checkpoint_proof.make_batch(_CONFIG, "multiple_choice")
   assert options["input_ids"].shape == (1, 2, 9)
   del options["masked_lm_positions"]  # Of heads that score the vocabulary.
-  model = checkpoint_proof.make_model(_CONFIG, "multiple_choice")
+  model = finetuning.registry.make_model("multiple_choice", _CONFIG)
   assert model(options)["logits"].shape == [1, 2]
 
 

@@ -32,7 +32,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 from tensorflow.python.framework import convert_to_constants
 
-from official_albert import distribution
+from official_albert import distribution, files
 
 SIGNATURE = "ids"
 # How far outputs may be off, as a share of the root mean square of what the
@@ -124,15 +124,8 @@ def export_tflite(
       concrete, specs, content, sequence_length, vocab_size
     )
   _check(differences, quantization)
-  temporary = f"{path}.{os.getpid()}.tmp"
   os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-  try:
-    with open(temporary, "wb") as file:
-      file.write(content)
-    os.replace(temporary, path)
-  finally:
-    if os.path.exists(temporary):
-      os.remove(temporary)
+  files.write_bytes(path, content)
   return TfliteExport(path, len(content), differences, agreement)
 
 

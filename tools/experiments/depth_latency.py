@@ -16,8 +16,7 @@ import time
 
 from absl import flags
 
-from official_albert import distribution, modeling, serving
-from tools import finetuning
+from official_albert import distribution, files, modeling, serving
 from tools.cli import command_line, path_flags
 
 _CONFIG_FILE = path_flags.define(
@@ -78,7 +77,7 @@ def measure(
 def main(argv) -> None:
   del argv
   distribution.start_compiler()
-  finetuning.trained_run.write_json(
+  files.write_json(
     _OUTPUT_FILE.value,
     measure(
       modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value),

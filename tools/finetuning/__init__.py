@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submodules=[
     "jobs",
     "race_job",
+    "registry",
     "run",
     "split_predictions",
     "squad_job",

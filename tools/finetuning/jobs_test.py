@@ -7,6 +7,7 @@ import pytest
 
 from tasks import classification, common
 from tools.finetuning import jobs as finetuning_jobs
+from tools.finetuning import registry
 
 
 def options(**changes):
@@ -94,3 +95,15 @@ def test_tables_must_be_of_the_examples():
 
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))
+
+
+def test_roles_of_tasks():
+  def roles(name):
+    return registry.find(name, "run").roles
+
+  assert roles("cola") == roles("text_regression") == ("text",)
+  assert roles("mnli") == roles("text_pair_regression") == ("text_a", "text_b")
+  assert roles("squad_v2") == ("question", "context")
+  assert roles("race_v2") == ("passage", "question", "options")
+  with pytest.raises(ValueError, match="run is of the task 'x'"):
+    roles("x")

@@ -12,8 +12,6 @@ from tasks import common, race
 from tools.finetuning import jobs as finetuning_jobs
 from tools.finetuning import split_predictions
 
-TASKS = tuple(race.RECIPES)
-
 
 class RaceJob(finetuning_jobs.Job):
   """RACE, from its folder or its archive; `race_v2` is for v2 models."""

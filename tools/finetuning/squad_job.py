@@ -13,7 +13,6 @@ from tools.finetuning import jobs as finetuning_jobs
 from tools.finetuning import split_predictions
 
 _VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
-TASKS = tuple(_VERSIONS)
 
 
 class SquadJob(finetuning_jobs.Job):

@@ -9,7 +9,7 @@ import os
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import checkpoints
+from official_albert import checkpoints, files
 from tasks import common
 from tasks.classification import glue
 from tools.finetuning import jobs as finetuning_jobs
@@ -74,9 +74,7 @@ def _describe_values(name: str, values: Sequence[float]) -> dict[str, float]:
 def write(folder: str, summary: Mapping[str, Any]) -> None:
   """Writes `summary.json` in one step."""
   os.makedirs(folder, exist_ok=True)
-  trained_run.write_json(
-    os.path.join(folder, checkpoints.SUMMARY_FILE), summary
-  )
+  files.write_json(os.path.join(folder, checkpoints.SUMMARY_FILE), summary)
 
 
 def read(folder: str) -> Optional[dict[str, Any]]:

@@ -11,17 +11,7 @@ from tasks import classification
 from tasks.classification import glue as glue_lib
 from tasks.common import TextExample
 from tools.finetuning import jobs as finetuning_jobs
-from tools.finetuning import split_predictions
-
-# Task names for the user's own data: what it is, and of how many texts.
-OWN_TASKS = (
-  "text_classification",
-  "text_regression",
-  "text_pair_classification",
-  "text_pair_regression",
-)
-# All whose texts get a class or a number.
-TASKS = (*glue_lib.GLUE_TASKS, *OWN_TASKS)
+from tools.finetuning import registry, split_predictions
 
 
 def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
@@ -30,16 +20,13 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   Args:
     checkpoint: with a head for classes or a number; gets the task, and labels
       if it has none.
-    task: one of `TASKS`.
+    task: one of `registry.TEXT_TASKS`.
 
   Raises:
     ValueError: the checkpoint has another head, or the task other labels.
   """
   glue = glue_lib.GLUE_TASKS.get(task)
-  regression = glue.is_regression if glue else task.endswith("regression")
-  source, head = checkpoint.source, "classification"
-  if regression:
-    head = "regression"
+  source, head = checkpoint.source, registry.TASKS[task].head
   if checkpoint.head != head:
     raise ValueError(
       f"{source} has the head {checkpoint.head}, but --task={task} needs "
@@ -57,7 +44,7 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
       "out."
     )
   checkpoint.task = task
-  if regression:
+  if head == "regression":
     checkpoint.labels = ()
     return
   classes = checkpoints.shapes_of(checkpoint.tensors)
@@ -178,7 +165,7 @@ class OwnJob(_TextJob):
     """Reads the training data if it has to say what classes there are.
 
     Args:
-      name: one of `OWN_TASKS`.
+      name: of a task on the user's own data, such as text_regression.
       options: with files and columns.
 
     Raises:

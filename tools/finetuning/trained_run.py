@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Mapping, Optional
 
-from official_albert import training
+from official_albert import files, training
 
 RESULTS_FILE = "eval_results.json"
 
@@ -104,23 +104,11 @@ def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
   Raises:
     OSError: it cannot be written.
   """
-  write_json(os.path.join(model_dir, RESULTS_FILE), results)
-
-
-def write_json(path: str, value: Mapping[str, Any]) -> None:
-  """Writes a JSON file that is whole or not there.
-
-  Raises:
-    OSError: it cannot be written.
-  """
-  with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-    json.dump(value, file, indent=1)
-    file.write("\n")
-  os.replace(f"{path}.tmp", path)
+  files.write_json(os.path.join(model_dir, RESULTS_FILE), results)
 
 
 def read_json(path: str) -> Optional[dict[str, Any]]:
-  """What `write_json` wrote; None if there is no such file.
+  """What `files.write_json` wrote; None if there is no such file.
 
   Raises:
     ValueError: it is not valid JSON.

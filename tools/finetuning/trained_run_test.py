@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from official_albert import AlbertConfig, training
+from official_albert import AlbertConfig, files, training
 from tools.finetuning import trained_run
 
 _CONFIG = AlbertConfig.from_preset("albert_tiny")
@@ -81,9 +81,9 @@ def test_only_the_same_task_goes_on(tmp_path):
 def test_json_is_whole_or_not_there(tmp_path):
   path = str(tmp_path / "x.json")
   assert trained_run.read_json(path) is None
-  trained_run.write_json(path, {"a": 1})
+  files.write_json(path, {"a": 1})
   with pytest.raises(TypeError):
-    trained_run.write_json(path, {"a": object()})
+    files.write_json(path, {"a": object()})
   assert trained_run.read_json(path) == {"a": 1}
 
 

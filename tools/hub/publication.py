@@ -10,8 +10,11 @@ they are from, before the folder gets its name.
 
 from __future__ import annotations
 
+import fnmatch
+import gzip
 import os
 import shutil
+import tarfile
 import tempfile
 
 import numpy as np
@@ -20,7 +23,6 @@ import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import files, tokenization, training
 from official_albert.serving import hub
-from tools.hub import archive as hub_archive
 from tools.hub import handle as hub_handle
 from tools.hub import page as hub_page
 from tools.hub import sources as hub_sources
@@ -55,7 +57,7 @@ def publish(
       compute the same.
     OSError: it cannot be written.
   """
-  check_output(output_dir)
+  files.check_new_folder(output_dir, "--output_dir")
   longest = source.config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
@@ -79,23 +81,8 @@ def publish(
     _save(source, preprocessor, encoder, publication, folder)
     for name, page in pages.items():
       base = os.path.join(folder, name, str(publication.version))
-      hub_archive.write(base, f"{base}.tar.gz")
+      write_archive(base, f"{base}.tar.gz")
       files.write_text(f"{base}.md", page)
-
-
-def check_output(path: str) -> None:
-  """Refuses a folder that holds something.
-
-  Raises:
-    FileExistsError: it does, or is a file.
-  """
-  if os.path.exists(path) and not (
-    os.path.isdir(path) and not os.listdir(path)
-  ):
-    raise FileExistsError(
-      f"--output_dir {path} is there and not empty: choose a new folder, as "
-      "published versions do not change."
-    )
 
 
 def _save(source, preprocessor, encoder, publication, folder: str) -> None:
@@ -156,3 +143,74 @@ def _prove(source, publication, folder: str) -> None:
         f"{name} of the encoder that was saved differs by {difference:.3g} "
         f"from the model's, more than {allowed:.3g}: nothing was written."
       )
+
+
+# The site refuses all else, as no loader needs it.
+_ALLOWED = (
+  "saved_model.pb",
+  "variables/variables.*",
+  "assets/*",
+  "assets.extra/*",
+)
+
+
+def write_archive(folder: str, path: str) -> None:
+  """Packs a SavedModel as TF Hub's library and its site take it.
+
+  The files lie at the root of the archive. The bytes are a function of names
+  and contents alone (sorted, no times, no owners), so two archives of the same
+  folder have the same checksum.
+
+  Source: "Model hosting protocol" and "Write documentation" of TF Hub's
+  documentation; for what may be inside, tools/validator.py of
+  tensorflow/tfhub.dev.
+
+  Args:
+    folder: of the SavedModel.
+    path: of the archive; is whole or not there.
+
+  Raises:
+    ValueError: the folder holds a file that no SavedModel has.
+    OSError: it cannot be read, or not written.
+  """
+  names = sorted(
+    os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
+    for parent, _, found in os.walk(folder)
+    for name in found
+  )
+  for name in names:
+    if not any(fnmatch.fnmatch(name, pattern) for pattern in _ALLOWED):
+      raise ValueError(
+        f"{os.path.join(folder, name)} is no file of a SavedModel, so TF Hub "
+        "would refuse the archive: remove it."
+      )
+  # The library makes no folder that the archive does not name before.
+  parents = {os.path.dirname(name) for name in names} - {""}
+  members = sorted([*names, *parents])
+  with (
+    files.replacing(path) as temporary,
+    open(temporary, "wb") as raw,
+    _gzip(raw) as packed,
+  ):
+    _write_entries(packed, folder, members)
+
+
+def _gzip(raw) -> gzip.GzipFile:
+  """Without a name and a time of its own."""
+  return gzip.GzipFile("", "wb", mtime=0, fileobj=raw)
+
+
+def _write_entries(packed, folder: str, names: list[str]) -> None:
+  with tarfile.open(
+    fileobj=packed, mode="w", format=tarfile.GNU_FORMAT
+  ) as archive:
+    for name in names:
+      entry = tarfile.TarInfo(name)
+      source = os.path.join(folder, name)
+      if os.path.isdir(source):
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(entry)
+        continue
+      entry.mode, entry.size = 0o644, os.path.getsize(source)
+      with open(source, "rb") as file:
+        archive.addfile(entry, file)

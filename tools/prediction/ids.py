@@ -13,30 +13,9 @@ import numpy as np
 
 from official_albert import tokenization
 from tasks import race
-from tasks.classification import glue
-from tools import finetuning
 from tools.prediction.stream import Part
 
-_SINGLE_GLUE = ("cola", "sst2")
 FEATURES = ("input_ids", "input_mask", "segment_ids")
-
-
-def roles_of(task: str) -> tuple[str, ...]:
-  """What a row needs for a task of run.json or export.json.
-
-  Raises:
-    ValueError: the task is none that is known.
-  """
-  if task.startswith("squad"):
-    return ("question", "context")
-  if task.startswith("race"):
-    return ("passage", "question", "options")
-  is_glue = task in glue.GLUE_TASKS
-  if not is_glue and task not in finetuning.text_jobs.OWN_TASKS:
-    raise ValueError(f"nothing is known of the task {task!r}.")
-  if "pair" in task or (is_glue and task not in _SINGLE_GLUE):
-    return ("text_a", "text_b")
-  return ("text",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +25,7 @@ class Ids:
   Attributes:
     tokenizer: the model's.
     max_seq_length: S, tokens of a sequence at most.
-    roles: what a row has, see `roles_of`; not of SQuAD.
+    roles: what a row has, see `registry.TaskKind`; not of SQuAD.
     max_qa_length: of RACE.
     fixed_length: whether all sequences are padded to S, or those of a batch
       to its longest.

@@ -14,16 +14,6 @@ def tokenizer(tmp_path_factory):
   return toy_encoder.write_tokenizer(str(tmp_path_factory.mktemp("ids")))
 
 
-def test_roles():
-  roles = prediction_ids.roles_of
-  assert roles("cola") == roles("text_regression") == ("text",)
-  assert roles("mnli") == roles("text_pair_regression") == ("text_a", "text_b")
-  assert roles("squad_v2") == ("question", "context")
-  assert roles("race_v2") == ("passage", "question", "options")
-  with pytest.raises(ValueError, match="of the task 'x'"):
-    roles("x")
-
-
 def test_single_and_pair(tokenizer):
   a, b = tokenizer.encode("the old tree"), tokenizer.encode("a cold day at sea")
   single = prediction_ids.Ids(tokenizer, 50, ("text",))

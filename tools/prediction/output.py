@@ -20,12 +20,15 @@ is read as it was written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, TextIO
 
 import numpy as np
+
+from official_albert import files
 
 FORMATS = ("tsv", "jsonl")
 STANDARD_OUTPUT = "-"
@@ -223,19 +226,23 @@ class Writer:
       OSError: the file cannot be written.
     """
     self.count = 0
-    self._path, self._layout = path, layout
+    self._layout = layout
     self._is_table = output_format == "tsv"
-    self._temporary = ""
+    self._stack = contextlib.ExitStack()
     self._file: TextIO = sys.stdout
     if not path:
-      self._file = open(os.devnull, "w", encoding="utf-8")
+      self._file = self._stack.enter_context(
+        open(os.devnull, "w", encoding="utf-8")
+      )
     elif path != STANDARD_OUTPUT:
       if os.path.isdir(path):  # Before an hour's work has no place.
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
       os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-      self._temporary = f"{path}.{os.getpid()}.tmp"
+      temporary = self._stack.enter_context(files.replacing(path))
       # Line ends are those of the format on every system.
-      self._file = open(self._temporary, "w", encoding="utf-8", newline="\n")
+      self._file = self._stack.enter_context(
+        open(temporary, "w", encoding="utf-8", newline="\n")
+      )
     if self._is_table:
       self._write_cells("id", layout.header)
 
@@ -259,14 +266,6 @@ class Writer:
     return self
 
   def __exit__(self, kind, *error) -> None:
-    if not self._temporary:
-      if kind is None:
-        self._file.flush()
-      return
-    try:
-      self._file.close()
-      if kind is None:
-        os.replace(self._temporary, self._path)
-    finally:
-      if os.path.exists(self._temporary):
-        os.remove(self._temporary)
+    if kind is None and self._file is sys.stdout:
+      self._file.flush()
+    self._stack.__exit__(kind, *error)

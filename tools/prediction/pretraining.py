@@ -149,7 +149,7 @@ class PretrainedBackend:
 
 
 def _make_fill_mask(model, text_layer, top_k: int):
-  """<string>[B] to what `mask_filling.fill_masks` returns."""
+  """<string>[B] to what `pretraining.fill_masks` returns."""
 
   def logits_of(features, positions):
     features = {**features, "masked_lm_positions": positions}

@@ -60,15 +60,11 @@ class QuestionBackend:
     self._has_impossible = run.task == "squad_v2"
     strategy = settings.devices.strategy
     with strategy.scope():
-      if self._has_impossible:
-        model = squad.AlbertForSpansOrNone(
-          encoder.config,
-          setting("start_n_top"),
-          setting("end_n_top"),
-          name="model",
-        )
-      else:
-        model = squad.AlbertForSpans(encoder.config, name="model")
+      model = finetuning.registry.make_model(
+        finetuning.registry.TASKS[run.task].head,
+        encoder.config,
+        settings=run.settings,
+      )
     self.source = prediction_run.load_weights(
       model, run.model_dir, settings.checkpoint
     )

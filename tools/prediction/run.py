@@ -8,7 +8,7 @@ has the names of a SavedModel's outputs.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -115,13 +115,17 @@ class TextBackend:
       OSError, ValueError: the run has no checkpoint, or one of another model.
     """
     self.about = f"{run.model_dir} is a run of {run.task}"
-    self.roles = prediction_ids.roles_of(run.task)
+    kind = finetuning.registry.find(run.task, run.model_dir)
+    self.roles = kind.roles
     self.columns = trained_columns(run, self.roles)
     labels = run.labels
     if run.task in glue.GLUE_TASKS:
       labels = glue.get_glue_task(run.task).labels
     with settings.devices.strategy.scope():
-      model, predict, names = _make_model(run.task, encoder.config, labels)
+      model = finetuning.registry.make_model(
+        kind.head, encoder.config, len(labels or "1")
+      )
+    predict, names = _OUTPUTS[kind.head]
     self.source = load_weights(model, run.model_dir, settings.checkpoint)
     self.layout = prediction_output.layout_of(names, labels or ())
     self._labels = labels
@@ -174,23 +178,6 @@ def trained_columns(
   }
 
 
-def _make_model(
-  task: str,
-  config: modeling.AlbertConfig,
-  labels: Optional[Sequence[str]],
-) -> tuple[tf.keras.Model, Callable[..., Any], tuple[str, ...]]:
-  """The model, what predicts with it, and the names of what it says."""
-  if task.startswith("race"):
-    model = race.AlbertForMultipleChoice(config, name="model")
-    return model, _probabilities, ("choice",)
-  model = modeling.AlbertForSequenceClassification(
-    config, 1 if labels is None else len(labels), name="model"
-  )
-  if labels is None:
-    return model, _score, ("score",)
-  return model, _probabilities, ("label",)
-
-
 def _probabilities(model, batch) -> dict[str, tf.Tensor]:
   logits = model(batch, training=False, logits_only=True)["logits"]
   return {"probabilities": tf.nn.softmax(logits)}
@@ -199,3 +186,11 @@ def _probabilities(model, batch) -> dict[str, tf.Tensor]:
 def _score(model, batch) -> dict[str, tf.Tensor]:
   logits = model(batch, training=False, logits_only=True)["logits"]
   return {"score": logits[:, 0]}
+
+
+# By the head: what predicts, and what it is called in the output.
+_OUTPUTS = {
+  "multiple_choice": (_probabilities, ("choice",)),
+  "classification": (_probabilities, ("label",)),
+  "regression": (_score, ("score",)),
+}

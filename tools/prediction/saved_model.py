@@ -7,6 +7,8 @@ tokenizer among its assets.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from typing import Any, Mapping, Optional, Sequence
 
@@ -16,12 +18,90 @@ import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import checkpoints, serving
 from tasks import race
-from tools.prediction import export_reader
+from tools import finetuning
 from tools.prediction import ids as prediction_ids
 from tools.prediction import input as prediction_input
 from tools.prediction import output as prediction_output
 from tools.prediction import program as prediction_program
 from tools.prediction.stream import Part
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+  """A folder of tools.export_saved_model.
+
+  Attributes:
+    path: the folder.
+    kind: "encoder", "pretraining", "classification", "regression",
+      "multiple_choice", "squad1" or "squad2".
+    task: the fine-tuned task, or the kind.
+    signatures: their names, but for serving_default.
+    default_signature: which one of them that is.
+    labels: the classes; () if there are none.
+    max_seq_length: S at most, of texts.
+    tokenizer_file: the path; None if there is none.
+    tokenizer_kind: "sentencepiece" or "wordpiece", or None.
+    lower_case: whether texts are lower-cased; None without a tokenizer.
+    settings: further ones of the kind, such as top_k or doc_stride.
+  """
+
+  path: str
+  kind: str
+  task: str
+  signatures: tuple[str, ...]
+  default_signature: str
+  labels: tuple[str, ...]
+  max_seq_length: int
+  tokenizer_file: Optional[str]
+  tokenizer_kind: Optional[str]
+  lower_case: Optional[bool]
+  settings: Mapping[str, Any]
+
+
+def read_export(path: str) -> Export:
+  """Reads the record of an export.
+
+  Raises:
+    FileNotFoundError: the folder is none of an export.
+    ValueError: its record is damaged.
+  """
+  assets = os.path.join(path, serving.ASSETS)
+  file = os.path.join(assets, serving.EXPORT_FILE)
+  graph = os.path.join(path, "saved_model.pb")
+  for needed in (graph, file):
+    if not os.path.isfile(needed):
+      raise FileNotFoundError(
+        f"{path} is no folder of tools.export_saved_model, as {needed} does "
+        "not exist: give the folder with saved_model.pb."
+      )
+  try:
+    with open(file, encoding="utf-8") as stream:
+      record = json.load(stream)
+    tokenizer = record["tokenizer"] or {}
+    export = Export(
+      path=path,
+      kind=record["kind"],
+      task=record["task"],
+      signatures=tuple(record["signatures"]),
+      default_signature=record[serving.DEFAULT_SIGNATURE],
+      labels=tuple(record["labels"]),
+      max_seq_length=record["max_seq_length"],
+      tokenizer_file=tokenizer and os.path.join(assets, tokenizer["file"]),
+      tokenizer_kind=tokenizer and tokenizer["kind"],
+      lower_case=record["lower_case"],
+      settings=record["settings"],
+    )
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f"{file} is not what tools.export_saved_model writes "
+      f"({type(error).__name__}: {error}): export again."
+    ) from error
+  if not tokenizer:
+    export = dataclasses.replace(
+      export, tokenizer_file=None, tokenizer_kind=None
+    )
+  return export
+
 
 # Of an encoder, what is not asked for: [B, S, H] is large.
 _UNUSED = ("sequence_output", *prediction_ids.FEATURES)
@@ -127,7 +207,7 @@ class SavedModelBackend:
     return outputs[0]
 
 
-def _read_export(saved_model_dir: str) -> Optional[export_reader.Export]:
+def _read_export(saved_model_dir: str) -> Optional[Export]:
   """What the export says of itself; None of SavedModels that others made.
 
   Raises:
@@ -136,11 +216,11 @@ def _read_export(saved_model_dir: str) -> Optional[export_reader.Export]:
   record = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
   if not os.path.exists(record):
     return None
-  return export_reader.read_export(saved_model_dir)
+  return read_export(saved_model_dir)
 
 
 def _make_ids(
-  saved_model_dir: str, export: Optional[export_reader.Export]
+  saved_model_dir: str, export: Optional[Export]
 ) -> prediction_ids.Ids:
   """Makes ids as export.json says.
 
@@ -162,7 +242,7 @@ def _make_ids(
   if export.kind == "encoder" or export.task == "pretraining":
     roles = ("text",)
   else:
-    roles = prediction_ids.roles_of(export.task)
+    roles = finetuning.registry.find(export.task, saved_model_dir).roles
   if "context" in roles:
     raise ValueError(
       f"{saved_model_dir} takes ids only, and answers come from text: export "

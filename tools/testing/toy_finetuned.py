@@ -11,7 +11,6 @@ from typing import Any, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import modeling, tokenization, training
-from tasks import race, squad
 from tools import finetuning, prediction
 from tools.testing import toy_encoder
 
@@ -50,16 +49,9 @@ def write(
   tokenizer = toy_encoder.write_tokenizer(folder)
   config = modeling.AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)
   tf.keras.utils.set_random_seed(seed)
-  if task == "squad_v1":
-    model = squad.AlbertForSpans(config, name="model")
-  elif task == "squad_v2":
-    model = squad.AlbertForSpansOrNone(config, name="model")
-  elif task == "race":
-    model = race.AlbertForMultipleChoice(config, name="model")
-  else:
-    model = modeling.AlbertForSequenceClassification(
-      config, len(labels or "1"), name="model"
-    )
+  model = finetuning.registry.make_model(
+    finetuning.registry.TASKS[task].head, config, len(labels or "1")
+  )
   for variable in model.trainable_variables:
     # Fresh biases are 0, and nobody would miss them.
     if not variable.numpy().any():

@@ -151,7 +151,7 @@ def test_text_and_ids_agree_with_the_table(tmp_path):
     logits = toy.table.numpy()[ids].sum(0)
     np.testing.assert_allclose(said["logits"][row], logits, rtol=1e-5)
     assert said["label"].numpy()[row].decode() == toys.LABELS[logits.argmax()]
-  export = prediction.export_reader.read_export(str(folder))
+  export = prediction.saved_model.read_export(str(folder))
   assert export.signatures == ("ids", "classify")
   assert export.default_signature == "classify"
   assert export.tokenizer_file == f"{folder}/assets/tokenizer.model"

@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "benchmark": [
+      "GLUE_RECIPES",
       "GLUE_TASKS",
       "GlueTask",
       "get_glue_task",
@@ -14,16 +15,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "find_file",
       "read_split",
     ],
-    "metrics": [
+    "submission": [
+      "SUBMISSION_FILES",
       "evaluate_glue",
       "glue_average",
       "task_score",
-    ],
-    "recipes": [
-      "GLUE_RECIPES",
-    ],
-    "submission": [
-      "SUBMISSION_FILES",
       "write_predictions",
       "write_zip",
     ],

@@ -28,32 +28,34 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Skipped",
       "find_files",
     ],
-    "examples": [
+    "example_settings": [
       "ExampleSettings",
+      "KEEP_SHARE",
+      "MASKING_KINDS",
+      "MASK_SHARE",
+      "PAIR_KINDS",
+      "ngram_thresholds",
+      "num_to_predict",
+    ],
+    "examples": [
       "Vocabulary",
       "create_instance",
       "pad_instances",
     ],
-    "heldout": [
-      "HELDOUT",
-      "TRAIN",
-    ],
     "masking": [
-      "KEEP_SHARE",
-      "MASKING_KINDS",
-      "MASK_SHARE",
       "choose_ngrams",
-      "ngram_thresholds",
-      "num_to_predict",
     ],
     "sentence_pairs": [
       "Document",
-      "PAIR_KINDS",
       "Pair",
       "create_pairs",
     ],
     "split_builder": [
       "Progress",
+    ],
+    "token_store": [
+      "HELDOUT",
+      "TRAIN",
     ],
   },
 )

@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 
 from official_albert.testing import toy_vocabulary
-from tasks.pretraining.data import dataset_builder, documents, examples
+from tasks.pretraining.data import (
+  dataset_builder,
+  documents,
+  example_settings,
+)
 
 if __name__ == "__main__" and not importlib.util.find_spec("apache_beam"):
   raise SystemExit(0)  # Bazel runs this file itself, where no one skips it.
@@ -52,7 +56,7 @@ def _settings(corpus, output_dir, files="part-*.txt", **changes):
     input_files=f"{corpus}/{files}",
     output_dir=str(output_dir),
     spm_model_file=f"{corpus}/toy.model",
-    examples=examples.ExampleSettings(
+    examples=example_settings.ExampleSettings(
       max_seq_length=29, max_predictions_per_seq=5
     ),
     dupe_factor=3,
@@ -106,8 +110,8 @@ def test_same_bytes_with_processes(corpus, tmp_path, files):
     {"heldout_share": 0.0, "dupe_factor": 1},
     # More shards than examples: some hold nothing.
     {"num_shards": 150, "dupe_factor": 1},
-    {"examples": examples.ExampleSettings(sentence_pair="none")},
-    {"examples": examples.ExampleSettings(masking="dynamic")},
+    {"examples": example_settings.ExampleSettings(sentence_pair="none")},
+    {"examples": example_settings.ExampleSettings(masking="dynamic")},
   ],
 )
 def test_same_bytes_with_other_settings(
@@ -147,7 +151,7 @@ def test_storage_with_addresses(corpus, tmp_path):
 def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
   folder = tmp_path / "there"
   settings = _settings(
-    corpus, f"file://{folder}", examples=examples.ExampleSettings()
+    corpus, f"file://{folder}", examples=example_settings.ExampleSettings()
   )
   path = tmp_path / "a.txt"
   path.write_text("tea\n\nrain\n\nstone")
@@ -170,7 +174,7 @@ def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
     ),
     (
       b"tea",
-      {"examples": examples.ExampleSettings(sentence_pair="nsp")},
+      {"examples": example_settings.ExampleSettings(sentence_pair="nsp")},
       "worker of Beam cannot reach: use --engine=local",
     ),
     (b"tea", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
@@ -194,7 +198,7 @@ def test_masking_compat_is_refused(corpus, tmp_path):
   settings = _settings(
     corpus,
     tmp_path / "data",
-    examples=examples.ExampleSettings(masking="compat"),
+    examples=example_settings.ExampleSettings(masking="compat"),
   )
   with pytest.raises(ValueError, match="masking compat take segments from"):
     beam_builder.build_dataset_with_beam(settings)

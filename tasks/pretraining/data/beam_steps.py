@@ -29,8 +29,8 @@ from tasks.pretraining.data import (
   data_statistics,
   dataset_builder,
   documents,
-  heldout,
   split_builder,
+  token_store,
 )
 
 _BUCKET_BYTES = 1 << 26
@@ -56,8 +56,8 @@ class Plan:
   @property
   def splits(self) -> tuple[str, ...]:
     if self.settings.heldout_share:
-      return heldout.TRAIN, heldout.HELDOUT
-    return (heldout.TRAIN,)
+      return token_store.TRAIN, token_store.HELDOUT
+    return (token_store.TRAIN,)
 
 
 @functools.lru_cache(maxsize=2)
@@ -114,7 +114,7 @@ def put_in_order(
       f"no text in {plan.settings.input_files}: there must be at least one "
       "document."
     )
-  numbers = heldout.split_documents(
+  numbers = token_store.split_documents(
     total,
     plan.settings.heldout_share,
     plan.settings.random_seed,
@@ -124,13 +124,13 @@ def put_in_order(
   buckets = {}
   for name in plan.splits:
     duplicates, _ = plan.settings.duplicates_and_shards(name)
-    share = plan.settings.heldout_share if name == heldout.HELDOUT else 1
+    share = plan.settings.heldout_share if name == token_store.HELDOUT else 1
     ids_bytes = duplicates * share * int(counts[:, 3].sum())
     wanted = int(ids_bytes * _BYTES_PER_TOKEN / 2 / _BUCKET_BYTES)
     buckets[name] = min(_MAX_BUCKETS, 1 << wanted.bit_length())
   return beam_elements.Order(
     [firsts[counts[:, 0] == number] for number in range(num_files)],
-    numbers.get(heldout.HELDOUT, np.zeros(0, np.int64)),
+    numbers.get(token_store.HELDOUT, np.zeros(0, np.int64)),
     buckets,
   )
 
@@ -156,7 +156,7 @@ class MakeExamples(beam.DoFn):
     numbers = np.arange(first, first + len(texts))
     is_heldout = np.isin(numbers, order.heldout_numbers)
     for name in self._plan.splits:
-      mine = is_heldout if name == heldout.HELDOUT else ~is_heldout
+      mine = is_heldout if name == token_store.HELDOUT else ~is_heldout
       if mine.any():
         split = beam_elements.ChunkSplit(
           [texts[index] for index in np.flatnonzero(mine)], numbers[mine]

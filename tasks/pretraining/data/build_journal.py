@@ -20,6 +20,8 @@ from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 
+from official_albert import files
+
 JOURNAL_FILE = "progress.json"
 # Goes up when the files of an unfinished build, the pieces that work is cut
 # into or the records of the same settings change: such builds cannot go on.
@@ -132,17 +134,12 @@ class Journal:
     return time.monotonic() - self._last_write >= _INTERVAL_SECONDS
 
   def _write(self) -> None:
-    temporary = f"{self._path}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-      json.dump(
-        {
-          "fingerprint": self.fingerprint,
-          "entries": self._entries,
-          "checksum": _checksum(self.fingerprint, self._entries),
-        },
-        file,
-      )
-    os.replace(temporary, self._path)
+    value = {
+      "fingerprint": self.fingerprint,
+      "entries": self._entries,
+      "checksum": _checksum(self.fingerprint, self._entries),
+    }
+    files.write_text(self._path, json.dumps(value))
     self._last_write = time.monotonic()
 
 

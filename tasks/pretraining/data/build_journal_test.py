@@ -42,7 +42,7 @@ def test_failed_write_leaves_the_old_journal(tmp_path, monkeypatch):
   def full(*unused):
     raise OSError("full")
 
-  monkeypatch.setattr(build_journal.json, "dump", full)
+  monkeypatch.setattr(os, "replace", full)
   with pytest.raises(OSError, match="full"):
     journal.put("a", 2)
   assert build_journal.Journal(str(tmp_path)).get("a") == 1

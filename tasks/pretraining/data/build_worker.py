@@ -21,6 +21,7 @@ from official_albert import files, tokenization
 from tasks.pretraining.data import (
   data_statistics,
   documents,
+  example_settings,
   examples,
   token_store,
 )
@@ -42,7 +43,7 @@ class Job:
 
   spm_model_file: str
   do_lower_case: bool
-  settings: examples.ExampleSettings
+  settings: example_settings.ExampleSettings
   random_seed: int
   folder: str
   vocab_file: str = ""

@@ -15,7 +15,7 @@ from official_albert.testing import toy_vocabulary
 from tasks.pretraining.data import (
   build_worker,
   documents,
-  examples,
+  example_settings,
   token_store,
 )
 
@@ -40,7 +40,7 @@ def job(tmp_path, texts):
   job = build_worker.Job(
     spm_model_file=str(path),
     do_lower_case=True,
-    settings=examples.ExampleSettings(
+    settings=example_settings.ExampleSettings(
       max_seq_length=31, max_predictions_per_seq=5
     ),
     random_seed=3,

@@ -29,9 +29,6 @@ import numpy as np
 
 from tasks.pretraining.data import masking, sentence_pairs
 
-# The original has no "none".
-KINDS = ("sop", "nsp")
-
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
 
 
@@ -53,7 +50,7 @@ def create_pairs(
     rng: all that is random.
     max_tokens: A and B together, at most.
     short_seq_prob: see `sentence_pairs.create_pairs`.
-    kind: one of `KINDS`.
+    kind: one of `example_settings.COMPAT_PAIR_KINDS`.
     word_start_table: not looked at; here because the other way needs it.
 
   Yields:

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from official_albert import tokenization
-from tasks.pretraining.data import compat, examples, masking, sentence_pairs
+from tasks.pretraining.data import (
+  compat,
+  example_settings,
+  examples,
+  sentence_pairs,
+)
 
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
 _GOLDEN = "golden/original_data_statistics.json"
@@ -45,7 +50,7 @@ def _pairs(documents, index, seed, kind="sop", max_tokens=8, short=0.0):
   return [(p.a.tolist(), p.b.tolist(), p.label) for p in pairs]
 
 
-@pytest.mark.parametrize("kind", compat.KINDS)
+@pytest.mark.parametrize("kind", example_settings.COMPAT_PAIR_KINDS)
 def test_single_segment_gets_a_random_one_and_label_1(kind):
   documents = [_document([5, 6]), _document([7], [8, 10, 11])]
   expected = {(5, 6, -1, 7, -1), (5, 6, -1, 8, 10, 11, -1)}
@@ -127,7 +132,7 @@ def test_words_and_ngrams_reach_across_the_separator(continues, ngram, choices):
       starts,
       3,
       2,
-      masking.ngram_thresholds(ngram, True),
+      example_settings.ngram_thresholds(ngram, True),
       np.random.default_rng(seed),
     )
     assert sum(lengths) == len(positions) or continues
@@ -137,7 +142,7 @@ def test_words_and_ngrams_reach_across_the_separator(continues, ngram, choices):
 
 def test_every_piece_may_be_a_replacement():
   vocabulary = examples.Vocabulary(_WORD_STARTS, frozenset(range(5)))
-  settings = examples.ExampleSettings(
+  settings = example_settings.ExampleSettings(
     masking="compat", max_seq_length=64, max_predictions_per_seq=61
   )
   pair = sentence_pairs.Pair(np.full(30, 7), np.full(31, 8), 1)
@@ -163,7 +168,7 @@ def test_records_are_whole_and_differ_from_static_ones():
   vocabulary = examples.Vocabulary(_WORD_STARTS, frozenset(range(5)))
   made = {}
   for name in ("static", "compat"):
-    settings = examples.ExampleSettings(
+    settings = example_settings.ExampleSettings(
       masking=name, max_seq_length=37, max_predictions_per_seq=5
     )
     instances = []
@@ -182,7 +187,7 @@ def test_records_are_whole_and_differ_from_static_ones():
 
 def test_none_is_refused():
   with pytest.raises(ValueError, match="compat has only what .*: sop, nsp"):
-    examples.ExampleSettings(masking="compat", sentence_pair="none")
+    example_settings.ExampleSettings(masking="compat", sentence_pair="none")
 
 
 def original_statistics():
@@ -290,7 +295,7 @@ def test_statistics_are_the_originals(length, predictions, dupe_factor, seeds):
     f"max_seq_length {length}, max_predictions_per_seq {predictions}, "
     f"dupe_factor {dupe_factor}"
   ]
-  settings = examples.ExampleSettings(
+  settings = example_settings.ExampleSettings(
     masking="compat",
     max_seq_length=length,
     max_predictions_per_seq=predictions,

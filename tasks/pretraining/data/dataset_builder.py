@@ -27,13 +27,12 @@ from tasks.pretraining.data import (
   build_worker,
   data_statistics,
   documents,
-  examples,
-  heldout,
   output_folder,
   split_builder,
   token_store,
   worker_pool,
 )
+from tasks.pretraining.data.example_settings import ExampleSettings
 
 _STORE = "token store"  # Its entry in the journal.
 # Settings that leave no trace in the records, and files whose content counts
@@ -63,7 +62,7 @@ class BuildSettings:
   vocab_file: str = ""
   do_lower_case: bool = True
   reading: documents.ReaderSettings = documents.ReaderSettings()
-  examples: examples.ExampleSettings = examples.ExampleSettings()
+  examples: ExampleSettings = ExampleSettings()
   dupe_factor: int = 40
   random_seed: int = 12345
   heldout_share: float = 0.0
@@ -103,7 +102,7 @@ class BuildSettings:
 
   def duplicates_and_shards(self, split: str) -> tuple[int, int]:
     """Times that a document of a split is used, and files of the split."""
-    if split == heldout.TRAIN:
+    if split == token_store.TRAIN:
       return self.dupe_factor, self.num_shards
     return 1, self.num_heldout_shards
 
@@ -294,7 +293,7 @@ def _tokenize(
 
 def _split(job: build_worker.Job, settings: BuildSettings) -> tuple[str, ...]:
   """Decides which documents are held out; returns the names of the splits."""
-  numbers = heldout.split_documents(
+  numbers = token_store.split_documents(
     len(job.store),
     settings.heldout_share,
     settings.random_seed,
@@ -312,10 +311,10 @@ def _count_texts(
   counts = {
     name: data_statistics.TextCounts.zero(len(pieces)) for name in splits
   }
-  counts[heldout.TRAIN] = data_statistics.TextCounts(
+  counts[token_store.TRAIN] = data_statistics.TextCounts(
     len(job.store), job.store.num_segments, pieces
   )
-  if heldout.HELDOUT in counts:
-    for document in job.split(heldout.HELDOUT):
-      counts[heldout.TRAIN].move(document, counts[heldout.HELDOUT])
+  if token_store.HELDOUT in counts:
+    for document in job.split(token_store.HELDOUT):
+      counts[token_store.TRAIN].move(document, counts[token_store.HELDOUT])
   return counts

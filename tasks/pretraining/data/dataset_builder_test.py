@@ -19,7 +19,7 @@ from tasks.pretraining.data import (
   build_journal,
   dataset_builder,
   documents,
-  examples,
+  example_settings,
   split_builder,
   token_store,
 )
@@ -28,7 +28,7 @@ _WORDS = (
   "the cat sat on a mat and dogs ran under old trees while birds sang, "
   "rivers flowed. nobody came home before dark; all was well"
 ).split()
-_EXAMPLES = examples.ExampleSettings(
+_EXAMPLES = example_settings.ExampleSettings(
   max_seq_length=41, max_predictions_per_seq=7
 )
 
@@ -109,7 +109,7 @@ def test_truncated_tokens_are_counted(corpus, tmp_path, masking, kind):
     input_files=f"{tmp_path}/a.txt",
     dupe_factor=2,
     heldout_share=0.0,
-    examples=examples.ExampleSettings(
+    examples=example_settings.ExampleSettings(
       max_seq_length=23,
       max_predictions_per_seq=3,
       short_seq_prob=0.0,
@@ -317,7 +317,7 @@ def test_more_shards_than_examples(corpus, tmp_path):
     (
       "the cat\nsat",
       {
-        "examples": examples.ExampleSettings(sentence_pair="nsp"),
+        "examples": example_settings.ExampleSettings(sentence_pair="nsp"),
         "heldout_share": 0.0,
       },
       "there is only one: separate documents",

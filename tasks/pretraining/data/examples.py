@@ -22,80 +22,10 @@ from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 import numpy as np
 
 from tasks.pretraining.data import compat, masking, sentence_pairs
-
-# [CLS] A [SEP] B [SEP] with one token in A and one in B.
-_MIN_SEQ_LENGTH = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class ExampleSettings:
-  """What shapes an example; names and defaults are those of the original.
-
-  Attributes:
-    max_seq_length: S.
-    max_predictions_per_seq: P, most predictions in a sequence.
-    masked_lm_prob: share of a sequence's tokens to predict, above 0.
-    ngram: most words in a masked n-gram.
-    favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
-    do_whole_word_mask: mask whole words rather than single pieces.
-    short_seq_prob: share of documents cut to a random shorter length.
-    masking: when masks are drawn, one of `masking.KINDS`. With "dynamic"
-      examples are unmasked here, and the swap of "sop" is left to training,
-      too.
-    sentence_pair: "sop": A and B in order (label 0) or swapped (1);
-      "nsp": B follows A (0) or is from another document (1); "none": always
-      in order, always 0.
-  """
-
-  max_seq_length: int = 512
-  max_predictions_per_seq: int = 20
-  masked_lm_prob: float = 0.15
-  ngram: int = 3
-  favor_shorter_ngram: bool = True
-  do_whole_word_mask: bool = True
-  short_seq_prob: float = 0.1
-  masking: str = "static"
-  sentence_pair: str = "sop"
-
-  def __post_init__(self):
-    for name, least in (
-      ("max_seq_length", _MIN_SEQ_LENGTH),
-      ("max_predictions_per_seq", 1),
-      ("ngram", 1),
-    ):
-      if getattr(self, name) < least:
-        raise ValueError(
-          f"{name} is {getattr(self, name)}, but must be at least {least}."
-        )
-    for name in ("masked_lm_prob", "short_seq_prob"):
-      if not 0 <= getattr(self, name) <= 1:
-        raise ValueError(
-          f"{name} is {getattr(self, name)}, but must be from 0 to 1."
-        )
-    if self.masked_lm_prob == 0:
-      raise ValueError(
-        "masked_lm_prob is 0, but must be above 0, or there is nothing to "
-        "learn from; records without masks are made with --masking=dynamic."
-      )
-    for name, kinds in (
-      ("masking", masking.MASKING_KINDS),
-      ("sentence_pair", sentence_pairs.PAIR_KINDS),
-    ):
-      if getattr(self, name) not in kinds:
-        raise ValueError(
-          f"{name} is {getattr(self, name)!r}, but must be one of "
-          f"{', '.join(kinds)}."
-        )
-    if self.masking == "compat" and self.sentence_pair not in compat.KINDS:
-      raise ValueError(
-        f"sentence_pair is {self.sentence_pair!r}, but masking compat has only "
-        f"what the original has: {', '.join(compat.KINDS)}."
-      )
-
-  @functools.cached_property
-  def ngram_thresholds(self) -> np.ndarray:
-    """See `masking.ngram_thresholds`."""
-    return masking.ngram_thresholds(self.ngram, self.favor_shorter_ngram)
+from tasks.pretraining.data.example_settings import (
+  ExampleSettings,
+  num_to_predict,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -254,7 +184,7 @@ def create_instance(
   positions, ngram_lengths = rules.choose_ngrams(
     boundary if settings.do_whole_word_mask else np.ones(length, bool),
     separator,
-    masking.num_to_predict(
+    num_to_predict(
       length, settings.masked_lm_prob, settings.max_predictions_per_seq
     ),
     settings.ngram_thresholds,

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import tfrecords
-from tasks.pretraining.data import examples, masking, sentence_pairs
+from tasks.pretraining.data import (
+  example_settings,
+  examples,
+  masking,
+  sentence_pairs,
+)
 
 _VOCAB_SIZE = 97
 _SPECIAL = frozenset(range(5))
@@ -33,7 +38,7 @@ def documents():
 
 def _settings(**changes):
   defaults = {"max_seq_length": 37, "max_predictions_per_seq": 7}
-  return examples.ExampleSettings(**{**defaults, **changes})
+  return example_settings.ExampleSettings(**{**defaults, **changes})
 
 
 def _instances(documents, vocabulary, settings, seed=1):
@@ -84,7 +89,7 @@ def test_every_example_keeps_the_rules(documents, vocabulary, changes, seed):
     assert labels[count:] == padding
     positions, labels = positions[:count], labels[:count]
     assert positions == sorted(set(positions))
-    assert count <= masking.num_to_predict(
+    assert count <= example_settings.num_to_predict(
       length, settings.masked_lm_prob, predictions
     )
     assert not set(labels) & _SPECIAL
@@ -258,11 +263,11 @@ def test_wrong_examples_are_caught(changes, message):
 )
 def test_settings_out_of_range(change, message):
   with pytest.raises(ValueError, match=message):
-    examples.ExampleSettings(**change)
+    example_settings.ExampleSettings(**change)
 
 
 def test_defaults_are_those_of_the_original():
-  assert dataclasses.asdict(examples.ExampleSettings()) == {
+  assert dataclasses.asdict(example_settings.ExampleSettings()) == {
     "max_seq_length": 512,
     "max_predictions_per_seq": 20,
     "masked_lm_prob": 0.15,

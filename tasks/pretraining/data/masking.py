@@ -21,12 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Drawn once, when records are made; anew in each epoch, while training; or
-# once with all quirks of the original.
-MASKING_KINDS = ("static", "dynamic", "compat")
-
-MASK_SHARE = 0.8
-KEEP_SHARE = 0.1
+from tasks.pretraining.data.example_settings import KEEP_SHARE, MASK_SHARE
 
 
 class MaskedTokens(NamedTuple):
@@ -43,35 +38,6 @@ class MaskedTokens(NamedTuple):
   positions: np.ndarray
   labels: np.ndarray
   ngram_lengths: list[int]
-
-
-def ngram_probabilities(
-  ngram: int, favor_shorter_ngram: bool = True
-) -> np.ndarray:
-  """<float64>[ngram]: p(n) ~ 1/n for n = 1..ngram, or in reverse.
-
-  6/11, 3/11, 2/11 for ngram 3.
-  """
-  weights = 1.0 / np.arange(1, ngram + 1)
-  probabilities = weights / weights.sum()
-  return probabilities if favor_shorter_ngram else probabilities[::-1]
-
-
-def ngram_thresholds(ngram: int, favor_shorter_ngram: bool) -> np.ndarray:
-  """<float64>[ngram - 1]: a uniform draw is at or above as many as n - 1."""
-  return np.cumsum(ngram_probabilities(ngram, favor_shorter_ngram))[:-1]
-
-
-def num_to_predict(
-  length: int, masked_lm_prob: float, max_predictions_per_seq: int
-) -> int:
-  """Predictions in a sequence of `length` tokens, [CLS] and [SEP] counted.
-
-  At least one, as in the original; a half is rounded to the even neighbour
-  (Python's `round`).
-  """
-  wanted = max(1, int(round(length * masked_lm_prob)))
-  return min(max_predictions_per_seq, wanted)
 
 
 def choose_ngrams(
@@ -94,7 +60,7 @@ def choose_ngrams(
       cut its first word.
     first_separator: position of the first [SEP]; the second is at L - 1.
     budget: tokens to choose.
-    thresholds: <float64>[ngram - 1], see `ngram_thresholds`.
+    thresholds: <float64>[ngram - 1], see `example_settings.ngram_thresholds`.
     rng: draws the order of units and the lengths.
 
   Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.pretraining.data import masking
+from tasks.pretraining.data import example_settings, masking
 
 
 def _starts(*segments):
@@ -28,33 +28,33 @@ def _assert_frequencies(counts, probabilities):
 
 def test_short_ngrams_are_likelier():
   np.testing.assert_allclose(
-    masking.ngram_probabilities(3), [6 / 11, 3 / 11, 2 / 11]
+    example_settings.ngram_probabilities(3), [6 / 11, 3 / 11, 2 / 11]
   )
   np.testing.assert_allclose(
-    masking.ngram_probabilities(3, favor_shorter_ngram=False),
+    example_settings.ngram_probabilities(3, favor_shorter_ngram=False),
     [2 / 11, 3 / 11, 6 / 11],
   )
-  np.testing.assert_allclose(masking.ngram_probabilities(1), [1])
+  np.testing.assert_allclose(example_settings.ngram_probabilities(1), [1])
   np.testing.assert_allclose(
-    masking.ngram_thresholds(3, True), [6 / 11, 9 / 11]
+    example_settings.ngram_thresholds(3, True), [6 / 11, 9 / 11]
   )
-  assert masking.ngram_thresholds(1, True).shape == (0,)
+  assert example_settings.ngram_thresholds(1, True).shape == (0,)
 
 
 def test_num_to_predict_rounds_half_to_even_and_stays_in_its_bounds():
-  assert masking.num_to_predict(10, 0.25, 99) == 2  # 2.5
-  assert masking.num_to_predict(14, 0.25, 99) == 4  # 3.5
-  assert masking.num_to_predict(15, 0.25, 99) == 4  # 3.75
-  assert masking.num_to_predict(5, 0.01, 99) == 1
-  assert masking.num_to_predict(512, 0.15, 76) == 76
-  assert masking.num_to_predict(512, 0.15, 77) == 77  # 76.8
+  assert example_settings.num_to_predict(10, 0.25, 99) == 2  # 2.5
+  assert example_settings.num_to_predict(14, 0.25, 99) == 4  # 3.5
+  assert example_settings.num_to_predict(15, 0.25, 99) == 4  # 3.75
+  assert example_settings.num_to_predict(5, 0.01, 99) == 1
+  assert example_settings.num_to_predict(512, 0.15, 76) == 76
+  assert example_settings.num_to_predict(512, 0.15, 77) == 77  # 76.8
 
 
 # Three units in A, five in B: edges are hit often.
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
   starts, separator = _starts([1] * 3, [1] * 5)
-  thresholds = masking.ngram_thresholds(3, favor_shorter)
+  thresholds = example_settings.ngram_thresholds(3, favor_shorter)
   rng = np.random.default_rng(1)
   first = [
     masking.choose_ngrams(starts, separator, 3, thresholds, rng)[1][0]
@@ -62,7 +62,7 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
   ]
   # The first n-gram is free but for the end of its segment: the last unit
   # before each [SEP] allows 1 only, the one before it 2.
-  p1, p2, p3 = masking.ngram_probabilities(3, favor_shorter)
+  p1, p2, p3 = example_settings.ngram_probabilities(3, favor_shorter)
   last = before_last = 2 / 8
   expected = [
     p1 + last * (p2 + p3),
@@ -81,7 +81,7 @@ def test_histogram_over_whole_sequences_follows_the_probabilities():
   the favour of shorter ones, so the bounds are one-sided.
   """
   starts, separator = _starts([1] * 1400, [1] * 1600)
-  thresholds = masking.ngram_thresholds(3, True)
+  thresholds = example_settings.ngram_thresholds(3, True)
   rng = np.random.default_rng(2)
   lengths = []
   for _ in range(400):
@@ -99,7 +99,7 @@ def test_every_unit_is_equally_likely_but_for_the_reach_of_ngrams():
   rng = np.random.default_rng(3)
   for _ in range(4000):
     positions, _ = masking.choose_ngrams(
-      starts, separator, 3, masking.ngram_thresholds(1, True), rng
+      starts, separator, 3, example_settings.ngram_thresholds(1, True), rng
     )
     assert len(positions) == 3
     counts[positions] += 1
@@ -109,7 +109,7 @@ def test_every_unit_is_equally_likely_but_for_the_reach_of_ngrams():
 
 def test_choice_is_of_whole_words_inside_segments_and_within_the_budget():
   rng = np.random.default_rng(4)
-  thresholds = masking.ngram_thresholds(3, True)
+  thresholds = example_settings.ngram_thresholds(3, True)
   reached = 0
   for _ in range(300):
     sizes = [

@@ -27,7 +27,7 @@ from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   documents,
-  examples,
+  example_settings,
   split_builder,
 )
 
@@ -38,7 +38,7 @@ _FORKER = """
 import json, os, signal, sys
 from official_albert import files
 from tasks.pretraining.data import build_journal, build_worker, dataset_builder
-from tasks.pretraining.data import documents, examples
+from tasks.pretraining.data import documents, example_settings
 from tasks.pretraining.data import output_folder, split_builder, token_store
 from tfrecords import external_sort, schemas, writer
 
@@ -60,7 +60,8 @@ def build(settings, call, number):
     return original(*args, **kwargs)
 
   setattr(owner, name, stop)
-  settings["examples"] = examples.ExampleSettings(**settings["examples"])
+  examples = example_settings.ExampleSettings(**settings["examples"])
+  settings["examples"] = examples
   settings["reading"] = documents.ReaderSettings(**settings["reading"])
   dataset_builder.build_dataset(dataset_builder.BuildSettings(**settings))
 
@@ -153,7 +154,7 @@ def _settings(corpus, output_dir, **changes):
     input_files=f"{corpus}/a.txt,{corpus}/b.txt",
     output_dir=str(output_dir),
     spm_model_file=f"{corpus}/toy.model",
-    examples=examples.ExampleSettings(
+    examples=example_settings.ExampleSettings(
       max_seq_length=29, max_predictions_per_seq=5
     ),
     dupe_factor=3,

@@ -15,8 +15,6 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-PAIR_KINDS = ("sop", "nsp", "none")
-
 
 class Document(NamedTuple):
   """Segments laid end to end.
@@ -70,7 +68,7 @@ def create_pairs(
     max_tokens: A and B together, at most.
     short_seq_prob: probability that the target length is not `max_tokens` but
       anything from 2 tokens up, drawn once for the document.
-    kind: one of `KINDS`.
+    kind: one of `example_settings.PAIR_KINDS`.
     word_start_table: <bool>[V], whether a piece starts a word.
 
   Yields:
