@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords import (
-  bucketed_reader,
-  finetuning_schemas,
-  length_buckets,
-  reader,
-  schemas,
-  writer,
-)
+from tfrecords import bucketed_reader, length_buckets, reader, schemas, writer
 
 _LONGEST = 23
 _LENGTHS = (5, 11, 14, _LONGEST)
@@ -31,7 +24,7 @@ def _tokens(number):
 
 
 def _write_folder(directory, records=_RECORDS):
-  schema = finetuning_schemas.classification_schema(_LONGEST)
+  schema = schemas.classification_schema(_LONGEST)
   shards = []
   for index in range(_SHARDS):
     name = schemas.shard_name("train", index, _SHARDS)

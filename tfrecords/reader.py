@@ -17,6 +17,7 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
+from official_albert import distribution
 from tfrecords import schemas
 
 # Shards that are read in turns; more would only cost open files.
@@ -210,16 +211,10 @@ def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
   options = tf.data.Options()
   options.deterministic = True
   buffered = tf.data.AUTOTUNE
-  if _num_cores() == 1:
+  if distribution.cpu_count() == 1:
     options.autotune.enabled = False
     buffered = _UNTUNED_BATCHES
   return batches.prefetch(buffered).with_options(options)
-
-
-def _num_cores() -> int:
-  if hasattr(os, "sched_getaffinity"):  # Not on macOS.
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
 
 
 def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:

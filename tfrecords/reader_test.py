@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert import distribution
 from tfrecords import reader, schemas, writer
 
 _SEQ, _PREDICTIONS = 7, 2
@@ -311,7 +312,7 @@ def test_wrong_arguments(folder, arguments, message):
 @pytest.mark.parametrize("cores", [1, 2])
 def test_one_core_has_nothing_to_tune(folder, monkeypatch, cores):
   expected = _numbers(folder, 30, 3)
-  monkeypatch.setattr(reader, "_num_cores", lambda: cores)
+  monkeypatch.setattr(distribution, "cpu_count", lambda: cores)
   dataset = reader.read_dataset(folder, "train", 3)
   assert (dataset.options().autotune.enabled is False) == (cores == 1)
   assert _numbers(folder, 30, 3) == expected

@@ -16,9 +16,10 @@ import json
 import os
 from typing import Any, Mapping
 
+from official_albert import files, tokenization
+
 MANIFEST_FILE = "dataset.json"
-# Of each kind of tokenizer, the name that its file gets.
-TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
+TOKENIZER_FILES = tokenization.TOKENIZER_FILES
 TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 FORMAT_VERSION = 1
 DTYPES = ("int64", "float32")
@@ -165,21 +166,12 @@ class Manifest:
 
 
 def write_manifest(directory: str, manifest: Manifest) -> None:
-  """Writes `dataset.json` in one step: it is whole or not there at all."""
+  """Writes `dataset.json`."""
   value = {"format_version": FORMAT_VERSION, **dataclasses.asdict(manifest)}
   for name, split in manifest.splits.items():
     value["splits"][name]["records"] = split.records
   path = os.path.join(directory, MANIFEST_FILE)
-  temporary = f"{path}.{os.getpid()}.tmp"
-  try:
-    with open(temporary, "w", encoding="utf-8") as file:
-      json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
-      file.write("\n")
-    os.replace(temporary, path)
-  except BaseException:
-    if os.path.exists(temporary):
-      os.remove(temporary)
-    raise
+  files.write_json(path, value, ensure_ascii=False, allow_nan=False)
 
 
 def read_manifest(directory: str) -> Manifest:
@@ -294,3 +286,52 @@ def _build(kind: type, value: Any, where: str) -> Any:
 
 def _is_count(value: Any) -> bool:
   return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _inputs(*shape: int) -> tuple[Feature, ...]:
+  """Features of all fine-tuning tasks, with the names of the original.
+
+  `example_id` is new: the place of the example in its split, by which a
+  prediction finds its question again.
+  """
+  return (
+    Feature("input_ids", "int64", shape),
+    Feature("input_mask", "int64", shape),
+    Feature("segment_ids", "int64", shape),
+    Feature("example_id", "int64", ()),
+  )
+
+
+def classification_schema(max_seq_length: int) -> tuple[Feature, ...]:
+  """A sequence or a pair and the number of its class."""
+  return (*_inputs(max_seq_length), Feature("label_ids", "int64", ()))
+
+
+def regression_schema(max_seq_length: int) -> tuple[Feature, ...]:
+  """A sequence or a pair and a number."""
+  return (*_inputs(max_seq_length), Feature("label_ids", "float32", ()))
+
+
+def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
+  """A question with a window of its context.
+
+  `p_mask` is 1 where no answer may begin or end. Of a window without the
+  answer `is_impossible` is 1 and both positions are 0, that of [CLS].
+  """
+  return (
+    *_inputs(max_seq_length),
+    Feature("p_mask", "float32", (max_seq_length,)),
+    Feature("start_positions", "int64", ()),
+    Feature("end_positions", "int64", ()),
+    Feature("is_impossible", "int64", ()),
+  )
+
+
+def multiple_choice_schema(
+  max_seq_length: int, options: int
+) -> tuple[Feature, ...]:
+  """A sequence for each option, and which option is right."""
+  return (
+    *_inputs(options, max_seq_length),
+    Feature("label_ids", "int64", ()),
+  )

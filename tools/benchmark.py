@@ -27,7 +27,7 @@ from typing import Sequence
 
 from absl import flags
 
-from official_albert import files
+from official_albert import distribution, files
 from tasks.classification import glue
 from tools.benchmarks import data as benchmark_data
 from tools.benchmarks import finetuning as benchmark_finetuning
@@ -37,7 +37,7 @@ from tools.benchmarks import scaling as benchmark_scaling
 from tools.benchmarks import serving as benchmark_serving
 from tools.benchmarks import squad as benchmark_squad
 from tools.benchmarks import step as benchmark_step
-from tools.cli import command_line, machine, path_flags
+from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "Text to make records of; see create_pretraining_data."
@@ -146,7 +146,7 @@ def _peers() -> None:
       _SYSTEMS.value,
       _PEERS_DIR.value,
       _OUTPUT_DIR.value,
-      machine.describe(),
+      distribution.describe_machine(),
     )
   )
 
@@ -158,7 +158,7 @@ def _scaling() -> None:
       _REPEATS.value,
       _STEPS.value,
       _OUTPUT_DIR.value,
-      machine.describe(),
+      distribution.describe_machine(),
     )
   )
 
@@ -174,7 +174,7 @@ def _serving() -> None:
       _SPM_MODEL_FILE.value,
       _PEERS_DIR.value,
       _OUTPUT_DIR.value,
-      machine.describe(),
+      distribution.describe_machine(),
     )
   )
 
@@ -190,7 +190,7 @@ def _step() -> None:
       _STEPS.value,
       _OPTIMIZER.value,
       _OUTPUT_DIR.value,
-      machine.describe(),
+      distribution.describe_machine(),
     )
   )
 
@@ -236,7 +236,7 @@ def main(argv: Sequence[str]) -> None:
       raise FileNotFoundError(f"--{flag.name} {flag.value} does not exist.")
   if _OUTPUT_DIR.value:
     files.make_folder(_OUTPUT_DIR.value)
-  print(machine.describe(), flush=True)
+  print(distribution.describe_machine(), flush=True)
   run()
 
 

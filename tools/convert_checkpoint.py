@@ -12,8 +12,6 @@ conversion.json. Nothing is unpickled, and no graph of others is run.
 
 from __future__ import annotations
 
-import os
-
 from absl import flags
 
 from official_albert import checkpoints
@@ -101,28 +99,6 @@ _DRY_RUN = flags.DEFINE_bool(
 )
 
 
-def find_tokenizer(spm_model_file: str, vocab_file: str):
-  """The tokenizer that two flags name; None if they name none.
-
-  Raises:
-    ValueError: they name two.
-    FileNotFoundError: it is not there.
-  """
-  named = {"sentencepiece": spm_model_file, "wordpiece": vocab_file}
-  named = {kind: path for kind, path in named.items() if path}
-  if not named:
-    return None
-  if len(named) > 1:
-    raise ValueError(
-      f"{spm_model_file} and {vocab_file} are two tokenizers for one model: "
-      "give one of them."
-    )
-  ((kind, path),) = named.items()
-  if not os.path.isfile(path):
-    raise FileNotFoundError(f"the tokenizer {path} does not exist.")
-  return checkpoints.TokenizerFile(path, kind, _LOWER_CASE.value)
-
-
 def main(argv) -> None:
   del argv
   if _POSITION_METHOD.present and not _MAX_POSITION_EMBEDDINGS.value:
@@ -138,14 +114,18 @@ def main(argv) -> None:
     _HEAD.value,
     _INCLUDE_OPTIMIZER.value,
     _CONFIG_FILE.value,
-    find_tokenizer(_SPM_MODEL_FILE.value, _VOCAB_FILE.value),
+    checkpoints.chosen_tokenizer(
+      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
+    ),
     _HF_PYTHON.value,
     _DRY_RUN.value,
     conversion.changes.Changes(
       _NUM_HIDDEN_GROUPS.value,
       _MAX_POSITION_EMBEDDINGS.value,
       _POSITION_METHOD.value,
-      find_tokenizer(_NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value),
+      checkpoints.chosen_tokenizer(
+        _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, _LOWER_CASE.value
+      ),
     ),
     checkpoint_flag.CHECKPOINT.value,
     _TEXT_TASK.value or "",

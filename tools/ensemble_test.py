@@ -12,24 +12,22 @@ import zipfile
 import numpy as np
 import pytest
 
-from official_albert import probability_table
-from tasks import squad
+from tasks import common, squad
 from tasks.squad import Candidate, QuestionAnswers
 from tools import ensemble
 from tools.testing import many_commands, toy_data
 
 ROOT = pathlib.Path(__file__).parents[1]
 DEV, TEST = (
-  f"{split}{probability_table.PROBABILITIES_SUFFIX}"
-  for split in ("dev", "test")
+  f"{split}{common.PROBABILITIES_SUFFIX}" for split in ("dev", "test")
 )
 
 
 def write(folder, values, name=DEV, labels=("no", "yes")):
   folder.mkdir(exist_ok=True)
   ids = tuple(f"e{i}" for i in range(len(values)))
-  table = probability_table.ProbabilityTable(ids, labels, np.array(values))
-  probability_table.write_probabilities(str(folder / name), table)
+  table = common.ProbabilityTable(ids, labels, np.array(values))
+  common.write_probabilities(str(folder / name), table)
 
 
 def run(*lines):
@@ -99,9 +97,9 @@ def test_members_of_glue_are_measured_and_submitted(tmp_path):
       folder = tmp_path / name / "predictions"
       folder.mkdir(parents=True, exist_ok=True)
       ids = tuple(str(i) for i in range(7))
-      probability_table.write_probabilities(
+      common.write_probabilities(
         str(folder / file),
-        probability_table.ProbabilityTable(ids, labels, said),
+        common.ProbabilityTable(ids, labels, said),
       )
   output = tmp_path / "both"
   (result,) = run(

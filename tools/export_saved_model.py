@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from absl import flags
 
-from official_albert import checkpoints, serving
+from official_albert import checkpoints, files, serving
 from tools import conversion, finetuning
 from tools.cli import (
   checkpoint_flag,
@@ -153,7 +153,7 @@ def main(argv) -> None:
     top_k=_TOP_K.value,
     num_hidden_layers=model_depth_flag.NUM_HIDDEN_LAYERS.value,
   )
-  serving.check_new(_EXPORT_DIR.value)
+  files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
   options.set_precision()
   with checkpoints.unpacked_archive(_MODEL_DIR.value) as model_dir:
     source = conversion.export_source.open_source(model_dir, wanted)

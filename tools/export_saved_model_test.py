@@ -158,7 +158,8 @@ def test_refusals_leave_nothing(run, tmp_path):
   folder, _ = run
   there = tmp_path / "there"
   there.mkdir()
-  with pytest.raises(FileExistsError, match="exists already"):
+  (there / "file").touch()
+  with pytest.raises(FileExistsError, match="exists and is not empty"):
     pretraining.export_run(folder, str(there), 4)
   missing = str(tmp_path / "new")
   with pytest.raises(FileNotFoundError, match="not the folder of a run"):
@@ -301,7 +302,11 @@ def test_exports_of_the_command_line(tmp_path):
 def test_refusals_are_one_sentence(tmp_path):
   toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
   cases = (
-    (["--export_dir=FOLDER/run"], 1, "exists already: choose a new folder"),
+    (
+      ["--export_dir=FOLDER/run"],
+      1,
+      "/run exists and is not empty: choose a new",
+    ),
     (["--model_dir=FOLDER/none"], 1, "no checkpoint at"),
     (["--warmup_batch_sizes=1,x"], 1, "is a list of numbers such as 1,8, not"),
     (["--warmup_seq_lengths=0"], 1, "warmup_seq_lengths must be at least 1"),

@@ -9,7 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, probability_table, training
+from official_albert import AlbertConfig, training
+from tasks import common
 from tools.testing import many_commands, toy_data, toy_encoder
 
 # A run has to be trained first.
@@ -81,8 +82,8 @@ def test_new_texts_with_one_run_or_the_best(folder):
   assert f"with {folder}/run/seed_{best}/best/model.ckpt-" in results[1].out
   assert f"wrote {folder}/one.tsv (5 examples)" in results[0].out
   for output, seed, step in (("one.tsv", 12346, 1), ("out/best.tsv", best, -1)):
-    said = probability_table.read_probabilities(str(folder / output))
-    made = probability_table.read_probabilities(
+    said = common.read_probabilities(str(folder / output))
+    made = common.read_probabilities(
       str(folder / "run" / f"seed_{seed}/predictions/test.probabilities.tsv")
     )
     assert said.labels == ("bad", "good") and said.ids == tuple("01234")

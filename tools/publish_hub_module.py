@@ -11,8 +11,6 @@ preprocessor, tensorflow_text, but nothing of this package.
 
 from __future__ import annotations
 
-import os
-
 from absl import flags
 
 from official_albert import checkpoints
@@ -76,21 +74,6 @@ _LOWER_CASE = flags.DEFINE_bool(
 )
 
 
-def _tokenizer():
-  files = {
-    "sentencepiece": _SPM_MODEL_FILE.value,
-    "wordpiece": _VOCAB_FILE.value,
-  }
-  named = [(path, kind) for kind, path in files.items() if path]
-  if len(named) > 1:
-    raise ValueError("give --spm_model_file or --vocab_file, not both.")
-  for path, kind in named:
-    if not os.path.isfile(path):
-      raise FileNotFoundError(f"the tokenizer {path} does not exist.")
-    return checkpoints.TokenizerFile(path, kind, _LOWER_CASE.value)
-  return None
-
-
 def main(argv) -> None:
   del argv
   hub.publication.check_output(_OUTPUT_DIR.value)
@@ -108,7 +91,9 @@ def main(argv) -> None:
     _INPUT.value,
     checkpoint_flag.CHECKPOINT.value,
     _CONFIG_FILE.value,
-    _tokenizer(),
+    checkpoints.chosen_tokenizer(
+      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
+    ),
     model_depth_flag.NUM_HIDDEN_LAYERS.value,
   ) as source:
     hub.publication.publish(

@@ -53,7 +53,7 @@ def test_commands(tmp_path):
     "more than the model's 64 position embeddings",
     "seq_length must be at least 5",
     "the tokenizer /none does not exist",
-    "not both",
+    "are two tokenizers for one model",
     "no checkpoint at",
   ]
   assert len(messages) == len(bad)

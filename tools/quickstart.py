@@ -24,7 +24,7 @@ from typing import Any, Sequence
 from absl import flags
 
 import tfrecords
-from official_albert import files, training
+from official_albert import distribution, files, training
 from tasks.pretraining import data as data_lib
 from tools.cli import command_line, path_flags, settings_file
 
@@ -187,7 +187,7 @@ class Quickstart:
       "--dupe_factor=8",
       "--heldout_share=0.08",
       "--num_shards=4",
-      f"--num_workers={os.cpu_count() or 1}",
+      f"--num_workers={distribution.cpu_count()}",
       f"--random_seed={seed}",
       result=os.path.join(self.records, tfrecords.MANIFEST_FILE),
     )

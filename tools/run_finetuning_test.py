@@ -14,7 +14,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_albert import probability_table
+from tasks import common
 from tools.testing import many_commands, toy_data, toy_encoder, toy_finetuned
 
 _TASK = "--task=text_classification"
@@ -78,9 +78,7 @@ def read(*parts):
 
 def table(*parts):
   path = os.path.join(*map(str, parts))
-  return probability_table.read_probabilities(
-    path + probability_table.PROBABILITIES_SUFFIX
-  )
+  return common.read_probabilities(path + common.PROBABILITIES_SUFFIX)
 
 
 @pytest.fixture(scope="module")

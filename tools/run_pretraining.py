@@ -196,7 +196,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   config = depth_flags.with_schedule(config)
   step = training.newest_step(_MODEL_DIR.value)
   if _EXPORT_DIR.value and step < config.num_train_steps:
-    pretraining.check_new_export(_EXPORT_DIR.value)
+    files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
   depths = depth_flags.scheduled_depths(config)
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases)

@@ -9,7 +9,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "files": [
+    "checkpoint_files": [
       "CONFIG_FILE",
       "LATEST",
       "SUMMARY_FILE",
@@ -39,15 +39,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "own_checkpoints": [
       "write",
     ],
-    "piece_cutting": [
-      "cutter",
-      "pieces_of",
-    ],
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
-      "TOKENIZER_FILES",
       "TokenizerFile",
+      "chosen_tokenizer",
       "recorded_tokenizer",
       "shapes_of",
     ],
@@ -71,7 +67,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "surgery": [
       "change_vocabulary",
+      "cutter",
       "expand_groups",
+      "pieces_of",
       "resize_positions",
     ],
     "tf1_checkpoints": [

@@ -14,11 +14,10 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling, training
-from official_albert.checkpoints import files as checkpoint_files
+from official_albert import modeling, tokenization, training
+from official_albert.checkpoints import checkpoint_files, variable_paths
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable as portable_checkpoint
-from official_albert.checkpoints import variable_paths
 
 # How often TensorFlow has saved: of no meaning elsewhere.
 _SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
@@ -164,7 +163,7 @@ def write(
     }
   training.write_run(folder, config, {}, data)
   if checkpoint.tokenizer:
-    name = portable_checkpoint.TOKENIZER_FILES[checkpoint.tokenizer.kind]
+    name = tokenization.TOKENIZER_FILES[checkpoint.tokenizer.kind]
     shutil.copyfile(checkpoint.tokenizer.path, os.path.join(folder, name))
   rows = checkpoint.rows
   variables = {

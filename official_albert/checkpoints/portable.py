@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import hashlib
 import os
 from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
-from official_albert import modeling
+from official_albert import files, modeling, tokenization
 from official_albert.checkpoints import names as checkpoint_names
 
 # Why a name is not carried that is no weight of the model.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 RUN_STATE = "state of the run"
-# The files of tokenizers in a folder of ours, by the kind.
-TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
 
 
 class LazyTensors(collections.abc.Mapping):
@@ -68,7 +65,7 @@ class TokenizerFile:
 
   Attributes:
     path: its file, which may go when the source is closed.
-    kind: a key of `TOKENIZER_FILES`.
+    kind: a key of `tokenization.TOKENIZER_FILES`.
     lower_case: whether text is lower-cased first.
   """
 
@@ -78,8 +75,44 @@ class TokenizerFile:
 
   def sha256(self) -> str:
     """Of the file, in hexadecimal."""
-    with open(self.path, "rb") as file:
-      return hashlib.sha256(file.read()).hexdigest()
+    return files.sha256(self.path)
+
+  def open(self) -> tokenization.Tokenizer:
+    """Opens the tokenizer.
+
+    Raises:
+      FileNotFoundError: the file does not exist.
+      ValueError: the file is not of this kind, or damaged.
+    """
+    paths = {self.kind: self.path}
+    return tokenization.open_tokenizer(
+      paths.get("sentencepiece", ""),
+      paths.get("wordpiece", ""),
+      self.lower_case,
+    )
+
+
+def chosen_tokenizer(
+  spm_model_file: str, vocab_file: str, lower_case: bool
+) -> Optional[TokenizerFile]:
+  """The tokenizer of whichever file is given; None if neither is.
+
+  Raises:
+    ValueError: both are given.
+    FileNotFoundError: the file does not exist.
+  """
+  if spm_model_file and vocab_file:
+    raise ValueError(
+      f"{spm_model_file} and {vocab_file} are two tokenizers for one model: "
+      "give one of them."
+    )
+  path = spm_model_file or vocab_file
+  if not path:
+    return None
+  if not os.path.isfile(path):
+    raise FileNotFoundError(f"the tokenizer {path} does not exist.")
+  kind = "wordpiece" if vocab_file else "sentencepiece"
+  return TokenizerFile(path, kind, lower_case)
 
 
 def recorded_tokenizer(
@@ -89,7 +122,7 @@ def recorded_tokenizer(
   # Runs did not say the kind while there was only this one.
   kind = str(recorded.get("kind", "sentencepiece"))
   lower_case = bool(recorded.get("lower_case", True))
-  path = os.path.join(folder, TOKENIZER_FILES[kind])
+  path = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
   return TokenizerFile(path, kind, lower_case)
 
 

@@ -10,6 +10,7 @@ import pytest
 from official_albert import AlbertConfig
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable as portable_checkpoint
+from official_albert.testing import toy_vocabulary
 
 _CONFIG = AlbertConfig(
   vocab_size=13,
@@ -120,12 +121,36 @@ def test_a_pooler_may_be_missing_where_nobody_looks_at_it():
     _select(stored)
 
 
-def test_a_tokenizer_has_a_checksum(tmp_path):
-  (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n")
-  file = portable_checkpoint.TokenizerFile(
-    str(tmp_path / "vocab.txt"), "wordpiece"
+def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
+  content = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntea\n"
+  (tmp_path / "vocab.txt").write_bytes(content)
+  path = str(tmp_path / "vocab.txt")
+  file = portable_checkpoint.TokenizerFile(path, "wordpiece", False)
+  assert file.sha256() == hashlib.sha256(content).hexdigest()
+  tokenizer = file.open()
+  assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
+  assert tokenizer.encode("tea Tea") == [5, 1]
+  model = str(tmp_path / "tokenizer.model")
+  (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
+  file = portable_checkpoint.TokenizerFile(model, "sentencepiece")
+  assert file.open().kind == "sentencepiece"
+  with pytest.raises(ValueError, match="vocab.txt"):
+    portable_checkpoint.TokenizerFile(path, "sentencepiece").open()
+
+
+def test_a_tokenizer_is_chosen_by_the_file_that_is_given(tmp_path):
+  path = str(tmp_path / "vocab.txt")
+  chosen = portable_checkpoint.chosen_tokenizer
+  assert chosen("", "", True) is None
+  with pytest.raises(FileNotFoundError, match="vocab.txt does not exist"):
+    chosen("", path, True)
+  (tmp_path / "vocab.txt").touch()
+  assert chosen("", path, False) == portable_checkpoint.TokenizerFile(
+    path, "wordpiece", False
   )
-  assert file.sha256() == hashlib.sha256(b"[PAD]\n").hexdigest()
+  assert chosen(path, "", True).kind == "sentencepiece"
+  with pytest.raises(ValueError, match="two tokenizers for one model"):
+    chosen("a", "b", True)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 from typing import Callable, Mapping, NamedTuple, Optional
 
-from official_albert import modeling
-from official_albert.checkpoints import files as checkpoint_files
+import tensorflow as tf
+
+from official_albert import modeling, training
 from official_albert.checkpoints import (
+  checkpoint_files,
   hf_checkpoints,
   hf_config,
   own_checkpoints,
   reference_checkpoints,
   tf1_checkpoints,
-  unshared_checkpoints,
   variable_paths,
 )
 from official_albert.checkpoints import names as checkpoint_names
@@ -150,11 +151,11 @@ def open_weights(path: str, config_file: str = "") -> Weights:
   """As `read`, but for encoders whose layers share less than everything too."""
   found, path = choose(path)
   if found == "official_albert":
-    config = unshared_checkpoints.find_config(path, config_file)
+    config = find_unshared_config(path, config_file)
     if config:
       return Weights(
         config,
-        lambda model: unshared_checkpoints.fill(model, path),
+        lambda model: fill_unshared(model, path),
         own_checkpoints.find_tokenizer(path),
         path,
       )
@@ -165,3 +166,51 @@ def open_weights(path: str, config_file: str = "") -> Weights:
     checkpoint.tokenizer,
     checkpoint.source,
   )
+
+
+def find_unshared_config(
+  path: str, config_file: str = ""
+) -> Optional[modeling.AlbertConfig]:
+  """The configuration of a run whose layers share less than everything.
+
+  No other format has names for such layers, so `PortableCheckpoint` has none
+  either: their weights go by our own paths, straight into a model.
+
+  Args:
+    path: a checkpoint of ours, or its folder.
+    config_file: instead of the one beside it.
+
+  Returns:
+    None if the layers share everything.
+
+  Raises:
+    ValueError, OSError: it cannot be read.
+  """
+  prefix = checkpoint_files.find_prefix(path)
+  config = own_checkpoints.find_config(prefix, config_file)
+  return None if config.sharing == "all" else config
+
+
+def fill_unshared(model, path: str) -> reference_checkpoints.LoadReport:
+  """Assigns a run's values to an encoder of the same configuration.
+
+  Args:
+    model: an `AlbertModel`.
+    path: as above.
+
+  Returns:
+    A report of the paths on both sides, `albert/encoder/...`.
+
+  Raises:
+    ValueError: the checkpoint has not all of it, or in other shapes.
+  """
+  root = tf.Module()  # Checkpoints are of a model with an encoder in it.
+  root.albert = model
+  prefix = checkpoint_files.find_prefix(path)
+  report = training.warm_start(root, prefix)
+  if report.missing:
+    raise ValueError(
+      f"{prefix} lacks {report.missing[0]}: it is not whole, or of another "
+      "configuration."
+    )
+  return report

@@ -5,14 +5,16 @@ A Hub module's graph is never loaded: only its variables/ are read by name.
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import shutil
+from typing import Mapping, Sequence
 
 import numpy as np
 
-from official_albert import modeling
-from official_albert.checkpoints import files as checkpoint_files
-from official_albert.checkpoints import inferred_config
+from official_albert import modeling, tokenization
+from official_albert.checkpoints import checkpoint_files
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable as portable_checkpoint
 
@@ -55,7 +57,7 @@ def read_tf1_checkpoint(
     config = modeling.AlbertConfig.from_json_file(config_file)
     note = _dropout_note(config, config_file)
   else:
-    config, note = inferred_config.infer(prefix, stored)
+    config, note = infer_config(prefix, stored)
   _check_groups(config, prefix)
   result = portable_checkpoint.select(
     prefix,
@@ -95,7 +97,7 @@ def write_tf1_checkpoint(
     os.path.join(folder, checkpoint_files.CONFIG_FILE)
   )
   if checkpoint.tokenizer:
-    name = portable_checkpoint.TOKENIZER_FILES[checkpoint.tokenizer.kind]
+    name = tokenization.TOKENIZER_FILES[checkpoint.tokenizer.kind]
     shutil.copyfile(checkpoint.tokenizer.path, os.path.join(folder, name))
   return prefix
 
@@ -142,3 +144,61 @@ def _dropout_note(config: modeling.AlbertConfig, path: str) -> str:
     if config.hidden_dropout_prob or config.attention_probs_dropout_prob
     else ""
   )
+
+
+_GROUP = re.compile(r"/group_(\d+)/inner_group_(\d+)/")
+
+
+def infer_config(
+  source: str, shapes: Mapping[str, Sequence[int]]
+) -> tuple[modeling.AlbertConfig, str]:
+  """Infers a configuration from shapes; also returns what was assumed.
+
+  Shapes do not determine how often shared layers are applied, the number of
+  heads, the activation or the dropouts: those are taken from the release that
+  has the same shapes.
+
+  Args:
+    source: for messages.
+    shapes: by TF1 names.
+
+  Raises:
+    ValueError: no release has these shapes.
+  """
+  advice = f"{source} has no configuration: give --albert_config_file."
+  try:
+    vocab_size, embedding_size = shapes["bert/embeddings/word_embeddings"]
+    block = "bert/encoder/transformer/group_0/inner_group_0"
+    hidden, intermediate = shapes[f"{block}/ffn_1/intermediate/dense/kernel"]
+    positions, _ = shapes["bert/embeddings/position_embeddings"]
+    types, _ = shapes["bert/embeddings/token_type_embeddings"]
+  except (KeyError, ValueError) as error:
+    raise ValueError(advice) from error
+  blocks = [
+    tuple(map(int, m.groups())) for m in map(_GROUP.search, shapes) if m
+  ]
+  for name, preset in modeling.PRESETS.items():
+    same = (preset.hidden_size, preset.intermediate_size) == (
+      hidden,
+      intermediate,
+    )
+    chinese = vocab_size == modeling.PRESETS["albert_base_zh"].vocab_size
+    if same and preset.sharing == "all" and name.endswith("_v1") == 0:
+      if name.endswith("_zh") != chinese:
+        continue
+      config = dataclasses.replace(
+        preset,
+        vocab_size=vocab_size,
+        embedding_size=embedding_size,
+        max_position_embeddings=positions,
+        type_vocab_size=types,
+        num_hidden_groups=max(group for group, _ in blocks) + 1,
+        inner_group_num=max(inner for _, inner in blocks) + 1,
+      )
+      return config, (
+        f"{source} has no configuration: {config.num_hidden_layers} layers, "
+        f"{config.num_attention_heads} heads, {config.hidden_act} and no "
+        f"dropout are assumed, as in {name}, which has the same shapes; "
+        "--albert_config_file says otherwise."
+      )
+  raise ValueError(advice)

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig
-from official_albert.checkpoints import files as checkpoint_files
-from official_albert.checkpoints import tf1_checkpoints
+from official_albert.checkpoints import checkpoint_files, tf1_checkpoints
+from official_albert.checkpoints import names as checkpoint_names
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 
@@ -125,6 +125,43 @@ def test_groups_that_the_original_rounds_otherwise(tmp_path):
   with pytest.raises(ValueError, match="rounds layer 15 to group 14"):
     tf1_checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path))
   assert not os.listdir(tmp_path)
+
+
+def _shapes(config):
+  return {
+    row.tf1: row.shape_in(config)
+    for row in checkpoint_names.encoder_rows(config)
+  }
+
+
+@pytest.mark.parametrize(
+  "name", ["albert_base_v2", "albert_xlarge_v2", "albert_xxlarge_zh"]
+)
+def test_releases_are_known_by_their_shapes(name):
+  config = AlbertConfig.from_preset(name)
+  inferred, note = tf1_checkpoints.infer_config("there", _shapes(config))
+  assert inferred == config
+  assert f"{config.num_attention_heads} heads" in note
+  assert f"as in {name}" in note
+
+
+def test_sizes_are_those_of_the_checkpoint():
+  config = dataclasses.replace(
+    AlbertConfig.from_preset("albert_large_v2"),
+    vocab_size=12345,
+    max_position_embeddings=768,
+    num_hidden_groups=2,
+    inner_group_num=2,
+  )
+  assert tf1_checkpoints.infer_config("there", _shapes(config))[0] == config
+
+
+def test_other_shapes_need_a_file():
+  config = AlbertConfig(hidden_size=96, num_attention_heads=3)
+  with pytest.raises(ValueError, match="there has no configuration: give"):
+    tf1_checkpoints.infer_config("there", _shapes(config))
+  with pytest.raises(ValueError, match="--albert_config_file"):
+    tf1_checkpoints.infer_config("there", {"x": (3,)})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "host_and_port",
       "read_cluster",
     ],
-    "held_stderr": [
+    "machine": [
+      "cpu_count",
+      "describe_machine",
       "hold_stderr",
     ],
     "multi_worker": [
@@ -21,7 +23,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "num_workers",
     ],
     "strategies": [
-      "available_cores",
       "check_precision",
       "host_of",
       "iterate",

@@ -7,7 +7,7 @@ many short operations of a small model split badly over cores.
 
 from __future__ import annotations
 
-import os
+import socket
 from typing import Any, Callable, Iterator
 
 import tensorflow as tf
@@ -15,9 +15,9 @@ import tensorflow as tf
 from official_albert.distribution import (
   PRECISIONS,
   STRATEGIES,
-  held_stderr,
+  cluster,
+  machine,
   multi_worker,
-  tpu,
 )
 
 # Instructions that multiply bfloat16 matrices, as /proc/cpuinfo calls them.
@@ -40,7 +40,7 @@ def make_strategy(
     name: which strategy.
     num_devices: how many devices `mirrored` uses, or each worker of
       `multi_worker`; 0: all GPUs, else a logical CPU device for each core.
-    tpu_address: where the TPU of `tpu` is; see `tpu.make_strategy`.
+    tpu_address: where the TPU of `tpu` is; see `make_tpu_strategy`.
 
   Raises:
     ValueError: no such strategy, more GPUs asked for than there are, settings
@@ -65,7 +65,7 @@ def make_strategy(
       "grpc://HOST:PORT."
     )
   if name == "tpu":
-    return tpu.make_strategy(tpu_address)
+    return make_tpu_strategy(tpu_address)
   gpus = tf.config.list_physical_devices("GPU")
   if name == "one_device":
     return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
@@ -73,7 +73,7 @@ def make_strategy(
     raise ValueError(
       f"{num_devices} devices asked for, but there are {len(gpus)} GPUs."
     )
-  count = num_devices or len(gpus) or available_cores()
+  count = num_devices or len(gpus) or machine.cpu_count()
   if not gpus:
     _make_logical_cpus(count)
   kind = "gpu" if gpus else "cpu"
@@ -103,13 +103,6 @@ def iterate(
   return iter(strategy.distribute_datasets_from_function(make_dataset))
 
 
-def available_cores() -> int:
-  """Cores that this process may use."""
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
-
-
 def _make_logical_cpus(count: int) -> None:
   """Cuts the CPU into devices that share its cores.
 
@@ -120,7 +113,7 @@ def _make_logical_cpus(count: int) -> None:
   devices = [tf.config.LogicalDeviceConfiguration()] * count
   try:
     tf.config.set_logical_device_configuration(cpu, devices)
-    threads = max(1, available_cores() // count)
+    threads = max(1, machine.cpu_count() // count)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
   except RuntimeError as error:
     if len(tf.config.list_logical_devices("CPU")) != count:
@@ -211,7 +204,7 @@ def start_compiler() -> None:
   zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
   first = tf.function(tf.tanh, jit_compile=True)
   try:
-    with held_stderr.hold_stderr():
+    with machine.hold_stderr():
       first(zero)
   except tf.errors.OpError as error:
     raise OSError(
@@ -219,3 +212,79 @@ def start_compiler() -> None:
       "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
       "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
     ) from error
+
+
+LOCAL = "local"
+_GRPC = "grpc://"
+# For each of Google Cloud's services that a TPU's name is looked up with.
+_LOOK_UP_SECONDS = 10
+
+
+def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
+  """Connects to a TPU and starts it.
+
+  Must come before TensorFlow's first operation: starting a TPU forgets what
+  was computed before. Not run on a TPU by us: the tests hold that anything
+  short of a TPU fails soon and says why, and that the training step is fit for
+  one (compiled whole, static shapes).
+
+  Args:
+    address: "local" for the chips of this TPU VM, the name of a TPU of this
+      Google Cloud project (a slice of several machines, seen from one of them),
+      or grpc://HOST:PORT of a TPU's TensorFlow server.
+
+  Raises:
+    OSError: there is no such TPU, it does not answer, or this TensorFlow has
+      no TPU runtime.
+    ValueError: `address` is malformed.
+  """
+  resolver = _resolve(address)
+  for server in _servers(resolver):
+    # TensorFlow would wait for ever, or abort if another program answers.
+    if not cluster.is_grpc(cluster.greeting(server)):
+      raise OSError(
+        f"no TensorFlow server answers at {server} for the TPU {address}: "
+        "check the address, that the TPU is running, and that this machine "
+        "may reach it."
+      )
+  try:
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except tf.errors.OpError as error:
+    if address == LOCAL and "No OpKernel was registered" in error.message:
+      raise OSError(
+        f"this TensorFlow ({tf.__version__}) has no TPU runtime, as no wheel "
+        "from PyPI has: install the build for TPU VMs; the README's section "
+        '"TPU" says how.'
+      ) from error
+    reason = error.message.split(" [Op:")[0].splitlines()[0]
+    raise OSError(
+      f"the TPU {address} cannot be started ({reason}): see that it is a TPU "
+      f"with TensorFlow {tf.__version__} and that no other program holds it."
+    ) from error
+  return tf.distribute.TPUStrategy(resolver)
+
+
+def _resolve(
+  address: str,
+) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+  if address.startswith(_GRPC):
+    cluster.host_and_port(address[len(_GRPC) :])
+  before = socket.getdefaulttimeout()
+  socket.setdefaulttimeout(_LOOK_UP_SECONDS)
+  try:
+    return tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+  except (OSError, ValueError, RuntimeError) as error:
+    raise OSError(
+      f"no TPU called {address!r} was found ({error}): names are looked up "
+      "with Google Cloud, from a machine of the TPU's own project and zone; "
+      "elsewhere give local or grpc://HOST:PORT."
+    ) from error
+  finally:
+    socket.setdefaulttimeout(before)
+
+
+def _servers(resolver) -> list[str]:
+  """host:port of each machine of a TPU that is not in this one."""
+  spec = resolver.cluster_spec().as_dict()
+  return [a for name, job in spec.items() if name != "coordinator" for a in job]

@@ -26,6 +26,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "MASKED_SCORE",
       "adam_direction",
       "cross_entropy",
+      "plain_operations_only",
     ],
     "heads": [
       "ClassificationHead",
@@ -40,9 +41,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "FeatureModel",
       "INPUTS",
       "named_inputs",
-    ],
-    "plain_operations": [
-      "plain_operations_only",
     ],
     "sequence_classifier": [
       "AlbertForSequenceClassification",

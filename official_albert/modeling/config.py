@@ -13,8 +13,9 @@ import dataclasses
 import difflib
 import json
 import logging
-import os
 from typing import Any, Mapping, Optional
+
+from official_albert import files
 
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
@@ -210,15 +211,7 @@ class AlbertConfig:
 
   def to_json_file(self, path: str) -> None:
     """Writes an albert_config.json that every ALBERT code base can read."""
-    text = json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-      with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-      os.replace(temporary, path)
-    finally:
-      if os.path.exists(temporary):
-        os.remove(temporary)
+    files.write_json(path, self.to_dict(), indent=2, sort_keys=True)
 
   @property
   def head_size(self) -> int:

@@ -8,7 +8,8 @@ pass; little more than the chain's own inputs or its output is kept for the
 gradient.
 
 With `compiled=False` the same function runs as plain TensorFlow operations: for
-exported models, since a server need not have XLA (see also plain_operations).
+exported models, since a server need not have XLA (see also
+`plain_operations_only`).
 
 All compute in float32 inside and return the dtype that came in; losses are
 float32.
@@ -17,12 +18,12 @@ float32.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import contextvars
 import math
-from typing import Optional
+from typing import Callable, Iterator, Optional
 
 import tensorflow as tf
-
-from official_albert.modeling import plain_operations
 
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 _SQRT_HALF = math.sqrt(0.5)
@@ -40,9 +41,7 @@ atexit.register(_TWINS.clear)
 def _compiles(compiled: bool) -> bool:
   # TPUs compile the whole step, and know no second compiler inside of it.
   on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-  return (
-    compiled and not on_tpu and not plain_operations.plain_operations_wanted()
-  )
+  return compiled and not on_tpu and not plain_operations_wanted()
 
 
 def _pick(chain, compiled: bool):
@@ -172,7 +171,7 @@ def gelu(
     return _pick(value_of, compiled)(x, bias), gradient
 
   biases = () if bias is None else (bias,)
-  return plain_operations.with_gradient(run)(x, *biases)
+  return with_gradient(run)(x, *biases)
 
 
 def _sum(x, bias, residual=None):
@@ -246,7 +245,7 @@ def add_layer_norm(
     return y, gradient
 
   others = optional.values()
-  return plain_operations.with_gradient(run)(x, gamma, beta, *others)
+  return with_gradient(run)(x, gamma, beta, *others)
 
 
 def _split_heads(x, bias, parts, heads):
@@ -274,7 +273,7 @@ def split_heads(
     The parts, each <float>[B, N, S, D] in the dtype of `x`.
   """
 
-  @plain_operations.with_gradient
+  @with_gradient
   def run(x, bias):
     def gradient(*slopes):
       # Outside of XLA, which is five times as slow with this transpose.
@@ -314,7 +313,7 @@ def attention_probs(
   """
   scale = q.shape[-1] ** -0.5
 
-  @plain_operations.with_gradient
+  @with_gradient
   def run(q, k):
     scores = tf.matmul(q, k, transpose_b=True)
     # On CPUs the product, scale and mask become one operation of oneDNN's,
@@ -423,3 +422,37 @@ def adam_direction(
     m, v and m / (sqrt(v) + epsilon) + decay * w, <float32>[...] each.
   """
   return _pick(_adam_direction, compiled)(gradient, m, v, w, *settings)
+
+
+_WANTED = contextvars.ContextVar("plain_operations", default=False)
+
+
+@contextlib.contextmanager
+def plain_operations_only() -> Iterator[None]:
+  """Computes without XLA and without gradients by hand, for exported graphs.
+
+  The reader of such a graph may have a TensorFlow without XLA, and
+  differentiates what is there, perhaps twice or with a persistent tape. Values
+  and gradients are the same, computed in more steps.
+  """
+  token = _WANTED.set(True)
+  try:
+    yield
+  finally:
+    _WANTED.reset(token)
+
+
+def plain_operations_wanted() -> bool:
+  """Whether the caller is inside of `plain_operations_only`."""
+  return _WANTED.get()
+
+
+def with_gradient(run: Callable) -> Callable:
+  """tf.custom_gradient; in `plain_operations_only`, the forward function.
+
+  Args:
+    run: returns its result, and a function for the gradient.
+  """
+  if plain_operations_wanted():
+    return lambda *arguments: run(*arguments)[0]
+  return tf.custom_gradient(run)

@@ -172,7 +172,7 @@ class AlbertModel(FeatureModel):
       config: the model.
       recompute_activations: see `SharedTransformerEncoder`.
       layerwise_lr_decay: how much smaller the learning rate is from layer to
-        layer downwards; see layerwise_decay.py.
+        layer downwards; see `training.optimization`.
       **kwargs: of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
 from official_albert.modeling import dropout as dropout_lib
-from official_albert.modeling import (
-  gradient_scaling,
-  recomputation,
-  transformer_block,
-)
+from official_albert.modeling import transformer_block
 
 _HALVES = ("attention", "ffn")
 
@@ -46,7 +42,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
         and computes the rest again for the gradient: less memory, more time.
       layerwise_lr_decay: d; application k of a variable whose last one is t
         adds to its gradient with weight d^(t-k). The other half of the decay
-        is the optimizer's: `block_multipliers`, and layerwise_decay.py.
+        is the optimizer's: `block_multipliers`.
       **kwargs: of `tf.keras.layers.Layer`.
 
     Raises:
@@ -239,10 +235,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       seed = dropout_lib.fold_in(dropout_seed, index)
       asked = rows if index == len(weights) - 1 else None
       apply = functools.partial(block, factors, mask, seed, asked)
-      if recompute:
-        x = recomputation.recomputed(apply, x, *tensors)
-      else:
-        x = apply(x, *tensors)
+      x = recomputed(apply, x, *tensors) if recompute else apply(x, *tensors)
       outputs.append(x)
     return outputs
 
@@ -260,14 +253,12 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
       first = transformer_block.AttentionWeights(*weights[:count])
       second = transformer_block.FeedForwardWeights(*weights[count:])
-      x = gradient_scaling.scaled(
+      x = scaled(
         lambda x: attention(x, mask, training, seeds[0], first, rows),
         x,
         factors[0],
       )
-      return gradient_scaling.scaled(
-        lambda x: ffn(x, training, seeds[1], second), x, factors[1]
-      )
+      return scaled(lambda x: ffn(x, training, seeds[1], second), x, factors[1])
 
     return (
       tf.function(block, autograph=False) if tf.inside_function() else block
@@ -280,3 +271,87 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
       "recompute_activations": self.recompute_activations,
       "layerwise_lr_decay": self.layerwise_lr_decay,
     }
+
+
+def scaled(
+  block: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, factor: float
+) -> tf.Tensor:
+  """block(x), whose variables get `factor` times their gradient from here.
+
+  The gradient with respect to `x` is that of `block`: what comes in from above
+  is multiplied and what goes out below divided, so that only what is branched
+  off in between, to the variables, is left with the factor.
+
+  Args:
+    block: any computation with variables.
+    x: <float>[...].
+    factor: positive; 1 costs nothing.
+
+  Returns:
+    What `block` returns.
+  """
+  if factor == 1.0:
+    return block(x)
+  return _scale(block(_scale(x, 1.0 / factor)), factor)
+
+
+def _scale(x: tf.Tensor, factor: float) -> tf.Tensor:
+  """`x`, with `factor` times its gradient."""
+
+  @tf.custom_gradient
+  def run(x):
+    return tf.identity(x), lambda dy: dy * tf.cast(factor, dy.dtype)
+
+  return run(x)
+
+
+def recomputed(
+  block: Callable[..., tf.Tensor], x: tf.Tensor, *others: tf.Tensor
+) -> tf.Tensor:
+  """Computes block(x, *others), and again for the gradient.
+
+  The gradient of a block needs nearly all of its intermediate tensors, and a
+  shared block is applied 12 times or more. Computed again from the block's
+  input in the backward pass, they exist for one application at a time, at the
+  price of one more forward pass (arXiv 1604.06174). This saves memory inside a
+  `tf.function`; eager tapes keep all tensors.
+
+  Args:
+    block: computes the same both times: dropout in it has seeds. Its variables
+      have gradients as usual, but no tensor that is not an argument.
+    x: <float>[...].
+    *others: such as weights that are cast already.
+
+  Returns:
+    What `block` returns.
+  """
+
+  @tf.custom_gradient
+  def run(x, *others):
+    def gradient(dy, variables=()):
+      variables = list(variables)
+      with tf.GradientTape() as tape:
+        again = _after(dy, x)
+        tape.watch([again, *others])
+        y = block(again, *others)
+      slopes = tape.gradient(y, [again, *others, *variables], dy)
+      count = 1 + len(others)
+      return tuple(slopes[:count]), slopes[count:]
+
+    return block(x, *others), gradient
+
+  return run(x, *others)
+
+
+def _after(dy: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+  """`x`, but not before there is `dy`.
+
+  Without that, the second computation would be found equal to the first, and
+  the first one's results kept; or it would all be done at once.
+  """
+  # TensorFlow keeps to control dependencies, XLA to what is added. 0 * dy is
+  # not 0 for a compiler, since dy may be infinite; then dx is not finite
+  # either way.
+  with tf.control_dependencies([dy]):
+    nothing = 0.0 * tf.reshape(dy, [-1])[0]
+    return x + tf.cast(nothing, x.dtype)

@@ -8,11 +8,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "freezing": [
-      "freeze_encoder",
-    ],
     "frozen_encoder": [
       "FrozenEncoder",
+      "freeze_encoder",
     ],
     "request_checks": [
       "after_checks",
@@ -27,22 +25,17 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "DEFAULT_SIGNATURE",
       "EXPORT_FILE",
       "ExportOptions",
-      "check_new",
-      "made_parent",
-      "new_folder",
       "short_path",
       "write_assets",
       "write_saved_model",
     ],
-    "served_encoder": [
+    "served_module": [
       "ServedEncoder",
+      "ServedModule",
       "TEXT_SIGNATURES",
+      "Tensors",
       "encode_functions",
       "encoder_outputs",
-    ],
-    "served_module": [
-      "ServedModule",
-      "Tensors",
     ],
   },
 )

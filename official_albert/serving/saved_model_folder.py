@@ -6,18 +6,22 @@ which watches the place never sees half of it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
 import re
 import shutil
 import tempfile
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import checkpoints, distribution, training
+from official_albert import (
+  checkpoints,
+  distribution,
+  files,
+  tokenization,
+  training,
+)
 from official_albert.serving import (
   EXPORT_PRECISIONS,
   SELECTIONS,
@@ -85,66 +89,6 @@ class ExportOptions:
 DEFAULT_OPTIONS = ExportOptions()
 
 
-def check_new(export_dir: str) -> None:
-  """Refuses a folder that is there.
-
-  Raises:
-    FileExistsError: it is.
-  """
-  if os.path.exists(export_dir):
-    raise FileExistsError(
-      f"export_dir {export_dir} exists already: choose a new folder, as a "
-      "server may be reading the old one."
-    )
-
-
-@contextlib.contextmanager
-def made_parent(path: str) -> Iterator[str]:
-  """The folder that something new is to lie in, for the time of its making.
-
-  Args:
-    path: of the new thing. The folders above it are made, and those of them
-      that were not there before go again if the making fails.
-
-  Raises:
-    OSError: a folder cannot be made.
-  """
-  parent = os.path.dirname(os.path.abspath(path))
-  missing = []
-  folder = parent
-  while not os.path.exists(folder):
-    missing.append(folder)
-    folder = os.path.dirname(folder)
-  try:
-    os.makedirs(parent, exist_ok=True)
-    yield parent
-  except BaseException:
-    for folder in missing:
-      with contextlib.suppress(OSError):  # Somebody else may use it by now.
-        os.rmdir(folder)
-    raise
-
-
-@contextlib.contextmanager
-def new_folder(path: str) -> Iterator[str]:
-  """A folder under another name, renamed to `path` if all goes well.
-
-  Raises:
-    FileExistsError: `path` is there.
-    OSError: it cannot be written.
-  """
-  check_new(path)
-  with made_parent(path) as parent:
-    temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
-    try:
-      yield temporary
-      os.chmod(temporary, 0o755)
-      os.rename(temporary, path)
-    except BaseException:
-      shutil.rmtree(temporary, ignore_errors=True)
-      raise
-
-
 def write_saved_model(
   module: served_module.ServedModule,
   export_dir: str,
@@ -157,23 +101,26 @@ def write_saved_model(
 
   Args:
     module: what is served; its model is frozen by it.
-    export_dir: must not exist yet.
+    export_dir: a folder that does not exist or is empty.
     options: how.
     task: the fine-tuned task, or the kind.
     checkpoint: where the weights are from, for the record.
     tokenizer: None if there is none.
 
   Raises:
-    FileExistsError: `export_dir` is there already.
+    FileExistsError: `export_dir` is not empty.
     ValueError: the options do not fit the module.
     OSError: it cannot be written; nothing is left of it.
   """
-  check_new(export_dir)
+  files.check_new_folder(export_dir, "export_dir")
   module.freeze(options.precision)
   signatures = module.signatures(options.signatures)
   # The first one: of texts if there are any, else of ids.
   default = next(iter(signatures))
-  with new_folder(export_dir) as folder, tempfile.TemporaryDirectory() as files:
+  with (
+    files.new_folder(export_dir) as folder,
+    tempfile.TemporaryDirectory() as asset_folder,
+  ):
     record = {
       "task": task,
       "checkpoint": short_path(checkpoint),
@@ -181,7 +128,7 @@ def write_saved_model(
       "signatures": list(signatures),
       DEFAULT_SIGNATURE: default,
     }
-    assets = write_assets(files, module, tokenizer, record)
+    assets = write_assets(asset_folder, module, tokenizer, record)
     # Saved as they are, Keras layers would add every function they have been
     # traced with, those of the training step too, which need XLA.
     root = tf.Module(name="export")
@@ -239,7 +186,7 @@ def write_assets(
     "lower_case": None,
   }
   if tokenizer:
-    names.append(checkpoints.TOKENIZER_FILES[tokenizer.kind])
+    names.append(tokenization.TOKENIZER_FILES[tokenizer.kind])
     record["lower_case"] = tokenizer.lower_case
     record["tokenizer"] = {
       "file": names[-1],
@@ -249,12 +196,11 @@ def write_assets(
     shutil.copyfile(tokenizer.path, os.path.join(folder, names[-1]))
   if labels:
     names.append(LABELS_FILE)
-    with open(os.path.join(folder, LABELS_FILE), "w", encoding="utf-8") as file:
-      file.writelines(f"{label}\n" for label in labels)
+    text = "".join(f"{label}\n" for label in labels)
+    files.write_text(os.path.join(folder, LABELS_FILE), text)
   module.config.to_json_file(os.path.join(folder, training.CONFIG_FILE))
-  with open(os.path.join(folder, EXPORT_FILE), "w", encoding="utf-8") as file:
-    json.dump(record, file, indent=1, ensure_ascii=False)
-    file.write("\n")
+  path = os.path.join(folder, EXPORT_FILE)
+  files.write_json(path, record, ensure_ascii=False)
   return [os.path.join(folder, name) for name in names]
 
 
@@ -278,8 +224,7 @@ def _write_extra(
       ),
     ),
   ):
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-      file.write(text)
+    files.write_text(os.path.join(folder, name), text)
   lengths = {
     min(length, module.max_seq_length) for length in options.warmup_seq_lengths
   }

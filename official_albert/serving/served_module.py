@@ -14,7 +14,7 @@ from typing import Any, Mapping, Optional
 import numpy as np
 import tensorflow as tf
 
-from official_albert.serving import SELECTIONS, freezing, request_checks
+from official_albert.serving import SELECTIONS, frozen_encoder, request_checks
 from official_albert.tokenization import in_graph
 
 Tensors = dict[str, tf.Tensor]
@@ -135,13 +135,13 @@ class ServedModule(tf.Module):
     """Makes an encoder for servers of the model's, which is lost by it.
 
     Args:
-      precision: of products, a key of `freezing.DTYPES`; the model was made
-        under the policy that goes with it.
+      precision: of products, a key of `frozen_encoder.DTYPES`; the model was
+        made under the policy that goes with it.
 
     Raises:
       ValueError: it is frozen already, in another precision.
     """
-    self.model = freezing.freeze_encoder(self.model, precision)
+    self.model = frozen_encoder.freeze_encoder(self.model, precision)
     # What was traced before has the variables' values of that time.
     self.__dict__.pop("_traced", None)
 
@@ -154,7 +154,7 @@ class ServedModule(tf.Module):
     inputs = self.forward_inputs
     specs = self._specs(self.extra_ids if inputs is None else inputs)
     with tf.init_scope():
-      return freezing.freeze(
+      return frozen_encoder.freeze(
         lambda features: self.forward(**features), list(specs.values())
       )
 
@@ -278,3 +278,64 @@ def _serialized(module: ServedModule, batch: int, length: int) -> np.ndarray:
   example = tf.train.Example()
   example.features.feature["input_ids"].int64_list.value.extend(values)
   return np.full([batch], example.SerializeToString(), object)
+
+
+TEXT_SIGNATURES = ("encode", "encode_pair")
+
+
+def encoder_outputs(outputs: Tensors) -> Tensors:
+  """What is served of `AlbertModel`'s outputs, in float32."""
+  return {
+    name: tf.cast(outputs[name], tf.float32)
+    for name in ("pooled_output", "sequence_output")
+  }
+
+
+class ServedEncoder(ServedModule):
+  """`pooled_output` <float32>[B, H], `sequence_output` <float32>[B, S, H].
+
+  Attributes:
+    model: the `AlbertModel`.
+  """
+
+  kind = "encoder"
+  text_signatures = TEXT_SIGNATURES
+
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    return encoder_outputs(self.model(features, training=False))
+
+  def text_functions(self) -> dict[str, Any]:
+    packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
+    return encode_functions(packed, self.ids_outputs)
+
+
+def encode_functions(
+  packed: in_graph.PackedTextLayer, encode
+) -> dict[str, Any]:
+  """`encode` and `encode_pair`, which also say what ids the texts became.
+
+  Args:
+    packed: makes features.
+    encode: from features to `encoder_outputs`.
+  """
+  text, text_a, text_b = (
+    tf.TensorSpec([None], tf.string, name)
+    for name in ("text", "text_a", "text_b")
+  )
+
+  @tf.function(input_signature=[text])
+  def encode_one(text):
+    """<string>[B]: vectors, `input_ids` and `input_mask` <int32>[B, S]."""
+    features = packed(request_checks.check_texts({"text": text})["text"])
+    outputs = encode(features)
+    del features["segment_ids"]
+    return {**outputs, **features}
+
+  @tf.function(input_signature=[text_a, text_b])
+  def encode_pair(text_a, text_b):
+    """<string>[B] each: vectors, ids, mask and `segment_ids`."""
+    texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
+    features = packed(texts["text_a"], texts["text_b"])
+    return {**encode(features), **features}
+
+  return dict(zip(TEXT_SIGNATURES, (encode_one, encode_pair)))

@@ -45,3 +45,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
   },
 )
+
+# The file of a tokenizer in a folder of this package, by the tokenizer's kind.
+TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}

@@ -71,6 +71,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "reporting": [
       "Reporter",
       "duration",
+      "make_reporter",
       "read_metrics",
       "summarize",
     ],
@@ -89,9 +90,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "METRICS_FILE",
       "read_report",
       "summarize_run",
-    ],
-    "silent_reporting": [
-      "make_reporter",
     ],
     "train_config": [
       "ON_DIVERGENCE",

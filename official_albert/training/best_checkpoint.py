@@ -17,6 +17,7 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
+from official_albert import files
 from official_albert.training.train_config import check_direction
 
 BEST_FOLDER = "best"
@@ -169,10 +170,7 @@ class BestCheckpoint:
       tf.io.gfile.rmtree(self._folder)
 
   def _write(self, record: Mapping[str, Any]) -> None:
-    path = os.path.join(self._folder, _RECORD)
-    with tf.io.gfile.GFile(f"{path}.tmp", "w") as file:
-      file.write(json.dumps(record, indent=1) + "\n")
-    tf.io.gfile.rename(f"{path}.tmp", path, overwrite=True)
+    files.write_json(os.path.join(self._folder, _RECORD), record)
 
   def _remove_all_but(self, record: Optional[Mapping[str, Any]]) -> None:
     """Removes checkpoints, whole or half, that `record` does not name."""

@@ -160,7 +160,7 @@ def test_a_kill_leaves_a_whole_one(tmp_path, monkeypatch, moment):
     if moment == "write":
       patched.setattr(tf.train.Checkpoint, "write", kill)
     elif moment == "record":
-      patched.setattr(tf.io.gfile, "rename", kill)
+      patched.setattr(os, "replace", kill)
     elif moment == "list":
       patched.setattr(tf.compat.v1.train, "update_checkpoint_state", kill)
     else:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import tensorflow as tf
 
-from official_albert import checkpoints
+from official_albert import checkpoints, distribution
 from official_albert.training import run_record
 
 _NAME = "model.ckpt"
@@ -365,3 +365,100 @@ def _match_heads(
     f"{kept}, whose rows are put in this order; the checkpoint's is for "
     f"{stored}"
   )
+
+
+_NONE = -1
+
+
+class ChiefManager(CheckpointManager):
+  """The manager of the chief, which tells the other workers the step.
+
+  Several workers share one folder. Only the chief looks at it, as a file there
+  may be damaged, half written or just renamed. The others receive the step and
+  read that checkpoint, so that all continue from the same one.
+  """
+
+  def __init__(self, strategy, model_dir, max_to_keep, **trackables):
+    super().__init__(model_dir, max_to_keep, **trackables)
+    self._strategy = strategy
+
+  def initialize(
+    self,
+    model: tf.keras.Model,
+    init_checkpoint: str,
+    head: Optional[Head] = None,
+  ) -> str:
+    report = super().initialize(model, init_checkpoint, head)
+    if not self.latest:  # Else it has been told.
+      distribution.from_chief(self._strategy, _NONE)
+    return report
+
+  def restore_latest(self) -> str:
+    report = super().restore_latest()
+    distribution.from_chief(self._strategy, step_of(self.latest))
+    return report
+
+  def save(self, step: int) -> str:
+    path = super().save(step)
+    distribution.barrier(self._strategy)
+    return path
+
+
+class FollowingManager:
+  """Does what the chief does, but writes nothing.
+
+  Attributes:
+    latest: the newest checkpoint's prefix, or None.
+  """
+
+  latest: Optional[str] = None
+
+  def __init__(self, strategy, model_dir, **trackables):
+    self._checkpoint = tf.train.Checkpoint(**trackables)
+    self._strategy = strategy
+    self._directory = model_dir
+
+  def initialize(
+    self,
+    model: tf.keras.Model,
+    init_checkpoint: str,
+    head: Optional[Head] = None,
+  ) -> str:
+    report = self.restore_latest()
+    if not self.latest and init_checkpoint:
+      warm_start(model, init_checkpoint, head)
+    return report
+
+  def restore_latest(self) -> str:
+    step = distribution.from_chief(self._strategy, _NONE)
+    if step == _NONE:
+      return "no checkpoint yet"
+    path = path_of(self._directory, step)
+    try:
+      self._checkpoint.restore(path).assert_consumed()
+    except (tf.errors.OpError, IndexError) as error:
+      raise OSError(
+        f"this worker cannot read {path}, which the chief goes on from "
+        f"({error}): model_dir has to be a folder that all workers share."
+      ) from error
+    self.latest = path
+    return f"resumed from {path}"
+
+  def save(self, step: int) -> str:
+    distribution.barrier(self._strategy)
+    self.latest = path_of(self._directory, step)
+    return self.latest
+
+
+def make_manager(
+  strategy: tf.distribute.Strategy,
+  model_dir: str,
+  max_to_keep: int,
+  **trackables,
+) -> Union[CheckpointManager, FollowingManager]:
+  """The manager for this process's part; see `Manager`."""
+  if distribution.num_workers(strategy) == 1:
+    return CheckpointManager(model_dir, max_to_keep, **trackables)
+  if distribution.is_chief(strategy):
+    return ChiefManager(strategy, model_dir, max_to_keep, **trackables)
+  return FollowingManager(strategy, model_dir, **trackables)

@@ -18,16 +18,12 @@ from official_albert import distribution
 from official_albert.training import (
   best_checkpoint,
   evaluation,
-  layerwise_decay,
   loss_scale,
   objective,
+  optimization,
   preemption,
-  profiling,
   reporting,
-  run_plan,
-  shared_checkpoints,
   train_step,
-  update_norms,
 )
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training.train_config import (
@@ -116,7 +112,7 @@ class _Run:
       self._model = tasks[0].build_model()
       self._optimizer = config.make_optimizer()
       self._optimizer.set_rate_multipliers(
-        layerwise_decay.rate_multipliers(self._model, config.layerwise_lr_decay)
+        optimization.rate_multipliers(self._model, config.layerwise_lr_decay)
       )
       self._optimizer._create_all_weights(self._model.trainable_variables)
       self._loss_scale = loss_scale.make_loss_scale(self._model)
@@ -127,11 +123,11 @@ class _Run:
     self._evaluations = [
       evaluation.make_evaluation(task, self._model, strategy) for task in tasks
     ]
-    self._norms = update_norms.make_update_norms(
+    self._norms = optimization.make_update_norms(
       self._optimizer, self._model.trainable_variables
     )
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
-    self.profiler = profiling.StepProfiler(
+    self.profiler = reporting.StepProfiler(
       config.model_dir,
       parse_profile_steps(config.profile_steps, config.num_train_steps),
     )
@@ -139,13 +135,13 @@ class _Run:
     self.values: dict[str, float] = {}
     self._rollbacks, self._stopped_early = 0, False
     parameters = self._model.count_params()
-    for line in run_plan.describe(tasks, config, parameters, strategy):
+    for line in reporting.describe_plan(tasks, config, parameters, strategy):
       report.note(line)
 
   def restore(self) -> None:
     """Reads the run's latest checkpoint, else --init_checkpoint if given."""
     config = self._config
-    self._checkpoints = shared_checkpoints.make_manager(
+    self._checkpoints = checkpoints.make_manager(
       self._strategy,
       config.model_dir,
       config.keep_checkpoint_max,

@@ -173,7 +173,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
 
     Args:
       multipliers: of the learning rate, for the variables whose rate differs;
-        see `layerwise_decay.py`. They are not part of a checkpoint.
+        see `rate_multipliers`. They are not part of a checkpoint.
     """
     self._rate_multipliers = {
       key: factor for v, factor in multipliers for key in _keys(v)
@@ -293,3 +293,124 @@ def make_optimizer(
     bias_correction=bias_correction,
     name=name,
   )
+
+
+def rate_multipliers(
+  model: tf.keras.Model, decay: float
+) -> list[tuple[tf.Variable, float]]:
+  """Returns the variables whose learning rate is multiplied, and the factors.
+
+  ELECTRA fine-tunes with a learning rate for each layer, smaller by a factor d
+  from layer to layer downwards. ALBERT has one block for all of its L layers,
+  so the rates belong to its applications: what application k (from 0)
+  contributes to the gradient counts d^(L-1-k).
+
+  Adam and LAMB are invariant to a factor on a whole gradient. So the
+  contributions to a variable whose last application is t are weighted d^(t-k)
+  against each other (by the encoder), and its learning rate is multiplied by
+  d^(L-1-t). The embeddings, which come before application 0, have d^L, pooler
+  and heads 1. Without sharing, that is a learning rate for each layer; with one
+  block for all, it only weights the contributions.
+
+  Deviation: ELECTRA (finetune/../optimization.py, _get_layer_lrs) gives the
+  uppermost layer d^2 of the head's rate and the embeddings d^(L+2); here the
+  two extra steps are left out, so that d = 1 and the head's rate mean what they
+  say.
+
+  Args:
+    model: has parts with a `layerwise_lr_decay` and a method
+      `rate_multipliers`, such as `AlbertModel`, if `decay` is not 1.
+    decay: what the settings of the run say.
+
+  Raises:
+    ValueError: the model was made with another factor.
+  """
+  parts = [
+    part
+    for part in (model, *model.submodules)
+    if hasattr(part, "rate_multipliers")
+  ]
+  known = {part.layerwise_lr_decay for part in parts} or {1.0}
+  if known != {decay}:
+    raise ValueError(
+      f"layerwise_lr_decay is {decay} in the settings, but the model was made "
+      f"with {', '.join(map(str, sorted(known)))}: give it to both."
+    )
+  pairs = [pair for part in parts for pair in part.rate_multipliers()]
+  return [(v, factor) for v, factor in pairs if factor != 1.0]
+
+
+NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
+
+
+def make_update_norms(
+  optimizer: AlbertOptimizer, variables: Sequence[tf.Variable]
+):
+  """Makes a function that measures the last update, to call between two loops.
+
+  No step computes these norms: they follow from weights and moments after the
+  update. After w' = w - lr r (a + d w), with a = m / (sqrt(v) + eps) from the
+  moments, decay d and ratio r, let u = a + d w' be the direction at the new
+  weights. The old weights lie on the same line,
+
+      w = w' + lr q u        with        q = r / (1 - lr r d)
+
+  so that the update's norm is lr q ||u||. For AdamW r is 1. For LAMB it is
+  ||w|| / ||a + d w||, which makes q the positive root of
+
+      (1 - lr^2) ||u||^2 q^2 - 2 lr <w', u> q - ||w'||^2 = 0.
+
+  Returns:
+    A function that returns `weight_norm`, `update_norm` and, for LAMB,
+    `trust_ratio`: by these names of all variables together (the mean of the
+    ratios of those that have one), and by `weight_norm/NAME` and so on of each
+    variable; floats. Weights are those after the update. If the last update
+    was left out (see `loss_scale.py`), it is the one before, at most.
+  """
+  adapted = [optimizer.adapts(v) for v in variables]
+
+  @tf.function
+  def measure():
+    step = optimizer.iterations - 1
+    rate = tf.cast(_rate_at(optimizer, step), tf.float32)
+    return [
+      _norms_of(optimizer, v, has_ratio, rate * optimizer.rate_multiplier(v))
+      for v, has_ratio in zip(variables, adapted)
+    ]
+
+  def update_norms() -> dict[str, float]:
+    rows = [[float(x) for x in row] for row in measure()]
+    values = {
+      "weight_norm": sum(row[0] ** 2 for row in rows) ** 0.5,
+      "update_norm": sum(row[1] ** 2 for row in rows) ** 0.5,
+    }
+    ratios = [row[2] for row, has_ratio in zip(rows, adapted) if has_ratio]
+    if ratios:
+      values["trust_ratio"] = sum(ratios) / len(ratios)
+    for variable, has_ratio, row in zip(variables, adapted, rows):
+      for name, value in zip(NORM_NAMES[: 2 + has_ratio], row):
+        values[f"{name}/{variable.name.split(':')[0]}"] = value
+    return values
+
+  return update_norms
+
+
+def _rate_at(optimizer, step):
+  rate = optimizer.learning_rate
+  return rate(step) if callable(rate) else rate
+
+
+def _norms_of(optimizer, variable, has_ratio, rate):
+  """`NORM_NAMES` of one variable, <float32>[] each."""
+  w = tf.convert_to_tensor(variable)
+  decay = optimizer.decay_of(variable)
+  u = optimizer.direction(variable) + decay * w
+  weights, length = tf.norm(w), tf.norm(u)
+  q = 1.0 / (1.0 - rate * decay)
+  if has_ratio:
+    p = rate * tf.reduce_sum(w * u)
+    short = (1.0 - rate**2) * length**2
+    root = (p + tf.sqrt(p**2 + short * weights**2)) / short
+    # As in LAMB: where there is no length to compare, the ratio is 1.
+    q = tf.where(weights * length > 0, root, q)
+  return weights, rate * q * length, q / (1.0 + rate * q * decay)

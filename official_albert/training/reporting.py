@@ -13,12 +13,23 @@ import os
 import sys
 import time
 import types
-from typing import Any, Iterator, Mapping, Optional, TextIO
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  Optional,
+  Sequence,
+  TextIO,
+  Union,
+)
 
+import numpy as np
 import tensorflow as tf
 
-from official_albert import files
-from official_albert.training import run_summary, schedule_curve
+from official_albert import distribution, files
+from official_albert.training import objective, optimization, run_summary
+from official_albert.training.train_config import TrainConfig
 
 METRICS_FILE = run_summary.METRICS_FILE
 REPORT_FILE = "report.json"
@@ -54,7 +65,7 @@ class Reporter:
 
   def schedule(self, schedule) -> None:
     """Draws the learning-rate schedule in TensorBoard, if it is a new one."""
-    schedule_curve.write(self._model_dir, schedule)
+    write_schedule(self._model_dir, schedule)
 
   def start(
     self,
@@ -182,9 +193,7 @@ class Reporter:
     )
     summary = summarize(self._model_dir, metric, best_is)
     path = os.path.join(self._model_dir, REPORT_FILE)
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-      json.dump(summary, file, indent=1)
-    os.replace(f"{path}.tmp", path)
+    files.write_json(path, summary)
     repeated = summary["steps_lost_to_restarts"]
     left_out = summary["steps_lost_to_rollbacks"]
     self.note(
@@ -283,3 +292,189 @@ def _line(values: Mapping[str, float]) -> str:
     elif f"{name[: -len('_accuracy')]}_loss" not in values:
       parts.append(f"{name.replace('_', ' ')} {value:.4g}")
   return "  ".join(parts)
+
+
+class SilentReporter:
+  """Has every method of `Reporter`, to no effect."""
+
+  def __enter__(self) -> SilentReporter:
+    return self
+
+  def __exit__(self, *unused) -> None:
+    pass
+
+  @contextlib.contextmanager
+  def pause(self) -> Iterator[None]:
+    yield
+
+  def __getattr__(self, name: str) -> Callable[..., Any]:
+    getattr(Reporter, name)  # Raises if it has none of that name.
+    return lambda *args, **kwargs: None
+
+
+def make_reporter(
+  strategy: tf.distribute.Strategy, model_dir: str
+) -> Union[Reporter, SilentReporter]:
+  """A reporter on the chief, a silent one on the others."""
+  if distribution.is_chief(strategy):
+    return Reporter(model_dir)
+  return SilentReporter()
+
+
+# The schedule is a TensorBoard run of its own (beside `train/`) with the same
+# tag, so that TensorBoard draws both curves in one chart.
+SCHEDULE_FOLDER = "schedule"
+MAX_POINTS = 200
+# Written last: a curve without it was cut short by a kill.
+_SETTINGS_FILE = "settings.json"
+
+
+def schedule_points(schedule: optimization.WarmupPolynomialDecay) -> list[int]:
+  """Up to `MAX_POINTS` steps, from 0 to the last, with the warm-up's end."""
+  last, warmup = schedule.num_train_steps, schedule.num_warmup_steps
+  # The rate may fall at once after the warm-up's last step.
+  corners = {0, max(warmup - 1, 0), min(warmup, last), last}
+  evenly = np.linspace(0, last, MAX_POINTS - len(corners)).round()
+  return sorted(corners | {int(step) for step in evenly})
+
+
+def write_schedule(
+  model_dir: str, schedule: optimization.WarmupPolynomialDecay
+) -> bool:
+  """Writes the curve unless that of the same settings is there.
+
+  Args:
+    model_dir: the run's folder.
+    schedule: what to draw; another schedule replaces the curve that is there.
+
+  Returns:
+    Whether it was written.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  folder = os.path.join(model_dir, SCHEDULE_FOLDER)
+  settings_path = os.path.join(folder, _SETTINGS_FILE)
+  settings = json.dumps(schedule.get_config(), sort_keys=True)
+  if tf.io.gfile.exists(settings_path):
+    with tf.io.gfile.GFile(settings_path) as file:
+      if file.read() == settings:
+        return False
+  if tf.io.gfile.isdir(folder):
+    tf.io.gfile.rmtree(folder)
+  steps = schedule_points(schedule)
+  rates = schedule(tf.constant(steps)).numpy()
+  with tf.summary.create_file_writer(folder).as_default() as writer:
+    for step, rate in zip(steps, rates):
+      tf.summary.scalar("learning_rate", rate, step=step)
+    writer.close()
+  with tf.io.gfile.GFile(settings_path, "w") as file:
+    file.write(settings)
+  return True
+
+
+PROFILE_FOLDER = "profile"
+
+
+class StepProfiler:
+  """Profiles the updates after step FROM, up to and with step TO.
+
+  TensorFlow's profiler slows training down, so it runs for these steps only. It
+  changes no number of the run.
+
+  A context manager; leaving it ends a profile that is still going on. A run
+  that is resumed between FROM and TO profiles what is left. Each profile is
+  written to a folder of its own, named by the time.
+  """
+
+  def __init__(self, model_dir: str, steps: Optional[tuple[int, int]]):
+    """Writes below `model_dir`/profile; `steps` None profiles nothing."""
+    self._folder = os.path.join(model_dir, PROFILE_FOLDER)
+    self._steps = steps
+    self._active = False
+
+  def __enter__(self) -> StepProfiler:
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._stop()
+
+  def steps_until_stop(self, step: int) -> float:
+    """Updates until FROM or TO, whichever is next; infinite if neither is."""
+    later = [s - step for s in self._steps or () if s > step]
+    return min(later, default=float("inf"))
+
+  @contextlib.contextmanager
+  def watch(self, step: int, steps: int) -> Iterator[None]:
+    """For `steps` updates after `step`, not beyond `steps_until_stop`.
+
+    What the updates compute has to be awaited inside it.
+
+    Raises:
+      tf.errors.OpError: another profiler is at work in this process.
+    """
+    if not self._steps or not self._steps[0] <= step < self._steps[1]:
+      self._stop()  # A rollback went back beyond FROM.
+      yield
+      return
+    if not self._active:
+      tf.profiler.experimental.start(self._folder)
+      self._active = True
+    with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
+      yield
+    if step + steps >= self._steps[1]:
+      self._stop()
+
+  def _stop(self) -> None:
+    if self._active:
+      self._active = False
+      tf.profiler.experimental.stop()
+
+
+def describe_plan(
+  tasks: Sequence[objective.Task],
+  config: TrainConfig,
+  parameters: int,
+  strategy: tf.distribute.Strategy,
+) -> list[str]:
+  """Describes a run in three lines: model and devices, total work, schedule.
+
+  A batch size or a number of steps that is wrong by a factor of ten shows in
+  the operations before the first step.
+
+  Args:
+    tasks: of each phase; they give tokens and operations of one example.
+    config: the settings.
+    parameters: of the model.
+    strategy: the devices.
+
+  Returns:
+    The lines to print.
+  """
+  replicas = strategy.num_replicas_in_sync
+  device = strategy.extended.worker_devices[0].rsplit("device:", 1)[-1]
+  precision = tf.keras.mixed_precision.global_policy().name
+  work, tokens, operations = [], 0, 0
+  starts = (0, *config.phase_ends)
+  for index, task in enumerate(tasks):
+    phase = config.in_phase(index)
+    steps, batch = starts[index + 1] - starts[index], phase.train_batch_size
+    parts = replicas * phase.gradient_accumulation_steps
+    share = f", {batch // parts:,} at a time on a device" if parts > 1 else ""
+    depth = config.phases[index].num_layers if config.phases else None
+    layers = f" at depth {depth}" if depth else ""
+    work.append(f"{steps:,} steps of {batch:,} sequences{layers}{share}")
+    tokens += steps * batch * task.tokens_per_example
+    flops = objective.training_flops(task, config.random_depths)
+    operations += steps * batch * flops
+  if config.random_depths:
+    depths = ", ".join(map(str, config.random_depths))
+    work[-1] += f", each step at a random depth of {depths}"
+  return [
+    f"{tasks[0].name}: {parameters:,} parameters, {precision}, {replicas} x "
+    f"{device.split(':')[0]}",
+    f"{', then '.join(work)}: {tokens:.4g} tokens, {operations:.3g} operations",
+    f"{config.optimizer}, learning rate 0 to {config.learning_rate:.4g} in "
+    f"{config.num_warmup_steps:,} steps, then to 0 "
+    f"({config.learning_rate_decay})",
+  ]

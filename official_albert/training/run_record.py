@@ -8,12 +8,12 @@ trained; a start that trains nothing leaves it as it is.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
 import platform
 import re
+import shutil
 import time
 from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
@@ -94,11 +94,7 @@ def write_run(
   }
   record_path = os.path.join(model_dir, RECORD_FILE)
   albert_config.to_json_file(os.path.join(model_dir, CONFIG_FILE))
-  temporary = record_path + ".tmp"
-  with open(temporary, "w", encoding="utf-8") as file:
-    json.dump(record, file, indent=2, sort_keys=True)
-    file.write("\n")
-  os.replace(temporary, record_path)
+  files.write_json(record_path, record, indent=2, sort_keys=True)
 
 
 def check(
@@ -264,17 +260,14 @@ def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
     ValueError: the file is not what the data was made with.
     OSError: it cannot be read, or not written.
   """
-  with open(source, "rb") as file:
-    model = file.read()
-  if hashlib.sha256(model).hexdigest() != sha256:
+  if files.sha256(source) != sha256:
     raise ValueError(
       f"{source} is not the tokenizer that the records were made with: make "
       "the folder again with tools.create_pretraining_data."
     )
   target = os.path.join(model_dir, os.path.basename(source))
-  with open(f"{target}.tmp", "wb") as file:
-    file.write(model)
-  os.replace(f"{target}.tmp", target)
+  with files.replacing(target) as temporary:
+    shutil.copyfile(source, temporary)
 
 
 def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class TrainConfig:
   # One of `training.DECAYS`.
   learning_rate_decay: str = "original"
   # Factor between the learning rates of a layer and of the one above it; the
-  # model has to be made with the same one, see `layerwise_decay.py`.
+  # model has to be made with the same one, see `optimization`.
   layerwise_lr_decay: float = 1.0
   # Global norm to which gradients are clipped.
   clip_norm: float = 1.0

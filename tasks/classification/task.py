@@ -12,7 +12,7 @@ from typing import Callable, Mapping, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling, probability_table
+from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
 from tasks.common import Batch, Predictions
@@ -122,9 +122,9 @@ class ClassificationTask(common.FinetuningTask):
 
   def table(
     self, split: str, predictions: Predictions
-  ) -> probability_table.ProbabilityTable:
+  ) -> common.ProbabilityTable:
     """The predictions with the examples' ids."""
-    return probability_table.ProbabilityTable(
+    return common.ProbabilityTable(
       ids=tuple(self._guids[split]),
       labels=self.labels or (),
       values=predictions["values" if self.labels is None else "probabilities"],
@@ -134,8 +134,6 @@ class ClassificationTask(common.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`."""
-    path = os.path.join(
-      folder, f"{split}{probability_table.PROBABILITIES_SUFFIX}"
-    )
-    probability_table.write_probabilities(path, self.table(split, predictions))
+    path = os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
+    common.write_probabilities(path, self.table(split, predictions))
     return [path]

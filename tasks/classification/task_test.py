@@ -13,7 +13,6 @@ from official_albert import (
   checkpoints,
   distribution,
   modeling,
-  probability_table,
   tokenization,
 )
 from official_albert import training as training_lib
@@ -220,7 +219,7 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   rows = {"example_id": np.arange(3), "probabilities": values}
   (path,) = task.write_predictions("test", rows, str(tmp_path))
   assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
-  table = probability_table.read_probabilities(path)
+  table = common.read_probabilities(path)
   assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
   assert table.predictions == ["wet", "dry", "windy"]
   np.testing.assert_array_equal(table.values, values)
@@ -228,9 +227,9 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   (path,) = numbers.write_predictions(
     "dev", {"values": np.float32([0.1, -2])}, str(tmp_path)
   )
-  assert probability_table.read_probabilities(path).values.astype(
-    np.float32
-  ).tolist() == (np.float32([0.1, -2]).tolist())
+  assert common.read_probabilities(path).values.astype(np.float32).tolist() == (
+    np.float32([0.1, -2]).tolist()
+  )
 
 
 def test_it_learns_what_the_last_word_says(tmp_path):

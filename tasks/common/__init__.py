@@ -17,6 +17,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "accuracy_sums",
       "check_fits",
     ],
+    "probability_table": [
+      "PROBABILITIES_SUFFIX",
+      "ProbabilityTable",
+      "average_probabilities",
+      "read_probabilities",
+      "write_probabilities",
+    ],
     "text_examples": [
       "Row",
       "STANDARD_INPUT",

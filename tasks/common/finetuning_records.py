@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 import tfrecords
-from official_albert import tokenization
+from official_albert import files, tokenization
 
 # Changes when the same sources and settings begin to give other bytes.
 _VERSION = 1
@@ -35,19 +35,6 @@ def cache_key(**what: Any) -> str:
   """Sixteen hexadecimal digits of JSON values."""
   text = json.dumps(what, sort_keys=True, ensure_ascii=False)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def sha256_of(path: str) -> str:
-  """Of a file's bytes, in hexadecimal.
-
-  Raises:
-    OSError: it cannot be read.
-  """
-  digest = hashlib.sha256()
-  with open(path, "rb") as file:
-    for block in iter(lambda: file.read(1 << 20), b""):
-      digest.update(block)
-  return digest.hexdigest()
 
 
 def build_records(
@@ -95,7 +82,7 @@ def build_records(
     features=[[f.name, f.dtype, f.shape] for f in features],
     settings=dict(settings),
     split=split,
-    sources=[sha256_of(path) for path in sources],
+    sources=[files.sha256(path) for path in sources],
   )
   name = f"{task}-{split}-{key}"
   folder = os.path.join(cache_dir, name)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from official_albert import checkpoints, modeling, training
+from official_albert import checkpoints, files, modeling, training
 from official_albert import serving as serving_lib
 from official_albert.tokenization import in_graph
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import serving
-
-check_new_export = serving_lib.check_new
 
 
 class PretrainedRun(NamedTuple):
@@ -102,10 +100,10 @@ def export_run(
 
   Raises:
     FileNotFoundError: `model_dir` lacks a checkpoint or its record.
-    FileExistsError: `export_dir` is there already.
+    FileExistsError: `export_dir` is not empty.
     ValueError: the checkpoint does not fit its record, or a setting the model.
   """
-  check_new_export(export_dir)
+  files.check_new_folder(export_dir, "export_dir")
   # A server's processor need not multiply what the run was trained in.
   options.set_precision()
   run = open_run(model_dir, checkpoint)

@@ -11,7 +11,7 @@ from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import modeling, probability_table
+from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
 from tasks.common import Batch, Predictions
@@ -104,12 +104,10 @@ class RaceTask(common.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`, a line for each question."""
-    path = os.path.join(
-      folder, f"{split}{probability_table.PROBABILITIES_SUFFIX}"
-    )
-    probability_table.write_probabilities(
+    path = os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
+    common.write_probabilities(
       path,
-      probability_table.ProbabilityTable(
+      common.ProbabilityTable(
         ids=tuple(e.example_id for e in self._examples[split]),
         labels=tuple(LETTERS),
         values=predictions["probabilities"],

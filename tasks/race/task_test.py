@@ -14,7 +14,6 @@ from official_albert import (
   AlbertConfig,
   checkpoints,
   distribution,
-  probability_table,
   tokenization,
   training,
 )
@@ -206,7 +205,7 @@ def test_predictions_are_letters_by_question(tmp_path):
     "test", {"probabilities": values}, str(tmp_path)
   )
   assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
-  table = probability_table.read_probabilities(path)
+  table = common.read_probabilities(path)
   assert table.ids == ("high0.txt#0", "high1.txt#0")
   assert table.labels == ("A", "B", "C", "D")
   assert table.predictions == ["D", "A"]

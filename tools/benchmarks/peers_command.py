@@ -185,7 +185,7 @@ def workload_of(
     batch_size=batch_size,
     max_seq_length=max_seq_length,
     precision=precision,
-    threads=distribution.available_cores(),
+    threads=distribution.cpu_count(),
     **sizes,
   )
 

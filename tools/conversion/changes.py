@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional
 
-from official_albert import checkpoints, tokenization
+from official_albert import checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ def apply(checkpoint: checkpoints.PortableCheckpoint, changes: Changes) -> None:
         "the vocabulary can only be changed where the old one is known: give "
         "it with --spm_model_file or --vocab_file."
       )
-    old, new = map(open_tokenizer, (checkpoint.tokenizer, changes.tokenizer))
+    old, new = checkpoint.tokenizer.open(), changes.tokenizer.open()
     config, tensors, report = checkpoints.change_vocabulary(
       config,
       tensors,
@@ -79,18 +79,3 @@ def apply(checkpoint: checkpoints.PortableCheckpoint, changes: Changes) -> None:
     checkpoint.tokenizer = changes.tokenizer
     checkpoint.notes.append(f"another vocabulary: {report}.")
   checkpoint.config, checkpoint.tensors = config, tensors
-
-
-def open_tokenizer(
-  file: checkpoints.TokenizerFile,
-) -> tokenization.Tokenizer:
-  """The tokenizer itself.
-
-  Raises:
-    FileNotFoundError: its file is not there.
-    ValueError: it is not of this kind, or damaged.
-  """
-  argument = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
-  return tokenization.open_tokenizer(
-    **{argument[file.kind]: file.path}, lower_case=file.lower_case
-  )

@@ -119,7 +119,7 @@ def check_tokenizer(
     ValueError: it is damaged, or has ids that the model does not know.
   """
   path, vocab_size = checkpoint.tokenizer.path, checkpoint.config.vocab_size
-  pieces = checkpoint_changes.open_tokenizer(checkpoint.tokenizer).vocab_size
+  pieces = checkpoint.tokenizer.open().vocab_size
   if pieces > vocab_size:
     raise ValueError(
       f"the tokenizer {path} has {pieces} pieces, but the model has vocab_size "
@@ -186,8 +186,7 @@ def _compare_ids(
   """Notes whether Hugging Face's tokenizer gives the ids of ours."""
   file = hf[1].tokenizer
   if python and file:
-    tokenizer = checkpoint_changes.open_tokenizer(file)
-    report.notes.append(checkpoint_proof.by_texts(python, hf[2], tokenizer))
+    report.notes.append(checkpoint_proof.by_texts(python, hf[2], file.open()))
 
 
 def prove(

@@ -12,7 +12,6 @@ from official_albert import (
   checkpoints,
   modeling,
   serving,
-  tokenization,
   training,
 )
 from official_albert.tokenization import in_graph
@@ -246,12 +245,5 @@ def _source(
   if tokenizer and not os.path.exists(tokenizer.path):
     tokenizer = None
   if tokenizer and module.cls_id is None:
-    files = {
-      "sentencepiece": "",
-      "wordpiece": "",
-      tokenizer.kind: tokenizer.path,
-    }
-    module.cls_id = tokenization.open_tokenizer(
-      files["sentencepiece"], files["wordpiece"], tokenizer.lower_case
-    ).cls_id
+    module.cls_id = tokenizer.open().cls_id
   return Source(module, task, checkpoint, tokenizer)

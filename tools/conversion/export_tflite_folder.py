@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from official_albert import serving
+from official_albert import files, serving
 from tools.conversion import export_source
 
 MODEL_FILE = "model.tflite"
@@ -21,12 +21,12 @@ def write(
 
   Args:
     source: what is exported, in float32, not frozen.
-    export_dir: must not exist yet.
+    export_dir: a folder that does not exist or is empty.
     quantization: "none", "float16" or "int8", of the weights.
     sequence_length: of all sequences; 0: any.
 
   Raises:
-    FileExistsError: `export_dir` is there.
+    FileExistsError: `export_dir` is not empty.
     ValueError: the model has no such long sequences, or cannot be converted.
     OSError: it cannot be written; nothing is left of it.
   """
@@ -39,7 +39,7 @@ def write(
       f"sequence_length {sequence_length} exceeds the model's {most} position "
       "embeddings."
     )
-  with serving.new_folder(export_dir) as folder:
+  with files.new_folder(export_dir) as folder:
     tflite_export.export_tflite(
       module.plain_outputs,
       module.plain_inputs,

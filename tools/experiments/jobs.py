@@ -11,6 +11,7 @@ import os
 from typing import Any, Callable, Mapping
 
 import tfrecords
+from official_albert import distribution
 from tools.experiments import scales
 
 # What finished jobs found, by their keys.
@@ -125,7 +126,7 @@ def records(
     f"--output_dir={folder}",
     f"--spm_model_file={tokenizer}",
     f"--sentence_pair={pair}",
-    f"--num_workers={os.cpu_count() or 1}",
+    f"--num_workers={distribution.cpu_count()}",
     *as_flags(scale.data),
   ]
   return Job(

@@ -26,8 +26,8 @@ from typing import (
   Sequence,
 )
 
-from official_albert import files
-from tools.cli import machine, progress_line
+from official_albert import distribution, files
+from tools.cli import progress_line
 from tools.experiments import jobs as jobs_lib
 
 _POLL_SECONDS = 0.2
@@ -323,7 +323,7 @@ class Runner:
       values=values,
       seconds=seconds,
       command=list(command[1:]),
-      machine=machine.describe(),
+      machine=distribution.describe_machine(),
       at_once=1 if job.uses_all_cores else len(self._lanes),
     )
     self._values[job.key] = values

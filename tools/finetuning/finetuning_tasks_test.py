@@ -13,8 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from official_albert import probability_table
-from tasks import squad
+from tasks import common, squad
 from tasks.classification import glue
 from tools.testing import many_commands, toy_data, toy_encoder
 
@@ -65,12 +64,8 @@ def read(path):
 
 
 def table(folder, split):
-  return probability_table.read_probabilities(
-    str(
-      folder
-      / "predictions"
-      / f"{split}{probability_table.PROBABILITIES_SUFFIX}"
-    )
+  return common.read_probabilities(
+    str(folder / "predictions" / f"{split}{common.PROBABILITIES_SUFFIX}")
   )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from official_albert import modeling, probability_table, tokenization
+from official_albert import modeling, tokenization
 from tasks import common
 
 
@@ -211,7 +211,7 @@ def check_table(
   Raises:
     ValueError: they are SQuAD's, have other labels, or are of other examples.
   """
-  if not isinstance(table, probability_table.ProbabilityTable):
+  if not isinstance(table, common.ProbabilityTable):
     raise ValueError(
       f"the predictions of {split} are answers to SQuAD's questions: name "
       "their --task."

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from official_albert import probability_table
-from tasks import classification
+from tasks import classification, common
 from tools.finetuning import jobs as finetuning_jobs
 
 
@@ -74,7 +73,7 @@ def test_negative_numbers_are_refused(name):
 
 def test_tables_must_be_of_the_examples():
   ids, labels = ("a", "b"), ("no", "yes")
-  table = probability_table.ProbabilityTable(ids, labels, np.eye(2))
+  table = common.ProbabilityTable(ids, labels, np.eye(2))
   finetuning_jobs.check_table("dev", table, labels, ids)
   for said, labels_, ids_, message in (
     (

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, probability_table
+from official_albert import AlbertConfig
 from tasks import common
 from tools.finetuning import jobs as finetuning_jobs
 from tools.finetuning import race_job
@@ -71,7 +71,7 @@ def test_a_question_without_options_is_named(data):
 def test_scores(data):
   job = make(data)
   examples = job.examples("dev")
-  table = probability_table.ProbabilityTable(
+  table = common.ProbabilityTable(
     tuple(e.example_id for e in examples),
     tuple("ABCD"),
     np.eye(4)[[0, 0, 0, 1]],  # The last is wrong.

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  distribution,
-  probability_table,
-  training,
-)
+from official_albert import AlbertConfig, distribution, training
 from tasks import common
 from tools.finetuning import jobs as finetuning_jobs
 from tools.finetuning import run as finetuning_run
@@ -127,9 +122,7 @@ def test_evaluates_and_predicts_with_the_runs_weights(folder):
   with open(os.path.join(model_dir, "eval_results.json")) as file:
     assert json.load(file) == results
   tables = {
-    split: probability_table.read_probabilities(
-      path.replace("test.p", f"{split}.p")
-    )
+    split: common.read_probabilities(path.replace("test.p", f"{split}.p"))
     for split in ("dev", "test")
   }
   assert [len(table.ids) for table in tables.values()] == [7, 3]

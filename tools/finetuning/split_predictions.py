@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from typing import Mapping, Optional, Sequence, Union
 
-from official_albert import probability_table
-from tasks import squad
+from tasks import common, squad
 
 Predictions = Union[
-  probability_table.ProbabilityTable, Mapping[str, squad.QuestionAnswers]
+  common.ProbabilityTable, Mapping[str, squad.QuestionAnswers]
 ]
 
 
@@ -27,8 +26,8 @@ def splits(folder: str) -> list[str]:
   """
   found = []
   for name in os.listdir(folder):
-    if name.endswith(probability_table.PROBABILITIES_SUFFIX):
-      found.append(name[: -len(probability_table.PROBABILITIES_SUFFIX)])
+    if name.endswith(common.PROBABILITIES_SUFFIX):
+      found.append(name[: -len(common.PROBABILITIES_SUFFIX)])
     elif os.path.exists(os.path.join(folder, name, squad.NBEST_FILE)):
       found.append(name)
   return sorted(found)
@@ -43,13 +42,13 @@ def read(folder: str, split: str) -> Predictions:
   """
   table = _table_path(folder, split)
   if os.path.exists(table):
-    return probability_table.read_probabilities(table)
+    return common.read_probabilities(table)
   return squad.read_answers(os.path.join(folder, split))
 
 
 def count(predictions: Predictions) -> int:
   """The number of examples."""
-  if isinstance(predictions, probability_table.ProbabilityTable):
+  if isinstance(predictions, common.ProbabilityTable):
     return len(predictions.ids)
   return len(predictions)
 
@@ -65,7 +64,7 @@ def average(folders: Sequence[str], split: str) -> Predictions:
   tables = {
     _table_path(folder, split): member
     for folder, member in members.items()
-    if isinstance(member, probability_table.ProbabilityTable)
+    if isinstance(member, common.ProbabilityTable)
   }
   if not tables:
     return squad.average_answers(list(members.values()))
@@ -74,7 +73,7 @@ def average(folders: Sequence[str], split: str) -> Predictions:
       f"some members have a table of probabilities of {split}, others SQuAD's "
       "answers: they are of different tasks."
     )
-  return probability_table.average_probabilities(tables)
+  return common.average_probabilities(tables)
 
 
 def write(
@@ -95,17 +94,15 @@ def write(
     OSError: they cannot be written.
     ValueError: a threshold for what has no null odds.
   """
-  if not isinstance(predictions, probability_table.ProbabilityTable):
+  if not isinstance(predictions, common.ProbabilityTable):
     return squad.write_predictions(
       os.path.join(folder, split), predictions, null_score_diff_threshold
     )
   os.makedirs(folder, exist_ok=True)
   path = _table_path(folder, split)
-  probability_table.write_probabilities(path, predictions)
+  common.write_probabilities(path, predictions)
   return [path]
 
 
 def _table_path(folder: str, split: str) -> str:
-  return os.path.join(
-    folder, f"{split}{probability_table.PROBABILITIES_SUFFIX}"
-  )
+  return os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")

@@ -7,14 +7,14 @@ import os
 import numpy as np
 import pytest
 
-from official_albert import probability_table
+from tasks import common
 from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import split_predictions
 
 
 def table(*rows):
   ids = tuple(f"e{i}" for i in range(len(rows)))
-  return probability_table.ProbabilityTable(ids, ("no", "yes"), np.array(rows))
+  return common.ProbabilityTable(ids, ("no", "yes"), np.array(rows))
 
 
 def answers(probability, odds=None):

@@ -8,7 +8,6 @@ import os
 from typing import Any, Iterator, Sequence
 
 import tfrecords
-from official_albert import probability_table
 from tasks import common, squad
 from tools.finetuning import jobs as finetuning_jobs
 from tools.finetuning import split_predictions
@@ -116,7 +115,7 @@ class SquadJob(finetuning_jobs.Job):
   def score(
     self, split: str, predictions: split_predictions.Predictions
   ) -> dict[str, float]:
-    if isinstance(predictions, probability_table.ProbabilityTable):
+    if isinstance(predictions, common.ProbabilityTable):
       raise ValueError(
         f"the predictions of {split} are a table of probabilities, not answers "
         "to SQuAD's questions: name their --task."

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from official_albert import AlbertConfig, probability_table
+from official_albert import AlbertConfig
 from tasks import common
 from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import jobs as finetuning_jobs
@@ -86,7 +86,7 @@ def test_scores_choose_the_threshold_or_keep_it(tmp_path):
   assert job.majority("dev")["exact"] == pytest.approx(100 / 3)
   with pytest.raises(ValueError, match="q0.*no null odds|no null odds .*q0"):
     job.score("dev", {q: answer("wrong") for q in gold})
-  table = probability_table.ProbabilityTable(("q0",), ("a", "b"), [[1, 0]])
+  table = common.ProbabilityTable(("q0",), ("a", "b"), [[1, 0]])
   with pytest.raises(
     ValueError, match="are a table of probabilities, not answ"
   ):

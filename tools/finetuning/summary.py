@@ -9,7 +9,8 @@ import os
 import statistics
 from typing import Any, Mapping, Optional, Sequence
 
-from official_albert import checkpoints, probability_table
+from official_albert import checkpoints
+from tasks import common
 from tasks.classification import glue
 from tools.finetuning import jobs as finetuning_jobs
 from tools.finetuning import run as finetuning_run
@@ -148,11 +149,9 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
   for name, source in predictions.items():
     task = glue.get_glue_task(name)
     for split in task.test_splits:
-      path = os.path.join(
-        source, f"{split}{probability_table.PROBABILITIES_SUFFIX}"
-      )
+      path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
       if os.path.exists(path):
-        said = probability_table.read_probabilities(path)
+        said = common.read_probabilities(path)
         glue.write_predictions(folder, task, split, said.ids, said.predictions)
         written = True
   if written:

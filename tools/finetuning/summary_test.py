@@ -9,7 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from official_albert import checkpoints, probability_table
+from official_albert import checkpoints
+from tasks import common
 from tasks.classification import glue
 from tools.finetuning import summary as finetuning_summary
 
@@ -95,9 +96,9 @@ def test_the_best_of_several_runs(tmp_path):
 def write_table(folder, split, labels, values):
   os.makedirs(folder, exist_ok=True)
   ids = tuple(str(i) for i in range(len(values)))
-  probability_table.write_probabilities(
-    os.path.join(folder, f"{split}{probability_table.PROBABILITIES_SUFFIX}"),
-    probability_table.ProbabilityTable(ids, labels, np.array(values)),
+  common.write_probabilities(
+    os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}"),
+    common.ProbabilityTable(ids, labels, np.array(values)),
   )
 
 

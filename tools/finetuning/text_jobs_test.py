@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, checkpoints, probability_table
+from official_albert import AlbertConfig, checkpoints
 from tasks import common
 from tasks.classification import glue
 from tools.finetuning import jobs as finetuning_jobs
@@ -46,7 +46,7 @@ def own(data, name="text_classification", **changes):
 
 def table(labels, values):
   ids = tuple(str(i) for i in range(len(values)))
-  return probability_table.ProbabilityTable(ids, labels, np.array(values))
+  return common.ProbabilityTable(ids, labels, np.array(values))
 
 
 def test_labels_are_those_of_the_training_data(data):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import string
 
+from official_albert import tokenization
 from tools.hub import handle as hub_handle
 from tools.hub import sources as hub_sources
 
@@ -224,7 +225,7 @@ def _head(
 def _shared(
   publication: hub_handle.Publication, source: hub_sources.Source
 ) -> dict[str, str]:
-  file = hub_sources.TOKENIZER_FILES[source.tokenizer.kind]
+  file = tokenization.TOKENIZER_FILES[source.tokenizer.kind]
   return {
     "encoder": publication.archive(publication.name),
     "preprocessor": publication.archive(publication.preprocess_name),

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import serving, tokenization, training
+from official_albert import files, tokenization, training
 from official_albert.serving import hub
 from tools.hub import archive as hub_archive
 from tools.hub import handle as hub_handle
@@ -75,21 +75,12 @@ def publish(
       publication, source, seq_length
     ),
   }
-  with serving.made_parent(output_dir) as parent:
-    temporary = tempfile.mkdtemp(prefix=".hub-", dir=parent)
-    try:
-      _save(source, preprocessor, encoder, publication, temporary)
-      for name, page in pages.items():
-        base = os.path.join(temporary, name, str(publication.version))
-        hub_archive.write(base, f"{base}.tar.gz")
-        with open(f"{base}.md", "w", encoding="utf-8") as file:
-          file.write(page)
-      os.chmod(temporary, 0o755)
-      # Onto an empty folder too, in one step.
-      os.replace(temporary, output_dir)
-    except BaseException:
-      shutil.rmtree(temporary, ignore_errors=True)
-      raise
+  with files.new_folder(output_dir) as folder:
+    _save(source, preprocessor, encoder, publication, folder)
+    for name, page in pages.items():
+      base = os.path.join(folder, name, str(publication.version))
+      hub_archive.write(base, f"{base}.tar.gz")
+      files.write_text(f"{base}.md", page)
 
 
 def check_output(path: str) -> None:
@@ -125,7 +116,7 @@ def _attach_assets(
   """The tokenizer and the configuration, by the attributes that TF Hub has."""
   os.makedirs(folder)
   kind = source.tokenizer.kind
-  tokenizer = os.path.join(folder, hub_sources.TOKENIZER_FILES[kind])
+  tokenizer = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
   shutil.copyfile(source.tokenizer.path, tokenizer)
   config = os.path.join(folder, training.CONFIG_FILE)
   source.config.to_json_file(config)
@@ -147,7 +138,7 @@ def _prove(source, publication, folder: str) -> None:
   tokens = preprocessor.tokenize(tf.constant(_PROBES))
   if tokens.shape.rank > 2:
     tokens = tokens.merge_dims(1, -1)
-  expected = _tokenizer(source).encode_batch(list(_PROBES))
+  expected = source.tokenizer.open().encode_batch(list(_PROBES))
   if tokens.to_list() != expected:
     raise ValueError(
       "the preprocessor cuts text otherwise than the tokenizer "
@@ -165,12 +156,3 @@ def _prove(source, publication, folder: str) -> None:
         f"{name} of the encoder that was saved differs by {difference:.3g} "
         f"from the model's, more than {allowed:.3g}: nothing was written."
       )
-
-
-def _tokenizer(source: hub_sources.Source) -> tokenization.Tokenizer:
-  path, kind = source.tokenizer.path, source.tokenizer.kind
-  return tokenization.open_tokenizer(
-    path if kind == "sentencepiece" else "",
-    path if kind == "wordpiece" else "",
-    source.tokenizer.lower_case,
-  )

@@ -16,7 +16,6 @@ from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools.hub import metrics as hub_metrics
 
-TOKENIZER_FILES = checkpoints.TOKENIZER_FILES
 # Of each part of the model, how its weights begin by the names of TF1 and of
 # our own checkpoints.
 _PARTS = {

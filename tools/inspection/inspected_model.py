@@ -70,7 +70,7 @@ def open_model(
     weights.fill(model)
     if tokenizer is None and weights.tokenizer:
       # SentencePiece reads all of its file at once: the folder may go.
-      tokenizer = _open_tokenizer(weights.tokenizer)
+      tokenizer = weights.tokenizer.open()
   if tokenizer and tokenizer.vocab_size != config.vocab_size:
     raise ValueError(
       f"the tokenizer has {tokenizer.vocab_size} pieces, but {path} has "
@@ -127,14 +127,3 @@ def look_into(
   }
   maps = [probs[0] for probs in attention_maps.maps(model, read.first)]
   return Findings(values, layers, maps, read.pieces)
-
-
-def _open_tokenizer(
-  file: checkpoints.TokenizerFile,
-) -> tokenization.Tokenizer:
-  is_wordpiece = file.kind == "wordpiece"
-  return tokenization.open_tokenizer(
-    "" if is_wordpiece else file.path,
-    file.path if is_wordpiece else "",
-    file.lower_case,
-  )

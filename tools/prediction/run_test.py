@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  checkpoints,
-  probability_table,
-  tokenization,
-  training,
-)
-from tasks import race
+from official_albert import checkpoints, tokenization, training
+from tasks import common, race
 from tools import finetuning
 from tools.prediction import run as prediction_run
 from tools.prediction import stream as prediction_stream
@@ -212,7 +207,7 @@ def test_a_classifier_of_another_format(tmp_path):
   tokenized = "tokenized with spiece.model by the rules of this package"
   assert [tokenized in result.err for result in good] == [0, 1, 0, 0]
   said = {
-    name: probability_table.read_probabilities(str(tmp_path / f"{name}.tsv"))
+    name: common.read_probabilities(str(tmp_path / f"{name}.tsv"))
     for name in ("run", "hf", "own", "tf1")
   }
   assert said["hf"].labels == ("x", "y", "z")

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import serving, tokenization
+from official_albert import checkpoints, serving
 from tasks import race
 from tools.prediction import export_reader
 from tools.prediction import ids as prediction_ids
@@ -168,17 +168,12 @@ def _make_ids(
       f"{saved_model_dir} takes ids only, and answers come from text: export "
       "it with its text signatures, or predict with --model_dir."
     )
-  files = {
-    "sentencepiece": "",
-    "wordpiece": "",
-    export.tokenizer_kind: export.tokenizer_file,
-  }
   length = export.max_seq_length
   recipe = race.RECIPES["race"]
   return prediction_ids.Ids(
-    tokenization.open_tokenizer(
-      files["sentencepiece"], files["wordpiece"], export.lower_case
-    ),
+    checkpoints.TokenizerFile(
+      export.tokenizer_file, export.tokenizer_kind, export.lower_case
+    ).open(),
     length,
     roles,
     export.settings.get("max_qa_length")

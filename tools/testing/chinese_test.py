@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  The SavedModel has its operations.
 
 import tfrecords
-from official_albert import probability_table, tokenization
-from tasks import squad
+from official_albert import tokenization
+from tasks import common, squad
 from tools.testing import many_commands
 
 _GOOD, _BAD, _NEUTRAL = "晴明暖", "雨暗冷", "天地玄黄宇宙洪荒日月"
@@ -233,7 +233,7 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
   # What is said is the context's own text, full width and all.
   assert set(said) == set(contexts)
   assert all(text and text in contexts[q] for q, text in said.items())
-  race = probability_table.read_probabilities(
+  race = common.read_probabilities(
     str(tmp_path / "race/predictions/dev.probabilities.tsv")
   )
   assert len(race.ids) == 4
@@ -246,7 +246,7 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
       f"--output_file={tmp_path}/said.tsv",
     ],
   )
-  table = probability_table.read_probabilities(str(tmp_path / "said.tsv"))
+  table = common.read_probabilities(str(tmp_path / "said.tsv"))
   assert table.predictions == ["bad", "good"] * 3
 
 

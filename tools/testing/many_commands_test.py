@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from official_albert import probability_table
+from tasks import common
 from tools.testing import many_commands
 
 
 def test_codes_outputs_and_flags_of_each(tmp_path):
   for name in ("a", "b"):
     (tmp_path / name).mkdir()
-    table = probability_table.ProbabilityTable(("x",), (), np.array([1.5]))
-    probability_table.write_probabilities(
-      str(tmp_path / name / f"dev{probability_table.PROBABILITIES_SUFFIX}"),
+    table = common.ProbabilityTable(("x",), (), np.array([1.5]))
+    common.write_probabilities(
+      str(tmp_path / name / f"dev{common.PROBABILITIES_SUFFIX}"),
       table,
     )
   members = f"--members={tmp_path}/a,{tmp_path}/b"

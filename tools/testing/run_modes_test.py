@@ -257,7 +257,10 @@ def test_waiting_for_a_run_ends(folder, tmp_path):
   [
     ([*_PHASES, "--num_train_steps=60"], "--phase_steps are 22 steps together"),
     ([*_PHASES, "--input_dir=FOLDER/short,FOLDER/bare"], "no held-out"),
-    ([*_PHASES, "--export_dir=FOLDER"], "exists already: choose a new folder"),
+    (
+      [*_PHASES, "--export_dir=FOLDER"],
+      "exists and is not empty: choose",
+    ),
     (["--mode=evaluate"], "is not the folder of a run"),
   ],
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
@@ -18,15 +17,13 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 import tfrecords
-from official_albert import tokenization
+from official_albert import files, tokenization
 from tasks.pretraining.data import (
   data_statistics,
   documents,
   examples,
   token_store,
 )
-
-_READ_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,15 +245,6 @@ def write_shards(shards: Shards) -> list[dict[str, Any]]:
       for record in itertools.islice(records, size):
         shard.write_encoded(record)
     written.append(
-      {"shard": dataclasses.asdict(shard.result), "sha256": sha256(path)}
+      {"shard": dataclasses.asdict(shard.result), "sha256": files.sha256(path)}
     )
   return written
-
-
-def sha256(path: str) -> str:
-  """Of a file's bytes, in hexadecimal."""
-  digest = hashlib.sha256()
-  with open(path, "rb") as file:
-    for part in iter(lambda: file.read(_READ_BYTES), b""):
-      digest.update(part)
-  return digest.hexdigest()

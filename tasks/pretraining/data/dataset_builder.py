@@ -21,6 +21,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 
 import tfrecords
+from official_albert import distribution
 from tasks.pretraining.data import (
   build_journal,
   build_worker,
@@ -150,7 +151,7 @@ def build_dataset(
   )
   tokenizer = job.tokenizer  # Complains before any work.
   with worker_pool.WorkerPool(
-    settings.num_workers or worker_pool.num_cpus(),
+    settings.num_workers or distribution.cpu_count(),
     build_worker.set_job,
     [job],
   ) as pool:

@@ -36,6 +36,7 @@ _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 
 _FORKER = """
 import json, os, signal, sys
+from official_albert import files
 from tasks.pretraining.data import build_journal, build_worker, dataset_builder
 from tasks.pretraining.data import documents, examples
 from tasks.pretraining.data import output_folder, split_builder, token_store
@@ -195,7 +196,7 @@ def _progress(folder):
     ("writer.ShardWriter.write_encoded", 5, ["train examples"]),
     ("writer.ShardWriter.write_encoded", 150, ["train shards"]),
     # Between the name of a shard and the journal's knowing of it.
-    ("build_worker.sha256", 2, ["train shards"]),
+    ("files.sha256", 2, ["train shards"]),
     ("external_sort.ExternalSort.discard", 3, ["train shards"]),
     # While the dataset is put in place.
     ("schemas.write_manifest", 1, ["heldout shards", "publishing"]),

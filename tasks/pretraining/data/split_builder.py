@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, Mapping
 import numpy as np
 
 import tfrecords
+from official_albert import files
 from tasks.pretraining.data import (
   build_journal,
   build_worker,
@@ -137,7 +138,7 @@ class SplitBuilder:
       if (
         os.path.isfile(path)
         and os.path.getsize(path) == value["shard"]["bytes"]
-        and build_worker.sha256(path) == value["sha256"]
+        and files.sha256(path) == value["sha256"]
       ):
         finished[int(index)] = value
       else:

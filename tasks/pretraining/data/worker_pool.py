@@ -22,13 +22,6 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 _ITEMS_PER_WORKER = 3
 
 
-def num_cpus() -> int:
-  """Processors that this process may use."""
-  if hasattr(os, "sched_getaffinity"):  # Not on macOS.
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
-
-
 def start_method() -> str:
   """How workers begin: as a copy of this process if that is safe.
 

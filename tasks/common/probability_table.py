@@ -12,10 +12,11 @@ is its number. Nine digits, so that a float32 is read as it was written.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Mapping, Sequence
 
 import numpy as np
+
+from official_albert import files
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ("id", "prediction")
@@ -103,7 +104,7 @@ def _number(value: float) -> str:
 
 
 def write_probabilities(path: str, table: ProbabilityTable) -> None:
-  """Writes the table; the file is whole or not there.
+  """Writes the table to a file.
 
   Raises:
     ValueError: the table has no rows.
@@ -115,15 +116,7 @@ def write_probabilities(path: str, table: ProbabilityTable) -> None:
   for name, prediction, row in zip(table.ids, table.predictions, table.values):
     numbers = map(_number, row) if table.labels else ()
     lines.append("\t".join((name, prediction, *numbers)))
-  temporary = f"{path}.{os.getpid()}.tmp"
-  try:
-    # Line ends are those of the format on every system.
-    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-      file.write("\n".join(lines) + "\n")
-    os.replace(temporary, path)
-  finally:
-    if os.path.exists(temporary):
-      os.remove(temporary)
+  files.write_text(path, "\n".join(lines) + "\n")
 
 
 def read_probabilities(path: str) -> ProbabilityTable:

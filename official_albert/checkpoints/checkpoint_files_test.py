@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import training
-from official_albert.checkpoints import files as checkpoint_files
+from official_albert.checkpoints import checkpoint_files
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from official_albert import probability_table
+from tasks.common import probability_table
 
 LABELS = ("no", "maybe", "yes")
 
