@@ -56,9 +56,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_checkpoint",
     ],
     "reference_checkpoints": [
-      "LoadReport",
       "load_tf1_checkpoint",
-      "split_by_shape",
       "tf1_variables",
     ],
     "safe_archives": [
@@ -78,9 +76,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "write_tf1_checkpoint",
     ],
     "variable_paths": [
+      "LoadReport",
       "OBJECT_GRAPH",
       "by_path",
       "path_of",
+      "split_by_shape",
     ],
   },
 )

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 import os
 import re
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from official_albert import modeling
+from official_albert import files, modeling
 from official_albert.checkpoints import (
   hf_config,
   hf_tokenizer,
@@ -196,9 +195,8 @@ def write(
     classes,
     hf_tokenizer.special_ids(checkpoint.tokenizer),
   )
-  with open(os.path.join(folder, hf_config.HF_CONFIG_FILE), "w") as file:
-    json.dump(settings, file, indent=2, sort_keys=True)
-    file.write("\n")
+  config_path = os.path.join(folder, hf_config.HF_CONFIG_FILE)
+  files.write_json(config_path, settings, indent=2, sort_keys=True)
   if checkpoint.tokenizer:
     obstacle = hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings

@@ -17,7 +17,7 @@ from typing import Any, Callable, Mapping, Optional
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from official_albert import tokenization
+from official_albert import files, tokenization
 from official_albert.checkpoints import portable as portable_checkpoint
 
 FAST_FILE = "tokenizer.json"
@@ -153,18 +153,16 @@ def write(
   }
   if kind == "sentencepiece":
     settings.update(keep_accents=False, remove_space=True)
-  files = {_SETTINGS: settings, "special_tokens_map.json": _SPECIAL[kind]}
-  for name, values in files.items():
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-      json.dump(values, file, indent=2, sort_keys=True)
-      file.write("\n")
+  for name, values in (
+    (_SETTINGS, settings),
+    ("special_tokens_map.json", _SPECIAL[kind]),
+  ):
+    path = os.path.join(folder, name)
+    files.write_json(path, values, indent=2, sort_keys=True)
   if fast:
     path = os.path.join(folder, FAST_FILE)
-    with open(path, "w", encoding="utf-8") as file:
-      json.dump(fast, file, ensure_ascii=False)
-      file.write("\n")
-  with open(os.path.join(folder, _README), "w", encoding="utf-8") as file:
-    file.write(_readme(kind, obstacle, fast))
+    files.write_json(path, fast, indent=None, ensure_ascii=False)
+  files.write_text(os.path.join(folder, _README), _readme(kind, obstacle, fast))
   return obstacle
 
 

@@ -1,6 +1,6 @@
 """A checkpoint between formats: what a reader gives and a writer takes.
 
-Values stand under the names of the TF1 releases, see checkpoint_names.py, and
+Values stand under the names of the TF1 releases, see names.py, and
 are read when they are asked for, so that a conversion never holds more of them
 than its writer needs.
 """

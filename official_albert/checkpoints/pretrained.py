@@ -84,7 +84,7 @@ def choose(
 
 def fill(
   model, checkpoint: portable_checkpoint.PortableCheckpoint
-) -> reference_checkpoints.LoadReport:
+) -> variable_paths.LoadReport:
   """Assigns a checkpoint's values to a model of the same configuration.
 
   Args:
@@ -105,7 +105,7 @@ def fill(
   ignored = {n for n, why in checkpoint.unexpected.items() if why in no_weights}
   left = set(checkpoint.tensors) - set(variables)
   left -= {checkpoint_names.GLOBAL_STEP, *checkpoint.slots}
-  return reference_checkpoints.LoadReport(
+  return variable_paths.LoadReport(
     matched=tuple(sorted(values)),
     missing=tuple(sorted(set(variables) - set(values))),
     unexpected=tuple(sorted(left | (set(checkpoint.unexpected) - ignored))),
@@ -142,7 +142,7 @@ class Weights(NamedTuple):
   """
 
   config: modeling.AlbertConfig
-  fill: Callable[..., reference_checkpoints.LoadReport]
+  fill: Callable[..., variable_paths.LoadReport]
   tokenizer: Optional[portable_checkpoint.TokenizerFile]
   source: str
 
@@ -191,7 +191,7 @@ def find_unshared_config(
   return None if config.sharing == "all" else config
 
 
-def fill_unshared(model, path: str) -> reference_checkpoints.LoadReport:
+def fill_unshared(model, path: str) -> variable_paths.LoadReport:
   """Assigns a run's values to an encoder of the same configuration.
 
   Args:

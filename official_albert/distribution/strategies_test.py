@@ -139,7 +139,7 @@ import tensorflow as tf
 from official_albert.distribution import strategies
 begun = time.monotonic()
 try:
-  distribution.make_tpu_strategy(sys.argv[1])
+  strategies.make_tpu_strategy(sys.argv[1])
 except (OSError, ValueError) as error:
   print(f"{time.monotonic() - begun} {type(error).__name__}: {error}")
 """
