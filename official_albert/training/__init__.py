@@ -37,7 +37,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "parse_depths",
     ],
     "evaluation": [
+      "gather_predictions",
       "make_evaluation",
+      "make_prediction",
+      "own_rows",
     ],
     "learning_rate": [
       "choose_learning_rate",
@@ -62,11 +65,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "WarmupPolynomialDecay",
       "make_optimizer",
       "scaled_learning_rate",
-    ],
-    "prediction": [
-      "gather_predictions",
-      "make_prediction",
-      "own_rows",
     ],
     "reporting": [
       "Reporter",

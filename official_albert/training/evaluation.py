@@ -1,42 +1,50 @@
-"""Losses and metrics on held-out data.
+"""Held-out losses, metrics and predictions.
 
-Losses add up over batches. A task that predicts also has its official metrics,
-which are a function of all predictions together; both are had from one pass
-over the data, and from one call of the model where they ask it the same.
+Losses and most metrics are sums that add up over batches. Official metrics such
+as F1 or a Pearson correlation are functions of all predictions together, so
+predictions leave the devices row by row and come back in the order of their
+ids, without the rows that only fill the last batch. Both are computed in one
+pass over the data, with one call of the model where the inputs are the same.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from official_albert.training import objective, prediction, train_step
+from official_albert.training import objective, train_step
 from official_albert.training.objective import Batch, Ratio
+
+ID = "example_id"
 
 
 def make_evaluation(
   task: objective.Task, model, strategy: tf.distribute.Strategy
-):
-  """A function from batches to the values of every loss and metric.
+) -> Callable[..., dict[str, float]]:
+  """Returns a function from batches to the values of all losses and metrics.
 
-  If `task` is an `objective.PredictingTask`, what its `score` returns is among
-  them. The function's second argument is called before each batch; what it
-  raises ends the evaluation.
+  The values of `task.score` are among them if `task` is a `PredictingTask`. The
+  second argument of the function is called before each batch; an exception
+  raised there ends the evaluation.
+
+  The function raises `Divergence` if the loss is not finite, and ValueError if
+  there is no example.
   """
   predicts = isinstance(task, objective.PredictingTask)
 
   def eval_step(batch: Batch):
-    batch = prediction.own_rows(batch)
-    asked_once = _AskedOnce(model)
+    batch = own_rows(batch)
+    cached = _CachedModel(model)
     weights = task.loss_weights(batch)
-    totals, metrics = task.forward(asked_once, batch, False, None)
+    totals, metrics = task.forward(cached, batch, False, None)
     losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
     replica = tf.distribute.get_replica_context()
     sums = replica.all_reduce("SUM", {**losses, **metrics})
-    rows = task.predict(asked_once, batch) if predicts else {}
-    return sums, prediction.gather_predictions(rows)
+    rows = task.predict(cached, batch) if predicts else {}
+    return sums, gather_predictions(rows)
 
   @tf.function
   def run(batch):
@@ -45,14 +53,14 @@ def make_evaluation(
   def evaluate(
     dataset, before_batch: Callable[[], None] = lambda: None
   ) -> dict[str, float]:
-    # One program for batches of all lengths: two need not give the same bits.
-    program = run.get_concrete_function(dataset.element_spec)
+    # One graph for batches of all lengths: two may differ in the last bits.
+    graph = run.get_concrete_function(dataset.element_spec)
     sums, parts = None, []
     for batch in dataset:
       before_batch()
-      part, rows = program(batch)
+      part, rows = graph(batch)
       sums = part if sums is None else objective.add(sums, part)
-      parts.append(prediction.real_rows(batch, rows))
+      parts.append(_real_rows(batch, rows))
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
     values = objective.quotients(sums)
@@ -62,23 +70,46 @@ def make_evaluation(
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
-    if not predicts:
-      return values
-    return _merged(values, task.score(prediction.collect(parts)))
+    return _merged(values, task.score(collect(parts))) if predicts else values
 
   return evaluate
 
 
-class _AskedOnce:
-  """A model that answers the same question once in a graph.
+def make_prediction(
+  task: objective.PredictingTask, model, strategy: tf.distribute.Strategy
+) -> Callable[[tf.data.Dataset], dict[str, np.ndarray]]:
+  """Returns a function from a dataset to the predictions of its examples.
+
+  Each batch of the dataset has its static number of rows, a multiple of the
+  number of replicas. The function returns arrays [N, ...] by the names that
+  `task.predict` returns, with a row for each of the N examples whose
+  `example_weight` is not 0. It raises what `collect` raises.
+  """
+
+  def step(batch: Batch) -> dict[str, tf.Tensor]:
+    return gather_predictions(task.predict(model, own_rows(batch)))
+
+  @tf.function
+  def run(batch):
+    return train_step.run_step(strategy, step, batch)
+
+  def predict(dataset) -> dict[str, np.ndarray]:
+    graph = run.get_concrete_function(dataset.element_spec)
+    return collect([_real_rows(batch, graph(batch)) for batch in dataset])
+
+  return predict
+
+
+class _CachedModel:
+  """Calls the model once for equal inputs within one graph.
 
   Losses and predictions of a classifier come from the same logits. TensorFlow
-  does not see that by itself, because variables might change between two reads.
+  does not merge the two calls, because variables might change in between.
   """
 
   def __init__(self, model):
     self._model = model
-    self._answers: list[tuple[Any, Any]] = []
+    self._calls: list[tuple[Any, Any]] = []
 
   def __getattr__(self, name: str):
     return getattr(self._model, name)
@@ -88,15 +119,15 @@ class _AskedOnce:
       value is not None and value is not False for value in settings.values()
     ):
       return self._model(inputs, **settings)
-    known = [y for x, y in self._answers if _same(x, inputs)]
-    answer = known[0] if known else self._model(inputs, **settings)
+    known = [y for x, y in self._calls if _is_same(x, inputs)]
+    outputs = known[0] if known else self._model(inputs, **settings)
     if not known:
-      self._answers.append((inputs, answer))
-    # What one of them adds to its dict is not for the other.
-    return dict(answer) if isinstance(answer, dict) else answer
+      self._calls.append((inputs, outputs))
+    # A copy: callers may add entries to their dict.
+    return dict(outputs) if isinstance(outputs, dict) else outputs
 
 
-def _same(a, b) -> bool:
+def _is_same(a, b) -> bool:
   """Whether they are, or hold, the same tensors."""
   if isinstance(a, Mapping) and isinstance(b, Mapping):
     return a.keys() == b.keys() and all(a[name] is b[name] for name in a)
@@ -112,3 +143,76 @@ def _merged(
       f"score() and forward() both give {', '.join(both)}: rename one of them."
     )
   return {**values, **{name: float(x) for name, x in scores.items()}}
+
+
+def own_rows(batch: Batch) -> dict[str, tf.Tensor]:
+  """Returns this replica's rows of a batch that all replicas receive whole."""
+  replica = tf.distribute.get_replica_context()
+  count = replica.num_replicas_in_sync
+  index = replica.replica_id_in_sync_group
+  return {name: train_step.split(x, count)[index] for name, x in batch.items()}
+
+
+def gather_predictions(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """Returns the rows of all replicas, in the order of the replicas."""
+  replica = tf.distribute.get_replica_context()
+  if not rows or replica.num_replicas_in_sync == 1:
+    return dict(rows)
+  return replica.all_gather(dict(rows), axis=0)
+
+
+def _real_rows(
+  batch: Batch, rows: Mapping[str, tf.Tensor]
+) -> dict[str, np.ndarray]:
+  """Removes the rows that only fill the batch: `example_weight` [B] is 0."""
+  arrays = {name: x.numpy() for name, x in rows.items()}
+  if "example_weight" not in batch:
+    return arrays
+  kept = batch["example_weight"].numpy() != 0
+  return {name: x[kept] for name, x in arrays.items()}
+
+
+def collect(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+  """Joins the predictions of all batches, sorted by `example_id`.
+
+  Args:
+    parts: one for each batch, with `example_id` <int>[B].
+
+  Raises:
+    ValueError: there are no rows or no ids, the ids are not 0, 1, 2, ..., or
+      rows of different batches differ in shape.
+  """
+  if not sum(len(next(iter(part.values()), ())) for part in parts):
+    raise ValueError("there is no example to predict.")
+  if ID not in parts[0]:
+    raise ValueError(
+      f"predictions need {ID}, the number of each example, got only "
+      f"{', '.join(sorted(parts[0]))}."
+    )
+  for part in parts[1:]:
+    for name, x in part.items():
+      if x.shape[1:] != parts[0][name].shape[1:]:
+        raise ValueError(
+          f"predictions of {name} have the shape {list(x.shape[1:])} in one "
+          f"batch and {list(parts[0][name].shape[1:])} in another: pad them to "
+          "one length."
+        )
+  rows = {
+    name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+  }
+  order = np.argsort(rows[ID], kind="stable")
+  rows = {name: x[order] for name, x in rows.items()}
+  # Positions at which the sorted ids are not 0, 1, 2, ...
+  wrong = np.flatnonzero(rows[ID] != np.arange(len(order)))
+  if wrong.size:
+    number, found = int(wrong[0]), int(rows[ID][wrong[0]])
+    what = (
+      f"{ID} {found} was predicted twice"
+      if number and found == number - 1
+      else f"{ID} {number} was not predicted, but {found} was"
+    )
+    raise ValueError(
+      f"{what}: each example has to come once, numbered from 0; the records "
+      "may be those of another split, or damaged."
+    )
+  return rows

@@ -1,16 +1,16 @@
-"""The training loop, from top to bottom.
+"""The training loop: build, restore, evaluate, train, save, stop.
 
 Everything random is a pure function of (seed, step, replica), and the batch of
-a step is a pure function of (seed, examples seen before it); so, on the same
-number of devices, a run that is killed and started again computes what the
-uninterrupted run would have computed.
+a step is a pure function of (seed, examples seen before it). On the same number
+of devices, a run that is killed and restarted therefore computes what the
+uninterrupted run computes, to the last bit.
 """
 
 from __future__ import annotations
 
 import math
 import signal
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -35,11 +35,336 @@ from official_albert.training.train_config import (
 MAX_ROLLBACKS = 3
 
 
+def train(
+  tasks: Sequence[objective.Task],
+  config: TrainConfig,
+  strategy: tf.distribute.Strategy,
+  report: reporting.Reporter,
+  before_first_step: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+  """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
+
+  Ends earlier if `early_stopping_evaluations` says so.
+
+  Args:
+    tasks: one for each phase of `config`, all with the same model.
+    config: the settings.
+    strategy: the devices.
+    report: receives the progress.
+    before_first_step: called once on every worker, right before the first step
+      is trained; not called if no step is left.
+
+  Returns:
+    The losses and metrics of the last evaluation.
+
+  Raises:
+    Divergence: a loss or gradient norm is not finite; names the steps.
+    Preempted: SIGTERM or Ctrl-C came; the step under way is finished and
+      saved.
+    OSError: a checkpoint could not be written.
+    ValueError: the checkpoints in model_dir are of another model, or there
+      is no held-out data.
+  """
+  run = _Run(tasks, config, strategy, report)
+  run.restore()
+  with run.watch, run.profiler:
+    run.begin_phase()
+    if not run.is_over:
+      before_first_step()
+    while not run.is_over:
+      run.stop_if_requested()
+      if run.phase != config.phase_after(run.step):
+        run.begin_phase()
+        continue
+      numbers = run.update()
+      if is_diverged(numbers):
+        run.roll_back(numbers)
+      else:
+        run.log(numbers)
+        run.save_and_evaluate()
+  run.finish()
+  return run.values
+
+
+class _Run:
+  """One process's part of a run: what it has built, and how far it has come.
+
+  Attributes:
+    watch: listens to signals.
+    profiler: profiles the steps that the settings name.
+    step: updates so far.
+    phase: index of the phase under way; None before the first.
+    values: losses and metrics of the last evaluation.
+  """
+
+  def __init__(self, tasks, config: TrainConfig, strategy, report):
+    """Builds the model, the optimizer and the held-out data."""
+    if len(tasks) != len(config.phase_ends):
+      raise ValueError(
+        f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
+      )
+    check_batch_sizes(config, strategy.num_replicas_in_sync)
+    self._tasks, self._config = tasks, config
+    self._strategy, self._report = strategy, report
+    self._is_chief = distribution.is_chief(strategy)
+    tf.keras.utils.set_random_seed(config.seed)
+    with strategy.scope():
+      self._model = tasks[0].build_model()
+      self._optimizer = config.make_optimizer()
+      self._optimizer.set_rate_multipliers(
+        optimization.rate_multipliers(self._model, config.layerwise_lr_decay)
+      )
+      self._optimizer._create_all_weights(self._model.trainable_variables)
+      self._loss_scale = loss_scale.make_loss_scale(self._model)
+    # Of the phase's data.
+    self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
+    # Of all phases, so that missing data of a later phase fails now.
+    self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
+    self._evaluations = [
+      evaluation.make_evaluation(task, self._model, strategy) for task in tasks
+    ]
+    self._norms = optimization.make_update_norms(
+      self._optimizer, self._model.trainable_variables
+    )
+    self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
+    self.profiler = reporting.StepProfiler(
+      config.model_dir,
+      parse_profile_steps(config.profile_steps, config.num_train_steps),
+    )
+    self.step, self.phase = 0, None
+    self.values: dict[str, float] = {}
+    self._rollbacks, self._stopped_early = 0, False
+    parameters = self._model.count_params()
+    for line in reporting.describe_plan(tasks, config, parameters, strategy):
+      report.note(line)
+
+  def restore(self) -> None:
+    """Reads the run's latest checkpoint, else --init_checkpoint if given."""
+    config = self._config
+    self._checkpoints = checkpoints.make_manager(
+      self._strategy,
+      config.model_dir,
+      config.keep_checkpoint_max,
+      model=self._model,
+      optimizer=self._optimizer,
+      examples_seen=self._examples_seen,
+      **({"loss_scale": self._loss_scale} if self._loss_scale else {}),
+    )
+    self._best = best_checkpoint.BestCheckpoint(
+      config.model_dir, self._model, config.best_metric, config.best_is
+    )
+    # Of a fine-tuning task: what the rows of a stored head have to stand for.
+    head = getattr(self._tasks[0], "head", None)
+    self._report.note(
+      self._checkpoints.initialize(self._model, config.init_checkpoint, head)
+    )
+    if self._is_chief and not self._checkpoints.latest:
+      self._best.clear()
+    self._set_step()
+    if self.step > config.num_train_steps:
+      raise ValueError(
+        f"{config.model_dir} is at step {self.step:,} already, beyond "
+        f"num_train_steps {config.num_train_steps:,}: ask for more steps, or "
+        "choose another model_dir."
+      )
+    if self.step == config.num_train_steps:
+      self._report.note(f"the run is finished: step {self.step:,} was its last")
+    self._stop = distribution.SharedFlag(self._strategy, self.watch.requested)
+    self._report.schedule(self._optimizer.learning_rate)
+
+  def _set_step(self) -> None:
+    self.step = int(self._optimizer.iterations.numpy())
+    # Keras keeps these in the checkpoint; the current settings count.
+    for name in ("weight_decay", "beta_1", "beta_2"):
+      setattr(self._optimizer, name, getattr(self._config, name))
+
+  @property
+  def is_over(self) -> bool:
+    """Whether no step is left to train."""
+    return self.step >= self._config.num_train_steps or self._stopped_early
+
+  def begin_phase(self) -> None:
+    """Evaluates, and prepares the data and the step of the current phase."""
+    config, tasks = self._config, self._tasks
+    self.phase = config.phase_after(self.step)
+    self._task, self._settings = tasks[self.phase], config.in_phase(self.phase)
+    if len(tasks) > 1:
+      self._report.note(_describe_phase(config, self.phase, self._task))
+    # At a border, on the held-out data of both phases. At a start, this shows
+    # now and not after thousands of steps that evaluation works.
+    for index in config.phases_at(self.step):
+      self.evaluate(index)
+    if config.begins_data(self.step):
+      self._examples_seen.assign(0)
+    if config.on_divergence == "rollback" and not self._checkpoints.latest:
+      self._checkpoints.save(self.step)
+    self._train_loop = train_step.make_train_loop(
+      train_step.make_train_step(
+        self._task,
+        self._model,
+        self._optimizer,
+        self._settings,
+        self._loss_scale,
+      ),
+      self._strategy,
+      self._stop,
+    )
+    self._batches = self._read_batches()
+    self._report.start(
+      self.step,
+      config.num_train_steps,
+      self._settings.train_batch_size,
+      self._task,
+      extra_steps=_extra_steps(tasks, config, self.phase),
+      flops_per_example=objective.training_flops(
+        self._task, config.random_depths
+      ),
+    )
+    # A restarted run may find that it had stopped before.
+    if not self.is_over:
+      self._stopped_early = self._stops_early()
+
+  def _read_batches(self):
+    replicas = self._strategy.num_replicas_in_sync
+    per_replica = self._settings.train_batch_size // replicas
+    seen = int(self._examples_seen)
+    return distribution.iterate(
+      self._strategy,
+      lambda context: self._task.train_dataset(per_replica, seen, context),
+    )
+
+  def evaluate(self, phase: int) -> None:
+    """Measures losses and metrics on the held-out data of a phase."""
+    values = self._evaluations[phase](
+      self._eval_data[phase], self.stop_if_requested
+    )
+    self._best.check(values)
+    self._report.evaluation(self.step, values, **self._config.labels(phase))
+    if self._is_chief and self._config.keeps_best_of(self.step, phase):
+      self._best.offer(self.step, phase + 1, values)
+    self.values = values
+
+  def update(self) -> dict[str, float]:
+    """Trains to the next stop; returns the means of losses and metrics."""
+    wanted = min(
+      _steps_until_stop(self.step, self._config),
+      self.profiler.steps_until_stop(self.step),
+    )
+    with self.profiler.watch(self.step, wanted):
+      sums, done, waited = self._train_loop(self._batches, tf.constant(wanted))
+      read = self._loss_scale.read if self._loss_scale else objective.quotients
+      numbers, self._steps = read(sums), int(done)
+    self._waited = None if waited is None else float(waited)
+    self.step += self._steps
+    self._examples_seen.assign_add(
+      self._steps * self._settings.train_batch_size
+    )
+    return numbers
+
+  def log(self, numbers: Mapping[str, float]) -> None:
+    """Reports the steps of the last `update`."""
+    self._report.training(
+      self.step, self._steps, numbers, self._norms(), self._waited
+    )
+
+  def roll_back(self, numbers: Mapping[str, float]) -> None:
+    """Returns to the latest checkpoint, without the batches of `update`."""
+    config, first = self._config, self.step - self._steps
+    message = (
+      "the loss or the gradient norm is not finite between steps "
+      f"{first} and {self.step} ({objective.brief(numbers)})"
+    )
+    if config.on_divergence == "stop" or self._rollbacks == MAX_ROLLBACKS:
+      self._report.finish(first, config.best_metric, config.best_is)
+      raise objective.Divergence(
+        f"{message}: go on with --on_divergence=rollback ({self._rollbacks} "
+        "tried), or lower the learning rate or lengthen the warm-up, in "
+        "another folder or with --allow_changed_settings."
+      )
+    self._rollbacks += 1
+    seen, diverged_step = int(self._examples_seen), self.step
+    restored = self._checkpoints.restore_latest()
+    self._set_step()
+    self._report.rollback(diverged_step, self.step, f"{message}; {restored}")
+    if config.phase_after(self.step) == self.phase:
+      # The weights are those of an earlier step; the data goes on.
+      self._examples_seen.assign(seen)
+      self._batches = self._read_batches()
+
+  def save_and_evaluate(self) -> None:
+    """Does what is due after `step`: a checkpoint, an evaluation, stopping."""
+    config, step = self._config, self.step
+    ends_phase = step in config.phase_ends
+    is_last = step == config.num_train_steps
+    preempted = bool(self._stop.value)
+    saves = ends_phase or preempted or step % config.save_checkpoints_steps == 0
+    if saves:
+      self.save()
+    if preempted:
+      raise self._stopped_by_signal()
+    # At a border, the next phase begins with both evaluations.
+    scheduled = config.eval_steps and step % config.eval_steps == 0
+    if is_last or (scheduled and not ends_phase):
+      with self._report.pause():
+        self.evaluate(self.phase)
+      self._stopped_early = not is_last and self._stops_early()
+      if self._stopped_early and not saves:
+        self.save()  # A restarted run finds that it is over.
+
+  def save(self) -> None:
+    """Writes a checkpoint."""
+    with self._report.pause():
+      self._checkpoints.save(self.step)
+
+  def _stops_early(self) -> bool:
+    if not self._config.early_stopping_evaluations:
+      return False
+    # Only the chief writes the files that this reads.
+    count = 0
+    if self._is_chief:
+      count = _fruitless_evaluations(self._best, self.step, self._config)
+    count = distribution.from_chief(self._strategy, count)
+    if self._is_chief and count:
+      self._report.note(f"{self._best.no_better(count)}: stopped")
+    return bool(count)
+
+  def stop_if_requested(self) -> None:
+    """Stops between steps or held-out batches if a signal has come.
+
+    With several workers, which can only agree to stop after a step, it does
+    nothing.
+    """
+    if not self.watch.signal_number:
+      return
+    if distribution.num_workers(self._strategy) == 1:
+      if self.step != checkpoints.newest_step(self._config.model_dir):
+        self._checkpoints.save(self.step)
+      raise self._stopped_by_signal()
+
+  def _stopped_by_signal(self) -> preemption.Preempted:
+    message = f"stopped by {self.watch.request} before the first step"
+    if self.step:
+      message = f"stopped by {self.watch.request}: step {self.step:,} is saved"
+    self._report.note(f"{message}; the same command resumes the run.")
+    return preemption.Preempted(
+      message, self.watch.signal_number or signal.SIGTERM
+    )
+
+  def finish(self) -> None:
+    """Reports on the whole run."""
+    config = self._config
+    self._report.finish(self.step, config.best_metric, config.best_is)
+    # No worker exits while another one still writes.
+    distribution.barrier(self._strategy)
+    if self.watch.signal_number:  # It came after the last batch.
+      raise self._stopped_by_signal()
+
+
 def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
   """Refuses batches that the devices cannot share.
 
   Raises:
-    ValueError: a batch size is no multiple of the parts it is cut into.
+    ValueError: a batch size is not a multiple of the parts it is cut into.
   """
   for index in range(len(config.phase_ends)):
     phase = config.in_phase(index)
@@ -61,272 +386,36 @@ def is_finished(config: TrainConfig) -> bool:
     config.model_dir, tf.Module(), config.best_metric, config.best_is
   )
   return step >= config.num_train_steps or bool(
-    step and _vain_evaluations(best, step, config)
+    step and _fruitless_evaluations(best, step, config)
   )
 
 
-def _vain_evaluations(
+def is_diverged(numbers: Mapping[str, float]) -> bool:
+  """Whether a step's losses and metrics show that training has diverged."""
+  # A loss scale below 1 was halved many times in a row without success.
+  finite = all(math.isfinite(value) for value in numbers.values())
+  return not finite or numbers.get("loss_scale", 1.0) < 1.0
+
+
+def _fruitless_evaluations(
   best: best_checkpoint.BestCheckpoint, step: int, config: TrainConfig
 ) -> int:
-  """How many evaluations without a better one end the run at `step`; or 0."""
+  """Evaluations without improvement that end the run at `step`; 0 if none."""
   if not config.early_stopping_evaluations:
     return 0
-  vain = best.evaluations_since(step, config.eval_steps)
-  return vain if vain >= config.early_stopping_evaluations else 0
+  count = best.evaluations_since(step, config.eval_steps)
+  return count if count >= config.early_stopping_evaluations else 0
 
 
-def train(
-  tasks: Sequence[objective.Task],
-  config: TrainConfig,
-  strategy: tf.distribute.Strategy,
-  report: reporting.Reporter,
-  before_first_step: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
-  """Trains to `num_train_steps` and evaluates; resumes if there is a way to.
-
-  It may end before, as `early_stopping_evaluations` says.
-
-  Args:
-    tasks: one for each phase of `config`, all with the same model.
-    config: the settings.
-    strategy: the devices.
-    report: is told of the progress.
-    before_first_step: called once, on every worker, when it is certain that
-      a step will be trained; not at all if none is left.
-
-  Returns:
-    The last evaluation's losses and metrics.
-
-  Raises:
-    Divergence: a loss or gradient norm is not finite; names the steps.
-    Preempted: SIGTERM or Ctrl-C came; the step under way is finished and
-      saved.
-    OSError: a checkpoint could not be written.
-    ValueError: the checkpoints in model_dir are of another model, or there
-      is no held-out data.
-  """
-  if len(tasks) != len(config.phase_ends):
-    raise ValueError(
-      f"there are {len(config.phase_ends)} phases, but data for {len(tasks)}."
-    )
-  # 1. Build.
-  replicas = strategy.num_replicas_in_sync
-  check_batch_sizes(config, replicas)
-  tf.keras.utils.set_random_seed(config.seed)
-  with strategy.scope():
-    model = tasks[0].build_model()
-    optimizer = config.make_optimizer()
-    optimizer.set_rate_multipliers(
-      optimization.rate_multipliers(model, config.layerwise_lr_decay)
-    )
-    optimizer._create_all_weights(model.trainable_variables)
-    scale = loss_scale.make_loss_scale(model)
-  # Of the data under way.
-  examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-  # Of all phases at once: a later one's data must not fail days from now.
-  eval_data = [task.eval_dataset(config.eval_batch_size) for task in tasks]
-  evaluations = [
-    evaluation.make_evaluation(task, model, strategy) for task in tasks
-  ]
-  for line in reporting.describe_plan(
-    tasks, config, model.count_params(), strategy
-  ):
-    report.note(line)
-
-  # 2. Initialise: own latest checkpoint, else warm start, else scratch.
-  manager = checkpoints.make_manager(
-    strategy,
-    config.model_dir,
-    config.keep_checkpoint_max,
-    model=model,
-    optimizer=optimizer,
-    examples_seen=examples_seen,
-    **({"loss_scale": scale} if scale else {}),
+def _describe_phase(config: TrainConfig, index: int, task) -> str:
+  depth = config.phases[index].num_layers
+  return (
+    f"phase {index + 1} of {len(config.phases)}: to step "
+    f"{config.phase_ends[index]:,}, "
+    + (f"depth {depth}, " if depth else "")
+    + f"batch {config.in_phase(index).train_batch_size}, "
+    f"{task.tokens_per_example} tokens an example"
   )
-  best = best_checkpoint.BestCheckpoint(
-    config.model_dir, model, config.best_metric, config.best_is
-  )
-  # Of a fine-tuning task: what the rows of a stored head have to stand for.
-  head = getattr(tasks[0], "head", None)
-  report.note(manager.initialize(model, config.init_checkpoint, head))
-  is_chief = distribution.is_chief(strategy)
-  if is_chief and not manager.latest:
-    best.clear()
-  _apply_settings(optimizer, config)
-  step = int(optimizer.iterations.numpy())
-  if step > config.num_train_steps:
-    raise ValueError(
-      f"{config.model_dir} is at step {step:,} already, beyond "
-      f"num_train_steps {config.num_train_steps:,}: ask for more steps, or "
-      "choose another model_dir."
-    )
-  if step == config.num_train_steps:
-    report.note(f"the run is finished: step {step:,} was its last")
-
-  def stopped_by_signal() -> preemption.Preempted:
-    message = f"stopped by {watch.request} before the first step"
-    if step:
-      message = f"stopped by {watch.request}: step {step:,} is saved"
-    report.note(f"{message}; the same command resumes the run.")
-    return preemption.Preempted(message, watch.signal_number or signal.SIGTERM)
-
-  def stop_if_asked() -> None:
-    """Between steps or held-out batches, without waiting for the next step."""
-    # Several workers only agree to stop after a step.
-    if watch.signal_number and distribution.num_workers(strategy) == 1:
-      if step != checkpoints.newest_step(config.model_dir):
-        manager.save(step)
-      raise stopped_by_signal()
-
-  def evaluate(index: int) -> dict[str, float]:
-    values = evaluations[index](eval_data[index], stop_if_asked)
-    best.check(values)
-    report.evaluation(step, values, **config.labels(index))
-    if is_chief and config.keeps_best_of(step, index):
-      best.offer(step, index + 1, values)
-    return values
-
-  def stops_early() -> bool:
-    if not config.early_stopping_evaluations:
-      return False
-    # Of the files that the chief alone writes.
-    vain = _vain_evaluations(best, step, config) if is_chief else 0
-    vain = distribution.from_chief(strategy, vain)
-    if is_chief and vain:
-      report.note(f"{best.no_better(vain)}: stopped")
-    return bool(vain)
-
-  def batches():
-    per_replica = settings.train_batch_size // replicas
-    return distribution.iterate(
-      strategy,
-      lambda context: task.train_dataset(
-        per_replica, int(examples_seen), context
-      ),
-    )
-
-  # 3. Train, phase after phase.
-  phase, rollbacks, stopped, begun = None, 0, False, False
-  host = distribution.host_of(strategy)
-  report.schedule(optimizer.learning_rate)
-  norms = optimization.make_update_norms(optimizer, model.trainable_variables)
-  profiler = reporting.StepProfiler(
-    config.model_dir,
-    parse_profile_steps(config.profile_steps, config.num_train_steps),
-  )
-  with preemption.PreemptionWatch(host) as watch, profiler:
-    stop = distribution.SharedFlag(strategy, watch.requested)
-    while phase is None or (step < config.num_train_steps and not stopped):
-      stop_if_asked()
-      if phase != config.phase_after(step):
-        phase = config.phase_after(step)
-        task, settings = tasks[phase], config.in_phase(phase)
-        if len(tasks) > 1:
-          depth = config.phases[phase].num_layers
-          report.note(
-            f"phase {phase + 1} of {len(tasks)}: to step "
-            f"{config.phase_ends[phase]:,}, "
-            + (f"depth {depth}, " if depth else "")
-            + f"batch {settings.train_batch_size}, "
-            f"{task.tokens_per_example} tokens an example"
-          )
-        # A look at the held-out data, so that evaluation fails now if it must.
-        for index in config.phases_at(step):
-          values = evaluate(index)
-        if config.begins_data(step):
-          examples_seen.assign(0)
-        if config.on_divergence == "rollback" and not manager.latest:
-          manager.save(step)  # Something to go back to.
-        train_loop = train_step.make_train_loop(
-          train_step.make_train_step(task, model, optimizer, settings, scale),
-          strategy,
-          stop,
-        )
-        iterator = batches()
-        report.start(
-          step,
-          config.num_train_steps,
-          settings.train_batch_size,
-          task,
-          extra_steps=_extra_steps(tasks, config, phase),
-          flops_per_example=objective.training_flops(
-            task, config.random_depths
-          ),
-        )
-        # It had stopped, or was killed just before it would have.
-        stopped = step < config.num_train_steps and stops_early()
-        continue
-      if not begun:
-        before_first_step()
-        begun = True
-      wanted = min(
-        _steps_until_stop(step, config), profiler.steps_until_stop(step)
-      )
-      with profiler.watch(step, wanted):
-        sums, done, waited = train_loop(iterator, tf.constant(wanted))
-        read = scale.read if scale else objective.quotients
-        trained, steps = read(sums), int(done)
-      step += steps
-      examples_seen.assign_add(steps * settings.train_batch_size)
-      if _diverged(trained):
-        message = (
-          f"the loss or the gradient norm is not finite between steps "
-          f"{step - steps} and {step} ({objective.brief(trained)})"
-        )
-        if config.on_divergence == "stop" or rollbacks == MAX_ROLLBACKS:
-          report.finish(step - steps, config.best_metric, config.best_is)
-          raise objective.Divergence(
-            f"{message}: go on with --on_divergence=rollback ({rollbacks} "
-            "tried), or lower the learning rate or lengthen the warm-up, in "
-            "another folder or with --allow_changed_settings."
-          )
-        rollbacks += 1
-        seen = int(examples_seen)
-        restored = manager.restore_latest()
-        _apply_settings(optimizer, config)
-        bad_step, step = step, int(optimizer.iterations.numpy())
-        report.rollback(bad_step, step, f"{message}; {restored}")
-        if config.phase_after(step) == phase:
-          # The weights are those of an earlier step, the data goes on.
-          examples_seen.assign(seen)
-          iterator = batches()
-        continue
-      waited = None if waited is None else float(waited)
-      report.training(step, steps, trained, norms(), waited)
-      last = step == config.num_train_steps
-      ends = step in config.phase_ends
-      preempted = bool(stop.value)
-      saves = ends or preempted or step % config.save_checkpoints_steps == 0
-      if saves:
-        with report.pause():
-          manager.save(step)
-      if preempted:
-        raise stopped_by_signal()
-      # At the end of a phase, the next one begins with both evaluations.
-      scheduled = config.eval_steps and step % config.eval_steps == 0
-      if last or (scheduled and not ends):
-        with report.pause():
-          values = evaluate(phase)
-        stopped = not last and stops_early()
-        if stopped and not saves:
-          manager.save(step)  # Started again, the run finds that it is over.
-  report.finish(step, config.best_metric, config.best_is)
-  distribution.barrier(strategy)  # None leaves while another still writes.
-  if watch.signal_number:  # It came after the last batch.
-    raise stopped_by_signal()
-  return values
-
-
-def _diverged(values) -> bool:
-  # A loss scale below 1 has been halved many times in a row, and in vain.
-  finite = all(math.isfinite(value) for value in values.values())
-  return not finite or values.get("loss_scale", 1.0) < 1.0
-
-
-def _apply_settings(optimizer, config: TrainConfig) -> None:
-  # Keras keeps these in the checkpoint; what the user says now counts.
-  for name in ("weight_decay", "beta_1", "beta_2"):
-    setattr(optimizer, name, getattr(config, name))
 
 
 def _extra_steps(tasks, config: TrainConfig, phase: int) -> float:
