@@ -97,7 +97,7 @@ class ShardWriter:
   def _put_in_place(self) -> schemas.Shard:
     if self._is_local:
       size = os.path.getsize(self._temporary)
-      os.replace(self._temporary, self._path)
+      os.replace(self._temporary, self._path)  # noqa: TID251
     else:
       size = int(_gfile().stat(self._temporary).length)
       _gfile().rename(self._temporary, self._path, overwrite=True)

@@ -28,6 +28,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import subprocess
+import sys
 from typing import Optional
 
 from absl import flags
@@ -253,11 +255,32 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
       raise
     draw_curves(report, is_chief)
     if is_chief and _EXPORT_DIR.value:
-      if os.path.exists(_EXPORT_DIR.value):
-        report.note(f"{_EXPORT_DIR.value} is there already, and stays so")
-      else:
-        path = pretraining.export_run(_MODEL_DIR.value, _EXPORT_DIR.value)
-        report.note(f"exported {path} to {_EXPORT_DIR.value}")
+      export(report)
+
+
+def export(report: training.Reporter) -> None:
+  """Writes the SavedModel of --export_dir, unless it exists.
+
+  In a new process: an export computes on a CPU, in float32, whatever devices
+  and precision this process has set up.
+  """
+  if os.path.exists(_EXPORT_DIR.value):
+    report.note(f"{_EXPORT_DIR.value} exists and is not replaced")
+    return
+  done = subprocess.run(
+    [
+      *(sys.executable, "-m", "tools.export_saved_model"),
+      f"--model_dir={_MODEL_DIR.value}",
+      f"--export_dir={_EXPORT_DIR.value}",
+    ],
+    env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    check=False,
+  )
+  if done.returncode:
+    raise ValueError(
+      f"the run in {_MODEL_DIR.value} is finished, but was not exported: see "
+      "the message above, then export it with tools.export_saved_model."
+    )
 
 
 def evaluate() -> None:

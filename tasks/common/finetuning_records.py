@@ -116,7 +116,7 @@ def build_records(
       ),
     )
     try:
-      os.rename(temporary, folder)
+      os.rename(temporary, folder)  # noqa: TID251
     except OSError:
       # Another process was faster: its folder is as good.
       if not os.path.isdir(folder):

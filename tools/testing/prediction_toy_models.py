@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import Any, Sequence
 
 import numpy as np
@@ -146,7 +147,7 @@ def write(folder: str, kind: str = "classify", ids_only: bool = False) -> Toy:
   if not ids_only:
     module.text_layer = toy.text_layer
   tf.saved_model.save(module, folder, signatures)
-  os.rename(file, os.path.join(folder, "assets", "tokenizer.model"))
+  shutil.move(file, os.path.join(folder, "assets", "tokenizer.model"))
   _write_info(folder, kind, list(signatures), toy)
   return toy
 

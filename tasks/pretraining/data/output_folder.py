@@ -171,7 +171,7 @@ def _remove(staging: str) -> None:
   # Under another name first: a process that makes the folder anew in the
   # meantime must not lose its lock.
   aside = f"{staging}-{os.getpid()}"
-  os.replace(staging, aside)
+  os.replace(staging, aside)  # noqa: TID251
   shutil.rmtree(aside)
 
 
@@ -214,7 +214,7 @@ def publish(
       os.remove(os.path.join(output_dir, name))
   for name in names:
     if name not in in_place:
-      os.replace(
+      os.replace(  # noqa: TID251
         os.path.join(journal.folder, name), os.path.join(output_dir, name)
       )
   tfrecords.write_manifest(output_dir, manifest)
