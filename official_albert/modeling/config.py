@@ -233,6 +233,21 @@ class AlbertConfig:
     """
     return layer * self.num_hidden_groups // self.num_hidden_layers
 
+  def num_sets(self, sublayer: str) -> int:
+    """Returns the number of parameter sets of "attention" or "ffn" sublayers.
+
+    Each set has `inner_group_num` sublayers.
+    """
+    if self.sharing in ("all", sublayer):
+      return self.num_hidden_groups
+    return self.num_hidden_layers
+
+  def set_of_layer(self, sublayer: str, layer: int) -> int:
+    """Returns the parameter set that `layer` uses for this sublayer."""
+    if self.sharing in ("all", sublayer):
+      return self.group_of_layer(layer)
+    return layer
+
   def at_depth(self, num_hidden_layers: int) -> AlbertConfig:
     """The model with the same weights, applied another number of times.
 
@@ -263,11 +278,8 @@ class AlbertConfig:
     """
     v, e, h = self.vocab_size, self.embedding_size, self.hidden_size
     i = self.intermediate_size
-    shared, own = self.num_hidden_groups, self.num_hidden_layers
-    attentions = shared if self.sharing in ("all", "attention") else own
-    ffns = shared if self.sharing in ("all", "ffn") else own
-    attentions *= self.inner_group_num
-    ffns *= self.inner_group_num
+    attentions = self.num_sets("attention") * self.inner_group_num
+    ffns = self.num_sets("ffn") * self.inner_group_num
     return {
       "word_embeddings": v * e,
       "position_embeddings": self.max_position_embeddings * e,
