@@ -24,7 +24,7 @@ def test_equals_numpy():
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])
-def test_weights_stay_float32_and_the_result_keeps_its_dtype(policy):
+def test_dtypes(policy):
   layer = layer_norm.LayerNorm(dtype=policy)
   dtype = tf.dtypes.as_dtype(layer.compute_dtype)
   y = layer(tf.ones([B, H], dtype))

@@ -107,7 +107,7 @@ def test_num_layers_requires_full_sharing_and_one_rate():
   for changes in (dict(), dict(num_hidden_groups=1, sharing="ffn")):
     encoder = make(**changes)
     assert len(run(encoder, num_layers=6)) == 6
-    with pytest.raises(ValueError, match="6 layers .* cannot have 5"):
+    with pytest.raises(ValueError, match="6 layers cannot have 5"):
       run(encoder, num_layers=5)
   encoder = shared_transformer_encoder.SharedTransformerEncoder(
     make(num_hidden_groups=1).config, layerwise_lr_decay=0.9
