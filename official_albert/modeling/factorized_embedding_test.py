@@ -7,13 +7,21 @@ import pytest
 import tensorflow as tf
 
 from official_albert.modeling import factorized_embedding
+from official_albert.modeling.config import AlbertConfig
 
 B, S, V, E, H, POSITIONS = 3, 7, 23, 6, 10, 11
 
 
-def make(hidden_size=H, **kwargs):
+def make(**changes):
+  values = dict(
+    vocab_size=V,
+    embedding_size=E,
+    hidden_size=H,
+    num_attention_heads=1,
+    max_position_embeddings=POSITIONS,
+  )
   return factorized_embedding.FactorizedEmbedding(
-    V, E, hidden_size, max_position_embeddings=POSITIONS, **kwargs
+    AlbertConfig(**{**values, **changes})
   )
 
 
@@ -64,15 +72,15 @@ def test_vocabulary_scores_use_the_word_table():
 
 
 def test_config_round_trip():
-  layer = make(hidden_dropout_prob=0.25, initializer_range=0.5)
+  layer = make(hidden_dropout_prob=0.25)
   clone = factorized_embedding.FactorizedEmbedding.from_config(
     layer.get_config()
   )
-  assert clone.get_config() == layer.get_config()
+  assert clone.config == layer.config
 
 
 def test_initializer_is_a_truncated_normal():
-  layer = factorized_embedding.FactorizedEmbedding(3000, 40, 40)
+  layer = make(vocab_size=3000, embedding_size=40)
   table = layer.word_embeddings.numpy()
   assert np.abs(table).max() <= 0.04  # two standard deviations
   # A normal distribution truncated at two standard deviations has 0.88 of

@@ -135,15 +135,7 @@ class AlbertModel(FeatureModel):
     """
     super().__init__(config, **kwargs)
     self.embedding = factorized_embedding.FactorizedEmbedding(
-      config.vocab_size,
-      config.embedding_size,
-      config.hidden_size,
-      config.max_position_embeddings,
-      config.type_vocab_size,
-      config.hidden_dropout_prob,
-      config.initializer_range,
-      config.always_project_embedding,
-      name="embeddings",
+      config, name="embeddings"
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
       config, recompute_activations, layerwise_lr_decay, name="encoder"

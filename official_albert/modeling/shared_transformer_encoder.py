@@ -24,7 +24,7 @@ Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class SharedTransformerEncoder(tf.keras.layers.Layer):
+class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
   """`num_hidden_layers` applications of shared transformer blocks."""
 
   def __init__(
@@ -37,7 +37,7 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     """Creates the sublayers.
 
     Args:
-      config: sizes, groups and sharing, or a dict from `get_config`.
+      config: sizes, groups and sharing.
       recompute_activations: whether training keeps only the input of each
         block and recomputes the rest for the gradient. This takes less memory
         and more time.
@@ -50,49 +50,27 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     Raises:
       ValueError: `layerwise_lr_decay` is out of range.
     """
-    super().__init__(**kwargs)
-    if isinstance(config, dict):
-      config = config_lib.AlbertConfig.from_dict(config)
+    super().__init__(config, **kwargs)
     if not 0 < layerwise_lr_decay <= 1:
       raise ValueError(
         f"layerwise_lr_decay must be in (0, 1], got {layerwise_lr_decay}."
       )
-    self.config = config
     self.recompute_activations = recompute_activations
     self.layerwise_lr_decay = layerwise_lr_decay
     # attentions[s][i] belongs to inner block i. s is the group of a layer if
     # the group shares its attention, else the number of the layer. The same
     # holds for ffns.
-    self.attentions = [
-      [self._attention(f"{s}_{i}") for i in range(config.inner_group_num)]
-      for s in range(config.num_sets("attention"))
-    ]
-    self.ffns = [
-      [self._ffn(f"{s}_{i}") for i in range(config.inner_group_num)]
-      for s in range(config.num_sets("ffn"))
-    ]
+    self.attentions = self._sets(transformer_block.SelfAttention, "attention")
+    self.ffns = self._sets(transformer_block.FeedForward, "ffn")
 
-  def _attention(self, suffix: str) -> transformer_block.SelfAttention:
-    c = self.config
-    return transformer_block.SelfAttention(
-      c.hidden_size,
-      c.num_attention_heads,
-      c.attention_probs_dropout_prob,
-      c.hidden_dropout_prob,
-      c.initializer_range,
-      name=f"attention_{suffix}",
-    )
-
-  def _ffn(self, suffix: str) -> transformer_block.FeedForward:
-    c = self.config
-    return transformer_block.FeedForward(
-      c.hidden_size,
-      c.intermediate_size,
-      c.hidden_act,
-      c.hidden_dropout_prob,
-      c.initializer_range,
-      name=f"ffn_{suffix}",
-    )
+  def _sets(self, sublayer_class, name: str) -> list[list[Any]]:
+    return [
+      [
+        sublayer_class(self.config, name=f"{name}_{s}_{i}")
+        for i in range(self.config.inner_group_num)
+      ]
+      for s in range(self.config.num_sets(name))
+    ]
 
   @property
   def sublayers(self) -> list[tf.keras.layers.Layer]:
@@ -243,7 +221,6 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
-      "config": self.config.to_dict(),
       "recompute_activations": self.recompute_activations,
       "layerwise_lr_decay": self.layerwise_lr_decay,
     }

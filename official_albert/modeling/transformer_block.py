@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow as tf
 
+from official_albert.modeling import config as config_lib
 from official_albert.modeling import dropout as dropout_lib
 from official_albert.modeling import fused_ops
 from official_albert.modeling import layer_norm as layer_norm_lib
@@ -82,7 +83,27 @@ def _product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
   return tf.reshape(y, [batch, length, kernel.shape[1]])
 
 
-class _Sublayer(tf.keras.layers.Layer):
+class ConfiguredLayer(tf.keras.layers.Layer):
+  """A layer that is made from an `AlbertConfig`.
+
+  Attributes:
+    config: the `AlbertConfig`.
+  """
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "config": self.config.to_dict()}
+
+  @classmethod
+  def from_config(cls, config):
+    albert_config = config_lib.AlbertConfig.from_dict(config["config"])
+    return cls(**{**config, "config": albert_config})
+
+
+class _Sublayer(ConfiguredLayer):
   """What both sublayers do with their output projection and LayerNorm.
 
   The Dense layers of a sublayer only hold variables, in float32 under any
@@ -91,7 +112,7 @@ class _Sublayer(tf.keras.layers.Layer):
   """
 
   def _dense(self, units: int, name: str) -> tf.keras.layers.Dense:
-    return dense(units, self.initializer_range, name, dtype=tf.float32)
+    return dense(units, self.config.initializer_range, name, dtype=tf.float32)
 
   def _build_part(self, part: tf.keras.layers.Layer, input_size: int) -> None:
     with tf.name_scope(part.name):
@@ -125,11 +146,10 @@ class _Sublayer(tf.keras.layers.Layer):
   def _add_and_norm(self, y, weights, x, training, dropout_seed):
     """Returns LayerNorm(x + dropout(y + bias)); all are <float>[B, S, H]."""
     bias = weights.output_bias
-    if training and self.hidden_dropout_prob:
+    rate = self.config.hidden_dropout_prob
+    if training and rate:
       y += tf.cast(bias, y.dtype)
-      y = dropout_lib.seeded_dropout(
-        y, self.hidden_dropout_prob, training, dropout_seed
-      )
+      y = dropout_lib.seeded_dropout(y, rate, training, dropout_seed)
       bias = None
     return fused_ops.add_layer_norm(
       y,
@@ -146,25 +166,12 @@ class _Sublayer(tf.keras.layers.Layer):
 class SelfAttention(_Sublayer):
   """LayerNorm(x + dropout(W_o softmax(q k^T / sqrt(D) + mask) v))."""
 
-  def __init__(
-    self,
-    hidden_size: int,
-    num_attention_heads: int,
-    attention_probs_dropout_prob: float = 0.0,
-    hidden_dropout_prob: float = 0.0,
-    initializer_range: float = 0.02,
-    **kwargs,
-  ):
-    super().__init__(**kwargs)
-    self.hidden_size = hidden_size
-    self.num_attention_heads = num_attention_heads
-    self.attention_probs_dropout_prob = attention_probs_dropout_prob
-    self.hidden_dropout_prob = hidden_dropout_prob
-    self.initializer_range = initializer_range
-    self.query = self._dense(hidden_size, "query")
-    self.key = self._dense(hidden_size, "key")
-    self.value = self._dense(hidden_size, "value")
-    self.output_dense = self._dense(hidden_size, "output")
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(config, **kwargs)
+    self.query = self._dense(config.hidden_size, "query")
+    self.key = self._dense(config.hidden_size, "key")
+    self.value = self._dense(config.hidden_size, "value")
+    self.output_dense = self._dense(config.hidden_size, "output")
     self.layer_norm = layer_norm_lib.LayerNorm(name="LayerNorm")
 
   def build(self, input_shape):
@@ -175,7 +182,7 @@ class SelfAttention(_Sublayer):
       self.output_dense,
       self.layer_norm,
     ):
-      self._build_part(part, self.hidden_size)
+      self._build_part(part, self.config.hidden_size)
     super().build(input_shape)
 
   def weights_for(
@@ -216,14 +223,14 @@ class SelfAttention(_Sublayer):
     def project(x, kernel, bias, parts):
       y = _product(x, kernel)  # [B, S, parts * H]
       return fused_ops.split_heads(
-        y, bias, parts, self.num_attention_heads, compiled
+        y, bias, parts, self.config.num_attention_heads, compiled
       )
 
     if rows is None:
       q, k, v = project(x, w.qkv_kernel, w.qkv_bias, 3)  # [B, N, S, D] each
     else:
       # Keys and values are needed at all positions.
-      sizes = [self.hidden_size, 2 * self.hidden_size]
+      sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
       q_kernel, kv_kernel = tf.split(w.qkv_kernel, sizes, axis=1)
       q_bias, kv_bias = tf.split(w.qkv_bias, sizes, axis=0)
       k, v = project(x, kv_kernel, kv_bias, 2)  # [B, N, T, D] each
@@ -232,7 +239,7 @@ class SelfAttention(_Sublayer):
     probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
     probs = dropout_lib.seeded_dropout(
       probs,
-      self.attention_probs_dropout_prob,
+      self.config.attention_probs_dropout_prob,
       training,
       dropout_lib.fold_in(dropout_seed, 0),
     )
@@ -241,44 +248,21 @@ class SelfAttention(_Sublayer):
     seed = dropout_lib.fold_in(dropout_seed, 1)
     return self._add_and_norm(y, w, x, training, seed)
 
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "hidden_size": self.hidden_size,
-      "num_attention_heads": self.num_attention_heads,
-      "attention_probs_dropout_prob": self.attention_probs_dropout_prob,
-      "hidden_dropout_prob": self.hidden_dropout_prob,
-      "initializer_range": self.initializer_range,
-    }
-
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class FeedForward(_Sublayer):
   """LayerNorm(x + dropout(W_2 act(W_1 x)))."""
 
-  def __init__(
-    self,
-    hidden_size: int,
-    intermediate_size: int,
-    hidden_act: str = "gelu",
-    hidden_dropout_prob: float = 0.0,
-    initializer_range: float = 0.02,
-    **kwargs,
-  ):
-    super().__init__(**kwargs)
-    self.hidden_size = hidden_size
-    self.intermediate_size = intermediate_size
-    self.hidden_act = hidden_act
-    self.hidden_dropout_prob = hidden_dropout_prob
-    self.initializer_range = initializer_range
-    self.intermediate = self._dense(intermediate_size, "intermediate")
-    self.output_dense = self._dense(hidden_size, "output")
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(config, **kwargs)
+    self.intermediate = self._dense(config.intermediate_size, "intermediate")
+    self.output_dense = self._dense(config.hidden_size, "output")
     self.layer_norm = layer_norm_lib.LayerNorm(name="LayerNorm")
 
   def build(self, input_shape):
-    self._build_part(self.intermediate, self.hidden_size)
-    self._build_part(self.output_dense, self.intermediate_size)
-    self._build_part(self.layer_norm, self.hidden_size)
+    self._build_part(self.intermediate, self.config.hidden_size)
+    self._build_part(self.output_dense, self.config.intermediate_size)
+    self._build_part(self.layer_norm, self.config.hidden_size)
     super().build(input_shape)
 
   def weights_for(
@@ -300,16 +284,6 @@ class FeedForward(_Sublayer):
     """Transforms each position of <float>[B, S, H]; see `SelfAttention`."""
     w = weights or self.weights_for(1, training)[0]
     y = _product(x, w.intermediate_kernel)  # [B, S, I]
-    y = activation(self.hidden_act, y, w.intermediate_bias, training)
+    y = activation(self.config.hidden_act, y, w.intermediate_bias, training)
     y = _product(y, w.output_kernel)  # [B, S, H]
     return self._add_and_norm(y, w, x, training, dropout_seed)
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "hidden_size": self.hidden_size,
-      "intermediate_size": self.intermediate_size,
-      "hidden_act": self.hidden_act,
-      "hidden_dropout_prob": self.hidden_dropout_prob,
-      "initializer_range": self.initializer_range,
-    }
