@@ -153,10 +153,10 @@ def test_every_character_equals_the_plain_writing(tmp_path):
     assert tokenizer.encode(text) == _plain(text, ids, True), hex(code)
 
 
-def test_no_word_alone_beyond_the_characters_that_are_looked_at():
-  for code in range(wordpiece._END_OF_WORDS_ALONE, 0x110000):
+def test_no_single_characters_beyond_the_searched_range():
+  for code in range(wordpiece._END_OF_SINGLE_CHARACTERS, 0x110000):
     assert not unicodedata.category(chr(code)).startswith("P"), hex(code)
-  assert not wordpiece.is_chinese(chr(wordpiece._END_OF_WORDS_ALONE))
+  assert not wordpiece.is_chinese(chr(wordpiece._END_OF_SINGLE_CHARACTERS))
 
 
 def test_caches_are_bounded(vocab_file, monkeypatch):
