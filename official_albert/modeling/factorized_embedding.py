@@ -58,7 +58,7 @@ class FactorizedEmbedding(transformer_block.ConfiguredLayer):
   def call(
     self,
     input_ids: tf.Tensor,
-    segment_ids: tf.Tensor,
+    segment_ids: Optional[tf.Tensor] = None,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -66,7 +66,7 @@ class FactorizedEmbedding(transformer_block.ConfiguredLayer):
 
     Args:
       input_ids: <int32>[B, S], in [0, V).
-      segment_ids: <int32>[B, S], in [0, type_vocab_size).
+      segment_ids: <int32>[B, S], in [0, type_vocab_size); None means all 0.
       training: whether to apply dropout.
       dropout_seed: <int32>[2], see `dropout.py`.
 
@@ -74,6 +74,8 @@ class FactorizedEmbedding(transformer_block.ConfiguredLayer):
       The hidden states <float>[B, S, H], and the embedding before the
       projection <float>[B, S, E], both in the compute dtype.
     """
+    if segment_ids is None:
+      segment_ids = tf.zeros_like(input_ids)
     words = tf.gather(self.word_embeddings, input_ids)  # [B, S, E]
     # A product with one-hot rows, because the gradient of a gather would add
     # B * S slices to the two rows of the table one by one.

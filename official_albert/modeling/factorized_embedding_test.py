@@ -64,6 +64,13 @@ def test_no_projection_when_the_widths_agree():
   np.testing.assert_array_equal(hidden, embedded)
 
 
+def test_segments_default_to_zero():
+  layer = make()
+  input_ids, _ = ids()
+  zeros = tf.zeros_like(input_ids)
+  np.testing.assert_array_equal(layer(input_ids)[0], layer(input_ids, zeros)[0])
+
+
 def test_vocabulary_scores_use_the_word_table():
   layer = make()
   x = tf.random.normal([5, E])
