@@ -37,7 +37,6 @@ from tasks.classification import glue
 from tools import finetuning
 from tools.cli import (
   command_line,
-  depth_flags,
   finetuning_flags,
   job_flags,
   model_depth_flag,
@@ -78,7 +77,7 @@ def run_settings(
   config = dataclasses.replace(
     config, seed=seed, init_checkpoint=encoder.checkpoint
   )
-  return depth_flags.with_random_depths(config, encoder.config), notes
+  return training_flags.with_random_depths(config, encoder.config), notes
 
 
 def check_folders(
@@ -245,7 +244,6 @@ def main(argv) -> None:
     raise ValueError(
       "nothing to do: leave one of --do_train, --do_eval and --do_predict on."
     )
-  depth_flags.refuse_schedule()
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
   output_dir, names = _OUTPUT_DIR.value, [_TASK.value]

@@ -46,10 +46,8 @@ from tasks import pretraining
 from tools import conversion, inspection
 from tools.cli import (
   command_line,
-  depth_flags,
   model_depth_flag,
   path_flags,
-  phase_flags,
   recipe_flags,
   training_flags,
 )
@@ -138,10 +136,12 @@ def _whole_config(input_dir: str) -> modeling.AlbertConfig:
 
 def make_tasks(num_phases: int):
   """The model's configuration, and a task for each phase."""
-  folders = phase_flags.folders("input_dir", _INPUT_DIR.value, num_phases)
+  folders = training_flags.phase_folders(
+    "input_dir", _INPUT_DIR.value, num_phases
+  )
   eval_folders = [_EVAL_INPUT_DIR.value] if _EVAL_INPUT_DIR.value else []
   if "," in _EVAL_INPUT_DIR.value and num_phases > 1:
-    eval_folders = phase_flags.folders(
+    eval_folders = training_flags.phase_folders(
       "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
     )
   config = model_config(folders[0])
@@ -193,14 +193,14 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   """--mode=train."""
   files.check_folder(_MODEL_DIR.value)
   config, about_rate = training_flags.train_config(_MODEL_DIR.value)
-  config = depth_flags.with_schedule(config)
+  config = training_flags.with_depth_schedule(config)
   step = training.newest_step(_MODEL_DIR.value)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
-  depths = depth_flags.scheduled_depths(config)
+  depths = training_flags.scheduled_depths(config)
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases)
-  config = depth_flags.with_random_depths(config, albert_config)
+  config = training_flags.with_random_depths(config, albert_config)
   descriptions = [task.describe() for task in tasks]
   if depths:
     tasks = pretraining.at_depths(tasks[0], depths)

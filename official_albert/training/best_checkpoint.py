@@ -18,7 +18,6 @@ from typing import Any, Mapping, Optional
 import tensorflow as tf
 
 from official_albert import files
-from official_albert.training.train_config import check_direction
 
 BEST_FOLDER = "best"
 _RECORD = "best.json"
@@ -42,11 +41,7 @@ class BestCheckpoint:
       model: whose weights are kept.
       metric: the name of the value to judge by.
       best_is: which of its values is the best, one of `DIRECTIONS`.
-
-    Raises:
-      ValueError: no such direction.
     """
-    check_direction(best_is)
     self._folder = os.path.join(model_dir, BEST_FOLDER)
     self._model_dir = model_dir
     self._checkpoint = tf.train.Checkpoint(model=model)

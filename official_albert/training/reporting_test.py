@@ -18,7 +18,6 @@ from official_albert.training import (
   DECAYS,
   optimization,
   reporting,
-  train_config,
 )
 from official_albert.training import loop as training_lib
 from official_albert.training.train_config import Phase
@@ -302,7 +301,7 @@ def test_exactly_these_steps_are_watched(
   assert watched.folder == str(tmp_path / "profile")
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == logged
-  first = train_config.parse_profile_steps(steps, 6)[0]
+  first = cfg.profiled_steps()[0]
   assert watched.traces[0] == first
 
 

@@ -493,7 +493,7 @@ def test_what_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
-  "phase, split", itertools.product((0, 1), ("train", "heldout"))
+  "phase, split", list(itertools.product((0, 1), ("train", "heldout")))
 )
 def test_shards_of_all_phases_are_there(folders, phase, split):
   path = os.path.join(folders[phase], tfrecords.shard_name(split, 0, 1))

@@ -134,21 +134,41 @@ def help_text(program: str) -> str:
   own = sys.argv[0] if program == "__main__" else program
   # In the order of their import, but for the program's own.
   others = [name for name in flags.FLAGS.flags_by_module_dict() if name != own]
-  parts = [_about(program), _listed(own, "Flags:")]
+  required, optional = [], []
+  for entry in _entries(own):
+    (required if _is_required(entry) else optional).append(entry)
+  sections = {"Required flags:": required, "Flags:": optional}
   for name in others:
     if name.startswith("tools."):
-      parts.append(_listed(name, _about(name).split("\n")[0]))
-  return "\n\n".join([*filter(None, parts), _HELP_END])
+      sections[_about(name).split("\n")[0]] = _entries(name)
+  return "\n\n".join(
+    [
+      _about(program),
+      *(
+        heading + "\n\n" + "\n".join(entries)
+        for heading, entries in sections.items()
+        if entries
+      ),
+      _HELP_END,
+    ]
+  )
 
 
 def _about(module: str) -> str:
   return (sys.modules[module].__doc__ or module).strip()
 
 
-def _listed(module: str, heading: str) -> str:
-  """A module's flags under another heading than its name; "" if none."""
-  _, _, lines = flags.FLAGS.module_help(module).strip().partition("\n")
-  return lines and f"{heading}\n\n{lines}"
+def _entries(module: str) -> list[str]:
+  """Returns the help of each flag of a module, in alphabetical order."""
+  _, _, text = flags.FLAGS.module_help(module).strip().partition("\n")
+  return [entry for entry in re.split(r"\n(?=  -)", text) if entry.strip()]
+
+
+def _is_required(entry: str) -> bool:
+  """Returns whether a program refuses to start without a flag."""
+  name = re.search(r"--(?:\[no\])?(\w+)", entry)[1]
+  message = f"Flag --{name} must have a value other than None."
+  return any(v.message == message for v in flags.FLAGS[name].validators)
 
 
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
