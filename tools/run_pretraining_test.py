@@ -397,7 +397,7 @@ def test_changed_settings_are_refused_or_wanted(folder, tmp_path):
       f"run_pretraining: error: the run in {model_dir} is finished at step 6, "
       "with nothing left to train, but settings differ from its own "
       "(learning_rate was 0.01 at the last start and is now 0.02): give the "
-      "old values, or another folder to train anew.\n"
+      "old values, or choose another folder to train a new run.\n"
     )
   assert results["longer"].err == (
     f"run_pretraining: error: {model_dir} holds a run at step 6 with other "

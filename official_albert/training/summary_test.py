@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert.testing import toy_task
-from official_albert.training import reporting, run_summary
+from official_albert.training import reporting
 
 
 def at(kind, step, seconds, **values):
@@ -48,7 +48,7 @@ RECORDS = [
 
 
 def test_summary_of_a_run_with_accidents():
-  assert run_summary.summarize_run(RECORDS) == {
+  assert reporting.summarize_run(RECORDS) == {
     "best_metric": "loss",
     "best_step": 40,
     "best_value": 2.0,
@@ -68,14 +68,14 @@ def test_summary_of_a_run_with_accidents():
 
 
 def test_one_loop_gives_the_only_speed_there_is():
-  summary = run_summary.summarize_run(RECORDS[:3])
+  summary = reporting.summarize_run(RECORDS[:3])
   assert summary["tokens_per_second"] == 5
   assert summary["training_seconds"] == 10
   assert (summary["restarts"], summary["steps_lost_to_restarts"]) == (0, 0)
 
 
 def test_the_newest_of_a_steps_evaluations_counts():
-  assert run_summary.summarize_run(RECORDS[:8])["best_value"] == 3.5
+  assert reporting.summarize_run(RECORDS[:8])["best_value"] == 3.5
 
 
 def test_the_last_phases_evaluations_count():
@@ -86,7 +86,7 @@ def test_the_last_phases_evaluations_count():
     at("eval", 1, 3, loss=7.0, phase=2),
     at("eval", 2, 4, loss=6.0, phase=2),
   ]
-  summary = run_summary.summarize_run(records)
+  summary = reporting.summarize_run(records)
   assert (summary["best_step"], summary["best_value"]) == (2, 6.0)
 
 
@@ -98,9 +98,9 @@ def test_the_best_by_another_number():
     at("eval", 2, 3, loss=0.9, accuracy=0.8),
     at("eval", 3, 4, loss=0.4),
   ]
-  summary = run_summary.summarize_run(records, "accuracy", "highest")
+  summary = reporting.summarize_run(records, "accuracy", "highest")
   assert (summary["best_step"], summary["best_value"]) == (2, 0.8)
-  summary = run_summary.summarize_run(records, "accuracy")
+  summary = reporting.summarize_run(records, "accuracy")
   assert (summary["best_step"], summary["best_value"]) == (1, 0.7)
 
 
@@ -110,14 +110,14 @@ def test_no_finite_evaluation_and_a_clock_set_back():
     trained(10, 40, 5),
     at("eval", 10, 41, loss=math.inf),
   ]
-  summary = run_summary.summarize_run(records)
+  summary = reporting.summarize_run(records)
   assert summary["best_step"] == -1 and math.isnan(summary["best_value"])
   assert summary["training_seconds"] == 0
 
 
 def test_nothing_trained_is_refused():
   with pytest.raises(ValueError, match="no training was logged"):
-    run_summary.summarize_run(RECORDS[:2])
+    reporting.summarize_run(RECORDS[:2])
 
 
 def test_report_of_a_run_that_was_cut(tmp_path):
