@@ -171,7 +171,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   whole = run(folder, tmp_path / "whole", *arguments)
   assert whole.returncode == 0, whole.stderr
   assert whole.stderr == ""
-  assert "weights initialised from scratch" in whole.stdout
+  assert "weights initialized from scratch" in whole.stdout
   assert "step 60/60" in whole.stdout and "tokens/s" in whole.stdout
 
   killed = tmp_path / "killed"

@@ -202,7 +202,7 @@ def test_a_stretch_is_a_phase_that_goes_on_in_the_same_data(give):
   "schedule, changes, message",
   [
     ("2:1", dict(phases=(Phase(9),)), "cannot be used with --phase_steps"),
-    ("2:0.5,5", {}, "has to be DEPTH:SHARE .* has the part '5'"),
+    ("2:0.5,5", {}, "has to be DEPTH:SHARE.* has the part '5'"),
     (
       "2:0.5,5:0.5",
       dict(early_stopping_evaluations=2),
