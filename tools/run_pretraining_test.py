@@ -254,11 +254,14 @@ def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
     ),
     ([_CONFIG, "--profile_steps=9"], "must be two steps FROM,TO"),
     ([_CONFIG, "--profile_steps=9,61"], "0 <= FROM < TO <= 60"),
-    ([_CONFIG, "--tpu=local"], "does not go with the distribution one_device"),
+    (
+      [_CONFIG, "--tpu=local"],
+      "cannot be used with the distribution one_device",
+    ),
     ([_CONFIG, "--distribution=tpu"], "needs local, a TPU's name or grpc"),
     (
       [_CONFIG, "--distribution=tpu", "--tpu=local", "--num_devices=8"],
-      "num_devices 8 does not go with the distribution tpu",
+      "num_devices 8 cannot be used with the distribution tpu",
     ),
     ([_CONFIG, "--distribution=tpu", "--tpu=local"], "has no TPU runtime"),
     ([_CONFIG, "--distribution=multi_worker"], "TF_CONFIG is not set"),
