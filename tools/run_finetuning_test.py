@@ -253,7 +253,11 @@ _REFUSALS = [
     ["--spm_model_file=F/other_pieces/tokenizer.model"],
     "other_pieces/tokenizer.model is not the tokenizer that the model in",
   ),
-  ("encoder", ["--init_checkpoint=F/none/x"], "is neither a folder nor in one"),
+  (
+    "encoder",
+    ["--init_checkpoint=F/none/x"],
+    "does not exist, nor does its folder",
+  ),
   ("long", ["--max_seq_length=65"], "65 is more than the model's 64 position"),
   ("steps", ["--num_train_steps=3"], "say the same thing: give one"),
   ("nothing", ["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to"),
