@@ -1,9 +1,8 @@
-"""The model: configuration, Keras layers, heads and `AlbertModel`.
+"""The model: its configuration, Keras layers, heads and `AlbertModel`.
 
-The layers are `FactorizedEmbedding` (V x E, then E x H) and
-`SharedTransformerEncoder` over `SelfAttention` and `FeedForward`; `fused_ops`
-holds the element-wise chains between matrix products. Nothing here knows of
-training, checkpoints or serving.
+`AlbertModel` consists of `FactorizedEmbedding` (V x E, then E x H),
+`SharedTransformerEncoder` (made of `SelfAttention` and `FeedForward`) and a
+pooler. `fused_ops` holds the element-wise chains between matrix products.
 """
 
 import lazy_loader
@@ -33,20 +32,18 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "MaskedLMHead",
       "SentenceOrderHead",
     ],
+    "inputs": [
+      "INPUTS",
+      "check_ids",
+      "named_inputs",
+    ],
     "layer_norm": [
       "LayerNorm",
     ],
     "model": [
+      "AlbertForSequenceClassification",
       "AlbertModel",
       "FeatureModel",
-      "INPUTS",
-      "named_inputs",
-    ],
-    "sequence_classifier": [
-      "AlbertForSequenceClassification",
-    ],
-    "shapes": [
-      "check_ids",
     ],
     "shared_transformer_encoder": [
       "SharedTransformerEncoder",

@@ -1,4 +1,4 @@
-"""Tests of the configuration: sizes, JSON, presets, refusals."""
+"""Tests of AlbertConfig: sizes, JSON, presets, errors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_json_round_trip(tmp_path):
   assert "sharing" not in shared.to_dict()
 
 
-def test_released_json_with_legacy_keys(caplog):
+def test_keys_without_effect_are_ignored(caplog):
   values = {
     **AlbertConfig.from_preset("albert_base_v2").to_dict(),
     "net_structure_type": 0,
@@ -115,7 +115,7 @@ def test_released_json_with_legacy_keys(caplog):
     ({"hidden_act": "glu"}, "gelu"),
     ({"hidden_act": "gelu_new"}, "gelu_erf"),
     ({"always_project_embedding": 1}, "must be of type bool"),
-    ({"always_project_embedding": True}, "with 128 and 768 there is a proj"),
+    ({"always_project_embedding": True}, "With 128 and 768 there is"),
     ({"sharing": "atention"}, "attention"),
   ],
 )
@@ -125,11 +125,11 @@ def test_bad_values_are_refused(changes, message):
     AlbertConfig.from_dict({**values, **changes})
 
 
-def test_a_projection_between_equal_widths():
+def test_always_project_embedding():
   plain = AlbertConfig.from_preset("bert_base")
   config = dataclasses.replace(plain, always_project_embedding=True)
   assert not plain.has_projection and config.has_projection
-  # What other readers do not know is not in files of other models.
+  # Other programs do not know this key, so it is written only if needed.
   assert "always_project_embedding" not in plain.to_dict()
   assert AlbertConfig.from_dict(config.to_dict()) == config
   size = 768 * 768 + 768
@@ -138,13 +138,13 @@ def test_a_projection_between_equal_widths():
   assert flops == 2 * 7 * 768 * 768
 
 
-def test_bad_files_are_named(tmp_path):
+def test_errors_name_the_file(tmp_path):
   path = tmp_path / "broken.json"
   path.write_text("{")
   with pytest.raises(ValueError, match="broken.json is not valid JSON"):
     AlbertConfig.from_json_file(str(path))
   path.write_text("[]")
-  with pytest.raises(ValueError, match="must hold a JSON object"):
+  with pytest.raises(ValueError, match="must contain a JSON object"):
     AlbertConfig.from_json_file(str(path))
   path.write_text(json.dumps({"hidden_size": 768}))
   with pytest.raises(ValueError, match="broken.json: .*vocab_size"):
@@ -153,7 +153,7 @@ def test_bad_files_are_named(tmp_path):
     AlbertConfig.from_json_file(str(tmp_path / "none.json"))
 
 
-def test_unknown_preset_names_the_nearest():
+def test_unknown_preset_suggests_similar_names():
   with pytest.raises(ValueError, match="albert_base_v2"):
     AlbertConfig.from_preset("albert_base")
 
@@ -163,7 +163,7 @@ def test_frozen():
     AlbertConfig().hidden_size = 3
 
 
-def test_another_depth_is_one_of_a_model_that_shares_everything():
+def test_at_depth_requires_full_sharing():
   config = AlbertConfig(num_hidden_layers=5, inner_group_num=2)
   for depth in (1, 3, 48):
     other = config.at_depth(depth)
@@ -176,13 +176,13 @@ def test_another_depth_is_one_of_a_model_that_shares_everything():
   ):
     own = dataclasses.replace(config, **changes)
     assert own.at_depth(5) is own
-    with pytest.raises(ValueError, match=f"{kind} .* so it cannot have 3"):
+    with pytest.raises(ValueError, match=f"{kind} and 5 layers cannot have 3"):
       own.at_depth(3)
   with pytest.raises(ValueError, match="num_hidden_layers must be at least 1"):
     config.at_depth(0)
 
 
-def test_groups_are_even_and_complete_for_every_pair():
+def test_group_of_layer_for_every_pair():
   for layers in range(1, 49):
     for groups in range(1, layers + 1):
       config = dataclasses.replace(
@@ -195,7 +195,7 @@ def test_groups_are_even_and_complete_for_every_pair():
       assert max(sizes) - min(sizes) <= 1
 
 
-def test_forward_flops_by_hand():
+def test_forward_flops():
   config = AlbertConfig(
     vocab_size=7,
     embedding_size=2,
@@ -211,13 +211,13 @@ def test_forward_flops_by_hand():
   pooler = 2 * 3 * 3
   expected = projection + 2 * (attention + ffn) + pooler
   assert config.forward_flops(s) == expected
-  # Queries, scores, context, output and FFN of one row of the last block.
+  # Query, scores, context, output and FFN of one row of the last block.
   row = 2 * (2 * 3 * 3) + 2 * (2 * s * 3) + 2 * (2 * 3 * 5)
   assert config.forward_flops(s, last_rows=1) == expected - 3 * row
   assert config.forward_flops(s, last_rows=s) == expected
 
 
-def test_every_preset_is_named_once():
+def test_number_of_presets():
   assert len(config_lib.PRESETS) == 4 * 3 + 3 + 1
 
 

@@ -1,9 +1,9 @@
 """Dropout whose mask is a pure function of a seed.
 
-A training step must be a pure function of (weights, batch, step): only then
-does a resumed run repeat the uninterrupted one to the bit, and only then can
-activations be computed a second time in the backward pass with the same mask.
-Keras' Dropout keeps hidden state instead, so the seed is an argument here.
+A training step must be a pure function of weights, batch and step number.
+Only then does a resumed run repeat the uninterrupted run to the bit, and only
+then can the backward pass recompute activations with the same mask. Keras'
+Dropout has hidden state, so here the seed is an argument.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 
 def fold_in(seed: Optional[tf.Tensor], data) -> Optional[tf.Tensor]:
-  """A new seed for part number `data`; None stays None.
+  """Returns a new seed for the part with number `data`; None stays None.
 
   Args:
     seed: <int32>[2] or None.
@@ -31,11 +31,11 @@ def seeded_dropout(
   training: Optional[bool],
   seed: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
-  """Zeroes a share `rate` of `x` when training and scales up the rest.
+  """Zeroes a fraction `rate` of `x` in training and scales up the rest.
 
   Args:
     x: <float>[...].
-    rate: probability in [0, 1) of dropping an element.
+    rate: the probability in [0, 1) of dropping an element.
     training: False or None returns `x` itself.
     seed: <int32>[2]; None draws from TensorFlow's global generator, which
       is convenient in a notebook but not repeatable after a restart.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_albert.modeling import dropout
 
 
-def test_is_a_function_of_the_seed():
+def test_masks_follow_the_seed():
   x = tf.ones([31, 41])
   seed = tf.constant([3, 5])
   first = dropout.seeded_dropout(x, 0.3, True, seed)
@@ -19,10 +19,10 @@ def test_is_a_function_of_the_seed():
   assert np.any(first.numpy() != other.numpy())
 
 
-def test_share_and_scale():
+def test_fraction_and_scale():
   x = tf.ones([300, 400])
   y = dropout.seeded_dropout(x, 0.3, True, tf.constant([1, 2])).numpy()
-  # Four standard errors of a share of 120,000 draws.
+  # Four standard errors of the fraction of 120,000 draws.
   assert abs((y == 0).mean() - 0.3) < 4 * np.sqrt(0.3 * 0.7 / y.size)
   np.testing.assert_allclose(y[y != 0], 1 / 0.7, rtol=1e-6)
 
@@ -30,12 +30,12 @@ def test_share_and_scale():
 @pytest.mark.parametrize(
   "training, rate", [(False, 0.5), (None, 0.5), (True, 0)]
 )
-def test_identity_when_there_is_nothing_to_drop(training, rate):
+def test_returns_the_input_without_dropout(training, rate):
   x = tf.range(7.0)
   assert dropout.seeded_dropout(x, rate, training, tf.constant([1, 2])) is x
 
 
-def test_without_seed_draws_afresh():
+def test_masks_differ_without_a_seed():
   x = tf.ones([50, 50])
   first = dropout.seeded_dropout(x, 0.5, True)
   assert np.any(first.numpy() != dropout.seeded_dropout(x, 0.5, True).numpy())

@@ -1,18 +1,17 @@
-"""Element-wise chains of a step, each compiled to one kernel.
+"""Element-wise chains of operations, each fused to one function by XLA.
 
-Matrix products are best left to the libraries below TensorFlow, but what is
-between them is bound by memory: run operation by operation, the GELU of a
-[1024, 512] bfloat16 tensor takes longer than the product before it. Here each
-such chain, and each gradient, is one function that XLA compiles to a single
-pass; little more than the chain's own inputs or its output is kept for the
-gradient.
+Matrix products are best left to the libraries below TensorFlow, but the
+operations between them are bound by memory. Run one by one, those of the GELU
+of a [1024, 512] bfloat16 tensor take longer than the product before it. Here
+XLA compiles each such chain, and each gradient, to a single pass over memory,
+and the gradient keeps little more than the input or the output of the chain.
 
-With `compiled=False` the same function runs as plain TensorFlow operations: for
-exported models, since a server need not have XLA (see also
+With `compiled=False`, the same functions run as plain TensorFlow operations.
+Exported models use these, because a server need not have XLA (see also
 `plain_operations_only`).
 
-All compute in float32 inside and return the dtype that came in; losses are
-float32.
+All functions compute in float32 and return the dtype of their input. Losses
+are float32.
 """
 
 from __future__ import annotations
@@ -28,28 +27,52 @@ import tensorflow as tf
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 _SQRT_HALF = math.sqrt(0.5)
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
-# padding cannot leak into any row that has at least one real token.
+# padding does not change any row that has at least one token.
 MASKED_SCORE = -10000.0
 
+_COMPILED_FUNCTIONS = {}
+# Compiled functions print errors if they are deleted after TensorFlow.
+atexit.register(_COMPILED_FUNCTIONS.clear)
 
-# Plain functions to their compiled twins, which are made when first needed.
-_TWINS = {}
-# While TensorFlow is still whole: what it deletes later complains.
-atexit.register(_TWINS.clear)
+_PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
 
 
-def _compiles(compiled: bool) -> bool:
-  # TPUs compile the whole step, and know no second compiler inside of it.
+@contextlib.contextmanager
+def plain_operations_only() -> Iterator[None]:
+  """Disables XLA and custom gradients in this context, for exported graphs.
+
+  The program that loads an exported graph may have a TensorFlow without XLA,
+  and may differentiate the graph twice or with a persistent tape. Values and
+  gradients are the same, but computed in more steps.
+  """
+  token = _PLAIN_OPERATIONS.set(True)
+  try:
+    yield
+  finally:
+    _PLAIN_OPERATIONS.reset(token)
+
+
+def _with_gradient(run: Callable) -> Callable:
+  """Returns tf.custom_gradient(run), or only the value of plain operations."""
+  if _PLAIN_OPERATIONS.get():
+    return lambda *arguments: run(*arguments)[0]
+  return tf.custom_gradient(run)
+
+
+def _uses_xla(compiled: bool) -> bool:
+  # On TPUs the whole step is compiled, and compilations cannot be nested.
   on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-  return compiled and not on_tpu and not plain_operations_wanted()
+  return compiled and not on_tpu and not _PLAIN_OPERATIONS.get()
 
 
-def _pick(chain, compiled: bool):
-  if not _compiles(compiled):
-    return chain
-  if chain not in _TWINS:
-    _TWINS[chain] = tf.function(chain, jit_compile=True, autograph=False)
-  return _TWINS[chain]
+def _maybe_compiled(function: Callable, compiled: bool) -> Callable:
+  if not _uses_xla(compiled):
+    return function
+  if function not in _COMPILED_FUNCTIONS:
+    _COMPILED_FUNCTIONS[function] = tf.function(
+      function, jit_compile=True, autograph=False
+    )
+  return _COMPILED_FUNCTIONS[function]
 
 
 def _mean(x: tf.Tensor) -> tf.Tensor:
@@ -57,14 +80,15 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
-  """The sum of all rows, <float>[..., N] to <float32>[N].
+  """Returns the sum of all rows: <float>[..., N] to <float32>[N].
 
-  Compiled, of bfloat16: a product with ones, of all ways the fastest on CPUs,
-  summed in float32 and rounded to bfloat16 at its end. (In float16 that could
-  overflow.) Never in a chain, because XLA sums columns one by one there.
+  For bfloat16, the compiled version is a product with ones. This is fastest on
+  CPUs; it is summed in float32 and rounded to bfloat16 at the end, which could
+  overflow in float16. Sums are never part of a chain, because XLA would sum
+  the columns one by one.
   """
   x = tf.reshape(x, [-1, x.shape[-1]])
-  if not _compiles(compiled):
+  if not _uses_xla(compiled):
     return tf.reduce_sum(tf.cast(x, tf.float32), axis=0)
   if x.dtype != tf.bfloat16:
     return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.float32))
@@ -75,16 +99,16 @@ def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
 def shared_kernel(
   kernel: tf.Tensor, uses: int, dtype: tf.DType, compiled: bool = False
 ) -> list[tf.Tensor]:
-  """A kernel for each of several products, cast once.
+  """Casts a kernel once and returns it for each of several products.
 
-  Compiled, the gradients from the products are added up in float32 in one
-  pass, while a tape would cast each of them, and keep the casts until the last
-  is there. TPUs get one cast a product, which costs them nothing.
+  Compiled, the gradients of all products are summed in float32 in one pass. A
+  tape would cast each of them, and keep all casts until the last gradient is
+  known. On TPUs each product has its own cast, which costs nothing there.
 
   Args:
     kernel: <float32>[I, O].
-    uses: how many products.
-    dtype: of the products.
+    uses: the number of products.
+    dtype: the dtype of the products.
     compiled: whether XLA compiles the sum.
 
   Returns:
@@ -92,14 +116,16 @@ def shared_kernel(
   """
   if kernel.dtype == dtype:
     return [kernel] * uses
-  if not _compiles(compiled):
+  if not _uses_xla(compiled):
     return [tf.cast(kernel, dtype) for _ in range(uses)]
 
   @tf.custom_gradient
   def run(kernel):
+    def gradient(*gradients):
+      return _maybe_compiled(_sum_in_float32, True)(*gradients)
+
     cast = tf.cast(kernel, dtype)
-    copies = [tf.identity(cast) for _ in range(uses)]
-    return copies, lambda *slopes: _pick(_sum_in_float32, True)(*slopes)
+    return [tf.identity(cast) for _ in range(uses)], gradient
 
   return run(kernel)
 
@@ -110,7 +136,8 @@ def _sum_in_float32(*terms):
 
 def _gelu(x, bias):
   y = _sum(x, bias)
-  # No constant times y: TFLite would have the product before three times.
+  # No constant is multiplied by y itself, because TFLite would fold it into
+  # the matrix product before and compute that product three times.
   t = tf.tanh(y * (_GELU_SCALE + _GELU_SCALE * _GELU_CUBIC * (y * y)))
   return tf.cast(y * (0.5 + 0.5 * t), x.dtype)
 
@@ -119,21 +146,21 @@ def _gelu_gradient(x, bias, dy):
   y, dy = _sum(x, bias), tf.cast(dy, tf.float32)
   square = _GELU_SCALE * _GELU_CUBIC * y * y
   t = tf.tanh(y * (_GELU_SCALE + square))
-  slope = y * (1 - t * t) * (_GELU_SCALE + 3 * square)
-  return tf.cast(0.5 * dy * (1 + t + slope), x.dtype)
+  of_tanh = y * (1 - t * t) * (_GELU_SCALE + 3 * square)
+  return tf.cast(0.5 * dy * (1 + t + of_tanh), x.dtype)
 
 
 def _gelu_erf(x, bias):
   y = _sum(x, bias)
-  # In the form that TFLite takes for its own GELU; it has no erf.
+  # TFLite has no erf, but recognizes its own GELU in this form.
   return tf.cast((y * 0.5) * (tf.math.erf(y * _SQRT_HALF) + 1.0), x.dtype)
 
 
 def _gelu_erf_gradient(x, bias, dy):
   y, dy = _sum(x, bias), tf.cast(dy, tf.float32)
-  phi = tf.exp(-0.5 * (y * y)) / math.sqrt(2 * math.pi)
-  slope = 0.5 + 0.5 * tf.math.erf(y * _SQRT_HALF) + y * phi
-  return tf.cast(dy * slope, x.dtype)
+  density = tf.exp(-0.5 * (y * y)) / math.sqrt(2 * math.pi)
+  derivative = 0.5 + 0.5 * tf.math.erf(y * _SQRT_HALF) + y * density
+  return tf.cast(dy * derivative, x.dtype)
 
 
 def gelu(
@@ -142,36 +169,34 @@ def gelu(
   compiled: bool = False,
   approximate: bool = True,
 ) -> tf.Tensor:
-  """The GELU of y = x + bias.
+  """Returns the GELU of y = x + bias.
 
-  y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))), as in every release, or the
-  exact y/2 (1 + erf(y / sqrt(2))).
+  This is y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))), as in every release,
+  or the exact y/2 (1 + erf(y / sqrt(2))).
 
   Args:
     x: <float>[..., I].
     bias: <float32>[I], or None.
     compiled: whether XLA compiles it.
-    approximate: whether it is the tanh approximation.
+    approximate: whether to use the tanh approximation.
 
   Returns:
     <float>[..., I] in the dtype of `x`.
   """
-  if approximate:
-    value_of, gradient_of = _gelu, _gelu_gradient
-  else:
-    value_of, gradient_of = _gelu_erf, _gelu_erf_gradient
+  value_fn, gradient_fn = (
+    (_gelu, _gelu_gradient) if approximate else (_gelu_erf, _gelu_erf_gradient)
+  )
+  arguments = [x] if bias is None else [x, bias]
 
-  def run(x, *biases):
-    bias = biases[0] if biases else None
-
+  @_with_gradient
+  def run(*_):
     def gradient(dy):
-      dx = _pick(gradient_of, compiled)(x, bias, dy)
-      return (dx, *(column_sums(dx, compiled) for _ in biases))
+      dx = _maybe_compiled(gradient_fn, compiled)(x, bias, dy)
+      return [dx] if bias is None else [dx, column_sums(dx, compiled)]
 
-    return _pick(value_of, compiled)(x, bias), gradient
+    return _maybe_compiled(value_fn, compiled)(x, bias), gradient
 
-  biases = () if bias is None else (bias,)
-  return with_gradient(run)(x, *biases)
+  return run(*arguments)
 
 
 def _sum(x, bias, residual=None):
@@ -194,9 +219,9 @@ def _add_layer_norm(x, bias, residual, gamma, beta, epsilon):
 def _add_layer_norm_gradient(x, bias, residual, gamma, mean, scale, dy):
   y = (_sum(x, bias, residual) - mean) * scale
   dy = tf.cast(dy, tf.float32)
-  slope = dy * gamma
-  dx = scale * (slope - _mean(slope) - y * _mean(slope * y))
-  # What is summed up next: in float16 it could overflow.
+  scaled = dy * gamma
+  dx = scale * (scaled - _mean(scaled) - y * _mean(scaled * y))
+  # dgamma is the sum of dy * y, which could overflow in float16.
   wide = x.dtype if x.dtype == tf.bfloat16 else tf.float32
   return tf.cast(dx, x.dtype), tf.cast(dy * y, wide)
 
@@ -210,7 +235,7 @@ def add_layer_norm(
   epsilon: float,
   compiled: bool = False,
 ) -> tf.Tensor:
-  """LayerNorm(x + bias + residual) over the last axis.
+  """Returns LayerNorm(x + bias + residual) over the last axis.
 
   Args:
     x: <float>[..., H].
@@ -224,28 +249,27 @@ def add_layer_norm(
   Returns:
     <float>[..., H] in the dtype of `x`.
   """
-  optional = {"bias": bias, "residual": residual}
-  optional = {name: y for name, y in optional.items() if y is not None}
+  optional = [y for y in (bias, residual) if y is not None]
 
-  def run(x, gamma, beta, *others):
-    others = dict(zip(optional, others))
-    bias, residual = others.get("bias"), others.get("residual")
-    kernel = _pick(_add_layer_norm, compiled)
-    y, mean, scale = kernel(x, bias, residual, gamma, beta, epsilon)
+  @_with_gradient
+  def run(*_):
+    forward = _maybe_compiled(_add_layer_norm, compiled)
+    y, mean, scale = forward(x, bias, residual, gamma, beta, epsilon)
 
     def gradient(dy):
-      kernel = _pick(_add_layer_norm_gradient, compiled)
-      dx, dgamma = kernel(x, bias, residual, gamma, mean, scale, dy)
-      slopes = {"residual": dx}
-      if "bias" in others:
-        slopes["bias"] = column_sums(dx, compiled)
-      dgamma, dbeta = (column_sums(d, compiled) for d in (dgamma, dy))
-      return (dx, dgamma, dbeta, *(slopes[name] for name in others))
+      backward = _maybe_compiled(_add_layer_norm_gradient, compiled)
+      dx, dy_times_y = backward(x, bias, residual, gamma, mean, scale, dy)
+      dgamma, dbeta = (column_sums(d, compiled) for d in (dy_times_y, dy))
+      gradients = [dx, dgamma, dbeta]
+      if bias is not None:
+        gradients.append(column_sums(dx, compiled))
+      if residual is not None:
+        gradients.append(dx)
+      return gradients
 
     return y, gradient
 
-  others = optional.values()
-  return with_gradient(run)(x, gamma, beta, *others)
+  return run(x, gamma, beta, *optional)
 
 
 def _split_heads(x, bias, parts, heads):
@@ -260,12 +284,12 @@ def _split_heads(x, bias, parts, heads):
 def split_heads(
   x: tf.Tensor, bias: tf.Tensor, parts: int, heads: int, compiled: bool = False
 ) -> tuple[tf.Tensor, ...]:
-  """Query, key and value of every head, from one product.
+  """Splits a product, plus bias, into parts (query, key, value) and heads.
 
   Args:
     x: <float>[B, S, parts * N * D].
     bias: <float32>[parts * N * D].
-    parts: 3 for query, key and value, fewer for some of them.
+    parts: the number of parts, 1 to 3.
     heads: N.
     compiled: whether XLA compiles it.
 
@@ -273,20 +297,22 @@ def split_heads(
     The parts, each <float>[B, N, S, D] in the dtype of `x`.
   """
 
-  @with_gradient
+  @_with_gradient
   def run(x, bias):
-    def gradient(*slopes):
-      # Outside of XLA, which is five times as slow with this transpose.
-      dx = tf.concat([merge_heads(dy) for dy in slopes], axis=-1)
+    def gradient(*gradients):
+      # Not compiled, because XLA is five times slower at this transpose.
+      dx = tf.concat([merge_heads(dy) for dy in gradients], axis=-1)
       return dx, column_sums(dx, compiled)
 
-    return _pick(_split_heads, compiled)(x, bias, parts, heads), gradient
+    return _maybe_compiled(_split_heads, compiled)(
+      x, bias, parts, heads
+    ), gradient
 
   return tuple(run(x, bias))
 
 
 def merge_heads(x: tf.Tensor) -> tf.Tensor:
-  """<float>[B, N, S, D] to <float>[B, S, N * D]."""
+  """Transposes <float>[B, N, S, D] to <float>[B, S, N * D]."""
   y = tf.transpose(x, [0, 2, 1, 3])  # [B, S, N, D]
   return tf.reshape(y, [*tf.unstack(tf.shape(y)[:2]), x.shape[1] * x.shape[3]])
 
@@ -300,40 +326,40 @@ def _attention_probs_gradient(probs, dy, scale):
 def attention_probs(
   q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor, compiled: bool = False
 ) -> tf.Tensor:
-  """softmax(q k^T / sqrt(D)) over the real tokens.
+  """Returns softmax(q k^T / sqrt(D)) over the tokens that are not padding.
 
   Args:
     q: <float>[B, N, S, D].
     k: <float>[B, N, T, D].
     mask: <int32>[B, T], 1 for tokens and 0 for padding.
-    compiled: whether chains are compiled, by XLA or by oneDNN.
+    compiled: whether XLA or oneDNN compiles it.
 
   Returns:
     <float>[B, N, S, T] in the dtype of `q`.
   """
   scale = q.shape[-1] ** -0.5
 
-  @with_gradient
+  @_with_gradient
   def run(q, k):
     scores = tf.matmul(q, k, transpose_b=True)
-    # On CPUs the product, scale and mask become one operation of oneDNN's,
-    # rounded once, and its softmax computes in float32 inside.
+    # On CPUs, oneDNN fuses product, scale and mask to one operation that rounds
+    # once, and its softmax computes in float32.
     cpu = not tf.config.list_physical_devices("GPU")
-    dtype = q.dtype if _compiles(compiled) and cpu else tf.float32
-    # Not mask[:, None, None]: TFLite has no such operation for any length.
+    dtype = q.dtype if _uses_xla(compiled) and cpu else tf.float32
+    # TFLite does not support mask[:, None, None] with an unknown length.
     padding = tf.expand_dims(tf.expand_dims(1 - mask, 1), 1)  # [B, 1, 1, T]
     padding = tf.cast(padding, dtype) * MASKED_SCORE
     scores = tf.cast(scores, dtype) * tf.cast(scale, dtype) + padding
-    # As a matrix: of the one operation TensorFlow's optimizer does not know the
-    # rank, and says so on stderr.
+    # A matrix, because TensorFlow's optimizer does not know the rank of the
+    # fused operation and would print a warning.
     sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
     probs = tf.nn.softmax(tf.reshape(scores, [-1, sizes[3]]))
     probs = tf.reshape(tf.cast(probs, q.dtype), sizes)
 
     def gradient(dy):
-      kernel = _pick(_attention_probs_gradient, compiled)
-      slopes = kernel(probs, dy, scale)
-      return tf.matmul(slopes, k), tf.matmul(slopes, q, transpose_a=True)
+      backward = _maybe_compiled(_attention_probs_gradient, compiled)
+      dscores = backward(probs, dy, scale)
+      return tf.matmul(dscores, k), tf.matmul(dscores, q, transpose_a=True)
 
     return probs, gradient
 
@@ -346,9 +372,9 @@ def _cross_entropy(logits, labels):
   total = tf.reduce_sum(tf.exp(logits - top), axis=-1, keepdims=True)
   normalizer = tf.math.log(total) + top  # log sum exp
   hits = _hits(logits, labels)
-  right = tf.reduce_sum(tf.where(hits, logits, 0.0), -1)
-  right = tf.where(tf.reduce_any(hits, -1), right, math.nan)
-  return normalizer[..., 0] - right, normalizer
+  label_logit = tf.reduce_sum(tf.where(hits, logits, 0.0), -1)
+  label_logit = tf.where(tf.reduce_any(hits, -1), label_logit, math.nan)
+  return normalizer[..., 0] - label_logit, normalizer
 
 
 def _cross_entropy_gradient(logits, labels, normalizer, dy):
@@ -358,7 +384,7 @@ def _cross_entropy_gradient(logits, labels, normalizer, dy):
 
 
 def _hits(logits, labels):
-  # Where positions are the classes, as in spans, their number may vary.
+  # In span prediction the classes are positions, so their number may vary.
   count = logits.shape[-1]
   count = tf.shape(logits)[-1] if count is None else count
   classes = tf.range(tf.cast(count, labels.dtype), dtype=labels.dtype)
@@ -368,11 +394,11 @@ def _hits(logits, labels):
 def cross_entropy(
   logits: tf.Tensor, labels: tf.Tensor, compiled: bool = False
 ) -> tf.Tensor:
-  """-log softmax(logits)[label].
+  """Returns -log softmax(logits)[label].
 
   Args:
     logits: <float>[..., V].
-    labels: <int32>[...], in [0, V); the loss of any other is NaN.
+    labels: <int32>[...], in [0, V). Any other label gives NaN.
     compiled: whether XLA compiles it.
 
   Returns:
@@ -381,11 +407,11 @@ def cross_entropy(
 
   @tf.custom_gradient
   def run(logits):
-    loss, normalizer = _pick(_cross_entropy, compiled)(logits, labels)
+    loss, normalizer = _maybe_compiled(_cross_entropy, compiled)(logits, labels)
 
     def gradient(dy):
-      slope = _pick(_cross_entropy_gradient, compiled)
-      return slope(logits, labels, normalizer, dy)
+      backward = _maybe_compiled(_cross_entropy_gradient, compiled)
+      return backward(logits, labels, normalizer, dy)
 
     return loss, gradient
 
@@ -395,8 +421,8 @@ def cross_entropy(
 def _adam_direction(gradient, m, v, w, beta_1, beta_2, bias, epsilon, decay):
   m = beta_1 * m + (1.0 - beta_1) * gradient
   v = beta_2 * v + (1.0 - beta_2) * gradient * gradient
-  slope = m / bias[0] / (tf.sqrt(v / bias[1]) + epsilon)
-  return m, v, slope + decay * w
+  direction = m / bias[0] / (tf.sqrt(v / bias[1]) + epsilon)
+  return m, v, direction + decay * w
 
 
 def adam_direction(
@@ -407,52 +433,20 @@ def adam_direction(
   *settings: tf.Tensor,
   compiled: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Moments after an update, and where it goes.
+  """Returns the updated moments and the direction of the update.
 
   Args:
-    gradient: <float32>[...], as all of the next three.
+    gradient: <float32>[...], like the next three.
     m: the first moment.
     v: the second moment.
     w: the weights.
-    *settings: <float32>[] each: beta_1, beta_2, what m and v are divided by
-      (two in one tensor, <float32>[2]), epsilon and the weight decay.
+    *settings: <float32>[] each: beta_1, beta_2, the divisors of m and v (one
+      tensor <float32>[2]), epsilon and the weight decay.
     compiled: whether XLA compiles it.
 
   Returns:
     m, v and m / (sqrt(v) + epsilon) + decay * w, <float32>[...] each.
   """
-  return _pick(_adam_direction, compiled)(gradient, m, v, w, *settings)
-
-
-_WANTED = contextvars.ContextVar("plain_operations", default=False)
-
-
-@contextlib.contextmanager
-def plain_operations_only() -> Iterator[None]:
-  """Computes without XLA and without gradients by hand, for exported graphs.
-
-  The reader of such a graph may have a TensorFlow without XLA, and
-  differentiates what is there, perhaps twice or with a persistent tape. Values
-  and gradients are the same, computed in more steps.
-  """
-  token = _WANTED.set(True)
-  try:
-    yield
-  finally:
-    _WANTED.reset(token)
-
-
-def plain_operations_wanted() -> bool:
-  """Whether the caller is inside of `plain_operations_only`."""
-  return _WANTED.get()
-
-
-def with_gradient(run: Callable) -> Callable:
-  """tf.custom_gradient; in `plain_operations_only`, the forward function.
-
-  Args:
-    run: returns its result, and a function for the gradient.
-  """
-  if plain_operations_wanted():
-    return lambda *arguments: run(*arguments)[0]
-  return tf.custom_gradient(run)
+  return _maybe_compiled(_adam_direction, compiled)(
+    gradient, m, v, w, *settings
+  )

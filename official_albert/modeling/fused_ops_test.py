@@ -1,4 +1,4 @@
-"""Tests of the chains against TensorFlow's own operations and gradients."""
+"""Tests of the fused chains against TensorFlow's operations and gradients."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def normal(*shape, seed=0, dtype=tf.float32):
 
 
 def compare(ours, theirs, inputs, dtype=tf.float32):
-  """Values and gradients; theirs are computed in float32.
+  """Compares values and gradients; `theirs` is computed in float32.
 
-  bfloat16 has 8 bits: a rounding is 0.4% of values up to about 5.
+  bfloat16 has 8 bits, so rounding errors are 0.4% of values up to about 5.
   """
   atol = 2e-6 if dtype == tf.float32 else 0.04
   exact = [tf.cast(x, tf.float32) for x in inputs]
@@ -65,11 +65,11 @@ def test_gelu(compiled, dtype, with_bias, approximate):
 
 
 @compiled_or_not
-def test_the_exact_gelu_is_not_the_other_one(compiled):
+def test_exact_and_approximate_gelu_differ(compiled):
   x = tf.linspace(-6.0, 6.0, 77)
   exact = fused_ops.gelu(x, None, compiled, approximate=False).numpy()
   expected = [y * 0.5 * (1 + math.erf(y / math.sqrt(2))) for y in x.numpy()]
-  # Half an ulp of the values up to 6, and erf's own two.
+  # Half a unit in the last place of values up to 6, and two of erf.
   np.testing.assert_allclose(exact, expected, atol=1e-6)
   # The approximation is off by up to 4.7e-4, near 2.3.
   assert 4e-4 < np.abs(exact - fused_ops.gelu(x, None, compiled)).max() < 5e-4
@@ -122,7 +122,7 @@ def test_split_heads(compiled, dtype, part):
   )
 
 
-def test_merged_heads_are_the_split_ones():
+def test_merge_heads_inverts_split_heads():
   x = normal(B, S, 3 * H)
   q, k, v = fused_ops.split_heads(x, tf.zeros([3 * H]), 3, N)
   merged = tf.concat([fused_ops.merge_heads(y) for y in (q, k, v)], -1)
@@ -157,10 +157,10 @@ def test_attention_probs(compiled, dtype):
 
 
 @compiled_or_not
-def test_bfloat16_probabilities_are_exact_but_for_their_own_rounding(compiled):
-  """The sum inside is one of float32: 600 terms of bfloat16 would be 10% off.
+def test_bfloat16_probabilities_are_summed_in_float32(compiled):
+  """A sum of 600 terms in bfloat16 would be wrong by 10%.
 
-  Scores of 0, so nothing is rounded before the softmax.
+  All scores are 0, so nothing is rounded before the softmax.
   """
   q = tf.zeros([1, 1, 1, 4], tf.bfloat16)
   k = normal(1, 1, 600, 4, dtype=tf.bfloat16)
@@ -176,13 +176,13 @@ def test_column_sums(compiled, dtype):
   sums = fused_ops.column_sums(x, compiled)
   assert sums.dtype == tf.float32
   expected = tf.reduce_sum(tf.cast(x, tf.float32), [0, 1])
-  # A product of bfloat16 is rounded to it at its end.
+  # The result of a product of bfloat16 is rounded to bfloat16.
   rtol = 1e-6 if dtype == tf.float32 or not compiled else 2**-8
   np.testing.assert_allclose(sums, expected, rtol=rtol, atol=1e-6)
 
 
 @compiled_or_not
-def test_column_sums_of_float16_may_be_larger_than_float16(compiled):
+def test_column_sums_do_not_overflow_in_float16(compiled):
   sums = fused_ops.column_sums(
     tf.fill([4096, 3], tf.constant(20.0, tf.float16)), compiled
   )
@@ -191,11 +191,11 @@ def test_column_sums_of_float16_may_be_larger_than_float16(compiled):
 
 @pytest.mark.parametrize("graph", [False, True])
 @compiled_or_not
-def test_gradients_of_a_shared_kernel_are_added_up_in_float32(compiled, graph):
-  """1 + 12 * 2^-9 is exact; added one by one in bfloat16 it would stay 1."""
+def test_gradients_of_a_shared_kernel_are_summed_in_float32(compiled, graph):
+  """1 + 12 * 2^-9 is exact in float32; in bfloat16 the sum would stay 1."""
   kernel, uses = tf.Variable(normal(H, 3)), 13
 
-  def slopes(kernel):
+  def gradient(kernel):
     with tf.GradientTape() as tape:
       copies = fused_ops.shared_kernel(
         tf.convert_to_tensor(kernel), uses, tf.bfloat16, compiled
@@ -206,7 +206,7 @@ def test_gradients_of_a_shared_kernel_are_added_up_in_float32(compiled, graph):
     assert len(copies) == uses and copies[0].dtype == tf.bfloat16
     return tape.gradient(total, kernel)
 
-  run = tf.function(slopes) if graph else slopes
+  run = tf.function(gradient) if graph else gradient
   np.testing.assert_array_equal(run(kernel), np.full([H, 3], 1 + 12 * 2.0**-9))
 
 
@@ -222,109 +222,76 @@ def test_cross_entropy(compiled):
 
 @compiled_or_not
 @pytest.mark.parametrize("label", [-1, V])
-def test_a_label_that_does_not_exist_has_no_loss(compiled, label):
+def test_labels_out_of_range_give_nan(compiled, label):
   logits, labels = normal(2, V), tf.constant([label, 3])
   loss = fused_ops.cross_entropy(logits, labels, compiled).numpy()
   assert np.isnan(loss).tolist() == [True, False]
 
 
-def test_plain_chains_hold_no_compiled_function():
-  """A server without XLA must be able to load an export."""
-
-  @tf.function
-  def chain(x):
-    return fused_ops.gelu(x)
-
-  graph = chain.get_concrete_function(tf.TensorSpec([None, H])).graph
-  assert not any(
-    op.type.endswith("PartitionedCall") for op in graph.get_operations()
-  )
-
-
-B2, S2, N2, D2, H2 = 2, 5, 3, 4, 12
-
-
-def _normal(*shape):
-  values = np.random.default_rng(sum(shape)).normal(size=shape)
-  return tf.constant(values, tf.float32)
-
-
-_MASK = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+_MASK = tf.constant([[1, 1, 1, 0, 0, 0, 0], [1] * 7, [1, 0, 0, 0, 0, 0, 0]])
 _CHAINS = {
-  "gelu": (fused_ops.gelu, [_normal(B2, S2, H2), _normal(H2)]),
+  "gelu": (fused_ops.gelu, [normal(B, S, H), normal(H, seed=1)]),
   "exact gelu": (
     functools.partial(fused_ops.gelu, approximate=False),
-    [_normal(B2, S2, H2), _normal(H2)],
+    [normal(B, S, H), normal(H, seed=1)],
   ),
-  "gelu without bias": (fused_ops.gelu, [_normal(B2, S2, H2)]),
+  "gelu without bias": (fused_ops.gelu, [normal(B, S, H)]),
   "add_layer_norm": (
     lambda *a, compiled: fused_ops.add_layer_norm(*a, 1e-12, compiled),
     [
-      _normal(B2, S2, H2),
-      _normal(H2),
-      _normal(B2, S2, H2),
-      _normal(H2),
-      _normal(H2),
+      normal(B, S, H),
+      normal(H, seed=1),
+      normal(B, S, H, seed=2),
+      normal(H, seed=3),
+      normal(H, seed=4),
     ],
   ),
   "split_heads": (
     lambda x, bias, compiled: tf.stack(
-      fused_ops.split_heads(x, bias, 3, N2, compiled)
+      fused_ops.split_heads(x, bias, 3, N, compiled)
     ),
-    [_normal(B2, S2, 3 * H2), _normal(3 * H2)],
+    [normal(B, S, 3 * H), normal(3 * H, seed=1)],
   ),
   "attention_probs": (
     lambda q, k, compiled: fused_ops.attention_probs(q, k, _MASK, compiled),
-    [_normal(B2, N2, S2, D2), _normal(B2, N2, S2, D2)],
-  ),
-  "shared_kernel": (
-    lambda x, compiled: sum(
-      fused_ops.shared_kernel(x, 2, tf.float32, compiled)
-    ),
-    [_normal(H2, S2)],
+    [normal(B, N, S, H), normal(B, N, S, H, seed=1)],
   ),
 }
 
 
-def _function(chain):
-  def compute(*inputs):
-    return _CHAINS[chain][0](*inputs, compiled=True)
-
-  return tf.function(compute, autograph=False)
+def _traced(chain, compiled):
+  run, inputs = _CHAINS[chain]
+  function = tf.function(
+    lambda *inputs: run(*inputs, compiled=compiled), autograph=False
+  )
+  graph = function.get_concrete_function(*inputs).graph
+  return function, str(graph.as_graph_def())
 
 
 def _with_gradients(function, inputs):
   with tf.GradientTape() as tape:
     tape.watch(inputs)
     y = function(*inputs)
-    weighted = tf.reduce_sum(y * _normal(*y.shape))
+    weighted = tf.reduce_sum(y * normal(*y.shape, seed=9))
   return [y, *tape.gradient(weighted, inputs)]
 
 
 @pytest.mark.parametrize("chain", _CHAINS)
-def test_values_and_gradients_stay(chain):
-  inputs = _CHAINS[chain][1]
-  expected = _with_gradients(_function(chain), inputs)
-  plain = _function(chain)
-  with fused_ops.plain_operations_only():
-    graph = plain.get_concrete_function(*inputs).graph
-  got = _with_gradients(plain, inputs)
-  for a, b in zip(expected, got):
-    # The same sums in another order; the largest values are about 10.
-    np.testing.assert_allclose(a, b, atol=2e-5)
-  text = str(graph.as_graph_def())
-  assert "_gradient_op_type" not in text and "XlaMustCompile" not in text
-  # What the test would see otherwise.
-  usual = _function(chain).get_concrete_function(*inputs).graph
-  usual = str(usual.as_graph_def())
-  assert "gradient_op_type" in usual or chain == "shared_kernel"
-
-
-def test_nothing_stays_switched_on():
+def test_plain_operations_only(chain):
+  """The graphs have no XLA and no custom gradients, but the same results."""
+  usual, usual_graph = _traced(chain, compiled=True)
+  assert "gradient_op_type" in usual_graph
+  assert "XlaMustCompile" not in _traced(chain, compiled=False)[1]
   with pytest.raises(KeyError), fused_ops.plain_operations_only():
-    assert fused_ops.plain_operations_wanted()
-    raise KeyError
-  assert not fused_ops.plain_operations_wanted()
+    plain, graph = _traced(chain, compiled=True)
+    raise KeyError  # An error must not leave the mode switched on.
+  assert "gradient_op_type" not in graph and "XlaMustCompile" not in graph
+  assert "gradient_op_type" in _traced(chain, compiled=True)[1]
+  inputs = _CHAINS[chain][1]
+  pairs = zip(_with_gradients(usual, inputs), _with_gradients(plain, inputs))
+  for a, b in pairs:
+    # The sums have another order; the largest values are about 10.
+    np.testing.assert_allclose(a, b, atol=2e-5)
 
 
 if __name__ == "__main__":

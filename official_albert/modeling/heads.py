@@ -13,15 +13,15 @@ import tensorflow as tf
 from official_albert.modeling import (
   dropout,
   factorized_embedding,
+  inputs,
   layer_norm,
-  shapes,
   transformer_block,
 )
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class MaskedLMHead(tf.keras.layers.Layer):
-  """Scores the vocabulary at the masked positions only.
+  """Scores the vocabulary at the masked positions.
 
   gather -> Dense(E) with the encoder's activation -> LayerNorm -> product
   with the transposed word table -> bias.
@@ -44,7 +44,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
       embedding_size, initializer_range, "transform"
     )
     self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
-    # `.h5` files of Keras go by names, and another head has an output_bias.
+    # Keras' .h5 files need unique names, and other heads have an output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(
         name="output_bias",
@@ -64,16 +64,19 @@ class MaskedLMHead(tf.keras.layers.Layer):
 
     Args:
       sequence_output: <float>[B, S, H].
-      positions: <int32>[B, P], in [0, S): those to score; None: all.
+      positions: <int32>[B, P], the positions in [0, S) to score; None scores
+        all, with P = S.
       embedding: the layer whose word table is tied to the output.
-      training: whether XLA compiles what is between the products.
+      training: whether to compile element-wise chains with XLA.
 
     Returns:
-      logits <float32>[B, P, V], where P is S for all.
+      The logits <float32>[B, P, V].
+
+    Raises:
+      ValueError: `positions` has the wrong rank or dtype.
     """
-    shapes.check_rank("sequence_output", sequence_output, "B S H")
     if positions is not None:
-      shapes.check_ids("masked_lm_positions", positions, "B P")
+      inputs.check_ids("masked_lm_positions", positions, "B P")
       sequence_output = tf.gather(sequence_output, positions, batch_dims=1)
     batch, predictions = tf.unstack(tf.shape(sequence_output)[:2])
     x = tf.reshape(sequence_output, [-1, sequence_output.shape[2]])
@@ -96,9 +99,9 @@ class MaskedLMHead(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class ClassificationHead(tf.keras.layers.Layer):
-  """Scores of classes, or one number, from the pooled output.
+  """Computes class scores, or one number, from the pooled output.
 
-  The weights are stored [classes, H], as in the released checkpoints.
+  The weights are stored as [classes, H], as in the released checkpoints.
   """
 
   def __init__(
@@ -135,14 +138,7 @@ class ClassificationHead(tf.keras.layers.Layer):
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tf.Tensor:
-    """Maps <float>[B, H] to logits <float32>[B, classes].
-
-    Args:
-      pooled_output: <float>[B, H].
-      training: whether dropout is applied.
-      dropout_seed: <int32>[2], see `layers/dropout.py`.
-    """
-    shapes.check_rank("pooled_output", pooled_output, "B H")
+    """Maps <float>[B, H] to logits <float32>[B, classes]."""
     x = dropout.seeded_dropout(
       tf.cast(pooled_output, tf.float32),
       self.dropout_prob,
@@ -164,7 +160,7 @@ class ClassificationHead(tf.keras.layers.Layer):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class SentenceOrderHead(ClassificationHead):
-  """Two classes from the pooled output: 0 in order, 1 swapped."""
+  """Two classes from the pooled output: 0 for in order, 1 for swapped."""
 
   def __init__(
     self, hidden_size: int, initializer_range: float = 0.02, **kwargs

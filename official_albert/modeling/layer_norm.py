@@ -1,4 +1,4 @@
-"""LayerNorm with its residual connection, in float32."""
+"""LayerNorm in float32."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from official_albert.modeling import fused_ops, shapes
+from official_albert.modeling import fused_ops
 
-# Reference: contrib layer_norm's variance epsilon for float32 and bfloat16.
+# Reference: the variance epsilon of contrib's layer_norm for float32 and
+# bfloat16.
 EPSILON = 1e-12
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class LayerNorm(tf.keras.layers.Layer):
-  """LayerNorm(x + residual) over the last axis.
+  """LayerNorm over the last axis.
 
-  Statistics, scale and offset are float32 under any precision policy; the
-  result has the dtype that came in.
+  Statistics, scale and offset are float32 under any precision policy. The
+  result has the dtype of the input.
   """
 
   def __init__(self, epsilon: float = EPSILON, **kwargs):
@@ -38,35 +39,12 @@ class LayerNorm(tf.keras.layers.Layer):
     self.beta = weight("beta", "zeros")
     super().build(input_shape)
 
-  def call(
-    self,
-    x: tf.Tensor,
-    residual: Optional[tf.Tensor] = None,
-    training: Optional[bool] = None,
-  ) -> tf.Tensor:
-    """Normalizes <float>[..., H].
-
-    Args:
-      x: <float>[..., H].
-      residual: <float>[..., H] of the dtype of `x`, added first; None adds
-        nothing.
-      training: whether XLA compiles the chain, see `fused_ops.py`.
-
-    Returns:
-      <float>[..., H] in the dtype of `x`.
-
-    Raises:
-      ValueError: the residual has another shape or dtype.
-    """
-    if residual is not None:
-      residual = tf.convert_to_tensor(residual)
-      shapes.check_same_shape("residual", residual, "x", x)
-      if residual.dtype != x.dtype:
-        raise ValueError(f"residual is {residual.dtype}, but x is {x.dtype}.")
+  def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+    """Normalizes <float>[..., H]; XLA compiles it in training."""
     return fused_ops.add_layer_norm(
       x,
       None,
-      residual,
+      None,
       tf.convert_to_tensor(self.gamma),
       tf.convert_to_tensor(self.beta),
       self.epsilon,

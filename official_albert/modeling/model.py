@@ -1,6 +1,7 @@
-"""AlbertModel: embedding -> encoder -> pooler; a dict in, a dict out.
+"""AlbertModel: embedding, encoder and pooler; and a classifier on top of it.
 
-Reference: google-research/albert modeling.py (AlbertModel).
+Reference: google-research/albert modeling.py (AlbertModel), classifier_utils.py
+(create_model).
 """
 
 from __future__ import annotations
@@ -14,87 +15,40 @@ from official_albert.modeling import config as config_lib
 from official_albert.modeling import dropout as dropout_lib
 from official_albert.modeling import (
   factorized_embedding,
-  shapes,
+  heads,
   shared_transformer_encoder,
   transformer_block,
 )
-
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-# What Hugging Face calls the same inputs.
-_SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-
-
-def named_inputs(
-  features: Mapping[str, tf.Tensor], others: Sequence[str] = ()
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-  """Divides features into the encoder's inputs and others; refuses the rest.
-
-  Args:
-    features: `input_ids`, and optionally `input_mask` (or `attention_mask`)
-      and `segment_ids` (or `token_type_ids`).
-    others: further names that are accepted.
-
-  Returns:
-    The tensors by the names in `INPUTS`, and those by the names in `others`.
-
-  Raises:
-    ValueError: `features` is no dict, lacks `input_ids`, or has an unknown
-      name or both names of one input.
-  """
-  if not isinstance(features, Mapping):
-    raise ValueError(
-      f"the model takes a dict with input_ids, not {type(features).__name__}."
-    )
-  given_as: dict[str, str] = {}
-  for given in sorted(features):
-    name = _SYNONYMS.get(given, given)
-    if name not in (*INPUTS, *others):
-      raise ValueError(
-        f"unknown input {given!r}: the model takes input_ids, input_mask (or "
-        "attention_mask), segment_ids (or token_type_ids)"
-        f"{''.join(f', {other}' for other in others)}."
-      )
-    if name in given_as:
-      raise ValueError(
-        f"{given_as[name]} and {given} are two names of one input: give one of "
-        "them."
-      )
-    given_as[name] = given
-  if "input_ids" not in given_as:
-    raise ValueError(
-      "the model needs input_ids, got only: "
-      f"{', '.join(sorted(features)) or 'nothing'}."
-    )
-  inputs = {n: features[given] for n, given in given_as.items() if n in INPUTS}
-  return inputs, {n: features[n] for n in given_as if n not in INPUTS}
+from official_albert.modeling import inputs as inputs_lib
 
 
 class FeatureModel(tf.keras.Model):
-  """What all models of this package are to Keras: made from an `AlbertConfig`.
+  """Base class of all models: made from an `AlbertConfig`, called with a dict.
 
-  Every variable exists once the constructor returns. A model has the precision
-  of the global policy under which it was made, and keeps it when it is saved
-  and loaded under another one.
+  Subclasses create all variables in their constructor, so that weights can be
+  loaded, counted and given to an optimizer before the first batch. A model
+  gets its precision from the global policy when it is made, and keeps it when
+  it is saved and loaded under another policy.
 
   Attributes:
     config: the `AlbertConfig`.
     other_features: names that a call accepts besides `INPUTS`: further inputs,
-      and the labels that stand beside them in records.
+      and the labels that records hold.
   """
 
   other_features: Sequence[str] = ()
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs):
-    """Subclasses make their layers after this.
+    """Must be called before a subclass creates its layers.
 
     Args:
-      config: the encoder.
-      **kwargs: of `tf.keras.Model`.
+      config: the configuration of the encoder.
+      **kwargs: arguments of `tf.keras.Model`.
 
     Raises:
-      ValueError: `dtype` is given and differs from the global policy.
+      ValueError: `dtype` differs from the global policy.
     """
-    # Ids must never be cast to a float compute dtype on the way in.
+    # Keras must not cast ids to the compute dtype.
     super().__init__(autocast=False, **kwargs)
     self.config = config
     policy = tf.keras.mixed_precision.global_policy().name
@@ -105,16 +59,20 @@ class FeatureModel(tf.keras.Model):
         "tf.keras.mixed_precision.set_global_policy before making the model."
       )
 
+  def _create_variables(self) -> None:
+    with tf.init_scope():
+      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+
   def named_inputs(
     self, features: Mapping[str, tf.Tensor]
   ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """See the function of this name."""
-    return named_inputs(features, self.other_features)
+    """Calls `named_inputs` with the other features of this model."""
+    return inputs_lib.named_inputs(features, self.other_features)
 
   def build_from_config(self, config: Mapping[str, Any]) -> None:
-    """Does nothing: the constructor has made all variables.
+    """Does nothing, because the constructor has created all variables.
 
-    Keras would call the model with floats for its ids.
+    Keras would call the model with floats instead of ids.
     """
 
   def get_config(self) -> dict[str, Any]:
@@ -144,7 +102,7 @@ class FeatureModel(tf.keras.Model):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertModel(FeatureModel):
-  """The pretrained part that every task builds on.
+  """The pretrained encoder, which every task builds on.
 
       model = AlbertModel(AlbertConfig.from_preset("albert_base_v2"))
       outputs = model({"input_ids": ids, "input_mask": mask})
@@ -154,7 +112,7 @@ class AlbertModel(FeatureModel):
     embedding: the `FactorizedEmbedding`.
     encoder: the `SharedTransformerEncoder`.
     pooler: Dense H -> H with tanh, applied to the first position.
-    load_report: of `from_checkpoint`, what happened to each name; else None.
+    load_report: the report of `from_checkpoint` about each name, else None.
   """
 
   load_report = None
@@ -166,26 +124,18 @@ class AlbertModel(FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Makes the layers and their variables.
+    """Creates the layers and their variables.
 
     Args:
-      config: the model.
+      config: the configuration.
       recompute_activations: see `SharedTransformerEncoder`.
-      layerwise_lr_decay: how much smaller the learning rate is from layer to
-        layer downwards; see `training.optimization`.
-      **kwargs: of `tf.keras.Model`.
+      layerwise_lr_decay: the factor by which the learning rate shrinks from
+        each layer to the one below it; see `training.optimization`.
+      **kwargs: arguments of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
     self.embedding = factorized_embedding.FactorizedEmbedding(
-      config.vocab_size,
-      config.embedding_size,
-      config.hidden_size,
-      config.max_position_embeddings,
-      config.type_vocab_size,
-      config.hidden_dropout_prob,
-      config.initializer_range,
-      config.always_project_embedding,
-      name="embeddings",
+      config, name="embeddings"
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
       config, recompute_activations, layerwise_lr_decay, name="encoder"
@@ -193,10 +143,7 @@ class AlbertModel(FeatureModel):
     self.pooler = transformer_block.dense(
       config.hidden_size, config.initializer_range, "pooler"
     )
-    # Every variable exists from here on, so that weights can be loaded,
-    # counted and given to an optimizer before the first batch.
-    with tf.init_scope():
-      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+    self._create_variables()
 
   def call(
     self,
@@ -210,39 +157,39 @@ class AlbertModel(FeatureModel):
 
     Args:
       inputs: `input_ids` <int32>[B, S]; `input_mask` <int32>[B, S], 1 for
-        tokens and 0 for padding (all 1 when left out); `segment_ids`
-        <int32>[B, S] (all 0 when left out). Hugging Face's names
-        `attention_mask` and `token_type_ids` are those of the last two.
-      training: whether dropout is applied.
+        tokens and 0 for padding (default: all 1); `segment_ids` <int32>[B, S]
+        (default: all 0). The last two may have their Hugging Face names
+        `attention_mask` and `token_type_ids`.
+      training: whether to apply dropout.
       dropout_seed: <int32>[2]; makes dropout a function of the seed.
-      output_positions: <int32>[B, Q], where the last block's output is needed
-        besides the first position; elsewhere it is not computed. None: it is
-        everywhere. What is computed is the same either way.
-      num_layers: how many layers to apply; None: those of the configuration.
-        See `SharedTransformerEncoder`.
+      output_positions: <int32>[B, Q]. The last block computes only these
+        positions and the first one; None computes all. The values are the
+        same either way.
+      num_layers: the number of layers to apply; None means that of the
+        configuration. See `SharedTransformerEncoder`.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
       `encoder_outputs`, a list of <float>[B, S, H], one per block;
       `embedding_output` <float>[B, S, E], before the projection. With
       `output_positions`, `sequence_output` and the last of `encoder_outputs`
-      are <float>[B, 1 + Q, H], the first position in front.
+      are <float>[B, 1 + Q, H], with the first position in front.
 
     Raises:
-      ValueError: `input_ids` is missing, an input is unknown or given twice,
-        or a tensor has the wrong rank, dtype or length; the message names it.
-        Or the model has no other depth than its own.
+      ValueError: an input is missing, unknown, given twice, or has the wrong
+        rank, dtype or length; or the model cannot apply `num_layers` layers.
     """
-    inputs, _ = self.named_inputs(inputs)
-    input_ids = tf.convert_to_tensor(inputs["input_ids"])
-    mask = inputs.get("input_mask")
-    mask = tf.ones_like(input_ids) if mask is None else mask
-    mask = tf.convert_to_tensor(mask)
-    shapes.check_ids("input_mask", mask)
-    shapes.check_same_shape("input_mask", mask, "input_ids", input_ids)
+    named, _ = self.named_inputs(inputs)
+    input_ids, mask, segment_ids = inputs_lib.encoder_inputs(
+      named, self.config.max_position_embeddings
+    )
+    rows = None
+    if output_positions is not None:
+      inputs_lib.check_ids("output_positions", output_positions, "B Q")
+      rows = tf.pad(output_positions, [[0, 0], [1, 0]])  # Adds position 0.
     hidden, embedded = self.embedding(
       input_ids,
-      inputs.get("segment_ids"),
+      segment_ids,
       training=training,
       dropout_seed=dropout_lib.fold_in(dropout_seed, 0),
     )
@@ -251,7 +198,7 @@ class AlbertModel(FeatureModel):
       mask,
       training=training,
       dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
-      rows=_with_first(output_positions),
+      rows=rows,
       num_layers=num_layers,
     )
     sequence_output = encoder_outputs[-1]
@@ -264,17 +211,17 @@ class AlbertModel(FeatureModel):
 
   @property
   def layerwise_lr_decay(self) -> float:
-    """As given."""
+    """The constructor's argument."""
     return self.encoder.layerwise_lr_decay
 
   def rate_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Of the learning rate, for each variable below the pooler."""
-    bottom = self.layerwise_lr_decay**self.config.num_hidden_layers
-    embeddings = [(v, bottom) for v in self.embedding.trainable_variables]
+    """Returns the learning rate multipliers; the pooler has none."""
+    lowest = self.layerwise_lr_decay**self.config.num_hidden_layers
+    embeddings = [(v, lowest) for v in self.embedding.trainable_variables]
     return embeddings + self.encoder.block_multipliers()
 
   def training_settings(self) -> dict[str, Any]:
-    """The arguments that say how to train, for configs of Keras."""
+    """Returns the constructor's arguments about training, for `get_config`."""
     return {
       "recompute_activations": self.encoder.recompute_activations,
       "layerwise_lr_decay": self.layerwise_lr_decay,
@@ -287,36 +234,121 @@ class AlbertModel(FeatureModel):
   def from_checkpoint(
     cls, path: str, albert_config_file: str = "", **kwargs
   ) -> AlbertModel:
-    """An encoder with pretrained weights, of any format.
+    """Returns an encoder with pretrained weights of any supported format.
 
         model = AlbertModel.from_checkpoint("albert_base_v2")
         print(model.load_report)
 
     Args:
-      path: a run's folder or checkpoint, a TF1 checkpoint of
-        google-research/albert or its folder, the folder of a TF Hub module, or
-        of a Hugging Face model; or a .tar.gz or .tgz of any of these.
-      albert_config_file: of a TensorFlow checkpoint; by default the one beside
-        it, else that of the release with the same shapes.
-      **kwargs: of `AlbertModel`, besides the configuration.
+      path: the folder or a checkpoint of a run, a TF1 checkpoint of
+        google-research/albert or its folder, the folder of a TF Hub module or
+        of a Hugging Face model, or a .tar.gz or .tgz of any of these.
+      albert_config_file: the configuration of a TensorFlow checkpoint. The
+        default is the file beside the checkpoint, else the configuration of
+        the release with the same shapes.
+      **kwargs: further arguments of `AlbertModel`.
 
     Raises:
-      ValueError, OSError: there is no checkpoint, or it is damaged or of
-        another model; the message says it in one sentence.
+      ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
+        to another model.
     """
-    # Whoever trains needs no reader of other formats.
-
     with checkpoints.unpacked_archive(path) as folder:
       weights = checkpoints.open_weights(folder, albert_config_file)
       model = cls(weights.config, **kwargs)
-      # Values are read only here, so the folder has to be there still.
+      # This reads the values, so the unpacked folder must still exist.
       model.load_report = weights.fill(model)
     return model
 
 
-def _with_first(positions: Optional[tf.Tensor]) -> Optional[tf.Tensor]:
-  """<int32>[B, Q] to <int32>[B, 1 + Q], position 0 in front."""
-  if positions is None:
-    return None
-  shapes.check_ids("output_positions", positions, "B Q")
-  return tf.pad(positions, [[0, 0], [1, 0]])
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForSequenceClassification(FeatureModel):
+  """Classifies a text or a pair of texts; one class means regression.
+
+  Attributes:
+    albert: the `AlbertModel`, whose pretrained pooler is used.
+    classifier: the `ClassificationHead`.
+  """
+
+  other_features = ("label_ids", "example_id", "example_weight")
+
+  def __init__(
+    self,
+    config: config_lib.AlbertConfig,
+    num_classes: int,
+    classifier_dropout_prob: float = 0.1,
+    recompute_activations: bool = False,
+    layerwise_lr_decay: float = 1.0,
+    **kwargs,
+  ):
+    """Creates the layers and their variables.
+
+    Args:
+      config: the configuration of the encoder, with the dropout rates of
+        fine-tuning.
+      num_classes: 1 for a regression.
+      classifier_dropout_prob: dropout rate of the pooled output (paper, Table
+        14).
+      recompute_activations: see `AlbertModel`.
+      layerwise_lr_decay: see `AlbertModel`.
+      **kwargs: arguments of `tf.keras.Model`.
+    """
+    super().__init__(config, **kwargs)
+    self.albert = AlbertModel(
+      config, recompute_activations, layerwise_lr_decay, name="albert"
+    )
+    self.classifier = heads.ClassificationHead(
+      num_classes,
+      config.hidden_size,
+      config.initializer_range,
+      classifier_dropout_prob,
+      name="classifier",
+    )
+    self._create_variables()
+
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+    logits_only: bool = False,
+    num_layers: Optional[int] = None,
+  ) -> dict[str, Any]:
+    """Runs the encoder and the head.
+
+    Args:
+      features: the inputs of `AlbertModel`. Names in `other_features` are
+        ignored.
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2], see `dropout.py`.
+      logits_only: whether the last block computes only the first position,
+        which is all that the logits need.
+      num_layers: the number of layers to apply; None means that of the
+        configuration. See `SharedTransformerEncoder`.
+
+    Returns:
+      `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of
+      `AlbertModel`.
+    """
+    inputs, _ = self.named_inputs(features)
+    nowhere = tf.zeros_like(inputs["input_ids"][:, :0])  # [B, 0]
+    outputs = self.albert(
+      inputs,
+      training=training,
+      dropout_seed=dropout_lib.fold_in(dropout_seed, 0),
+      output_positions=nowhere if logits_only else None,
+      num_layers=num_layers,
+    )
+    logits = self.classifier(
+      outputs["pooled_output"],
+      training=training,
+      dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
+    )
+    return {**({} if logits_only else outputs), "logits": logits}
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "num_classes": self.classifier.num_classes,
+      "classifier_dropout_prob": self.classifier.dropout_prob,
+      **self.albert.training_settings(),
+    }

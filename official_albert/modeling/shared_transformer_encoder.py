@@ -1,9 +1,9 @@
-"""The encoder whose layers share their parameters (paper, section 3.1).
+"""The encoder, whose layers share their parameters (paper, section 3.1).
 
-Layer i of L applies the blocks of group i * groups // L. With sharing "all"
-a group is one set of parameters; "attention" and "ffn" share only that half
-of the block and give every layer its own other half; "none" shares nothing,
-which is BERT (paper, Table 4).
+Layer i of L applies the blocks of group i * groups // L. With sharing "all",
+the layers of a group share whole blocks. "attention" and "ffn" share that
+sublayer only, and each layer has its own copy of the other one. "none" shares
+nothing, which is BERT (paper, Table 4).
 
 Reference: google-research/albert modeling.py (transformer_model).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
@@ -20,11 +20,11 @@ from official_albert.modeling import config as config_lib
 from official_albert.modeling import dropout as dropout_lib
 from official_albert.modeling import transformer_block
 
-_HALVES = ("attention", "ffn")
+Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class SharedTransformerEncoder(tf.keras.layers.Layer):
+class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
   """`num_hidden_layers` applications of shared transformer blocks."""
 
   def __init__(
@@ -34,156 +34,104 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Makes the blocks.
+    """Creates the sublayers.
 
     Args:
-      config: sizes, groups and sharing; a dict from `get_config` will do.
-      recompute_activations: whether training keeps only each block's input
-        and computes the rest again for the gradient: less memory, more time.
-      layerwise_lr_decay: d; application k of a variable whose last one is t
-        adds to its gradient with weight d^(t-k). The other half of the decay
-        is the optimizer's: `block_multipliers`.
-      **kwargs: of `tf.keras.layers.Layer`.
+      config: sizes, groups and sharing.
+      recompute_activations: whether training keeps only the input of each
+        block and recomputes the rest for the gradient. This takes less memory
+        and more time.
+      layerwise_lr_decay: d, in (0, 1]. When several layers share a variable,
+        layer k contributes to its gradient with weight d^(t - k), where t is
+        the last of them. The optimizer applies the rest of the decay; see
+        `block_multipliers`.
+      **kwargs: arguments of `tf.keras.layers.Layer`.
 
     Raises:
-      ValueError: the decay is not in (0, 1].
+      ValueError: `layerwise_lr_decay` is out of range.
     """
-    super().__init__(**kwargs)
-    if isinstance(config, dict):
-      config = config_lib.AlbertConfig.from_dict(config)
-    self.config = config
-    self.recompute_activations = recompute_activations
+    super().__init__(config, **kwargs)
     if not 0 < layerwise_lr_decay <= 1:
       raise ValueError(
         f"layerwise_lr_decay must be in (0, 1], got {layerwise_lr_decay}."
       )
+    self.recompute_activations = recompute_activations
     self.layerwise_lr_decay = layerwise_lr_decay
-    # self.attentions[g][i]: the half of inner block i that layers of index g
-    # use; g counts groups where the half is shared, else layers.
-    self.attentions = [
-      [self._attention(f"{g}_{i}") for i in range(config.inner_group_num)]
-      for g in range(self._sets("attention"))
-    ]
-    self.ffns = [
-      [self._ffn(f"{g}_{i}") for i in range(config.inner_group_num)]
-      for g in range(self._sets("ffn"))
+    # attentions[s][i] belongs to inner block i. s is the group of a layer if
+    # the group shares its attention, else the number of the layer. The same
+    # holds for ffns.
+    self.attentions = self._sets(transformer_block.SelfAttention, "attention")
+    self.ffns = self._sets(transformer_block.FeedForward, "ffn")
+
+  def _sets(self, sublayer_class, name: str) -> list[list[Any]]:
+    return [
+      [
+        sublayer_class(self.config, name=f"{name}_{s}_{i}")
+        for i in range(self.config.inner_group_num)
+      ]
+      for s in range(self.config.num_sets(name))
     ]
 
   @property
   def sublayers(self) -> list[tf.keras.layers.Layer]:
-    """Every attention, then every feed-forward network, each once.
+    """All attention layers, then all feed-forward layers.
 
-    Keras' savers of `.keras` and `.weights.h5` look for layers in attributes
-    and in flat lists, and pass over the lists of lists above. The names in
-    those files come from this attribute and from the order of the list.
+    Keras finds layers in attributes and flat lists when it writes `.keras` and
+    `.weights.h5` files, but not in the nested lists above. The names in those
+    files come from this attribute and its order, so neither may change.
     """
     return [
-      half
+      sublayer
       for sets in (self.attentions, self.ffns)
       for inner in sets
-      for half in inner
+      for sublayer in inner
     ]
 
-  def _shares(self, half: str) -> bool:
-    return self.config.sharing in ("all", half)
-
-  def _sets(self, half: str) -> int:
-    c = self.config
-    return c.num_hidden_groups if self._shares(half) else c.num_hidden_layers
-
-  def _attention(self, suffix: str) -> transformer_block.SelfAttention:
-    c = self.config
-    return transformer_block.SelfAttention(
-      c.hidden_size,
-      c.num_attention_heads,
-      c.attention_probs_dropout_prob,
-      c.hidden_dropout_prob,
-      c.initializer_range,
-      name=f"attention_{suffix}",
-    )
-
-  def _ffn(self, suffix: str) -> transformer_block.FeedForward:
-    c = self.config
-    return transformer_block.FeedForward(
-      c.hidden_size,
-      c.intermediate_size,
-      c.hidden_act,
-      c.hidden_dropout_prob,
-      c.initializer_range,
-      name=f"ffn_{suffix}",
-    )
-
-  def blocks(self, num_layers: Optional[int] = None):
-    """The pairs (attention, ffn) in the order in which they are applied.
+  def blocks(self, num_layers: Optional[int] = None) -> Iterator[Block]:
+    """Yields the pairs (attention, ffn) in the order of their application.
 
     Args:
-      num_layers: how many layers; None: the model's. Others need layers that
-        share everything in one group.
+      num_layers: the number of layers; None means `num_hidden_layers`.
+        Another number requires that all layers share everything.
 
     Raises:
-      ValueError: they do not.
+      ValueError: the layers do not share everything.
     """
-    if num_layers not in (None, self.config.num_hidden_layers):
-      self.config.at_depth(num_layers)  # It says what is wrong.
-      for _ in range(num_layers):
-        yield from zip(self.attentions[0], self.ffns[0])
-      return
-    for layer in range(self.config.num_hidden_layers):
-      attentions = self.attentions[self._set_of("attention", layer)]
-      ffns = self.ffns[self._set_of("ffn", layer)]
-      yield from zip(attentions, ffns)
+    c = self.config
+    if num_layers is not None:
+      c = c.at_depth(num_layers)
+    for layer in range(c.num_hidden_layers):
+      yield from zip(
+        self.attentions[c.set_of_layer("attention", layer)],
+        self.ffns[c.set_of_layer("ffn", layer)],
+      )
 
-  def _set_of(self, half: str, layer: int) -> int:
-    """The index in `attentions` or `ffns` of what a layer uses."""
-    if self._shares(half):
-      return self.config.group_of_layer(layer)
-    return layer
-
-  def _last_layer(self, half: str, layer: int) -> int:
-    """The last layer that uses the same half as `layer`."""
-    layers = range(self.config.num_hidden_layers)
-    own = self._set_of(half, layer)
-    return max(i for i in layers if self._set_of(half, i) == own)
-
-  def _gradient_factor(self, half: str, layer: int) -> float:
-    if self.layerwise_lr_decay == 1.0:
-      return 1.0
-    later = self._last_layer(half, layer) - layer
-    return self.layerwise_lr_decay**later
+  def _last_layers(self) -> dict[tf.keras.layers.Layer, int]:
+    """Maps each sublayer to the last layer that applies it."""
+    return {
+      sublayer: index // self.config.inner_group_num
+      for index, block in enumerate(self.blocks())
+      for sublayer in block
+    }
 
   def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Of each variable, d^(layers above the last one that uses it)."""
-    multipliers = []
+    """Returns the learning rate multiplier of each variable.
+
+    It is d^n, where n counts the layers above the last one that uses the
+    variable.
+    """
     top = self.config.num_hidden_layers - 1
-    for half, sets in (("attention", self.attentions), ("ffn", self.ffns)):
-      for layer in range(top + 1):
-        if self._last_layer(half, layer) == layer:
-          factor = self.layerwise_lr_decay ** (top - layer)
-          multipliers += [
-            (variable, factor)
-            for part in sets[self._set_of(half, layer)]
-            for variable in part.trainable_variables
-          ]
-    return multipliers
+    return [
+      (variable, self.layerwise_lr_decay ** (top - layer))
+      for sublayer, layer in self._last_layers().items()
+      for variable in sublayer.trainable_variables
+    ]
 
   def build(self, input_shape):
-    for half in {id(h): h for pair in self.blocks() for h in pair}.values():
-      with tf.name_scope(half.name):
-        half.build(input_shape)
+    for sublayer in self._last_layers():
+      with tf.name_scope(sublayer.name):
+        sublayer.build(input_shape)
     super().build(input_shape)
-
-  def _weights(self, training: Optional[bool], num_layers: Optional[int]):
-    """Of each half of each block in order, cast once for all its uses."""
-    pairs = list(self.blocks(num_layers))
-    uses = collections.Counter(id(half) for pair in pairs for half in pair)
-    left = {
-      id(half): half.weights_for(uses[id(half)], training)
-      for pair in pairs
-      for half in pair
-    }
-    return [
-      [x for half in pair for x in left[id(half)].pop()] for pair in pairs
-    ]
 
   def call(
     self,
@@ -194,164 +142,143 @@ class SharedTransformerEncoder(tf.keras.layers.Layer):
     rows: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
-    """Applies every layer.
+    """Applies all layers.
 
     Args:
       x: <float>[B, S, H], the projected embedding.
       mask: <int32>[B, S], 1 for tokens and 0 for padding.
-      training: whether dropout is applied.
-      dropout_seed: <int32>[2], see `layers/dropout.py`; each application of
-        a shared block draws its own mask.
-      rows: <int32>[B, Q], the positions that the last block computes, where
-        nothing else of its output is needed; None: all.
-      num_layers: how many layers to apply, of a model whose layers share
-        everything in one group; None: `num_hidden_layers`. What each of them
-        computes, dropout included, does not depend on it.
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2], see `dropout.py`. Each application of a shared
+        block draws its own mask.
+      rows: <int32>[B, Q], the only positions that the last block computes;
+        None computes all.
+      num_layers: the number of layers to apply; None means
+        `num_hidden_layers`. What a layer computes, dropout included, does not
+        depend on it.
 
     Returns:
-      num_layers * inner_group_num tensors <float>[B, S, H], one per block;
-      the last, which with `rows` is <float>[B, Q, H], is the sequence output.
+      num_layers * inner_group_num tensors <float>[B, S, H], one per block. The
+      last one is the sequence output; with `rows` it is <float>[B, Q, H].
 
     Raises:
-      ValueError: another number of layers than the model's, where layers have
-        weights or learning rates of their own.
+      ValueError: `num_layers` differs from the model's, but layers have their
+        own weights or learning rates.
     """
     if num_layers is not None and self.layerwise_lr_decay != 1.0:
       raise ValueError(
         f"layerwise_lr_decay {self.layerwise_lr_decay} needs a fixed number "
-        "of layers: give 1, or train at one depth."
+        "of layers: set it to 1, or train at one depth."
       )
-    recompute = self.recompute_activations and training
     if training and dropout_seed is None:
-      # Each application of the block, which is traced once, needs masks of its
-      # own, and a second computation of it those of the first.
+      # The block is traced once, so its applications need different seeds, and
+      # recomputation needs the same seed again.
       dropout_seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-    block = self._make_block(training)
+    blocks = list(self.blocks(num_layers))
+    uses = collections.Counter(s for block in blocks for s in block)
+    weights = {s: s.weights_for(n, training) for s, n in uses.items()}
+    last_layers = self._last_layers()
+    apply_block = self._block_function(training)
     outputs = []
-    weights = self._weights(training, num_layers)
-    for index, tensors in enumerate(weights):
+    for index, block in enumerate(blocks):
       layer = index // self.config.inner_group_num
-      factors = tuple(self._gradient_factor(h, layer) for h in _HALVES)
-      seed = dropout_lib.fold_in(dropout_seed, index)
-      asked = rows if index == len(weights) - 1 else None
-      apply = functools.partial(block, factors, mask, seed, asked)
-      x = recomputed(apply, x, *tensors) if recompute else apply(x, *tensors)
+      apply = functools.partial(
+        apply_block,
+        mask,
+        dropout_lib.fold_in(dropout_seed, index),
+        rows if index == len(blocks) - 1 else None,
+      )
+      attention_weights, ffn_weights = (
+        scale_gradient(
+          weights[sublayer].pop(),
+          self.layerwise_lr_decay ** (last_layers[sublayer] - layer),
+        )
+        for sublayer in block
+      )
+      if training and self.recompute_activations:
+        x = recomputed(apply, x, attention_weights, ffn_weights)
+      else:
+        x = apply(x, attention_weights, ffn_weights)
       outputs.append(x)
     return outputs
 
-  def _make_block(self, training: Optional[bool]):
-    """The block as a function of all that differs between applications.
+  def _block_function(self, training: Optional[bool]):
+    """Returns the block as a function of its input and its weights.
 
-    Its variables are arguments too. So it is traced once, whatever the depth
-    and the sharing, and once more where only some rows are computed; with
-    layer-wise decay once for each of its factors.
+    Since the weights are arguments, TensorFlow traces it once for all layers,
+    and a second time if the last layer computes only some rows.
     """
     attention, ffn = next(self.blocks())
-    count = len(transformer_block.AttentionWeights._fields)
 
-    def block(factors, mask, seed, rows, x, *weights):
-      seeds = [dropout_lib.fold_in(seed, half) for half in range(2)]
-      first = transformer_block.AttentionWeights(*weights[:count])
-      second = transformer_block.FeedForwardWeights(*weights[count:])
-      x = scaled(
-        lambda x: attention(x, mask, training, seeds[0], first, rows),
-        x,
-        factors[0],
-      )
-      return scaled(lambda x: ffn(x, training, seeds[1], second), x, factors[1])
+    def block(mask, seed, rows, x, attention_weights, ffn_weights):
+      seeds = [dropout_lib.fold_in(seed, i) for i in range(2)]
+      x = attention(x, mask, training, seeds[0], attention_weights, rows)
+      return ffn(x, training, seeds[1], ffn_weights)
 
-    return (
-      tf.function(block, autograph=False) if tf.inside_function() else block
-    )
+    if tf.inside_function():
+      return tf.function(block, autograph=False)
+    return block
 
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
-      "config": self.config.to_dict(),
       "recompute_activations": self.recompute_activations,
       "layerwise_lr_decay": self.layerwise_lr_decay,
     }
 
 
-def scaled(
-  block: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, factor: float
-) -> tf.Tensor:
-  """block(x), whose variables get `factor` times their gradient from here.
-
-  The gradient with respect to `x` is that of `block`: what comes in from above
-  is multiplied and what goes out below divided, so that only what is branched
-  off in between, to the variables, is left with the factor.
-
-  Args:
-    block: any computation with variables.
-    x: <float>[...].
-    factor: positive; 1 costs nothing.
-
-  Returns:
-    What `block` returns.
-  """
+def scale_gradient(tensors: Any, factor: float) -> Any:
+  """Returns a structure of tensors unchanged, with their gradient scaled."""
   if factor == 1.0:
-    return block(x)
-  return _scale(block(_scale(x, 1.0 / factor)), factor)
-
-
-def _scale(x: tf.Tensor, factor: float) -> tf.Tensor:
-  """`x`, with `factor` times its gradient."""
+    return tensors
 
   @tf.custom_gradient
-  def run(x):
-    return tf.identity(x), lambda dy: dy * tf.cast(factor, dy.dtype)
+  def scale(x):
+    return tf.identity(x), lambda dy: factor * dy
 
-  return run(x)
+  return tf.nest.map_structure(scale, tensors)
 
 
 def recomputed(
-  block: Callable[..., tf.Tensor], x: tf.Tensor, *others: tf.Tensor
+  block: Callable[..., tf.Tensor], x: tf.Tensor, *weights: Any
 ) -> tf.Tensor:
-  """Computes block(x, *others), and again for the gradient.
+  """Returns block(x, *weights), which is computed again for the gradient.
 
   The gradient of a block needs nearly all of its intermediate tensors, and a
-  shared block is applied 12 times or more. Computed again from the block's
-  input in the backward pass, they exist for one application at a time, at the
-  price of one more forward pass (arXiv 1604.06174). This saves memory inside a
-  `tf.function`; eager tapes keep all tensors.
+  shared block is applied 12 times or more. If the backward pass recomputes
+  them from the block's input, they exist for one application at a time, at the
+  cost of one more forward pass (arXiv 1604.06174). This saves memory only
+  inside a `tf.function`, because eager tapes keep all tensors.
 
   Args:
-    block: computes the same both times: dropout in it has seeds. Its variables
-      have gradients as usual, but no tensor that is not an argument.
+    block: must return the same both times, so its dropout needs seeds. Only
+      its arguments get gradients.
     x: <float>[...].
-    *others: such as weights that are cast already.
-
-  Returns:
-    What `block` returns.
+    *weights: structures of tensors.
   """
 
   @tf.custom_gradient
-  def run(x, *others):
-    def gradient(dy, variables=()):
-      variables = list(variables)
+  def run(x, *weights):
+    def gradient(dy):
       with tf.GradientTape() as tape:
-        again = _after(dy, x)
-        tape.watch([again, *others])
-        y = block(again, *others)
-      slopes = tape.gradient(y, [again, *others, *variables], dy)
-      count = 1 + len(others)
-      return tuple(slopes[:count]), slopes[count:]
+        inputs = (_after(dy, x), *weights)
+        tape.watch(inputs)
+        y = block(*inputs)
+      return tape.gradient(y, inputs, dy)
 
-    return block(x, *others), gradient
+    return block(x, *weights), gradient
 
-  return run(x, *others)
+  return run(x, *weights)
 
 
 def _after(dy: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-  """`x`, but not before there is `dy`.
+  """Returns `x`, but not before `dy` has been computed.
 
-  Without that, the second computation would be found equal to the first, and
-  the first one's results kept; or it would all be done at once.
+  Otherwise a compiler could merge both computations of the block and keep the
+  results of the first, or recompute all blocks at once.
   """
-  # TensorFlow keeps to control dependencies, XLA to what is added. 0 * dy is
-  # not 0 for a compiler, since dy may be infinite; then dx is not finite
-  # either way.
+  # TensorFlow respects control dependencies; XLA only respects data. Adding
+  # 0 * dy is not optimized away, because dy might be infinite. In that case dx
+  # is not finite either.
   with tf.control_dependencies([dy]):
-    nothing = 0.0 * tf.reshape(dy, [-1])[0]
-    return x + tf.cast(nothing, x.dtype)
+    zero = 0.0 * tf.reshape(dy, [-1])[0]
+    return x + tf.cast(zero, x.dtype)

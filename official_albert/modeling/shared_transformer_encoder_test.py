@@ -1,4 +1,4 @@
-"""Tests of what is shared, in which order, and how many parameters."""
+"""Tests of sharing, depth, dropout, recomputation and layer-wise rates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(encoder, **kwargs):
   "sharing, attentions, ffns",
   [("all", 2, 2), ("attention", 2, 6), ("ffn", 6, 2), ("none", 6, 6)],
 )
-def test_sets_of_parameters(sharing, attentions, ffns):
+def test_number_of_parameter_sets(sharing, attentions, ffns):
   encoder = make(sharing=sharing)
   assert len(run(encoder)) == 6
   pairs = list(encoder.blocks())
@@ -47,7 +47,7 @@ def test_sets_of_parameters(sharing, attentions, ffns):
   assert encoder.count_params() == config.parameter_count() - outside
 
 
-def test_groups_in_order():
+def test_groups_are_applied_in_order():
   encoder = make()
   used = [attention.name for attention, _ in encoder.blocks()]
   assert used == ["attention_0_0"] * 3 + ["attention_1_0"] * 3
@@ -60,18 +60,18 @@ def test_inner_groups_alternate():
   assert len(run(encoder)) == 6
 
 
-def test_flat_list_of_sublayers():
-  """Keras' files name layers by this order, which must not change."""
+def test_order_of_sublayers():
+  """Keras files name layers by this order, so it must not change."""
   encoder = make(sharing="ffn", num_hidden_layers=3, inner_group_num=2)
-  assert [half.name for half in encoder.sublayers] == [
+  assert [layer.name for layer in encoder.sublayers] == [
     *(f"attention_{layer}_{i}" for layer in range(3) for i in range(2)),
     *(f"ffn_{group}_{i}" for group in range(2) for i in range(2)),
   ]
-  used = {id(half) for pair in encoder.blocks() for half in pair}
-  assert {id(half) for half in encoder.sublayers} == used
+  used = {id(layer) for block in encoder.blocks() for layer in block}
+  assert {id(layer) for layer in encoder.sublayers} == used
 
 
-def test_unshared_copies_compute_what_the_shared_layer_computes():
+def test_unshared_copies_give_the_outputs_of_the_shared_layer():
   shared, own = make(), make(sharing="none")
   expected = run(shared)
   run(own)
@@ -82,33 +82,32 @@ def test_unshared_copies_compute_what_the_shared_layer_computes():
     np.testing.assert_array_equal(a, b)
 
 
-def test_another_depth_is_the_same_layers_applied_so_often():
-  """With dropout, too; more often than the model does, too."""
+def test_num_layers_applies_the_same_layers_with_the_same_dropout():
   encoder = make(
     num_hidden_groups=1, num_hidden_layers=4, hidden_dropout_prob=0.5
   )
   settings = dict(training=True, dropout_seed=tf.constant([4, 2]))
-  own = run(encoder, **settings)
+  full = run(encoder, **settings)
   shallow = run(encoder, num_layers=3, **settings)
   deep = run(encoder, num_layers=7, **settings)
-  assert [len(outputs) for outputs in (shallow, own, deep)] == [3, 4, 7]
-  for a, b, c in zip(shallow, own, deep):
+  assert [len(outputs) for outputs in (shallow, full, deep)] == [3, 4, 7]
+  for a, b, c in zip(shallow, full, deep):
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(b, c)
 
 
-def test_another_depth_of_inner_groups():
+def test_num_layers_counts_layers_not_inner_blocks():
   encoder = make(num_hidden_layers=3, num_hidden_groups=1, inner_group_num=2)
-  own, shallow = run(encoder), run(encoder, num_layers=2)
+  full, shallow = run(encoder), run(encoder, num_layers=2)
   assert len(shallow) == 4
-  np.testing.assert_array_equal(shallow[-1], own[3])
+  np.testing.assert_array_equal(shallow[-1], full[3])
 
 
-def test_layers_of_their_own_have_one_depth():
+def test_num_layers_requires_full_sharing_and_one_rate():
   for changes in (dict(), dict(num_hidden_groups=1, sharing="ffn")):
     encoder = make(**changes)
     assert len(run(encoder, num_layers=6)) == 6
-    with pytest.raises(ValueError, match="6 layers .* cannot have 5"):
+    with pytest.raises(ValueError, match="6 layers cannot have 5"):
       run(encoder, num_layers=5)
   encoder = shared_transformer_encoder.SharedTransformerEncoder(
     make(num_hidden_groups=1).config, layerwise_lr_decay=0.9
@@ -125,22 +124,22 @@ def test_each_application_draws_its_own_dropout():
   first = run(encoder, training=True, dropout_seed=seed)
   again = run(encoder, training=True, dropout_seed=seed)
   np.testing.assert_array_equal(first[-1], again[-1])
-  # Feeding layer 1's input to layer 0 must not give layer 1's output.
+  # Layer 0 with the input of layer 1 must not give the output of layer 1.
   swapped = encoder(
     first[0], tf.ones([B, S], tf.int32), training=True, dropout_seed=seed
   )
   assert np.any(swapped[0].numpy() != first[1].numpy())
 
 
-def test_without_a_seed_each_application_draws_its_own_mask():
-  """Also where a global seed is set, in a graph that holds the block once."""
+def test_each_application_draws_its_own_dropout_without_a_seed():
+  """Uses a global seed and a graph, where the block is traced only once."""
   encoder = make(
     num_hidden_groups=1, num_hidden_layers=3, hidden_dropout_prob=0.5
   )
   run(encoder)
   _, ffn = next(encoder.blocks())
   ffn.output_dense.kernel.assign(tf.zeros_like(ffn.output_dense.kernel))
-  ffn.output_dense.bias.assign(tf.fill([H], 1e4))  # What is left is the mask.
+  ffn.output_dense.bias.assign(tf.fill([H], 1e4))  # Only the mask is left.
   tf.random.set_seed(7)
   outputs = tf.function(lambda: run(encoder, training=True))()
   masks = [np.asarray(y) > 0 for y in outputs]
@@ -170,11 +169,11 @@ def recomputing(recompute):
 
 
 def outputs_and_gradients(encoder, x, seed):
-  """Every block's output has a part in the gradient."""
+  """The output of each block contributes to the gradient."""
   mask = tf.constant([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
   blocks = len(list(encoder.blocks()))
   weights = np.random.default_rng(1).normal(size=[blocks, B, S, H])
-  tf.random.set_seed(3)  # Where there is no dropout seed.
+  tf.random.set_seed(3)  # Used if there is no dropout seed.
 
   @tf.function
   def compute(x):
@@ -187,44 +186,44 @@ def outputs_and_gradients(encoder, x, seed):
   return compute(x)
 
 
-def test_recomputation_changes_no_output_and_no_gradient(policy):
-  """With dropout, whose masks have to be the same both times."""
+def test_recomputation_keeps_outputs_and_gradients(policy):
+  """Includes dropout, whose masks must be the same both times."""
   plain, encoder = recomputing(False), recomputing(True)
   encoder.set_weights(plain.get_weights())
   x = tf.constant(np.random.default_rng(0).normal(size=[B, S, H]), tf.float32)
   seed = tf.constant([4, 2])
-  expected, _, expected_slopes = outputs_and_gradients(plain, x, seed)
-  outputs, _, slopes = outputs_and_gradients(encoder, x, seed)
+  expected, _, expected_gradients = outputs_and_gradients(plain, x, seed)
+  outputs, _, gradients = outputs_and_gradients(encoder, x, seed)
   assert len(outputs) == 4 and outputs[0].dtype == plain.compute_dtype
   for a, b in zip(expected, outputs):
     np.testing.assert_array_equal(a, b)
-  for a, b in zip(expected_slopes, slopes):
+  for a, b in zip(expected_gradients, gradients):
     a, b = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
-    # The same products, but what flows back into a block's output is added
-    # up in another order: a rounding of 0.4% in bfloat16, four times. The
-    # bias of the keys, whose gradient is nothing but rounding, asks for the 10.
-    share = 1e-5 if policy == "float32" else 0.03
-    assert tf.norm(a - b) <= share * tf.maximum(tf.norm(a), 10.0)
+    # Gradients that arrive at the output of a block are summed in another
+    # order: four roundings of 0.4% in bfloat16. The floor of 10 is for the
+    # bias of the keys, whose gradient is nothing but rounding errors.
+    tolerance = 1e-5 if policy == "float32" else 0.03
+    assert tf.norm(a - b) <= tolerance * tf.maximum(tf.norm(a), 10.0)
 
 
-def test_without_a_seed_both_computations_draw_the_same_masks():
-  """Against finite differences: other masks would have another slope."""
+def test_recomputation_repeats_dropout_masks_without_a_seed():
+  """Compares with finite differences, which other masks would not match."""
   encoder = recomputing(True)
   rng = np.random.default_rng(0)
-  x, way = rng.normal(size=[2, B, S, H]).astype(np.float32)
-  ends = [
-    float(outputs_and_gradients(encoder, tf.constant(x + h * way), None)[1])
+  x, direction = rng.normal(size=[2, B, S, H]).astype(np.float32)
+  totals = [
+    outputs_and_gradients(encoder, tf.constant(x + h * direction), None)[1]
     for h in (1e-2, -1e-2)
   ]
-  slope = outputs_and_gradients(encoder, tf.constant(x), None)[2][0]
+  gradient = outputs_and_gradients(encoder, tf.constant(x), None)[2][0]
   np.testing.assert_allclose(
-    (ends[0] - ends[1]) / 2e-2, np.sum(slope * way), rtol=0.02
+    (totals[0] - totals[1]) / 2e-2, np.sum(gradient * direction), rtol=0.02
   )
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_rows_are_rows_of_the_whole(recompute):
-  """Twice the same row among them, and gradients only through the last."""
+def test_rows_equal_the_rows_of_the_full_output(recompute):
+  """One row is asked for twice; gradients flow through the last layer only."""
   encoder = make(recompute, num_hidden_layers=2, initializer_range=0.3)
   run(encoder)
   x = np.random.default_rng(0).normal(size=[B, S, H]).astype(np.float32)
@@ -233,26 +232,32 @@ def test_rows_are_rows_of_the_whole(recompute):
   weights = np.random.default_rng(1).normal(size=[B, 3, H])
 
   @tf.function
-  def compute(x, some):
+  def compute(x, rows_only):
     with tf.GradientTape() as tape:
       tape.watch(x)
-      outputs = encoder(x, mask, training=True, rows=rows if some else None)
+      outputs = encoder(
+        x, mask, training=True, rows=rows if rows_only else None
+      )
       last = outputs[-1]
-      picked = last if some else tf.gather(last, rows, batch_dims=1)
+      picked = last if rows_only else tf.gather(last, rows, batch_dims=1)
       total = tf.reduce_sum(picked * weights)
-    slopes = tape.gradient(total, [x, *encoder.trainable_variables])
-    return outputs[0], picked, slopes
+    gradients = tape.gradient(total, [x, *encoder.trainable_variables])
+    return outputs[0], picked, gradients
 
   expected = compute(tf.constant(x), False)
-  got = compute(tf.constant(x), True)
-  assert got[1].shape == [B, 3, H]
-  for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(got)):
+  actual = compute(tf.constant(x), True)
+  assert actual[1].shape == [B, 3, H]
+  for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(actual)):
     np.testing.assert_allclose(a, b, atol=2e-5)
 
 
 @pytest.mark.parametrize("layers", [1, 4])
-def test_the_block_is_traced_once_whatever_the_depth(layers, monkeypatch):
-  encoder = make(num_hidden_layers=layers, num_hidden_groups=1)
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+def test_the_block_is_traced_once(layers, decay, monkeypatch):
+  config = make(num_hidden_layers=layers, num_hidden_groups=1).config
+  encoder = shared_transformer_encoder.SharedTransformerEncoder(
+    config, layerwise_lr_decay=decay
+  )
   run(encoder)
   attention, _ = next(encoder.blocks())
   plain, calls = attention.call, []
@@ -274,81 +279,66 @@ def test_config_round_trip():
   assert clone.recompute_activations
 
 
-@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 @pytest.mark.parametrize("factor", [1.0, 0.25])
-def test_the_variables_have_the_factor_and_the_input_has_not(
-  factor, dtype, recompute
-):
-  rng = np.random.default_rng(0)
-  kernel = tf.Variable(rng.normal(size=[5, 5]), dtype=tf.float32)
-  x = tf.cast(rng.normal(size=[3, 5]), dtype)
-
-  def block(x):
-    return tf.tanh(tf.matmul(x, tf.cast(kernel, x.dtype)))
-
-  def weighted(x):
-    return shared_transformer_encoder.scaled(block, x, factor)
-
-  def gradients(apply):
-    with tf.GradientTape() as tape:
-      tape.watch(x)
-      y = apply(x)
-    return y, *tape.gradient(y, [x, kernel])
-
-  y, dx, dk = gradients(block)
-  apply = weighted
-  if recompute:
-    apply = lambda x: shared_transformer_encoder.recomputed(weighted, x)  # noqa: E731
-  got = gradients(apply)
-  # A power of two: the factor itself rounds nothing.
-  np.testing.assert_array_equal(got[0], y)
-  np.testing.assert_array_equal(got[1], dx)
-  np.testing.assert_array_equal(got[2], factor * dk)
-  assert got[1].dtype == dtype
+def test_scale_gradient(factor, dtype):
+  kernel = tf.cast(np.random.default_rng(0).normal(size=[3, 5]), dtype)
+  with tf.GradientTape() as tape:
+    tape.watch(kernel)
+    (y,) = shared_transformer_encoder.scale_gradient([kernel], factor)
+    total = tf.reduce_sum(y * y)
+  np.testing.assert_array_equal(y, kernel)
+  # A power of two scales without rounding.
+  gradient = tape.gradient(total, kernel)
+  assert gradient.dtype == dtype
+  np.testing.assert_array_equal(gradient, 2 * factor * kernel)
 
 
 ROWS, WIDTH = 3, 5
 
 
-def make_block():
-  rng = np.random.default_rng(0)
-  kernel = tf.Variable(
-    rng.normal(size=[WIDTH, WIDTH]), dtype=tf.float32, name="k"
-  )
-  bias = tf.Variable(rng.normal(size=[WIDTH]), dtype=tf.float32, name="b")
-  return [kernel, bias], lambda x: tf.tanh(tf.matmul(x, kernel) + bias)
+def normal(*shape, seed=1, dtype=tf.float32):
+  values = np.random.default_rng(seed).normal(size=shape)
+  return tf.cast(values, dtype)
 
 
-def normal(seed):
-  values = np.random.default_rng(seed).normal(size=[ROWS, WIDTH])
-  return tf.constant(values, tf.float32)
+def block(x, weights):
+  return tf.tanh(tf.matmul(x, weights["kernel"]) + weights["bias"])
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
 @pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("applications", [1, 3])
-def test_gradients_are_those_of_the_block(graph, applications):
-  """Also when the variables are used many times, and elsewhere."""
-  variables, block = make_block()
+def test_recomputed_has_the_value_and_gradients_of_the_block(graph, dtype):
+  """The weights are used three times by blocks, and once elsewhere."""
+  x = normal(ROWS, WIDTH, dtype=dtype)
+  weights = {
+    "kernel": normal(WIDTH, WIDTH, seed=2, dtype=dtype),
+    "bias": normal(WIDTH, seed=3, dtype=dtype),
+  }
 
-  def gradients(apply, x):
+  def gradients(apply):
     with tf.GradientTape() as tape:
-      tape.watch(x)
+      tape.watch([x, weights])
       y = x
-      for _ in range(applications):
-        y = apply(y)
-      total = tf.reduce_sum(y * normal(2)) + tf.reduce_sum(variables[0] ** 2)
-    return y, tape.gradient(total, [x, *variables])
+      for _ in range(3):
+        y = apply(y, weights)
+      total = tf.reduce_sum(y) + tf.reduce_sum(weights["kernel"] ** 2)
+    return y, tape.gradient(total, [x, weights])
 
-  def ours(x):
-    return gradients(
-      lambda y: shared_transformer_encoder.recomputed(block, y), x
-    )
+  def recomputed_block(x, weights):
+    return shared_transformer_encoder.recomputed(block, x, weights)
 
-  run = tf.function(ours) if graph else ours
-  expected, got = gradients(block, normal(1)), run(normal(1))
-  for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(got)):
-    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+  if graph:
+    gradients = tf.function(gradients)
+  expected = tf.nest.flatten(gradients(block))
+  actual = tf.nest.flatten(gradients(recomputed_block))
+  np.testing.assert_array_equal(actual[0], expected[0])
+  for a, b in zip(actual, expected):
+    assert a.dtype == dtype
+    a, b = tf.cast(a, tf.float32), tf.cast(b, tf.float32)
+    # Four terms are summed, possibly in another order.
+    atol = 4e-6 if dtype == tf.float32 else 4 * 2.0**-7
+    np.testing.assert_allclose(a, b, atol=atol)
 
 
 def ancestors(op, data_only):
@@ -362,18 +352,18 @@ def ancestors(op, data_only):
   return seen
 
 
-def test_the_second_computation_waits_for_the_gradient():
-  """By a control input for TensorFlow, and by data for XLA.
+def test_recomputation_waits_for_the_incoming_gradient():
+  """It waits by a control input for TensorFlow, and by data for XLA.
 
-  Otherwise they merge both computations into one, and no memory is saved.
+  Otherwise they would merge both computations, which saves no memory.
   """
-  _, block = make_block()
+  weights = {"kernel": normal(WIDTH, WIDTH, seed=2), "bias": tf.zeros([WIDTH])}
 
   @tf.function
   def run(x, dy):
     with tf.GradientTape() as tape:
       tape.watch(x)
-      y = shared_transformer_encoder.recomputed(block, x)
+      y = shared_transformer_encoder.recomputed(block, x, weights)
     return tape.gradient(y, x, dy)
 
   spec = tf.TensorSpec([ROWS, WIDTH])
@@ -384,18 +374,6 @@ def test_the_second_computation_waits_for_the_gradient():
     assert "dy" in ancestors(second, data_only)
   controls = [c for op in graph.get_operations() for c in op.control_inputs]
   assert "dy" in [op.name for op in controls]
-
-
-@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
-def test_values_keep_dtype_and_bits(dtype):
-  x = tf.cast(normal(1), dtype)
-  with tf.GradientTape() as tape:
-    tape.watch(x)
-    y = shared_transformer_encoder.recomputed(lambda x: tf.exp(-x), x)
-  np.testing.assert_array_equal(y, tf.exp(-x))
-  gradient = tape.gradient(y, x)
-  assert gradient.dtype == dtype
-  np.testing.assert_array_equal(gradient, -tf.exp(-x))
 
 
 if __name__ == "__main__":

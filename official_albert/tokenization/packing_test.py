@@ -1,4 +1,4 @@
-"""Tests of packing against token-by-token cutting."""
+"""Tests of packing against truncation token by token."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from official_albert.tokenization import packing
 CLS, SEP = 2, 3
 
 
-def pop_one_by_one(a, b, room):
+def pop_one_by_one(a, b, available):
   a, b = list(a), list(b)
-  while len(a) + len(b) > room:
+  while len(a) + len(b) > available:
     (a if len(a) > len(b) else b).pop()
   return a, b
 
 
-def test_a_pair_that_fits_is_whole():
+def test_pair_that_fits():
   ids, segments = packing.pack_pair([11, 12], [21, 22, 23], 8, CLS, SEP)
   assert ids == [CLS, 11, 12, SEP, 21, 22, 23, SEP]
   assert segments == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_one_text_has_one_segment_and_loses_its_end():
+def test_single_text_loses_its_end():
   ids, segments = packing.pack_pair([11, 12, 13], None, 4, CLS, SEP)
   assert (ids, segments) == ([CLS, 11, 12, SEP], [0, 0, 0, 0])
   ids, segments = packing.pack_pair([11], None, 4, CLS, SEP)
   assert (ids, segments) == ([CLS, 11, SEP], [0, 0, 0])
 
 
-def test_of_equally_long_texts_the_second_is_cut():
+def test_second_of_equally_long_texts_is_truncated():
   ids, _ = packing.pack_pair([11, 12], [21, 22], 6, CLS, SEP)
   assert ids == [CLS, 11, 12, SEP, 21, SEP]
 
 
-def test_an_empty_second_text_keeps_its_separator():
+def test_empty_second_text_keeps_its_separator():
   ids, segments = packing.pack_pair([11, 12, 13], [], 5, CLS, SEP)
   assert (ids, segments) == ([CLS, 11, 12, SEP, SEP], [0, 0, 0, 0, 1])
 
 
-def test_every_small_case_equals_cutting_one_token_at_a_time():
+def test_every_small_case_equals_truncation_token_by_token():
   for length_a in range(12):
     for length_b in range(12):
-      for room in range(2, 25):
+      for available in range(2, 25):
         a, b = range(100, 100 + length_a), range(200, 200 + length_b)
-        left_a, left_b = pop_one_by_one(a, b, room)
-        ids, segments = packing.pack_pair(a, b, room + 3, CLS, SEP)
-        case = (length_a, length_b, room)
+        left_a, left_b = pop_one_by_one(a, b, available)
+        ids, segments = packing.pack_pair(a, b, available + 3, CLS, SEP)
+        case = (length_a, length_b, available)
         assert ids == [CLS, *left_a, SEP, *left_b, SEP], case
         assert segments == [0] * (len(left_a) + 2) + [1] * (len(left_b) + 1)
 
@@ -54,7 +54,7 @@ def test_every_small_case_equals_cutting_one_token_at_a_time():
 @pytest.mark.parametrize(
   "second, length, needed", [(None, 2, 3), ([21], 4, 5), ([], 0, 5)]
 )
-def test_no_room_for_the_texts_is_refused(second, length, needed):
+def test_too_small_maximum_length_is_refused(second, length, needed):
   with pytest.raises(ValueError, match=f"is {length}, but .* need {needed}:"):
     packing.pack_pair([11], second, length, CLS, SEP)
   packing.pack_pair([11], second, needed, CLS, SEP)

@@ -1,13 +1,12 @@
-"""Text to pieces to ids, and back: ALBERT's SentencePiece tokenizer.
+"""ALBERT's SentencePiece tokenizer: text to pieces to ids, and back.
 
-`open_tokenizer` makes this one, or the WordPiece tokenizer of `wordpiece` that
-the released Chinese models need.
+`open_tokenizer` returns this tokenizer or the WordPiece tokenizer that the
+released Chinese models need.
 
-Three steps, each as in the original: the text is normalised (`normalize_text`),
-SentencePiece cuts it, and a piece that ends in a digit and a comma is cut once
-more, so that "1922," and "1922" share their pieces.
-`official_albert.tokenization.in_graph.sentencepiece_layers` does the same
-inside a TensorFlow graph.
+Tokenization has three steps, each as in the original. `normalize_text`
+normalizes the text, SentencePiece splits it, and a piece that ends in a digit
+and a comma is split again, so that "1922," and "1922" share their pieces. The
+module `in_graph` does the same inside a TensorFlow graph.
 
 Reference: google-research/albert tokenization.py (preprocess_text,
 encode_pieces, FullTokenizer) and create_pretraining_data.py
@@ -28,35 +27,34 @@ import sentencepiece
 
 from official_albert.tokenization import text_offsets, wordpiece
 
-WORD_START = wordpiece.WORD_START  # Of a space before the piece.
+WORD_START = wordpiece.WORD_START  # Stands for a space before the piece.
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-# Scripts that put spaces between words, as their characters' names begin.
+# Scripts with spaces between words: the first word of their Unicode names.
 _SPACED_SCRIPTS = frozenset(
   "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC SYRIAC DEVANAGARI BENGALI "
   "GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA MALAYALAM SINHALA GEORGIAN "
   "ETHIOPIC CHEROKEE MONGOLIAN HANGUL MODIFIER".split()
 )
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_TRAIN_ADVICE = "`python -m tools.train_vocabulary` makes a fitting one"
+_TRAIN_ADVICE = "`python -m tools.train_vocabulary` trains a suitable one"
 
 
 def normalize_text(text: str, lower_case: bool) -> str:
-  """Puts text in the form that the vocabulary was trained on.
+  """Normalizes text as it was normalized to train the vocabulary.
 
-  Runs of whitespace become one space, none at the ends; NFKD; every combining
-  character (`unicodedata.combining`) is dropped; lower case if asked for. No
-  quotation marks are rewritten: ports of the tokenizer that do so differ from
-  the original. Half a surrogate pair, which is not a character, is dropped
-  like the original drops bytes that are not UTF-8.
+  Merges whitespace, strips the ends, applies NFKD, removes combining characters
+  (`unicodedata.combining`), and optionally lower-cases. Quotation marks stay;
+  ports of the tokenizer that rewrite them differ from the original. Unpaired
+  surrogates are removed, as the original removes bytes that are not UTF-8.
   """
   if not text.isascii():
     text = text.encode("utf-8", "ignore").decode("utf-8")
   text = " ".join(text.split())
   if not text.isascii():
     text = unicodedata.normalize("NFKD", text)
-    # A text has few different characters: look at each of them once.
+    # A text has few different characters, so each is looked up once.
     marks = [char for char in set(text) if unicodedata.combining(char)]
     if marks:
       text = text.translate(dict.fromkeys(map(ord, marks)))
@@ -65,7 +63,7 @@ def normalize_text(text: str, lower_case: bool) -> str:
 
 @functools.cache
 def _forms(lower_case: bool) -> text_offsets.FormTable:
-  """What `normalize_text` makes of each character."""
+  """Returns the form that `normalize_text` gives each character."""
 
   def form(char: str) -> int:
     if unicodedata.category(char) == "Cs":
@@ -82,7 +80,7 @@ def _forms(lower_case: bool) -> text_offsets.FormTable:
 
 @functools.cache
 def _is_word_character(char: str) -> bool:
-  """Whether the character, in lower case, can be inside a word."""
+  """Returns whether the lower-case character can be inside a word."""
   return char in _LETTERS or (
     unicodedata.category(char)[0] in "LM"
     and unicodedata.name(char, "").split(" ")[0] in _SPACED_SCRIPTS
@@ -90,18 +88,18 @@ def _is_word_character(char: str) -> bool:
 
 
 def starts_word(piece: str) -> bool:
-  """Whether whole-word masking begins a new word at this piece.
+  """Returns whether whole-word masking begins a new word at this piece.
 
-  True for a leading word mark, for a leading "<", for single punctuation
-  marks, and for any piece with a character other than a letter or one of
-  those marks: digits, apostrophes, other signs. So "..." continues the word
-  before it, and so does "[MASK]".
+  This is true for a leading word mark, for a leading "<", for a single
+  punctuation mark, and for any piece with a character other than letters and
+  those marks, such as a digit or an apostrophe. So "..." and "[MASK]" continue
+  the word before them.
 
-  Deviation: letters are those of all scripts that put spaces between words. In
-  the original they are a to z, so that of a Russian or Greek word single
-  pieces are masked. As in the original, each piece of text without spaces
-  (Chinese, Japanese, Thai, ...) starts a word: such pieces are words or
-  characters, and taken together they would be a line that no n-gram fits in.
+  Deviation: letters are those of all scripts with spaces between words. In the
+  original they are a to z, so that it masks single pieces of a Russian or Greek
+  word. As in the original, each piece of a text without spaces (Chinese,
+  Japanese, Thai, ...) starts a word. Otherwise a whole line would be one word,
+  which is longer than any n-gram.
   """
   return (
     piece.startswith((WORD_START, "<"))
@@ -114,27 +112,27 @@ def starts_word(piece: str) -> bool:
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-  """Whether a piece is cut once more, into its digits and the comma."""
+  """Returns whether a piece is split again into digits and comma."""
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
 class SentencePieceTokenizer:
-  """The one way from text to ids; picklable, so workers can be handed one.
+  """Maps text to ids; picklable, so it can be sent to workers.
 
       tokenizer = SentencePieceTokenizer("30k-clean.model")
       tokenizer.tokenize("In 1922, ...")  # ["▁in", "▁1922", ",", ...]
 
-  Text never becomes a special piece: a literal "[MASK]" is cut like any other
-  text, because control pieces are not matched in text.
+  Text never becomes a special piece: a literal "[MASK]" is split like other
+  text, because SentencePiece does not match control pieces in text.
 
   Attributes:
     kind: "sentencepiece".
-    model_file: the path that was read.
+    model_file: the path of the model file.
     lower_case: whether text is lower-cased first.
-    sha256: of the model file's bytes, in hexadecimal.
-    vocab_size: number of pieces V.
+    sha256: the hexadecimal hash of the model file.
+    vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: 0, 1, 2, 3, 4.
-    special_ids: ids of all control and unknown pieces.
+    special_ids: the ids of all control and unknown pieces.
   """
 
   kind = "sentencepiece"
@@ -144,9 +142,9 @@ class SentencePieceTokenizer:
     """Reads and checks a model.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: not a SentencePiece model, or one without ALBERT's special
-        pieces at their ids.
+      FileNotFoundError: the file does not exist.
+      ValueError: it is not a SentencePiece model, or it does not have ALBERT's
+        special pieces at their ids.
     """
     self.model_file = os.fspath(model_file)
     self.lower_case = lower_case
@@ -164,7 +162,7 @@ class SentencePieceTokenizer:
     except RuntimeError as error:
       raise ValueError(
         f"{self.model_file!r} ({len(model):,} bytes) is not a SentencePiece "
-        "model: give the .model file, not .vocab or text, and check that its "
+        "model: give the .model file, not .vocab or text, and check that the "
         f"download is complete; {_TRAIN_ADVICE}."
       ) from error
     self.vocab_size = self._processor.get_piece_size()
@@ -202,16 +200,16 @@ class SentencePieceTokenizer:
         )
 
   def _split_digit_comma(self, piece: str) -> list[str]:
-    # Cut afresh, the digits begin with a word mark even if `piece` is within
-    # a word: "(9," gives "(", "▁9", ",". The original means to take that mark
-    # off, but compares a str with bytes and never does; every model trained
-    # with it has seen the mark, so it stays. (No piece of the released
-    # vocabulary is of that kind.)
+    # The digits are encoded as a text of their own, so they begin with a word
+    # mark even inside a word: "(9," becomes "(", "▁9", ",". The original tries
+    # to remove this mark, but never does, because it compares a str with
+    # bytes. Models were trained with the mark, so it stays here. (No piece of
+    # the released vocabulary is of this kind.)
     digits = piece[:-1].replace(WORD_START, "")
     return self._processor.encode(digits, out_type=str) + [","]
 
   def tokenize(self, text: str) -> list[str]:
-    """The pieces of a text; an unknown stretch stays as it was written."""
+    """Returns the pieces of a text; unknown characters stay as they are."""
     pieces = self._processor.encode(
       normalize_text(text, self.lower_case), out_type=str
     )
@@ -224,21 +222,21 @@ class SentencePieceTokenizer:
     ]
 
   def encode(self, text: str) -> list[int]:
-    """The ids of `tokenize(text)`, without [CLS] and [SEP]."""
-    # Not a batch of one, for which SentencePiece would start a thread.
-    return self._cut(
+    """Returns the ids of `tokenize(text)`, without [CLS] and [SEP]."""
+    # SentencePiece would start a thread for a batch, even of one text.
+    return self._split_again(
       self._processor.encode(
         normalize_text(text, self.lower_case), out_type=int
       )
     )
 
-  def _cut(self, row: list[int]) -> list[int]:
-    if self._ids_to_split.isdisjoint(row):  # All but one row in sixteen.
+  def _split_again(self, row: list[int]) -> list[int]:
+    if self._ids_to_split.isdisjoint(row):  # 15 of 16 rows.
       return row
     return [part for i in row for part in self._split_ids.get(i, (i,))]
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-    """`[encode(text) for text in texts]` in one call, on one thread.
+    """Returns `[encode(text) for text in texts]` on one thread.
 
     Raises:
       TypeError: `texts` is a single string.
@@ -250,43 +248,43 @@ class SentencePieceTokenizer:
     rows = self._processor.encode(
       [normalize_text(text, self.lower_case) for text in texts],
       out_type=int,
-      num_threads=1,  # Workers are processes; more threads would fight them.
+      num_threads=1,  # Workers are processes and use all cores.
     )
-    return [self._cut(row) for row in rows]
+    return [self._split_again(row) for row in rows]
 
   def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
-    """`encode(text)`, and which characters of `text` each id comes from.
+    """Returns `encode(text)` with the characters that each id comes from.
 
-    A span begins with no white space; a piece that is a space only has an
-    empty one. In time linear in the text's length. The original searches for
-    the longest common subsequence of text and pieces.
+    Ranges do not begin with whitespace; a piece that is only a space has an
+    empty range. This takes linear time. (The original searches for the longest
+    common subsequence of text and pieces.)
 
     Raises:
-      ValueError: the model cuts unknown characters into bytes.
+      ValueError: the model splits unknown characters into bytes.
     """
     normal = normalize_text(text, self.lower_case)
     ids = self._processor.encode(normal, out_type=int)
     if not ids:
       return text_offsets.EncodedText([], [], [])
-    if self.unk_id in ids:  # What was unknown has to be seen as written.
+    if self.unk_id in ids:  # The original text of <unk> is needed.
       pieces = self._processor.encode(normal, out_type=str)
     else:
       pieces = [self._pieces[i] for i in ids]
     joined = "".join(pieces)
-    ids, spans = text_offsets.piece_spans(ids, pieces, self._cuts)
+    ids, spans = text_offsets.piece_spans(ids, pieces, self._parts)
     if joined == WORD_START + normal.replace(" ", WORD_START):
-      # SentencePiece added a space and changed nothing: nearly every text.
+      # SentencePiece added a space and changed nothing, as for most texts.
       spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)
     else:
-      seen, offsets = self._processor.normalize(normal, with_offsets=True)
-      if seen != joined:
+      normalized, offsets = self._processor.normalize(normal, with_offsets=True)
+      if normalized != joined:
         raise ValueError(
-          f"{self.model_file!r} cuts unknown characters into bytes, so that "
-          "pieces have no place in the text; train a vocabulary without "
-          f"byte_fallback; {_TRAIN_ADVICE}."
+          f"{self.model_file!r} splits unknown characters into bytes, so its "
+          "pieces have no offsets: use a vocabulary without byte_fallback; "
+          f"{_TRAIN_ADVICE}."
         )
       alone = {c: self._processor.normalize(c) for c in set(normal)}
-      # A model may write a space behind whatever it is given, even nothing.
+      # Some models append a space to any text, even to an empty one.
       visible = {c for c, form in alone.items() if form.strip(WORD_START)}
       outer = text_offsets.normalizer_spans(
         offsets, [char in visible for char in normal]
@@ -300,23 +298,23 @@ class SentencePieceTokenizer:
     )
 
   @functools.cached_property
-  def _cuts(self) -> dict[int, list[tuple[int, int, int]]]:
-    """Of pieces like "9,": parts, and from where to where they go in it."""
-    cuts: dict[int, list[tuple[int, int, int]]] = {}
+  def _parts(self) -> dict[int, list[tuple[int, int, int]]]:
+    """Maps the id of a piece like "9," to its parts, for `piece_spans`."""
+    parts_of: dict[int, list[tuple[int, int, int]]] = {}
     for piece, parts in self._split_pieces.items():
-      # The parts are cut from the piece without its marks.
+      # The parts come from the piece without its word marks.
       places = [i for i, char in enumerate(piece) if char != WORD_START]
-      cut, end = [], 0
+      rows, end = [], 0
       for part in parts:
         begin, end = end, end + len(part.replace(WORD_START, ""))
         first = places[begin]
         last = places[end - 1] + 1 if end > begin else first
-        cut.append((self.piece_to_id(part), first, last))
-      cuts[self.piece_to_id(piece)] = cut
-    return cuts
+        rows.append((self.piece_to_id(part), first, last))
+      parts_of[self.piece_to_id(piece)] = rows
+    return parts_of
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Readable text; special pieces other than <unk> leave no trace.
+    """Returns readable text, without special pieces other than <unk>.
 
     Raises:
       ValueError: an id is outside the vocabulary.
@@ -324,11 +322,11 @@ class SentencePieceTokenizer:
     return self._processor.decode([self._checked_id(i) for i in ids])
 
   def piece_to_id(self, piece: str) -> int:
-    """The id of a piece, `unk_id` if the vocabulary lacks it."""
+    """Returns the id of a piece, or `unk_id` if there is no such piece."""
     return self._processor.piece_to_id(piece)
 
   def id_to_piece(self, id: int) -> str:
-    """The piece with this id.
+    """Returns the piece with this id.
 
     Raises:
       ValueError: the id is outside the vocabulary.
@@ -336,24 +334,24 @@ class SentencePieceTokenizer:
     return self._pieces[self._checked_id(id)]
 
   def marked_piece(self, id: int) -> str:
-    """`id_to_piece`, as both kinds of tokenizers write it: "▁" is a space."""
+    """Returns the piece, with "▁" for a space in both kinds of tokenizers."""
     return self.id_to_piece(id)
 
   def _checked_id(self, id: int) -> int:
     if not 0 <= id < self.vocab_size:
       raise ValueError(
         f"id {id} is outside the vocabulary of {self.vocab_size} pieces: was "
-        "it made with another tokenizer?"
+        "it encoded with another tokenizer?"
       )
     return int(id)
 
   @functools.cached_property
   def word_start_table(self) -> np.ndarray:
-    """<bool>[V]: `starts_word` of every piece, for lookup by id.
+    """Returns `starts_word` of every piece, <bool>[V].
 
-    Deviation: the original asks for the written form of an unknown piece;
-    here every <unk> starts a word, as its name does. They differ only for
-    letters a-z that the vocabulary lacks.
+    Deviation: here every <unk> starts a word, as its name does. The original
+    looks at the characters of the unknown piece. Both differ only for letters
+    a-z that are not in the vocabulary.
     """
     table = np.array([starts_word(piece) for piece in self._pieces])
     table.setflags(write=False)
@@ -367,11 +365,11 @@ Tokenizer = Union[SentencePieceTokenizer, WordPieceTokenizer]
 def open_tokenizer(
   spm_model_file: str = "", vocab_file: str = "", lower_case: bool = True
 ) -> Tokenizer:
-  """The tokenizer of whichever file is given.
+  """Opens the tokenizer of the file that is given.
 
   Raises:
-    FileNotFoundError: it is not there.
-    ValueError: none or both are given, or the file is of no use.
+    FileNotFoundError: the file does not exist.
+    ValueError: no file or both files are given, or the file is invalid.
   """
   if bool(spm_model_file) == bool(vocab_file):
     raise ValueError(

@@ -1,16 +1,17 @@
-"""Which characters of the text that a user gave each piece comes from.
+"""Maps pieces to the characters of the original text that they come from.
 
-Tokenizers change text before they cut it: runs of white space become one
-space, "½" becomes three characters, accents go. What they do to one character
-depends on that character alone, so that the way back needs no search: the
-lengths of what the characters become, added up, say which character each part
-of the result is from.
+Tokenizers change a text before they split it: runs of whitespace become one
+space, "½" becomes three characters, accents are removed. What a character
+becomes depends on that character alone. So no search is needed: the cumulative
+lengths of what the characters become map each part of the changed text back to
+a character.
 
-The smallest stretch that is told apart is a character with the combining marks
-that follow it: "e" and its accent are one letter, whether the text writes them
-as one character or as two. Offsets count Python's characters (code points).
+A character and the combining marks that follow it count as one letter, so that
+"e" with an accent is treated alike whether it is written as one character or
+as two. Offsets count Python characters (code points).
 
-Letters: N characters of the text before, M after the change.
+Letters: N characters of the original text, M characters of the changed text,
+K pieces.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-# What `form` says of a character that leaves nothing and separates nothing.
+# Forms of characters, see `FormTable`. A `GONE` character is deleted. A run of
+# `SPACE` becomes one space, or nothing at the ends of the text.
 GONE = -1
-# White space: a run of it becomes one space, none at the ends.
 SPACE = -2
 _SPACE_MARK = "\u2581"
 
 
 class EncodedText(NamedTuple):
-  """Ids, and for each one the half-open range of characters it comes from.
+  """Ids with the half-open range of characters that each one comes from.
 
-  `starts` and `ends` never fall. Two ids share characters where one letter
-  became several ("½"); a range is empty where an id stands for a space alone.
+  `starts` and `ends` never decrease. Two ids share a character if it became
+  several ("½"). The range of an id that is only a space is empty.
   """
 
   ids: list[int]
@@ -41,17 +42,16 @@ class EncodedText(NamedTuple):
 
 
 class Spans(NamedTuple):
-  """<int64>[M] each: characters [start, end) of the text before."""
+  """Character ranges [start, end), <int64>[M] each."""
 
   starts: np.ndarray
   ends: np.ndarray
 
 
 class FormTable(dict):
-  """What each character becomes; looked up once for each different one.
+  """Caches the form of each character: what the tokenizer changes it to.
 
-  A value is `GONE`, `SPACE`, or twice the length of what the character
-  becomes, plus 1 if it is a mark that belongs to the character before.
+  A form is `GONE`, `SPACE`, or a value of `visible_form`.
   """
 
   def __init__(self, form: Callable[[str], int]):
@@ -64,28 +64,28 @@ class FormTable(dict):
 
 
 def visible_form(length: int, is_mark: bool) -> int:
-  """The value for a character that becomes `length` characters."""
+  """Returns the form of a character that becomes `length` characters.
+
+  A mark belongs to the character before it.
+  """
   return 2 * length + is_mark
 
 
-def code_points(text: str) -> np.ndarray:
-  """<uint32>[N]; halves of surrogate pairs are code points too."""
-  return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
 def character_spans(text: str, forms: Mapping[int, int]) -> Spans:
-  """Where each character of the changed text comes from.
+  """Returns the original characters of each character of the changed text.
 
   Args:
-    text: N characters, as the user gave them.
-    forms: see `FormTable`.
+    text: the N original characters.
+    forms: a `FormTable`.
 
   Returns:
-    A span for each of the M characters that `text` becomes when what is
-    `GONE` is taken out, then runs of `SPACE` become one space, then each
-    character becomes what it becomes.
+    [M] spans. The changed text is the result of deleting all `GONE`
+    characters, merging each run of `SPACE`, and then changing each character.
   """
-  codes, inverse = np.unique(code_points(text), return_inverse=True)
+  code_points = np.frombuffer(
+    text.encode("utf-32-le", "surrogatepass"), np.uint32
+  )
+  codes, inverse = np.unique(code_points, return_inverse=True)
   kinds = np.array([forms[code] for code in codes.tolist()], np.int64)[inverse]
   kept = np.flatnonzero(kinds != GONE)
   kinds = kinds[kept]
@@ -94,45 +94,45 @@ def character_spans(text: str, forms: Mapping[int, int]) -> Spans:
   lengths = np.where(is_space, ~after_space, kinds >> 1)
   others = np.flatnonzero(~is_space)
   lengths[others[-1] + 1 if len(others) else 0 :] = 0  # No space at the end.
-  # A mark after a space has no letter to belong to.
+  # A mark after a space belongs to no letter.
   begins = is_space | after_space | (kinds & 1 == 0)
   heads = np.flatnonzero(begins)
-  cluster = np.cumsum(begins) - 1
+  letter = np.cumsum(begins) - 1
   tails = np.concatenate([heads[1:], [len(kinds)]])[: len(heads)] - 1
-  starts, ends = kept[heads][cluster], kept[tails][cluster] + 1
+  starts, ends = kept[heads][letter], kept[tails][letter] + 1
   return Spans(np.repeat(starts, lengths), np.repeat(ends, lengths))
 
 
 def piece_spans(
   ids: Sequence[int],
   pieces: Sequence[str],
-  cuts: Mapping[int, Sequence[tuple[int, int, int]]],
+  parts_of: Mapping[int, Sequence[tuple[int, int, int]]],
 ) -> tuple[list[int], Spans]:
-  """Where each piece stands in the text that all of them make.
+  """Returns the range of each piece in the concatenation of all pieces.
 
   Args:
-    ids: of the pieces.
-    pieces: as SentencePiece writes them, spaces as "\u2581".
-    cuts: for the ids that are cut once more: the id of each part, and from
-      where to where in the piece it goes.
+    ids: the ids of the pieces.
+    pieces: the pieces, with "\u2581" for spaces.
+    parts_of: the parts of the ids that are split again: the id of each part,
+      and its range within the piece.
 
   Returns:
-    [K] ids after that, and K spans that leave out the spaces before a piece.
+    [K] ids after the second split, and [K] spans without leading spaces.
   """
   count = len(pieces)
   ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, count))
   starts = ends - np.fromiter(map(_visible_length, pieces), np.int64, count)
   spans = Spans(starts, ends)
-  if cuts.keys().isdisjoint(ids):
+  if parts_of.keys().isdisjoint(ids):
     return list(ids), spans
-  parts = []
+  rows = []
   for id, piece, start, end in zip(ids, pieces, *map(np.ndarray.tolist, spans)):
-    if id in cuts:
+    if id in parts_of:
       begin = end - len(piece)
-      parts += [(new, begin + i, begin + j) for new, i, j in cuts[id]]
+      rows += [(part, begin + i, begin + j) for part, i, j in parts_of[id]]
     else:
-      parts.append((id, start, end))
-  new_ids, *bounds = zip(*parts)
+      rows.append((id, start, end))
+  new_ids, *bounds = zip(*rows)
   return list(new_ids), Spans(*(np.array(x, np.int64) for x in bounds))
 
 
@@ -142,15 +142,15 @@ def _visible_length(piece: str) -> int:
 
 
 def compose(inner: Spans, outer: Spans) -> Spans:
-  """Spans of a changed text as spans of the text before.
+  """Maps spans of a changed text to spans of the text before the change.
 
   Args:
-    inner: [K] spans of the changed text, starts and ends never falling.
-    outer: [M], where its characters come from.
+    inner: [K] spans of the changed text; starts and ends never decrease.
+    outer: [M] spans of the characters of the changed text.
 
   Returns:
-    [K] spans, starts and ends never falling. An empty one stays empty, unless
-    it stood inside of what one letter became.
+    [K] spans; starts and ends never decrease. An empty span stays empty unless
+    it was inside the characters that one letter became.
   """
   bounds = np.append(outer.starts, outer.ends[-1:])
   starts = bounds[inner.starts]
@@ -162,18 +162,18 @@ def compose(inner: Spans, outer: Spans) -> Spans:
 def normalizer_spans(
   offsets: Sequence[int], is_visible: Sequence[bool]
 ) -> Spans:
-  """Spans from the offsets that SentencePiece's own normaliser gives.
+  """Returns spans from the offsets of SentencePiece's own normalizer.
 
-  It changes up to several characters at once, and says for each character of
-  the result where the stretch begins that it comes from.
+  This normalizer may change several characters at once. For each character of
+  its result, it returns where the changed characters begin.
 
   Args:
-    offsets: M + 1; the last is where the text ends.
-    is_visible: N; of characters that the normaliser neither drops nor takes
-      for white space.
+    offsets: M + 1 numbers; the last one is the length of the text.
+    is_visible: [N], False for characters that the normalizer drops or takes
+      for whitespace.
 
   Returns:
-    [M] spans, without what is not visible at their ends.
+    [M] spans, without invisible characters at their ends.
   """
   bounds = np.asarray(offsets, np.int64)
   starts = bounds[:-1]

@@ -1,4 +1,4 @@
-"""Tests of the way back from changed text to the text before."""
+"""Tests of spans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from official_albert.tokenization.text_offsets import Spans
 
 
 def form(char: str) -> int:
-  """Toy rules: "." goes, "'" is a mark, "2" becomes two characters."""
+  """Toy rules: "." is deleted, "'" is a mark, "2" becomes two characters."""
   if char == ".":
     return text_offsets.GONE
   if char == " ":
@@ -32,31 +32,27 @@ def spans_of(text: str) -> list[tuple[int, int]]:
     (" . ", []),
     ("ab", [(0, 1), (1, 2)]),
     ("  a   b  ", [(2, 3), (3, 4), (6, 7)]),
-    # What is gone joins the spaces around it, and belongs to no letter.
+    # Deleted characters join the spaces around them and belong to no letter.
     (".a . .b.", [(1, 2), (2, 3), (6, 7)]),
     ("x2y", [(0, 1), (1, 2), (1, 2), (2, 3)]),
-    # Marks belong to their letter, also across what is gone.
+    # Marks belong to their letter, also after a deleted character.
     ("a''b", [(0, 3), (3, 4)]),
     ("a.'b", [(0, 3), (3, 4)]),
     ("2'", [(0, 2), (0, 2)]),
-    # A mark that stays shares the letter's place.
+    # A mark that stays has the range of its letter.
     ('a"b', [(0, 2), (0, 2), (2, 3)]),
-    # One that has no letter: at the start, and after a space.
+    # Marks without a letter: at the start and after a space.
     ('"a', [(0, 1), (1, 2)]),
     ("a ' b", [(0, 1), (1, 2), (3, 4), (4, 5)]),
     ("'", []),
+    ("a\ud800\U0001f600", [(0, 1), (1, 2), (2, 3)]),
   ],
 )
 def test_character_spans(text, expected):
   assert spans_of(text) == expected
 
 
-def test_half_a_surrogate_pair_has_a_place():
-  codes = text_offsets.code_points("a\ud800\U0001f600")
-  assert codes.tolist() == [0x61, 0xD800, 0x1F600]
-
-
-def test_a_form_is_looked_up_once():
+def test_forms_are_cached():
   asked = []
   table = text_offsets.FormTable(lambda char: asked.append(char) or 2)
   for _ in range(3):
@@ -64,7 +60,7 @@ def test_a_form_is_looked_up_once():
   assert asked == ["a", "b", "c"]
 
 
-def test_piece_spans_leave_out_spaces_and_cut_pieces():
+def test_piece_spans():
   ids, spans = text_offsets.piece_spans(
     [7, 8, 9, 5],
     ["▁tea", "▁", "▁▁x", "▁19,"],
@@ -84,18 +80,18 @@ def test_compose():
   outer = spans((0, 1), (1, 2), (1, 2), (2, 3), (3, 4), (4, 5))
   inner = spans((0, 2), (2, 2), (2, 4), (5, 5), (5, 6), (6, 6))
   starts, ends = text_offsets.compose(inner, outer)
-  # The empty span inside of "2" has it to itself no more than its neighbours.
+  # The empty span inside "2" gets all of it, like its neighbors.
   assert starts.tolist() == [0, 1, 1, 4, 4, 5]
   assert ends.tolist() == [2, 2, 3, 4, 5, 5]
 
 
 def test_normalizer_spans():
-  # Of "ab\x01  cd": "▁ab▁e", where c and d together become e.
+  # "ab\x01  cd" becomes "▁ab▁e": c and d together become e.
   spans = text_offsets.normalizer_spans(
     [0, 0, 1, 3, 5, 7], [True, True, False, False, False, True, True]
   )
   assert spans.starts.tolist() == [0, 0, 1, 3, 5]
-  # b ends before what was dropped, and a space ends where it begins.
+  # b ends before the dropped character, and a space ends where it begins.
   assert spans.ends.tolist() == [1, 1, 2, 3, 7]
 
 

@@ -325,7 +325,7 @@ def test_a_model_with_groups_has_no_other_depth(data):
   folder, config = data
   config = dataclasses.replace(config, num_hidden_groups=2)
   task = task_lib.PretrainingTask(config, folder)
-  with pytest.raises(ValueError, match="2 groups .* so it cannot have 3"):
+  with pytest.raises(ValueError, match="2 groups .* cannot have 3"):
     task_lib.at_depths(task, [3, 5])
   assert task_lib.at_depths(task, [5])[0].num_layers == 5
 

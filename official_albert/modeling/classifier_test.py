@@ -1,4 +1,4 @@
-"""The classification head against the original's numbers."""
+"""Tests of AlbertForSequenceClassification against the original's numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from official_albert import checkpoints
-from official_albert.modeling import config as config_lib
-from official_albert.modeling import model as model_lib
-from official_albert.modeling import sequence_classifier
+from official_albert.modeling.config import AlbertConfig
+from official_albert.modeling.inputs import INPUTS
+from official_albert.modeling.model import AlbertForSequenceClassification
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 GROUPS = ("one_group", "two_groups")
@@ -19,17 +19,13 @@ GROUPS = ("one_group", "two_groups")
 
 def load(group, kind, num_classes):
   folder = GOLDEN / group
-  config = config_lib.AlbertConfig.from_json_file(
-    str(folder / "albert_config.json")
-  )
-  model = sequence_classifier.AlbertForSequenceClassification(
-    config, num_classes
-  )
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  model = AlbertForSequenceClassification(config, num_classes)
   report = checkpoints.load_tf1_checkpoint(model, str(folder / f"{kind}.ckpt"))
   assert not report.missing and not report.unexpected
   stored = np.load(folder / "pretraining_batch.npz")
   golden = np.load(folder / f"{kind}_outputs.npz")
-  batch = {name: tf.constant(stored[name]) for name in model_lib.INPUTS}
+  batch = {name: tf.constant(stored[name]) for name in INPUTS}
   return model, batch, golden
 
 
@@ -57,7 +53,7 @@ def test_regression_equals_the_original(group):
   )
 
 
-def test_dropout_is_the_classifiers_own_and_follows_the_seed():
+def test_classifier_dropout_follows_the_seed():
   model, batch, _ = load("one_group", "regression", 1)
   model.classifier.dropout_prob = 0.5
   assert model.config.hidden_dropout_prob == 0
@@ -73,11 +69,9 @@ def test_dropout_is_the_classifiers_own_and_follows_the_seed():
 
 
 def test_configuration_round_trip():
-  config = config_lib.AlbertConfig.from_preset("albert_tiny")
-  model = sequence_classifier.AlbertForSequenceClassification(config, 3, 0.25)
-  again = sequence_classifier.AlbertForSequenceClassification.from_config(
-    model.get_config()
-  )
+  config = AlbertConfig.from_preset("albert_tiny")
+  model = AlbertForSequenceClassification(config, 3, 0.25)
+  again = AlbertForSequenceClassification.from_config(model.get_config())
   assert again.get_config() == model.get_config()
   assert again.classifier.output_weights.shape == [3, config.hidden_size]
 
