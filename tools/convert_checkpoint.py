@@ -120,7 +120,7 @@ def main(argv) -> None:
     ),
     _HF_PYTHON.value,
     _DRY_RUN.value,
-    conversion.changes.Changes(
+    conversion.conversion.Changes(
       _NUM_HIDDEN_GROUPS.value,
       _MAX_POSITION_EMBEDDINGS.value,
       _POSITION_METHOD.value,

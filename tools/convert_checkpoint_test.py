@@ -69,15 +69,15 @@ def test_commands(tmp_path):
   )
   assert dry.code == 0 and "dry run: nothing was written" in dry.out
   messages = [
-    "damaged or was cut short",
+    "damaged or truncated",
     "config.json is not valid JSON",
-    "damaged, cut short or no .tar.gz",
+    "damaged, truncated or not a .tar.gz",
     "no checkpoint at",
     "exists and is not empty",
     "give --from=tf1",
     "has no squad1 head",
     "holds 0 of the 64 optimizer slots",
-    "--hf_python /none is no program",
+    "--hf_python /none is not a program",
     "are two tokenizers for one model",
     "the tokenizer /none does not exist",
     "says how --max_position_embeddings is reached: give both",

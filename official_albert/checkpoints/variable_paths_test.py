@@ -1,4 +1,4 @@
-"""Tests of paths and keys: a tree is saved as the model itself would be."""
+"""Tests of the names of variables in our checkpoints."""
 
 from __future__ import annotations
 

@@ -304,13 +304,11 @@ class AlbertModel(FeatureModel):
       ValueError, OSError: there is no checkpoint, or it is damaged or of
         another model; the message says it in one sentence.
     """
-    # Whoever trains needs no reader of other formats.
-
     with checkpoints.unpacked_archive(path) as folder:
-      weights = checkpoints.open_weights(folder, albert_config_file)
-      model = cls(weights.config, **kwargs)
-      # Values are read only here, so the folder has to be there still.
-      model.load_report = weights.fill(model)
+      checkpoint = checkpoints.read_checkpoint(folder, albert_config_file)
+      model = cls(checkpoint.config, **kwargs)
+      # Reads the values, so the folder must still exist.
+      model.load_report = checkpoints.fill(model, checkpoint)
     return model
 
 
