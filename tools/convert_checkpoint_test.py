@@ -1,4 +1,4 @@
-"""Tests of the program: what it prints, and one sentence for what is wrong."""
+"""Tests of the program: its output and its errors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_commands(tmp_path):
     "--hf_python /none is not a program",
     "are two tokenizers for one model",
     "the tokenizer /none does not exist",
-    "says how --max_position_embeddings is reached: give both",
+    "--position_method needs --max_position_embeddings: give both",
   ]
   assert len(bad) == len(messages)
   for result, message in zip(bad, messages):

@@ -8,6 +8,7 @@ lists what such steps cannot state.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import shutil
@@ -191,24 +192,22 @@ def _sentencepiece_json(
   """Returns the tokenizer.json of a unigram model."""
   mark = tokenization.WORD_START
   kinds = model.SentencePiece
-  scores = [p.score for p in model.pieces if p.type == kinds.NORMAL]
+  normal = [piece for piece in model.pieces if piece.type == kinds.NORMAL]
+  best = max((piece.score for piece in normal), default=0.0)
   vocabulary = []
   for piece in model.pieces:
     text, score = piece.piece, piece.score
     if piece.type == kinds.USER_DEFINED:
       # As in unigram_model.cc, EncodeOptimized; the stored score is not used.
-      score = len(text.encode()) * max(scores, default=0.0) - 0.1
-    never = piece.type in (kinds.CONTROL, kinds.UNUSED)
-    if (never and text not in tokenization.SPECIAL_PIECES) or (
-      tokenization.ends_in_digit_comma(text)
-    ):
-      # Never found, as texts have no spaces at this point.
-      text += " "
+      score = len(text.encode()) * best - 0.1
+    is_unused = (
+      piece.type in (kinds.CONTROL, kinds.UNUSED)
+      and text not in tokenization.SPECIAL_PIECES
+    )
+    if is_unused or tokenization.ends_in_digit_comma(text):
+      text += " "  # Never found, as texts have no spaces at this point.
     vocabulary.append([text, score])
-  special = {
-    tokenization.SPECIAL_PIECES[i]: i
-    for i in range(len(tokenization.SPECIAL_PIECES))
-  }
+  special = {piece: i for i, piece in enumerate(tokenization.SPECIAL_PIECES)}
   metaspace = {
     "type": "Metaspace",
     "replacement": mark,
@@ -216,9 +215,7 @@ def _sentencepiece_json(
     "prepend_scheme": (
       "first" if model.normalizer_spec.add_dummy_prefix else "never"
     ),
-    "split": not any(
-      mark in p.piece[1:] for p in model.pieces if p.type == kinds.NORMAL
-    ),
+    "split": not any(mark in piece.piece[1:] for piece in normal),
   }
   return _fast_json(
     special,
@@ -299,10 +296,7 @@ def _wordpiece_json(path: str, lower_case: bool) -> dict[str, Any]:
     pieces = tokenization.read_vocabulary(file.read())
   vocabulary = {piece: i for i, piece in enumerate(pieces)}
   return _fast_json(
-    {
-      piece: vocabulary[piece]
-      for piece in tokenization.WORDPIECE_SPECIAL_PIECES
-    },
+    {p: vocabulary[p] for p in tokenization.WORDPIECE_SPECIAL_PIECES},
     [
       *([_final_sigma()] if lower_case else []),
       {
@@ -394,15 +388,15 @@ def _characters(test: Callable[[str], bool]) -> str:
     for code in range(_END_OF_LETTERS)
     if not 0xD800 <= code < 0xE000 and test(chr(code))
   ]
-  firsts = [c for i, c in enumerate(codes) if not i or codes[i - 1] != c - 1]
-  lasts = [
-    c for i, c in enumerate(codes, 1) if i == len(codes) or codes[i] != c + 1
-  ]
-  spans = (
-    rf"\x{{{first:x}}}" + (rf"-\x{{{last:x}}}" if last > first else "")
-    for first, last in zip(firsts, lasts)
-  )
-  return f"[{''.join(spans)}]"
+  ranges = []
+  # Within a range of consecutive codes, code and index differ by a constant.
+  for _, group in itertools.groupby(enumerate(codes), lambda x: x[1] - x[0]):
+    members = [code for _, code in group]
+    first, last = members[0], members[-1]
+    ranges.append(rf"\x{{{first:x}}}")
+    if last > first:
+      ranges.append(rf"-\x{{{last:x}}}")
+  return f"[{''.join(ranges)}]"
 
 
 def _readme(kind: str, obstacle: str, fast: Mapping[str, Any]) -> str:

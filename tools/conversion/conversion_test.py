@@ -72,10 +72,10 @@ def _values(path):
 def test_back_and_forth_is_exact(group, name, head, tmp_path):
   path = original = _golden(tmp_path, group, name)
   lost = set()
-  way = ["official_albert", "hf", "official_albert", "tf1"]
+  targets = ["official_albert", "hf", "official_albert", "tf1"]
   if name == "squad_v2.ckpt":  # Whose head Hugging Face does not have.
-    way = ["official_albert", "tf1"]
-  for step, target in enumerate(way):
+    targets = ["official_albert", "tf1"]
+  for step, target in enumerate(targets):
     output = str(tmp_path / f"{step}")
     report = checkpoint_conversion.convert("", target, path, output, head)
     assert report.proofs == {"values read again by name": (0.0, 1e-5)}
@@ -92,7 +92,7 @@ def test_back_and_forth_is_exact(group, name, head, tmp_path):
   with open(os.path.join(output, "tokenizer.model"), "rb") as file:
     assert file.read() == _PIECES[group]
   # Our models are warm-started from both of our folders.
-  for step in (0, len(way) - 2):
+  for step in (0, len(targets) - 2):
     folder = str(tmp_path / f"{step}")
     read = checkpoints.READERS["official_albert"](folder)
     model = finetuning.registry.make_model(
@@ -370,13 +370,13 @@ def test_an_existing_output(tmp_path):
   assert (output / "config.json").exists()
 
 
-@pytest.mark.parametrize("output", [".", "", "../here/", "whole"])
+@pytest.mark.parametrize("output", [".", "", "../here/", "absolute"])
 def test_the_current_folder_as_output(output, tmp_path, monkeypatch):
   path = _golden(tmp_path, "one_group", "model.ckpt")
   (tmp_path / "here").mkdir()
   monkeypatch.chdir(tmp_path / "here")
   before = os.stat(".").st_ino
-  output = str(tmp_path / "here") if output == "whole" else output
+  output = str(tmp_path / "here") if output == "absolute" else output
   with pytest.raises(FileExistsError, match="is the current folder: choose"):
     checkpoint_conversion.convert("", "hf", path, output)
   assert os.stat(tmp_path / "here").st_ino == before and not os.listdir(".")

@@ -70,13 +70,13 @@ def test_questions(tmp_path, version, threshold):
   assert module.settings()["max_answer_length"] == 30
   if version == "v2":
     ids = tf.constant([[2, 5, 3, 6, 7, 3]])
-    said = module.forward(
+    outputs = module.forward(
       input_ids=ids,
       input_mask=tf.ones_like(ids),
       segment_ids=tf.constant([[0, 0, 0, 1, 1, 1]]),
     )
-    assert said["start_top_index"].shape == [1, 2]
-    assert said["end_top_index"].shape == [1, 2 * 4]
+    assert outputs["start_top_index"].shape == [1, 2]
+    assert outputs["end_top_index"].shape == [1, 2 * 4]
   assert module.settings().get("null_score_diff_threshold") == threshold
 
 
