@@ -35,7 +35,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "ARCHITECTURES",
     ],
     "loading": [
-      "fill",
       "load_tf1_checkpoint",
       "tf1_variables",
     ],
@@ -48,6 +47,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
+      "fill",
       "shapes_of",
     ],
     "safe_archives": [

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import training
 from official_albert.checkpoints import checkpoint_files, tokenizer_files
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
@@ -151,11 +150,6 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
 def test_folders_to_search(name, expected, tmp_path):
   folders = checkpoint_files.folders_of(str(tmp_path / name / "x.ckpt"))
   assert folders == [str(tmp_path / end) for end in expected]
-
-
-def test_the_folder_of_the_best_checkpoint():
-  prefix = os.path.join("run", training.BEST_FOLDER, "x")
-  assert os.path.abspath("run") in checkpoint_files.folders_of(prefix)
 
 
 def test_an_unwritable_folder(tmp_path):

@@ -88,7 +88,7 @@ def choose(
 def read_checkpoint(
   path: str, config_file: str = ""
 ) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of any format; see `loading.fill` for its use.
+  """Reads a checkpoint of any format; see `checkpoints.fill`.
 
   Args:
     path: as in `AlbertModel.from_checkpoint`, but not an archive.

@@ -15,7 +15,6 @@ import tensorflow as tf
 from official_albert.checkpoints import (
   checkpoint_files,
   names,
-  portable,
   variable_paths,
 )
 
@@ -33,7 +32,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     ValueError: the layers share less than everything, for which TF1 has no
       names.
   """
-  paths = _own_variables(model)
+  paths = own_variables(model)
   config = getattr(model, "albert", model).config
   heads = itertools.chain.from_iterable(names.HEADS.values())
   return {
@@ -43,7 +42,8 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   }
 
 
-def _own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
+def own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
+  """Returns the variables by attribute path in a model with an `albert`."""
   prefix = "" if hasattr(model, "albert") else "albert/"
   paths = variable_paths.by_path(model)
   return {f"{prefix}{path}": variable for path, variable in paths.items()}
@@ -83,7 +83,7 @@ def load_tf1_checkpoint(
     )
   bundle = checkpoint_files.TensorBundle(path)
   stored = tf1_names(bundle.shapes)
-  report = _assign(
+  report = assign(
     tf1_variables(model),
     {name: bundle.shapes[key] for name, key in stored.items()},
     lambda name: bundle.get(stored[name]),
@@ -97,64 +97,31 @@ def load_tf1_checkpoint(
   return report
 
 
-def fill(
-  model: tf.keras.Model, checkpoint: portable.PortableCheckpoint
-) -> variable_paths.LoadReport:
-  """Assigns a checkpoint's values to a model of the same configuration.
-
-  The number of layers may differ if all layers share their weights.
-
-  Args:
-    model: see `tf1_variables`.
-    checkpoint: the values. Its files must still exist.
-
-  Returns:
-    A report of the names on both sides.
-
-  Raises:
-    ValueError: the layers share less than everything and the checkpoint lacks
-      a weight of the encoder.
-  """
-  is_shared = checkpoint.config.sharing == "all"
-  shapes = portable.shapes_of(checkpoint.tensors)
-  shapes.pop(names.GLOBAL_STEP, None)
-  report = _assign(
-    tf1_variables(model) if is_shared else _own_variables(model),
-    shapes,
-    checkpoint.tensors.__getitem__,
-    checkpoint.source,
-  )
-  lacking = [name for name in report.missing if not _is_head(name)]
-  if lacking and not is_shared:
-    raise ValueError(
-      f"{checkpoint.source} lacks {lacking[0]}: it is incomplete, or of "
-      "another configuration."
-    )
-  left = checkpoint.unexpected
-  state = {name for name in left if left[name] in portable.NO_WEIGHTS}
-  return variable_paths.LoadReport(
-    matched=report.matched,
-    missing=report.missing,
-    unexpected=tuple(sorted({*report.unexpected, *left} - state)),
-    ignored=tuple(sorted({*report.ignored, *state})),
-    other_shape=report.other_shape,
-  )
-
-
-def _is_head(name: str) -> bool:
+def is_head(name: str) -> bool:
+  """Returns whether a TF1 name or a path belongs to a head."""
   return not name.startswith(("bert/", "albert/"))
 
 
-def _assign(
+def assign(
   variables: Mapping[str, tf.Variable],
   shapes: Mapping[str, Sequence[int]],
   load: Callable[[str], np.ndarray],
   path: str,
 ) -> variable_paths.LoadReport:
-  """Assigns stored values to the variables of the same names."""
+  """Assigns stored values to the variables of the same names.
+
+  Args:
+    variables: by name.
+    shapes: of the stored values, by name.
+    load: returns a value.
+    path: of the checkpoint, for the error message.
+
+  Raises:
+    ValueError: a shape of the encoder differs; nothing is assigned.
+  """
   both = sorted(set(shapes) & set(variables))
   matched, other_shape = variable_paths.split_by_shape(
-    both, shapes, variables, _is_head, path
+    both, shapes, variables, is_head, path
   )
   for name in matched:
     variables[name].assign(load(name))

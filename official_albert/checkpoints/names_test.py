@@ -91,10 +91,5 @@ def test_equal_widths_need_no_projection():
   }
 
 
-def test_slots():
-  assert checkpoint_names.is_slot("bert/pooler/dense/bias/adam_v")
-  assert not checkpoint_names.is_slot("bert/pooler/dense/bias")
-
-
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -11,10 +11,11 @@ import dataclasses
 from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from official_albert import modeling
+from official_albert.checkpoints import loading, tokenizer_files, variable_paths
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.checkpoints import tokenizer_files
 
 # Reasons why a name that is not a weight of the model is not carried.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
@@ -119,6 +120,50 @@ class PortableCheckpoint:
   def has_pooler(self) -> bool:
     """Whether the weights of the pooler are present."""
     return any("/pooler/" in name for name in self.tensors)
+
+
+def fill(
+  model: tf.keras.Model, checkpoint: PortableCheckpoint
+) -> variable_paths.LoadReport:
+  """Assigns a checkpoint's values to a model of the same configuration.
+
+  The number of layers may differ if all layers share their weights.
+
+  Args:
+    model: see `loading.tf1_variables`.
+    checkpoint: the values. Its files must still exist.
+
+  Returns:
+    A report of the names on both sides.
+
+  Raises:
+    ValueError: the layers share less than everything and the checkpoint lacks
+      a weight of the encoder.
+  """
+  is_shared = checkpoint.config.sharing == "all"
+  shapes = shapes_of(checkpoint.tensors)
+  shapes.pop(checkpoint_names.GLOBAL_STEP, None)
+  report = loading.assign(
+    loading.tf1_variables(model) if is_shared else loading.own_variables(model),
+    shapes,
+    checkpoint.tensors.__getitem__,
+    checkpoint.source,
+  )
+  lacking = [name for name in report.missing if not loading.is_head(name)]
+  if lacking and not is_shared:
+    raise ValueError(
+      f"{checkpoint.source} lacks {lacking[0]}: it is incomplete, or of "
+      "another configuration."
+    )
+  left = checkpoint.unexpected
+  state = {name for name in left if left[name] in NO_WEIGHTS}
+  return variable_paths.LoadReport(
+    matched=report.matched,
+    missing=report.missing,
+    unexpected=tuple(sorted({*report.unexpected, *left} - state)),
+    ignored=tuple(sorted({*report.ignored, *state})),
+    other_shape=report.other_shape,
+  )
 
 
 def find_head(names, wanted: str = "", classes: int = 0) -> str:

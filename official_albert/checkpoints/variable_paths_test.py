@@ -42,15 +42,5 @@ def test_a_tree_is_saved_under_the_keys_of_the_model(tmp_path):
   assert (variables["pooler/bias"].numpy() == before + 1).all()
 
 
-def test_keys():
-  key = variable_paths.key_of("pooler/bias")
-  assert key == "model/pooler/bias/.ATTRIBUTES/VARIABLE_VALUE"
-  assert variable_paths.path_of(key) == "pooler/bias"
-  slot = variable_paths.key_of("pooler/bias", "m")
-  assert slot.startswith("model/pooler/bias/.OPTIMIZER_SLOT/optimizer/m/")
-  assert variable_paths.path_of(slot) is None
-  assert variable_paths.path_of(variable_paths.ITERATIONS) is None
-
-
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

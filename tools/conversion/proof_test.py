@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, tokenization
 from official_albert.testing import toy_vocabulary
@@ -188,16 +187,6 @@ def test_ids_of_the_other_tokenizer(tmp_path, monkeypatch):
   assert (
     "were not compared: Hugging Face cannot run the tokenizer: " in sentence
   )
-
-
-def test_classes():
-  path = _TESTDATA / "one_group" / "classifier.ckpt"
-  assert (
-    checkpoint_proof.classes_of(checkpoints.read_tf1_checkpoint(str(path))) == 3
-  )
-  assert checkpoint_proof.classes_of(_read()) == 0
-  shapes = checkpoints.shapes_of({"x": tf.zeros([2, 1])})
-  assert shapes == {"x": (2, 1)}
 
 
 if __name__ == "__main__":
