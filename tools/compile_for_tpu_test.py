@@ -8,6 +8,10 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+# First, because only the first import of a program defines its flags.
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
+
 from tools import compile_for_tpu
 from tools.testing import many_commands
 from tools.tpu_compile import compiler as tpu_compiler
@@ -188,7 +192,3 @@ def test_wrong_flags(tmp_path):
     assert result.code == 1 and result.out == ""
     assert message in result.err and result.err.count("\n") == 1
   assert not venv.exists()
-
-
-if __name__ == "__main__":
-  raise SystemExit(pytest.main([__file__]))
