@@ -120,7 +120,7 @@ def _whole_config(input_dir: str) -> modeling.AlbertConfig:
   start = training_flags.INIT_CHECKPOINT.value
   if silent and start:
     with checkpoints.unpacked_archive(start) as path:
-      return checkpoints.open_weights(path).config
+      return checkpoints.read_checkpoint(path).config
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError(
       "give either --albert_config_file or --preset, and not both; or neither "

@@ -41,7 +41,7 @@ _WRONG = {
   "albert_tiny takes": "--sequence_length=9999",
   "--sequence_length is 1; must": "--sequence_length=1",
   "--sequence_length is -1; must": "--sequence_length=-1",
-  "has to be one of none": "--quantizations=none,int4",
+  "must be one of none": "--quantizations=none,int4",
   "_test.py is a file: name a folder": f"--keep_dir={__file__}",
 }
 

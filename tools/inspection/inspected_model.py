@@ -62,12 +62,12 @@ def open_model(
       model's.
   """
   with checkpoints.unpacked_archive(path) as folder:
-    weights = checkpoints.open_weights(folder, albert_config_file)
+    weights = checkpoints.read_checkpoint(folder, albert_config_file)
     config = weights.config
     if num_hidden_layers:
       config = config.at_depth(num_hidden_layers)
     model = modeling.AlbertModel(config)
-    weights.fill(model)
+    checkpoints.fill(model, weights)
     if tokenizer is None and weights.tokenizer:
       # SentencePiece reads all of its file at once: the folder may go.
       tokenizer = weights.tokenizer.open()

@@ -147,7 +147,7 @@ def test_damage_and_absence(runs, tmp_path):
     str(folder / "albert_config.json")
   )
   with pytest.raises(
-    ValueError, match="lacks albert/encoder/.*/3/.* not whole"
+    ValueError, match="lacks albert/encoder/.*/3/.* incomplete"
   ):
     inspected_model.open_model(str(folder))
 

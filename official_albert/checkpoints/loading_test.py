@@ -1,4 +1,4 @@
-"""Tests of the names and of what a wrong checkpoint says."""
+"""Tests of loading TF1 names into models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, AlbertModel
-from official_albert.checkpoints import reference_checkpoints
+from official_albert.checkpoints import loading
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 
@@ -22,17 +22,17 @@ def make(group="one_group", **changes):
   return AlbertModel(dataclasses.replace(config, **changes))
 
 
-def test_every_value_is_read():
+def test_every_value_is_loaded():
   model = make("two_groups")
   path = str(GOLDEN / "two_groups" / "model.ckpt")
-  report = reference_checkpoints.load_tf1_checkpoint(model, path)
+  report = loading.load_tf1_checkpoint(model, path)
   reader = tf.train.load_checkpoint(path)
-  variables = reference_checkpoints.tf1_variables(model)
+  variables = loading.tf1_variables(model)
   assert len(variables) == len(model.weights)
   assert set(report.matched) == set(variables)
   for name, variable in variables.items():
     np.testing.assert_array_equal(variable, reader.get_tensor(name))
-  # An encoder has no use for the heads, and says so.
+  # The encoder has no heads; the report lists them.
   assert not report.missing
   assert len(report.unexpected) == 7
   assert all(name.startswith("cls/") for name in report.unexpected)
@@ -42,14 +42,14 @@ def test_every_value_is_read():
 
 def test_optimizer_slots_are_ignored():
   path = str(GOLDEN / "one_group" / "trained_lamb.ckpt-10")
-  report = reference_checkpoints.load_tf1_checkpoint(make(), path)
+  report = loading.load_tf1_checkpoint(make(), path)
   assert "bert/pooler/dense/kernel/adam_v" in report.ignored
   assert len(report.ignored) == 2 * 32 + 1
 
 
-def test_released_base_has_our_names_and_shapes():
+def test_variables_of_the_released_base_model():
   config = AlbertConfig.from_preset("albert_base_v2")
-  variables = reference_checkpoints.tf1_variables(AlbertModel(config))
+  variables = loading.tf1_variables(AlbertModel(config))
   group = "bert/encoder/transformer/group_0/inner_group_0"
   assert variables[f"{group}/ffn_1/intermediate/output/dense/kernel"].shape == [
     3072,
@@ -59,22 +59,20 @@ def test_released_base_has_our_names_and_shapes():
   assert len(variables) == 25
 
 
-def test_another_size_changes_nothing():
+def test_a_checkpoint_of_another_size_is_not_loaded():
   model = make(vocab_size=212)
   before = model.get_weights()
   with pytest.raises(
     ValueError, match=r"word_embeddings has shape \[211, 16\]"
   ):
-    reference_checkpoints.load_tf1_checkpoint(
-      model, str(GOLDEN / "one_group" / "model.ckpt")
-    )
+    loading.load_tf1_checkpoint(model, str(GOLDEN / "one_group" / "model.ckpt"))
   for a, b in zip(before, model.get_weights()):
     np.testing.assert_array_equal(a, b)
 
 
 def test_missing_names_are_reported():
   model = make(num_hidden_groups=2)
-  report = reference_checkpoints.load_tf1_checkpoint(
+  report = loading.load_tf1_checkpoint(
     model, str(GOLDEN / "one_group" / "model.ckpt")
   )
   assert len(report.missing) == 16
@@ -82,11 +80,11 @@ def test_missing_names_are_reported():
   assert "missing in the checkpoint" in str(report)
 
 
-def test_no_checkpoint_and_partly_shared_layers_are_refused(tmp_path):
+def test_missing_checkpoints_and_partly_shared_layers(tmp_path):
   with pytest.raises(FileNotFoundError, match="without .index"):
-    reference_checkpoints.load_tf1_checkpoint(make(), str(tmp_path / "none"))
+    loading.load_tf1_checkpoint(make(), str(tmp_path / "none"))
   with pytest.raises(ValueError, match="sharing='ffn' has no TF1 names"):
-    reference_checkpoints.tf1_variables(make(sharing="ffn"))
+    loading.tf1_variables(make(sharing="ffn"))
 
 
 if __name__ == "__main__":
