@@ -284,9 +284,7 @@ def main(argv: Sequence[str]) -> None:
     manifest = data.build_dataset(settings, report)
   except (KeyboardInterrupt, SystemExit):
     line.close()
-    print(
-      "Stopped: the same command goes on where this one was.", file=sys.stderr
-    )
+    print("Stopped: run the same command again to resume.", file=sys.stderr)
     raise
   finally:
     line.close()

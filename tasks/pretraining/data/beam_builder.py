@@ -198,7 +198,7 @@ def _manifest(
   splits = {}
   skipped = documents.Skipped(**result.pop("skipped"))
   for name, value in result.items():
-    counts = split_builder.counts_from_json(value["counts"])
+    counts = data_statistics.ExampleCounts.from_json(value["counts"])
     split_builder.check_some(name, counts)
     num_documents, num_segments, pieces = value["text"]
     text = data_statistics.TextCounts(
@@ -226,16 +226,16 @@ def _output(
     return
   with output_folder.staging_folder(
     settings.output_dir, settings.overwrite, fingerprint
-  ) as journal:
+  ) as staging:
 
     def publish(manifest: tfrecords.Manifest) -> None:
       shutil.copyfile(
         job.tokenizer.model_file,
-        os.path.join(journal.folder, manifest.tokenizer.file),
+        os.path.join(staging, manifest.tokenizer.file),
       )
-      output_folder.publish(journal, settings.output_dir, manifest)
+      output_folder.publish(settings.output_dir, manifest)
 
-    yield os.path.abspath(journal.folder), publish
+    yield os.path.abspath(staging), publish
 
 
 def _remote_output(

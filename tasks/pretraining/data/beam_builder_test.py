@@ -141,7 +141,7 @@ def test_storage_with_addresses(corpus, tmp_path):
   settings = dataclasses.replace(local, output_dir=f"file://{folder}")
   beam_builder.build_dataset_with_beam(settings)
   assert _files(folder) == _files(tmp_path / "local")
-  with pytest.raises(ValueError, match="holds a dataset already"):
+  with pytest.raises(ValueError, match="already holds a dataset"):
     beam_builder.build_dataset_with_beam(settings)
   more = dataclasses.replace(settings, num_shards=3, overwrite=True)
   beam_builder.build_dataset_with_beam(more)

@@ -189,35 +189,35 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass
 class Tally:
-  """What has come of all blocks so far; as JSON for those who go on later.
+  """The outcome of all blocks so far.
 
   Attributes:
-    blocks: how many.
-    skipped: what was passed over.
-    is_empty: whether nothing has been found in the latest file so far.
+    finished_files: number of files that have been read to the end.
+    skipped: the documents that were skipped.
+    is_empty: whether the current file has had no document so far.
   """
 
-  blocks: int = 0
+  finished_files: int = 0
   skipped: Skipped = dataclasses.field(default_factory=Skipped)
   is_empty: bool = True
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> Tally:
-    """Of what `dataclasses.asdict` has made of one."""
+    """Returns the tally that `dataclasses.asdict` was called on."""
     return cls(**{**value, "skipped": Skipped(**value["skipped"])})
 
   def add(self, outcome: Outcome, settings: ReaderSettings) -> None:
-    """Adds that of the next block.
+    """Adds the outcome of the next block.
 
     Raises:
       ValueError: its file has ended without any document.
     """
-    self.blocks += 1
     self.skipped.add_all(outcome.skipped)
     if outcome.num_documents or outcome.skipped.count:
       self.is_empty = False
     if outcome.ended_file is None:
       return
+    self.finished_files += 1
     if self.is_empty:
       self.skipped.complain(
         settings,
@@ -231,7 +231,8 @@ class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
-    total_bytes: size of all files, as they are stored.
+    num_files: number of files.
+    total_bytes: size of all files as they are stored.
     skipped: what the latest iteration has passed over.
   """
 
@@ -242,6 +243,7 @@ class DocumentReader:
   ):
     self._sizes = {path: input_files.size_bytes(path) for path in paths}
     self._settings = settings
+    self.num_files = len(self._sizes)
     self.total_bytes = sum(self._sizes.values())
     self.skipped = Skipped()
     self._finished_bytes = 0
