@@ -193,19 +193,19 @@ class ShardTask(NamedTuple):
 
   Attributes:
     path: path of the shard.
+    run_paths: all runs of the split.
+    num_buckets: number of buckets of each run.
     first_bucket: the bucket of the shard's first record.
     skip: records of that bucket that belong to earlier shards.
     size: number of records.
-    run_paths: all runs of the split.
-    num_buckets: number of buckets of each run.
   """
 
   path: str
+  run_paths: Sequence[str]
+  num_buckets: int
   first_bucket: int
   skip: int
   size: int
-  run_paths: Sequence[str]
-  num_buckets: int
 
 
 _job: Optional[Job] = None
@@ -232,13 +232,6 @@ def tokenize(
 def count_pieces(chunk: int) -> np.ndarray:
   """Returns how often each piece occurs in a chunk, <int64>[V]."""
   return _job.store.count_pieces(chunk)
-
-
-def find_shard(
-  task: tuple[str, str],
-) -> Optional[dict[str, Any]]:
-  """Returns the entry of a finished, intact shard; see `pieces.find_piece`."""
-  return pieces.find_piece(*task)
 
 
 def make_run(run: Run) -> FinishedRun:

@@ -17,6 +17,7 @@ from tasks.pretraining.data import (
   documents,
   example_settings,
   external_sort,
+  pieces,
   token_store,
 )
 
@@ -211,7 +212,7 @@ def test_write_shard(job, tmp_path, bucket, skip, size, expected):
     external_sort.write_run(path, keys[part][::-1], records[part][::-1], 4)
   path = str(tmp_path / "a.tfrecord")
   entry = build_worker.write_shard(
-    build_worker.ShardTask(path, bucket, skip, size, paths, 4)
+    build_worker.ShardTask(path, paths, 4, bucket, skip, size)
   )
   assert list(tfrecords.read_records(path)) == records[expected]
   assert entry == {
@@ -219,9 +220,9 @@ def test_write_shard(job, tmp_path, bucket, skip, size, expected):
     "records": size,
     "bytes": os.path.getsize(path),
   }
-  assert build_worker.find_shard((path, path)) == entry
+  assert pieces.find_piece(path) == entry
   os.truncate(path, 1)
-  assert build_worker.find_shard((path, path)) is None
+  assert pieces.find_piece(path) is None
 
 
 def test_job_can_be_sent_to_other_processes(job):

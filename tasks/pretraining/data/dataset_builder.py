@@ -167,15 +167,17 @@ def build_dataset(
       texts = _split(pool, job, settings)
       splits = {}
       for name, text in texts.items():
-        shards, counts = split_builder.SplitBuilder(
+        shards, counts = split_builder.build_split(
           job,
           name,
           *settings.duplicates_and_shards(name),
           settings.output_dir,
           pool,
           report,
-        ).build()
-        splits[name] = tfrecords.Split(shards, statistics(job, text, counts))
+        )
+        splits[name] = tfrecords.Split(
+          tuple(shards), statistics(job, text, counts)
+        )
       build_worker.set_job(None)
       manifest = make_manifest(settings, job, paths, splits, skipped)
       shutil.copyfile(

@@ -234,13 +234,6 @@ def _remove(staging: str) -> None:
   shutil.rmtree(aside)
 
 
-def locate(path: str, output_dir: str) -> str:
-  """Returns where a finished file of the staging folder is now."""
-  if _is_publishing(os.path.dirname(path)) and not os.path.exists(path):
-    return os.path.join(output_dir, os.path.basename(path))
-  return path
-
-
 def publish(output_dir: str, manifest: tfrecords.Manifest) -> None:
   """Moves the shards and the tokenizer of a dataset into its folder.
 

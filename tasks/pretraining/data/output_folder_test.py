@@ -150,13 +150,13 @@ def test_dataset_is_refused_beside_an_unfinished_build_too(tmp_path):
 def test_interrupted_publishing_is_finished(tmp_path):
   (tmp_path / "train-00007-of-00009.tfrecord").write_text("of another set")
   with pytest.raises(RuntimeError), _staging(tmp_path) as staging:
-    pathlib.Path(staging, _SHARD).write_text("s")
+    _finish_shard(staging)
     pieces.write_note(f"{staging}/publishing", {})
     os.replace(f"{staging}/{_SHARD}", tmp_path / _SHARD)
     raise RuntimeError
   with _staging(tmp_path) as staging:
-    found = output_folder.locate(f"{staging}/{_SHARD}", str(tmp_path))
-    assert found == str(tmp_path / _SHARD)
+    found = pieces.find_piece(f"{staging}/{_SHARD}", str(tmp_path))
+    assert found == {"work": 7}
     pathlib.Path(staging, "tokenizer.model").write_text("t")
     output_folder.publish(str(tmp_path), _manifest(3))
   assert sorted(os.listdir(tmp_path)) == [

@@ -67,24 +67,26 @@ def finish_piece(
   write_note(path, {"value": value, "file": _describe(path, num_bytes)})
 
 
-def find_piece(path: str, location: str = "") -> Optional[dict[str, Any]]:
+def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
   """Returns the value of a finished piece whose file is as its note says.
 
   Reports a damaged piece on stderr.
 
   Args:
     path: the piece's file. Its note lies beside it.
-    location: where the file is, if it has been moved.
+    moved_to: another folder in which the file may be.
 
   Returns:
     The object that was given to `finish_piece`; None if the piece has to be
     made.
   """
   note = read_note(path)
-  location = location or path
-  if note is not None and os.path.isfile(location):
-    num_bytes = None if note["file"]["is_whole"] else note["file"]["bytes"]
-    if note["file"] == _describe(location, num_bytes):
+  if note is not None:
+    moved = os.path.join(moved_to, os.path.basename(path))
+    location = path if os.path.exists(path) else moved
+    described = note["file"]
+    num_bytes = None if described["is_whole"] else described["bytes"]
+    if os.path.isfile(location) and described == _describe(location, num_bytes):
       return note["value"]
   if os.path.exists(f"{path}.json"):
     report_damage(path)

@@ -11,8 +11,9 @@ is.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from typing import Any, Callable, Optional
+from typing import Callable
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from tasks.pretraining.data import (
   build_worker,
   data_statistics,
   external_sort,
-  output_folder,
+  pieces,
   worker_pool,
 )
 
@@ -59,146 +60,117 @@ def check_some(split: str, counts: data_statistics.ExampleCounts) -> None:
     )
 
 
-class SplitBuilder:
-  """Builds one split; the token store is finished."""
+def build_split(
+  job: build_worker.Job,
+  name: str,
+  duplicates: int,
+  num_shards: int,
+  output_dir: str,
+  pool: worker_pool.WorkerPool,
+  report: Callable[[Progress], None],
+) -> tuple[list[tfrecords.Shard], data_statistics.ExampleCounts]:
+  """Makes the runs and shards of a split that are missing or damaged.
 
-  def __init__(
-    self,
-    job: build_worker.Job,
-    name: str,
-    duplicates: int,
-    num_shards: int,
-    output_dir: str,
-    pool: worker_pool.WorkerPool,
-    report: Callable[[Progress], None],
-  ):
-    """Plans the work.
+  Args:
+    job: what the workers know. The token store is finished.
+    name: name of the split.
+    duplicates: how many times each document is used.
+    num_shards: number of shards.
+    output_dir: folder of the dataset. A build that was killed while it was
+      published has finished shards there.
+    pool: workers.
+    report: called with the progress after every run.
 
-    Args:
-      job: what the workers know.
-      name: name of the split.
-      duplicates: how many times each document is used.
-      num_shards: number of shards.
-      output_dir: folder of the dataset. A build that was killed while it was
-        published has finished shards there.
-      pool: workers.
-      report: called with the progress after every run.
-    """
-    self._name = name
-    self._output_dir = output_dir
-    self._pool = pool
-    self._report = report
-    self._paths = [
-      os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
-      for index in range(num_shards)
-    ]
-    numbers = job.split(name).numbers
-    sizes = job.estimate_bytes(job.store.token_counts()[numbers])
-    self._ends = np.cumsum(sizes)
-    self._duplicates = duplicates
-    plan = external_sort.plan(duplicates * int(self._ends[-1]), num_shards)
-    self._num_buckets = plan.num_buckets
-    folder = os.path.join(job.folder, f"{name}-runs")
-    os.makedirs(folder, exist_ok=True)
-    self._runs = [
-      build_worker.Run(
-        build_worker.Unit(name, duplicate, first, end),
-        os.path.join(folder, f"{duplicate:05d}-{first:09d}"),
-        plan.num_buckets,
+  Returns:
+    The shards, and what was counted.
+
+  Raises:
+    ValueError: the documents give no example.
+    OSError: the disk is full, or a file was changed by others.
+  """
+  paths = [
+    os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
+    for index in range(num_shards)
+  ]
+  find = functools.partial(pieces.find_piece, moved_to=output_dir)
+  shards = list(pool.map(find, paths))
+  missing = [index for index, entry in enumerate(shards) if entry is None]
+
+  sizes = job.estimate_bytes(job.store.token_counts()[job.split(name).numbers])
+  runs = _plan_runs(job, name, duplicates, num_shards, sizes)
+  num_buckets = runs[0].num_buckets
+  counts = data_statistics.ExampleCounts(np.zeros(job.settings.ngram, np.int64))
+  bucket_records = np.zeros(num_buckets, np.int64)
+  first_buckets = []
+  done = np.concatenate([[0], np.cumsum(sizes)])
+  for run, finished in zip(runs, pool.map(build_worker.make_run, runs)):
+    counts += finished.counts
+    bucket_records += finished.bucket_records
+    first_buckets.append(finished.first_bucket)
+    _, duplicate, _, end = run.unit
+    report(
+      Progress(
+        f"making {name} examples",
+        duplicate * len(sizes) + end,
+        counts.instances,
+        counts.tokens,
+        (duplicate * done[-1] + done[end]) / (duplicates * done[-1]),
       )
-      for duplicate in range(duplicates)
-      for first, end in build_worker.cut(sizes, plan.run_bytes)
-    ]
-
-  def build(
-    self,
-  ) -> tuple[tuple[tfrecords.Shard, ...], data_statistics.ExampleCounts]:
-    """Makes the runs and shards that are missing or damaged.
-
-    Returns:
-      The shards, and what was counted.
-
-    Raises:
-      ValueError: the documents give no example.
-      OSError: the disk is full, or a file was changed by others.
-    """
-    shards = self._find_shards()
-    missing = [index for index, entry in enumerate(shards) if entry is None]
-    counts, ends, first_buckets = self._make_runs()
-    check_some(self._name, counts)
-    if missing:
-      first, _ = self._range(ends, missing[0])
-      needed = np.searchsorted(ends, first, "right")
-      incomplete = [
-        run for run, at in zip(self._runs, first_buckets) if at > needed
-      ]
-      for _ in self._pool.map(build_worker.remake_run, incomplete):
-        pass
-    tasks = (self._shard_task(ends, index) for index in missing)
-    written = self._pool.map(build_worker.write_shard, tasks)
-    for index, entry in zip(missing, written):
-      shards[index] = entry
-      # The shards before this one are finished, as they are written in order.
-      _, end = self._range(ends, index)
-      bucket = int(np.searchsorted(ends, end, "right"))
-      for run in self._runs:
-        external_sort.discard(run.path, bucket, self._num_buckets)
-    return tuple(tfrecords.Shard(**entry) for entry in shards), counts
-
-  def _find_shards(self) -> list[Optional[dict[str, Any]]]:
-    """Returns the entry of each finished shard, None for the others."""
-    places = [
-      (path, output_folder.locate(path, self._output_dir))
-      for path in self._paths
-    ]
-    return list(self._pool.map(build_worker.find_shard, places))
-
-  def _make_runs(
-    self,
-  ) -> tuple[data_statistics.ExampleCounts, np.ndarray, list[int]]:
-    """Makes all runs.
-
-    Returns:
-      What was counted; for each bucket the number of records up to its end,
-      <int64>[num_buckets]; the first bucket that each run still has.
-    """
-    counts: Optional[data_statistics.ExampleCounts] = None
-    bucket_records = np.zeros(self._num_buckets, np.int64)
-    first_buckets = []
-    total = self._duplicates * int(self._ends[-1])
-    made = self._pool.map(build_worker.make_run, self._runs)
-    for run, finished in zip(self._runs, made):
-      counts = counts + finished.counts if counts else finished.counts
-      bucket_records += finished.bucket_records
-      first_buckets.append(finished.first_bucket)
-      unit = run.unit
-      done = unit.duplicate * int(self._ends[-1]) + int(
-        self._ends[unit.end - 1]
-      )
-      self._report(
-        Progress(
-          f"making {self._name} examples",
-          unit.duplicate * len(self._ends) + unit.end,
-          counts.instances,
-          counts.tokens,
-          done / total,
-        )
-      )
-    return counts, np.cumsum(bucket_records), first_buckets
-
-  def _range(self, ends: np.ndarray, index: int) -> tuple[int, int]:
-    return shard_range(int(ends[-1]), index, len(self._paths))
-
-  def _shard_task(self, ends: np.ndarray, index: int) -> build_worker.ShardTask:
-    """Describes a shard, given the end of each bucket in the order."""
-    first, end = self._range(ends, index)
-    bucket = int(np.searchsorted(ends, first, "right"))
-    before = int(ends[bucket - 1]) if bucket else 0
-    return build_worker.ShardTask(
-      self._paths[index],
-      bucket,
-      first - before,
-      end - first,
-      [run.path for run in self._runs],
-      self._num_buckets,
     )
+  check_some(name, counts)
+
+  # The places of the buckets and of the shards in the order.
+  ends = np.cumsum(bucket_records)
+  starts = np.concatenate([[0], ends])
+  ranges = [
+    shard_range(int(ends[-1]), i, num_shards) for i in range(num_shards)
+  ]
+
+  def bucket_of(place: int) -> int:
+    return int(np.searchsorted(ends, place, "right"))
+
+  if missing:
+    needed = bucket_of(ranges[missing[0]][0])
+    incomplete = [r for r, first in zip(runs, first_buckets) if first > needed]
+    for _ in pool.map(build_worker.remake_run, incomplete):
+      pass
+  tasks = (
+    build_worker.ShardTask(
+      paths[index],
+      [run.path for run in runs],
+      num_buckets,
+      bucket_of(first),
+      first - int(starts[bucket_of(first)]),
+      end - first,
+    )
+    for index, (first, end) in enumerate(ranges)
+    if index in missing
+  )
+  for index, entry in zip(missing, pool.map(build_worker.write_shard, tasks)):
+    shards[index] = entry
+    # The shards before this one are finished, as they are written in order.
+    for run in runs:
+      external_sort.discard(run.path, bucket_of(ranges[index][1]), num_buckets)
+  return [tfrecords.Shard(**entry) for entry in shards], counts
+
+
+def _plan_runs(
+  job: build_worker.Job,
+  name: str,
+  duplicates: int,
+  num_shards: int,
+  sizes: np.ndarray,
+) -> list[build_worker.Run]:
+  """Cuts the work into runs, given the estimated bytes of each document."""
+  folder = os.path.join(job.folder, f"{name}-runs")
+  os.makedirs(folder, exist_ok=True)
+  plan = external_sort.plan(duplicates * int(sizes.sum()), num_shards)
+  return [
+    build_worker.Run(
+      build_worker.Unit(name, duplicate, first, end),
+      os.path.join(folder, f"{duplicate:05d}-{first:09d}"),
+      plan.num_buckets,
+    )
+    for duplicate in range(duplicates)
+    for first, end in build_worker.cut(sizes, plan.run_bytes)
+  ]
