@@ -99,8 +99,8 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
 
 def test_note_that_there_are_too_few_predictions(dataset):
   assert (
-    "Note: full examples get 5 predictions, 7.8% of their tokens; "
-    "--max_predictions_per_seq=9 lets them have masked_lm_prob=0.15 of 64."
+    "Note: full examples get 5 predictions, 7.8% of their tokens. For "
+    "masked_lm_prob=0.15 of 64, use --max_predictions_per_seq=9."
   ) in dataset[0].stderr
 
 
@@ -128,10 +128,10 @@ def test_note_that_paragraphs_are_truncated(corpus, tmp_path, split, is_noted):
   found = manifest.split("train").statistics
   note = (
     f"Note: {found['truncated_share']:.1%} of the text's tokens are in no "
-    "example: each line counts as one sentence"
+    "example, because each line counts as one sentence"
   )
   assert (note in done.stderr) == is_noted
-  assert ("--split_sentences keeps more" in done.stderr) == is_noted
+  assert ("use --split_sentences to keep more" in done.stderr) == is_noted
   assert (found["truncated_share"] > 0.5) == is_noted
 
 
@@ -179,8 +179,8 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
       r"lacks the piece \[PAD\]",
     ),
     ("{}", ["--input_files=nowhere*"], "no input file matches 'nowhere"),
-    ("{}", ["--runner=DataflowRunner"], "--runner is for --engine=beam"),
-    ("{}", ["--beam_options=--zone=a"], "--beam_options is for --engine=beam"),
+    ("{}", ["--runner=DataflowRunner"], "--runner needs --engine=beam"),
+    ("{}", ["--beam_options=--zone=a"], "--beam_options needs --engine=beam"),
     ("{}", ["--sentence_language=English"], "sentence_language is 'English'"),
   ],
 )
@@ -252,7 +252,7 @@ def test_cut_archive_is_one_sentence_and_never_skipped(
   )
   assert done.returncode == 1 and "Traceback" not in done.stderr
   error = done.stderr.splitlines()[-1]
-  assert re.search(rf"a\.jsonl\.{ending} is not a whole .* file", error)
+  assert re.search(rf"a\.jsonl\.{ending} is not a complete .* file", error)
   assert os.listdir(tmp_path) == [f"a.jsonl.{ending}"]
 
 

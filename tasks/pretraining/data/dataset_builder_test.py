@@ -317,7 +317,7 @@ def test_more_shards_than_examples(corpus, tmp_path):
 @pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
-    ("", {}, "a.txt holds no document: give a file with text"),
+    ("", {}, "a.txt holds no document: use a file with text"),
     ("\n \n", {}, "a.txt holds no document"),
     ("one", {"heldout_share": 0.0}, "train documents give no example"),
     ("the cat\nsat", {}, "documents is 1, too few to hold some of them out"),
