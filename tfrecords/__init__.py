@@ -11,14 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "encoding": [
       "encode_examples",
     ],
-    "external_sort": [
-      "ExternalSort",
-      "KEY_BITS",
-      "Part",
-      "is_intact",
-      "num_buckets",
-      "pack_key",
-    ],
     "length_buckets": [
       "default_lengths",
     ],

@@ -346,7 +346,7 @@ def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
 
 def test_unmasked_data_must_say_how_to_mask_it(tmp_path):
   write_data(str(tmp_path), settings={"masking": "dynamic"})
-  with pytest.raises(ValueError, match="lacks .*mask_id, .*masking while"):
+  with pytest.raises(ValueError, match="lacks .*mask_id, .*dynamic masking needs"):
     task_lib.PretrainingTask(CONFIG, str(tmp_path))
 
 
@@ -460,7 +460,7 @@ def test_another_folder_to_evaluate_on(folders, tmp_path):
   described = each[1].describe()
   assert described["input_dir"] == folders[1]
   assert described["eval"]["input_dir"] == part
-  with pytest.raises(ValueError, match="3 folders to evaluate .* 2 phases"):
+  with pytest.raises(ValueError, match="3 evaluation folders, but 2 phases"):
     task_lib.make_tasks(SHORT, folders, 3, [whole, part, part])
 
 

@@ -166,7 +166,7 @@ class Survey:
   def add(self, features: Mapping[str, np.ndarray]) -> None:
     """Counts N records that `record_check` has nothing against."""
     features = with_no_masks(features)
-    self.counts.add(data.count_examples(features, self._tokenizer.mask_id))
+    self.counts += data.count_examples(features, self._tokenizer.mask_id)
     size = len(self.positions)
     self.lengths += np.bincount(
       features["input_mask"].sum(axis=1), minlength=size + 1

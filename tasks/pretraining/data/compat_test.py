@@ -186,7 +186,9 @@ def test_records_are_whole_and_differ_from_static_ones():
 
 
 def test_none_is_refused():
-  with pytest.raises(ValueError, match="compat has only what .*: sop, nsp"):
+  with pytest.raises(
+    ValueError, match="compat has only the kinds .*: sop, nsp"
+  ):
     example_settings.ExampleSettings(masking="compat", sentence_pair="none")
 
 

@@ -1,12 +1,12 @@
-"""Documents to masked, labelled examples for masked LM and sentence order.
+"""Turns documents into masked, labeled examples for masked LM and SOP.
 
-`sentence_pairs` cuts a document into pairs of segments A and B; here a pair is
-laid out as `[CLS] A [SEP] B [SEP]`, `masking` chooses what is to be predicted,
-and many examples are padded to the features of the records.
+`sentence_pairs` cuts a document into pairs of segments A and B. This module
+joins a pair to `[CLS] A [SEP] B [SEP]`, lets `masking` choose the tokens to
+predict, and pads examples to the features of the records.
 
-Every random choice comes from one generator per (seed, document, duplicate):
-an example does not depend on which process makes it, nor on what it made
-before. numpy only.
+All random choices come from one generator for each (seed, document, duplicate).
+So an example does not depend on the process that makes it, nor on the examples
+made before. Only NumPy is imported.
 
 arXiv 1909.11942 section 3.1; reference: google-research/albert
 create_pretraining_data.py (create_instances_from_document,
@@ -30,11 +30,11 @@ from tasks.pretraining.data.example_settings import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vocabulary:
-  """What masking has to know of a tokenizer with V pieces; [PAD] is 0.
+  """What masking needs of a tokenizer with V pieces; [PAD] is 0.
 
   Attributes:
     word_start_table: <bool>[V], whether a piece starts a word.
-    special_ids: ids that are not text.
+    special_ids: ids of pieces that are not text.
     cls_id, sep_id, mask_id: ids of [CLS], [SEP], [MASK].
   """
 
@@ -50,17 +50,17 @@ class Vocabulary:
 
   @functools.cached_property
   def replacement_ids(self) -> np.ndarray:
-    """<int32>[R], ascending: what a masked token may be replaced with.
+    """Ids of random replacements, ascending, <int32>[R].
 
-    Deviation: without the special pieces. The original also draws <pad>,
-    [CLS], [SEP] and [MASK], and so does `compat`.
+    Deviation: these are without the special pieces. The original also draws
+    <pad>, [CLS], [SEP] and [MASK], and so does `compat`.
     """
     ids = np.arange(self.size, dtype=np.int32)
     return np.delete(ids, sorted(self.special_ids))
 
   @functools.cached_property
   def all_ids(self) -> np.ndarray:
-    """<int32>[V]: see `compat.replacement_ids`."""
+    """All ids, <int32>[V]; see `compat.replacement_ids`."""
     return compat.replacement_ids(self.size)
 
 
@@ -72,9 +72,9 @@ class Instance(NamedTuple):
     boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
       word.
     first_separator: position of the first [SEP].
-    label: 0 in order, 1 swapped or random.
-    masked: what is to be predicted; nothing with dynamic masking.
-    truncated_tokens: of the pair; see `sentence_pairs.Pair`.
+    label: 0 for segments in order, 1 for swapped or random ones.
+    masked: the tokens to predict; none with dynamic masking.
+    truncated_tokens: see `sentence_pairs.Pair`.
   """
 
   original: np.ndarray
@@ -86,7 +86,7 @@ class Instance(NamedTuple):
 
 
 class _Rules(NamedTuple):
-  """The choices that `masking` "compat" makes in another way."""
+  """The functions that differ with `masking` "compat"."""
 
   create_pairs: Callable[..., Iterator[Optional[sentence_pairs.Pair]]]
   choose_ngrams: Callable[..., tuple[np.ndarray, list[int]]]
@@ -94,7 +94,7 @@ class _Rules(NamedTuple):
 
 
 def _rules(settings: ExampleSettings) -> _Rules:
-  """The one place that knows which they are."""
+  """Returns the functions for a kind of masking."""
   if settings.masking == "compat":
     return _Rules(
       compat.create_pairs,
@@ -111,7 +111,7 @@ def _rules(settings: ExampleSettings) -> _Rules:
 def generator(
   seed: int, document_index: int, duplicate: int
 ) -> np.random.Generator:
-  """The one source of randomness of a document's examples."""
+  """Returns the only source of randomness of a document's examples."""
   return np.random.default_rng([seed, document_index, duplicate])
 
 
@@ -122,18 +122,17 @@ def create_instances(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Iterator[Optional[Instance]]:
-  """Masked examples of document `index`.
+  """Makes the examples of document `index`.
 
   Args:
-    documents: only documents[index] is looked at, and with "nsp" others that
-      `rng` draws.
-    index: of the document.
-    vocabulary: of the tokenizer that made the documents.
-    settings: what an example looks like.
+    documents: only documents[index] is read, and with "nsp" random others.
+    index: index of the document.
+    vocabulary: vocabulary of the documents' tokenizer.
+    settings: settings of the examples.
     rng: see `generator`.
 
   Yields:
-    An example, or None for a chunk that had to be dropped.
+    An example, or None for a chunk that is dropped.
   """
   for pair in _rules(settings).create_pairs(
     documents,
@@ -148,7 +147,7 @@ def create_instances(
 
 
 def _kind_of_pairs(settings: ExampleSettings) -> str:
-  """What `sentence_pairs` is asked for."""
+  """Returns the kind of pairs to create; dynamic masking swaps them later."""
   swapped_later = (settings.masking, settings.sentence_pair) == (
     "dynamic",
     "sop",
@@ -162,7 +161,7 @@ def create_instance(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Instance:
-  """Lays out a pair and masks it, unless training will."""
+  """Joins a pair to a sequence and masks it, unless masking is dynamic."""
   separator = len(pair.a) + 1
   length = separator + len(pair.b) + 2
   tokens = np.empty(length, np.int32)
@@ -210,21 +209,20 @@ def create_instance(
 def pad_instances(
   instances: Sequence[Instance], settings: ExampleSettings
 ) -> dict[str, np.ndarray]:
-  """Features of N records, checked.
+  """Pads N examples to the features of records, and checks them.
 
   Args:
     instances: N examples.
-    settings: those that they were made with.
+    settings: settings of the examples.
 
   Returns:
     <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
     <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
     `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
-    masking those that start with `masked_lm_` are not there.
+    masking, features that start with `masked_lm_` are missing.
 
   Raises:
-    AssertionError: an example is not what it must be; a bug, never the user's
-      fault.
+    AssertionError: an example is invalid, which is a bug.
   """
   sequence = (len(instances), settings.max_seq_length)
   predictions = (len(instances), settings.max_predictions_per_seq)
@@ -272,7 +270,7 @@ def _check_masking(
   labels: np.ndarray,
   used: np.ndarray,
 ) -> None:
-  """Positions ascend, and the labels put back give the original."""
+  """Checks that positions ascend and that the labels restore the original."""
   ascending = np.diff(positions, axis=1) > 0
   rows = np.flatnonzero((used[:, 1:] & ~ascending).any(axis=1))
   _check(not len(rows), rows, "has a position twice or out of order")
@@ -280,10 +278,10 @@ def _check_masking(
   row, column = np.nonzero(used)
   restored[row, positions[row, column]] = labels[row, column]
   rows = np.flatnonzero((restored != original).any(axis=1))
-  _check(not len(rows), rows, "does not give its text back")
+  _check(not len(rows), rows, "does not restore its text")
 
 
 def _check(condition: bool, row, problem: str) -> None:
-  # Not an assert statement: these hold under `python -O` too.
+  # `python -O` would skip assert statements.
   if not condition:
     raise AssertionError(f"example {row} of the batch {problem}.")
