@@ -18,7 +18,7 @@ from official_albert import (
 from official_albert import training as training_lib
 from official_albert.testing import toy_task
 from tasks import common
-from tasks.classification import of_classes, of_numbers, records
+from tasks.classification import build_records, of_classes, of_numbers
 from tasks.classification import task as task_lib
 from tasks.common import TextExample
 
@@ -66,7 +66,7 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     "weather",
     config,
     {
-      split: records.build_records(
+      split: build_records(
         str(folder), "weather", split, rows, [], tokenizer, _LENGTH, labels
       )
       for split, rows in examples.items()

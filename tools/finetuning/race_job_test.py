@@ -63,7 +63,7 @@ def test_a_question_without_options_is_named(data):
   passage["options"][1] = []
   path.write_text(json.dumps(passage))
   with pytest.raises(
-    ValueError, match="middle/1.txt, question 2 of 2: it has n"
+    ValueError, match="middle/1.txt, question 2 of 2: it has 0"
   ):
     make(data).examples("train")
 

@@ -258,20 +258,22 @@ def test_where_the_diagnostics_are(tmp_path):
 
 
 def test_missing_files(tmp_path):
-  with pytest.raises(FileNotFoundError, match="there is no folder .*absent"):
+  with pytest.raises(FileNotFoundError, match="folder .*absent does not exist"):
     read(tmp_path / "absent", "rte", "dev")
   (tmp_path / "RTE").mkdir()
   with pytest.raises(FileNotFoundError) as error:
     read(tmp_path, "rte", "dev")
   assert str(error.value) == (
     f"rte needs RTE/dev.tsv in {tmp_path}, or dev.tsv if that is the task's "
-    "own folder; neither is there."
+    "own folder; neither exists."
   )
   with pytest.raises(
     FileNotFoundError, match="AX/diagnostic.tsv or diagnostic"
   ):
     read(tmp_path, "mnli", "ax")
-  with pytest.raises(ValueError, match="mnli has no split 'dev'"):
+  with pytest.raises(
+    ValueError, match="mnli has no split 'dev'; choose one of train, "
+  ):
     read(tmp_path, "mnli", "dev")
 
 
@@ -308,7 +310,9 @@ _RTE = ["index", "sentence1", "sentence2", "label"]
       "official file.",
       id="other_header",
     ),
-    pytest.param("rte", "dev", [_RTE], "holds no example, only a", id="header"),
+    pytest.param(
+      "rte", "dev", [_RTE], "has a header, but no examples", id="header"
+    ),
     pytest.param("rte", "dev", [], "dev.tsv is empty", id="empty"),
     pytest.param(
       "cola",
