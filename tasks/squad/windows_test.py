@@ -162,7 +162,9 @@ def test_a_long_question_is_cut(tokenizer):
     example("a", question="a b c d e f g"), tokenizer, 8, max_query_length=4
   )
   assert window.input_ids == [2, 5, 6, 7, 8, 3, 5, 3]
-  with pytest.raises(ValueError, match="max_seq_length 7 leaves no room.* 4 t"):
+  with pytest.raises(
+    ValueError, match="max_seq_length 7 leaves no space.* 4 t"
+  ):
     windows.make_windows(
       example("a", question="a b c d e f g"), tokenizer, 7, max_query_length=4
     )

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution, training
 from tasks import common
-from tools.finetuning import jobs as finetuning_jobs
+from tools.finetuning import jobs, text_jobs
 from tools.finetuning import run as finetuning_run
-from tools.finetuning import text_jobs
 from tools.testing import toy_data, toy_encoder
 
 _DEVICES = finetuning_run.Devices(
@@ -47,7 +46,7 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
   tokenizer = toy_encoder.write_tokenizer(str(folder))
   job = text_jobs.OwnJob(
     "text_classification",
-    finetuning_jobs.Options(
+    jobs.Options(
       data_dir="",
       cache_dir=str(folder / "records"),
       tokenizer=tokenizer,

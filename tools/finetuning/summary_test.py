@@ -123,7 +123,7 @@ def test_submission_of_the_best_run(tmp_path, capsys):
   with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
     assert sorted(packed.namelist()) == ["AX.tsv", "MNLI-m.tsv"]
     assert packed.read("AX.tsv") == b"index\tprediction\n0\tneutral\n"
-  assert "2 of 11 files; the site wants CoLA.tsv" in capsys.readouterr().out
+  assert "2 of 11 files; the site also needs CoLA.tsv" in capsys.readouterr().out
 
 
 def test_the_table_and_submission_of_all_nine(tmp_path, capsys):
