@@ -237,27 +237,7 @@ class FinetuningTask:
     """
     return self.score_split(self.eval_split, predictions)
 
-  # Subclasses define:
-
-  def build_model(self) -> tf.keras.Model:
-    """Builds a model with random weights."""
-    raise NotImplementedError
-
-  def forward(
-    self,
-    model: tf.keras.Model,
-    batch: Batch,
-    training: bool,
-    dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """Returns the summed loss in nats <float32>[], and metrics."""
-    raise NotImplementedError
-
-  def predict(
-    self, model: tf.keras.Model, batch: Batch
-  ) -> dict[str, tf.Tensor]:
-    """Returns outputs of each example, and its `example_id` <int32>[B]."""
-    raise NotImplementedError
+  # Subclasses also define `build_model`, `forward` and `predict`.
 
   def score_split(
     self, split: str, predictions: Predictions

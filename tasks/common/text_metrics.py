@@ -7,9 +7,6 @@ over examples, so they cannot be summed over batches.
 Where a quotient is 0 / 0, as for constant predictions early in training, the
 value is 0.0. SciPy's correlations are nan there, which would compare as neither
 better nor worse than any other checkpoint's.
-
-All functions raise a ValueError if N is 0, the arrays differ in shape, classes
-are not non-negative integers, or numbers are not finite.
 """
 
 from __future__ import annotations
@@ -21,22 +18,16 @@ import numpy as np
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the share of correct classes, both <int>[N]."""
-  predictions, labels = _classes(predictions, labels)
-  return float(np.mean(predictions == labels))
+  return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the F1 of class 1 of the classes 0 and 1, both <int>[N]."""
-  predictions, labels = _classes(predictions, labels)
-  top = max(predictions.max(), labels.max())
-  if top > 1:
-    raise ValueError(f"F1 is defined for the classes 0 and 1, got class {top}.")
   return _f1_score(labels, predictions, average="binary")
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean F1 of the classes that occur, both <int>[N]."""
-  predictions, labels = _classes(predictions, labels)
   return _f1_score(labels, predictions, average="macro")
 
 
@@ -46,13 +37,12 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
   Computed in float64: from 4,097 examples on, the products of counts exceed
   2^24, above which float32 does not represent every integer.
   """
-  predictions, labels = _classes(predictions, labels)
   with warnings.catch_warnings():
     # tensorflow-addons warns at import, see training/optimization.py. It is
     # imported here so that reading data does not load TensorFlow.
     warnings.simplefilter("ignore")
     import tensorflow_addons as tfa
-  count = max(2, int(max(predictions.max(), labels.max())) + 1)
+  count = max(2, int(max(np.max(predictions), np.max(labels))) + 1)
   metric = tfa.metrics.MatthewsCorrelationCoefficient(
     num_classes=count, dtype="float64"
   )
@@ -66,13 +56,15 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
   `scipy.stats.pearsonr` differs from it by at most 6e-16. This order of
   operations is kept so that results of earlier runs stay comparable to the bit.
+
+  Raises:
+    ValueError: a value is not finite.
   """
-  predictions, labels = _numbers(predictions, labels)
-  # Of a constant, the computed mean may be off by a rounding error.
-  if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-    return 0.0
   unit = []
-  for values in (predictions, labels):
+  for values in _finite(predictions, labels):
+    # Of a constant, the computed mean may be off by a rounding error.
+    if np.ptp(values) == 0:
+      return 0.0
     centered = values - values.mean()
     # Scaled first: the squares of tiny or huge values are 0 or inf.
     centered /= np.max(np.abs(centered))
@@ -81,18 +73,23 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns Spearman's correlation of two <float>[N]; 0.0 for a constant."""
+  """Returns Spearman's correlation of two <float>[N]; 0.0 for a constant.
+
+  Raises:
+    ValueError: a value is not finite.
+  """
   import scipy.stats  # Slow to import.
 
-  predictions, labels = _numbers(predictions, labels)
-  return pearson(
-    scipy.stats.rankdata(predictions), scipy.stats.rankdata(labels)
-  )
+  return pearson(*map(scipy.stats.rankdata, _finite(predictions, labels)))
 
 
 def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns the mean squared difference of two <float>[N]."""
-  predictions, labels = _numbers(predictions, labels)
+  """Returns the mean squared difference of two <float>[N].
+
+  Raises:
+    ValueError: a value is not finite.
+  """
+  predictions, labels = _finite(predictions, labels)
   return float(np.mean(np.square(predictions - labels)))
 
 
@@ -108,37 +105,9 @@ def _f1_score(
   )
 
 
-def _classes(
-  predictions: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  predictions, labels = np.asarray(predictions), np.asarray(labels)
-  _check_shapes(predictions, labels)
-  for name, values in (("predictions", predictions), ("labels", labels)):
-    if values.dtype.kind not in "iu" or values.min() < 0:
-      raise ValueError(
-        f"{name} must be classes, integers from 0, got {values.dtype} with a "
-        f"minimum of {values.min()}."
-      )
-  return predictions, labels
-
-
-def _numbers(
-  predictions: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  predictions = np.asarray(predictions, np.float64)
-  labels = np.asarray(labels, np.float64)
-  _check_shapes(predictions, labels)
-  for name, values in (("predictions", predictions), ("labels", labels)):
+def _finite(predictions: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+  arrays = [np.asarray(values, np.float64) for values in (predictions, labels)]
+  for name, values in zip(("predictions", "labels"), arrays):
     if not np.isfinite(values).all():
       raise ValueError(f"{name} must be finite, got nan or inf.")
-  return predictions, labels
-
-
-def _check_shapes(predictions: np.ndarray, labels: np.ndarray) -> None:
-  if predictions.shape != labels.shape or predictions.ndim != 1:
-    raise ValueError(
-      "predictions and labels must be equally many, got shapes "
-      f"{list(predictions.shape)} and {list(labels.shape)}."
-    )
-  if not len(labels):
-    raise ValueError("predictions and labels are empty.")
+  return arrays

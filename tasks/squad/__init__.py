@@ -12,7 +12,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "average_answers",
       "read_answers",
       "read_null_odds",
-      "read_predictions",
       "write_predictions",
     ],
     "decoding": [
@@ -45,7 +44,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "windows": [
       "Window",
-      "answer_text",
       "answer_tokens",
       "make_all_windows",
       "make_windows",

@@ -168,23 +168,6 @@ def write_predictions(
   return list(texts)
 
 
-def read_predictions(path: str) -> dict[str, str]:
-  """Reads predictions.json.
-
-  Raises:
-    ValueError: the file is not predictions.json.
-    OSError: it cannot be read.
-  """
-  values = _read(path)
-  for question_id, text in values.items():
-    if not isinstance(text, str):
-      raise ValueError(
-        f"{path}: question {question_id}: the answer must be text, not "
-        f"{_shown(text)}: is it {PREDICTIONS_FILE}?"
-      )
-  return values
-
-
 def read_null_odds(path: str) -> dict[str, float]:
   """Reads null_odds.json.
 

@@ -131,9 +131,7 @@ def test_read_answers(tmp_path, found):
     assert back[question_id] == answer._replace(
       n_best=[c._replace(start_char=None, end_char=None) for c in answer.n_best]
     )
-  assert answers.read_predictions(
-    str(tmp_path / "predictions.json")
-  ) == answers.final_texts(found)
+  assert _load(tmp_path, "predictions.json") == answers.final_texts(found)
 
 
 def test_files_of_an_ensemble(tmp_path):
@@ -180,13 +178,12 @@ _CANDIDATE = {"text": "x", "probability": 0.5}
 @pytest.mark.parametrize(
   "reader, text, message",
   [
-    ("read_predictions", '{"q":\n "x', r"FILE, line 2: not JSON"),
-    ("read_predictions", "", r"FILE, line 1: not JSON"),
-    ("read_predictions", "[1, 2]", r"FILE must be a JSON object.*not \[1\.0"),
-    ("read_predictions", "{}", r"FILE must be a JSON object"),
-    ("read_predictions", '{"q": ["x"]}', r"FILE: question q: .*not \[\"x\"\]"),
-    ("read_predictions", '{"q": "x", "q": "y"}', r"FILE: 'q' occurs twi"),
-    ("read_predictions", b'{"q": "\xff"}', r"FILE is not UTF-8 text"),
+    ("read_nbest", '{"q":\n "x', r"FILE, line 2: not JSON"),
+    ("read_nbest", "", r"FILE, line 1: not JSON"),
+    ("read_nbest", "[1, 2]", r"FILE must be a JSON object.*not \[1\.0"),
+    ("read_nbest", "{}", r"FILE must be a JSON object"),
+    ("read_nbest", '{"q": "x", "q": "y"}', r"FILE: 'q' occurs twi"),
+    ("read_nbest", b'{"q": "\xff"}', r"FILE is not UTF-8 text"),
     ("read_null_odds", '{"q": "x"}', r"question q: null odds must be a finite"),
     ("read_null_odds", '{"q": NaN}', r"question q: null odds .*not NaN"),
     ("read_null_odds", '{"q": true}', r"question q: null odds .*not true"),

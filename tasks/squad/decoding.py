@@ -80,24 +80,12 @@ def decode_v1(
     The answers by question, in the order of the windows.
 
   Raises:
-    ValueError: shapes differ, scores are not finite, or a question has no
-      window or no context.
+    ValueError: scores are not finite.
   """
   tokens = Tokens(windows, contexts)
-  scores = [np.asarray(start_logits), np.asarray(end_logits)]
-  _check_shapes(len(windows), start_logits=scores[0], end_logits=scores[1])
-  if scores[0].shape != scores[1].shape:
-    raise ValueError(
-      f"start_logits {list(scores[0].shape)} and end_logits "
-      f"{list(scores[1].shape)} must have the same shape."
-    )
+  scores = np.stack([start_logits, end_logits])  # [2, N, S]
   ends = tokens.context_start + tokens.lengths
-  if len(windows) and ends.max() > scores[0].shape[1]:
-    raise ValueError(
-      f"a window has {ends.max()} positions, but the scores have "
-      f"{scores[0].shape[1]}: they are of other windows."
-    )
-  position = np.arange(scores[0].shape[1])
+  position = np.arange(scores.shape[2])
   found = []
   for rows in _row_blocks(len(windows)):
     inside = (position >= tokens.context_start[rows, None]) & (
@@ -161,21 +149,7 @@ def decode_v2(
   end = np.asarray(end_top_log_probs, np.float64)
   start_index, end_index = map(np.asarray, (start_top_index, end_top_index))
   cls_logits = np.asarray(cls_logits, np.float64)
-  _check_shapes(len(windows), start_top_log_probs=start, end_top_log_probs=end)
   k = start.shape[1]
-  if (
-    start_index.shape != start.shape
-    or end_index.shape != end.shape
-    or cls_logits.shape != (len(windows),)
-    or not k
-    or end.shape[1] % k
-  ):
-    raise ValueError(
-      f"the scores do not fit each other: starts {list(start.shape)} at "
-      f"{list(start_index.shape)}, ends {list(end.shape)} at "
-      f"{list(end_index.shape)}, [CLS] {list(cls_logits.shape)}; they must be "
-      "[N, K], [N, K * M] and [N]."
-    )
   for values in (start, end, cls_logits):
     _check_finite(values)
   found = [
@@ -201,15 +175,6 @@ def _row_blocks(number: int) -> list[np.ndarray]:
   ]
 
 
-def _check_shapes(number: int, **arrays: np.ndarray) -> None:
-  for name, array in arrays.items():
-    if array.ndim != 2 or len(array) != number:
-      raise ValueError(
-        f"{name} {list(array.shape)} must have a row for each of the {number} "
-        "windows."
-      )
-
-
 def _check_finite(values: np.ndarray) -> None:
   if not np.isfinite(values).all():
     raise ValueError(
@@ -228,14 +193,6 @@ class Tokens:
       [index.setdefault(w.question_id, len(index)) for w in windows], np.int64
     )
     self.questions = list(index)
-    different = index.keys() ^ contexts.keys()
-    if different:
-      question = min(different)
-      missing = "context" if question in index else "window"
-      raise ValueError(
-        f"question {question} has no {missing}: give the contexts of the "
-        "windows' questions."
-      )
     self._contexts = contexts
     self.context_start = np.array([w.context_start for w in windows], np.int64)
     self.lengths = np.array([len(w.token_starts) for w in windows], np.int64)

@@ -92,8 +92,6 @@ def test_v1_counts_what_is_missing_as_wrong():
 def test_v1_refuses_questions_without_answer():
   with pytest.raises(ValueError, match="capital has no gold answer.*squad_v2"):
     metrics.evaluate_v1(_GOLD, _PREDICTIONS)
-  with pytest.raises(ValueError, match="no question"):
-    metrics.evaluate_v1({}, {})
 
 
 def test_v2():
@@ -207,12 +205,6 @@ def test_v2_refuses_what_cannot_be_scored():
     metrics.evaluate_v2(_GOLD, few)
   with pytest.raises(ValueError, match="6 of 7 questions have no null odds"):
     metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
-  with pytest.raises(ValueError, match="null odds of year are not finite"):
-    metrics.evaluate_v2(_GOLD, _PREDICTIONS, {**_ODDS, "year": float("nan")})
-  with pytest.raises(ValueError, match="threshold needs null odds"):
-    metrics.evaluate_v2(_GOLD, _PREDICTIONS, None, 0.0)
-  with pytest.raises(ValueError, match="no question"):
-    metrics.evaluate_v2({}, {})
 
 
 def test_gold_answers_of_examples():

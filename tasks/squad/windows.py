@@ -178,28 +178,6 @@ def answer_tokens(
   return first, max(first, last)
 
 
-def answer_text(context: str, window: Window, start: int, end: int) -> str:
-  """Returns the text between two tokens, without surrounding white space.
-
-  Args:
-    context: of the window's question.
-    window: a window.
-    start: position in `window.input_ids` of the first token.
-    end: position of the last token.
-
-  Raises:
-    ValueError: a position is outside of the context, or end before start.
-  """
-  first, last = start - window.context_start, end - window.context_start
-  if not 0 <= first <= last < len(window.token_starts):
-    raise ValueError(
-      f"positions {start} to {end} are not a span of the context, which is at "
-      f"{window.context_start} to "
-      f"{window.context_start + len(window.token_starts) - 1}."
-    )
-  return context[window.token_starts[first] : window.token_ends[last]].strip()
-
-
 def p_mask(window: Window, length: int = 0) -> list[int]:
   """Returns 1 where no answer can be: question, [SEP] and padding.
 

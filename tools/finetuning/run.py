@@ -129,65 +129,32 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
     ) from error
 
 
-class Predictor:
-  """A task's model with the weights of a run."""
+def load_predictor(
+  task: common.FinetuningTask, model_dir: str, devices: Devices, batch_size: int
+) -> Callable[[str], Predictions]:
+  """Loads a run's weights; returns a function that predicts a split.
 
-  def __init__(
-    self,
-    task: common.FinetuningTask,
-    model_dir: str,
-    devices: Devices,
-    batch_size: int,
-    results_dir: str = "",
-  ):
-    """Loads the weights.
+  Args:
+    task: defines the model.
+    model_dir: the run's folder.
+    devices: to compute on.
+    batch_size: examples of a batch.
 
-    Args:
-      task: defines the model.
-      model_dir: the run's folder.
-      devices: to compute on.
-      batch_size: examples of a batch.
-      results_dir: for predictions; "": the run's folder.
-
-    Raises:
-      FileNotFoundError: the run has no checkpoint.
-      ValueError: the checkpoint is of another model.
-    """
-    self._task = task
-    self._results_dir = results_dir or model_dir
-    self._batch_size = batch_size
-    self._is_chief = devices.is_chief
-    self.checkpoint = find_weights(model_dir)
-    with devices.strategy.scope():
-      model = task.build_model()
-    report = training.warm_start(model, self.checkpoint)
-    if report.missing:
-      raise ValueError(
-        f"{self.checkpoint} is not a checkpoint of {task.name}: it lacks "
-        f"{report.missing[0]}."
-      )
-    self._predict = training.make_prediction(task, model, devices.strategy)
-
-  def evaluate(self, split: str) -> dict[str, float]:
-    """Returns the official metrics of a labeled split; writes predictions."""
-    predictions = self._predictions(split)
-    values = self._task.score_split(split, predictions)
-    self._write(split, predictions)
-    return values
-
-  def predict(self, split: str) -> list[str]:
-    """Writes the predictions of a split; returns the files."""
-    return self._write(split, self._predictions(split))
-
-  def _predictions(self, split: str) -> Predictions:
-    return self._predict(self._task.dataset(split, self._batch_size))
-
-  def _write(self, split: str, predictions: Predictions) -> list[str]:
-    if not self._is_chief:
-      return []
-    folder = os.path.join(self._results_dir, PREDICTIONS_FOLDER)
-    os.makedirs(folder, exist_ok=True)
-    return self._task.write_predictions(split, predictions, folder)
+  Raises:
+    FileNotFoundError: the run has no checkpoint.
+    ValueError: the checkpoint is of another model.
+  """
+  checkpoint = find_weights(model_dir)
+  with devices.strategy.scope():
+    model = task.build_model()
+  report = training.warm_start(model, checkpoint)
+  if report.missing:
+    raise ValueError(
+      f"{checkpoint} is not a checkpoint of {task.name}: it lacks "
+      f"{report.missing[0]}."
+    )
+  predict = training.make_prediction(task, model, devices.strategy)
+  return lambda split: predict(task.dataset(split, batch_size))
 
 
 def run(
@@ -231,14 +198,26 @@ def run(
   if not wanted:
     return {}
   results_dir = results_dir or config.model_dir
-  predictor = Predictor(
-    task, config.model_dir, devices, config.eval_batch_size, results_dir
+  predict = load_predictor(
+    task, config.model_dir, devices, config.eval_batch_size
   )
-  results = {split: predictor.evaluate(split) for split in eval_splits}
+
+  def write(split: str, predictions: Predictions) -> list[str]:
+    if not devices.is_chief:
+      return []
+    folder = os.path.join(results_dir, PREDICTIONS_FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    return task.write_predictions(split, predictions, folder)
+
+  results = {}
+  for split in eval_splits:
+    predictions = predict(split)
+    # Before the files are written: SQuAD 2.0 chooses its threshold here.
+    results[split] = task.score_split(split, predictions)
+    write(split, predictions)
   if results and devices.is_chief:
-    os.makedirs(results_dir, exist_ok=True)
     trained_run.write_results(results_dir, results)
   for split in test_splits:
-    for path in predictor.predict(split):
+    for path in write(split, predict(split)):
       note(f"wrote {path}")
   return results

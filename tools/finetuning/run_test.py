@@ -221,7 +221,7 @@ def test_weights_of_another_model(folder):
   with pytest.raises(
     ValueError, match="not a checkpoint of .* it lacks classifi"
   ):
-    finetuning_run.Predictor(three, model_dir, _DEVICES, 4)
+    finetuning_run.load_predictor(three, model_dir, _DEVICES, 4)
   # A pretrained encoder has no head.
   encoder = tf.keras.Model()
   encoder.albert = task.build_model().albert
@@ -229,7 +229,7 @@ def test_weights_of_another_model(folder):
   with pytest.raises(
     ValueError, match="is not a checkpoint of text_classificatio"
   ):
-    finetuning_run.Predictor(task, str(folder / "encoder"), _DEVICES, 4)
+    finetuning_run.load_predictor(task, str(folder / "encoder"), _DEVICES, 4)
 
 
 if __name__ == "__main__":

@@ -60,40 +60,12 @@ def test_scores_are_clipped_to_the_scale(tmp_path):
   assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
 
 
-@pytest.mark.parametrize(
-  "name, split, guids, predictions, problem",
-  [
-    (
-      "rte",
-      "test",
-      ["0"],
-      ["neutral"],
-      "RTE.tsv, row 0: 'neutral' is not a label",
-    ),
-    ("cola", "test", ["0"], [1], "CoLA.tsv, row 0: 1 is not a label of cola"),
-    ("cola", "test", ["3", "3"], ["0", "1"], "row 3 has two predictions"),
-    ("cola", "test", ["3", "4"], ["0"], "got 1 for 2 rows"),
-    ("cola", "test", [], [], "got 0 for 0 rows"),
-    (
-      "cola",
-      "dev",
-      ["0"],
-      ["0"],
-      "takes no predictions of cola, dev; it takes",
-    ),
-    (
-      "stsb",
-      "test",
-      ["7"],
-      [np.nan],
-      "STS-B.tsv, row 7: the prediction is nan",
-    ),
-  ],
-  ids=["word", "integer", "twice", "lengths", "none", "split", "nan"],
-)
-def test_bad_predictions(tmp_path, name, split, guids, predictions, problem):
-  with pytest.raises(ValueError, match=problem):
-    write(tmp_path, name, split, guids, predictions)
+@pytest.mark.parametrize("name, prediction", [("rte", "neutral"), ("cola", 1)])
+def test_unknown_labels(tmp_path, name, prediction):
+  with pytest.raises(
+    ValueError, match=f"row 3: {prediction!r} is not a label of {name}"
+  ):
+    write(tmp_path, name, "test", ["3"], [prediction])
   assert os.listdir(tmp_path) == []
 
 
@@ -183,13 +155,6 @@ def test_metrics_in_the_official_order():
   )
 
 
-def test_classes_out_of_range():
-  with pytest.raises(ValueError, match="rte has 2 classes, got class 2"):
-    submission.evaluate_glue(_TASKS["rte"], [0, 2], [0, 1])
-  with pytest.raises(ValueError, match="labels are empty"):
-    submission.evaluate_glue(_TASKS["rte"], [], [])
-
-
 def test_a_score_is_the_mean_of_metrics():
   assert submission.task_score(
     _TASKS["qqp"], {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
@@ -202,22 +167,11 @@ def test_the_score_of_mnli_is_the_mean_of_its_two_sets():
     "dev_mismatched": {"accuracy": 0.7},
   }
   assert submission.task_score(_TASKS["mnli"], results) == pytest.approx(0.75)
-  del results["dev_mismatched"]
-  with pytest.raises(ValueError, match="dev_matched, dev_mismatched; got dev_"):
-    submission.task_score(_TASKS["mnli"], results)
-
-
-def test_a_score_without_its_metrics():
-  with pytest.raises(ValueError, match="mrpc, dev: f1 missing"):
-    submission.task_score(_TASKS["mrpc"], {"dev": {"accuracy": 0.9}})
 
 
 def test_average_of_all_nine_tasks():
   scores = {name: 0.1 * n for n, name in enumerate(_TASKS)}
   assert submission.glue_average({**scores, "ax": 9.0}) == pytest.approx(0.4)
-  del scores["wnli"]
-  with pytest.raises(ValueError, match="nine tasks; wnli missing"):
-    submission.glue_average(scores)
 
 
 if __name__ == "__main__":
