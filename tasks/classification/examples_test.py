@@ -184,10 +184,10 @@ def test_two_classes():
   values = examples.of_classes(
     np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 0, 1]), 2
   )
-  # Two hits, one false alarm, no miss, two right rejections.
+  # TP 2, FP 1, FN 0, TN 2.
   assert values == {
     "accuracy": pytest.approx(4 / 5),
-    # 2 * 2 / (4 + 1) of class 1, as much of class 0.
+    # 2 * 2 / (4 + 1) for both classes.
     "macro_f1": pytest.approx(4 / 5),
     "matthews": pytest.approx(2 * 2 / math.sqrt(3 * 2 * 3 * 2)),
   }

@@ -1,4 +1,4 @@
-"""Tests of what is in the records, and of when they are made again."""
+"""Tests of the contents of records, and of when they are rebuilt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXAMPLES = [
 
 @pytest.fixture
 def arguments(tmp_path):
-  """Of `build`; each setting that matters can be changed."""
+  """Returns arguments of `build`."""
   vocabulary = tmp_path / "vocab.txt"
   words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "rain"]
   vocabulary.write_text("\n".join(words) + "\n")
@@ -75,7 +75,7 @@ def _blocks(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_blocks")
-def test_records_hold_the_examples_padded_with_zeros(arguments):
+def test_records_are_padded_with_zeros(arguments):
   rows = read(build(arguments))
   assert rows["input_ids"].shape == (11, _LENGTH)
   for number, example in enumerate(_EXAMPLES):
@@ -159,7 +159,7 @@ def test_manifest(arguments):
   assert manifest.max_seq_length == _LENGTH
   assert manifest.features == arguments["features"]
   assert manifest.settings == arguments["settings"]
-  # 2 to 5 tokens each: 2 + 3 + 4 + 5 in turns.
+  # Lengths cycle through 2, 3, 4 and 5 tokens.
   assert manifest.split("dev").statistics == {"mean_tokens": 3.36}
   tokenizer = manifest.tokenizer
   assert (tokenizer.kind, tokenizer.vocab_size) == ("wordpiece", 7)
@@ -174,7 +174,7 @@ def test_records_are_made_once(arguments, tmp_path):
   folder = build(arguments, note=notes.append)
   assert left_in(arguments) == [os.path.basename(folder)]
   assert notes == [f"wrote 11 dev records of toy to {folder}"]
-  # What the files are called is of no matter, nor how settings are ordered.
+  # Names of files and the order of settings do not matter.
   moved = [str(tmp_path / name) for name in ("c.tsv", "b.tsv")]
   os.rename(arguments["sources"][0], moved[0])
   again = build(
@@ -340,7 +340,7 @@ def test_missing_source(arguments, tmp_path):
 
 
 def test_two_processes_at_once(arguments):
-  """Both have found nothing before either of them is done."""
+  """Both find no records before one of them finishes."""
   both = threading.Barrier(2)
   folders = []
 

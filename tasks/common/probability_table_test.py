@@ -1,4 +1,4 @@
-"""Tests of tables of probabilities: to the bit and back, and what is wrong."""
+"""Tests of tables of probabilities: round trips, errors and means."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def table(values=((0.5, 0.25, 0.25), (0.125, 0.125, 0.75)), **changes):
   return probability_table.ProbabilityTable(**{**parts, **changes})
 
 
-def test_a_file_is_what_the_format_says(tmp_path):
+def test_file_format(tmp_path):
   path = tmp_path / f"dev{probability_table.PROBABILITIES_SUFFIX}"
   probability_table.write_probabilities(str(path), table())
   assert path.read_bytes() == (
@@ -28,7 +28,7 @@ def test_a_file_is_what_the_format_says(tmp_path):
   assert os.listdir(tmp_path) == [path.name]
 
 
-def test_float32_survives_to_the_bit(tmp_path):
+def test_float32_round_trip_is_exact(tmp_path):
   logits = np.random.default_rng(3).normal(0, 4, [97, 3]).astype(np.float32)
   exp = np.exp(logits)
   values = exp / exp.sum(axis=1, keepdims=True)
@@ -42,7 +42,7 @@ def test_float32_survives_to_the_bit(tmp_path):
   assert again.predictions == [LABELS[i] for i in values.argmax(axis=1)]
 
 
-def test_a_regression_is_its_number(tmp_path):
+def test_regression_table(tmp_path):
   path = tmp_path / "t.tsv"
   numbers = np.array([3.1415927, -2e-9], np.float32)
   probability_table.write_probabilities(
@@ -56,7 +56,7 @@ def test_a_regression_is_its_number(tmp_path):
   assert again.labels == ()
 
 
-def test_equal_labels_may_change_places_after_rounding(tmp_path):
+def test_ties_after_rounding(tmp_path):
   # Equal in nine digits: when read again, the first label wins.
   close = np.array([[0.4, 0.2, 0.4 + 1e-12], [0.1, 0.1, 0.8]])
   path = str(tmp_path / "t.tsv")
@@ -66,7 +66,7 @@ def test_equal_labels_may_change_places_after_rounding(tmp_path):
 
 
 def test_unicode_line_separators_in_labels(tmp_path):
-  # Python's splitlines would break a line at each of these.
+  # str.splitlines splits at each of these.
   labels = ("ja\u2028", "nö\x0b", "是\x85")
   path = str(tmp_path / "t.tsv")
   probability_table.write_probabilities(path, table(labels=labels))

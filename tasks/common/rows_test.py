@@ -38,7 +38,7 @@ def cells(path):
     pytest.param(b"a\t\t b \n", [["a", "", " b "]], id="cells_as_written"),
     pytest.param(b"a\n\n\r\n", [["a"]], id="empty_lines_at_the_end"),
     pytest.param(b"a\n\nb\n", [["a"], [""], ["b"]], id="empty_line_inside"),
-    # Only at the start of a file it is a byte order mark.
+    # It is a byte order mark only at the start of a file.
     pytest.param(
       b"a\n\xef\xbb\xbfb\n", [["a"], ["\ufeffb"]], id="mark_in_the_middle"
     ),
@@ -151,7 +151,7 @@ def test_csv_round_trip(tmp_path):
     writer.writerows([["n", "text"], *enumerate(values)])
   records = read_cells(str(path))
   assert [record.cells["text"] for record in records] == values
-  # The line of a row is its first one.
+  # A row is located by its first line.
   assert [int(r.where.rsplit(" ", 1)[1]) for r in records] == [
     *(2, 3, 5, 6, 7, 9, 10)
   ]

@@ -180,7 +180,7 @@ def make(example, max_seq_length, max_qa_length):
   return [(tokenizer.text(ids), segments) for ids, segments in inputs]
 
 
-def test_the_option_fills_the_blank_or_follows_the_question(tmp_path):
+def test_option_replaces_the_blank_or_follows_the_question(tmp_path):
   write(tmp_path, PASSAGE)
   first, second = read(tmp_path)
   texts = make(first, 30, 20)
@@ -195,13 +195,13 @@ def test_the_option_fills_the_blank_or_follows_the_question(tmp_path):
   assert make(twice, 30, 20)[0][0].endswith("[SEP] p is p [SEP]")
 
 
-def test_the_question_keeps_its_end_and_the_article_its_beginning(tmp_path):
+def test_truncation(tmp_path):
   write(tmp_path, PASSAGE)
   _, second = read(tmp_path)
   rows = make(second, 9, 3)
   assert rows[0] == ("[CLS] a b c [SEP] why t u [SEP]", [0] * 5 + [1] * 4)
   assert rows[1] == ("[CLS] a b c [SEP] and why v [SEP]", [0] * 5 + [1] * 4)
-  # The article is cut even where the question with its option is longer.
+  # The article is truncated even if the question with its option is longer.
   assert make(second, 7, 3)[0][0] == "[CLS] a [SEP] why t u [SEP]"
 
 
@@ -253,7 +253,7 @@ def test_accuracy_by_level():
     np.array([0, 1, 0, 3, 0, 0, 1]),
     MIDDLE * 2 + HIGH * 5,
   )
-  # 2 of 2, 1 of 5, 3 of 7: not the mean of the levels.
+  # 2 of 2, 1 of 5, and 3 of 7 overall, which is not the mean of the levels.
   assert result == {
     "accuracy": pytest.approx(3 / 7, abs=1e-15),
     "accuracy_middle": 1.0,
@@ -264,19 +264,6 @@ def test_accuracy_by_level():
 def test_levels_without_questions():
   result = examples_lib.accuracy_by_level([0, 1], [0, 2], HIGH * 2)
   assert result == {"accuracy": 0.5, "accuracy_high": 0.5}
-
-
-@pytest.mark.parametrize(
-  "predictions, labels, message",
-  [
-    pytest.param([], [], "labels are empty", id="nothing"),
-    pytest.param([0, 1], [0], "equally many", id="labels"),
-    pytest.param([[0, 1]], [[0, 1]], "equally many", id="rank"),
-  ],
-)
-def test_accuracy_of_wrong_shapes(predictions, labels, message):
-  with pytest.raises(ValueError, match=message):
-    examples_lib.accuracy_by_level(predictions, labels, HIGH * len(labels))
 
 
 def passage(article):

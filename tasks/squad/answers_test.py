@@ -16,7 +16,7 @@ _BEST = [
 ]
 
 
-def test_score_is_the_sum_or_unknown():
+def test_score():
   assert _BEST[0].score == -0.75
   assert _BEST[1].score is None
 

@@ -1,4 +1,4 @@
-"""Tests of decoding against loops that follow the original step by step."""
+"""Compares decoding with loops that follow the original step by step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tasks.squad import answers, decoding
 
-# More than one block of windows, and not a whole number of blocks.
+# More than one block of windows, the last one incomplete.
 _QUESTIONS = 400
 
 
@@ -27,7 +27,7 @@ def _data(seed, questions=_QUESTIONS, longest=13):
   rng = np.random.default_rng(seed)
   windows, contexts = [], {}
   for i in range(questions):
-    # Few words, so that texts repeat.
+    # Few different words, so that texts repeat.
     words = rng.choice(["red", "blue", "a", "I"], rng.integers(1, longest))
     text = "  ".join(words)
     contexts[f"q{i}"] = text
@@ -105,7 +105,7 @@ def _assert_equal(found, expected):
 
 
 def _logits(rng, *shape):
-  # Few values: ties are broken as in the original.
+  # Few different values, so that there are ties.
   return rng.integers(-9, 9, shape).astype(np.float32) / 4
 
 
@@ -187,7 +187,7 @@ def test_one_question_by_hand():
     np.array([[5, 4, 6, 5]]),
     np.array([-0.5]),
   )
-  # 1/4, 1/8 and 1/4; the last one ends before it starts.
+  # 1/4, 1/8 and 1/4; the fourth ends before it starts.
   best = found["q"].n_best
   assert [c.text for c in best] == ["On a", "hil", "On"]
   np.testing.assert_allclose(
@@ -233,7 +233,7 @@ def test_scores_must_be_finite(value):
 
 
 _CONTEXT = "On a red  hill."
-# On | a | red | _ (a lone piece of white space) | hill | .
+# On | a | red | _ (white space) | hill | .
 _WINDOW = _Window(
   "q", 4, [0, 3, 5, 8, 10, 14], [2, 4, 8, 9, 14, 15], [True] * 5 + [False]
 )
@@ -256,14 +256,14 @@ def _texts(found):
   return [_CONTEXT[s:e] for s, e in zip(found.start_char, found.end_char)]
 
 
-def test_spans_leave_neither_the_context_nor_their_order():
+def test_spans_stay_in_the_context_and_in_order():
   # Position 4 is the first token of the context, 9 the last.
   _, found = _spans([[6, 3, 0]], [[[8, 5, 6, 9, 10, 3]]])
   assert _texts(found) == ["red  hill", "red", "red  hill."]
   np.testing.assert_array_equal(found.end_score, [-8.0, -6.0, -9.0])
 
 
-def test_a_start_needs_the_most_context_an_end_does_not():
+def test_only_starts_need_the_most_context():
   _, found = _spans([[9, 8]], [[[9]]])
   assert _texts(found) == ["hill."]
 
@@ -307,7 +307,7 @@ def _best(start_chars, end_chars, scores, n_best_size=20):
   return found["q"].n_best
 
 
-def test_probabilities_are_those_of_the_candidates_that_are_kept():
+def test_probabilities_of_the_n_best():
   best = _best([0, 5, 3, 10], [2, 8, 4, 14], np.log([2.0, 6.0, 1.0, 4.0]), 3)
   assert [c.text for c in best] == ["red", "hill", "On"]
   np.testing.assert_allclose(
@@ -317,26 +317,26 @@ def test_probabilities_are_those_of_the_candidates_that_are_kept():
   assert best[0].score == np.log(6.0)
 
 
-def test_a_text_counts_once_with_its_best_score():
-  # "red", with white space around it, and again.
+def test_duplicate_texts_keep_the_best_score():
+  # "red" twice, once with white space around it.
   best = _best([4, 5, 0], [10, 8, 2], [1.0, 3.0, 2.0])
   assert [(c.text, c.score) for c in best] == [("red", 3.0), ("On", 2.0)]
   best = _best([4, 5], [10, 8], [4.0, 3.0])
   assert best == [answers.Candidate("red", 1.0, 4.0, 0.0, 5, 8)]
 
 
-def test_of_equal_scores_the_first_is_better():
+def test_ties_keep_the_first_span():
   best = _best([5, 0, 10], [8, 2, 14], [1.0, 1.0, 1.0])
   assert [c.text for c in best] == ["red", "On", "hill"]
 
 
 @pytest.mark.parametrize("start_chars, end_chars", [([], []), ([8], [9])])
-def test_without_a_letter_there_is_no_candidate(start_chars, end_chars):
+def test_white_space_is_no_candidate(start_chars, end_chars):
   best = _best(start_chars, end_chars, [5.0] * len(start_chars))
   assert best == [answers.Candidate("", 1.0, -1e6, -1e6)]
 
 
-def test_far_scores_do_not_overflow():
+def test_large_scores_do_not_overflow():
   best = _best([0, 5], [2, 8], [2e4, -2e4])
   assert [c.probability for c in best] == [1.0, 0.0]
 

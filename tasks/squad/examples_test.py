@@ -1,4 +1,4 @@
-"""Tests of reading SQuAD: both versions, and each way a file can be wrong."""
+"""Tests of reading both versions of SQuAD, and of invalid files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_reads_every_question_in_order(tmp_path):
   assert found[1].answers == (("The ferry", 0), ("ferry", 4))
   assert found[2].is_impossible and found[2].answers == ()
   assert not found[3].is_impossible and found[3].answers == ()
-  # Questions of a paragraph share one text, in memory too.
+  # Questions of a paragraph share one string object.
   assert found[0].context is found[1].context
 
 
@@ -210,7 +210,7 @@ def test_invalid_questions(tmp_path, change, message):
     ("a.json.gz", b"{}", "is not a complete gzip file"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
-  # Compressed bytes hold the time of day, which has no place in a name.
+  # Gzip data contains the time, so it is not used as a test id.
   ids="empty blank gz_of_nothing json utf8 deep list no_data {} gz cut".split(),
 )
 def test_invalid_files(tmp_path, name, content, message):

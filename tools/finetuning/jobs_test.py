@@ -1,4 +1,4 @@
-"""Tests of jobs: what they share, SQuAD's and RACE's; and of the registry."""
+"""Tests of `Job`, the jobs of SQuAD and RACE, and the registry."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_check_table():
       jobs.check_table("dev", said, labels_, ids_)
 
 
-def test_roles_of_tasks():
+def test_roles():
   def roles(name):
     return registry.find(name, "run").roles
 
@@ -143,7 +143,7 @@ def test_squad_files(tmp_path):
     job.examples("test")
   with pytest.raises(FileNotFoundError, match="squad_v2 needs --data_dir, the"):
     make_squad(tmp_path, data_dir="").examples("dev")
-  # All files are named: no folder is needed.
+  # With all files given, no folder is needed.
   files = {"dev": str(tmp_path / "mine.json")}
   assert (
     len(make_squad(tmp_path, data_dir="", files=files).examples("dev")) == 5
@@ -168,8 +168,8 @@ def test_squad_2_scores(tmp_path):
   toy_data.write_squad(tmp_path / "dev-v2.0.json", 6, impossible=True)
   job = make_squad(tmp_path)
   gold = {e.question_id: e.answers for e in job.examples("dev")}
-  # Right wherever there is an answer; odds from 0 to 5, questions 2 and 5 have
-  # none, so that a threshold of 4 is the best: five are right.
+  # Correct except for questions 2 and 5, which have no answer. Odds are 0 to 5,
+  # so that the best threshold is 4, with five correct.
   said = {
     q: answer(answers[0][0] if answers else "wrong", float(number))
     for number, (q, answers) in enumerate(gold.items())
@@ -224,7 +224,7 @@ def test_squad_task(tmp_path):
     AlbertConfig.from_preset("albert_tiny"), vocab_size=tokenizer.vocab_size
   )
   task = job.make_task(("train", "dev"), config, common.ModelSettings(), seed=3)
-  # Contexts are cut: there are more windows than questions.
+  # Contexts are split: there are more windows than questions.
   windows = job.num_train_examples()
   assert windows > 5
   weights = [
@@ -233,13 +233,13 @@ def test_squad_task(tmp_path):
     for weight in batch["example_weight"].numpy()
   ]
   assert sum(weights) == windows
-  # Answers are looked for in what is trained on; question 2 has none.
+  # Training windows have positions of answers; question 2 has none.
   batch = next(iter(task.dataset("train", 16)))
   starts = batch["start_positions"].numpy()
   impossible = batch["is_impossible"].numpy().astype(bool)
   assert not starts[impossible].any()
   assert (starts > 0).sum() >= 4
-  # Of the records, and of what is made of the scores.
+  # Settings of the records, and of decoding.
   expected = {"doc_stride": 3, "max_query_length": 4, "questions": 5}
   expected |= {"n_best_size": 2, "max_answer_length": 30}
   settings = task.describe()["settings"]
@@ -313,7 +313,7 @@ def test_race_scores(race_data):
     "accuracy_middle": 1.0,
     "accuracy_high": 0.5,
   }
-  # A, of the first questions, is also the second ones' answer in dev.
+  # In dev, A is correct everywhere.
   assert job.majority("dev")["accuracy"] == 1.0
   with pytest.raises(
     ValueError, match="row 2 .* is of nothing, but the data has h"

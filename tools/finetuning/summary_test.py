@@ -16,7 +16,7 @@ from tools.finetuning import summary as finetuning_summary
 
 
 class StandIn:
-  """A job with results but no data."""
+  """A job without data."""
 
   name = "mnli"
   best_metric = "accuracy"
@@ -44,7 +44,7 @@ def test_median_best_and_spread_of_three_runs():
     "median": 0.625,
     "best": 1.0,
     "worst": 0.5,
-    # Of n - 1: the root of (0.2083^2 + 0.2917^2 + 0.0833^2) / 2.
+    # With n - 1: the root of (0.2083^2 + 0.2917^2 + 0.0833^2) / 2.
     "spread": pytest.approx(0.2602, abs=1e-4),
   }
   assert summary["seeds"]["9"]["dev_mismatched"] == {"accuracy": 0.5}
@@ -78,7 +78,7 @@ def test_the_lowest_error_is_best():
   assert (values["best"], values["worst"]) == (1.5, 4.0)
 
 
-def test_the_best_of_several_runs(tmp_path):
+def test_run_folder_of_several_seeds(tmp_path):
   folder = str(tmp_path / "new")
   assert checkpoints.run_folder(folder) == folder
   run = results(0.5, 0.5)
@@ -126,7 +126,7 @@ def test_submission_of_the_best_run(tmp_path, capsys):
   assert "of 11 files; the site also needs CoLA.tsv" in capsys.readouterr().out
 
 
-def test_the_table_and_submission_of_all_nine(tmp_path, capsys):
+def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
   names = list(glue.GLUE_TASKS)
   for number, name in enumerate(names):
     task = glue.get_glue_task(name)
@@ -161,7 +161,7 @@ def test_the_table_and_submission_of_all_nine(tmp_path, capsys):
   assert "average" not in capsys.readouterr().out
 
 
-def test_a_summary_is_json(tmp_path):
+def test_summary_is_json(tmp_path):
   summary = finetuning_summary.summarize(
     StandIn(), {7: results(0.5, 0.5)}, True
   )

@@ -85,7 +85,7 @@ def test_missing_column(data):
 
 def test_scores(data):
   job = own(data)
-  # Labels are bad, good, bad, ...: right but for rows 0 and 1.
+  # Labels alternate between bad and good; rows 0 and 1 are wrong.
   said = [[0.25, 0.75], [0.75, 0.25]] + [[0.75, 0.25], [0.25, 0.75]] * 2
   values = job.score("dev", table(("bad", "good"), [*said, [1, 0]]))
   assert values["accuracy"] == pytest.approx(5 / 7)
@@ -102,7 +102,7 @@ def test_regressions_have_numbers(data):
     (data / f"{split}.tsv").write_text("\n".join(rows) + "\n")
   job = own(data, "text_regression")
   assert job.labels is None and job.best_metric == "pearson"
-  # Always the mean, 3.
+  # The mean is 3.
   assert job.majority("dev")["mean_squared_error"] == pytest.approx(14 / 3)
   assert job.majority("dev")["pearson"] == 0
   values = job.score("dev", table((), [3.0, 5.0, 13.0]))
@@ -172,7 +172,7 @@ def test_glue(tmp_path):
   there = [split for split in job.test_splits if job.has_split(split)]
   assert there == ["test_matched", "ax"]
   assert job.recipe.num_train_steps == 10000
-  # Of ten rows in turn the first class has four, as it has three of seven.
+  # The first class has four of ten training rows, and three of seven in dev.
   assert job.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
   with pytest.raises(FileNotFoundError, match="mnli needs MNLI/test_mismatch"):
     job.sources("test_mismatched")
@@ -228,7 +228,7 @@ def test_name_task(task, arguments, labels):
       {"head": "none"},
       "the head none, but --task=sst2 needs classific",
     ),
-    # In another order, and with names that say nothing.
+    # In another order, and unnamed.
     (
       "mnli",
       {"labels": ("entailment", "neutral", "contradiction")},

@@ -20,7 +20,7 @@ def write(folder, **changes):
   return str(folder)
 
 
-def test_a_run_is_read_back(tmp_path):
+def test_read(tmp_path):
   folder = write(tmp_path)
   run = trained_run.read(folder)
   assert (run.model_dir, run.task) == (folder, "text_classification")

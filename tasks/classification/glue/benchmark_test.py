@@ -1,4 +1,4 @@
-"""Tests of the table of tasks."""
+"""Tests of the tables of tasks and recipes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_unknown_names():
     benchmark.get_glue_task("sst-2")
 
 
-# Official training examples; epochs of Table 14, rounded.
+# Official training examples, and the epochs that Table 14 implies.
 _EXAMPLES_AND_EPOCHS = {
   "cola": (8_551, 10.0),
   "sst2": (67_349, 9.9),

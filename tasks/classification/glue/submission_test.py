@@ -1,4 +1,4 @@
-"""Tests of the files for gluebenchmark.com and of their zip."""
+"""Tests of scores, and of the files for gluebenchmark.com and their zip."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_zip_of_the_tasks_so_far(tmp_path):
   ]
 
 
-def test_the_same_predictions_give_the_same_bytes(tmp_path):
+def test_zip_is_reproducible(tmp_path):
   digests = set()
   for number, folder in enumerate("ab"):
     path = write(tmp_path / folder, "rte")
@@ -155,13 +155,13 @@ def test_metrics_in_the_official_order():
   )
 
 
-def test_a_score_is_the_mean_of_metrics():
+def test_task_score_is_the_mean_of_metrics():
   assert submission.task_score(
     _TASKS["qqp"], {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
   ) == pytest.approx(0.85)
 
 
-def test_the_score_of_mnli_is_the_mean_of_its_two_sets():
+def test_task_score_of_mnli_is_the_mean_of_its_two_sets():
   results = {
     "dev_matched": {"accuracy": 0.8},
     "dev_mismatched": {"accuracy": 0.7},
