@@ -83,7 +83,7 @@ def table(*parts):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-  """Training, evaluation and prediction at once: the folder, what was said."""
+  """Trains, evaluates and predicts; returns the folder and the output."""
   (out,) = run(arguments(folder, folder / "whole"))
   return folder / "whole", out
 
@@ -97,7 +97,7 @@ def test_everything_at_once(whole):
   # 11 of 21 are bad; the encoder is random, the words are learnt.
   assert summary["majority"]["dev"]["accuracy"] == pytest.approx(11 / 21)
   assert accuracy["median"] > 0.9 and accuracy["spread"] == 0
-  assert "(commonest answer 0.5238)" in out
+  assert "(most frequent answer 0.5238)" in out
   results = read(model_dir, "eval_results.json")
   assert results["dev"]["accuracy"] == accuracy["median"]
   dev = table(model_dir, "predictions", "dev")
@@ -136,7 +136,7 @@ def test_each_part_alone_gives_the_same(folder, whole):
   for split in ("dev", "test"):
     path = pathlib.Path("predictions", f"{split}.probabilities.tsv")
     assert (alone / path).read_bytes() == (whole / path).read_bytes()
-  # The training data, which has the commonest answer, is not looked at.
+  # The training data, for the most frequent answer, is not read.
   assert "majority" not in read(alone, "summary.json")
 
 
