@@ -130,7 +130,9 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   assert report.count("\n| official_albert | ") == 1
   # Five numbers of clients, each with and without batches.
   lines = report.splitlines()
-  clients = [x for x in lines if x.endswith(" |") and x.split(" | ")[1] in YES]
+  clients = [
+    x for x in lines if x.endswith(" |") and x.split(" | ")[1].strip() in YES
+  ]
   assert len(clients) == 10
   # The last word may be of several pieces.
   tokens = int(re.search(r"A raw text of (\d+) tokens takes ", report)[1])
