@@ -16,8 +16,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_a_row_has_the_rate_of_the_median():
-  speed = benchmark_finetuning.Speed(12.34, [2.0, 8.0, 4.0])
-  row = benchmark_finetuning.row("length buckets", 1024, speed)
+  row = benchmark_finetuning.row("length buckets", 1024, 12.34, [2.0, 8.0, 4.0])
   assert row == ("length buckets", "256", "12.3")
 
 

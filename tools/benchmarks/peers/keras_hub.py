@@ -1,28 +1,26 @@
-"""keras-hub's ALBERT as a program that a benchmark times: masked LM only.
+"""KerasHub's ALBERT as a program that a benchmark measures: masked LM only.
 
-The library has no sentence-order head, so this one has a little less to do.
-Run by the interpreter of its own virtual environment; see `peer_protocol`.
+The library has no sentence-order head, so it has slightly less to compute. Runs
+in a virtual environment of its own; see `protocol`.
 """
 
 from __future__ import annotations
 
 import os
 
-from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import protocol
 
-# Variants, and whether XLA compiles the whole step.
+# Whether XLA compiles the whole step.
 VARIANTS = {"": False, "jit": True}
 
 
-def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
-  """`AlbertMaskedLM` trained by `train_on_batch` with Keras's AdamW.
+def build(workload: protocol.Workload) -> protocol.Program:
+  """Builds `AlbertMaskedLM`, `train_on_batch` and Keras' AdamW.
 
   Raises:
-    ValueError: no such variant, or another backend than TensorFlow.
+    ValueError: there is no such variant.
   """
-  if workload.variant not in VARIANTS:
-    raise ValueError(f"unknown variant {workload.variant!r}; there is jit.")
-  jit = VARIANTS[workload.variant]
+  jit = workload.choose_variant(VARIANTS)
   os.environ["KERAS_BACKEND"] = "tensorflow"
   import tensorflow as tf
 
@@ -31,8 +29,6 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
   import keras_hub
   import numpy as np
 
-  if keras.config.backend() != "tensorflow":
-    raise ValueError(f"Keras runs on {keras.config.backend()} here.")
   keras.utils.set_random_seed(workload.seed)
   keras.mixed_precision.set_global_policy(workload.precision)
   backbone = keras_hub.models.AlbertBackbone(
@@ -72,11 +68,11 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
   labels = tf.constant(labels, tf.int32)
 
   def step() -> float:
-    # Of this batch only, not the mean that Keras shows.
+    # Else Keras returns the mean over all batches so far.
     model.reset_metrics()
     return model.train_on_batch(inputs, labels, return_dict=True)["loss"]
 
-  return peer_protocol.Program(
+  return protocol.Program(
     step,
     {
       "tensorflow": tf.__version__,
@@ -88,4 +84,4 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
 
 
 if __name__ == "__main__":
-  peer_protocol.serve(build)
+  protocol.serve(build)

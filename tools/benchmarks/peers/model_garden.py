@@ -1,6 +1,6 @@
-"""The Model Garden's ALBERT as a program that a benchmark times.
+"""The TF Model Garden's ALBERT as a program that a benchmark measures.
 
-Run by the interpreter of its own virtual environment; see `peer_protocol`.
+Runs in a virtual environment of its own; see `protocol`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ import functools
 import time
 from importlib import metadata
 
-from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import protocol
 
-# Variants, and whether XLA compiles the whole step.
+# Whether XLA compiles the whole step.
 VARIANTS = {"": False, "jit": True}
 
 
-def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
-  """`AlbertEncoder` in a `BertPretrainer`, `AdamWeightDecay`.
+def build(workload: protocol.Workload) -> protocol.Program:
+  """Builds `AlbertEncoder` in a `BertPretrainer`, and `AdamWeightDecay`.
 
   Raises:
-    ValueError: no such variant.
+    ValueError: there is no such variant.
   """
-  if workload.variant not in VARIANTS:
-    raise ValueError(f"unknown variant {workload.variant!r}; there is jit.")
-  jit = VARIANTS[workload.variant]
+  jit = workload.choose_variant(VARIANTS)
   import tensorflow as tf
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
@@ -89,10 +87,10 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     optimizer.apply_gradients(zip(gradients, variables))
     return loss
 
-  begun = time.monotonic()
+  start = time.monotonic()
   train_step.get_concrete_function(batch, labels, order)
-  trace_seconds = time.monotonic() - begun
-  return peer_protocol.Program(
+  trace_seconds = time.monotonic() - start
+  return protocol.Program(
     lambda: float(train_step(batch, labels, order)),
     {
       "tensorflow": tf.__version__,
@@ -104,4 +102,4 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
 
 
 if __name__ == "__main__":
-  peer_protocol.serve(build)
+  protocol.serve(build)

@@ -1,34 +1,41 @@
-"""Hugging Face's ALBERT in PyTorch as a program that a benchmark times.
+"""Hugging Face's ALBERT in PyTorch, as a program that a benchmark measures.
 
-Run by the interpreter of its own virtual environment; see `peer_protocol`.
+Trains, or serves the model in `Workload.model_dir`. Runs in a virtual
+environment of its own; see `protocol`.
 """
 
 from __future__ import annotations
 
-from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import protocol
 
-# Variants, and what a table calls them. The first two are the public model as
-# it is, which computes logits for every position; eager attention is the faster
-# one on CPUs.
-VARIANTS = {
+# Descriptions of the variants. The first two are the public model as it is,
+# which computes logits for all positions; eager attention is faster on CPUs.
+TRAINING_VARIANTS = {
   "eager": "eager attention",
   "sdpa": "scaled_dot_product_attention",
   "tuned": "eager attention, logits of masked positions only, fused tanh GELU",
   "compiled": "as tuned, with torch.compile",
 }
+SERVING_VARIANTS = {
+  "eager": "eager attention",
+  "sdpa": "scaled_dot_product_attention",
+  "half": "scaled_dot_product_attention, all in bfloat16, not autocast",
+}
 
 
-def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
-  """The model, torch's fused AdamW, and the batch.
+def build(workload: protocol.Workload) -> protocol.Program:
+  """Builds the program that trains or serves.
 
   Raises:
-    ValueError: no such variant.
+    ValueError: there is no such variant.
   """
-  if workload.variant not in VARIANTS:
-    raise ValueError(
-      f"unknown variant {workload.variant!r}; choose one of "
-      f"{', '.join(VARIANTS)}."
-    )
+  if workload.model_dir:
+    return _build_serving(workload)
+  return _build_training(workload)
+
+
+def _build_training(workload: protocol.Workload) -> protocol.Program:
+  about = workload.choose_variant(TRAINING_VARIANTS)
   import torch
   import transformers
 
@@ -43,7 +50,7 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     num_attention_heads=workload.num_attention_heads,
     intermediate_size=workload.intermediate_size,
     max_position_embeddings=workload.max_position_embeddings,
-    # The same function; the library writes gelu_new out in eight operations.
+    # The same function, but the library computes gelu_new in eight operations.
     hidden_act="gelu_pytorch_tanh" if tuned else "gelu_new",
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
@@ -67,7 +74,7 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
     "token_type_ids": torch.randint(0, 2, shape),
   }
   order = torch.randint(0, 2, shape[:1])
-  # What the model's own loss leaves out.
+  # The model's own loss ignores -100.
   labels = torch.full(shape, -100).scatter(1, positions, targets)
   rows = torch.arange(shape[0])[:, None]
 
@@ -101,13 +108,51 @@ def build(workload: peer_protocol.Workload) -> peer_protocol.Program:
   right = torch.randn(
     [workload.hidden_size, workload.intermediate_size], dtype=dtype
   )
-  return peer_protocol.Program(
+  return protocol.Program(
     step,
     {"torch": torch.__version__, "transformers": transformers.__version__},
-    f"{VARIANTS[workload.variant]}, fused AdamW",
+    f"{about}, fused AdamW",
     lambda: torch.matmul(left, right),
   )
 
 
+def _build_serving(workload: protocol.Workload) -> protocol.Program:
+  about = workload.choose_variant(SERVING_VARIANTS)
+  import torch
+  import transformers
+
+  torch.set_num_threads(workload.threads)
+  half = workload.variant == "half"
+  model = transformers.AlbertModel.from_pretrained(
+    workload.model_dir,
+    attn_implementation="eager" if workload.variant == "eager" else "sdpa",
+  ).eval()
+  if half:
+    model = model.to(torch.bfloat16)
+  autocast = workload.product_dtype == "bfloat16" and not half
+  features = {
+    name: torch.from_numpy(array).long()
+    for name, array in protocol.request(workload).items()
+  }
+
+  def step() -> float:
+    with (
+      torch.inference_mode(),
+      torch.autocast("cpu", torch.bfloat16, enabled=autocast),
+    ):
+      outputs = model(
+        input_ids=features["input_ids"],
+        attention_mask=features["input_mask"],
+        token_type_ids=features["segment_ids"],
+      )
+      return float(outputs.pooler_output.float().numpy().mean())
+
+  return protocol.Program(
+    step,
+    {"torch": torch.__version__, "transformers": transformers.__version__},
+    about,
+  )
+
+
 if __name__ == "__main__":
-  peer_protocol.serve(build)
+  protocol.serve(build)
