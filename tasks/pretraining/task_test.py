@@ -346,7 +346,9 @@ def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
 
 def test_unmasked_data_must_say_how_to_mask_it(tmp_path):
   write_data(str(tmp_path), settings={"masking": "dynamic"})
-  with pytest.raises(ValueError, match="lacks .*mask_id, .*dynamic masking needs"):
+  with pytest.raises(
+    ValueError, match="lacks .*mask_id, .*dynamic masking needs"
+  ):
     task_lib.PretrainingTask(CONFIG, str(tmp_path))
 
 
