@@ -1,7 +1,7 @@
 """Tests of the script that runs Hugging Face models.
 
-Where torch and transformers are installed the real model is run; else as much
-of the two as the script uses is made up.
+One test runs the real model if torch and transformers are installed; the others
+replace both packages.
 """
 
 from __future__ import annotations
