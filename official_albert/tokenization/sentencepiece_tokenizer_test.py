@@ -1,4 +1,4 @@
-"""Tests of tokenization: the goldens, and a tiny vocabulary trained here."""
+"""Tests of the SentencePiece tokenizer: goldens and a small vocabulary."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_released_vocabulary():
   assert tokenizer.special_ids == {0, 1, 2, 3, 4}
   assert tokenizer.encode("[MASK]") != [tokenizer.mask_id]
   assert tokenizer.tokenize("[MASK]") == ["▁[", "mask", "]"]
-  # One line of each kind in the docstring of starts_word, by lookup.
+  # One example of each kind in the docstring of starts_word.
   starts = tokenizer.word_start_table
   assert starts.shape == (30000,) and starts.sum() == 23242
   assert starts[tokenizer.piece_to_id("▁the")]
@@ -112,31 +112,31 @@ def test_normalize_text(text, lower, cased):
   assert tokenization.normalize_text(text, False) == cased
 
 
-def test_normalize_text_drops_exactly_the_combining_characters():
+def test_normalize_text_removes_combining_characters_only():
   marks = [c for c in map(chr, range(0x110000)) if unicodedata.combining(c)]
   assert len(marks) > 850
   assert tokenization.normalize_text("x" + "".join(marks) + "y", True) == "xy"
 
 
-def test_pieces_and_ids_agree_and_give_back_the_text(tokenizer):
+def test_decode_inverts_encode(tokenizer):
   for sentence in _SENTENCES:
     pieces = tokenizer.tokenize(sentence)
     assert "".join(pieces).replace("▁", "") == sentence.replace(" ", "")
     assert tokenizer.encode(sentence) == [
       tokenizer.piece_to_id(piece) for piece in pieces
     ]
-  # No digit, so no word mark was added: decoding is the inverse.
+  # Without digits no word mark is added, so decoding is the inverse.
   assert tokenizer.decode(tokenizer.encode(_SENTENCES[3])) == _SENTENCES[3]
 
 
-def test_digit_comma_pieces_are_cut(tokenizer):
+def test_digit_comma_pieces_are_split(tokenizer):
   raw = sentencepiece.SentencePieceProcessor(model_file=tokenizer.model_file)
-  # The rule has something to do in both places, else this test shows nothing.
+  # The vocabulary must have both kinds of pieces to test the rule.
   assert "▁1922," in raw.encode("in 1922, the", out_type=str)
   assert "7," in raw.encode("(7,", out_type=str)
   year = tokenizer.tokenize("in 1922, the")
   assert year[-2:] == [",", "▁the"] and "".join(year) == "▁in▁1922,▁the"
-  # Within a word the digits get a word mark, as in the original. (This
+  # Inside a word, the digits get a word mark, as in the original. (This
   # vocabulary has no "▁7", so it is two pieces.)
   point = tokenizer.tokenize("(7,")
   assert point == ["▁", "(", "▁", "7", ","]
@@ -155,13 +155,13 @@ def test_encode_batch_equals_encode(tokenizer):
     tokenizer.encode_batch("a text")
 
 
-def test_unknown_characters_keep_their_form_as_pieces(tokenizer):
+def test_unknown_characters_are_kept_as_pieces(tokenizer):
   assert tokenizer.tokenize("漢字 a") == ["▁", "漢字", "▁a"]
   assert tokenizer.encode("漢字 a")[1] == tokenizer.unk_id
   assert tokenizer.piece_to_id("漢字") == tokenizer.unk_id
 
 
-def test_lower_case_is_a_choice(model_file, tokenizer):
+def test_lower_case_is_optional(model_file, tokenizer):
   cased = tokenization.SentencePieceTokenizer(model_file, lower_case=False)
   assert tokenizer.encode("The Harbour") == cased.encode("the harbour")
   assert cased.unk_id in cased.encode("The Harbour")
@@ -184,8 +184,8 @@ def test_special_pieces(tokenizer):
 
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_text_never_becomes_a_control_piece(tmp_path, lower_case):
-  # Without brackets in the vocabulary "[MASK]" is one unknown stretch, whose
-  # written form is the name of a control piece.
+  # If the vocabulary has no brackets, "[MASK]" is one unknown piece with the
+  # name of a control piece.
   path = train_model(tmp_path / "m.model", _SENTENCES[:-1])
   tokenizer = tokenization.SentencePieceTokenizer(path, lower_case)
   for text in ("[MASK]", "a [CLS] b", "<pad>", "<unk>"):
@@ -216,7 +216,7 @@ def test_continues_word(piece):
   assert not tokenization.starts_word(piece)
 
 
-def test_words_of_other_scripts_are_whole_and_text_without_spaces_is_cut(
+def test_starts_word_in_other_scripts(
   tmp_path,
 ):
   sentences = ["привет мир и мирный приветик", "今天天气好。明天天气不好。"] * 9
@@ -227,7 +227,7 @@ def test_words_of_other_scripts_are_whole_and_text_without_spaces_is_cut(
   starts = tokenizer.word_start_table[ids]
   assert len(ids) > starts.sum() == 3
   ids = tokenizer.encode("今天天气好明天天气不好")
-  # The first may be a word mark alone; the others are words, each of them.
+  # The first piece may be a lone word mark; every other piece is a word.
   assert len(ids) > 4 and tokenizer.word_start_table[ids].all()
 
 
@@ -241,7 +241,7 @@ def test_word_start_table(tokenizer):
   assert table[:5].tolist() == [True, True, False, False, False]
 
 
-def test_survives_pickling(model_file, tokenizer):
+def test_pickling(model_file, tokenizer):
   assert tokenizer.sha256 == hashlib.sha256(model_file.read_bytes()).hexdigest()
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.sha256 == tokenizer.sha256

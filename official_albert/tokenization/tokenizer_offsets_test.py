@@ -1,4 +1,4 @@
-"""Tests of both tokenizers' offsets: the text they name makes the pieces."""
+"""Tests of the offsets of both tokenizers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
 _RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
 
-# Letters that grow, shrink, decompose, compose, vanish, separate, or look
-# around themselves when text is normalised, and halves of surrogate pairs.
+# Letters that normalization lengthens, shortens, decomposes, composes, deletes
+# or separates, or that depend on their neighbors; and unpaired surrogates.
 _ODD = (
   "aBz19,.(-\"' \t\n\r\x0b\x1c\x01\x7f\x85\u00a0\u2003\u3000\u2028\u200b\u200d"
   "\u00ad\ufeff\ufffd▁éÉÅİıßẞΣσςÀ\u0301\u0327\u0308\u0344\u0345\u05b0\u0f73"
@@ -30,7 +30,7 @@ _ODD = (
 
 
 def further(rng: random.Random) -> str:
-  """Any character of Unicode, for some texts."""
+  """Returns any character of Unicode, for some texts."""
   return chr(rng.randrange(0x110000)) if rng.random() < 0.3 else ""
 
 
@@ -71,7 +71,7 @@ def vocab_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def normal_form(tokenizer, text: str) -> str:
-  """Text as pieces have it, without spaces; sigmas do not look around."""
+  """Returns the text of pieces, without spaces and with one kind of sigma."""
   if tokenizer.kind == "wordpiece":
     text = "".join(text.translate(wordpiece._Cleaner()).split())
     text = wordpiece._lower(text) if tokenizer.lower_case else text
@@ -82,7 +82,7 @@ def normal_form(tokenizer, text: str) -> str:
 
 
 def surfaces(tokenizer, text: str) -> list[str]:
-  """What each id of the text stands for; None where it does not say."""
+  """Returns the text of each id; None if the id does not determine it."""
   if tokenizer.kind == "wordpiece":
     pieces = [
       None
@@ -114,7 +114,7 @@ def check(tokenizer, text: str) -> None:
       max(starts[j], starts[k]) < min(ends[j], ends[k]) for j in neighbours
     )
     if not surface:
-      # A space; "\ufdfa" becomes four words and holds some.
+      # A space. "\ufdfa" becomes four words, with spaces.
       assert not span or shares, here
       continue
     assert not span[0].isspace(), here
@@ -124,7 +124,7 @@ def check(tokenizer, text: str) -> None:
 
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_the_named_characters_make_the_pieces(
+def test_characters_of_a_range_give_the_piece(
   tmp_path, model_file, kind, lower_case
 ):
   if kind == "wordpiece":
@@ -170,8 +170,8 @@ def test_released_vocabulary():
 
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_each_character_of_unicode_has_its_length(kind, lower_case):
-  """Between two letters; the rest follows from the lengths."""
+def test_every_character_of_unicode(kind, lower_case):
+  """Tests each character between two letters."""
   module = tokenization if kind == "sentencepiece" else wordpiece
   forms = module._forms(lower_case)
   for code in range(0x110000):
@@ -192,20 +192,20 @@ def spans(tokenizer, text: str) -> list[str]:
   return [text[start:end] for start, end in zip(starts, ends)]
 
 
-def test_by_hand(model_file):
+def test_known_ranges(model_file):
   tokenizer = tokenization.SentencePieceTokenizer(model_file)
   assert "".join(spans(tokenizer, "  In\t1922, the")) == "In1922,the"
   year = spans(tokenizer, "in 1922, the")
   assert year[year.index(",") - 1].endswith("2")
-  # An accent that is a character of its own is in its letter's span.
+  # The range of a letter includes a separate accent.
   assert spans(tokenizer, "(e\u0301)")[-2:] == ["e\u0301", ")"]
-  # One character in three pieces.
+  # One character becomes three pieces.
   assert spans(tokenizer, "12½")[-3:] == ["½", "½", "½"]
   assert tokenizer.encode_with_offsets("") == ([], [], [])
   assert tokenizer.encode_with_offsets("\u3000\u0301") == ([], [], [])
 
 
-def test_what_the_normaliser_drops_is_no_part_of_a_piece(tmp_path):
+def test_ranges_exclude_dropped_characters(tmp_path):
   for options in ({}, {"treat_whitespace_as_suffix": True}):
     tokenizer = tokenization.SentencePieceTokenizer(
       train(tmp_path / "other.model", **options)
@@ -213,17 +213,17 @@ def test_what_the_normaliser_drops_is_no_part_of_a_piece(tmp_path):
     assert [x for x in spans(tokenizer, "(k\x01)") if x] == ["(", "k", ")"]
 
 
-def test_a_mark_that_the_cut_adds_takes_no_character(model_file):
+def test_added_word_marks_take_no_characters(model_file):
   tokenizer = tokenization.SentencePieceTokenizer(model_file)
   raw = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
-  # The cut adds a mark to a "7" inside of a word, which then has no space.
+  # The second split adds a mark to a "7" inside a word, without a space.
   assert "7," in raw.encode("(7,", out_type=str)
   pieces = tokenizer.tokenize("(7,")
   assert "".join(pieces).count("▁") == 2
   assert "".join(spans(tokenizer, "(7,")) == "(7,"
 
 
-def test_wordpiece_by_hand(tmp_path):
+def test_known_ranges_of_wordpiece(tmp_path):
   tokenizer = tokenization.WordPieceTokenizer(vocab_file(tmp_path / "v.txt"))
   text = "The 日国,\x00  1922ing 🙂x"
   ids, starts, ends = tokenizer.encode_with_offsets(text)
@@ -233,7 +233,7 @@ def test_wordpiece_by_hand(tmp_path):
   assert [text[a:b] for a, b in zip(starts, ends)] == (
     ["The", "日", "国", ",", "1922", "ing", "🙂x"]
   )
-  # Without anything to change, and with a word that is too long.
+  # Nothing is normalized, and a word is too long.
   assert tokenizer.encode_with_offsets("the a") == (
     tokenizer.encode("the a"),
     [0, 4],
@@ -247,14 +247,14 @@ def test_wordpiece_by_hand(tmp_path):
   assert tokenizer.encode_with_offsets(" \x00") == ([], [], [])
 
 
-def test_offsets_survive_pickling(model_file):
+def test_pickling(model_file):
   tokenizer = tokenization.SentencePieceTokenizer(model_file)
   expected = tokenizer.encode_with_offsets("(7, é")
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.encode_with_offsets("(7, é") == expected
 
 
-def test_a_vocabulary_of_bytes_is_refused(tmp_path):
+def test_byte_fallback_is_refused(tmp_path):
   path = train(tmp_path / "bytes.model", byte_fallback=True)
   tokenizer = tokenization.SentencePieceTokenizer(path)
   assert spans(tokenizer, "the cod")

@@ -1,10 +1,10 @@
-"""Text to WordPiece ids: BERT's tokenizer, which the Chinese ALBERTs use.
+"""BERT's WordPiece tokenizer, which the Chinese ALBERT models use.
 
-Two steps. Text is cut into words: control characters are dropped, Chinese
-characters and punctuation marks are words of their own, and with `lower_case`
-letters lose case and accents. Then each word is cut greedily into the longest
-pieces of the vocabulary, the second and later ones written with "##"; a word
-that cannot be cut is one [UNK].
+Tokenization has two steps. First the text is split into words: control
+characters are removed, Chinese characters and punctuation marks become words,
+and with `lower_case` letters lose case and accents. Then each word is split
+greedily into the longest pieces of the vocabulary; all but the first piece
+begin with "##". A word that cannot be split is one [UNK].
 
 Reference: google-research/albert tokenization.py (load_vocab, BasicTokenizer,
 WordpieceTokenizer) and create_pretraining_data.py (_is_start_piece_bert).
@@ -25,14 +25,14 @@ import numpy as np
 from official_albert.tokenization import text_offsets
 
 CONTINUATION = "##"
-WORD_START = "\u2581"  # SentencePiece's mark for a space.
+WORD_START = "\u2581"  # SentencePiece's mark of a space.
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# A longer word is [UNK].
+# Longer words are [UNK].
 MAX_WORD_CHARACTERS = 200
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# What the original calls Chinese: also the Hanja and Kanji of Korean and
-# Japanese text, but neither Hangul, Hiragana nor Katakana.
+# The Chinese characters of the original. They include Hanja and Kanji in
+# Korean and Japanese text, but not Hangul, Hiragana and Katakana.
 _CHINESE = (
   (0x4E00, 0x9FFF),
   (0x3400, 0x4DBF),
@@ -43,47 +43,51 @@ _CHINESE = (
   (0xF900, 0xFAFF),
   (0x2F800, 0x2FA1F),
 )
-# Beyond are no punctuation marks, nor any of the above.
-_END_OF_WORDS_ALONE = 0x30000
+# No Chinese character or punctuation mark has a higher code point.
+_END_OF_SINGLE_CHARACTERS = 0x30000
 _CACHED_WORD_CHARACTERS = 24
-_MAX_CACHED_WORDS = 1 << 18  # About 50 MB, twice.
+_MAX_CACHED_WORDS = 1 << 18  # About 50 MB for each of two caches.
 
 
 def is_control(char: str) -> bool:
-  """Whether the character is dropped."""
+  """Returns whether the character is removed."""
   if char in "\t\n\r":
     return False
   return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_space(char: str) -> bool:
-  """Whether the character separates words."""
+  """Returns whether the character separates words."""
   return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
 def is_chinese(char: str) -> bool:
-  """Whether the character is a word of its own."""
+  """Returns whether the character is Chinese, and thus a word."""
   return any(first <= ord(char) <= last for first, last in _CHINESE)
 
 
 def is_punctuation(char: str) -> bool:
-  """Punctuation in Unicode, and all ASCII that is no letter, digit or space."""
+  """Returns whether the character is a punctuation mark, and thus a word.
+
+  These are Unicode's punctuation marks and all printable ASCII characters but
+  letters, digits and the space.
+  """
   if char.isascii():
     return char.isprintable() and not char.isalnum() and char != " "
   return unicodedata.category(char).startswith("P")
 
 
 def read_vocabulary(content: bytes) -> list[str]:
-  """The pieces of a vocab.txt, one a line, what follows a space left out.
+  """Returns the pieces of a vocab.txt: the first word of each line.
 
-  As in the original, a line that says a piece again takes no id: the next new
-  piece gets it. (BERT counts such lines. The released vocabularies have none.)
+  As in the original, a repeated piece gets no id of its own; the next new piece
+  gets it. (BERT counts such lines. The released vocabularies have none.)
 
   Raises:
-    UnicodeDecodeError: it is not UTF-8.
+    UnicodeDecodeError: the content is not UTF-8.
   """
-  # Only at line feeds: str.splitlines would also split at characters that the
-  # released Chinese vocabulary has pieces for.
+  # Not str.splitlines, which would also split at characters that are pieces of
+  # the released Chinese vocabulary.
   lines = content.decode("utf-8").split("\n")
   if not lines[-1]:
     lines.pop()
@@ -91,21 +95,21 @@ def read_vocabulary(content: bytes) -> list[str]:
 
 
 class WordPieceTokenizer:
-  """The same interface as `tokenization.SentencePieceTokenizer`.
+  """Has the same interface as `tokenization.SentencePieceTokenizer`.
 
       tokenizer = WordPieceTokenizer("vocab.txt")
       tokenizer.tokenize("他在1922年。")  # ["他", "在", "1922", "年", "。"]
 
-  Text never becomes a special piece: "[MASK]" is cut at its brackets.
+  Text never becomes a special piece: "[MASK]" is split at its brackets.
 
   Attributes:
     kind: "wordpiece".
-    model_file: the path that was read.
-    lower_case: whether text is lower-cased, and loses its accents, first.
-    sha256: of the file's bytes, in hexadecimal.
-    vocab_size: number of pieces V, different lines of the file.
-    pad_id, unk_id, cls_id, sep_id, mask_id: where the file has them.
-    special_ids: those and the ids of "[unused1]" and the like.
+    model_file: the path of the vocabulary.
+    lower_case: whether text first loses case and accents.
+    sha256: the hexadecimal hash of the file.
+    vocab_size: the number of pieces V.
+    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
+    special_ids: these ids and those of "[unused1]" and the like.
   """
 
   kind = "wordpiece"
@@ -114,8 +118,8 @@ class WordPieceTokenizer:
     """Reads and checks a vocabulary.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: not a vocabulary, or one without BERT's special pieces.
+      FileNotFoundError: the file does not exist.
+      ValueError: it is not a vocabulary or lacks BERT's special pieces.
     """
     self.model_file = os.fspath(vocab_file)
     self.lower_case = lower_case
@@ -133,7 +137,7 @@ class WordPieceTokenizer:
       line = content[: error.start].count(b"\n") + 1
       raise ValueError(
         f"{self.model_file}, line {line}, is not UTF-8: a WordPiece vocabulary "
-        "is a text file with a piece a line; a SentencePiece model is given as "
+        "is a text file with one piece per line; give a SentencePiece model as "
         "spm_model_file."
       ) from error
     self.vocab_size = len(self._pieces)
@@ -156,7 +160,7 @@ class WordPieceTokenizer:
       if piece not in self._ids:
         raise ValueError(
           f"{self.model_file!r} ({self.vocab_size:,} pieces) lacks the piece "
-          f"{piece}: a WordPiece vocabulary has a piece a line, among them "
+          f"{piece}: a WordPiece vocabulary has one piece per line, among them "
           f"{', '.join(WORDPIECE_SPECIAL_PIECES)}."
         )
     if self._ids["[PAD]"] != 0:
@@ -166,27 +170,29 @@ class WordPieceTokenizer:
       )
 
   def tokenize(self, text: str) -> list[str]:
-    """The pieces of a text; an unknown word is [UNK]."""
+    """Returns the pieces of a text; an unknown word is [UNK]."""
     return [self._pieces[i] for i in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
-    """The ids of `tokenize(text)`, without [CLS] and [SEP]."""
+    """Returns the ids of `tokenize(text)`, without [CLS] and [SEP]."""
     if not text.isprintable() or "\ufffd" in text:
       text = text.translate(_Cleaner())
     ids: list[int] = []
     cache = self._words
-    # Case and accents are the same whether the words or the text lose them:
-    # the one letter that looks around itself, sigma, stops at spaces.
+    # Lower-casing single words gives the same as lower-casing the text: only
+    # sigma depends on its neighbors, and a space ends a word for it, too.
     for word in text.split():
       found = cache.get(word)
       if found is None:
-        found = self._encode_word(word)
+        found = tuple(
+          i for part in self._split(word) for i in self._part_ids(part)
+        )
         _remember(cache, word, found)
       ids += found
     return ids
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-    """`[encode(text) for text in texts]`.
+    """Returns `[encode(text) for text in texts]`.
 
     Raises:
       TypeError: `texts` is a single string.
@@ -198,20 +204,15 @@ class WordPieceTokenizer:
     return [self.encode(text) for text in texts]
 
   def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
-    """`encode(text)`, and which characters of `text` each id comes from."""
+    """Returns `encode(text)` with the characters that each id comes from."""
     cleaned = text.translate(_Cleaner())
     ids: list[int] = []
     starts: list[int] = []
     ends: list[int] = []
-    end = 0  # In what the text becomes, with one space between words.
+    end = 0  # In the changed text, with one space between words.
     for word in cleaned.split():
-      if self.lower_case:
-        word = _lower(word)
-      for part in _word_pattern().findall(word):
-        found = self._parts.get(part)
-        if found is None:
-          found = tuple(self._longest_pieces(part))
-          _remember(self._parts, part, found)
+      for part in self._split(word):
+        found = self._part_ids(part)
         if self.unk_id in found:
           lengths = [len(part)]
         else:
@@ -233,19 +234,16 @@ class WordPieceTokenizer:
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
 
-  def _encode_word(self, word: str) -> tuple[int, ...]:
-    """Of text between spaces, which may be a whole Chinese sentence."""
-    if self.lower_case:
-      word = _lower(word)
-    ids: list[int] = []
-    cache = self._parts
-    for part in _word_pattern().findall(word):
-      found = cache.get(part)
-      if found is None:
-        found = tuple(self._longest_pieces(part))
-        _remember(cache, part, found)
-      ids += found
-    return tuple(ids)
+  def _split(self, word: str) -> list[str]:
+    """Splits text without spaces at Chinese characters and punctuation."""
+    return _word_pattern().findall(_lower(word) if self.lower_case else word)
+
+  def _part_ids(self, part: str) -> tuple[int, ...]:
+    found = self._parts.get(part)
+    if found is None:
+      found = tuple(self._longest_pieces(part))
+      _remember(self._parts, part, found)
+    return found
 
   def _longest_pieces(self, word: str) -> list[int]:
     if len(word) > MAX_WORD_CHARACTERS:
@@ -267,24 +265,21 @@ class WordPieceTokenizer:
     return ids
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Readable text; special pieces other than [UNK] leave no trace.
+    """Returns readable text, without special pieces other than [UNK].
 
     Raises:
       ValueError: an id is outside the vocabulary.
     """
-    kept = [i for i in ids if self._is_text(i)]
-    text = "".join(map(self.marked_piece, kept))
+    hidden = self.special_ids - {self.unk_id}
+    text = "".join(self.marked_piece(i) for i in ids if i not in hidden)
     return text.replace(WORD_START, " ").strip()
 
-  def _is_text(self, id: int) -> bool:
-    return id == self.unk_id or id not in self.special_ids
-
   def piece_to_id(self, piece: str) -> int:
-    """The id of a piece, `unk_id` if the vocabulary lacks it."""
+    """Returns the id of a piece, or `unk_id` if there is no such piece."""
     return self._ids.get(piece, self.unk_id)
 
   def id_to_piece(self, id: int) -> str:
-    """The piece with this id.
+    """Returns the piece with this id.
 
     Raises:
       ValueError: the id is outside the vocabulary.
@@ -292,14 +287,14 @@ class WordPieceTokenizer:
     if not 0 <= id < self.vocab_size:
       raise ValueError(
         f"id {id} is outside the vocabulary of {self.vocab_size} pieces: was "
-        "it made with another tokenizer?"
+        "it encoded with another tokenizer?"
       )
     return self._pieces[id]
 
   def marked_piece(self, id: int) -> str:
-    """The piece as SentencePiece writes it: "▁" stands for a space before it.
+    """Returns the piece as SentencePiece writes it, with "▁" for a space.
 
-    A special piece is as it is; no space stands beside Chinese characters.
+    Special pieces are unchanged. Chinese characters have no spaces.
     """
     piece = self.id_to_piece(id)
     if id in self.special_ids and id != self.unk_id:
@@ -310,9 +305,9 @@ class WordPieceTokenizer:
 
   @functools.cached_property
   def word_start_table(self) -> np.ndarray:
-    """<bool>[V]: False for pieces with "##", which belong to the word before.
+    """Returns False for pieces with "##", which continue a word, <bool>[V].
 
-    So a Chinese character is a word, as in the original.
+    As in the original, each Chinese character is a word.
     """
     table = np.array([not p.startswith(CONTINUATION) for p in self._pieces])
     table.setflags(write=False)
@@ -338,14 +333,14 @@ def _lower(word: str) -> str:
 
 
 class _Cleaner(dict):
-  """What `str.translate` does with a character: drop, make a space, or keep."""
+  """A table for `str.translate` that cleans text before it is split."""
 
   def __missing__(self, code: int):
     char = chr(code)
     if is_space(char):
       value = " "
     else:
-      # Half a surrogate pair is no character.
+      # Unpaired surrogates are not characters.
       drop = is_control(char) or unicodedata.category(char) == "Cs"
       value = None if drop else char
     self[code] = value
@@ -354,7 +349,7 @@ class _Cleaner(dict):
 
 @functools.cache
 def _forms(lower_case: bool) -> text_offsets.FormTable:
-  """What `encode` makes of each character before it looks for words."""
+  """Returns the form that `encode` gives each character."""
   cleaner = _Cleaner()
 
   def form(char: str) -> int:
@@ -371,19 +366,21 @@ def _forms(lower_case: bool) -> text_offsets.FormTable:
 
 
 def _is_cjk(char: str) -> bool:
-  """Whether no space stands beside it."""
+  """Returns whether the character has no spaces around it."""
   return is_chinese(char) or 0x3000 <= ord(char) < 0x3100 or ord(char) > 0xFF00
 
 
 @functools.cache
 def _word_pattern() -> re.Pattern:
-  """Matches a Chinese character, a punctuation mark, or a run of neither."""
+  """Returns a pattern of Chinese characters, punctuation marks and words."""
 
   def alone(char: str) -> bool:
     return is_chinese(char) or is_punctuation(char)
 
-  codes = [code for code in range(_END_OF_WORDS_ALONE) if alone(chr(code))]
-  # An end begins after each gap.
+  codes = [
+    code for code in range(_END_OF_SINGLE_CHARACTERS) if alone(chr(code))
+  ]
+  # The ranges of consecutive code points end before each gap.
   ends = [i for i, code in enumerate(codes[:-1], 1) if codes[i] > code + 1]
   single = "".join(
     rf"\U{codes[first]:08x}-\U{codes[end - 1]:08x}"

@@ -1,4 +1,4 @@
-"""Tests of WordPiece: BERT's rules one by one, and a plain second writing."""
+"""Tests of WordPiece: BERT's rules, and a plain second implementation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ x ##x""".split()
 @pytest.fixture(scope="module")
 def vocab_file(tmp_path_factory):
   path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-  # Columns after the piece, an empty line and Windows' line ends do no harm.
+  # More columns, an empty line and Windows line ends are allowed.
   lines = [*PIECES, "", "zebra\t7", "zoo\r"]
   path.write_bytes(("\n".join(lines) + "\n").encode())
   return path
@@ -33,8 +33,8 @@ def tokenizer(vocab_file):
   return wordpiece.WordPieceTokenizer(vocab_file)
 
 
-def test_ids_count_the_lines_that_say_something_new(vocab_file, tokenizer):
-  # "the" and "'" stand in two lines each: the second takes no id.
+def test_repeated_pieces_get_no_id(vocab_file, tokenizer):
+  # "the" and "'" are in two lines each; the second line gets no id.
   assert tokenizer.vocab_size == len(PIECES) + 3 - 2 == 38
   assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id) == (0, 2, 3)
   assert (tokenizer.sep_id, tokenizer.mask_id) == (4, 5)
@@ -73,7 +73,7 @@ def test_ids_count_the_lines_that_say_something_new(vocab_file, tokenizer):
 )
 def test_rules(tokenizer, text, pieces):
   assert tokenizer.tokenize(text) == pieces.split()
-  # Once more, by way of the caches.
+  # Again, from the caches.
   assert tokenizer.encode(text) == [
     tokenizer.piece_to_id(piece) for piece in pieces.split()
   ]
@@ -85,7 +85,7 @@ def test_cased(vocab_file):
 
 
 def _plain(text: str, ids: dict[str, int], lower_case: bool) -> list[int]:
-  """The rules as the paper's code has them, step by step and slow."""
+  """Applies the rules of the original code step by step."""
   chars = []
   for char in text:
     category = unicodedata.category(char)
@@ -120,7 +120,7 @@ def _plain(text: str, ids: dict[str, int], lower_case: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
-def test_equals_the_plain_writing_on_random_text(tmp_path, lower_case):
+def test_equals_the_plain_implementation_on_random_text(tmp_path, lower_case):
   rng = random.Random(3)
   alphabet = "aAbéÉσΣßıİк中国。、が한\u0301\u00ad\u3000\t.-#'1 " + chr(0x2F81A)
   pieces = {"".join(rng.choices(alphabet.lower(), k=n)) for n in (1, 2) * 150}
@@ -142,7 +142,7 @@ def test_equals_the_plain_writing_on_random_text(tmp_path, lower_case):
   ]
 
 
-def test_every_character_equals_the_plain_writing(tmp_path):
+def test_equals_the_plain_implementation_on_every_character(tmp_path):
   pieces = [*wordpiece.WORDPIECE_SPECIAL_PIECES, "a", "b", "##a", "##b", "ab"]
   path = tmp_path / "vocab.txt"
   path.write_text("\n".join(pieces), "utf-8")
@@ -153,10 +153,10 @@ def test_every_character_equals_the_plain_writing(tmp_path):
     assert tokenizer.encode(text) == _plain(text, ids, True), hex(code)
 
 
-def test_no_word_alone_beyond_the_characters_that_are_looked_at():
-  for code in range(wordpiece._END_OF_WORDS_ALONE, 0x110000):
+def test_no_single_characters_beyond_the_searched_range():
+  for code in range(wordpiece._END_OF_SINGLE_CHARACTERS, 0x110000):
     assert not unicodedata.category(chr(code)).startswith("P"), hex(code)
-  assert not wordpiece.is_chinese(chr(wordpiece._END_OF_WORDS_ALONE))
+  assert not wordpiece.is_chinese(chr(wordpiece._END_OF_SINGLE_CHARACTERS))
 
 
 def test_caches_are_bounded(vocab_file, monkeypatch):
@@ -167,7 +167,7 @@ def test_caches_are_bounded(vocab_file, monkeypatch):
   assert len(tokenizer._words) <= 5 and len(tokenizer._parts) <= 5
 
 
-def test_word_starts_are_all_but_continuations(tokenizer):
+def test_word_start_table(tokenizer):
   table = tokenizer.word_start_table
   assert table.dtype == np.bool_ and table.shape == (38,)
   ids = tokenizer.encode("unaffable 中国")
@@ -184,12 +184,12 @@ def test_decode(tokenizer):
       tokenizer.decode([bad_id])
 
 
-def test_survives_pickling(tokenizer):
+def test_pickling(tokenizer):
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.encode("unaffable 中国") == tokenizer.encode("unaffable 中国")
 
 
-def test_a_single_string_is_no_batch(tokenizer):
+def test_encode_batch_refuses_a_single_string(tokenizer):
   with pytest.raises(TypeError, match="takes a list of texts"):
     tokenizer.encode_batch("the")
 
@@ -209,7 +209,7 @@ def test_a_single_string_is_no_batch(tokenizer):
     (b"[PAD]\n\n\xff\xfe", "line 3, is not UTF-8: .* spm_model_file"),
   ],
 )
-def test_no_vocabulary(tmp_path, content, message):
+def test_bad_vocabularies_are_refused(tmp_path, content, message):
   path = tmp_path / "vocab.txt"
   path.write_bytes(content)
   with pytest.raises(ValueError, match=message):

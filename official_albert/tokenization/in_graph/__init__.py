@@ -1,6 +1,6 @@
 """The tokenizers as TensorFlow operations, for models that take raw text.
 
-Each layer gives the ids, and the offsets, of its twin in
+Each layer returns the ids and offsets of the corresponding tokenizer in
 `official_albert.tokenization`.
 """
 

@@ -1,12 +1,11 @@
-"""Which characters of a text its pieces come from, inside the graph.
+"""Maps pieces to the characters that they come from, in the graph.
 
-The twin of text_offsets, for many texts at once. What normalisation makes of a
-character is as long as the table of characters says, so the lengths, added up,
-lead from a byte of the changed text back to a character of the text before. A
-character and the combining marks after it are one letter, as in text_offsets.
+This is `text_offsets.py` for batches. The table of characters has the length
+of what normalization changes each character to. The cumulative lengths map a
+byte of the normalized text back to a character of the original text. A
+character and the combining marks after it count as one letter.
 
-Letters: B texts, N characters of all of them, one text after the other, K
-places that are asked for.
+Letters: B texts, N characters of all texts, concatenated; K positions.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from official_albert import tokenization
 ALL_CHARACTERS = 0x110000
 _PAGE_BITS = 8
 _PAGE = 1 << _PAGE_BITS
-# From these on a character takes a byte more in UTF-8.
+# From each of these code points, UTF-8 takes one byte more.
 _LONGER = (0x80, 0x800, 0x10000)
 
 
 class CharacterTable:
-  """A small number for each character.
+  """Maps each character to a small number.
 
-  Most of Unicode is alike, so the graph holds each different page of 256
-  characters once: some kilobytes instead of megabytes.
+  The graph holds each different page of 256 characters once. Since most pages
+  of Unicode are equal, this takes kilobytes instead of megabytes.
   """
 
   def __init__(self, values: np.ndarray):
-    """Finds the pages.
+    """Builds the pages.
 
     Args:
-      values: <int>[0x110000], by code point, from -128 to 127.
+      values: <int>[0x110000] by code point, in -128 to 127.
     """
     pages, page_of = np.unique(
       values.reshape(-1, _PAGE), axis=0, return_inverse=True
@@ -48,18 +47,18 @@ class CharacterTable:
     self._page_of = page_of.astype(np.int16).ravel()
 
   def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-    """<int32>[N] code points -> <int32>[N]."""
+    """Maps <int32>[N] code points to <int32>[N]."""
     page = tf.gather(
       tf.constant(self._page_of), tf.bitwise.right_shift(codes, _PAGE_BITS)
     )
-    place = tf.cast(page, tf.int32) * _PAGE
-    place += tf.bitwise.bitwise_and(codes, _PAGE - 1)
-    return tf.cast(tf.gather(tf.constant(self._values), place), tf.int32)
+    index = tf.cast(page, tf.int32) * _PAGE
+    index += tf.bitwise.bitwise_and(codes, _PAGE - 1)
+    return tf.cast(tf.gather(tf.constant(self._values), index), tf.int32)
 
 
 @functools.cache
 def assigned_characters() -> np.ndarray:
-  """<int32>[...] code points that Unicode gives a meaning."""
+  """Returns the code points that Unicode has assigned, <int32>[...]."""
   none = ("Cn", "Co", "Cs")
   codes = range(ALL_CHARACTERS)
   assigned = [c for c in codes if unicodedata.category(chr(c)) not in none]
@@ -68,7 +67,7 @@ def assigned_characters() -> np.ndarray:
 
 @functools.cache
 def changing_characters() -> np.ndarray:
-  """<int32>[...] code points that normalisation may do something to."""
+  """Returns the code points that normalization may change, <int32>[...]."""
 
   def changes(char: str) -> bool:
     return (
@@ -79,13 +78,13 @@ def changing_characters() -> np.ndarray:
     )
 
   codes = assigned_characters().tolist()
-  # Two more stand for what is no character, and one of them is dropped.
+  # The stand-ins for invalid characters and NUL.
   odd = [0xFFFD, 0xFFFF]
   return np.array([c for c in codes if changes(chr(c))] + odd, np.int32)
 
 
 def utf8_sizes(codes: tf.Tensor) -> tf.Tensor:
-  """<int32>[N] code points -> <int64>[N] bytes that they take in UTF-8."""
+  """Returns the bytes of <int32>[N] code points in UTF-8, <int64>[N]."""
   return 1 + sum(tf.cast(codes >= first, tf.int64) for first in _LONGER)
 
 
@@ -95,15 +94,15 @@ def form_table(
   is_space: Callable[[str], bool],
   is_mark: Callable[[str], bool],
 ) -> CharacterTable:
-  """What each character becomes, as `text_offsets.FormTable` has it.
+  """Returns a table of forms, see `text_offsets.FormTable`.
 
-  But lengths are in bytes, and those that TensorFlow's own operations make:
-  its Unicode is not as new as Python's.
+  Lengths are in bytes and are measured with TensorFlow's operations, because
+  its Unicode is older than Python's.
 
   Args:
-    change: <string>[n] of a character each to what they become.
-    is_gone: whether it leaves nothing and separates nothing.
-    is_space: whether it is white space.
+    change: normalizes <string>[n], single characters.
+    is_gone: whether a character is deleted and separates nothing.
+    is_space: whether it is whitespace.
     is_mark: whether it belongs to the character before.
   """
   all_sizes = utf8_sizes(tf.range(ALL_CHARACTERS)).numpy()
@@ -122,15 +121,15 @@ def form_table(
 
 
 class Letters(NamedTuple):
-  """Where the letters of B texts are, and how long they are when changed.
+  """The positions of the letters of B texts, and their normalized lengths.
 
   Attributes:
-    starts: <int64>[N] of each character that is not gone, where its letter
-      begins in its text, in characters.
-    ends: <int64>[N] where it ends, exclusive.
-    bytes_up_to: <int64>[N] bytes that it and all characters before it become.
-    text_begins: <int64>[B] bytes that all texts before a text become.
-    text_lengths: <int64>[B] bytes that each text becomes.
+    starts: <int64>[N], for each character that is not deleted, the first
+      character of its letter, counted within the text.
+    ends: <int64>[N], the end of its letter, exclusive.
+    bytes_up_to: <int64>[N], the normalized bytes of all characters up to it.
+    text_begins: <int64>[B], the normalized bytes of all texts before a text.
+    text_lengths: <int64>[B], the normalized bytes of each text.
   """
 
   starts: tf.Tensor
@@ -141,11 +140,11 @@ class Letters(NamedTuple):
 
 
 def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
-  """The letters of texts, see `text_offsets.character_spans`.
+  """Finds the letters of texts, see `text_offsets.character_spans`.
 
   Args:
-    forms: <int32>[B, (characters)], of a `form_table`.
-    keeps_spaces: whether a run of spaces, but at the ends, becomes one byte;
+    forms: <int32>[B, (characters)], from a `form_table`.
+    keeps_spaces: whether a run of spaces inside the text becomes one byte;
       else it becomes none.
   """
   texts = forms.nrows()
@@ -171,7 +170,7 @@ def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
     )
     one = is_space & ~after_space & (index < tf.gather(last, text))
     lengths += tf.cast(one, tf.int64)
-  # A mark after a space has no letter to belong to.
+  # A mark after a space belongs to no letter.
   begins = is_space | after_space | tf.equal(tf.bitwise.bitwise_and(form, 1), 0)
   letter = tf.cumsum(tf.cast(begins, tf.int64)) - 1
   heads = tf.where(begins)[:, 0]
@@ -187,25 +186,25 @@ def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
 
 
 def _shifted(values: tf.Tensor, first) -> tf.Tensor:
-  """`values` with `first` before, as long as they were."""
+  """Shifts `values` by one, with `first` in front."""
   return tf.concat([[first], values[:-1]], 0)[: tf.size(values)]
 
 
 def letter_starts(letters: Letters, place: tf.Tensor) -> tf.Tensor:
-  """Where the letters begin that bytes of the changed texts are from.
+  """Returns the starts of the letters of bytes of the normalized texts.
 
   Args:
-    letters: of the texts before.
-    place: <int64>[K], counted from the first text's first byte.
+    letters: the letters of the original texts.
+    place: <int64>[K], counted from the first byte of the first text.
 
   Returns:
-    <int64>[K], characters from the text's begin.
+    <int64>[K], characters from the beginning of the text.
   """
   return _look_up(letters.starts, letters, place)
 
 
 def letter_ends(letters: Letters, place: tf.Tensor) -> tf.Tensor:
-  """Where they end, exclusive; see `letter_starts`."""
+  """Returns the ends of the letters, exclusive; see `letter_starts`."""
   return _look_up(letters.ends, letters, place)
 
 
@@ -213,20 +212,20 @@ def _look_up(
   values: tf.Tensor, letters: Letters, place: tf.Tensor
 ) -> tf.Tensor:
   found = bound(letters.bytes_up_to, place, after=True)
-  # Of all texts empty, places are not asked for but beside.
+  # If all texts are empty, positions are one past the end.
   values = tf.concat([values, [0]], 0)
   return tf.gather(values, found)
 
 
 def bound(ordered: tf.Tensor, values: tf.Tensor, after: bool) -> tf.Tensor:
-  """Where values stand among others, <int64>[K].
+  """Returns the insertion positions of values, <int64>[K].
 
-  Unlike `tf.searchsorted`, also among none.
+  Unlike `tf.searchsorted`, this accepts an empty `ordered`.
 
   Args:
-    ordered: <int64>[N], never falling.
+    ordered: <int64>[N], never decreasing.
     values: <int64>[K].
-    after: whether behind those that are equal, else before them.
+    after: whether to insert after equal values, else before them.
   """
   search = tf.raw_ops.UpperBound if after else tf.raw_ops.LowerBound
   return search(

@@ -1,4 +1,4 @@
-"""Tests of the way back inside the graph, against text_offsets."""
+"""Tests of offsets in the graph against text_offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _letters(texts, keeps_spaces):
 
 
 @pytest.mark.parametrize("count", [0, 3, 1500])
-def test_every_place_leads_to_the_same_characters_as_in_python(count):
+def test_letters_equal_those_of_python(count):
   texts = _random_texts(count)
   table = tokenization.FormTable(_FORMS.__getitem__)
   expected = [tokenization.character_spans(text, table) for text in texts]
@@ -67,7 +67,7 @@ def test_without_spaces():
   assert got == [2, 2, 5, 1, 3, 3]
 
 
-def test_no_text_and_no_place():
+def test_empty_batches_and_texts():
   forms = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [])
   letters = graph_offsets.find_letters(forms, keeps_spaces=True)
   assert all(x.shape == [0] for x in letters)
@@ -92,7 +92,7 @@ def test_character_table():
   table = graph_offsets.CharacterTable(values)
   codes = tf.constant([0x40, 0x41, 0xFF, 0x100, 0x3042, 0x10FFFF, 0xE0000])
   assert table(codes).numpy().tolist() == [0, 7, -2, 3, 66, -1, 0]
-  # Four pages are unlike the others.
+  # Four pages differ from the others.
   assert len(table._values) == 5 * 256
 
 
@@ -114,7 +114,7 @@ def test_form_table():
   assert got == [2, 6, 4, tokenization.GONE, tokenization.SPACE, 5, 6]
 
 
-def test_characters_that_change_are_assigned_or_stand_ins():
+def test_changing_characters_are_assigned_or_stand_ins():
   changing = set(graph_offsets.changing_characters().tolist())
   assert {ord(c) for c in "AÉé½한\0\u0301 \u2028\ufffd\uffff"} <= changing
   assert not changing & {ord(c) for c in "aß国か🙂"}

@@ -1,4 +1,4 @@
-"""What the tokenizers inside the graph share: arguments, files, characters."""
+"""Helpers of the tokenizers in the graph: files, arguments, characters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import tensorflow as tf
 
 
 def read_file(path: str, what: str) -> bytes:
-  """The bytes of a tokenizer's file.
+  """Reads the file of a tokenizer.
+
+  Args:
+    path: the file.
+    what: the kind of file, for the error message.
 
   Raises:
-    FileNotFoundError: there is none; `what` says what it should be.
+    FileNotFoundError: the file does not exist.
   """
   if not tf.io.gfile.exists(path):
     raise FileNotFoundError(
@@ -25,10 +29,10 @@ def read_file(path: str, what: str) -> bytes:
 
 
 def check_texts(texts: tf.Tensor) -> tf.Tensor:
-  """`texts` as a tensor <string>[B].
+  """Returns `texts` as a tensor <string>[B].
 
   Raises:
-    ValueError: it is anything else.
+    ValueError: it has another dtype or rank.
   """
   texts = tf.convert_to_tensor(texts)
   if texts.dtype != tf.string or texts.shape.rank != 1:
@@ -41,9 +45,9 @@ def check_texts(texts: tf.Tensor) -> tf.Tensor:
 
 @functools.cache
 def character_class(predicate: Callable[[str], object]) -> str:
-  """An RE2 class of the characters that Python's Unicode data says yes to.
+  """Returns an RE2 class of all characters for which `predicate` is true.
 
-  RE2 has neither `str.isspace` nor the combining classes of its own.
+  RE2 itself has no classes for `str.isspace` and combining characters.
   """
   ranges = []
   for code in range(sys.maxunicode + 1):

@@ -1,4 +1,4 @@
-"""Tests of what the tokenizers inside the graph share."""
+"""Tests of the helpers of the tokenizers in the graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_albert.tokenization.in_graph import graph_text
 
 
-def test_character_class_is_understood_by_tensorflow():
+def test_character_class():
   pattern = graph_text.character_class(str.isspace)
   texts = ["a b", "a\u3000\u2003b", "a\x1c\x85b", "ab"]
   got = tf.strings.regex_replace(texts, pattern, "_").numpy().tolist()
@@ -19,7 +19,7 @@ def test_character_class_is_understood_by_tensorflow():
   ]
 
 
-def test_character_class_has_ranges_up_to_the_last_character():
+def test_character_class_up_to_the_last_character():
   assert graph_text.character_class("abcx\U0010ffff".__contains__) == (
     r"[\x{61}-\x{63}\x{78}-\x{78}\x{10ffff}-\x{10ffff}]"
   )

@@ -1,10 +1,10 @@
-"""Text to ids inside the graph, with the characters that each id comes from.
+"""Text to ids in the graph, with the characters that each id comes from.
 
-What a served model needs that answers with a part of the text: the same as
-`Tokenizer.encode_with_offsets`, for batches. Known differences are those of
-the ids, see text_layers.
+This serves models that answer with a part of the text. For batches, it equals
+`Tokenizer.encode_with_offsets`, with the same known differences as the ids
+(see sentencepiece_layers.py).
 
-Letters: B texts, K pieces of all of them, one text after the other.
+Letters: B texts, K pieces of all texts, concatenated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORD_START = "\u2581"
 
 
 class EncodedTexts(NamedTuple):
-  """The twin of `text_offsets.EncodedText`, of a batch.
+  """Like `text_offsets.EncodedText`, for a batch.
 
   Attributes:
     ids: a RaggedTensor <int32>[B, (pieces)].
@@ -42,11 +42,11 @@ class EncodedTexts(NamedTuple):
 
 
 class _OffsetTextLayer(tf.Module):
-  """What both kinds have in common.
+  """Base class of both layers.
 
   Attributes:
-    text_layer: the one without offsets.
-    vocab_size, pad_id, cls_id, sep_id, mask_id: of it.
+    text_layer: the layer without offsets.
+    vocab_size, pad_id, cls_id, sep_id, mask_id: those of `text_layer`.
   """
 
   def __init__(self, text_layer, forms, name: str):
@@ -58,7 +58,7 @@ class _OffsetTextLayer(tf.Module):
     self._forms = forms
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """The ids alone, <string>[B] -> <int32>[B, (pieces)]."""
+    """Returns only the ids: <string>[B] to <int32>[B, (pieces)]."""
     return self.text_layer.tokenize(texts)
 
   def _letters(
@@ -77,10 +77,10 @@ class SentencePieceOffsetLayer(_OffsetTextLayer):
     text_layer: text_layers.SentencePieceTextLayer,
     name: str = "sentence_piece_offsets",
   ):
-    """Finds out what normalisation does to each character: takes a second.
+    """Computes how each character is normalized, which takes a second.
 
     Raises:
-      ValueError: the model turns one character into several pieces' worth.
+      ValueError: the model changes a character into several.
     """
     forms = graph_offsets.form_table(
       text_layer.normalize,
@@ -94,10 +94,10 @@ class SentencePieceOffsetLayer(_OffsetTextLayer):
     self._visible = _visible_characters(text_layer)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
-    """The ids of each text, and the characters that they come from.
+    """Returns the ids of each text with the characters that they come from.
 
     Args:
-      texts: <string>[B], UTF-8. Bytes that are not are dropped, and no
+      texts: <string>[B], UTF-8. Invalid bytes are dropped and not counted as
         characters.
 
     Raises:
@@ -109,18 +109,17 @@ class SentencePieceOffsetLayer(_OffsetTextLayer):
     codes = tf.strings.unicode_decode(normal, "UTF-8", errors="ignore")
     visible = tf.equal(self._visible(codes.flat_values), 1)
     sizes = graph_offsets.utf8_sizes(codes.flat_values)
-    # Where the changed texts' visible characters begin, and how many are
-    # before each text.
+    # The first byte of each visible character of the normalized texts.
     places = tf.boolean_mask(tf.cumsum(sizes, exclusive=True), visible)
-    known = _check_lengths(
+    check = _check_lengths(
       tf.cast(tf.strings.length(normal), tf.int64), letters
     )
-    with tf.control_dependencies([known]):
+    with tf.control_dependencies([check]):
       cut = self.text_layer.cut_with_bytes(normal)
     text = cut.ids.value_rowids()
     begin = tf.gather(letters.text_begins, text)
-    # Counted in visible characters of all texts, a piece has no space before
-    # it, and nothing behind it that SentencePiece drops.
+    # Ranges of visible characters exclude spaces before a piece, and what
+    # SentencePiece drops after it. `before` counts those before each text.
     first, last, before = (
       graph_offsets.bound(places, begin + place, after=False)
       for place in (cut.begins, cut.ends, tf.zeros_like(cut.begins))
@@ -128,12 +127,12 @@ class SentencePieceOffsetLayer(_OffsetTextLayer):
     is_space = tf.equal(first, last)
     last = tf.where(cut.last < 0, last, first + tf.cast(cut.last, tf.int64))
     first += tf.cast(cut.first, tf.int64)
-    # The first one's begin; a space alone stands where it ends.
+    # A piece starts at its first visible character, a lone space at its end.
     places = tf.concat([places, [0]], 0)
     at = tf.where(is_space, begin + cut.ends, tf.gather(places, first))
     start = graph_offsets.letter_starts(letters, at)
-    # Where the last one ends; of no own characters, that of the piece before,
-    # which may be from the same letter.
+    # A piece ends with its last visible character. If it has none, it ends with
+    # the piece before, which may come from the same letter.
     previous = tf.gather(places, tf.maximum(last - 1, 0))
     end = graph_offsets.letter_ends(letters, previous)
     end = tf.where(last > before, end, 0)
@@ -153,10 +152,10 @@ class WordPieceOffsetLayer(_OffsetTextLayer):
     text_layer: wordpiece_text_layer.WordPieceTextLayer,
     name: str = "word_piece_offsets",
   ):
-    """Finds out what normalisation does to each character."""
+    """Computes how each character is normalized."""
     forms = graph_offsets.form_table(
       lambda texts: tf.strings.reduce_join(
-        text_layer.uncut_words(texts), axis=1
+        text_layer.split_words(texts), axis=1
       ),
       is_gone=tokenization.is_control,
       is_space=lambda char: tokenization.is_space(char) or char.isspace(),
@@ -170,12 +169,12 @@ class WordPieceOffsetLayer(_OffsetTextLayer):
     """See `SentencePieceOffsetLayer.tokenize_with_offsets`."""
     texts = graph_text.check_texts(texts)
     letters = self._letters(texts, keeps_spaces=False)
-    words = self.text_layer.uncut_words(texts)
+    words = self.text_layer.split_words(texts)
     sizes = words.with_flat_values(
       tf.cast(tf.strings.length(words.flat_values), tf.int64)
     )
-    known = _check_lengths(tf.reduce_sum(sizes, 1), letters)
-    with tf.control_dependencies([known]):
+    check = _check_lengths(tf.reduce_sum(sizes, 1), letters)
+    with tf.control_dependencies([check]):
       ids, word, begins, ends = self.text_layer.cut_with_bytes(words)
     begin = tf.gather(tf.cumsum(sizes.flat_values, exclusive=True), word)
     return _encoded(
@@ -189,7 +188,7 @@ OffsetTextLayer = Union[SentencePieceOffsetLayer, WordPieceOffsetLayer]
 
 
 def make_offset_layer(text_layer: text_layers.TextLayer) -> OffsetTextLayer:
-  """The layer with offsets that makes the same ids.
+  """Returns the layer with offsets for a layer without.
 
   Raises:
     ValueError: see `SentencePieceOffsetLayer`.
@@ -200,11 +199,13 @@ def make_offset_layer(text_layer: text_layers.TextLayer) -> OffsetTextLayer:
 
 
 def _check_lengths(lengths: tf.Tensor, letters: graph_offsets.Letters):
-  # Holds for each character of Unicode; better no answer than a wrong one.
+  # This holds for each character of Unicode. If it ever fails, an error is
+  # better than wrong offsets.
   return tf.debugging.assert_equal(
     lengths,
     letters.text_lengths,
-    "the text is not as long as its characters say: its offsets are not known.",
+    "the length of a normalized text differs from the sum over its characters, "
+    "so its offsets are unknown.",
   )
 
 
@@ -221,20 +222,20 @@ def _encoded(
 def _visible_characters(
   text_layer: text_layers.SentencePieceTextLayer,
 ) -> graph_offsets.CharacterTable:
-  """1 for what SentencePiece's own normaliser leaves something of, else 0.
+  """Returns 1 for characters that SentencePiece keeps, else 0.
 
-  It drops control characters, and takes some others for spaces.
+  Its own normalizer drops control characters and takes some others for spaces.
 
   Raises:
-    ValueError: it makes several characters of one, or the vocabulary cuts
-      unknown ones into bytes, so that a piece may come from a part of one.
+    ValueError: it changes a character into several, or splits unknown
+      characters into bytes, so that a piece may be a part of a character.
   """
   visible = np.ones(graph_offsets.ALL_CHARACTERS, np.int32)
   visible[ord(" ")] = 0
   changing = graph_offsets.changing_characters()
   chars = tf.constant([chr(code) for code in changing.tolist()])
   changed = text_layer.normalize(chars).numpy() != chars.numpy()
-  # What our own normalisation changes never comes that far.
+  # SentencePiece never sees the characters that our normalization changes.
   codes = np.setdiff1d(
     graph_offsets.assigned_characters(), changing[changed]
   ).astype(np.int32)
@@ -243,16 +244,16 @@ def _visible_characters(
   pieces = text_layer.pieces(tf.range(text_layer.vocab_size)).numpy().tolist()
   lengths = [len(p.decode("utf-8").replace(_WORD_START, "")) for p in pieces]
   lengths[text_layer.unk_id] = 1
-  left = tf.reduce_sum(
+  kept = tf.reduce_sum(
     ids.with_flat_values(tf.gather(lengths, ids.flat_values)), 1
   )
-  left = left.numpy()
-  if left.max() > 1:
-    char = chr(int(codes[left.argmax()]))
+  kept = kept.numpy()
+  if kept.max() > 1:
+    char = chr(int(codes[kept.argmax()]))
     raise ValueError(
       f"the SentencePiece model makes several pieces of {char!r}: offsets in "
-      "the graph need one whose normaliser makes no character longer and that "
-      "was trained without byte_fallback; export token ids instead."
+      "the graph need a model whose normalizer makes no character longer, "
+      "trained without byte_fallback. Export token ids instead."
     )
-  visible[codes] = left
+  visible[codes] = kept
   return graph_offsets.CharacterTable(visible)

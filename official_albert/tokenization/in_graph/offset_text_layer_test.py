@@ -1,4 +1,4 @@
-"""Tests of offsets in the graph: the same ids and places as Python's."""
+"""Tests that ids and offsets in the graph equal those of Python."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LETTERS = sorted(set("".join(_LINES)))
 
 
 def _further(rng: random.Random) -> str:
-  """A character that old Unicode knows, too."""
+  """Returns whether older versions of Unicode have the character, too."""
   code = rng.randrange(0x30000)
   known = unicodedata.ucd_3_2_0.category(chr(code)) not in ("Cn", "Cs")
   return chr(code) if known else ""
@@ -87,7 +87,7 @@ def files(tmp_path_factory) -> dict[str, pathlib.Path]:
 
 
 def _pair(kind: str, file, lower_case: bool):
-  """The tokenizer of Python, and that of the graph."""
+  """Returns the Python tokenizer and that of the graph."""
   names = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}
   python = tokenization.open_tokenizer(
     **{names[kind]: str(file)}, lower_case=lower_case
@@ -126,8 +126,8 @@ def test_equals_python_on_goldens_and_real_text(files, lower_case):
   assert len(golden) == 420 and sum(map(len, lines)) > 1_000_000
   released = _pair("sentencepiece", _RELEASED, lower_case)
   assert _differing(*released, golden) == []
-  # Of two ways to cut that score alike, newer SentencePiece prefers another
-  # one, see text_layers. Where ids are the same, their places are.
+  # Newer versions of SentencePiece prefer another of two splits with the same
+  # score, see sentencepiece_layers.py. Offsets are equal if the ids are.
   differing = _differing(*released, lines + _odd_texts(5000, seed=11))
   assert len(differing) <= 1
   assert all(expected[0] != got[0] for _, expected, got in differing)
@@ -147,7 +147,7 @@ def test_equals_python_on_each_character(files, kind):
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_bytes_that_are_not_utf8_are_no_characters(files, kind):
+def test_invalid_bytes_are_not_counted(files, kind):
   python, layer = _pair(kind, files[kind], True)
   rng = random.Random(3)
   alphabet = [b"a", b"9,", b" ", "é".encode(), "日".encode(), "🙂".encode()]
@@ -184,8 +184,8 @@ def test_models_with_other_options(tmp_path, options):
   ids="suffix spaces".split(),
 )
 def test_models_with_other_spaces(tmp_path, options):
-  # Python takes characters that SentencePiece drops into a piece with a space
-  # behind them, and puts a last space elsewhere.
+  # In Python, characters that SentencePiece drops belong to the piece of the
+  # space after them, and the last space is elsewhere.
   pair = _pair("sentencepiece", _train(tmp_path / "other", **options), True)
   assert _differing(*pair, _LINES[:3] + _LINES[4:5] + _SENTENCES) == []
 
@@ -199,7 +199,7 @@ def test_models_that_make_characters_longer_are_refused(tmp_path):
       _pair("sentencepiece", file, True)
 
 
-def test_by_hand(files):
+def test_known_ranges(files):
   _, layer = _pair("sentencepiece", files["sentencepiece"], True)
   text = " The  Cafe\u0301 (9,"
   ids, starts, ends = layer.tokenize_with_offsets(tf.constant(["", text]))
@@ -212,7 +212,7 @@ def test_by_hand(files):
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_no_texts(files, kind):
+def test_empty_batch(files, kind):
   _, layer = _pair(kind, files[kind], True)
   encoded = tf.function(layer.tokenize_with_offsets)(tf.constant([], tf.string))
   assert [part.to_list() for part in encoded] == [[], [], []]
@@ -233,7 +233,7 @@ def test_saved(files, kind, tmp_path):
   assert list(rows) == [tuple(python.encode_with_offsets(x)) for x in _LINES]
 
 
-def test_the_layer_has_what_others_ask_of_a_text_layer(files):
+def test_interface_of_a_text_layer(files):
   python, layer = _pair("wordpiece", files["wordpiece"], True)
   for name in "vocab_size pad_id cls_id sep_id mask_id".split():
     assert getattr(layer, name) == getattr(python, name)

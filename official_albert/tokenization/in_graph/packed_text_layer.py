@@ -1,7 +1,7 @@
-"""Texts to model inputs inside the graph: [CLS] A [SEP], or with B [SEP].
+"""Packs texts to model inputs in the graph: [CLS] A [SEP] or with B [SEP].
 
-What training's records hold (packing.py) is repeated here with TensorFlow
-operations, truncation included.
+The result, truncation included, equals that of `packing.py`, which makes the
+training data.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from official_albert.tokenization.in_graph import (
 
 
 class PackedTextLayer(tf.Module):
-  """Strings to `input_ids`, `input_mask` and `segment_ids`.
+  """Maps strings to `input_ids`, `input_mask` and `segment_ids`.
 
       layer = PackedTextLayer(SentencePieceTextLayer("30k-clean.model"), 128)
       layer(tf.constant(["It rains."]), tf.constant(["It is wet."]))
 
   Attributes:
     text_layer: the tokenizer.
-    max_seq_length: the longest sequence S that it makes.
+    max_seq_length: the maximum sequence length S.
   """
 
   def __init__(self, text_layer: text_layers.TextLayer, max_seq_length: int):
-    """Composes the layer."""
+    """Stores the tokenizer and the maximum length."""
     super().__init__(name="packed_text")
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
@@ -36,19 +36,19 @@ class PackedTextLayer(tf.Module):
   def __call__(
     self, text_a: tf.Tensor, text_b: Optional[tf.Tensor] = None
   ) -> dict[str, tf.Tensor]:
-    """Tokenizes and packs.
+    """Tokenizes and packs texts.
 
     Args:
       text_a: <string>[B], UTF-8.
-      text_b: <string>[B], or None where there is no second text.
+      text_b: <string>[B], or None if there is no second text.
 
     Returns:
-      `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], with S the
-      longest sequence of the batch, up to max_seq_length; padded with 0.
+      `input_ids`, `input_mask` and `segment_ids` <int32>[B, S], padded with 0.
+      S is the length of the longest sequence of the batch.
 
     Raises:
-      ValueError: they are not batches of strings, or max_seq_length leaves no
-        room for one token of each text.
+      ValueError: the texts are not batches of strings, or max_seq_length is
+        too small for one token of each text.
     """
     ids_a = self.text_layer.tokenize(graph_text.check_texts(text_a))
     ids_b = None
@@ -70,38 +70,40 @@ def pack_pair(
   cls_id: int,
   sep_id: int,
 ) -> dict[str, tf.Tensor]:
-  """`packing.pack_pair` of each row, padded with 0 to the longest.
+  """Applies `packing.pack_pair` to each row and pads with 0.
 
   Args:
     ids_a: <int32>[B, (tokens)] of A.
-    ids_b: likewise of B; None where there is no second text.
-    max_seq_length: tokens of a row at most, the special ones included.
-    cls_id: of [CLS].
-    sep_id: of [SEP].
+    ids_b: <int32>[B, (tokens)] of B; None if there is no second text.
+    max_seq_length: the maximum length of a row, special tokens included.
+    cls_id: the id of [CLS].
+    sep_id: the id of [SEP].
 
   Returns:
     See `PackedTextLayer`.
 
   Raises:
-    ValueError: `max_seq_length` leaves no room for one token of each text.
+    ValueError: `max_seq_length` is too small for one token of each text.
   """
   texts = 1 if ids_b is None else 2
-  room = max_seq_length - 1 - texts
-  if room < texts:
+  available = max_seq_length - 1 - texts
+  if available < texts:
     raise ValueError(
       f"max_seq_length is {max_seq_length}, but [CLS], {texts} [SEP] and a "
-      f"token of each text need {1 + 2 * texts}: give a larger one."
+      f"token of each text need {1 + 2 * texts}: increase it."
     )
   length_a = ids_a.row_lengths()  # [B]
-  keep_a = tf.minimum(length_a, room)
+  keep_a = tf.minimum(length_a, available)
   keep_b = None
   if ids_b is not None:
     length_b = ids_b.row_lengths()
-    # A keeps what B leaves, but never less than half, rounded up.
-    keep_a = tf.minimum(length_a, tf.maximum(room - length_b, (room + 1) // 2))
-    keep_b = tf.minimum(length_b, room - keep_a)
-  # All rows are taken from one list of ids by one gather: each row is a few
-  # ranges of it, and [CLS] and [SEP] are ranges of one id.
+    # As in packing.py.
+    keep_a = tf.minimum(
+      length_a, tf.maximum(available - length_b, (available + 1) // 2)
+    )
+    keep_b = tf.minimum(length_b, available - keep_a)
+  # One gather collects all rows from one list of ids. Each row consists of a
+  # few ranges of that list; [CLS] and [SEP] are ranges of length 1.
   pieces = [tf.constant([cls_id, sep_id], ids_a.dtype), ids_a.values]
   first = tf.zeros_like(length_a)
   offset = tf.constant(2, length_a.dtype)
@@ -117,7 +119,7 @@ def pack_pair(
     tf.reshape(tf.stack(column, axis=1), [-1]) for column in zip(*ranges)
   )
   ids = tf.gather(tf.concat(pieces, 0), tf.ragged.range(starts, ends).values)
-  # An empty batch has a longest row of no length, which no model takes.
+  # Models do not accept the length 0 of an empty batch.
   longest = tf.maximum(tf.reduce_max(length), 1 + texts)
   rows = tf.RaggedTensor.from_row_lengths(ids, length, validate=False)
   mask = tf.sequence_mask(length, longest, tf.int32)
@@ -134,6 +136,6 @@ def pack_pair(
 def _range(
   ids: tf.RaggedTensor, offset: tf.Tensor, keep: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Where the first `keep` ids of each row are, `offset` further."""
+  """Returns the range of the first `keep` ids of each row, plus `offset`."""
   starts = ids.row_starts() + offset
   return starts, starts + keep

@@ -1,4 +1,4 @@
-"""Packing in the graph against packing.py, from ids and from texts."""
+"""Tests of packing in the graph against packing.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def text(rng, words: int) -> str:
 
 
 def padded(rows):
-  """As records are: ids, mask and segments [B, S], filled up with 0."""
+  """Returns ids, mask and segments [B, S], padded with 0, as in records."""
   length = max(len(ids) for ids, _ in rows)
   result = np.zeros([3, len(rows), length], np.int32)
   for i, (ids, segments) in enumerate(rows):
@@ -48,7 +48,7 @@ def assert_same(features, rows):
 
 
 @pytest.mark.parametrize("longest", [5, 6, 13])
-def test_every_pair_of_lengths_is_cut_alike(longest):
+def test_every_pair_of_lengths_equals_python(longest):
   lengths = [(a, b) for a in range(12) for b in range(11)]
   rng = np.random.default_rng(longest)
   firsts = [rng.integers(5, 90, a).tolist() for a, _ in lengths]
@@ -69,7 +69,7 @@ def test_every_pair_of_lengths_is_cut_alike(longest):
 
 
 @pytest.mark.parametrize("longest", [9, 64])
-def test_texts_become_what_training_saw(model_file, longest):
+def test_texts_equal_training_data(model_file, longest):
   rng = np.random.default_rng(longest)
   firsts = [text(rng, n) for n in range(41)] + ["", " \u2003", "[CLS] <pad>"]
   seconds = [text(rng, n) for n in rng.integers(0, 41, 44)]
@@ -86,7 +86,7 @@ def test_texts_become_what_training_saw(model_file, longest):
     tf.function(layer)(tf.constant(firsts)),
     [tokenization.pack_pair(a, None, longest, 2, 3) for a in ids[0]],
   )
-  # Bytes that are not UTF-8 are dropped.
+  # Invalid bytes are dropped.
   broken = layer(tf.constant([b"the \xff\xfesea"]))["input_ids"].numpy()
   assert broken[0].tolist() == [2, *tokenizer.encode("the sea"), 3]
 
@@ -105,7 +105,7 @@ def test_wordpiece(tmp_path):
   ]
 
 
-def test_no_text_at_all(model_file):
+def test_empty_batch(model_file):
   layer = packed_text_layer.PackedTextLayer(
     text_layers.SentencePieceTextLayer(model_file), 8
   )
@@ -114,7 +114,7 @@ def test_no_text_at_all(model_file):
   assert layer(none, none)["segment_ids"].shape == [0, 3]
 
 
-def test_no_room():
+def test_too_small_maximum_length_is_refused():
   ids = tf.ragged.constant([[5]], tf.int32)
   with pytest.raises(ValueError, match="is 2, but .* need 3"):
     packed_text_layer.pack_pair(ids, None, 2, 2, 3)

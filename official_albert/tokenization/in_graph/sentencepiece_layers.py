@@ -1,24 +1,24 @@
-"""The tokenizer as part of the graph, so that a served model takes raw text.
+"""The SentencePiece tokenizer in the graph, for models that take raw text.
 
-`SentencePieceTextLayer` repeats
-`official_albert.tokenization.sentencepiece_tokenizer` with TensorFlow
-operations (for WordPiece see wordpiece_text_layer); `FillMaskTextLayer` turns
-strings with `[MASK]` into model inputs. Both are saved inside a SavedModel
-without any asset file (the vocabulary travels in the graph); whoever loads it
-has to import tensorflow_text first.
+`SentencePieceTextLayer` equals
+`official_albert.tokenization.sentencepiece_tokenizer` (for WordPiece see
+wordpiece_layer.py). `FillMaskTextLayer` maps strings with `[MASK]` to model
+inputs. SavedModels contain both without asset files, because the vocabulary is
+part of the graph. Programs that load them must import tensorflow_text first.
 
-Where the two tokenizers differ, with tensorflow_text 2.15.0:
+The two tokenizers differ in rare cases, as of tensorflow_text 2.15.0:
 
-- None of the 420 golden lines, in lower case or cased.
-- Characters that TensorFlow does not know yet. tensorflow_text decomposes as
-  of Unicode 12 and TensorFlow lower-cases as of Unicode 13, Python 3.10
-  does both as of Unicode 13 and Python 3.11 as of 14. So 12 characters, or
-  111 on Python 3.11, stay as they are instead (text_layers_test.py has them
-  all: LCD digits, letters for phonetics, a few historic scripts), and a
-  capital sigma next to an equally new character may take the other form.
-- Two ways to cut a word that score alike: tensorflow_text carries an older
-  SentencePiece, and since 0.2.2 the Python package prefers another of the two
-  ("66 6", not "6 66"): 1 line in 31,200 of Wikipedia, none with 0.2.1.
+- They agree on all 420 golden lines, lower-cased and cased.
+- Some characters are too new for TensorFlow. tensorflow_text decomposes by
+  Unicode 12 and TensorFlow lower-cases by Unicode 13, while Python 3.10 uses
+  Unicode 13 and Python 3.11 uses 14. So 12 characters (111 with Python 3.11)
+  are not normalized. sentencepiece_layers_test.py lists them: LCD digits,
+  phonetic letters, some historic scripts. A capital sigma beside such a
+  character may get its other lower-case form.
+- Two splits of a word may have the same score. tensorflow_text has an older
+  SentencePiece, and the Python package prefers the other split since version
+  0.2.2 ("66 6", not "6 66"). This concerns 1 of 31,200 lines of Wikipedia, and
+  none with version 0.2.1.
 
 Reference: google-research/albert tokenization.py (preprocess_text,
 encode_pieces).
@@ -43,22 +43,22 @@ _WORD_START = "\u2581"
 _SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 _MASK = "[MASK]"
 _DROPPED = -1
-# A noncharacter: no text that means something has it.
+# A noncharacter, which does not occur in text.
 _NUL_STAND_IN = "\uffff"
 
 
 class Cut(NamedTuple):
-  """What `SentencePieceTextLayer.cut_with_bytes` returns.
+  """Pieces with their positions in normalized texts.
 
   Attributes:
-    ids: a RaggedTensor <int32>[B, (pieces)], K of them in all.
-    begins: <int64>[K], which bytes of its normalised text each piece comes
-      from, spaces before it included.
+    ids: a RaggedTensor <int32>[B, (pieces)] with K pieces in all.
+    begins: <int64>[K], the first byte that each piece comes from, including
+      spaces before it.
     ends: <int64>[K], exclusive.
-    first: <int32>[K], which characters of those bytes are the piece's own,
-      spaces and what SentencePiece drops not counted; 0 unless a piece of
-      digits and a comma was cut.
-    last: <int32>[K], exclusive; -1: to the end.
+    first: <int32>[K], the first of the visible characters in those bytes that
+      belongs to the piece. It is 0 unless a piece of digits and a comma was
+      split. Spaces and characters that SentencePiece drops are not counted.
+    last: <int32>[K], exclusive; -1 means up to the end.
   """
 
   ids: tf.RaggedTensor
@@ -69,13 +69,13 @@ class Cut(NamedTuple):
 
 
 class SentencePieceTextLayer(tf.Module):
-  """Raw strings to ids, equal to `SentencePieceTokenizer.encode`.
+  """Maps raw strings to ids, equal to `SentencePieceTokenizer.encode`.
 
-  Make it outside of `tf.function`; call it anywhere.
+  Create the layer outside `tf.function`; call it anywhere.
 
   Attributes:
     lower_case: whether text is lower-cased first.
-    vocab_size: number of pieces V.
+    vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4.
   """
 
@@ -90,14 +90,14 @@ class SentencePieceTextLayer(tf.Module):
     """Reads and checks a model.
 
     Args:
-      model: the path of a SentencePiece model file, or the file's bytes.
-      lower_case: whether text is lower-cased first.
-      name: of the module.
+      model: the path of a SentencePiece model file, or its content.
+      lower_case: whether to lower-case text first.
+      name: the name of the module.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: not a SentencePiece model, or one without ALBERT's special
-        pieces at their ids.
+      FileNotFoundError: the file does not exist.
+      ValueError: it is not a SentencePiece model, or it does not have ALBERT's
+        special pieces at their ids.
     """
     super().__init__(name=name)
     self.lower_case = lower_case
@@ -113,8 +113,9 @@ class SentencePieceTextLayer(tf.Module):
       self.vocab_size = int(self._tokenizer.vocab_size())
     except tf.errors.OpError as error:
       raise ValueError(
-        f"the {len(proto):,} bytes given are not a SentencePiece model: pass "
-        "the .model file (not .vocab or text), downloaded completely."
+        f"the {len(proto):,} bytes given are not a SentencePiece model: give "
+        "the .model file, not .vocab or text, and check that the download is "
+        "complete."
       ) from error
     pieces = [
       piece.decode("utf-8")
@@ -127,16 +128,15 @@ class SentencePieceTextLayer(tf.Module):
         raise ValueError(
           f"the SentencePiece model lacks {piece} at id {expected}: ALBERT's "
           f"vocabularies begin with {', '.join(_SPECIAL_PIECES)}; "
-          "`python -m tools.train_vocabulary` makes a fitting one."
+          "`python -m tools.train_vocabulary` trains a suitable one."
         )
     self._parts, self._part_splits = self._digit_comma_table(pieces)
     self._inner_ids = _inner_id_table(pieces)
 
   def _digit_comma_table(self, pieces: list[str]):
-    # Row i holds what id i becomes: itself, or for a piece that ends in a
-    # digit and a comma the pieces of its digits and the comma. Beside each id
-    # stands which of the piece's characters are its own, marks not counted;
-    # -1 is the last one's end.
+    # Row i lists the ids that id i becomes: itself, or the pieces of the digits
+    # and the comma for a piece that ends in a digit and a comma. Beside each
+    # id are `first` and `last` of `Cut`.
     rows = [[(i, 0, -1)] for i in range(len(pieces))]
     comma = int(self._tokenizer.string_to_id(","))
     for i, piece in enumerate(pieces):
@@ -154,9 +154,9 @@ class SentencePieceTextLayer(tf.Module):
     return parts, splits
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-    """`tokenization.normalize_text` of every string, of any shape.
+    """Applies `tokenization.normalize_text` to strings of any shape.
 
-    NUL comes out as U+FFFF; both are unknown to any vocabulary.
+    NUL becomes U+FFFF. No vocabulary has either of them.
     """
     space = graph_text.character_class(str.isspace)
     marks = graph_text.character_class(unicodedata.combining)
@@ -169,17 +169,17 @@ class SentencePieceTextLayer(tf.Module):
     texts = tf.strings.regex_replace(texts, marks, "")
     if not self.lower_case:
       return texts
-    # The Unicode-aware operation ends a string at its first NUL, and follows
-    # the locale of the process: under a Turkish one "I" becomes a dotless i.
-    # So NUL steps aside, and ASCII is lower-cased before.
+    # The Unicode operation ends a string at its first NUL, and depends on the
+    # locale of the process: a Turkish one changes "I" to a dotless i. So NUL is
+    # replaced, and ASCII is lower-cased first.
     texts = tf.strings.regex_replace(texts, r"\x00", _NUL_STAND_IN)
     return tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """The ids of each text, without [CLS] and [SEP].
+    """Returns the ids of each text, without [CLS] and [SEP].
 
     Args:
-      texts: <string>[B], UTF-8; bytes that are not are dropped.
+      texts: <string>[B], UTF-8; invalid bytes are dropped.
 
     Returns:
       A RaggedTensor <int32>[B, (pieces)].
@@ -194,17 +194,17 @@ class SentencePieceTextLayer(tf.Module):
     return parts.with_flat_values(ids_of_parts).merge_dims(1, 2)
 
   def _parts_of(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-    """<int32>[B, (pieces)] -> rows of `_parts`, <int32>[B, (pieces), (1+)]."""
+    """Maps <int32>[B, (pieces)] to rows of `_parts`, [B, (pieces), (1+)]."""
     table = tf.RaggedTensor.from_row_splits(
       tf.range(len(self._parts)), tf.constant(self._part_splits), validate=False
     )
     return ids.with_flat_values(tf.gather(table, ids.flat_values))
 
   def cut_with_bytes(self, normal: tf.Tensor) -> Cut:
-    """`tokenize` of normalised texts, with places in them.
+    """Returns the pieces of normalized texts with their positions.
 
     Args:
-      normal: <string>[B], what `normalize` returned.
+      normal: <string>[B], the result of `normalize`.
     """
     ids, begins, ends = self._tokenizer.tokenize_with_offsets(normal)
     parts = self._parts_of(ids)
@@ -220,22 +220,22 @@ class SentencePieceTextLayer(tf.Module):
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    """Ids of the same pieces inside a word, of any shape.
+    """Maps ids to those of the same pieces inside a word, of any shape.
 
-    "▁able" becomes "able" where the vocabulary has it; the bare word mark
-    becomes -1, to be left out; every other piece stays.
+    "▁able" becomes "able" if the vocabulary has it. The bare word mark becomes
+    -1, which means that it is removed. Other pieces do not change.
     """
     return tf.gather(tf.constant(self._inner_ids), ids)
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-    """The vocabulary's pieces: <int>[...] -> <string>[...].
+    """Returns the pieces of ids: <int>[...] to <string>[...].
 
     Raises:
       tf.errors.InvalidArgumentError: an id is outside the vocabulary.
     """
     ids = tf.cast(ids, tf.int32)
-    # The operation behind id_to_string reads beyond its table without asking
-    # (the process dies), so it has to wait for this.
+    # id_to_string does not check its range and would crash the process, so it
+    # must run after this check.
     inside = tf.debugging.Assert(
       tf.reduce_all((ids >= 0) & (ids < self.vocab_size)),
       [f"an id is outside the vocabulary of {self.vocab_size} pieces:", ids],
@@ -250,27 +250,27 @@ TextLayer = Union[
 
 
 def make_text_layer(kind: str, file: str, lower_case: bool) -> TextLayer:
-  """The twin of a tokenizer of this kind, "sentencepiece" or "wordpiece"."""
+  """Returns a layer of the kind "sentencepiece" or "wordpiece"."""
   if kind == "wordpiece":
     return wordpiece_text_layer.WordPieceTextLayer(file, lower_case)
   return SentencePieceTextLayer(file, lower_case)
 
 
 class FillMaskTextLayer(tf.Module):
-  """Strings with `[MASK]` to the inputs of a masked language model.
+  """Maps strings with `[MASK]` to the inputs of a masked language model.
 
       layer = FillMaskTextLayer(SentencePieceTextLayer("30k-clean.model"))
       layer(tf.constant(["The capital of [MASK] is Paris."]))
 
-  `[MASK]` is found literally (case matters) before anything is normalised;
-  the text between two masks is tokenised by itself. Text that touches the
-  mask on its left goes on within the mask's word: "[MASK]." is `[MASK]` and
-  ".", not `[MASK]`, "▁", ".", because that is what a masked word before a
-  full stop looks like in pretraining data.
+  The literal `[MASK]` (case matters) is found before normalization, and the
+  texts between masks are tokenized separately. Text directly after a mask
+  continues the word of the mask: "[MASK]." becomes `[MASK]` and ".", not
+  `[MASK]`, "▁", ".", because this is what a masked word before a full stop
+  looks like in pretraining data.
 
   Attributes:
     text_layer: the tokenizer.
-    max_seq_length: the longest sequence S that it makes.
+    max_seq_length: the maximum sequence length S.
   """
 
   def __init__(
@@ -279,16 +279,16 @@ class FillMaskTextLayer(tf.Module):
     max_seq_length: int = 512,
     name: str = "fill_mask_text",
   ):
-    """Composes the layer.
+    """Stores the tokenizer and the maximum length.
 
     Raises:
-      ValueError: no room for a token between [CLS] and [SEP].
+      ValueError: the maximum length is less than 3.
     """
     super().__init__(name=name)
     if max_seq_length < 3:
       raise ValueError(
         f"max_seq_length must be at least 3, got {max_seq_length}: [CLS] and "
-        "[SEP] take two places."
+        "[SEP] take two positions."
       )
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
@@ -300,11 +300,11 @@ class FillMaskTextLayer(tf.Module):
       texts: <string>[B], UTF-8.
 
     Returns:
-      `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], with S the
-      longest text of the batch up to max_seq_length (what is longer loses its
-      end, masks included), padded with 0; `mask_positions` <int32>[B, M],
-      where input_ids is [MASK], with M the most masks in a text, padded
-      with -1.
+      `input_ids`, `input_mask` and `segment_ids` <int32>[B, S], padded with 0,
+      where S is the length of the longest sequence of the batch. Longer texts
+      than max_seq_length lose their end, masks included. `mask_positions`
+      <int32>[B, M] has the positions of [MASK], padded with -1, where M is the
+      largest number of masks in a text.
 
     Raises:
       ValueError: `texts` is not a batch of strings.
@@ -334,7 +334,7 @@ class FillMaskTextLayer(tf.Module):
     }
 
   def _body(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """<string>[B] -> <int32>[B, (pieces and masks)]."""
+    """Maps <string>[B] to <int32>[B, (pieces and masks)]."""
     parts = tf.strings.split(texts, _MASK)  # [B, (1 + masks)]
     ids = self._continued(parts)  # [all parts, (pieces)]
     mask = tf.fill([ids.nrows(out_type=tf.int32), 1], self.text_layer.mask_id)
@@ -343,7 +343,7 @@ class FillMaskTextLayer(tf.Module):
     return ids.merge_dims(1, 2)[:, :-1]
 
   def _continued(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Tokenises all parts; one that touches a mask begins within a word."""
+    """Tokenizes all parts; one directly after a mask continues its word."""
     ids = self.text_layer.tokenize(parts.flat_values)
     index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
     space = graph_text.character_class(str.isspace)
@@ -359,7 +359,7 @@ class FillMaskTextLayer(tf.Module):
 
 
 def _inner_id_table(pieces: list[str]) -> np.ndarray:
-  """<int32>[V]: see `SentencePieceTextLayer.without_word_start`."""
+  """Returns <int32>[V], see `SentencePieceTextLayer.without_word_start`."""
   id_of = {piece: i for i, piece in enumerate(pieces)}
   table = np.arange(len(pieces), dtype=np.int32)
   for i, piece in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""Tests of text_layers: the same ids as Python's, also after saving."""
+"""Tests that ids in the graph equal those of Python, also after saving."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SENTENCES = [
   'nobody said "just fix the wheel" very loudly.',
 ]
 
-# Every kind of whitespace, mark, case and digit rule that could go wrong.
+# All kinds of whitespace, marks, case and digits.
 _LINES = [
   "",
   " ",
@@ -112,7 +112,7 @@ def test_equals_python_on_real_text(lower_case):
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_equals_python_on_own_lines(model_file, lower_case):
   raw = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
-  # The digit-comma rule has something to do, at a word's start and within.
+  # The lines have digits and commas at the start of words and inside.
   assert "▁1874," in raw.encode(_LINES[4].lower(), out_type=str)
   assert "3," in raw.encode(_LINES[4].lower(), out_type=str)
   assert _differing(model_file, lower_case, _LINES + _SENTENCES) == []
@@ -120,7 +120,7 @@ def test_equals_python_on_own_lines(model_file, lower_case):
 
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_normalize_equals_python_on_own_lines(model_file, lower_case):
-  # SentencePiece itself forgives a stray space, so look before it.
+  # This compares normalized text, because SentencePiece ignores extra spaces.
   layer = text_layers.SentencePieceTextLayer(model_file, lower_case)
   lines = [line.replace("\0", "") for line in _LINES]
   got = layer.normalize(tf.constant(lines)).numpy().tolist()
@@ -135,9 +135,9 @@ def _characters(*ranges: tuple[int, int]) -> set[str]:
   }
 
 
-def test_every_character_is_normalised_as_in_python(text_layer):
-  # Decomposed since Unicode 13, then since 14, then lower-cased since 14; the
-  # docstring of text_layers says why these are out of reach.
+def test_every_character_is_normalized_as_in_python(text_layer):
+  # Decomposed since Unicode 13, decomposed since 14, lower-cased since 14. The
+  # docstring of sentencepiece_layers.py says why they differ.
   expected = _characters(
     (0xAB69, 0xAB69), (0x11938, 0x11938), (0x1FBF0, 0x1FBF9)
   )  # fmt: skip
@@ -151,8 +151,8 @@ def test_every_character_is_normalised_as_in_python(text_layer):
       (0x1058C, 0x10592), (0x10594, 0x10595),
     )  # fmt: skip
     assert len(expected) == 111
-  # All but the surrogates (no characters) and the unassigned and private
-  # planes 4 to 13, 15 and 16, which would only take time.
+  # Without surrogates, which are not characters, and without the unassigned
+  # and private planes 4 to 13, 15 and 16, to save time.
   codes = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE0200)]
   texts = [f"Q{chr(code)}q" for code in codes]
   got = text_layer.normalize(tf.constant(texts)).numpy().tolist()
@@ -161,11 +161,11 @@ def test_every_character_is_normalised_as_in_python(text_layer):
     for text, normalized in zip(texts, got)
     if tokenization.normalize_text(text, True).encode() != normalized
   }
-  # NUL is U+FFFF on the way to the vocabulary, which knows neither.
+  # NUL becomes U+FFFF; no vocabulary has either.
   assert differing == expected | {"\0"}
 
 
-def test_bytes_that_are_not_utf8_are_dropped(text_layer):
+def test_invalid_bytes_are_dropped(text_layer):
   texts = tf.constant([b"the \xff mill", b"\xe4\xbdable\xf0\x9f"])
   assert text_layer.normalize(texts).numpy().tolist() == [b"the mill", b"able"]
 
@@ -235,11 +235,13 @@ def test_fill_mask_packs_each_text(text_layer, python):
     ("[MASK]able", ["[MASK]", "able"]),
     ("[MASK] able", ["[MASK]", "▁able"]),
     ("[MASK][MASK], [MASK]", ["[MASK]", "[MASK]", ",", "[MASK]"]),
-    # No "oats" within a word in this vocabulary: better whole than unknown.
+    # The vocabulary has no "oats" inside a word, so the piece keeps its mark.
     ("[MASK]oats", ["[MASK]", "▁oats"]),
   ],
 )
-def test_text_that_touches_a_mask_continues_its_word(text_layer, text, pieces):
+def test_text_directly_after_a_mask_continues_its_word(
+  text_layer, text, pieces
+):
   layer = text_layers.FillMaskTextLayer(text_layer, max_seq_length=13)
   ids = layer(tf.constant([text]))["input_ids"]
   got = [piece.decode() for piece in text_layer.pieces(ids)[0].numpy()]
@@ -258,7 +260,7 @@ def test_fill_mask_truncates_at_the_end(text_layer, python):
   assert many.numpy().tolist() == [[1, 2, 3, 4, 5]]
 
 
-def test_fill_mask_of_nothing(text_layer):
+def test_fill_mask_of_an_empty_batch(text_layer):
   layer = text_layers.FillMaskTextLayer(text_layer, max_seq_length=7)
   empty = tf.function(layer)(tf.constant([], tf.string))
   assert all(tensor.shape == [0, 0] for tensor in empty.values())
@@ -269,7 +271,7 @@ def test_fill_mask_of_nothing(text_layer):
 
 
 class _Served(tf.Module):
-  """What an exporter makes of the layers."""
+  """The layers as a model for export."""
 
   def __init__(self, model: bytes):
     super().__init__()
@@ -333,7 +335,7 @@ def test_saved_model_in_a_clean_process(tmp_path, model_file, python):
     check=False,
   )
   assert done.returncode == 0, done.stderr
-  # NUL and other odd characters cannot travel in argv; _LINES has them.
+  # Arguments of a process cannot contain NUL; _LINES tests such characters.
   got = json.loads(done.stdout.split("RESULT")[1])
   assert got["tokens"] == python.encode_batch(lines)
   assert got["packed"] == {
@@ -363,14 +365,14 @@ def test_other_special_pieces_are_refused():
 
 
 @pytest.mark.parametrize("bad", ["a text", [["a"], ["b"]], [3, 5]])
-def test_other_than_a_batch_of_strings_is_refused(text_layer, bad):
+def test_only_batches_of_strings_are_accepted(text_layer, bad):
   fill_mask = text_layers.FillMaskTextLayer(text_layer)
   for call in (text_layer.tokenize, fill_mask):
     with pytest.raises(ValueError, match="texts must be <string>"):
       call(tf.constant(bad))
 
 
-def test_max_seq_length_needs_room(text_layer):
+def test_too_small_maximum_length_is_refused(text_layer):
   with pytest.raises(ValueError, match="at least 3, got 2"):
     text_layers.FillMaskTextLayer(text_layer, max_seq_length=2)
 

@@ -1,12 +1,12 @@
-"""WordPiece inside the graph: the twin of `wordpiece.WordPieceTokenizer`.
+"""WordPiece in the graph, equal to `wordpiece.WordPieceTokenizer`.
 
-The text is cut into words with the very character classes of the Python
-tokenizer, and tensorflow_text's FastWordpieceTokenizer cuts the words. (Its
-BertTokenizer does both, but follows an ICU of its own age, keeps control
-characters in words and counts a word's length in bytes.)
+The text is split into words by the character classes of the Python tokenizer,
+and tensorflow_text's FastWordpieceTokenizer splits the words. (tensorflow_text
+also has a BertTokenizer that does both. It uses another version of Unicode,
+keeps control characters in words and limits the length of words in bytes.)
 
-They differ where characters are newer than TensorFlow's Unicode (see
-text_layers), and in a few capital letters of such scripts.
+Both tokenizers differ for characters that are newer than TensorFlow's Unicode
+(see sentencepiece_layers.py), and for a few capital letters of such scripts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import tensorflow_text
 from official_albert import tokenization
 from official_albert.tokenization.in_graph import graph_text
 
-# A noncharacter, which no vocabulary has: what stands for it is unknown.
+# A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
 
 
 class Cut(NamedTuple):
-  """What `WordPieceTextLayer.cut_with_bytes` returns.
+  """Pieces with their positions in words.
 
   Attributes:
-    ids: a RaggedTensor <int32>[B, (pieces)], K of them in all.
-    word: <int64>[K], index of its word among those of all texts.
-    begins: <int64>[K], which bytes of the word each piece is.
+    ids: a RaggedTensor <int32>[B, (pieces)] with K pieces in all.
+    word: <int64>[K], the index of the word among those of all texts.
+    begins: <int64>[K], the first byte of each piece in its word.
     ends: <int64>[K], exclusive.
   """
 
@@ -42,14 +42,14 @@ class Cut(NamedTuple):
 
 
 class WordPieceTextLayer(tf.Module):
-  """Raw strings to ids, equal to `WordPieceTokenizer.encode`.
+  """Maps raw strings to ids, equal to `WordPieceTokenizer.encode`.
 
-  Make it outside of `tf.function`; call it anywhere.
+  Create the layer outside `tf.function`; call it anywhere.
 
   Attributes:
-    lower_case: whether text is lower-cased, and loses its accents, first.
-    vocab_size: number of pieces V.
-    pad_id, unk_id, cls_id, sep_id, mask_id: where the vocabulary has them.
+    lower_case: whether text first loses case and accents.
+    vocab_size: the number of pieces V.
+    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
   """
 
   def __init__(
@@ -61,7 +61,7 @@ class WordPieceTextLayer(tf.Module):
     """Reads a vocabulary.
 
     Raises:
-      FileNotFoundError: there is no such file.
+      FileNotFoundError: the file does not exist.
       ValueError: it lacks BERT's special pieces.
     """
     super().__init__(name=name)
@@ -84,37 +84,37 @@ class WordPieceTextLayer(tf.Module):
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
       self._pieces,
       suffix_indicator=tokenization.CONTINUATION,
-      # In bytes; our own limit, in characters, is lower.
+      # In bytes. Our own limit in characters is lower.
       max_bytes_per_word=4 * tokenization.MAX_WORD_CHARACTERS + 1,
       token_out_type=tf.int32,
       unknown_token="[UNK]",
       no_pretokenization=True,
     )
 
-  def uncut_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """<string>[B] -> <string>[B, (words)]: the parts that are cut alone."""
+  def split_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Splits texts into words: <string>[B] to <string>[B, (words)]."""
     space = graph_text.character_class(tokenization.is_space)
     control = graph_text.character_class(tokenization.is_control)
-    alone = graph_text.character_class(_is_alone)
+    single = graph_text.character_class(_is_single)
     texts = tf.strings.unicode_transcode(
       texts, "UTF-8", "UTF-8", errors="ignore"
     )
     texts = tf.strings.regex_replace(texts, control, "")
-    # The Python tokenizer's str.split knows two more separators.
+    # str.split in the Python tokenizer has two more separators.
     texts = tf.strings.regex_replace(
       texts, rf"{space}|[\x{{2028}}\x{{2029}}]", " "
     )
     if self.lower_case:
-      # ASCII first: the Unicode-aware operation follows the process' locale.
+      # ASCII first, because the Unicode operation depends on the locale.
       texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
       texts = tensorflow_text.normalize_utf8(texts, "NFD")
       marks = graph_text.character_class(_is_mark)
       texts = tf.strings.regex_replace(texts, marks, "")
-    texts = tf.strings.regex_replace(texts, f"({alone})", r" \1 ")
+    texts = tf.strings.regex_replace(texts, f"({single})", r" \1 ")
     return tf.strings.split(texts)
 
   def _cut(self, words: tf.RaggedTensor):
-    """The pieces of each word, and which bytes of it they are."""
+    """Returns the pieces of each word and their ranges of bytes."""
     too_long = (
       tf.strings.length(words.flat_values, "UTF8_CHAR")
       > tokenization.MAX_WORD_CHARACTERS
@@ -124,10 +124,10 @@ class WordPieceTextLayer(tf.Module):
     )
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """The ids of each text, without [CLS] and [SEP].
+    """Returns the ids of each text, without [CLS] and [SEP].
 
     Args:
-      texts: <string>[B], UTF-8; bytes that are not are dropped.
+      texts: <string>[B], UTF-8; invalid bytes are dropped.
 
     Returns:
       A RaggedTensor <int32>[B, (pieces)].
@@ -138,20 +138,20 @@ class WordPieceTextLayer(tf.Module):
     return self.tokenize_words(texts).merge_dims(1, 2)
 
   def tokenize_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """`tokenize` by words: <string>[B] -> <int32>[B, (words), (pieces)]."""
-    words = self.uncut_words(graph_text.check_texts(texts))
+    """Returns ids by words: <string>[B] to <int32>[B, (words), (pieces)]."""
+    words = self.split_words(graph_text.check_texts(texts))
     ids, _, _ = self._cut(words)
     return words.with_flat_values(ids)
 
   def cut_with_bytes(self, words: tf.RaggedTensor) -> Cut:
-    """`tokenize` of words, with places in them.
+    """Returns the pieces of words with their positions.
 
     Args:
-      words: <string>[B, (words)], what `uncut_words` returned.
+      words: <string>[B, (words)], the result of `split_words`.
     """
     ids, begins, ends = self._cut(words)
     word = ids.value_rowids()
-    # Those of what was cut, which was no word if it was too long.
+    # [UNK] stands for the whole word, which may have been replaced above.
     sizes = tf.strings.length(words.flat_values)
     ends = tf.where(
       tf.equal(ids.flat_values, self.unk_id),
@@ -166,14 +166,14 @@ class WordPieceTextLayer(tf.Module):
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    """The same ids: what follows a [MASK] is a word of its own.
+    """Returns the same ids, because text after a [MASK] is a new word.
 
-    A Chinese character always is, and BERT's other tools read "[MASK]s" so.
+    This holds for Chinese characters, and BERT's tools read "[MASK]s" this way.
     """
     return tf.identity(ids)
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-    """The vocabulary's pieces: <int>[...] -> <string>[...].
+    """Returns the pieces of ids: <int>[...] to <string>[...].
 
     Raises:
       tf.errors.InvalidArgumentError: an id is outside the vocabulary.
@@ -181,7 +181,7 @@ class WordPieceTextLayer(tf.Module):
     return tf.gather(tf.constant(self._pieces), ids)
 
 
-def _is_alone(char: str) -> bool:
+def _is_single(char: str) -> bool:
   return tokenization.is_chinese(char) or tokenization.is_punctuation(char)
 
 

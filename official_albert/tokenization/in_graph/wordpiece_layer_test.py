@@ -1,4 +1,4 @@
-"""Tests of WordPiece in the graph: the same ids as Python's, saved or not."""
+"""Tests that WordPiece in the graph equals Python, also after saving."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_equals_python_on_real_text(vocab_file):
   assert _differing(vocab_file, True, lines) == []
 
 
-def test_every_character_that_tensorflow_knows_equals_python(vocab_file):
-  # Not the surrogates, private and unassigned ones, nor the planes beyond 1.
+def test_every_character_equals_python(vocab_file):
+  # Without surrogates, private and unassigned characters, and planes above 1.
   lines = [
     f"a{chr(code)}b {chr(code)}"
     for code in range(1, 0x20000)
@@ -77,13 +77,13 @@ def test_every_character_that_tensorflow_knows_equals_python(vocab_file):
   ]
   assert len(lines) > 77_000
   differing = {line[1] for line in _differing(vocab_file, True, lines)}
-  # Marks and letters that came with Unicode 13 and 14; Python 3.10 has 13.
+  # Marks and letters new in Unicode 13 and 14; Python 3.10 has 13.
   assert len(differing) <= 3, sorted(map(hex, map(ord, differing)))
 
 
 def test_equals_tensorflow_texts_bert_tokenizer(tmp_path):
-  # Another writing of the rules, for what it leaves alone: it folds case, so
-  # that "ß" is "ss" and "，" is ",".
+  # BertTokenizer follows the same rules, except that it folds case: "ß"
+  # becomes "ss" and "，" becomes ",".
   path = tmp_path / "vocab.txt"
   pieces = list(dict.fromkeys(_PIECES))  # It wants no piece twice.
   path.write_text("\n".join(pieces), "utf-8")
@@ -127,7 +127,7 @@ def test_saved_with_masks(vocab_file, tmp_path):
 
 def test_pieces(vocab_file):
   layer = wordpiece_text_layer.WordPieceTextLayer(vocab_file)
-  # "the" stands twice; the empty line is a piece.
+  # "the" occurs twice; the empty line is a piece.
   assert layer.vocab_size == len(set(_PIECES)) + 1 == len(_PIECES) == 49
   got = layer.pieces(tf.constant([[5, 8]])).numpy().tolist()
   assert got == [[b"[MASK]", b"##aff"]]
