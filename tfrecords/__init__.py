@@ -1,4 +1,4 @@
-"""Records on disk: their schema, writing, reading, order."""
+"""TFRecords: schemas, the manifest, writing, reading and length buckets."""
 
 import lazy_loader
 

@@ -344,7 +344,7 @@ def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
     np.testing.assert_array_equal(value, got[name], err_msg=name)
 
 
-def test_unmasked_data_must_say_how_to_mask_it(tmp_path):
+def test_unmasked_data_needs_the_settings_of_masking(tmp_path):
   write_data(str(tmp_path), settings={"masking": "dynamic"})
   with pytest.raises(
     ValueError, match="lacks .*mask_id, .*dynamic masking needs"
@@ -451,7 +451,7 @@ def test_one_task_for_each_folder(folders):
   assert "eval" not in tasks[0].describe()
 
 
-def test_another_folder_to_evaluate_on(folders, tmp_path):
+def test_another_folder_for_the_evaluation(folders, tmp_path):
   """All of it if nothing of it is held out, else what is."""
   whole = write_phase(str(tmp_path / "whole"), 9, train=4)
   part = write_phase(str(tmp_path / "part"), 11, train=4, heldout=1)
@@ -478,7 +478,7 @@ def test_nothing_held_out_is_found_at_once(folders, tmp_path, records):
 @pytest.mark.parametrize(
   "changes, message",
   [
-    (dict(length=9, sha256="cd" * 32), "made with another tokenizer than"),
+    (dict(length=9, sha256="cd" * 32), "built with another tokenizer than"),
     (dict(length=9, pair="none"), "--sentence_pair=none, but .*=sop"),
     (dict(length=14), "sequences of 14 tokens, but .* only 13 position"),
   ],

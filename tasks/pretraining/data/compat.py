@@ -1,8 +1,9 @@
 """The pairs and masks of the original with its quirks, to repeat old runs.
 
-With `--masking=compat` these functions replace `sentence_pairs.create_pairs`,
-`masking.choose_ngrams` and the choice of random pieces. The other kinds of
-masking do not have these quirks, each of which changes the examples:
+With `--masking=compat` these functions replace `sentence_pairs.create_pairs`
+and `masking.choose_ngrams`, and `examples` draws random pieces from all pieces.
+The other kinds of masking do not have these quirks, each of which changes the
+examples:
 
 1. A chunk of a single segment is paired with a random one and labeled 1, also
    with "sop", so more than half of the labels are 1.
@@ -107,8 +108,3 @@ def choose_ngrams(
   ends = np.minimum(units + lengths, last)
   covered, taken = masking.take_ngrams(edges, units, ends, budget)
   return text[covered], taken
-
-
-def replacement_ids(vocab_size: int) -> np.ndarray:
-  """Returns all pieces, including special ones, <int32>[V]: quirk 4."""
-  return np.arange(vocab_size, dtype=np.int32)

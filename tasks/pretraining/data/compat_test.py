@@ -24,7 +24,7 @@ _TEXT = "data/corpus/wikipedia_sentences_4mb.txt.gz"
 _TOKENIZER = "data/tokenizer/30k-clean.model"
 
 _VOCAB_SIZE = 97
-# Of the ids from 5 on, every third one goes on with a word.
+# Of the ids from 5 on, every third one continues a word.
 _WORD_STARTS = np.arange(_VOCAB_SIZE) % 3 != 0
 
 

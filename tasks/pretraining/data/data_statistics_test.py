@@ -61,7 +61,7 @@ def test_counts_add_up():
   assert summary == expected
 
 
-def test_of_unmasked_examples_nothing_is_said_of_masks():
+def test_unmasked_examples_have_no_statistics_of_masks():
   features = {
     name: value
     for name, value in _features().items()

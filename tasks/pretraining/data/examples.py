@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -60,8 +60,8 @@ class Vocabulary:
 
   @functools.cached_property
   def all_ids(self) -> np.ndarray:
-    """All ids, <int32>[V]; see `compat.replacement_ids`."""
-    return compat.replacement_ids(self.size)
+    """All ids, including special ones, <int32>[V]; for `compat`."""
+    return np.arange(self.size, dtype=np.int32)
 
 
 class Instance(NamedTuple):
@@ -83,29 +83,6 @@ class Instance(NamedTuple):
   label: int
   masked: masking.MaskedTokens
   truncated_tokens: int = 0
-
-
-class _Rules(NamedTuple):
-  """The functions that differ with `masking` "compat"."""
-
-  create_pairs: Callable[..., Iterator[Optional[sentence_pairs.Pair]]]
-  choose_ngrams: Callable[..., tuple[np.ndarray, list[int]]]
-  replacement_ids: Callable[[Vocabulary], np.ndarray]
-
-
-def _rules(settings: ExampleSettings) -> _Rules:
-  """Returns the functions for a kind of masking."""
-  if settings.masking == "compat":
-    return _Rules(
-      compat.create_pairs,
-      compat.choose_ngrams,
-      lambda vocabulary: vocabulary.all_ids,
-    )
-  return _Rules(
-    sentence_pairs.create_pairs,
-    masking.choose_ngrams,
-    lambda vocabulary: vocabulary.replacement_ids,
-  )
 
 
 def generator(
@@ -134,7 +111,8 @@ def create_instances(
   Yields:
     An example, or None for a chunk that is dropped.
   """
-  for pair in _rules(settings).create_pairs(
+  pairs = compat if settings.masking == "compat" else sentence_pairs
+  for pair in pairs.create_pairs(
     documents,
     index,
     rng,
@@ -179,8 +157,9 @@ def create_instance(
       tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
     )
 
-  rules = _rules(settings)
-  positions, ngram_lengths = rules.choose_ngrams(
+  is_compat = settings.masking == "compat"
+  choose_ngrams = (compat if is_compat else masking).choose_ngrams
+  positions, ngram_lengths = choose_ngrams(
     boundary if settings.do_whole_word_mask else np.ones(length, bool),
     separator,
     num_to_predict(
@@ -194,7 +173,7 @@ def create_instance(
       tokens,
       positions,
       vocabulary.mask_id,
-      rules.replacement_ids(vocabulary),
+      vocabulary.all_ids if is_compat else vocabulary.replacement_ids,
       rng,
     ),
     positions,

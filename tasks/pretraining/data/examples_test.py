@@ -21,7 +21,7 @@ _SPECIAL = frozenset(range(5))
 
 @pytest.fixture(scope="module")
 def vocabulary():
-  # Of the ids from 5 on, every third one goes on with a word.
+  # Of the ids from 5 on, every third one continues a word.
   return examples.Vocabulary(np.arange(_VOCAB_SIZE) % 3 != 0, _SPECIAL)
 
 

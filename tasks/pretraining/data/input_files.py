@@ -81,7 +81,7 @@ class InputFile:
       OSError: the file cannot be read.
     """
     self.path = path
-    self._file: BinaryIO = _system(path).open(path)
+    self._file = _system(path).open(path)
     self._kind = _COMPRESSED.get(os.path.splitext(path.lower())[1])
     self._stream = self._file
     if self._kind == "gzip":
@@ -141,9 +141,11 @@ class InputFile:
 
 def _fill(buffer: bytearray, stream: BinaryIO, size: int) -> bool:
   """Reads until the buffer has `size` bytes; returns False at the end."""
+  # `read1` returns what comes before a damaged place before it raises. A GFile,
+  # which is not compressed, has no `read1`.
+  read = getattr(stream, "read1", stream.read)
   while len(buffer) < size:
-    # `read1` returns what comes before a damaged place before it raises.
-    data = stream.read1(_READ_AHEAD_BYTES)
+    data = read(_READ_AHEAD_BYTES)
     if not data:
       return False
     buffer += data
@@ -232,38 +234,8 @@ class _RemoteFiles:
   def size_bytes(self, path: str) -> int:
     return self._gfile.stat(path).length
 
-  def open(self, path: str) -> BinaryIO:
-    return io.BufferedReader(
-      _RemoteStream(self._gfile.GFile(path, "rb")), _READ_AHEAD_BYTES
-    )
-
-
-class _RemoteStream(io.RawIOBase):
-  """A GFile with the interface of Python's io module."""
-
-  def __init__(self, file: Any):
-    self._file = file
-    self._position = 0
-
-  def readable(self) -> bool:
-    return True
-
-  def readinto(self, buffer) -> int:
-    data = self._file.read(len(buffer))
-    buffer[: len(data)] = data
-    self._position += len(data)
-    return len(data)
-
-  def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-    raise io.UnsupportedOperation("seek")
-
-  def tell(self) -> int:
-    return self._position
-
-  def close(self) -> None:
-    if not self.closed:
-      self._file.close()
-    super().close()
+  def open(self, path: str) -> Any:
+    return self._gfile.GFile(path, "rb")
 
 
 def _system(path: str) -> Union[_LocalFiles, _RemoteFiles]:
