@@ -7,22 +7,28 @@ over examples, so they cannot be summed over batches.
 Where a quotient is 0 / 0, as for constant predictions early in training, the
 value is 0.0. SciPy's correlations are nan there, which would compare as neither
 better nor worse than any other checkpoint's.
+
+All functions raise a ValueError if N is 0 or the arrays differ in shape.
 """
 
 from __future__ import annotations
 
 import warnings
+from typing import Optional
 
 import numpy as np
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the share of correct classes, both <int>[N]."""
-  return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
+  predictions, labels = _arrays(predictions, labels)
+  return float(np.mean(predictions == labels))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the F1 of class 1 of the classes 0 and 1, both <int>[N]."""
+  if max(np.max(predictions, initial=0), np.max(labels, initial=0)) > 1:
+    raise ValueError("F1 is defined for the classes 0 and 1 only.")
   return _f1_score(labels, predictions, average="binary")
 
 
@@ -42,7 +48,8 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
     # imported here so that reading data does not load TensorFlow.
     warnings.simplefilter("ignore")
     import tensorflow_addons as tfa
-  count = max(2, int(max(np.max(predictions), np.max(labels))) + 1)
+  predictions, labels = _arrays(predictions, labels)
+  count = max(2, int(max(predictions.max(), labels.max())) + 1)
   metric = tfa.metrics.MatthewsCorrelationCoefficient(
     num_classes=count, dtype="float64"
   )
@@ -98,6 +105,7 @@ def _f1_score(
 ) -> float:
   import sklearn.metrics  # Slow to import.
 
+  predictions, labels = _arrays(predictions, labels)
   return float(
     sklearn.metrics.f1_score(
       labels, predictions, average=average, zero_division=0.0
@@ -105,8 +113,21 @@ def _f1_score(
   )
 
 
+def _arrays(
+  predictions: np.ndarray, labels: np.ndarray, dtype: Optional[type] = None
+) -> list[np.ndarray]:
+  arrays = [np.asarray(values, dtype) for values in (predictions, labels)]
+  shapes = [list(values.shape) for values in arrays]
+  if shapes[0] != shapes[1] or len(shapes[0]) != 1 or not shapes[0][0]:
+    raise ValueError(
+      "predictions and labels must be equally many, at least one, got shapes "
+      f"{shapes[0]} and {shapes[1]}."
+    )
+  return arrays
+
+
 def _finite(predictions: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-  arrays = [np.asarray(values, np.float64) for values in (predictions, labels)]
+  arrays = _arrays(predictions, labels, np.float64)
   for name, values in zip(("predictions", "labels"), arrays):
     if not np.isfinite(values).all():
       raise ValueError(f"{name} must be finite, got nan or inf.")

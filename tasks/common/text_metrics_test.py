@@ -134,7 +134,28 @@ def test_integer_types():
   assert text_metrics.accuracy([0, 1], [0, 0]) == 0.5
 
 
+_CLASS_METRICS = ["accuracy", "f1", "macro_f1", "matthews"]
 _NUMBER_METRICS = ["pearson", "spearman", "mean_squared_error"]
+
+
+@pytest.mark.parametrize("name", _CLASS_METRICS + _NUMBER_METRICS)
+@pytest.mark.parametrize(
+  "predictions, labels, shapes",
+  [
+    ([], [], r"\[0\] and \[0\]"),
+    ([1, 0], [1, 0, 1], r"\[2\] and \[3\]"),
+    ([[1, 0]], [[1, 0]], r"\[1, 2\] and \[1, 2\]"),
+  ],
+  ids=["empty", "lengths", "rank"],
+)
+def test_wrong_shapes(name, predictions, labels, shapes):
+  with pytest.raises(ValueError, match=f"equally many.*{shapes}"):
+    getattr(text_metrics, name)(predictions, labels)
+
+
+def test_f1_takes_two_classes():
+  with pytest.raises(ValueError, match="classes 0 and 1 only"):
+    text_metrics.f1([0, 1], [2, 1])
 
 
 @pytest.mark.parametrize("name", _NUMBER_METRICS)

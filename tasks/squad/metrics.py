@@ -49,8 +49,9 @@ def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
     prediction scores 0; `missing` is their number if there are any.
 
   Raises:
-    ValueError: a question has no gold answer.
+    ValueError: there is no question, or one has no gold answer.
   """
+  _check_not_empty(gold)
   exact = f1 = 0.0
   missing = 0
   for question_id, texts in gold.items():
@@ -106,7 +107,7 @@ def evaluate_v2(
     `best_null_threshold`.
 
   Raises:
-    ValueError: a question has no prediction or no null odds.
+    ValueError: there is no question, or one has no prediction or null odds.
   """
   exact, f1 = _raw_scores(gold, predictions)
   final = [exact, f1]
@@ -211,6 +212,11 @@ def score_answers(
   return {**values, "null_score_diff_threshold": threshold}
 
 
+def _check_not_empty(gold: Gold) -> None:
+  if not gold:
+    raise ValueError("there is no question to evaluate.")
+
+
 def _named(ids: Sequence[str]) -> str:
   return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
 
@@ -230,8 +236,9 @@ def _raw_scores(
   """Returns exact match and F1 by question, without a threshold, as fractions.
 
   Raises:
-    ValueError: a question has no prediction.
+    ValueError: there is no question, or one has no prediction.
   """
+  _check_not_empty(gold)
   missing = [question for question in gold if question not in predictions]
   if missing:
     raise ValueError(

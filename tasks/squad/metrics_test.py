@@ -207,6 +207,12 @@ def test_v2_missing_predictions_and_odds():
     metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
 
 
+def test_evaluation_needs_questions():
+  for evaluate in (metrics.evaluate_v1, metrics.evaluate_v2):
+    with pytest.raises(ValueError, match="no question"):
+      evaluate({}, {})
+
+
 def test_gold_answers_of_examples():
   examples = [
     types.SimpleNamespace(question_id="b", answers=(("red", 4), ("blue", 0))),
