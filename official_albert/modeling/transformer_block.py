@@ -207,6 +207,7 @@ class SelfAttention(_Half):
     dropout_seed: Optional[tf.Tensor] = None,
     weights: Optional[AttentionWeights] = None,
     rows: Optional[tf.Tensor] = None,
+    return_probs: bool = False,
   ) -> tf.Tensor:
     """Attends.
 
@@ -217,9 +218,11 @@ class SelfAttention(_Half):
       dropout_seed: <int32>[2], see `layers/dropout.py`.
       weights: of `weights_for`, where many applications share them.
       rows: <int32>[B, Q], the positions that attend; None: all do.
+      return_probs: return the attention probabilities instead of the output.
 
     Returns:
-      <float>[B, S, H] in the compute dtype, or <float>[B, Q, H].
+      <float>[B, S, H] in the compute dtype, or <float>[B, Q, H]; probabilities
+      are <float>[B, N, S, T].
     """
     shapes.check_rank("hidden states", x, "B S H")
     shapes.check_ids("input_mask", mask, "B T")
@@ -240,6 +243,8 @@ class SelfAttention(_Half):
       q = _product(x, kernels[0])
       (q,) = fused_ops.split_heads(q, biases[0], 1, heads, compiled)
     probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
+    if return_probs:
+      return probs
     probs = dropout_lib.seeded_dropout(
       probs,
       self.attention_probs_dropout_prob,

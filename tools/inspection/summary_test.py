@@ -104,5 +104,27 @@ def test_names_of_maps():
   assert names == ["attention.png", "attention_2.png", "attention_3.png"]
 
 
+def test_texts_come_before_files_of_both_kinds(tmp_path):
+  lines = tmp_path / "a.txt"
+  lines.write_text("one\n\n two \nthree\n")
+  documents = tmp_path / "b.jsonl"
+  documents.write_text(json.dumps({"text": "four\nfive"}) + "\n")
+  read = inspection.read_sentences(["zero"], f"{lines},{documents}")
+  assert read == ["zero", "one", "two", "three", "four", "five"]
+  assert inspection.read_sentences([], "") == []
+
+
+@pytest.mark.parametrize(
+  "texts, files, message",
+  [
+    (["good", " \t"], "", "--text is empty"),
+    ([], "{0}/none-*.txt", "no input file matches"),
+  ],
+)
+def test_bad_input(tmp_path, texts, files, message):
+  with pytest.raises((ValueError, OSError), match=message):
+    inspection.read_sentences(texts, files.format(tmp_path))
+
+
 if __name__ == "__main__":
   raise SystemExit(pytest.main([__file__]))

@@ -66,9 +66,7 @@ def test_what_sentences_show():
   ) in text
   values["sentences"] = {"count": 3, "tokens": 9, "cut": 2}
   text = inspection_text.describe(values)
-  assert (
-    "9 tokens of 3 sentences, 2 of which were too long and lost their end\n"
-  ) in text
+  assert "9 tokens of 3 sentences, 2 of which were truncated\n" in text
 
 
 def test_groups_and_sharing_are_said():
