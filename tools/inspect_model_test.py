@@ -81,7 +81,7 @@ def test_a_preset_needs_no_tensorflow():
     "assert 'tensorflow' not in sys.modules\n"
     "assert 'matplotlib' not in sys.modules\n"
   )
-  begun = time.monotonic()
+  start = time.monotonic()
   done = subprocess.run(
     [sys.executable, "-c", program],
     cwd=_ROOT,
@@ -96,7 +96,7 @@ def test_a_preset_needs_no_tensorflow():
     "--input_files."
   )
   # 0.3 s by itself: more would be TensorFlow, or a model.
-  assert time.monotonic() - begun < 10
+  assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(

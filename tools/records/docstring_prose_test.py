@@ -151,7 +151,7 @@ def test_sentence_ends(paragraph, sentences):
     "TensorFlow and NumPy do not agree.",
   ],
 )
-def test_prose_is_kept(sentence):
+def test_prose_is_accepted(sentence):
   assert docstring_prose.is_prose(sentence)
 
 
@@ -171,7 +171,7 @@ def test_prose_is_kept(sentence):
     " ".join(["the"] * 81),
   ],
 )
-def test_what_is_not_prose_is_refused(sentence):
+def test_other_text_is_rejected(sentence):
   assert not docstring_prose.is_prose(sentence)
 
 
