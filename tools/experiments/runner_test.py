@@ -77,7 +77,20 @@ def test_finished_jobs_are_not_run_again(lab):
   assert lab.notes[2] == "2 jobs, 1 already finished, 1 at once"
 
 
-def test_a_failure_takes_only_those_that_need_it(lab):
+def test_time_of_a_resumed_job_does_not_count(lab):
+  (lab.folder / "logs").mkdir()
+  (lab.folder / "logs" / "resumed.log").write_text("an earlier process\n")
+  lab.runner(lab.job("new"), lab.job("resumed")).run()
+  seconds = {
+    key: json.loads((lab.folder / "done" / f"{key}.json").read_text())[
+      "seconds"
+    ]
+    for key in ("new", "resumed")
+  }
+  assert seconds["new"] > 0 and seconds["resumed"] == 0
+
+
+def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
   bad = lab.job("bad", arguments=lambda values: ["json.tool", "no such file"])
   running = lab.runner(bad, lab.job("next", ["bad"]), lab.job("other"))
   assert set(running.run()) == {"other"}
