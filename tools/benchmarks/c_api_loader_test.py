@@ -29,13 +29,13 @@ _IDS = {
 _SCRIPT = """
 import json, sys
 from tools.benchmarks import c_api_loader
-said = []
+results = []
 for folder, libraries, signature, inputs in json.loads(sys.argv[1]):
   with c_api_loader.CApiModel(folder, libraries) as model:
     for name, values in [(signature, inputs)] * 2:
       outputs = model.run(name, values)
-    said.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
-print(json.dumps([said, "tensorflow" in sys.modules]))
+    results.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
+print(json.dumps([results, "tensorflow" in sys.modules]))
 """
 
 
@@ -75,20 +75,20 @@ def loader(*arguments):
   return run(["-m", "tools.benchmarks.c_api_loader", *arguments])
 
 
-def assert_like_python(folder, signature, inputs, said):
+def assert_like_python(folder, signature, inputs, results):
   loaded = tf.saved_model.load(str(folder))
   dtype = tf.string if "text" in inputs else tf.int32
   expected = loaded.signatures[signature](
     **{name: tf.constant(x, dtype) for name, x in inputs.items()}
   )
-  assert set(said) == set(expected)
+  assert set(results) == set(expected)
   for name, value in expected.items():
     if value.dtype == tf.string:
       texts = [text.decode() for text in value.numpy()]
-      assert said[name] == texts
+      assert results[name] == texts
     else:
       # The same kernels, but graphs that are optimized one by one.
-      np.testing.assert_allclose(said[name], value, rtol=0, atol=1e-6)
+      np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-6)
 
 
 def test_like_python_without_python(folder):
@@ -100,11 +100,11 @@ def test_like_python_without_python(folder):
   ]
   done = run(["-c", _SCRIPT, json.dumps(cases)])
   assert done.returncode == 0, done.stderr
-  said, has_python = json.loads(done.stdout)
+  results, has_python = json.loads(done.stdout)
   assert done.stderr == "" and not has_python
-  assert_like_python(folder / "ids", "ids", _IDS, said[0])
-  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, said[1])
-  assert said[2] == {"label": [], "probabilities": [], "logits": []}
+  assert_like_python(folder / "ids", "ids", _IDS, results[0])
+  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, results[1])
+  assert results[2] == {"label": [], "probabilities": [], "logits": []}
 
 
 def test_command_line(folder):

@@ -58,7 +58,7 @@ class PiecesWithSigns:
     return tokenization.EncodedText([5] * 5, [0, 4, 11, 15, 21], ends)
 
 
-def test_what_the_official_scripts_do_not_tell_apart():
+def test_normalization_of_the_official_scripts():
   found = benchmark_squad.recover(
     [question(1, ("river", 4)), question(2, ("riv", 4), ("e ri", 2))],
     PiecesWithSigns(),

@@ -46,7 +46,7 @@ _WRONG = {
 }
 
 
-def test_wrong_flags_come_before_the_table():
+def test_wrong_flags_are_refused_before_the_table():
   lines = [["--preset=albert_tiny", flag] for flag in _WRONG.values()]
   results = many_commands.run("benchmarks.tflite_measure", lines)
   for message, result in zip(_WRONG, results):

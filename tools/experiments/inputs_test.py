@@ -65,7 +65,7 @@ def test_a_check_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("written", ["{", "[]", ""])
-def test_a_folder_whose_settings_are_damaged(tmp_path, written):
+def test_damaged_settings_are_refused(tmp_path, written):
   (tmp_path / "experiments.json").write_text(written)
   with pytest.raises(ValueError, match="is not what this program wrote"):
     inputs.claim(str(tmp_path), scale="tiny")

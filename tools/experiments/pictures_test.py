@@ -54,8 +54,8 @@ def test_speeds_stand_beside_the_papers():
     results.RowResults(row, 1, {"speed": [speed]}, [], [])
     for row, speed in zip(table.rows, (3.0, 1.0))
   ]
-  told = report.Report(table, scales.SCALES["tiny"], (), (), rows, {}, 0)
-  ours, papers = pictures.make_figure(told).axes[0].lines
+  made = report.Report(table, scales.SCALES["tiny"], (), (), rows, {}, 0)
+  ours, papers = pictures.make_figure(made).axes[0].lines
   assert list(ours.get_xdata()) == [3.0, 1.0]
   assert list(papers.get_xdata()) == [4.7, 1.0]
 
@@ -72,10 +72,10 @@ def test_quality_is_over_latency():
     )
     for row, ms in zip(table.rows, (0.5, 2.0))
   ]
-  told = report.Report(
+  made = report.Report(
     table, scales.SCALES["tiny"], ("MNLI",), (1, 2), rows, {}, 0
   )
-  [axis] = pictures.make_figure(told).axes
+  [axis] = pictures.make_figure(made).axes
   tuned, more, random = axis.lines
   assert list(tuned.get_xdata()) == [0.5, 2.0]
   assert list(tuned.get_ydata()) == [41.0, 41.0]

@@ -96,23 +96,23 @@ def test_a_table_that_shows_nothing_says_so():
   assert "At this scale the table shows nothing." in text
 
 
-def test_what_is_missing_is_told():
+def test_failed_and_missing_jobs_are_counted():
   text = make_report(failed={"x": "why"}, missing=3).to_markdown()
   assert "1 jobs failed. 3 jobs were not run." in text
 
 
-def test_what_trains_nothing_has_no_steps():
-  told = dataclasses.replace(make_report(), seeds=())
-  assert "steps of" not in told.to_markdown()
-  assert json.loads(told.to_json())["steps"] == 0
+def test_tables_without_training_have_no_steps():
+  untrained = dataclasses.replace(make_report(), seeds=())
+  assert "steps of" not in untrained.to_markdown()
+  assert json.loads(untrained.to_json())["steps"] == 0
 
 
 def test_never_is_a_word():
   made = make_report(({"MLM loss": [math.inf]}, {}))
   # Infinity is no JSON.
   assert json.loads(made.to_json())["rows"][0]["values"]["MLM loss"] == [None]
-  told = made.to_markdown()
-  assert "| never " in told
+  text = made.to_markdown()
+  assert "| never " in text
 
 
 def test_json_has_every_number():

@@ -122,7 +122,7 @@ def test_equal_time_shows_the_steps():
   assert table.columns(())[0] == "steps"
 
 
-def test_layers_are_told_by_their_ends_and_their_largest_jump():
+def test_layers_are_summarized_by_ends_and_largest_jump():
   table = declaration.Table(
     *("t", "title", "source", "question?", (Row("a"),)),
     tasks=False,
@@ -166,7 +166,7 @@ def _number(*values: float) -> results.Number:
 
 
 @pytest.mark.parametrize(
-  "paper, here, there, told",
+  "paper, here, there, expected",
   [
     (1, (5, 6), (3, 4), "agrees: higher"),
     (-1, (5, 6), (3, 4), "disagrees: higher, paper lower"),
@@ -180,11 +180,11 @@ def _number(*values: float) -> results.Number:
     (None, (4, 6), (3, 5), "no different"),
   ],
 )
-def test_directions(paper, here, there, told):
-  assert results.verdict(paper, _number(*here), _number(*there)) == told
+def test_directions(paper, here, there, expected):
+  assert results.verdict(paper, _number(*here), _number(*there)) == expected
 
 
-def test_without_numbers_there_is_none():
+def test_no_verdict_without_numbers():
   assert results.verdict(1, None, _number(3)) == ""
   assert results.verdict(None, _number(3), None) == ""
 
@@ -210,7 +210,7 @@ _JUDGED = declaration.Table(
     ("d", ["RACE"], 0),
   ],
 )
-def test_what_the_paper_says(label, columns, direction):
+def test_paper_direction(label, columns, direction):
   row = _JUDGED.row(label)
   other = _JUDGED.row(row.compared_with or "b")
   assert results.paper_direction(row, other, columns) == direction
@@ -271,10 +271,10 @@ def test_a_table_may_go_by_another_column():
     results.RowResults(row, None, {"jump": [i, i + 0.5]}, [], [])
     for i, row in enumerate(table.rows)
   ]
-  told = results.verdicts(table, rows, ("MNLI",))
+  judged = results.verdicts(table, rows, ("MNLI",))
   # By the average over all its tasks the paper finds b worse.
-  assert told["b"] == {"jump": "disagrees: higher, paper lower"}
-  assert told["c"] == {"jump": "agrees: higher"}
+  assert judged["b"] == {"jump": "disagrees: higher, paper lower"}
+  assert judged["c"] == {"jump": "agrees: higher"}
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def lab(tmp_path) -> _Lab:
   return _Lab(tmp_path)
 
 
-def test_what_jobs_found_reaches_those_that_need_it(lab):
+def test_values_reach_the_jobs_that_need_them(lab):
   seen = {}
 
   def arguments(values):
@@ -77,7 +77,20 @@ def test_finished_jobs_are_not_run_again(lab):
   assert lab.notes[2] == "2 jobs, 1 already finished, 1 at once"
 
 
-def test_a_failure_takes_only_those_that_need_it(lab):
+def test_time_of_a_resumed_job_does_not_count(lab):
+  (lab.folder / "logs").mkdir()
+  (lab.folder / "logs" / "resumed.log").write_text("an earlier process\n")
+  lab.runner(lab.job("new"), lab.job("resumed")).run()
+  seconds = {
+    key: json.loads((lab.folder / "done" / f"{key}.json").read_text())[
+      "seconds"
+    ]
+    for key in ("new", "resumed")
+  }
+  assert seconds["new"] > 0 and seconds["resumed"] == 0
+
+
+def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
   bad = lab.job("bad", arguments=lambda values: ["json.tool", "no such file"])
   running = lab.runner(bad, lab.job("next", ["bad"]), lab.job("other"))
   assert set(running.run()) == {"other"}
@@ -98,7 +111,7 @@ def test_results_that_cannot_be_read_are_a_failure(lab):
   assert "missing" in running.failed["a"]
 
 
-def test_a_result_that_is_there_is_taken(lab):
+def test_existing_results_are_reused(lab):
   (lab.folder / "a.json").write_text('{"a": 5}')
 
   def never(values):
@@ -125,8 +138,8 @@ def _times(lab, name: str):
   """A job that writes when it began and ended, a second apart."""
   target = lab.folder / f"{name}.json"
   code = (
-    "import json, os, time; begun = time.time(); time.sleep(1); "
-    f"json.dump([begun, time.time(), len(os.sched_getaffinity(0))], "
+    "import json, os, time; start = time.time(); time.sleep(1); "
+    f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
     f"open({str(target)!r}, 'w'))"
   )
   return lambda values: ["timeit", "-n1", "-r1", code]

@@ -43,7 +43,7 @@ def test_cells():
   assert len(refused) == len(rows.HEAD)
 
 
-def test_rows_come_back(tmp_path):
+def test_rows_are_read_back(tmp_path):
   path = str(tmp_path / "rows.jsonl")
   store = rows.Store(path)
   store.add(make_row(8))
@@ -102,7 +102,7 @@ def test_another_file_is_not_touched(tmp_path, content, line):
   assert path.read_bytes() == content
 
 
-def test_nothing_is_kept_without_a_file():
+def test_store_without_a_file():
   store = rows.Store()
   store.add(make_row())
   assert store.find(make_row().step, "v3:2x2") == make_row()

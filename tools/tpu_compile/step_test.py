@@ -223,7 +223,7 @@ def test_precision_and_optimizer():
   assert set(whole) == {float32}
 
 
-def test_what_is_not_for_an_accelerator_is_said(monkeypatch):
+def test_host_operations_are_refused(monkeypatch):
   @tf.function(jit_compile=True)
   def prints(replica_id, *unused):
     return tf.strings.length(tf.strings.as_string(replica_id))
