@@ -1,4 +1,4 @@
-"""Records on disk: their schema, writing, reading, order."""
+"""TFRecords: schemas, the manifest, writing, reading and length buckets."""
 
 import lazy_loader
 
@@ -10,14 +10,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "encoding": [
       "encode_examples",
-    ],
-    "external_sort": [
-      "ExternalSort",
-      "KEY_BITS",
-      "Part",
-      "is_intact",
-      "num_buckets",
-      "pack_key",
     ],
     "length_buckets": [
       "default_lengths",

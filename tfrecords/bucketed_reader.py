@@ -1,4 +1,4 @@
-"""Shards to batches of examples of similar length; see `length_buckets`."""
+"""Reads batches of examples of similar length; see `length_buckets`."""
 
 from __future__ import annotations
 
@@ -22,35 +22,33 @@ def read_bucketed_dataset(
   shuffle_buffer: int = 16384,
   context: tf.distribute.InputContext = reader.ONE_PIPELINE,
 ) -> tf.data.Dataset:
-  """As `reader.read_dataset`, but batches are only as long as they need to be.
+  """Does what `read_dataset` does, with batches padded to a bucket's length.
 
-  Each example comes once an epoch; only where a window lies across the border
-  of two epochs, batches of both come mixed. The batches of all replicas that
-  make up one update have one length and do not depend on the number of
-  replicas.
+  Each example comes once an epoch. If a window spans two epochs, their batches
+  are mixed. The batches of all replicas in one update have the same length, and
+  do not depend on the number of replicas.
 
   Args:
     directory: folder with the shards and their manifest.
-    split: one of its splits.
+    split: name of a split.
     batch_size: B, of one replica.
-    bucket_lengths: the lengths that batches may have, ascending; the last is
+    bucket_lengths: the possible lengths of batches, ascending. The last is
       that of the records.
-    seed: of the order.
-    start_example: where an update begins.
-    repeat: see `reader.read_dataset`.
-    shuffle: whether the order is random. In each window it is by length
-      otherwise.
-    shuffle_buffer: examples in a shuffled block.
-    context: which of several input pipelines this is.
+    seed: seed of the order.
+    start_example: place of an example at which an update begins.
+    repeat: see `read_dataset`.
+    shuffle: whether the order is random; otherwise each window is sorted by
+      length.
+    shuffle_buffer: number of examples in a shuffled block.
+    context: see `read_dataset`.
 
   Returns:
-    Dataset of dicts: each feature of the schema [B, ...], of sequences the
-    last axis is None, and `example_weight` <float32>[B].
+    Dataset of dicts: each feature of the schema [B, ...], with None as the last
+    axis of sequences, and `example_weight` <float32>[B].
 
   Raises:
-    FileNotFoundError, ValueError: see `reader.read_dataset`; or
-      `bucket_lengths` do not fit the records, or no update begins at
-      `start_example`.
+    FileNotFoundError, ValueError: see `read_dataset`; or `bucket_lengths` do
+      not fit the records, or no update begins at `start_example`.
   """
   manifest = reader.open_split(
     directory,
@@ -72,12 +70,12 @@ def read_bucketed_dataset(
   if within % update:
     raise ValueError(
       f"start_example is {start_example}, but updates of {update} examples "
-      "begin at multiples of that: go on with the batch size of before."
+      "begin at multiples of that: resume with the same batch size."
     )
   key = tf.constant([seed, 1], tf.int64)
 
   def sort(number: tf.Tensor, records: tf.Tensor):
-    """A window <string>[N] to U updates [U, G, ...] and their lengths [U]."""
+    """Turns a window <string>[N] into updates [U, G, ...] and lengths [U]."""
     size = tf.shape(records)[0]
     batch, weight = reader.parse(
       manifest.features, records, size + -size % update
@@ -95,7 +93,7 @@ def read_bucketed_dataset(
     return updates, tf.gather(tf.constant(bucket_lengths), longest)
 
   def cut(update_batch: Mapping[str, tf.Tensor], length: tf.Tensor):
-    """An update [G, ...] to the batches [G / B, B, ...] of its replicas."""
+    """Cuts an update [G, ...] into batches [G / B, B, ...] of replicas."""
     return {
       name: tf.reshape(x, tf.concat([[-1, batch_size], tf.shape(x)[1:]], 0))
       for name, x in length_buckets.trim(

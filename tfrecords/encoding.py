@@ -1,9 +1,9 @@
-"""A batch of records to the bytes of `tf.train.Example`, with numpy alone.
+"""Serializes batches of records as `tf.train.Example`, with NumPy only.
 
-The processes that make examples need not load TensorFlow, and a varint array
-is written by a few array operations instead of one call for each number. The
-bytes are those of `Example.SerializeToString(deterministic=True)`: features
-sorted by name, lists packed.
+So data workers need not load TensorFlow, and a few array operations encode all
+varints of a feature. The bytes are those of
+`Example.SerializeToString(deterministic=True)`: features are sorted by name and
+lists are packed.
 
 Source: developers.google.com/protocol-buffers/docs/encoding and TensorFlow's
 core/example/{example,feature}.proto.
@@ -17,9 +17,9 @@ import numpy as np
 
 from tfrecords import schemas
 
-# Field number << 3 | wire type 2 (length-delimited). 1 and 2 are, in
-# example.proto, map key and value; Feature's oneof has float_list = 2 and
-# int64_list = 3; the repeated values are field 1 of either list.
+# Field number << 3 | wire type 2 (length-delimited). In example.proto, 1 and 2
+# are the key and value of a map; Feature has float_list = 2 and int64_list = 3;
+# the values are field 1 of either list.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _LIST_FIELD = {"float32": _FIELD_2, "int64": _FIELD_3}
 
@@ -30,15 +30,15 @@ def encode_examples(
   """Encodes N records.
 
   Args:
-    schema: what a record must hold.
-    features: for each feature of the schema an array <dtype>[N, ...shape];
-      any integer type serves for int64, exactly float32 for float32.
+    schema: features of a record.
+    features: for each feature of the schema, an array <dtype>[N, ...shape].
+      Any integer type is accepted for int64; float32 must be float32.
 
   Returns:
     N serialized `tf.train.Example`.
 
   Raises:
-    ValueError: a feature is missing, unknown, or of another shape or dtype.
+    ValueError: a feature is missing or unknown, or has another shape or dtype.
   """
   num_records = _check(schema, features)
   encoded = []  # For each feature, its map entry in each of the N records.
@@ -60,17 +60,17 @@ def encode_examples(
 def _check(
   schema: Sequence[schemas.Feature], features: Mapping[str, np.ndarray]
 ) -> int:
-  """Returns the number of records N."""
+  """Checks the features and returns the number of records N."""
   names = {feature.name for feature in schema}
   for problem, wrong in (
     ("lacks", names - features.keys()),
-    ("has, but the schema has not,", features.keys() - names),
+    ("has features that are not in the schema:", features.keys() - names),
   ):
     if wrong:
       raise ValueError(f"a record {problem} {', '.join(sorted(wrong))}.")
   sizes = {len(value) for value in features.values()}
   if len(sizes) != 1:
-    raise ValueError(f"features of different numbers of records: {sizes}.")
+    raise ValueError(f"features have different numbers of records: {sizes}.")
   num_records = sizes.pop()
   for feature in schema:
     value = features[feature.name]
@@ -93,7 +93,7 @@ _DTYPE_FITS = {
 
 
 def _entry(key: bytes, list_field: bytes, payload: bytes) -> bytes:
-  """One entry of the feature map, around the packed values."""
+  """Encodes an entry of the feature map, given its packed values."""
   values = _FIELD_1 + _varint(len(payload)) + payload if payload else b""
   value = list_field + _varint(len(values)) + values
   entry = key + _FIELD_2 + _varint(len(value)) + value
@@ -111,14 +111,14 @@ def _varint(value: int) -> bytes:
 
 
 def _pack_integers(rows: np.ndarray) -> list[bytes]:
-  """Rows <integer>[N, L] as packed varints, one `bytes` a row."""
+  """Packs rows <integer>[N, L] as varints; returns a string for each row."""
   if not rows.size:
     return [b""] * len(rows)
   smallest, largest = int(rows.min()), int(rows.max())
   if smallest >= 0 and largest < 0x80:
     packed = rows.astype(np.uint8)
     return [row.tobytes() for row in packed]
-  # A negative number is its two's complement in 64 bits: ten bytes.
+  # A negative number is stored as 64-bit two's complement, in ten bytes.
   width = 10 if smallest < 0 else (largest.bit_length() + 6) // 7
   narrow = smallest >= 0 and largest < 2**31
   values = rows.astype(np.int32 if narrow else np.int64)
@@ -129,7 +129,7 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
     used[..., index] = values != 0 if index else True
     groups[..., index] = values & 0x7F
     values = values >> 7
-  # All but a number's last byte say that more follows.
+  # The highest bit says that another byte of the number follows.
   groups[..., :-1] |= used[..., 1:].astype(np.uint8) << 7
   packed = groups[used].tobytes()
   ends = np.cumsum(used.sum(axis=(1, 2), dtype=np.int64)).tolist()
@@ -137,7 +137,7 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
 
 
 def _pack_floats(rows: np.ndarray) -> list[bytes]:
-  """Rows <float32>[N, L] as little-endian bytes."""
+  """Packs rows <float32>[N, L] as little-endian bytes."""
   return [row.tobytes() for row in rows.astype("<f4")]
 
 

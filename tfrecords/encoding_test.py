@@ -74,7 +74,7 @@ def test_no_records():
   ("change", "message"),
   [
     ({"ids": None}, "lacks ids"),
-    ({"extra": np.zeros((2, 1))}, "the schema has not, extra"),
+    ({"extra": np.zeros((2, 1))}, "not in the schema: extra"),
     ({"ids": np.zeros((2, 4), int)}, r"shape \[5\] in each record, not \[4\]"),
     ({"ids": np.zeros((3, 5), int)}, "different numbers of records"),
     ({"ids": np.zeros((2, 5))}, "'ids' must be int64, not float64"),

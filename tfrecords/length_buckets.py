@@ -1,12 +1,11 @@
-"""Batches of sequences of similar length, each padded no further than needed.
+"""Groups sequences of similar length into batches, to save padding.
 
-Most sentences are much shorter than the longest: padded to 512 tokens, most of
-a batch is padding. Here a window of many batches is sorted by the shortest of
-a few lengths that holds each example, cut into batches, and the batches are put
-in random order. A batch is a pure function of the seed and its place in the
-stream, so a resumed run sees the same ones; and since the batch of a whole
-update is cut out before it is handed to the replicas, it does not depend on
-their number.
+Most sentences are much shorter than the longest one. Padded to 512 tokens, a
+batch is mostly padding. So a window of many batches is sorted by the bucket of
+each example, the shortest of a few lengths that is long enough, and cut into
+batches, which are shuffled. A batch is a pure function of the seed and of its
+place in the stream, so a resumed run has the same batches. A window is cut into
+whole updates, so they do not depend on the number of replicas.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from tfrecords import schemas
 
 MASK = "input_mask"
 
-# Batches that are sorted together: more of them waste less on padding, but
-# give an example fewer others to share a batch with.
+# Number of batches that are sorted together. More batches need less padding,
+# but an example then shares its batches with fewer others.
 _WINDOW_BATCHES = 32
 
 
 def default_lengths(max_length: int) -> tuple[int, ...]:
-  """16, 24, 32, 48, 64, 96, 128 and so on; the last is `max_length`.
+  """Returns 16, 24, 32, 48, 64, 96, 128 and so on; the last is `max_length`.
 
-  Each is at most half as long again as the one before, so that a program has
-  to be made for a few shapes only.
+  Each is at most 1.5 times the one before, and few shapes are compiled.
   """
   lengths, power = [], 16
   while power < max_length:
@@ -38,10 +36,11 @@ def default_lengths(max_length: int) -> tuple[int, ...]:
 
 
 def check_lengths(lengths: Sequence[int], max_length: int) -> None:
-  """Whether batches may have these lengths.
+  """Checks the lengths of buckets.
 
   Raises:
-    ValueError: they do not ascend from 1 or more to `max_length`.
+    ValueError: they are not positive and ascending, or do not end with
+      `max_length`.
   """
   ascending = all(a < b for a, b in zip([0, *lengths], lengths))
   if not ascending or list(lengths[-1:]) != [max_length]:
@@ -52,10 +51,10 @@ def check_lengths(lengths: Sequence[int], max_length: int) -> None:
 
 
 def window_batches(records: int, batch_size: int) -> int:
-  """How many batches to sort together, of a split with so many records.
+  """Returns the number of batches to sort together.
 
-  No more than an epoch has: else copies of an example, which are equally long,
-  would meet in a batch.
+  A window is at most an epoch. Otherwise a batch could have two copies of an
+  example, as they have the same length.
   """
   return max(1, min(_WINDOW_BATCHES, records // batch_size))
 
@@ -63,10 +62,10 @@ def window_batches(records: int, batch_size: int) -> int:
 def sequence_features(
   features: Sequence[schemas.Feature], max_length: int
 ) -> list[str]:
-  """Names of the features that have a value for each token.
+  """Returns the names of the features that have a value for each token.
 
   Raises:
-    ValueError: `input_mask`, which tells the lengths, is not among them.
+    ValueError: `input_mask`, which determines the lengths, is not among them.
   """
   names = [f.name for f in features if f.shape[-1:] == (max_length,)]
   if MASK not in names:
@@ -77,12 +76,12 @@ def sequence_features(
 
 
 def bucket_of(mask: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
-  """The place in `lengths` of the shortest that holds an example.
+  """Returns the bucket of each example, an index of `lengths`.
 
   Args:
-    mask: <int32>[N, S] or, of several sequences, [N, options, S]; 1 for
-      tokens, then 0.
-    lengths: ascending, the last one S.
+    mask: <int32>[N, S], or [N, options, S] for several sequences; 1 for tokens,
+      then 0.
+    lengths: ascending; the last is S.
 
   Returns:
     <int32>[N].
@@ -95,14 +94,15 @@ def bucket_of(mask: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
 def batch_rows(
   buckets: tf.Tensor, batch_size: int, seed: tf.Tensor, shuffle: bool
 ) -> tf.Tensor:
-  """Which examples of a window make up each of its batches.
+  """Cuts the examples of a window into batches.
 
   Args:
-    buckets: <int32>[N], N a multiple of `batch_size`. Examples of one bucket
-      stay in their order, which is random already.
+    buckets: <int32>[N]; N is a multiple of `batch_size`. Examples of one bucket
+      stay in their order, which is already random.
     batch_size: G.
     seed: <int64>[2].
-    shuffle: whether the batches come in random order, or the shortest first.
+    shuffle: whether the batches are shuffled; otherwise the shortest come
+      first.
 
   Returns:
     <int32>[N / G, G].
@@ -120,11 +120,11 @@ def trim(
 
   Args:
     batch: features [B, ...].
-    names: of those with a value for each token, [B, ..., S].
-    length: <int32>[], that of the batch's longest row or more.
+    names: features with a value for each token, [B, ..., S].
+    length: <int32>[], at least the length of the longest row.
 
   Returns:
-    The same features, those of `names` [B, ..., length].
+    The features, where those in `names` are [B, ..., length].
   """
   return {
     name: x[..., :length] if name in names else x for name, x in batch.items()

@@ -1,12 +1,12 @@
-"""Shards to batches, in an order that can be taken up again anywhere.
+"""Reads batches from shards, in an order that can be resumed at any example.
 
-The stream of training examples is a pure function of (seed, epoch): an epoch
-permutes the shards, reads several of them in turns, and shuffles block after
-block. Every random choice is a stateless one, so no state has to be saved: the
-number of examples seen so far says where to go on. `tf.data.Dataset.shuffle`
-would not do: its seed cannot follow the epoch, and depends on the global seed.
+The order of the training examples is a pure function of (seed, epoch): an epoch
+permutes the shards, interleaves several of them, and shuffles block by block.
+All random choices are stateless, so the number of examples seen so far is the
+only state of the stream. `tf.data.Dataset.shuffle` cannot be used: its seed
+cannot depend on the epoch, and it depends on the global seed.
 
-Skipped records are never parsed, and skipped blocks never shuffled.
+Skipped records are not parsed, and skipped blocks are not shuffled.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import tensorflow as tf
 from official_albert import distribution
 from tfrecords import schemas
 
-# Shards that are read in turns; more would only cost open files.
+# Number of shards that are interleaved.
 _CYCLE_LENGTH = 8
 _FILE_BUFFER_BYTES = 1 << 20
-# That are ready before they are asked for, where nobody tunes it.
+# Number of prefetched batches where it is not tuned.
 _UNTUNED_BATCHES = 4
 
 Batch = Mapping[str, tf.Tensor]
 
-# All batches come from one place.
+# A single input pipeline for all replicas.
 ONE_PIPELINE = tf.distribute.InputContext()
 
 
@@ -45,13 +45,12 @@ def read_dataset(
   transform: Optional[Callable[[Batch, tf.Tensor], Batch]] = None,
   context: tf.distribute.InputContext = ONE_PIPELINE,
 ) -> tf.data.Dataset:
-  """Batches of one split, each example once an epoch, none dropped.
+  """Reads batches of a split, with each example once an epoch.
 
-  Starting at example k gives exactly what the uninterrupted stream gives from
-  its example k on, over the borders of epochs. With `repeat`, batches run on
-  from one epoch into the next. Without, the last batch is filled up with
-  copies of its last example whose `example_weight` and `masked_lm_weights` are
-  0 (real text, so that nothing numerically odd can come of it).
+  Starting at example k gives exactly the stream from its example k on, also
+  across epochs. With `repeat`, a batch may span two epochs. Otherwise the last
+  batch is padded with copies of its last example, whose `example_weight` and
+  `masked_lm_weights` are 0.
 
   Deviation: the original drops the last partial batch of an evaluation.
 
@@ -59,17 +58,17 @@ def read_dataset(
     directory: folder with the shards and their manifest.
     split: "train" or "heldout".
     batch_size: B.
-    seed: of the order of the examples.
-    start_example: examples of the stream to leave out.
-    repeat: whether the stream goes on with a next epoch, for ever.
-    shuffle: whether the order is random. It is that of the files otherwise.
-    shuffle_buffer: examples in a shuffled block.
-    transform: called with the features of the schema and the place <int64>[]
-      of the batch's first example in the stream (`start_example` for the
-      first batch, counted on over the epochs); returns what to yield.
-    context: which of several input pipelines this is. The stream's batches go
-      to the replicas in turns; a pipeline yields those of its own replicas,
-      which follow each other, and parses no others.
+    seed: seed of the order of the examples.
+    start_example: number of examples of the stream to skip.
+    repeat: whether the stream has endless epochs.
+    shuffle: whether the order is random; otherwise it is that of the files.
+    shuffle_buffer: number of examples in a shuffled block.
+    transform: called with the features of a batch and the place <int64>[] of
+      its first example in the stream over all epochs; returns the batch to
+      yield.
+    context: identifies one of several input pipelines. The replicas get the
+      batches in turn. A pipeline yields and parses those of its own replicas,
+      which are consecutive.
 
   Returns:
     Dataset of dicts with static shapes: each feature of the schema, or of
@@ -78,8 +77,8 @@ def read_dataset(
 
   Raises:
     FileNotFoundError: the folder, its manifest or a shard is missing.
-    ValueError: no such split, no records in it, a shard of another size than
-      the manifest says, or an argument out of range.
+    ValueError: the split does not exist or has no records, a shard has another
+      size than in the manifest, or an argument is out of range.
   """
   manifest = open_split(
     directory,
@@ -121,10 +120,10 @@ def open_split(
   shuffle_buffer: int,
   repeat: bool,
 ) -> schemas.Manifest:
-  """The folder's manifest, once the split can be read as asked for.
+  """Reads the manifest and checks that the split can be read.
 
   Raises:
-    FileNotFoundError, ValueError: it cannot, see `read_dataset`.
+    FileNotFoundError, ValueError: see `read_dataset`.
   """
   manifest = schemas.read_manifest(directory)
   records = manifest.split(split).records
@@ -157,7 +156,7 @@ def read_serialized(
   shuffle: bool,
   shuffle_buffer: int,
 ) -> tf.data.Dataset:
-  """The stream of examples <string>[] of a split's shards.
+  """Returns the stream of serialized examples, <string>[].
 
   For the arguments see `read_dataset`.
   """
@@ -180,7 +179,7 @@ def read_serialized(
 def only_ours(
   numbered: tf.data.Dataset, context: tf.distribute.InputContext
 ) -> tf.data.Dataset:
-  """Of batches with their numbers, those of one pipeline's replicas."""
+  """Selects the batches of one pipeline from numbered batches."""
   pipelines = context.num_input_pipelines
   replicas = context.num_replicas_in_sync // pipelines
   if pipelines == 1:
@@ -193,16 +192,15 @@ def only_ours(
 
 
 def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
-  """Prefetches, in a fixed order.
+  """Prefetches batches in a deterministic order.
 
-  On one core nothing is tuned. TensorFlow 2.15 wakes the tuner of an iterator
-  that is dropped before it says that it is to stop; on one core the tuner then
-  mostly sleeps on, and whoever drops the iterator waits for it, for up to a
-  minute (seen in `RootDataset::Iterator`'s destructor, which waits for
-  `Model::OptimizeLoop`).
+  Autotuning is off on one core. When an iterator is deleted, TensorFlow 2.15
+  wakes the autotuner before it tells it to stop. On one core the autotuner then
+  often continues to sleep, and the deletion waits for up to a minute (the
+  destructor of `RootDataset::Iterator` waits for `Model::OptimizeLoop`).
   """
   if repeat:
-    # Several workers would else agree before each step that there is a batch.
+    # Otherwise several workers agree before each step that there is a batch.
     batches = batches.apply(
       tf.data.experimental.assert_cardinality(
         tf.data.experimental.INFINITE_CARDINALITY
@@ -218,34 +216,32 @@ def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
 
 
 def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
-  """Compares the files with the manifest.
+  """Compares the sizes of shards with the manifest.
 
   Raises:
     FileNotFoundError: a shard is missing.
-    ValueError: a shard has another size, so it was cut short or replaced.
+    ValueError: a shard has another size.
   """
   for shard in shards:
     path = os.path.join(directory, shard.file)
     if not os.path.isfile(path):
       raise FileNotFoundError(
         f"shard {path} is missing, but the manifest lists it: copy the whole "
-        "folder, or make it again."
+        "folder, or build it again."
       )
     size = os.path.getsize(path)
     if size != shard.bytes:
       raise ValueError(
         f"shard {path} has {size:,} bytes, but the manifest says "
-        f"{shard.bytes:,}: the file is damaged or was copied in part; copy "
-        "it again."
+        f"{shard.bytes:,}: the file is damaged or incomplete; copy it again."
       )
 
 
 def read_records(path: str) -> Iterator[bytes]:
-  """The serialized records of one file, for tools that look at files.
+  """Yields the serialized records of one file.
 
   Raises:
-    ValueError: a record is damaged; unlike tf.data's, the message names the
-      file and the place.
+    ValueError: a record is damaged. The message names the file and the record.
   """
   records = iter(tf.data.TFRecordDataset(path).as_numpy_iterator())
   for number in itertools.count():
@@ -253,8 +249,8 @@ def read_records(path: str) -> Iterator[bytes]:
       record = next(records, None)
     except tf.errors.DataLossError as error:
       raise ValueError(
-        f"{path} is damaged after its first {number} records: copy it again, "
-        "or make it again."
+        f"{path} is damaged after its first {number} records: copy it or build "
+        "it again."
       ) from error
     if record is None:
       return
@@ -274,10 +270,7 @@ def _shuffled(
   epoch: tf.Tensor,
   skip: tf.Tensor,
 ) -> tf.data.Dataset:
-  """One epoch of serialized records, from its record `skip` on.
-
-  Whole blocks that are skipped are left out before they are shuffled.
-  """
+  """Returns the serialized records of an epoch from record `skip` on."""
   key = tf.random.experimental.stateless_fold_in(
     tf.constant([seed, 0], tf.int64), epoch
   )
@@ -292,7 +285,7 @@ def _shuffled(
   first_block = skip // block
 
   def shuffle_block(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    # + 1: the epoch's own key has shuffled the shards.
+    # + 1, because the shards are shuffled with the key of the epoch itself.
     block_key = tf.random.experimental.stateless_fold_in(key, index + 1)
     return tf.random.experimental.stateless_shuffle(rows, block_key)
 
@@ -310,7 +303,7 @@ def _shuffled(
 def parse_spec(
   features: Sequence[schemas.Feature],
 ) -> dict[str, tf.io.FixedLenFeature]:
-  """The schema as `tf.io.parse_example` wants it."""
+  """Returns the schema as `tf.io.parse_example` needs it."""
   return {
     feature.name: tf.io.FixedLenFeature(
       feature.shape, tf.dtypes.as_dtype(feature.dtype)
@@ -324,16 +317,16 @@ def parse(
   batch: tf.Tensor,
   batch_size: Union[int, tf.Tensor],
 ) -> tuple[Batch, tf.Tensor]:
-  """Serialized records <string>[1..B] to features [B, ...].
+  """Parses serialized records <string>[1..B] into features [B, ...].
 
   Returns:
-    Features, and <float32>[B], 0 where a row only fills up the batch.
+    The features, and weights <float32>[B], which are 0 for padding rows.
   """
   real = tf.shape(batch)[0]
   padding = tf.repeat(batch[-1:], batch_size - real)
   batch = tf.reshape(tf.concat([batch, padding], axis=0), [batch_size])
   parsed = tf.io.parse_example(batch, parse_spec(features))
-  # Accelerators want 32 bits; every id and position fits.
+  # 32 bits suffice for ids and positions, and are faster on accelerators.
   parsed = {
     name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
     for name, value in parsed.items()
@@ -342,7 +335,7 @@ def parse(
 
 
 def weigh(batch: Batch, weight: tf.Tensor) -> Batch:
-  """Adds `example_weight`; where it is 0, nothing is to be predicted."""
+  """Adds `example_weight`, and applies it to `masked_lm_weights`."""
   batch = {**batch, "example_weight": weight}
   if "masked_lm_weights" in batch:
     batch["masked_lm_weights"] *= weight[:, None]

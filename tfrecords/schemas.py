@@ -1,9 +1,9 @@
-"""The contract between who writes records and who reads them.
+"""The contract between writers and readers of records.
 
-`Feature` says what a record holds; `Manifest` (`dataset.json`, written last)
-says what a folder of records holds: shards with their counts, the schema, the
-tokenizer, the settings and the seed they were made with. Reading a manifest
-checks every field, so that a reader can trust it. No TensorFlow here.
+A `Feature` describes a part of a record. A `Manifest` (`dataset.json`, written
+last) describes a folder of records: the shards with their sizes, the schema,
+the tokenizer, the settings and the seed. All fields are checked when a manifest
+is read. TensorFlow is not imported.
 
 Feature names are those of google-research/albert create_pretraining_data.py,
 whose records can be read with the same schema.
@@ -24,12 +24,12 @@ TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 FORMAT_VERSION = 1
 DTYPES = ("int64", "float32")
 
-_ADVICE = "make the folder again with tools.create_pretraining_data"
+_ADVICE = "build the folder again with tools.create_pretraining_data"
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-  """One feature of a record: `dtype` "int64" or "float32", fixed `shape`."""
+  """A feature of a record, of dtype "int64" or "float32" and fixed shape."""
 
   name: str
   dtype: str
@@ -38,13 +38,13 @@ class Feature:
   def __post_init__(self):
     if self.dtype not in DTYPES:
       raise ValueError(
-        f"feature {self.name!r} has dtype {self.dtype!r}; a record holds "
+        f"feature {self.name!r} has dtype {self.dtype!r}, but must be "
         f"{' or '.join(DTYPES)}."
       )
 
   @property
   def length(self) -> int:
-    """Number of values."""
+    """The number of values."""
     length = 1
     for size in self.shape:
       length *= size
@@ -54,10 +54,10 @@ class Feature:
 def pretraining_schema(
   max_seq_length: int, max_predictions_per_seq: int
 ) -> tuple[Feature, ...]:
-  """S = max_seq_length, P = max_predictions_per_seq.
+  """Returns the schema with S = max_seq_length, P = max_predictions_per_seq.
 
-  `next_sentence_labels` is 0 for segments in order and 1 for swapped ones
-  (SOP) or a random second one (NSP).
+  `next_sentence_labels` is 0 for segments in order, and 1 for swapped segments
+  (SOP) or a random second segment (NSP).
   """
   *text, label = unmasked_schema(max_seq_length)
   predictions = (max_predictions_per_seq,)
@@ -71,9 +71,9 @@ def pretraining_schema(
 
 
 def unmasked_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """Records that are masked while training, with S = max_seq_length.
+  """Returns the schema for dynamic masking, with S = max_seq_length.
 
-  Segments that training may swap (SOP) are in order here, and labelled 0.
+  Segments are in order and labeled 0; training may swap them (SOP).
   """
   sequence = (max_seq_length,)
   return (
@@ -86,16 +86,16 @@ def unmasked_schema(max_seq_length: int) -> tuple[Feature, ...]:
 
 
 def shard_name(split: str, index: int, num_shards: int) -> str:
-  """For example `train-00007-of-00256.tfrecord`."""
+  """Returns, for example, `train-00007-of-00256.tfrecord`."""
   return f"{split}-{index:05d}-of-{num_shards:05d}.tfrecord"
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-  """One file: its name in the folder, its records, its size in bytes.
+  """A file: its name in the folder, number of records and size in bytes.
 
-  The size is there because a file that was cut short is then found at once
-  and by name, not by a data loss error hours later.
+  The size reveals an incomplete file at once, instead of a data loss error
+  hours later.
   """
 
   file: str
@@ -105,7 +105,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-  """Records for one purpose, and what was counted while writing them."""
+  """Shards for one purpose, and the statistics of their records."""
 
   shards: tuple[Shard, ...]
   statistics: Mapping[str, Any]
@@ -117,7 +117,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerInfo:
-  """Which tokenizer the ids belong to; its file lies beside the manifest."""
+  """The tokenizer of the records, whose file lies beside the manifest."""
 
   sha256: str
   vocab_size: int
@@ -133,13 +133,13 @@ class TokenizerInfo:
 
   @property
   def file(self) -> str:
-    """The name of its file."""
+    """The name of the tokenizer's file."""
     return TOKENIZER_FILES[self.kind]
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-  """All that is known about a folder of records."""
+  """A description of a folder of records."""
 
   task: str
   max_seq_length: int
@@ -151,16 +151,16 @@ class Manifest:
   splits: Mapping[str, Split]
 
   def split(self, name: str) -> Split:
-    """The split `name`.
+    """Returns the split `name`.
 
     Raises:
-      ValueError: there is none; the message lists those that there are.
+      ValueError: the split does not exist. The message lists those that do.
     """
     if name not in self.splits:
       raise ValueError(
         f"the data has no split {name!r}, only "
-        f"{', '.join(sorted(self.splits)) or 'none at all'}: a held-out split "
-        "is made with --heldout_share above 0."
+        f"{', '.join(sorted(self.splits)) or 'none at all'}: for a held-out "
+        "split, build it with --heldout_share above 0."
       )
     return self.splits[name]
 
@@ -178,16 +178,15 @@ def read_manifest(directory: str) -> Manifest:
   """Reads and checks `dataset.json`.
 
   Raises:
-    FileNotFoundError: the folder or its manifest is not there.
-    ValueError: it is not what `write_manifest` of this version writes; the
-      message names the field.
+    FileNotFoundError: the folder or its manifest does not exist.
+    ValueError: a field is wrong, or the manifest has another format version.
   """
   path = os.path.join(directory, MANIFEST_FILE)
   if not os.path.isfile(path):
     what = "has no" if os.path.isdir(directory) else "is not a folder with a"
     raise FileNotFoundError(
-      f"{directory!r} {what} {MANIFEST_FILE}: give a folder that "
-      "tools.create_pretraining_data has finished writing."
+      f"{directory!r} {what} {MANIFEST_FILE}: use a folder that "
+      "tools.create_pretraining_data has finished."
     )
   try:
     with open(path, encoding="utf-8") as file:
@@ -210,7 +209,7 @@ def read_manifest(directory: str) -> Manifest:
 def _manifest(value: dict[str, Any]) -> Manifest:
   value = _fields(Manifest, value, "the manifest")
   value["features"] = tuple(_feature(feature) for feature in value["features"])
-  # Manifests did not say the kind while there was only this one.
+  # Older manifests have no kind, as there was only this one.
   tokenizer = {"kind": "sentencepiece", **value["tokenizer"]}
   value["tokenizer"] = _build(TokenizerInfo, tokenizer, "tokenizer")
   value["splits"] = {
@@ -259,7 +258,7 @@ _TYPES = {
 
 
 def _fields(kind: type, value: Any, where: str) -> dict[str, Any]:
-  """Checks that `value` has the fields of a dataclass, and their JSON types."""
+  """Checks that `value` has the fields of a dataclass with their JSON types."""
   if not isinstance(value, dict):
     raise ValueError(f"{where} must be an object, not {value!r}.")
   fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -289,10 +288,10 @@ def _is_count(value: Any) -> bool:
 
 
 def _inputs(*shape: int) -> tuple[Feature, ...]:
-  """Features of all fine-tuning tasks, with the names of the original.
+  """Returns the features of all fine-tuning tasks, named as in the original.
 
-  `example_id` is new: the place of the example in its split, by which a
-  prediction finds its question again.
+  `example_id` is new: it is the place of the example in its split, which
+  connects a prediction with its example.
   """
   return (
     Feature("input_ids", "int64", shape),
@@ -303,20 +302,20 @@ def _inputs(*shape: int) -> tuple[Feature, ...]:
 
 
 def classification_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """A sequence or a pair and the number of its class."""
+  """Returns the schema of a sequence or a pair with a class number."""
   return (*_inputs(max_seq_length), Feature("label_ids", "int64", ()))
 
 
 def regression_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """A sequence or a pair and a number."""
+  """Returns the schema of a sequence or a pair with a real number."""
   return (*_inputs(max_seq_length), Feature("label_ids", "float32", ()))
 
 
 def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """A question with a window of its context.
+  """Returns the schema of a question with a window of its context.
 
-  `p_mask` is 1 where no answer may begin or end. Of a window without the
-  answer `is_impossible` is 1 and both positions are 0, that of [CLS].
+  `p_mask` is 1 where no answer may begin or end. For a window without the
+  answer, `is_impossible` is 1 and both positions are 0, that of [CLS].
   """
   return (
     *_inputs(max_seq_length),
@@ -330,7 +329,7 @@ def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
 def multiple_choice_schema(
   max_seq_length: int, options: int
 ) -> tuple[Feature, ...]:
-  """A sequence for each option, and which option is right."""
+  """Returns the schema of a sequence for each option and the right option."""
   return (
     *_inputs(options, max_seq_length),
     Feature("label_ids", "int64", ()),

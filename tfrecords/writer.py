@@ -1,12 +1,11 @@
-"""Writing a shard: every record checked, the file whole or not there.
+"""Writes shards, which appear complete or not at all.
 
-The bytes go to a temporary name in the same folder; the shard gets its own
-name when it is complete, and the temporary file is removed when it isn't. A
-path may be any that TensorFlow can write, such as gs://bucket/name; TensorFlow,
-whose import takes seconds, is loaded for those only.
+A shard is written to a temporary file in the same folder and renamed when it is
+complete. Paths such as gs://bucket/name are written by TensorFlow, which is
+only loaded for them because its import takes seconds.
 
-A TFRecord is its length in 8 bytes, a checksum of these, the record and a
-checksum of it (tensorflow.org/tutorials/load_data/tfrecord).
+A TFRecord consists of its length in 8 bytes, their checksum, the record and its
+checksum (tensorflow.org/tutorials/load_data/tfrecord).
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ class ShardWriter:
       manifest_entry = shard.result
 
   Attributes:
-    result: the finished shard's `schemas.Shard`; None before the end.
+    result: the `schemas.Shard` of the finished shard; None before that.
   """
 
   def __init__(self, path: str, schema: Sequence[schemas.Feature]):
-    """Opens the temporary file; `schema` is what every record must hold."""
+    """Opens a temporary file for a shard whose records have this schema."""
     self.result = None
     self._path = path
-    # Unique among machines too: several may try the same shard.
+    # Unique also among machines, as several may write the same shard.
     self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = 0
@@ -51,13 +50,13 @@ class ShardWriter:
       self._file = open(self._temporary, "wb", buffering=_BUFFER_BYTES)
     else:
       self._file = _gfile().GFile(self._temporary, "wb")
-      self._file.write(b"")  # Opens it: a shard may have no records.
+      self._file.write(b"")  # Creates the file if there are no records.
 
   def write(self, features: Mapping[str, np.ndarray]) -> None:
     """Writes one record.
 
     Args:
-      features: for each feature of the schema an array <dtype>[...shape].
+      features: for each feature of the schema, an array <dtype>[...shape].
 
     Raises:
       ValueError: the record does not fit the schema.
@@ -66,7 +65,7 @@ class ShardWriter:
     self.write_encoded(encoding.encode_examples(self._schema, rows)[0])
 
   def write_encoded(self, record: bytes) -> None:
-    """Writes a record that `encoding.encode_examples` has checked already.
+    """Writes a record that `encoding.encode_examples` has made.
 
     Raises:
       OSError: the disk is full.
@@ -105,7 +104,7 @@ class ShardWriter:
 
   @contextlib.contextmanager
   def _errors(self) -> Iterator[None]:
-    """A full disk as an OSError with the path, on any storage."""
+    """Turns errors of a full disk into an OSError with the path."""
     try:
       yield
     except OSError as error:
@@ -113,7 +112,7 @@ class ShardWriter:
         raise
       raise OSError(error.errno, error.strerror, self._path) from error
     except Exception as error:
-      # TensorFlow's own, of which only that of remote storage can come here.
+      # TensorFlow raises its own error for remote storage.
       if type(error).__name__ != "ResourceExhaustedError":
         raise
       text = os.strerror(errno.ENOSPC)
@@ -127,6 +126,6 @@ def _gfile() -> Any:
 
 
 def _masked_checksum(data: bytes) -> bytes:
-  """CRC-32C, rotated and shifted, for records may hold checksums too."""
+  """Returns the masked CRC-32C of the TFRecord format."""
   crc = google_crc32c.value(data)
   return _CHECKSUM.pack(((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

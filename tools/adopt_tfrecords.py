@@ -1,12 +1,12 @@
-"""Makes records from elsewhere a folder that tools.run_pretraining takes.
+"""Makes a folder for tools.run_pretraining of records from elsewhere.
 
     python -m tools.adopt_tfrecords --input_files='old/*.tfrecord' \\
         --heldout_files=old/part-9.tfrecord --spm_model_file=30k-clean.model
 
-For records that google-research/albert wrote: they have the features of ours,
-but no dataset.json. Every record is read and checked; then dataset.json and a
-copy of the tokenizer are put beside the files, which stay as they are. Chinese
-ones come with a --vocab_file=vocab.txt instead of the model.
+For records of google-research/albert, which have the same features as ours but
+no dataset.json. Checks every record, then writes dataset.json and a copy of the
+tokenizer next to the files, which do not change. Chinese models have a
+--vocab_file=vocab.txt instead of the SentencePiece model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INPUT_FILES = path_flags.define(
 _HELDOUT_FILES = path_flags.define(
   "heldout_files",
   None,
-  "Files that are evaluated on and not trained on; names and globs.",
+  "Files to evaluate on and not to train on; names and globs.",
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "The SentencePiece model of the records."
@@ -51,20 +51,20 @@ def adopt(
     [str, records_lib.checked_records.Split], records_lib.record_survey.Survey
   ],
 ) -> tfrecords.Manifest:
-  """Writes a manifest beside the files, and the tokenizer.
+  """Writes a manifest and the tokenizer next to the files.
 
   Args:
     train_paths: files to train on.
-    heldout_paths: others, to evaluate on.
+    heldout_paths: files to evaluate on.
     tokenizer: of the records.
-    survey: reads and checks the files of a split.
+    survey: checks and counts the files of a split.
 
   Returns:
     The manifest.
 
   Raises:
     FileExistsError: the folder has a manifest, or another tokenizer.
-    ValueError: the files are not in one folder, or a record is not sound.
+    ValueError: the files are not in one folder, or a record is invalid.
   """
   paths = [*train_paths, *heldout_paths]
   directory = os.path.dirname(paths[0])
@@ -127,7 +127,7 @@ def adopt(
     max_predictions_per_seq=shapes["masked_lm_positions"],
     features=first.schema,
     tokenizer=info,
-    # All that can be known of them. Without label 1 there is no order to learn.
+    # Other settings are unknown. Without label 1 there is no order to learn.
     settings={
       "adopted": True,
       **({} if has_pairs else {"sentence_pair": "none"}),

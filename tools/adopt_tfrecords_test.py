@@ -178,7 +178,7 @@ def test_adopted_records_are_trained_on(folder):
       assert all(np.isfinite(loss) for loss in losses.values())
 
 
-def test_our_reader_gives_what_the_original_wrote(folder):
+def test_our_reader_reads_records_of_the_original(folder):
   _adopt(folder)
   (batch,) = tfrecords.read_dataset(
     str(folder), "heldout", 2, shuffle=False, repeat=False
@@ -233,7 +233,7 @@ def _adopt_again(folder):
   return _adopt(folder)
 
 
-def test_what_is_there_is_not_replaced(folder):
+def test_existing_files_are_not_replaced(folder):
   _adopt(folder)
   with pytest.raises(FileExistsError, match="has a dataset.json already"):
     _adopt(folder)

@@ -16,8 +16,8 @@
     python -m tools.benchmark serving --max_seq_length=128 --repeats=5 \\
         --precision=mixed_bfloat16 --spm_model_file=30k-clean.model
 
-Variants are run in alternation, so that a busy minute of the machine touches
-all of them; figures are medians over --repeats.
+Variants are measured in turns, so that a busy minute of the machine affects all
+of them; numbers are medians over --repeats.
 """
 
 from __future__ import annotations
@@ -29,185 +29,175 @@ from absl import flags
 
 from official_albert import distribution, files
 from tasks.classification import glue
-from tools.benchmarks import data as benchmark_data
-from tools.benchmarks import finetuning as benchmark_finetuning
-from tools.benchmarks import memory as benchmark_memory
-from tools.benchmarks import peers_command as benchmark_peers
-from tools.benchmarks import scaling as benchmark_scaling
-from tools.benchmarks import serving as benchmark_serving
-from tools.benchmarks import squad as benchmark_squad
-from tools.benchmarks import step as benchmark_step
+from tools.benchmarks import (
+  comparison,
+  data,
+  finetuning,
+  serving,
+  squad,
+  step,
+)
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
-  "input_files", None, "Text to make records of; see create_pretraining_data."
+  "input_files", None, "Text for records; see create_pretraining_data."
 )
 _SQUAD_FILE = path_flags.define(
-  "squad_file", None, "Questions to make windows of: JSON, may be .gz."
+  "squad_file", None, "Questions for windows: JSON, may be .gz."
 )
 _TASK = flags.DEFINE_enum(
-  "task",
-  "mrpc",
-  list(glue.GLUE_TASKS),
-  "Task of GLUE to fine-tune on.",
+  "task", "mrpc", list(glue.GLUE_TASKS), "GLUE task to fine-tune on."
 )
 _DATA_DIR = path_flags.define("data_dir", None, "Folder of GLUE.")
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "SentencePiece model."
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "S.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length", 512, "Tokens per sequence."
+)
 _BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size", 32, "Of the reader, or of the step that is measured."
+  "batch_size", 32, "Sequences per batch of the reader or the step."
 )
-_PRESET = flags.DEFINE_string(
-  "preset", "albert_base_v2", "Model whose memory or speed is measured."
-)
+_PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Model to measure.")
 _PRECISION = flags.DEFINE_string(
-  "precision", "float32", "Of the step that is measured."
+  "precision", "float32", "Precision of the step."
 )
 _REPEATS = flags.DEFINE_integer("repeats", 3, "Runs of each variant.")
 _WORK_DIR = path_flags.define(
-  "work_dir", None, "For temporary files; the system's own by default."
+  "work_dir", None, "Folder for temporary files; default: the system's."
 )
-_STEPS = flags.DEFINE_integer(
-  "steps", 4, "Steps that a system takes in a run, where systems take turns."
-)
+_STEPS = flags.DEFINE_integer("steps", 4, "Steps per run or turn.")
 _OPTIMIZER = flags.DEFINE_enum(
   "optimizer",
   "lamb",
-  sorted(benchmark_step.OPTIMIZERS),
-  "Of the step that the benchmark step measures.",
+  sorted(step.OPTIMIZERS),
+  "Optimizer of the benchmark step.",
 )
 _SYSTEMS = flags.DEFINE_list(
   "systems",
-  list(benchmark_peers.DEFAULT_SYSTEMS),
-  f"Which peers, of {', '.join(benchmark_peers.SYSTEMS)}.",
+  list(comparison.DEFAULT_SYSTEMS),
+  f"Peers to compare with, of {', '.join(comparison.SYSTEMS)}.",
 )
 _PEERS_DIR = path_flags.define(
   "peers_dir",
   "~/.cache/official_albert/peers",
-  "Where the peers' virtual environments are, or are made.",
+  "Folder of the peers' virtual environments, created if needed.",
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder for table, figures and plot; none: prints only."
+  "output_dir", "", "Folder for table, numbers and plot; default: print only."
 )
 
 
 def _data() -> None:
-  benchmark_data.run(
-    benchmark_data.Settings(
-      _INPUT_FILES.value,
-      _SPM_MODEL_FILE.value,
-      _MAX_SEQ_LENGTH.value,
-      _BATCH_SIZE.value,
-      _REPEATS.value,
-      _WORK_DIR.value,
+  data.run(
+    data.Settings(
+      input_files=_INPUT_FILES.value,
+      spm_model_file=_SPM_MODEL_FILE.value,
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+      batch_size=_BATCH_SIZE.value,
+      repeats=_REPEATS.value,
+      work_dir=_WORK_DIR.value,
     )
   )
 
 
 def _finetuning() -> None:
-  benchmark_finetuning.run(
-    benchmark_finetuning.Settings(
-      _TASK.value,
-      _DATA_DIR.value,
-      _SPM_MODEL_FILE.value,
-      _PRESET.value,
-      _MAX_SEQ_LENGTH.value,
-      _BATCH_SIZE.value,
-      _PRECISION.value,
-      _REPEATS.value,
-      _WORK_DIR.value,
+  finetuning.run(
+    finetuning.Settings(
+      task=_TASK.value,
+      data_dir=_DATA_DIR.value,
+      spm_model_file=_SPM_MODEL_FILE.value,
+      preset=_PRESET.value,
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+      batch_size=_BATCH_SIZE.value,
+      precision=_PRECISION.value,
+      repeats=_REPEATS.value,
+      work_dir=_WORK_DIR.value,
     )
   )
 
 
 def _memory() -> None:
-  benchmark_memory.run(
-    benchmark_memory.Settings(
-      _PRESET.value,
-      _BATCH_SIZE.value,
-      _MAX_SEQ_LENGTH.value,
-      _PRECISION.value,
-      _REPEATS.value,
+  step.run_memory(
+    step.MemorySettings(
+      preset=_PRESET.value,
+      batch_size=_BATCH_SIZE.value,
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+      precision=_PRECISION.value,
+      steps=_REPEATS.value,
     )
   )
 
 
 def _peers() -> None:
-  benchmark_peers.run(
-    benchmark_peers.Settings(
-      _PRESET.value,
-      _BATCH_SIZE.value,
-      _MAX_SEQ_LENGTH.value,
-      _PRECISION.value,
-      _REPEATS.value,
-      _STEPS.value,
-      _SYSTEMS.value,
-      _PEERS_DIR.value,
-      _OUTPUT_DIR.value,
-      distribution.describe_machine(),
-    )
+  comparison.run(
+    preset=_PRESET.value,
+    workload=comparison.workload_of(*_workload_flags()),
+    systems=_SYSTEMS.value,
+    rounds=_REPEATS.value,
+    steps=_STEPS.value,
+    peers_dir=_PEERS_DIR.value,
+    output_dir=_OUTPUT_DIR.value,
   )
 
 
 def _scaling() -> None:
-  benchmark_scaling.run(
-    benchmark_scaling.Settings(
-      _PRECISION.value,
-      _REPEATS.value,
-      _STEPS.value,
-      _OUTPUT_DIR.value,
-      distribution.describe_machine(),
-    )
+  step.run_scaling(
+    precision=_PRECISION.value,
+    repeats=_REPEATS.value,
+    steps=_STEPS.value,
+    output_dir=_OUTPUT_DIR.value,
   )
 
 
 def _serving() -> None:
-  benchmark_serving.run(
-    benchmark_serving.Settings(
-      _PRESET.value,
-      _MAX_SEQ_LENGTH.value,
-      _PRECISION.value,
-      _REPEATS.value,
-      _STEPS.value,
-      _SPM_MODEL_FILE.value,
-      _PEERS_DIR.value,
-      _OUTPUT_DIR.value,
-      distribution.describe_machine(),
-    )
-  )
-
-
-def _step() -> None:
-  benchmark_step.run(
-    benchmark_step.Settings(
-      _PRESET.value,
-      _BATCH_SIZE.value,
-      _MAX_SEQ_LENGTH.value,
-      _PRECISION.value,
-      _REPEATS.value,
-      _STEPS.value,
-      _OPTIMIZER.value,
-      _OUTPUT_DIR.value,
-      distribution.describe_machine(),
+  serving.run(
+    serving.Settings(
+      preset=_PRESET.value,
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+      precision=_PRECISION.value,
+      rounds=_REPEATS.value,
+      steps=_STEPS.value,
+      spm_model_file=_SPM_MODEL_FILE.value,
+      peers_dir=_PEERS_DIR.value,
+      output_dir=_OUTPUT_DIR.value,
     )
   )
 
 
 def _squad() -> None:
-  benchmark_squad.run(
-    benchmark_squad.Settings(
-      _SQUAD_FILE.value,
-      _SPM_MODEL_FILE.value,
-      _MAX_SEQ_LENGTH.value,
-      _REPEATS.value,
-    )
+  squad.run(
+    squad_file=_SQUAD_FILE.value,
+    spm_model_file=_SPM_MODEL_FILE.value,
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    repeats=_REPEATS.value,
   )
 
 
-MAX_ARGUMENTS = 1  # The benchmark's name.
-# Each with the flags that it cannot do without.
+def _step() -> None:
+  step.run(
+    preset=_PRESET.value,
+    workload=comparison.workload_of(
+      *_workload_flags(), dropout=True, ours_alone=True
+    ),
+    optimizer=_OPTIMIZER.value,
+    repeats=_REPEATS.value,
+    steps=_STEPS.value,
+    output_dir=_OUTPUT_DIR.value,
+  )
+
+
+def _workload_flags() -> tuple[str, int, int, str]:
+  return (
+    _PRESET.value,
+    _BATCH_SIZE.value,
+    _MAX_SEQ_LENGTH.value,
+    _PRECISION.value,
+  )
+
+
+MAX_ARGUMENTS = 1  # The name of the benchmark.
+# Functions and required flags.
 BENCHMARKS = {
   "data": (_data, ("input_files", "spm_model_file")),
   "finetuning": (_finetuning, ("data_dir", "spm_model_file")),
@@ -223,11 +213,10 @@ BENCHMARKS = {
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2 or argv[1] not in BENCHMARKS:
     raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
-  run, needed = BENCHMARKS[argv[1]]
-  for name in needed:
+  run, required = BENCHMARKS[argv[1]]
+  for name in required:
     if not flags.FLAGS[name].value:
       raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
-  # Before minutes are spent: on environments, or on figures without a place.
   for flag in (_REPEATS, _STEPS):
     if flag.value < 1:
       raise ValueError(f"--{flag.name} must be at least 1, got {flag.value}.")

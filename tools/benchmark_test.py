@@ -32,7 +32,7 @@ _LATER_CASES = (
 )
 
 
-def test_refusals_come_before_anything_is_measured():
+def test_wrong_flags_are_refused_before_a_measurement():
   results = many_commands.run("benchmark", [line for line, _ in _CASES])
   assert len(results) == len(_CASES)
   for (line, message), result in zip(_CASES, results):
@@ -40,7 +40,7 @@ def test_refusals_come_before_anything_is_measured():
     assert result.err.count("\n") == 1 and not result.out
 
 
-def test_refusals_come_before_anything_is_installed_or_made(tmp_path):
+def test_wrong_values_are_refused_before_an_installation(tmp_path):
   peers = f"--peers_dir={tmp_path}/peers"
   lines = [[*line, peers] for line, _ in _LATER_CASES]
   results = many_commands.run("benchmark", lines)

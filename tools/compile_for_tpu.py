@@ -1,4 +1,4 @@
-"""Does a training step fit a TPU? Asks the TPU's compiler, without a TPU.
+"""Asks the TPU's compiler, without a TPU, whether a training step fits.
 
     python -m tools.compile_for_tpu --preset=albert_base_v2 \\
         --max_seq_length=512 --batch_size=32 --topology=v3:2x2
@@ -8,49 +8,46 @@
         --output_file=tpu_rows.jsonl
 
 The step of one replica, with its sums over the topology's replicas, is lowered
-from TensorFlow and compiled ahead of time by libtpu, which a virtual
-environment of its own holds (made when it is first needed, 1.3 GB). That a step
-fits means that the TPU's compiler made a program of it whose memory it laid
-out; nothing ran, and what is around the step on a TPU (the host's loop, the
-batches on their way) is not part of it.
+from TensorFlow and compiled by libtpu in a virtual environment of its own
+(created when it is first needed, 1.3 GB). A step fits if the compiler made a
+program of it and laid out its memory. Nothing runs, and the host's loop and
+input pipeline are not included.
 
-A row takes one to three minutes on two cores. With --output_file rows are kept,
-and the same command goes on where it was interrupted: delete the file when the
-model's code has changed.
+A row takes one to three minutes on two cores. With --output_file rows are
+stored, and the same command resumes after an interruption: delete the file when
+the model's code has changed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Iterator, NamedTuple, Sequence
+from typing import Iterator, Sequence
 
 from absl import flags
 
 from official_albert import modeling
 from tools.cli import command_line, markdown, path_flags
-from tools.tpu_compile import batch_search as tpu_batch_search
-from tools.tpu_compile import compiler as tpu_compiler
-from tools.tpu_compile import environment as tpu_venv
-from tools.tpu_compile import rows as tpu_rows
-from tools.tpu_compile import step as tpu_step
-from tools.tpu_compile import witness as tpu_witness
+from tools.tpu_compile import compiler, environment, rows, witness
+from tools.tpu_compile import step as step_lib
 
 _PRESET = flags.DEFINE_string(
-  "preset", None, "The model, by name, such as albert_base_v2."
+  "preset", None, "Name of the model, such as albert_base_v2."
 )
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", None, "The model, as an albert_config.json."
 )
 _TASK = flags.DEFINE_string(
-  "task", "pretraining", f"What is trained: {', '.join(tpu_step.TASKS)}."
+  "task", "pretraining", f"Objective: {', '.join(step_lib.TASKS)}."
 )
 _TOPOLOGY = flags.DEFINE_multi_string(
   "topology",
-  [kind.topology for kind in tpu_compiler.GENERATIONS.values()],
-  "TPUs to compile for, such as v3:2x2; may be given several times.",
+  [kind.topology for kind in compiler.GENERATIONS.values()],
+  "TPUs to compile for, such as v3:2x2; may be repeated.",
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "S.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length", 512, "Tokens per sequence."
+)
 _BATCH_SIZE = flags.DEFINE_integer(
   "batch_size", 32, "Examples of a core (v2, v3) or chip; a search starts here."
 )
@@ -58,26 +55,28 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 0, "Masked tokens; 0: 15% of the tokens."
 )
 _OPTIMIZER = flags.DEFINE_string("optimizer", "lamb", "lamb or adamw.")
-_PRECISION = flags.DEFINE_string("precision", "mixed_bfloat16", "Or float32.")
+_PRECISION = flags.DEFINE_string(
+  "precision", "mixed_bfloat16", f"One of {', '.join(step_lib.PRECISIONS)}."
+)
 _DROPOUT = flags.DEFINE_float(
-  "dropout", None, "Of hidden states and attention; the model's own by default."
+  "dropout", None, "Of hidden states and attention; default: the model's."
 )
 _FIND_BATCH = flags.DEFINE_bool(
   "find_batch", False, "Search the largest batch that fits; takes a few tries."
 )
 _RECOMPUTE = flags.DEFINE_bool(
-  "recompute", False, "Show each row again with recomputed activations."
+  "recompute", False, "Repeat each row with recomputed activations."
 )
 _TABLE = flags.DEFINE_bool(
   "table", False, "All four sizes, 128 and 512 tokens, every topology."
 )
 _OUTPUT_FILE = path_flags.define(
-  "output_file", "", "Keeps rows, as JSON lines, and takes up those it has."
+  "output_file", "", "JSON lines: stores rows, and reuses those it has."
 )
 _VENV = path_flags.define(
   "venv",
-  str(tpu_venv.FOLDER),
-  "Folder of the compiler's virtual environment; made if missing.",
+  str(environment.FOLDER),
+  "Folder of the compiler's virtual environment; created if missing.",
 )
 
 _TABLE_PRESETS = tuple(
@@ -86,59 +85,45 @@ _TABLE_PRESETS = tuple(
 _TABLE_LENGTHS = (128, 512)
 
 
-class _Model(NamedTuple):
-  name: str
-  config: modeling.AlbertConfig
-
-
-def models() -> list[_Model]:
-  """What the flags name.
+def models() -> dict[str, modeling.AlbertConfig]:
+  """Returns the models that the flags name, by name.
 
   Raises:
-    ValueError: none, or two things at once.
+    ValueError: the flags name none, or contradict each other.
   """
-  if _TABLE.value:
-    if _PRESET.value or _CONFIG_FILE.value:
-      raise ValueError(
-        "--table has models of its own: leave --preset and "
-        "--albert_config_file out."
-      )
-    found = [(p, modeling.AlbertConfig.from_preset) for p in _TABLE_PRESETS]
-  elif bool(_CONFIG_FILE.value) == bool(_PRESET.value):
+  if _TABLE.value and (_PRESET.value or _CONFIG_FILE.value):
     raise ValueError(
-      "give either --preset or --albert_config_file, and not both."
+      "--table has models of its own: remove --preset and --albert_config_file."
     )
-  elif _PRESET.value:
-    found = [(_PRESET.value, modeling.AlbertConfig.from_preset)]
+  if not _TABLE.value and bool(_CONFIG_FILE.value) == bool(_PRESET.value):
+    raise ValueError("set either --preset or --albert_config_file.")
+  if _CONFIG_FILE.value:
+    config = modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
+    found = {pathlib.PurePath(_CONFIG_FILE.value).stem: config}
   else:
-    found = [(_CONFIG_FILE.value, modeling.AlbertConfig.from_json_file)]
-  return [
-    _Model(pathlib.PurePath(name).stem, _with_dropout(make(name)))
-    for name, make in found
-  ]
-
-
-def _with_dropout(config: modeling.AlbertConfig) -> modeling.AlbertConfig:
+    presets = _TABLE_PRESETS if _TABLE.value else [_PRESET.value]
+    found = {name: modeling.AlbertConfig.from_preset(name) for name in presets}
   if _DROPOUT.value is None:
-    return config
-  return dataclasses.replace(
-    config,
-    hidden_dropout_prob=_DROPOUT.value,
-    attention_probs_dropout_prob=_DROPOUT.value,
+    return found
+  rates = dict.fromkeys(
+    ("hidden_dropout_prob", "attention_probs_dropout_prob"), _DROPOUT.value
   )
+  return {
+    name: dataclasses.replace(config, **rates) for name, config in found.items()
+  }
 
 
-def steps() -> Iterator[tuple[str, tpu_step.Step]]:
-  """Models' names and their steps, in the order of the rows.
+def steps() -> Iterator[tuple[str, step_lib.Step]]:
+  """Yields names of models and their steps, in the order of the rows.
 
   Raises:
     ValueError: a flag is out of range.
   """
   lengths = _TABLE_LENGTHS if _TABLE.value else (_MAX_SEQ_LENGTH.value,)
-  for model in models():
+  for name, config in models().items():
     for length in lengths:
-      step = tpu_step.Step(
-        config=model.config.to_dict(),
+      step = step_lib.Step(
+        config=config.to_dict(),
         task=_TASK.value,
         batch_size=_BATCH_SIZE.value,
         max_seq_length=length,
@@ -146,9 +131,9 @@ def steps() -> Iterator[tuple[str, tpu_step.Step]]:
         optimizer=_OPTIMIZER.value,
         precision=_PRECISION.value,
       )
-      yield model.name, step
+      yield name, step
       if _RECOMPUTE.value:
-        yield model.name, dataclasses.replace(step, recompute_activations=True)
+        yield name, dataclasses.replace(step, recompute_activations=True)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -156,41 +141,34 @@ def main(argv: Sequence[str]) -> None:
   wanted = list(steps())
   topologies = list(dict.fromkeys(_TOPOLOGY.value))
   for topology in topologies:
-    tpu_compiler.generation(topology)
-  store = tpu_rows.Store(_OUTPUT_FILE.value)
-  python = tpu_venv.make(pathlib.Path(_VENV.value))
-  print(markdown.head(tpu_rows.HEAD), flush=True)
-  rows = []
-  with tpu_witness.Witness(python, store) as witness:
+    compiler.generation(topology)
+  store = rows.Store(_OUTPUT_FILE.value)
+  python = environment.make(pathlib.Path(_VENV.value))
+  print(markdown.head(rows.HEAD), flush=True)
+  shown = []
+  with witness.Witness(python, store) as asked:
     for name, step in wanted:
       for topology in topologies:
 
-        def attempt(batch, name=name, step=step, topology=topology):
+        def fits(batch, name=name, step=step, topology=topology) -> bool:
           sized = dataclasses.replace(step, batch_size=batch)
-          row = witness.ask(name, sized, topology)
-          rows.append(row)
-          print(markdown.row(tpu_rows.cells(row)), flush=True)
-          answer = row.compiled
-          fixed = answer.arguments
-          return tpu_batch_search.Try(
-            batch, answer.fits, answer.used, answer.available, fixed
-          )
+          shown.append(asked.ask(name, sized, topology))
+          print(markdown.row(rows.cells(shown[-1])), flush=True)
+          return shown[-1].compiled.fits
 
         if not _FIND_BATCH.value:
-          attempt(step.batch_size)
+          fits(step.batch_size)
           continue
-        best = tpu_batch_search.best(
-          tpu_batch_search.largest(attempt, step.batch_size)
-        )
-        device = tpu_compiler.generation(topology).device
+        batch = witness.largest_batch(fits, step.batch_size)
+        device = compiler.generation(topology).device
         print(
-          f"largest on {topology}: {best.batch} a {device}"
-          if best
+          f"largest on {topology}: {batch} a {device}"
+          if batch
           else f"on {topology} not even 1 fits",
           flush=True,
         )
-  if len(rows) > 1:
-    print(f"\n{tpu_rows.matrix(rows, topologies, _FIND_BATCH.value)}")
+  if len(shown) > 1:
+    print(f"\n{rows.matrix(shown, topologies, _FIND_BATCH.value)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of the program: what it prints, and one sentence for what is wrong."""
+"""Tests of the program: its output and its errors."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def test_commands(tmp_path):
   )
   assert dry.code == 0 and "dry run: nothing was written" in dry.out
   messages = [
-    "damaged or was cut short",
+    "damaged or truncated",
     "config.json is not valid JSON",
-    "damaged, cut short or no .tar.gz",
+    "damaged, truncated or not a .tar.gz",
     "no checkpoint at",
     "exists and is not empty",
     "give --from=tf1",
     "has no squad1 head",
     "holds 0 of the 64 optimizer slots",
-    "--hf_python /none is no program",
+    "--hf_python /none is not a program",
     "are two tokenizers for one model",
     "the tokenizer /none does not exist",
-    "says how --max_position_embeddings is reached: give both",
+    "--position_method needs --max_position_embeddings: give both",
   ]
   assert len(bad) == len(messages)
   for result, message in zip(bad, messages):

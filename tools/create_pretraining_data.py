@@ -1,33 +1,33 @@
-r"""Makes TFRecords for pretraining (masked LM, sentence order) from raw text.
+r"""Builds TFRecords for pretraining (masked LM, sentence order) from raw text.
 
     python -m tools.create_pretraining_data --input_files='corpus/*.txt.gz' \
       --output_dir=data --spm_model_file=30k-clean.model \
       --max_predictions_per_seq=76 --num_workers=8
 
-Text files have one sentence a line and a blank line between documents (with
---split_sentences, one paragraph a line); JSON lines one document a line in the
-field `text`. Both may end in .gz or .zst and lie at gs:// addresses. The output
-folder holds shards, the tokenizer and, written last, `dataset.json` with all
-settings and statistics. The same text, settings and seed give the same bytes
-for any number of workers, and after a kill: the same command then goes on with
-what it finds in OUTPUT_DIR/.unfinished. Document after document is read and
-written by way of files there, so memory does not grow with the text.
+Text files have one sentence on a line and a blank line between documents (with
+--split_sentences, one paragraph on a line). JSON lines have one document on a
+line, in the field `text`. Both may be compressed (.gz, .zst) and have gs://
+addresses. The output folder gets the shards, the tokenizer and, written last,
+`dataset.json` with all settings and statistics. The same text, settings and
+seed give the same bytes for any number of workers. After a kill, the same
+command resumes with what it finds in OUTPUT_DIR/.unfinished. Intermediate
+results are files there, so memory does not grow with the text.
 
-Where one machine is too slow, --engine=beam gives the same bytes by way of
-Apache Beam (requirements-beam.txt), for example on Dataflow.
+If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
+(requirements-beam.txt), for example on Dataflow.
 
-With --masking=dynamic the records hold the text as it is, and training draws
-masks and swaps anew in each epoch: one pass instead of --dupe_factor=40.
+With --masking=dynamic the records hold the unmasked text, and training draws
+new masks and swaps in each epoch. One pass replaces --dupe_factor=40.
 
 Flags have the names and defaults of google-research/albert
-create_pretraining_data.py, except for these, which are gone or differ:
+create_pretraining_data.py, with these exceptions:
   --input_file, --output_file: now --input_files and --output_dir.
-  --vocab_file: only for WordPiece, as the released zh models need it; not
-    needed beside --spm_model_file.
-  --do_permutation: doubled the predictions, but no reader could take them.
+  --vocab_file: only for WordPiece, which the released zh models use; not needed
+    with --spm_model_file.
+  --do_permutation: removed; no reader could use the additional predictions.
   --random_next_sentence: now --sentence_pair=nsp.
-  --input_file_mode, --meta_data_file_path, --num_outputs and the like:
-    leftovers of the authors' own cluster.
+  --input_file_mode, --meta_data_file_path, --num_outputs and others: removed;
+    they were for the authors' own cluster.
 """
 
 from __future__ import annotations
@@ -43,44 +43,44 @@ import tfrecords
 from tasks.pretraining import data
 from tools.cli import command_line, path_flags, progress_line, reading_flags
 
-# Of 128 tokens, one sentence a line loses 12%, one paragraph a line 35%.
+# With 128 tokens, one sentence on a line loses 12%, one paragraph 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1
-# A mean over a corpus. Sentences of Wikipedia have 30, its paragraphs 75.
+# The mean of a corpus; it is 30 for Wikipedia's sentences, 75 for paragraphs.
 _MANY_TOKENS_IN_A_SENTENCE = 50
 
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
-  "Text or JSON lines: names and globs, comma-separated.",
+  "Text files or JSON lines: comma-separated names and globs.",
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", None, "Where to write.", remote=True
+  "output_dir", None, "Folder of the dataset.", remote=True
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", None, "SentencePiece model; this or --vocab_file."
+  "spm_model_file", None, "SentencePiece model; or use --vocab_file."
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", None, "WordPiece vocabulary, as the released zh models have."
+  "vocab_file", None, "WordPiece vocabulary of, for example, a zh model."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Lower-case the text; as the model was trained."
+  "do_lower_case", True, "Lower-case the text, as for training the model."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 512, "Tokens of an example, with [CLS] and [SEP]."
+  "max_seq_length", 512, "Tokens of an example, including [CLS] and [SEP]."
 )
 _MAX_PREDICTIONS_PER_SEQ = flags.DEFINE_integer(
   "max_predictions_per_seq",
   20,
-  "Most masked tokens of an example: masked_lm_prob x max_seq_length, or that "
-  "share is never reached in long examples.",
+  "Maximum number of masked tokens of an example; should be at least "
+  "masked_lm_prob x max_seq_length.",
 )
 _MASKED_LM_PROB = flags.DEFINE_float(
   "masked_lm_prob", 0.15, "Share of tokens to mask."
 )
-_NGRAM = flags.DEFINE_integer("ngram", 3, "Most words masked in a row.")
+_NGRAM = flags.DEFINE_integer("ngram", 3, "Maximum length of an n-gram.")
 _FAVOR_SHORTER_NGRAM = flags.DEFINE_bool(
-  "favor_shorter_ngram", True, "p(n) ~ 1/n; or in reverse."
+  "favor_shorter_ngram", True, "Draw n with p(n) ~ 1/n, or in reverse."
 )
 _DO_WHOLE_WORD_MASK = flags.DEFINE_bool(
   "do_whole_word_mask", True, "Mask all pieces of a word or none."
@@ -91,16 +91,18 @@ _SHORT_SEQ_PROB = flags.DEFINE_float(
 _DUPE_FACTOR = flags.DEFINE_integer(
   "dupe_factor",
   None,
-  "Times each document is used, with other cuts and masks; default: 40, or 1 "
-  "with --masking=dynamic, which draws other masks in each epoch.",
+  "How often each document is used, with different cuts and masks; default: "
+  "40, or 1 with --masking=dynamic.",
 )
-_RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of all choices.")
+_RANDOM_SEED = flags.DEFINE_integer(
+  "random_seed", 12345, "Seed of all choices."
+)
 _MASKING = flags.DEFINE_enum(
   "masking",
   "static",
   list(data.MASKING_KINDS),
-  "static: masks are drawn here, once for each duplicate; dynamic: while "
-  "training, anew in each epoch; compat: here, with the original's quirks.",
+  "static: masks are drawn here, once for each duplicate; dynamic: in each "
+  "epoch of the training; compat: here, with the original's quirks.",
 )
 _SENTENCE_PAIR = flags.DEFINE_enum(
   "sentence_pair",
@@ -109,37 +111,36 @@ _SENTENCE_PAIR = flags.DEFINE_enum(
   "sop: in order or swapped; nsp: in order or random; none: in order.",
 )
 _NUM_SHARDS = flags.DEFINE_integer(
-  "num_shards", 8, "Files of the training set."
+  "num_shards", 8, "Files of the training split."
 )
 _NUM_HELDOUT_SHARDS = flags.DEFINE_integer(
-  "num_heldout_shards", 1, "Files of the held-out set."
+  "num_heldout_shards", 1, "Files of the held-out split."
 )
 _HELDOUT_SHARE = flags.DEFINE_float(
   "heldout_share",
   0.01,
-  "Share of documents kept for evaluation, each used once; 0.01 is plenty for "
-  "a large corpus.",
+  "Share of documents for evaluation, each used once; 0.01 is enough for a "
+  "large corpus.",
 )
 _NUM_WORKERS = flags.DEFINE_integer(
-  "num_workers", 0, "Processes; 0 is one for each processor."
+  "num_workers", 0, "Number of processes; 0 is one for each processor."
 )
 _ENGINE = flags.DEFINE_enum(
   "engine",
   "local",
   ["local", "beam"],
-  "local: processes of this machine; beam: Apache Beam, with the same bytes "
+  "local: processes on this machine; beam: Apache Beam, with the same result "
   "(requirements-beam.txt).",
 )
 _RUNNER = flags.DEFINE_string(
   "runner",
   "DirectRunner",
-  "Of Beam: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner...",
+  "Beam's runner: DirectRunner, DataflowRunner, FlinkRunner, SparkRunner...",
 )
 _BEAM_OPTIONS = flags.DEFINE_string(
   "beam_options",
   "",
-  "More options for Beam in one string, as on a command line: '--project=... "
-  "--region=...'.",
+  "Further options for Beam in one string: '--project=... --region=...'.",
 )
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Replace the dataset in output_dir."
@@ -147,10 +148,10 @@ _OVERWRITE = flags.DEFINE_bool(
 
 
 def settings_from_flags() -> data.BuildSettings:
-  """The flags as checked settings.
+  """Returns the settings given by the flags.
 
   Raises:
-    ValueError: one of them is out of range.
+    ValueError: a flag is out of range.
   """
   dupe_factor = _DUPE_FACTOR.value
   if dupe_factor is None:
@@ -184,21 +185,21 @@ def settings_from_flags() -> data.BuildSettings:
 
 
 def advice(settings: data.ExampleSettings) -> str:
-  """A warning about predictions that are cut off, or nothing."""
+  """Returns a note if full examples get too few predictions, or ""."""
   length = settings.max_seq_length
-  wanted = int(settings.masked_lm_prob * length)  # 76 of 512, as is usual.
+  wanted = int(settings.masked_lm_prob * length)  # The usual 76 of 512.
   if settings.max_predictions_per_seq >= wanted:
     return ""
   limit = settings.max_predictions_per_seq
   return (
     f"Note: full examples get {limit} predictions, {limit / length:.1%} of "
-    f"their tokens; --max_predictions_per_seq={wanted} lets them have "
-    f"masked_lm_prob={settings.masked_lm_prob:g} of {length}."
+    f"their tokens. For masked_lm_prob={settings.masked_lm_prob:g} of "
+    f"{length}, use --max_predictions_per_seq={wanted}."
   )
 
 
 def truncation_note(manifest: tfrecords.Manifest) -> str:
-  """A note if lines seem to be paragraphs and much of them is lost, or ""."""
+  """Returns a note if lines seem to be truncated paragraphs, or ""."""
   statistics = manifest.split(data.TRAIN).statistics
   share = statistics["truncated_share"]
   mean_tokens = statistics["text_tokens"] / statistics["segments"]
@@ -209,17 +210,17 @@ def truncation_note(manifest: tfrecords.Manifest) -> str:
   ):
     return ""
   return (
-    f"Note: {share:.1%} of the text's tokens are in no example: each line "
-    f"counts as one sentence (on average {mean_tokens:.0f} tokens), and pairs "
-    f"are cut to --max_seq_length={manifest.max_seq_length}. If the lines are "
-    "paragraphs, --split_sentences keeps more of them."
+    f"Note: {share:.1%} of the text's tokens are in no example, because each "
+    f"line counts as one sentence ({mean_tokens:.0f} tokens on average) and "
+    f"pairs are cut to --max_seq_length={manifest.max_seq_length}. If lines "
+    "are paragraphs, use --split_sentences to keep more of them."
   )
 
 
 def _check_engine() -> None:
   for flag in (_RUNNER, _BEAM_OPTIONS):
     if flag.present and _ENGINE.value != "beam":
-      raise ValueError(f"--{flag.name} is for --engine=beam: give both.")
+      raise ValueError(f"--{flag.name} needs --engine=beam: add it.")
   if _ENGINE.value == "local" and "://" in _OUTPUT_DIR.value:
     raise ValueError(
       f"--output_dir={_OUTPUT_DIR.value} needs --engine=beam: --engine=local "
@@ -230,7 +231,7 @@ def _check_engine() -> None:
 def _build_with_beam(
   settings: data.BuildSettings,
 ) -> tfrecords.Manifest:
-  # Else it lists what of Google's cloud is not installed.
+  # Otherwise it lists the modules of Google Cloud that are not installed.
   logging.getLogger("apache_beam").setLevel(logging.WARNING)
   try:
     build = data.build_dataset_with_beam
@@ -267,7 +268,7 @@ def main(argv: Sequence[str]) -> None:
   note = advice(settings.examples)
   if note:
     print(note, file=sys.stderr)
-  # Else a terminated run would end without a word.
+  # Otherwise a terminated run would end without a message.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   if _ENGINE.value == "beam":
     _print_result(_build_with_beam(settings))
@@ -284,9 +285,7 @@ def main(argv: Sequence[str]) -> None:
     manifest = data.build_dataset(settings, report)
   except (KeyboardInterrupt, SystemExit):
     line.close()
-    print(
-      "Stopped: the same command goes on where this one was.", file=sys.stderr
-    )
+    print("Stopped: run the same command again to resume.", file=sys.stderr)
     raise
   finally:
     line.close()

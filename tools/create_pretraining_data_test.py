@@ -99,8 +99,8 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
 
 def test_note_that_there_are_too_few_predictions(dataset):
   assert (
-    "Note: full examples get 5 predictions, 7.8% of their tokens; "
-    "--max_predictions_per_seq=9 lets them have masked_lm_prob=0.15 of 64."
+    "Note: full examples get 5 predictions, 7.8% of their tokens. For "
+    "masked_lm_prob=0.15 of 64, use --max_predictions_per_seq=9."
   ) in dataset[0].stderr
 
 
@@ -128,10 +128,10 @@ def test_note_that_paragraphs_are_truncated(corpus, tmp_path, split, is_noted):
   found = manifest.split("train").statistics
   note = (
     f"Note: {found['truncated_share']:.1%} of the text's tokens are in no "
-    "example: each line counts as one sentence"
+    "example, because each line counts as one sentence"
   )
   assert (note in done.stderr) == is_noted
-  assert ("--split_sentences keeps more" in done.stderr) == is_noted
+  assert ("use --split_sentences to keep more" in done.stderr) == is_noted
   assert (found["truncated_share"] > 0.5) == is_noted
 
 
@@ -146,7 +146,7 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
   before = sorted(os.listdir(folder))
   done = _run("create_pretraining_data", *arguments)
   assert done.returncode == 1
-  assert "holds a dataset already" in done.stderr
+  assert "already holds a dataset" in done.stderr
   assert sorted(os.listdir(folder)) == before
   assert tfrecords.read_manifest(str(folder)).max_seq_length == 64
 
@@ -157,7 +157,11 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
     ('{"text": "ok"}\n{"te', [], r"a\.jsonl, line 2, is not JSON"),
     ("", [], r"a\.jsonl holds no document: .* --skip_bad_documents"),
     ("{}", ["--max_seq_length=4"], "max_seq_length is 4, but must be at"),
-    ("{}", ["--heldout_share=2"], "heldout_share is 2.0, but must be from 0"),
+    (
+      "{}",
+      ["--heldout_share=2"],
+      "heldout_share is 2.0, but must be at least 0 and below 1",
+    ),
     (
       "{}",
       ["--output_dir=/dev/null/x"],
@@ -175,8 +179,8 @@ def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
       r"lacks the piece \[PAD\]",
     ),
     ("{}", ["--input_files=nowhere*"], "no input file matches 'nowhere"),
-    ("{}", ["--runner=DataflowRunner"], "--runner is for --engine=beam"),
-    ("{}", ["--beam_options=--zone=a"], "--beam_options is for --engine=beam"),
+    ("{}", ["--runner=DataflowRunner"], "--runner needs --engine=beam"),
+    ("{}", ["--beam_options=--zone=a"], "--beam_options needs --engine=beam"),
     ("{}", ["--sentence_language=English"], "sentence_language is 'English'"),
   ],
 )
@@ -248,7 +252,7 @@ def test_cut_archive_is_one_sentence_and_never_skipped(
   )
   assert done.returncode == 1 and "Traceback" not in done.stderr
   error = done.stderr.splitlines()[-1]
-  assert re.search(rf"a\.jsonl\.{ending} is not a whole .* file", error)
+  assert re.search(rf"a\.jsonl\.{ending} is not a complete .* file", error)
   assert os.listdir(tmp_path) == [f"a.jsonl.{ending}"]
 
 
@@ -302,20 +306,19 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
 
 _STOPPED = """
 import os, runpy, signal, sys
-from tasks.pretraining.data import build_journal, build_worker, split_builder
+from tasks.pretraining.data import build_worker, external_sort
 
-build_journal._INTERVAL_SECONDS = 0
-split_builder._UNIT_TOKENS = 300
-make, left, number = build_worker.make, 5, int(sys.argv.pop())
+external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
+make, left, number = build_worker.make_run, 5, int(sys.argv.pop())
 
-def stop(unit):
+def stop(run):
   global left
   left -= 1
   if not left:
     os.kill(os.getpid(), number)
-  return make(unit)
+  return make(run)
 
-build_worker.make = stop
+build_worker.make_run = stop
 # Shells let background jobs ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("tools.create_pretraining_data", run_name="__main__")
@@ -325,9 +328,7 @@ runpy.run_module("tools.create_pretraining_data", run_name="__main__")
 @pytest.mark.parametrize(
   ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 )
-def test_same_command_goes_on_when_it_was_stopped(
-  corpus, tmp_path, number, code
-):
+def test_same_command_resumes_a_stopped_build(corpus, tmp_path, number, code):
   arguments = [
     f"--input_files={corpus}/*.jsonl",
     f"--output_dir={tmp_path}",
@@ -344,7 +345,7 @@ def test_same_command_goes_on_when_it_was_stopped(
     check=False,
   )
   assert stopped.returncode == code, stopped.stderr
-  assert "the same command goes on where this one was" in stopped.stderr
+  assert "run the same command again to resume" in stopped.stderr
   assert "Traceback" not in stopped.stderr
   assert os.listdir(tmp_path) == [".unfinished"]
 

@@ -165,14 +165,14 @@ def test_answers_of_squad(tmp_path):
   results = json.loads((output / "eval_results.json").read_text())["dev"]
   assert results["exact"] == 100 and results["null_score_diff_threshold"] == 2
   for split in ("dev", "test"):
-    said = squad.read_predictions(str(output / split / "predictions.json"))
+    path = output / split / "predictions.json"
+    said = json.loads(path.read_text(encoding="utf-8"))
     assert said == {"q0": texts["q0"], "q1": texts["q1"], "q2": ""}
   odds = squad.read_null_odds(str(output / "dev" / "null_odds.json"))
   assert odds == {"q0": 2, "q1": 2, "q2": 6}
   assert given.code == 0
-  said = squad.read_predictions(
-    str(tmp_path / "given" / "test" / "predictions.json")
-  )
+  path = tmp_path / "given" / "test" / "predictions.json"
+  said = json.loads(path.read_text(encoding="utf-8"))
   assert set(said.values()) == {""}
 
 

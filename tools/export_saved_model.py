@@ -121,17 +121,6 @@ def _refuse_flags_of_the_other_format(on_device: bool) -> None:
       )
 
 
-def _write_tflite(source: conversion.export_source.Source) -> None:
-  # TensorFlow's converter is of no use to those who serve.
-
-  conversion.export_tflite_folder.write(
-    source,
-    _EXPORT_DIR.value,
-    _QUANTIZATION.value,
-    _SEQUENCE_LENGTH.value,
-  )
-
-
 def main(argv) -> None:
   del argv
   on_device = _FORMAT.value == "tflite"
@@ -169,7 +158,12 @@ def main(argv) -> None:
     checkpoint = source.checkpoint.replace(model_dir, _MODEL_DIR.value, 1)
     source = source._replace(checkpoint=checkpoint)
     if on_device:
-      _write_tflite(source)
+      conversion.tflite_export.write_folder(
+        source,
+        _EXPORT_DIR.value,
+        _QUANTIZATION.value,
+        _SEQUENCE_LENGTH.value,
+      )
     else:
       serving.write_saved_model(
         source.module,

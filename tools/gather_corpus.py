@@ -1,14 +1,14 @@
-"""Gathers a real English corpus that every installation already has.
+"""Gathers an English corpus from the documentation of installed packages.
 
     python -m tools.gather_corpus --output_file=corpus.txt
 
-The documentation prose of the Python standard library, of `pydoc_data.topics`
-(the language reference), TensorFlow, Keras and NumPy: several megabytes, read
-from docstrings with `ast`; none of it is imported. The output is the input
-format of `tools.create_pretraining_data`: one sentence a line, a blank line
-between documents. A document is a module, or one topic of the language
-reference. A sentence that many modules repeat is kept where it comes first, so
-that the held-out documents are no copies of the training documents.
+Reads the docstrings of the Python standard library, TensorFlow, Keras and
+NumPy, and `pydoc_data.topics` (the language reference): several megabytes. They
+are parsed by `ast`, not imported. The output has one sentence per line and a
+blank line between documents, as tools.create_pretraining_data expects. A
+document is a module, or a topic of the language reference. Repeated sentences
+are kept only once, so that held-out documents are not copies of training
+documents.
 
 The same installed packages give the same bytes.
 """
@@ -34,20 +34,19 @@ _OUTPUT_FILE = path_flags.define(
 )
 
 _PACKAGES = ("keras", "numpy", "tensorflow")
-# Tests say little in prose; `_api` and `api` folders only import the real
-# modules under public names; site-packages below the standard library belong
-# to no one source.
+# Tests have little prose; `_api` and `api` only import other modules under
+# public names; site-packages below the standard library has other sources.
 _SKIPPED_FOLDERS = frozenset(
   "site-packages dist-packages test tests idle_test include _api api "
   "__pycache__".split()
 )
-# Two sentences are the least from which a pair of segments can be made.
+# A pair of segments needs two sentences.
 _MIN_SENTENCES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-  """One module's prose: `name` is qualified, `sentences` in source order."""
+  """The sentences of one module in source order."""
 
   name: str
   source: str
@@ -56,11 +55,11 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-  """What was gathered and what could not be.
+  """The result of `gather`.
 
   Attributes:
     documents: sorted by name.
-    missing_packages: packages that are not installed here.
+    missing_packages: names of packages that are not installed.
     unreadable_files: number of files that Python cannot parse.
   """
 
@@ -69,7 +68,7 @@ class Corpus:
   unreadable_files: int
 
   def megabytes_by_source(self) -> dict[str, float]:
-    """10**6 bytes of UTF-8, line ends included, of each source."""
+    """Returns the megabytes (10^6 bytes) of UTF-8 text by source."""
     sizes: dict[str, float] = {}
     for document in self.documents:
       size = sum(len(line.encode()) + 1 for line in document.sentences)
@@ -78,7 +77,7 @@ class Corpus:
 
 
 def package_folder(name: str) -> Optional[pathlib.Path]:
-  """The folder of an installed package, found without importing it."""
+  """Returns the folder of an installed package, without importing it."""
   spec = importlib.util.find_spec(name)
   if spec is None or not spec.submodule_search_locations:
     return None
@@ -99,10 +98,10 @@ def source_files(folder: pathlib.Path, prefix: str) -> Iterator[tuple]:
 
 
 def docstrings(tree: ast.Module) -> list[str]:
-  """The docstrings of a module, its classes and functions, in source order.
+  """Returns the docstrings of a module in source order.
 
-  NumPy writes those of its C functions as `add_newdoc(place, name, text)`:
-  they count too.
+  Includes those that NumPy gives to C functions, `add_newdoc(place, name,
+  text)`.
   """
   found = []
   for node in ast.walk(tree):
@@ -132,13 +131,13 @@ def read_module(path: pathlib.Path) -> ast.Module:
     ValueError, SyntaxError: it is not Python of this version.
   """
   with warnings.catch_warnings():
-    # Other people's "invalid escape sequence" is not for our user.
+    # Ignores invalid escape sequences in other packages.
     warnings.simplefilter("ignore")
     return ast.parse(path.read_bytes())
 
 
 def topics(tree: ast.Module) -> dict[str, str]:
-  """The dict of texts that `pydoc_data/topics.py` assigns to `topics`."""
+  """Returns the dict that `pydoc_data/topics.py` assigns to `topics`."""
   for node in tree.body:
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
       return ast.literal_eval(node.value)
@@ -153,7 +152,7 @@ def gather(
 
   Args:
     standard_library: its folder; default: the running Python's.
-    packages: names of the packages to read besides.
+    packages: names of additional packages.
   """
   standard_library = standard_library or pathlib.Path(
     sysconfig.get_path("stdlib")
@@ -198,7 +197,7 @@ def gather(
 
 
 def prepare_output(output_file: str) -> None:
-  """Makes the folder, or raises before the work is done.
+  """Creates the folder of the output file.
 
   Raises:
     OSError: the folder cannot be made.
@@ -211,7 +210,7 @@ def prepare_output(output_file: str) -> None:
 
 
 def write_corpus(corpus: Corpus, output_file: str) -> None:
-  """Writes one sentence a line and a blank line between documents."""
+  """Writes one sentence per line and a blank line between documents."""
   text = "\n\n".join("\n".join(d.sentences) for d in corpus.documents) + "\n"
   files.write_text(output_file, text)
 
@@ -228,7 +227,7 @@ def main(argv: Sequence[str]) -> None:
     )
   write_corpus(corpus, _OUTPUT_FILE.value)
   for name in corpus.missing_packages:
-    print(f"{name} is not installed: going on without its documentation.")
+    print(f"{name} is not installed: skipping its documentation.")
   if corpus.unreadable_files:
     print(f"{corpus.unreadable_files} files skipped: not valid Python.")
   sizes = corpus.megabytes_by_source()

@@ -149,9 +149,7 @@ def test_the_real_library_gives_megabytes_of_sentences():
     (".", "is a folder: name a file in it."),
   ],
 )
-def test_a_place_that_cannot_be_written_is_told_at_once(
-  tmp_path, output_file, sentence
-):
+def test_unwritable_output_is_refused_at_once(tmp_path, output_file, sentence):
   (tmp_path / "file").write_text("")
   path = tmp_path / output_file
   run = subprocess.run(

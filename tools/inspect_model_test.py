@@ -81,7 +81,7 @@ def test_a_preset_needs_no_tensorflow():
     "assert 'tensorflow' not in sys.modules\n"
     "assert 'matplotlib' not in sys.modules\n"
   )
-  begun = time.monotonic()
+  start = time.monotonic()
   done = subprocess.run(
     [sys.executable, "-c", program],
     cwd=_ROOT,
@@ -92,19 +92,19 @@ def test_a_preset_needs_no_tensorflow():
   assert done.returncode == 0, done.stderr
   assert "222,595,584" in done.stdout
   assert done.stdout.rstrip().endswith(
-    "No sentences: for layers and attention give --model and --text or "
+    "No sentences: layers and attention need --model, and --text or "
     "--input_files."
   )
   # 0.3 s by itself: more would be TensorFlow, or a model.
-  assert time.monotonic() - begun < 10
+  assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(
   "arguments, message",
   [
-    ([], "nothing to look at: give --model"),
+    ([], "nothing to inspect: set --model"),
     (["--preset=albert_bose_v2"], "unknown preset 'albert_bose_v2'"),
-    (["--preset=albert_tiny", "--text=a"], "sentences need weights"),
+    (["--preset=albert_tiny", "--text=a"], "sentences need a model"),
     (["--preset=albert_tiny", "--max_seq_length=513"], "only 512 position"),
     (["--preset=albert_tiny", "--num_hidden_layers=-1"], "at least 1, got -1"),
     (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
@@ -112,7 +112,7 @@ def test_a_preset_needs_no_tensorflow():
     (["--model=a", "--model=a"], "names the same path twice"),
     (
       ["--model=a", "--model=b", "--albert_config_file=c"],
-      "--albert_config_file is of one --model",
+      "--albert_config_file belongs to one --model",
     ),
     (["--model=none", "--text= "], "--text is empty"),
   ],

@@ -1,16 +1,15 @@
-"""Shows what is in a folder of pretraining records, or in single files.
+"""Shows and checks pretraining records of a folder or of single files.
 
     python -m tools.inspect_tfrecords --input_dir=data --plot=data.png
     python -m tools.inspect_tfrecords --input_files='old/*.tfrecord' \\
         --spm_model_file=30k-clean.model
 
-Prints the first examples of each split with what is to be predicted marked,
-and as readable text; then reads every record, checks it, and prints the
-statistics. The first record that is not what it must be is named, with its
-file, and the exit code is 1.
+Prints the first examples of each split, with marked predictions and as text;
+then checks every record and prints the statistics. If a record is invalid, the
+error names it and its file, and the exit code is 1.
 
-Records of google-research/albert have no dataset.json: name the files and the
-tokenizer. tools.adopt_tfrecords makes them a folder to train on.
+For records of google-research/albert, which have no dataset.json, name the
+files and the tokenizer. tools.adopt_tfrecords makes a training folder of them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _INPUT_FILES = path_flags.define(
   "input_files", None, "Instead: names and globs of files, comma-separated."
 )
 _NUM_EXAMPLES = flags.DEFINE_integer(
-  "num_examples", 2, "Examples shown of each split."
+  "num_examples", 2, "Examples to show per split."
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "Default: the folder's tokenizer."
@@ -45,26 +44,26 @@ _VOCAB_FILE = path_flags.define(
 _CHECK = flags.DEFINE_bool(
   "check",
   True,
-  "Read and check every record; without it a manifest is believed.",
+  "Read and check every record; otherwise trust the manifest.",
 )
 _COLOR = flags.DEFINE_enum(
   "color",
   "auto",
   list(records_lib.record_text.COLORS),
-  "Mark tokens in colour; auto: on a terminal, unless NO_COLOR is set.",
+  "Mark tokens in color; auto: on a terminal, unless NO_COLOR is set.",
 )
 _PLOT = path_flags.define(
-  "plot", None, "A PNG to write: lengths, positions, n-grams and labels."
+  "plot", None, "PNG for lengths, positions, n-grams and labels."
 )
 
 
 def open_tokenizer(
   splits: Mapping[str, records_lib.checked_records.Split], directory: str
 ):
-  """The tokenizer that the flags ask for or the folder has.
+  """Returns the tokenizer of the flags, or of the folder.
 
   Raises:
-    ValueError: not the one that the manifest names.
+    ValueError: the manifest names another one.
   """
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   if not model_file and not vocab_file:
@@ -138,8 +137,6 @@ def main(argv: Sequence[str]) -> None:
     records = sum(survey.counts.instances for survey in surveys.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
   if _PLOT.value:
-    # matplotlib takes a second to load.
-
     records_lib.record_plot.plot(
       surveys,
       _PLOT.value,

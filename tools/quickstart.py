@@ -1,11 +1,10 @@
-"""The whole way once: raw text to a pretrained ALBERT that fills masks.
+"""Demonstrates all steps, from raw text to a pretrained ALBERT that is served.
 
     python -m tools.quickstart [--input_files=GLOB] [--output_dir=quickstart]
 
-Each step is a command of its own, printed before it runs, so that it can be
-repeated by hand with other settings. A step whose result is there already is
-not run again, and a training run that was cut off is resumed. After Ctrl-C the
-same command continues in the same way.
+Each step is a command, printed before it runs, so you can repeat it with other
+settings. Finished steps are not repeated, and an interrupted training run is
+resumed: after Ctrl-C, run the same command again.
 """
 
 from __future__ import annotations
@@ -31,25 +30,27 @@ from tools.cli import command_line, path_flags, settings_file
 _INPUT_FILES = path_flags.define(
   "input_files",
   "",
-  "Your own text: one sentence a line, blank lines between documents; or "
-  "JSONL with a field text; .gz too. Default: documentation that is "
-  "installed with Python and TensorFlow.",
+  "Your own text: one sentence per line, blank lines between documents; or "
+  "JSONL with a field text; may be .gz. Default: the documentation of Python "
+  "and TensorFlow.",
   remote=True,
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "quickstart", "Everything is written below this folder."
+  "output_dir", "quickstart", "Folder for everything that is written."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
-  "training_minutes", 8.5, "How long to train, by a measurement beforehand."
+  "training_minutes", 8.5, "Minutes of training; the speed is measured first."
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps", 0, "Updates; 0: as many as fit into training_minutes."
+  "num_train_steps", 0, "Updates; 0: as many as fit into --training_minutes."
 )
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 8000, "Pieces to learn.")
-_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything.")
+_VOCAB_SIZE = flags.DEFINE_integer(
+  "vocab_size", 8000, "Pieces of the vocabulary."
+)
+_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of all steps.")
 
 _SEQUENCE_FLAGS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
-# What learned most on two cores of those that were tried; see README.md.
+# The best settings found for two cores; see README.md.
 _TRAINING_FLAGS = (
   "--preset=albert_tiny",
   "--optimizer=adamw",
@@ -64,8 +65,8 @@ _TRAINING_FLAGS = (
 )
 _WARMUP_SHARE = 0.1
 _EVALUATIONS = 12
-# Loops of the measurement; in the first ones TensorFlow compiles and the reader
-# finds its pace, so the second half counts.
+# Loops of the measurement. Only the second half counts, as the first includes
+# compilation and filling the reader's buffers.
 _MEASURED_LOOPS, _LOOP_STEPS = 10, 25
 _SECONDS_TO_STOP = 10
 
@@ -76,7 +77,7 @@ _SENTENCES = (
   "Raises a [MASK] if the argument is not valid.",
   "The default [MASK] is None.",
 )
-# Runs with no access to this package: only TensorFlow and tensorflow_text.
+# Runs without this package: only TensorFlow and tensorflow_text.
 _CLEAN_PROCESS = """
 import json, sys
 import tensorflow as tf, tensorflow_text
@@ -98,8 +99,8 @@ for sentence, tokens, chances in zip(
 def _run(command: Sequence[str], **settings: Any) -> int:
   """Runs a program; returns its exit code.
 
-  Ctrl-C reaches that program too, if it comes from a terminal. It is given the
-  time to save, and asked once more if it goes on.
+  From a terminal, Ctrl-C reaches the program too. It gets some seconds to save
+  and stop, then SIGTERM.
   """
   with subprocess.Popen(command, **settings) as process:
     try:
@@ -114,7 +115,7 @@ def _run(command: Sequence[str], **settings: Any) -> int:
 
 
 class Quickstart:
-  """The steps, with their folders below `output_dir`."""
+  """The steps and their folders below `output_dir`."""
 
   def __init__(self, output_dir: str):
     self.folder = output_dir
@@ -126,16 +127,15 @@ class Quickstart:
     self.curves = os.path.join(output_dir, "curves.png")
 
   def claim(self, **settings) -> None:
-    """Refuses a folder that was made with other settings.
+    """Checks that the folder was made with these settings, or is new.
 
     Raises:
-      ValueError: another text, vocabulary size or seed, or an older version
-        of these programs made what is there, or it is not known.
-      OSError: the folder cannot be made or written.
+      ValueError: it was made with other settings, or they are unknown.
+      OSError: the folder cannot be written.
     """
     files.make_folder(self.folder)
     path = os.path.join(self.folder, "quickstart.json")
-    # Where no step has ended yet, nothing depends on the settings.
+    # Before the first step has finished, nothing depends on the settings.
     if os.path.exists(path) and any(
       map(os.path.exists, (self.vocabulary, self.records, self.run))
     ):
@@ -144,7 +144,7 @@ class Quickstart:
         if before.get(name) != value:
           raise ValueError(
             f"{self.folder} was made with {name} {before.get(name)!r}, not "
-            f"{value!r}: give another --output_dir, or remove the folder."
+            f"{value!r}: set another --output_dir, or remove the folder."
           )
       return
     files.write_json(path, settings)
@@ -153,18 +153,18 @@ class Quickstart:
     """Runs `python -m tools.NAME` unless `result` exists."""
     command = ["-m", f"tools.{name}", *arguments]
     if result and os.path.exists(result):
-      print(f"\n{result} is there; not run again: tools.{name}", flush=True)
+      print(f"\n{result} exists; not run again: tools.{name}", flush=True)
       return
     print(f"\n$ python {shlex.join(command)}", flush=True)
     code = _run([sys.executable, *command])
     if code:
       raise ValueError(
-        f"tools.{name} failed with exit code {code}; what it said is above. "
-        "Mend that and run the quickstart again."
+        f"tools.{name} failed with exit code {code}: see its output above, fix "
+        "the cause, and run the quickstart again."
       )
 
   def make_data(self, input_files: str, vocab_size: int, seed: int) -> None:
-    """Text to vocabulary to records."""
+    """Makes the vocabulary and the records."""
     if not input_files:
       self.tool(
         "gather_corpus", f"--output_file={self.corpus}", result=self.corpus
@@ -193,7 +193,7 @@ class Quickstart:
     )
 
   def steps_that_fit(self, minutes: float, seed: int) -> int:
-    """Measures how many updates fit into `minutes`."""
+    """Returns how many updates fit into `minutes`, by a measurement."""
     folder = os.path.join(self.folder, "measurement")
     steps = _LOOP_STEPS * _MEASURED_LOOPS
     self.train(folder, steps, seed, f"--steps_per_loop={_LOOP_STEPS}")
@@ -208,7 +208,7 @@ class Quickstart:
     return steps
 
   def train(self, folder: str, steps: int, seed: int, *arguments: str) -> None:
-    """Pretrains into `folder`, or takes the run there up again."""
+    """Starts or resumes pretraining in `folder`."""
     self.tool(
       "run_pretraining",
       f"--input_dir={self.records}",
@@ -221,16 +221,16 @@ class Quickstart:
     )
 
   def pretrain(self, steps: int, seed: int) -> None:
-    """Pretrains with an evaluation and a checkpoint now and then.
+    """Pretrains with regular evaluations and checkpoints.
 
     Raises:
-      ValueError: the folder holds a run of another number of steps.
+      ValueError: the folder has a run with another number of steps.
     """
     if training.newest_step(self.run):
       before = training.read_run(self.run)["settings"]["num_train_steps"]
       if before != steps:
         raise ValueError(
-          f"{self.run} holds a run of {before:,} steps, not of {steps:,}: give "
+          f"{self.run} has a run of {before:,} steps, not of {steps:,}: set "
           f"--num_train_steps={before}, or another --output_dir."
         )
     every = -(-steps // _EVALUATIONS)
@@ -244,8 +244,8 @@ class Quickstart:
     )
 
   def use(self) -> None:
-    """Exports, and fills masks in a process that has not got our code."""
-    # A run that was continued by hand makes the old export wrong.
+    """Exports, and fills masks in a process without this package."""
+    # If the run was continued by hand, the export is outdated.
     exported = os.path.join(self.saved_model, "saved_model.pb")
     trained = os.path.join(self.run, "checkpoint")
     if os.path.exists(exported) and (
@@ -263,7 +263,7 @@ class Quickstart:
     )
     folder = os.path.abspath(self.saved_model)
     code = _run(
-      # -I keeps the current folder, and with it this package, off the path.
+      # -I removes the current folder, and so this package, from the path.
       [sys.executable, "-I", "-c", _CLEAN_PROCESS, folder]
       + [json.dumps(_SENTENCES)],
       cwd=os.path.sep,
@@ -271,12 +271,12 @@ class Quickstart:
     )
     if code:
       raise ValueError(
-        f"{self.saved_model} could not be used in a process of its own; what "
-        "TensorFlow said is above."
+        f"{self.saved_model} does not work in a clean process: see the output "
+        "of TensorFlow above."
       )
 
   def report(self) -> None:
-    """Draws the curves and says whether anything was learned."""
+    """Draws the curves and prints the held-out results."""
     data = tfrecords.read_manifest(self.records)
     entropy = data.split("train").statistics["unigram_entropy_nats"]
     self.tool(
@@ -301,11 +301,11 @@ held-out after {last["step"]:,} steps (seed {data.random_seed}):
 
 
 def check_flags() -> None:
-  """Refuses what a later step would refuse, after minutes.
+  """Checks the flags before the first step.
 
   Raises:
     ValueError: a number is out of range.
-    FileNotFoundError: there is no such text.
+    FileNotFoundError: no text matches.
   """
   if _TRAIN_STEPS.value < 0:
     raise ValueError(
@@ -331,7 +331,7 @@ def check_flags() -> None:
 
 def main(argv) -> None:
   del argv
-  begun = time.monotonic()
+  start = time.monotonic()
   check_flags()
   quickstart = Quickstart(_OUTPUT_DIR.value)
   quickstart.claim(
@@ -350,7 +350,7 @@ def main(argv) -> None:
   peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
   print(
     f"""
-whole time   {training.duration(time.monotonic() - begun)}
+whole time   {training.duration(time.monotonic() - start)}
 peak memory  {peak:.1f} GiB (the largest process)
 SavedModel   {quickstart.saved_model}
 curves       {quickstart.curves}

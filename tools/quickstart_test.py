@@ -46,7 +46,7 @@ def write_corpus(path):
   path.write_text("\n\n".join(documents) + "\n")
 
 
-def test_the_whole_way_and_again(tmp_path):
+def test_all_steps_run_once(tmp_path):
   write_corpus(tmp_path / "corpus.txt")
   out = tmp_path / "out"
   arguments = (
@@ -71,14 +71,14 @@ def test_the_whole_way_and_again(tmp_path):
 
   again = run(*arguments)
   assert again.returncode == 0, again.stderr
-  assert "is there; not run again: tools.train_vocabulary" in again.stdout
+  assert "exists; not run again: tools.train_vocabulary" in again.stdout
   assert "resumed from" in again.stdout
   assert "held-out after 12 steps" in again.stdout
 
   longer = run(*arguments[:-1], "--num_train_steps=15")
   assert longer.returncode == 1
   assert (
-    f"{out}/run holds a run of 12 steps, not of 15: give --num_train_steps=12, "
+    f"{out}/run has a run of 12 steps, not of 15: set --num_train_steps=12, "
     "or another --output_dir."
   ) in longer.stderr
   assert longer.stderr.count("\n") == 1
@@ -180,7 +180,7 @@ _WRONG = {
 }
 
 
-def test_wrong_flags_come_before_the_folder(tmp_path):
+def test_wrong_flags_are_refused_before_the_folder_is_created(tmp_path):
   lines = [[flag, f"--output_dir={tmp_path}/out"] for flag in _WRONG.values()]
   lines.append([f"--output_dir={__file__}"])
   results = many_commands.run("quickstart", lines)

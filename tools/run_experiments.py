@@ -6,15 +6,15 @@
 
 Tables: 1 to 8 and 11 to 13 of arXiv 1909.11942, its figures figure_1 and
 figure_2, and depth_schedule, depth_schedule_low_rate and depth_inference;
-several at once as --table=3,4, or all. TEXT holds the documents to pretrain on
-(what tools.create_pretraining_data reads), DATA the folders of GLUE's tasks, of
-SQuAD and RACE.
+several at once as --table=3,4, or all. TEXT has the documents to pretrain on
+(what tools.create_pretraining_data reads), DATA the folders of the GLUE tasks,
+of SQuAD and RACE.
 
-Each row is pretrained with several seeds and fine-tuned on --tasks. Models that
-two tables share are trained once for one --output_dir. Killed and started
-again, the same command goes on where it was. OUT/table_NAME.md, .json and .png
-are written at the end, and at any time from what is finished by --report_only:
-the paper's numbers beside ours, and whether the direction is the same.
+Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
+the same --output_dir share models that are equal. The same command resumes a
+run that was killed. At the end, or with --report_only at any time, it writes
+OUT/table_NAME.md, .json and .png: our numbers next to the paper's, and whether
+their direction is the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from tools.cli import command_line, path_flags
 from tools.experiments import (
   declaration,
   inputs,
-  jobs,
   plan,
   report,
   results,
@@ -46,7 +45,7 @@ _TABLE = flags.DEFINE_list(
   "table", [], f"all, or some of {', '.join(tables.TABLES)}, comma-separated."
 )
 _SCALE = flags.DEFINE_enum(
-  "scale", "tiny", list(scales.SCALES), "How large; see --list."
+  "scale", "tiny", list(scales.SCALES), "Sizes of the models; see --list."
 )
 _INPUT_DIR = path_flags.define(
   "input_dir", "", "Folder of the text to pretrain on."
@@ -61,7 +60,7 @@ _TASK_DATA_DIR = path_flags.define(
   "or in squad/ and race/.",
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Everything is written below this folder."
+  "output_dir", "", "Folder for everything that is written."
 )
 _TASKS = flags.DEFINE_list(
   "tasks",
@@ -70,11 +69,9 @@ _TASKS = flags.DEFINE_list(
   "default: the scale's.",
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps", 0, "Updates of each model; 0: as many as the scale says."
+  "num_train_steps", 0, "Updates of each model; 0: the scale's."
 )
-_SEEDS = flags.DEFINE_integer(
-  "seeds", 0, "Runs of each row; 0: as many as the scale says."
-)
+_SEEDS = flags.DEFINE_integer("seeds", 0, "Runs of each row; 0: the scale's.")
 _FIRST_SEED = flags.DEFINE_integer(
   "random_seed", 12345, "The first seed; the others follow it."
 )
@@ -82,7 +79,7 @@ _NUM_PARALLEL = flags.DEFINE_integer(
   "num_parallel",
   1,
   "Jobs at once, each on its share of the cores. Small models use one core "
-  "better than many; what is measured in time wants 1.",
+  "better than many; use 1 where time is measured.",
 )
 _TPU = flags.DEFINE_string(
   "tpu", _LOCAL, "With --scale=base: where to pretrain, as in run_pretraining."
@@ -90,90 +87,25 @@ _TPU = flags.DEFINE_string(
 _FINETUNING_TPU = flags.DEFINE_string(
   "finetuning_tpu",
   _LOCAL,
-  "And fine-tuning, whose batches want 8 or 16 cores, not a pod's.",
+  "With --scale=base: where to fine-tune; its batches need 8 or 16 cores, not "
+  "a pod.",
 )
 _NUM_DEVICES = flags.DEFINE_integer(
   "num_devices",
   0,
-  "Devices of --tpu, by which a batch is cut to fit; 0: as the scale says.",
+  "Devices of --tpu, from which the micro-batches follow; 0: the scale's.",
 )
-_LIST = flags.DEFINE_bool("list", False, "List tables and scales, run nothing.")
+_LIST = flags.DEFINE_bool("list", False, "List tables and scales, then stop.")
 _DRY_RUN = flags.DEFINE_bool(
-  "dry_run", False, "List the jobs of the table and their cost, run nothing."
+  "dry_run", False, "List the jobs of the table and their cost, then stop."
 )
 _REPORT_ONLY = flags.DEFINE_bool(
-  "report_only", False, "Write the results of what is finished, run nothing."
+  "report_only", False, "Write the results of the finished jobs, then stop."
 )
 
 
-def chosen_tables() -> list[declaration.Table]:
-  """Those of --table.
-
-  Raises:
-    ValueError: none is named, or one that is not there.
-  """
-  names = list(tables.TABLES) if _TABLE.value == ["all"] else _TABLE.value
-  unknown = [name for name in names if name not in tables.TABLES]
-  if unknown or not names:
-    raise ValueError(
-      f"{'unknown table ' + unknown[0] if unknown else '--table is missing'}: "
-      f"choose all, or some of {', '.join(tables.TABLES)}."
-    )
-  return [tables.TABLES[name] for name in names]
-
-
-def chosen_tasks(scale: scales.Scale) -> tuple[str, ...]:
-  """Those of --tasks.
-
-  Raises:
-    ValueError: one is not there.
-  """
-  if _TASKS.value is None:
-    return scale.tasks
-  if _TASKS.value == ["none"]:
-    return ()
-  for column in _TASKS.value:
-    if column not in declaration.TASKS:
-      raise ValueError(
-        f"unknown task {column}: choose some of "
-        f"{', '.join(declaration.TASKS)}, or none."
-      )
-  return tuple(column for column in declaration.TASKS if column in _TASKS.value)
-
-
-def write_results(output_dir: str, told: report.Report) -> None:
-  """Markdown, JSON and PNG of a table, each in one step."""
-  stem = os.path.join(output_dir, f"table_{told.table.name}")
-  for ending, text in (("md", told.to_markdown()), ("json", told.to_json())):
-    files.write_text(f"{stem}.{ending}", text)
-  if any(result.values for result in told.rows):
-    from tools.experiments import pictures  # Matplotlib takes a second to load.
-
-    pictures.draw(told, f"{stem}.png")
-
-
-def describe_jobs(
-  table: declaration.Table, planned: plan.Plan, scale: scales.Scale
-) -> str:
-  """What --dry_run prints."""
-  jobs_ = planned.jobs.values()
-  lines = [
-    f"  {job.cost:8.1e} FLOP  {job.title}{job.note and f' ({job.note})'}"
-    for job in jobs_
-  ]
-  total = sum(job.cost for job in jobs_)
-  place = "on this machine, at any scale"
-  if table is not tables.CONFIGURATIONS:
-    hours = total / scale.speed / 3600
-    place = (
-      f"about {hours:.2g} hours on {scale.hardware} ({scale.speed_source})"
-    )
-  lines.append(f"{len(planned.jobs)} jobs, {total:.1e} FLOP: {place}")
-  return "\n".join(lines)
-
-
-def list_all() -> str:
-  """What --list prints."""
+def describe_all() -> str:
+  """Returns what --list prints."""
   lines = ["tables:"]
   lines += [
     f"  {t.name:24} {t.title} ({t.source})" for t in tables.TABLES.values()
@@ -187,58 +119,62 @@ def list_all() -> str:
   return "\n".join(lines)
 
 
-def run_table(
-  table: declaration.Table,
-  scale: scales.Scale,
-  planned: plan.Plan,
-  output_dir: str,
-  tasks: Sequence[str],
-  seeds: Sequence[int],
-  held: Optional[BinaryIO],
-) -> dict[str, str]:
-  """Runs what is missing of a table and writes its results.
-
-  Args:
-    table: of `tables.TABLES`.
-    scale: how large.
-    planned: its jobs.
-    output_dir: where everything is.
-    tasks: columns to fine-tune on.
-    seeds: of the runs.
-    held: of `runner.lock`; None: writes the results of what is finished.
-
-  Returns:
-    Of each job that failed, why.
-  """
-  print(f"table {table.name}: {table.title}", flush=True)
-  running = runner.Runner(
-    planned.jobs, output_dir, _NUM_PARALLEL.value, held=held
-  )
-
-  def write(found) -> None:
-    told = report.Report(
-      table,
-      scale,
-      tuple(tasks),
-      () if table is tables.CONFIGURATIONS else tuple(seeds),
-      results.collect(table, planned.cells, found, tasks),
-      running.failed,
-      len(planned.jobs) - len(found) - len(running.failed),
-      running.machines(),
+def describe_jobs(
+  table: declaration.Table, planned: plan.Plan, scale: scales.Scale
+) -> str:
+  """Returns what --dry_run prints of a table."""
+  jobs = planned.jobs.values()
+  lines = [
+    f"  {job.cost:8.1e} FLOP  {job.title}{job.note and f' ({job.note})'}"
+    for job in jobs
+  ]
+  total = sum(job.cost for job in jobs)
+  estimate = "on this machine, at any scale"
+  if table.trains:
+    hours = total / scale.speed / 3600
+    estimate = (
+      f"about {hours:.2g} hours on {scale.hardware} ({scale.speed_source})"
     )
-    write_results(output_dir, told)
-    if not (told.missing and held):
-      print(told.to_markdown(), flush=True)
-
-  found = running.finished()
-  if held and len(found) < len(planned.jobs):
-    found = running.run()
-  write(found)
-  return running.failed
+  lines.append(f"{len(jobs)} jobs, {total:.1e} FLOP: {estimate}")
+  return "\n".join(lines)
 
 
-def chosen_scale() -> scales.Scale:
-  """That of --scale, where it is to run.
+def choose_tables() -> list[declaration.Table]:
+  """Returns the tables of --table.
+
+  Raises:
+    ValueError: it names none, or an unknown one.
+  """
+  names = list(tables.TABLES) if _TABLE.value == ["all"] else _TABLE.value
+  unknown = [name for name in names if name not in tables.TABLES]
+  if unknown or not names:
+    problem = f"unknown table {unknown[0]}" if unknown else "--table is missing"
+    choices = ", ".join(tables.TABLES)
+    raise ValueError(f"{problem}: choose all, or some of {choices}.")
+  return [tables.TABLES[name] for name in names]
+
+
+def choose_tasks(scale: scales.Scale) -> tuple[str, ...]:
+  """Returns the tasks of --tasks, in the paper's order.
+
+  Raises:
+    ValueError: one is unknown.
+  """
+  if _TASKS.value is None:
+    return scale.tasks
+  if _TASKS.value == ["none"]:
+    return ()
+  for task in _TASKS.value:
+    if task not in declaration.TASKS:
+      raise ValueError(
+        f"unknown task {task}: choose some of {', '.join(declaration.TASKS)}, "
+        "or none."
+      )
+  return tuple(task for task in declaration.TASKS if task in _TASKS.value)
+
+
+def choose_scale() -> scales.Scale:
+  """Returns the scale of --scale with the changes of other flags.
 
   Raises:
     ValueError: flags contradict each other.
@@ -251,8 +187,8 @@ def chosen_scale() -> scales.Scale:
   on_tpu = "tpu" in scale.placement
   if on_tpu and _NUM_PARALLEL.value > 1:
     raise ValueError(
-      f"--scale={scale.name} runs on a TPU, which one process holds: leave "
-      "--num_parallel out."
+      f"--scale={scale.name} runs on a TPU, which one process uses at a time: "
+      "remove --num_parallel."
     )
   for flag in (_TPU, _FINETUNING_TPU):
     if flag.value != _LOCAL and not on_tpu:
@@ -262,17 +198,14 @@ def chosen_scale() -> scales.Scale:
       )
   if _NUM_DEVICES.value and not scale.device_bytes:
     raise ValueError(
-      f"--num_devices cuts batches to fit; --scale={scale.name} has nothing to "
-      "cut: leave it out."
+      f"--num_devices does not apply to --scale={scale.name}, whose steps are "
+      "never split: remove it."
     )
   if on_tpu:
+    placement = {**scale.placement, "tpu": _TPU.value}
+    finetuning = {**scale.finetuning_placement, "tpu": _FINETUNING_TPU.value}
     scale = dataclasses.replace(
-      scale,
-      placement={**scale.placement, "tpu": _TPU.value},
-      finetuning_placement={
-        **scale.finetuning_placement,
-        "tpu": _FINETUNING_TPU.value,
-      },
+      scale, placement=placement, finetuning_placement=finetuning
     )
   return dataclasses.replace(
     scale,
@@ -283,31 +216,31 @@ def chosen_scale() -> scales.Scale:
 
 def find_place(
   chosen: Sequence[declaration.Table], tasks: Sequence[str]
-) -> jobs.Place:
-  """Text, tasks and results, by the flags.
+) -> plan.Place:
+  """Returns the folders that the flags name.
 
   Raises:
-    ValueError, OSError: something is not there.
+    ValueError, OSError: something is missing.
   """
   if not _OUTPUT_DIR.value:
-    raise ValueError("--output_dir is missing: name a folder.")
+    raise ValueError("--output_dir is missing: set it to a folder.")
   output_dir = os.path.abspath(_OUTPUT_DIR.value)
   needed = tasks if any(table.tasks for table in chosen) else ()
-  if _REPORT_ONLY.value:  # Reads what lies there, and nothing else.
+  if _REPORT_ONLY.value:  # Needs no text and no tasks.
     if not os.path.isdir(output_dir):
       raise FileNotFoundError(
-        f"--output_dir {output_dir} is not there: name the folder that the "
-        "results are in, or leave --report_only out."
+        f"--output_dir {output_dir} does not exist: set it to the folder of "
+        "the results, or remove --report_only."
       )
-    return jobs.Place(output_dir, "-", "-", dict.fromkeys(needed, "-"))
+    return plan.Place(output_dir, "-", "-", dict.fromkeys(needed, "-"))
   if not _INPUT_DIR.value:
-    raise ValueError("--input_dir is missing: name a folder.")
+    raise ValueError("--input_dir is missing: set it to a folder of text.")
   additional = ""
   if _ADDITIONAL_DIR.value:
     additional = inputs.text_files(
       "additional_input_dir", os.path.abspath(_ADDITIONAL_DIR.value)
     )
-  return jobs.Place(
+  return plan.Place(
     output_dir,
     inputs.text_files("input_dir", os.path.abspath(_INPUT_DIR.value)),
     additional,
@@ -317,8 +250,8 @@ def find_place(
   )
 
 
-def settings_of(scale: scales.Scale) -> dict[str, Any]:
-  """What all results of a folder have in common, whatever their text."""
+def common_settings(scale: scales.Scale) -> dict[str, Any]:
+  """Returns the settings that all results of a folder share."""
   return dict(
     scale=scale.name,
     data=dict(scale.data),
@@ -328,63 +261,110 @@ def settings_of(scale: scales.Scale) -> dict[str, Any]:
 
 
 def prepare(
-  chosen: Sequence[declaration.Table], scale: scales.Scale, place: jobs.Place
+  chosen: Sequence[declaration.Table], scale: scales.Scale, place: plan.Place
 ) -> BinaryIO:
-  """Makes the output folder ours; returns what holds it.
+  """Locks and claims the output folder; returns the lock file.
 
   Raises:
-    ValueError, OSError: it is another experiment's, or cannot be written.
+    ValueError, OSError: it belongs to another experiment, or is not writable.
   """
-  held = runner.lock(place.output_dir)
-  more = place.additional_files
-  inputs.claim(
-    place.output_dir,
-    input_files=place.input_files,
-    **({"additional_files": more} if more else {}),
-    **settings_of(scale),
-  )
+  lock_file = runner.lock(place.output_dir)
+  settings = dict(input_files=place.input_files, **common_settings(scale))
+  if place.additional_files:
+    settings["additional_files"] = place.additional_files
+  inputs.claim(place.output_dir, **settings)
   if any(table.layers for table in chosen):
     inputs.write_sentences(place.sentences_file, place.input_files)
-  return held
+  return lock_file
+
+
+def run_table(
+  table: declaration.Table,
+  scale: scales.Scale,
+  planned: plan.Plan,
+  output_dir: str,
+  tasks: Sequence[str],
+  seeds: Sequence[int],
+  lock_file: Optional[BinaryIO],
+) -> dict[str, str]:
+  """Runs the unfinished jobs of a table and writes its results.
+
+  Args:
+    table: the declaration.
+    scale: its sizes.
+    planned: its jobs.
+    output_dir: where everything is.
+    tasks: columns to fine-tune on.
+    seeds: of the runs.
+    lock_file: of `prepare`; None runs nothing.
+
+  Returns:
+    By key of a failed job, the reason.
+  """
+  print(f"table {table.name}: {table.title}", flush=True)
+  running = runner.Runner(
+    planned.jobs, output_dir, _NUM_PARALLEL.value, lock_file=lock_file
+  )
+  if lock_file and len(running.values) < len(planned.jobs):
+    running.run()
+  values = running.values
+  made = report.Report(
+    table,
+    scale,
+    tuple(tasks),
+    tuple(seeds) if table.trains else (),
+    results.collect(table, planned.cells, values, tasks),
+    running.failed,
+    len(planned.jobs) - len(values) - len(running.failed),
+    running.machines(),
+  )
+  markdown = made.to_markdown()
+  path = os.path.join(output_dir, f"table_{table.name}")
+  files.write_text(f"{path}.md", markdown)
+  files.write_text(f"{path}.json", made.to_json())
+  if any(result.values for result in made.rows):
+    from tools.experiments import pictures  # Matplotlib takes a second to load.
+
+    pictures.draw(made, f"{path}.png")
+  print(markdown, flush=True)
+  return running.failed
 
 
 def main(argv) -> None:
   del argv
   if _LIST.value:
-    print(list_all())
+    print(describe_all())
     return
-  # Else a terminated run would leave its jobs running.
+  # The default handler would leave the jobs running.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  chosen, scale = chosen_tables(), chosen_scale()
-  tasks = chosen_tasks(scale)
+  chosen, scale = choose_tables(), choose_scale()
+  tasks = choose_tasks(scale)
   place = find_place(chosen, tasks)
   seeds = [_FIRST_SEED.value + i for i in range(_SEEDS.value or scale.seeds)]
-  # All of them first: a table that cannot be planned is no news for next week.
+  # Plans all tables before the first one runs, which may take days.
   plans = [
-    tables.make_plan(table, scale, place, tasks, seeds) for table in chosen
+    plan.make_plan(table, scale, place, tasks, seeds) for table in chosen
   ]
   if _DRY_RUN.value:
     for table, planned in zip(chosen, plans):
       print(f"table {table.name}: {table.title}")
       print(describe_jobs(table, planned, scale))
     return
+  lock_file = None
   if _REPORT_ONLY.value:
-    held = None
-    inputs.check(place.output_dir, **settings_of(scale))
+    inputs.check(place.output_dir, **common_settings(scale))
   else:
-    held = prepare(chosen, scale, place)
+    lock_file = prepare(chosen, scale, place)
   failed: dict[str, str] = {}
   for table, planned in zip(chosen, plans):
-    failed.update(
-      run_table(table, scale, planned, place.output_dir, tasks, seeds, held)
+    failed |= run_table(
+      table, scale, planned, place.output_dir, tasks, seeds, lock_file
     )
-  if held:
-    held.close()
   if failed:
-    key, why = next(iter(failed.items()))
+    key, reason = next(iter(failed.items()))
     raise ValueError(
-      f"{len(failed)} jobs failed, the first of them {key}: {why}; the same "
-      "command tries them again."
+      f"{len(failed)} jobs failed, the first of them {key}: {reason}; the same "
+      "command runs them again."
     )
 
 

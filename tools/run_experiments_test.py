@@ -54,22 +54,22 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     "--output_dir is missing": ["--table=3"],
     "--input_dir is missing": ["--table=3", f"--output_dir={tmp_path}/out"],
     "--task_data_dir is missing": [*given, "--table=3", "--task_data_dir="],
-    "empty holds no text": [
+    "empty has no text": [
       *given,
       "--table=3",
       f"--input_dir={folders}/empty",
     ],
     "has no data of MNLI": [*given, "--table=3", "--tasks=MNLI"],
     "--additional_input_dir": [*given, "--table=7"],
-    "one process holds": [
+    "which one process uses": [
       *given,
       "--table=3",
       "--scale=base",
       "--num_parallel=2",
     ],
     "--tpu is for --scale=base": [*given, "--table=3", "--tpu=pod"],
-    "has nothing to cut": [*given, "--table=3", "--num_devices=8"],
-    "out is not there": [*given, "--table=3", "--report_only"],
+    "--num_devices does not apply": [*given, "--table=3", "--num_devices=8"],
+    "out does not exist": [*given, "--table=3", "--report_only"],
     "was made with scale 'tiny', not 'base'": [
       *("--table=4", "--scale=base", "--report_only"),
       f"--output_dir={claimed}",

@@ -1,26 +1,26 @@
-"""Fine-tunes a pretrained ALBERT, measures it and predicts with it.
+"""Fine-tunes a pretrained ALBERT, evaluates it and predicts with it.
 
     python -m tools.run_finetuning --task=mrpc --data_dir=glue \\
         --init_checkpoint=RUN --output_dir=mrpc
 
 Tasks: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all nine;
-squad_v1, squad_v2; race, race_v2; and for your own TSV, CSV or JSONL
+squad_v1, squad_v2; race, race_v2; and for your own TSV, CSV or JSON lines
 text_classification, text_regression, text_pair_classification,
 text_pair_regression:
 
     --task=text_classification --train_file=train.tsv --dev_file=dev.tsv \\
         --test_file=new.tsv --text_column=review --label_column=stars
 
-Settings are those of the paper's Table 14 unless flags say otherwise, whatever
-default --help shows for training; 3 epochs for your own data. Its rates are for
-models with hidden_size 768 and more: for smaller ones the default is
-3e-4 * 128 / hidden_size, at most 3e-4. The log says which rate is taken, and
-why. With --seeds=5 five runs are made, and the median, the best and the spread
-reported. Training, evaluation and prediction can be had apart: --nodo_train and
-so on. Started again, the same command goes on where it was; one that would
-change the result is refused without --allow_changed_settings. Flags keep the
-names of google-research/albert run_classifier.py and run_squad_v2.py where they
-have one.
+The defaults are the settings of the paper's Table 14, and 3 epochs for your own
+data, whatever --help shows for training flags. The rates of Table 14 are for
+models with hidden_size 768 and more; for smaller ones the default is
+3e-4 * 128 / hidden_size, at most 3e-4. The log shows the rate and the reason.
+
+--seeds=5 makes five runs and reports the median, the best and the spread.
+--nodo_train, --nodo_eval and --nodo_predict skip a part. The same command
+resumes an interrupted run; changed settings are refused without
+--allow_changed_settings. Flags have the names of google-research/albert
+run_classifier.py and run_squad_v2.py where these have one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from tasks.classification import glue
 from tools import finetuning
 from tools.cli import (
   command_line,
-  depth_flags,
   finetuning_flags,
   job_flags,
   model_depth_flag,
@@ -52,16 +51,16 @@ _TASK = flags.DEFINE_enum(
 _OUTPUT_DIR = path_flags.define(
   "output_dir",
   None,
-  "Folder for checkpoints, results and predictions; glue makes one for each "
-  "task in it, and --seeds one for each seed.",
+  "Folder for checkpoints, results and predictions; glue and --seeds add a "
+  "folder for each task and seed.",
 )
 _DO_TRAIN = flags.DEFINE_bool("do_train", True, "Train.")
-_DO_EVAL = flags.DEFINE_bool("do_eval", True, "Measure on the labelled data.")
+_DO_EVAL = flags.DEFINE_bool("do_eval", True, "Evaluate on the labeled data.")
 _DO_PREDICT = flags.DEFINE_bool(
   "do_predict", True, "Predict the test data, if there is any."
 )
 _SEEDS = flags.DEFINE_integer(
-  "seeds", 1, "Runs to make, with --random_seed and the numbers after it."
+  "seeds", 1, "Number of runs, with --random_seed and the numbers after it."
 )
 
 
@@ -71,14 +70,14 @@ def run_settings(
   model_dir: str,
   seed: int,
 ) -> tuple[training.TrainConfig, list[str]]:
-  """The settings of one run, and what is to be said of them."""
+  """Returns the settings of one run, and notes about them for the log."""
   config, notes = finetuning_flags.train_config(
     job, encoder.config.hidden_size, model_dir, _DO_TRAIN.value
   )
   config = dataclasses.replace(
     config, seed=seed, init_checkpoint=encoder.checkpoint
   )
-  return depth_flags.with_random_depths(config, encoder.config), notes
+  return training_flags.with_random_depths(config, encoder.config), notes
 
 
 def check_folders(
@@ -87,10 +86,10 @@ def check_folders(
   folders: Mapping[int, str],
   devices: finetuning.run.Devices,
 ) -> None:
-  """Looks at the folders of all seeds, before the first is trained for hours.
+  """Checks the folders of all seeds before the first is trained.
 
   Raises:
-    ValueError: one holds a run that cannot be continued with these settings.
+    ValueError: a folder has a run that cannot resume with these settings.
     OSError: the data cannot be read.
   """
   task = None
@@ -121,8 +120,8 @@ def run_seed(
   seed: int,
   devices: finetuning.run.Devices,
 ) -> dict[str, dict[str, float]]:
-  """One run; returns the metrics of each labelled split."""
-  import tensorflow as tf  # Here, so that --help does without it.
+  """Makes one run; returns the metrics of each labeled split."""
+  import tensorflow as tf  # Not needed for --help.
 
   tf.keras.backend.clear_session()
   config, notes = run_settings(job, encoder, model_dir, seed)
@@ -135,7 +134,7 @@ def run_seed(
   if _DO_PREDICT.value:
     test_splits = [split for split in job.test_splits if job.has_split(split)]
     if not (test_splits or _DO_TRAIN.value or _DO_EVAL.value):
-      job.sources(job.test_splits[0])  # It says what is missing.
+      job.sources(job.test_splits[0])  # Raises an error about the file.
   return finetuning.run.run(
     make_task,
     config,
@@ -151,7 +150,7 @@ def run_seed(
 
 
 def results_folder(folder: str) -> str:
-  """Where results go: those at another depth than trained are not the run's."""
+  """Returns the folder for results, which is separate for another depth."""
   if _DO_TRAIN.value or not model_depth_flag.given():
     return folder
   depth = model_depth_flag.NUM_HIDDEN_LAYERS.value
@@ -159,7 +158,7 @@ def results_folder(folder: str) -> str:
 
 
 def open_encoder(model_dir: str = "") -> finetuning_encoder.Encoder:
-  """The encoder at the depth that it is asked for."""
+  """Returns the encoder at the depth of the flag."""
   encoder = finetuning_encoder.find(model_dir)
   return encoder._replace(config=model_depth_flag.at_depth(encoder.config))
 
@@ -167,11 +166,11 @@ def open_encoder(model_dir: str = "") -> finetuning_encoder.Encoder:
 def open_run(
   name: str, model_dir: str
 ) -> tuple[finetuning_encoder.Encoder, finetuning.jobs.Job]:
-  """The encoder and the task; without training, those of a run that is over.
+  """Returns the encoder and the task; without training, those of the run.
 
   Raises:
-    ValueError, OSError: the flags or the run do not give them, or the run is of
-      another task.
+    ValueError, OSError: a flag, a file or the run is missing or invalid, or the
+      run is of another task.
   """
   on_tpu = training_flags.on_tpu()
   if _DO_TRAIN.value:
@@ -180,12 +179,12 @@ def open_run(
     return encoder, job
   run = finetuning.trained_run.read(model_dir)
   encoder = open_encoder(model_dir)
-  # A threshold is chosen where there are labels, and kept where there are none.
+  # An evaluation chooses a threshold; without one, that of the run applies.
   threshold = None if _DO_EVAL.value else run.null_score_diff_threshold
   job = job_flags.make_job(name, encoder.tokenizer, run, threshold, on_tpu)
   if run.task != job.name:
     raise ValueError(
-      f"{model_dir} holds a run of {run.task}, not of {job.name}: give "
+      f"{model_dir} has a run of {run.task}, not of {job.name}: give "
       f"--task={run.task}, or another --output_dir."
     )
   return encoder, job
@@ -194,7 +193,7 @@ def open_run(
 def run_task(
   name: str, output_dir: str, devices: finetuning.run.Devices
 ) -> None:
-  """All seeds of one task, and what they say together."""
+  """Makes the runs of all seeds of one task, and summarizes them."""
   first = training_flags.RANDOM_SEED.value
   folders = {first: output_dir}
   if _SEEDS.value > 1:
@@ -204,8 +203,7 @@ def run_task(
     }
   results = {}
   for seed, folder in folders.items():
-    # The data is read once to train on; trained runs may differ in what they
-    # make of it.
+    # Training reads the data once; trained runs may have different settings.
     if seed == first or not _DO_TRAIN.value:
       encoder, job = open_run(name, folder)
     if seed == first and _DO_TRAIN.value and len(folders) > 1:
@@ -225,10 +223,10 @@ def run_task(
 
 
 def check_data(names: Sequence[str]) -> None:
-  """Looks for the data of all tasks, before the first is trained for hours.
+  """Checks that all tasks have data before the first is trained.
 
   Raises:
-    FileNotFoundError: there is none for one of them; says what is missing.
+    FileNotFoundError: a file is missing.
   """
   for name in names:
     job = job_flags.make_job(name, tokenizer=None)
@@ -243,9 +241,8 @@ def main(argv) -> None:
   del argv
   if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value):
     raise ValueError(
-      "nothing to do: leave one of --do_train, --do_eval and --do_predict on."
+      "nothing to do: set one of --do_train, --do_eval and --do_predict."
     )
-  depth_flags.refuse_schedule()
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
   output_dir, names = _OUTPUT_DIR.value, [_TASK.value]

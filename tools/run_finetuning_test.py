@@ -83,7 +83,7 @@ def table(*parts):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-  """Training, evaluation and prediction at once: the folder, what was said."""
+  """Trains, evaluates and predicts; returns the folder and the output."""
   (out,) = run(arguments(folder, folder / "whole"))
   return folder / "whole", out
 
@@ -97,7 +97,7 @@ def test_everything_at_once(whole):
   # 11 of 21 are bad; the encoder is random, the words are learnt.
   assert summary["majority"]["dev"]["accuracy"] == pytest.approx(11 / 21)
   assert accuracy["median"] > 0.9 and accuracy["spread"] == 0
-  assert "(commonest answer 0.5238)" in out
+  assert "(most frequent answer 0.5238)" in out
   results = read(model_dir, "eval_results.json")
   assert results["dev"]["accuracy"] == accuracy["median"]
   dev = table(model_dir, "predictions", "dev")
@@ -136,7 +136,7 @@ def test_each_part_alone_gives_the_same(folder, whole):
   for split in ("dev", "test"):
     path = pathlib.Path("predictions", f"{split}.probabilities.tsv")
     assert (alone / path).read_bytes() == (whole / path).read_bytes()
-  # The training data, which has the commonest answer, is not looked at.
+  # The training data, for the most frequent answer, is not read.
   assert "majority" not in read(alone, "summary.json")
 
 
@@ -253,7 +253,11 @@ _REFUSALS = [
     ["--spm_model_file=F/other_pieces/tokenizer.model"],
     "other_pieces/tokenizer.model is not the tokenizer that the model in",
   ),
-  ("encoder", ["--init_checkpoint=F/none/x"], "is neither a folder nor in one"),
+  (
+    "encoder",
+    ["--init_checkpoint=F/none/x"],
+    "does not exist, nor does its folder",
+  ),
   ("long", ["--max_seq_length=65"], "65 is more than the model's 64 position"),
   ("steps", ["--num_train_steps=3"], "say the same thing: give one"),
   ("nothing", ["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to"),

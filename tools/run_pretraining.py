@@ -4,23 +4,24 @@
         --preset=albert_base_v2 --train_batch_size=4096 \\
         --num_train_steps=125000 --num_warmup_steps=3125
 
-Started again with the same flags, it goes on from its latest checkpoint and
-computes what the uninterrupted run would have computed. With flags that would
-change the result, such as another rate, it goes on only if
---allow_changed_settings is given. --recipe=base_gpu and
-others (--list_recipes) set all flags but the folders. Two phases, the second on
-longer sequences, are
+The same command resumes an interrupted run from its latest checkpoint and
+computes what the uninterrupted run would have computed. Flags that change the
+result, such as another learning rate, are refused then, unless
+--allow_changed_settings is given. --recipe=base_gpu and others (--list_recipes)
+set all flags but the folders.
+
+Two phases, the second on longer sequences:
 
     --input_dir=DATA128,DATA512 --phase_steps=112500,12500 \\
     --train_batch_size=4096,1024
 
-One folder, but few layers at first, of a model whose layers share everything:
+Fewer applications of the shared layers at first:
 
     --depth_schedule=3:0.5,6:0.25,12:0.25
 
-Evaluation can be left to a second process: train with --eval_steps=0, and give
---mode=evaluate_continuously with the same folders. Flags keep the names
-and defaults of google-research/albert run_pretraining.py where they have one.
+A second process can evaluate: train with --eval_steps=0, and start
+--mode=evaluate_continuously with the same folders. Flags have the names and
+defaults of google-research/albert run_pretraining.py where it has them.
 """
 
 from __future__ import annotations
@@ -46,10 +47,8 @@ from tasks import pretraining
 from tools import conversion, inspection
 from tools.cli import (
   command_line,
-  depth_flags,
   model_depth_flag,
   path_flags,
-  phase_flags,
   recipe_flags,
   training_flags,
 )
@@ -58,8 +57,8 @@ _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   ["train", "evaluate", "evaluate_continuously"],
-  "Train; or evaluate, once, the run's latest checkpoint or --init_checkpoint; "
-  "or each checkpoint that another process saves.",
+  "Train; evaluate the run's latest checkpoint or --init_checkpoint once; or "
+  "evaluate each checkpoint that another process saves.",
 )
 _INPUT_DIR = path_flags.define(
   "input_dir",
@@ -70,24 +69,24 @@ _INPUT_DIR = path_flags.define(
 _EVAL_INPUT_DIR = path_flags.define(
   "eval_input_dir",
   "",
-  "Another such folder to evaluate on (one, or one for each phase): its "
+  "Folder to evaluate on, if not --input_dir (one, or one for each phase): its "
   "held-out split, or all of it if it has none.",
 )
 _MODEL_DIR = path_flags.define(
-  "model_dir", None, "Folder for checkpoints and logs; made if missing."
+  "model_dir", None, "Folder for checkpoints and logs."
 )
 _CONFIG_FILE = path_flags.define(
-  "albert_config_file", None, "The model, as an albert_config.json."
+  "albert_config_file", None, "albert_config.json of the model."
 )
 _PRESET = flags.DEFINE_string(
   "preset",
   None,
-  "The model, by name, such as albert_base_v2; takes the data's vocab_size.",
+  "Name of the model, such as albert_base_v2; its vocab_size is the data's.",
 )
 _EXPORT_DIR = path_flags.define(
   "export_dir",
   "",
-  "Folder for a SavedModel of the best checkpoint, made at the end.",
+  "Folder for a SavedModel of the best checkpoint, written at the end.",
 )
 _TIMEOUT = flags.DEFINE_float(
   "timeout",
@@ -98,18 +97,18 @@ _TIMEOUT = flags.DEFINE_float(
 _METRICS_FILE = path_flags.define(
   "metrics_file",
   "",
-  "With --mode=evaluate, the JSON file to write the numbers to as well.",
+  "With --mode=evaluate, JSON file for the metrics.",
 )
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
   False,
-  "Keep only each block's input for the gradient and compute the rest again: "
+  "Keep only the input of each block for the gradient and recompute the rest: "
   "less memory, about a third more time.",
 )
 
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
-  """The model that the flags ask for; to evaluate, the run's by default."""
+  """Returns the model of the flags; to evaluate, by default that of the run."""
   return model_depth_flag.at_depth(_whole_config(input_dir))
 
 
@@ -121,7 +120,7 @@ def _whole_config(input_dir: str) -> modeling.AlbertConfig:
   start = training_flags.INIT_CHECKPOINT.value
   if silent and start:
     with checkpoints.unpacked_archive(start) as path:
-      return checkpoints.open_weights(path).config
+      return checkpoints.read_checkpoint(path).config
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError(
       "give either --albert_config_file or --preset, and not both; or neither "
@@ -137,11 +136,13 @@ def _whole_config(input_dir: str) -> modeling.AlbertConfig:
 
 
 def make_tasks(num_phases: int):
-  """The model's configuration, and a task for each phase."""
-  folders = phase_flags.folders("input_dir", _INPUT_DIR.value, num_phases)
+  """Returns the model's configuration, and a task for each phase."""
+  folders = training_flags.phase_folders(
+    "input_dir", _INPUT_DIR.value, num_phases
+  )
   eval_folders = [_EVAL_INPUT_DIR.value] if _EVAL_INPUT_DIR.value else []
   if "," in _EVAL_INPUT_DIR.value and num_phases > 1:
-    eval_folders = phase_flags.folders(
+    eval_folders = training_flags.phase_folders(
       "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
     )
   config = model_config(folders[0])
@@ -158,28 +159,29 @@ def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
   """Refuses data whose ids mean other pieces than in --init_checkpoint.
 
   Args:
-    init_checkpoint: as `checkpoints.warm_start` takes it.
+    init_checkpoint: see `training.warm_start`.
     sha256: of the data's tokenizer.
 
   Raises:
-    ValueError: another tokenizer lies beside the checkpoint.
+    ValueError: the checkpoint has another tokenizer.
   """
   prefix = checkpoints.find_prefix(init_checkpoint)
   found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
   if found and found.sha256() != sha256:
     raise ValueError(
       f"--init_checkpoint {training_flags.INIT_CHECKPOINT.value} has another "
-      "tokenizer than the data: its ids would mean other pieces; make the data "
-      "with that one, or change the vocabulary with tools.convert_checkpoint."
+      "tokenizer than the data, so the same ids mean other pieces: make the "
+      "data with that tokenizer, or change the vocabulary of the checkpoint "
+      "with tools.convert_checkpoint."
     )
 
 
 def draw_curves(report: training.Reporter, is_chief: bool) -> None:
-  """Draws the run's curves; a run must not fail for want of a picture."""
+  """Draws the curves of the run; a failure is only a warning."""
   if not is_chief:
     return
   path = os.path.join(_MODEL_DIR.value, "curves.png")
-  # It would say that it lists the fonts of a machine for the first time.
+  # It logs that it builds its font cache.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
   try:
     inspection.plot.plot_curves(_MODEL_DIR.value, path)
@@ -193,14 +195,14 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   """--mode=train."""
   files.check_folder(_MODEL_DIR.value)
   config, about_rate = training_flags.train_config(_MODEL_DIR.value)
-  config = depth_flags.with_schedule(config)
+  config = training_flags.with_depth_schedule(config)
   step = training.newest_step(_MODEL_DIR.value)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
-  depths = depth_flags.scheduled_depths(config)
+  depths = training_flags.scheduled_depths(config)
   num_phases = 1 if depths else len(config.phase_ends)
   albert_config, tasks = make_tasks(num_phases)
-  config = depth_flags.with_random_depths(config, albert_config)
+  config = training_flags.with_random_depths(config, albert_config)
   descriptions = [task.describe() for task in tasks]
   if depths:
     tasks = pretraining.at_depths(tasks[0], depths)

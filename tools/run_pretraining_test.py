@@ -171,7 +171,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   whole = run(folder, tmp_path / "whole", *arguments)
   assert whole.returncode == 0, whole.stderr
   assert whole.stderr == ""
-  assert "weights initialised from scratch" in whole.stdout
+  assert "weights initialized from scratch" in whole.stdout
   assert "step 60/60" in whole.stdout and "tokens/s" in whole.stdout
 
   killed = tmp_path / "killed"
@@ -254,11 +254,14 @@ def test_where_the_inner_loop_ends_changes_no_bit(folder, tmp_path):
     ),
     ([_CONFIG, "--profile_steps=9"], "must be two steps FROM,TO"),
     ([_CONFIG, "--profile_steps=9,61"], "0 <= FROM < TO <= 60"),
-    ([_CONFIG, "--tpu=local"], "does not go with the distribution one_device"),
+    (
+      [_CONFIG, "--tpu=local"],
+      "cannot be used with the distribution one_device",
+    ),
     ([_CONFIG, "--distribution=tpu"], "needs local, a TPU's name or grpc"),
     (
       [_CONFIG, "--distribution=tpu", "--tpu=local", "--num_devices=8"],
-      "num_devices 8 does not go with the distribution tpu",
+      "num_devices 8 cannot be used with the distribution tpu",
     ),
     ([_CONFIG, "--distribution=tpu", "--tpu=local"], "has no TPU runtime"),
     ([_CONFIG, "--distribution=multi_worker"], "TF_CONFIG is not set"),
@@ -397,7 +400,7 @@ def test_changed_settings_are_refused_or_wanted(folder, tmp_path):
       f"run_pretraining: error: the run in {model_dir} is finished at step 6, "
       "with nothing left to train, but settings differ from its own "
       "(learning_rate was 0.01 at the last start and is now 0.02): give the "
-      "old values, or another folder to train anew.\n"
+      "old values, or choose another folder to train a new run.\n"
     )
   assert results["longer"].err == (
     f"run_pretraining: error: {model_dir} holds a run at step 6 with other "

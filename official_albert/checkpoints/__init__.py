@@ -1,7 +1,9 @@
-"""Pretrained weights of every format: find, read, convert, write.
+"""Pretrained weights of every format: finding, loading, converting, writing.
 
-One table (names.py) says what a weight is called by google-research/albert, by
-Hugging Face and here. Readers give a `PortableCheckpoint`, which writers take.
+One table (names.py) maps the names of weights between google-research/albert,
+Hugging Face and this package. Readers return a `PortableCheckpoint`, which
+`fill` loads into a model and writers write. The module of a format is imported
+when such a checkpoint is read or written.
 """
 
 import lazy_loader
@@ -17,47 +19,36 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "TensorBundle",
       "find_only_file",
       "find_prefix",
-      "find_tokenizer",
       "folders_of",
       "is_best",
       "run_folder",
       "seed_folder",
       "write_bundle",
     ],
-    "hf_checkpoints": [
-      "carries",
-      "read",
+    "formats": [
+      "READERS",
+      "WRITERS",
+      "choose",
+      "read_checkpoint",
     ],
     "hf_config": [
       "ARCHITECTURES",
     ],
+    "loading": [
+      "load_tf1_checkpoint",
+      "tf1_variables",
+    ],
     "names": [
       "HEADS",
       "is_slot",
+      "may_lack",
       "rows",
-    ],
-    "own_checkpoints": [
-      "write",
     ],
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
-      "TokenizerFile",
-      "chosen_tokenizer",
-      "recorded_tokenizer",
-      "shapes_of",
-    ],
-    "pretrained": [
-      "READERS",
-      "WRITERS",
-      "choose",
       "fill",
-      "open_weights",
-      "read_checkpoint",
-    ],
-    "reference_checkpoints": [
-      "load_tf1_checkpoint",
-      "tf1_variables",
+      "shapes_of",
     ],
     "safe_archives": [
       "is_archive",
@@ -75,6 +66,12 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_tf1_checkpoint",
       "write_tf1_checkpoint",
     ],
+    "tokenizer_files": [
+      "TokenizerFile",
+      "chosen_tokenizer",
+      "find_tokenizer",
+      "recorded_tokenizer",
+    ],
     "variable_paths": [
       "LoadReport",
       "OBJECT_GRAPH",
@@ -87,5 +84,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
 
 READ_FORMATS = ("tf1", "tf_hub", "hf", "official_albert")
 WRITE_FORMATS = ("tf1", "hf", "official_albert")
-# What to do with positions that a longer model has and the weights lack.
+# How to initialize the additional positions of a longer model.
 POSITION_METHODS = ("tile", "interpolate")

@@ -1,4 +1,4 @@
-"""Where the parts of a checkpoint lie: values, configuration, tokenizer."""
+"""Finding the files of a checkpoint, and reading and writing TF checkpoints."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import files, training
-from official_albert.checkpoints import portable as portable_checkpoint
+from official_albert.checkpoints import variable_paths
 
 CONFIG_FILE = "albert_config.json"
 HF_CONFIG_FILE = "config.json"
-# What --seeds of tools.run_finetuning leaves above its runs.
+# Written by --seeds of tools.run_finetuning above the folders of its runs.
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
 _VARIABLES = "variables"
 _INDEX = ".index"
-_DAMAGED = "damaged-"  # As checkpoints.py renames what it cannot read.
+_DAMAGED = "damaged-"  # training.CheckpointManager renames unreadable files.
 _NUMBERED = re.compile(r"(.*)-([0-9]+)$")
 
 
 def seed_folder(folder: str, seed: int) -> str:
-  """Where one of several runs goes."""
+  """Returns the folder of one of several runs with different seeds."""
   return os.path.join(folder, f"seed_{seed}")
 
 
 def run_folder(path: str) -> str:
-  """The folder of the run that `path` means: of several seeds, the best one.
+  """Returns the best run's folder if `path` holds several seeds, else `path`.
 
   Raises:
     ValueError: the summary of the seeds is not valid JSON.
@@ -50,22 +50,19 @@ def run_folder(path: str) -> str:
 
 
 def find_prefix(path: str, checkpoint: str = "") -> str:
-  """The prefix of the TensorFlow checkpoint that `path` means.
-
-  Every program that takes a run asks here.
+  """Returns the prefix of the TensorFlow checkpoint at a path.
 
   Args:
-    path: a prefix; the folder of a run, or of several seeds of one, the best
-      of which is taken; another folder with a checkpoint; or one of a
+    path: a prefix; the folder of a run, or of a run with several seeds, whose
+      best one is taken; another folder with one checkpoint; or the folder of a
       SavedModel, whose variables/ are taken.
-    checkpoint: of a folder, `LATEST`, `BEST`, or a prefix itself. "": the best
-      if the run keeps one, else the latest.
+    checkpoint: in a folder, `LATEST`, `BEST` or a prefix. "" is the best
+      checkpoint if the run keeps one, else the latest.
 
   Raises:
-    FileNotFoundError: there is none.
-    ValueError: there are several and nothing says which, `path` names one
-      checkpoint and `checkpoint` another, or it is a remote address, where
-      nothing has been looked for.
+    FileNotFoundError: there is no checkpoint.
+    ValueError: there are several checkpoints and none is the latest, `path`
+      is a prefix and `checkpoint` is given too, or `path` is a remote address.
   """
   if checkpoint not in ("", LATEST, BEST):
     path, checkpoint = checkpoint, ""
@@ -74,7 +71,7 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
     if checkpoint:
       raise ValueError(
         f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
-        "of a run: leave it out, or name the run's folder."
+        "in the folder of a run: leave it out, or give the run's folder."
       )
     return path
   if not tf.io.gfile.isdir(path):
@@ -89,33 +86,35 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
       return training.best_prefix(path, best)
     if checkpoint == BEST:
       raise FileNotFoundError(
-        f"{path} keeps no best checkpoint, as it was trained without "
+        f"{path} keeps no best checkpoint, because it was trained without "
         "--eval_steps: give --checkpoint=latest."
       )
   return _latest(path)
 
 
 def is_best(prefix: str) -> bool:
-  """Whether a checkpoint lies where a run keeps its best."""
+  """Returns whether a checkpoint is the best one of a run."""
   return os.path.basename(os.path.dirname(prefix)) == training.BEST_FOLDER
 
 
 def step_of_best(prefix: str) -> Optional[int]:
-  """The step of a run's best checkpoint, which holds weights only.
+  """Returns the step of a run's best checkpoint, which holds only weights.
 
   Returns:
-    None if `prefix` is not one.
+    None if `prefix` is not a best checkpoint.
   """
   if not is_best(prefix):
     return None
   run = os.path.dirname(os.path.dirname(prefix))
   record = training.read_best(run)
-  is_it = record and training.best_prefix(run, record) == prefix
-  return record["step"] if is_it else None
+  if record and training.best_prefix(run, record) == prefix:
+    return record["step"]
+  return None
 
 
 def _latest(path: str) -> str:
-  # The list may hold paths of the machine that wrote it, so only names count.
+  # Paths in the file `checkpoint` may be those of another machine: only the
+  # names are used.
   state = tf.train.get_checkpoint_state(path)
   if state and state.model_checkpoint_path:
     prefix = os.path.join(path, os.path.basename(state.model_checkpoint_path))
@@ -144,10 +143,10 @@ def _latest(path: str) -> str:
 
 
 def folders_of(prefix: str) -> list[str]:
-  """Where the files that belong to a checkpoint may lie, nearest first.
+  """Returns the folders to search for a checkpoint's other files, in order.
 
-  What lies above is another's, unless the folder's name says that it is only a
-  part: variables/ of a SavedModel, or best/ of a run.
+  That is the folder of the checkpoint. Folders above it belong to something
+  else, except above variables/ of a SavedModel and best/ of a run.
   """
   folder = os.path.dirname(os.path.abspath(prefix))
   above, name = os.path.split(folder)
@@ -157,7 +156,15 @@ def folders_of(prefix: str) -> list[str]:
 
 
 def find_only_file(folders: Sequence[str], *patterns: str) -> str:
-  """The only file with such a name in the first folder that has one, or ""."""
+  """Returns the first file that is the only match of a pattern in a folder.
+
+  Args:
+    folders: searched in order.
+    patterns: tried in order, in each folder.
+
+  Returns:
+    "" if there is no such file.
+  """
   for folder in folders:
     for pattern in patterns:
       found = glob.glob(os.path.join(glob.escape(folder), pattern))
@@ -166,38 +173,18 @@ def find_only_file(folders: Sequence[str], *patterns: str) -> str:
   return ""
 
 
-def find_tokenizer(
-  folders: Sequence[str], lower_case: bool = True
-) -> Optional[portable_checkpoint.TokenizerFile]:
-  """The tokenizer in the first folder that has one; None if none has."""
-  for folder in folders:
-    model = find_only_file(
-      [folder], "tokenizer.model", "spiece.model", "*.model"
-    )
-    if model:
-      return portable_checkpoint.TokenizerFile(
-        model, "sentencepiece", lower_case
-      )
-    vocabulary = find_only_file([folder], "vocab.txt", "vocab*.txt")
-    if vocabulary:
-      return portable_checkpoint.TokenizerFile(
-        vocabulary, "wordpiece", lower_case
-      )
-  return None
-
-
 class TensorBundle:
-  """The variables of a TensorFlow checkpoint, whose files are whole.
+  """Reads the variables of a TensorFlow checkpoint.
 
   Attributes:
     shapes: by the names in the file.
   """
 
   def __init__(self, prefix: str):
-    """Reads the index and compares sizes; no value is read.
+    """Reads the index and checks the size of the data; reads no values.
 
     Raises:
-      ValueError: the files are damaged, cut short or not all there.
+      ValueError: the files are damaged, truncated or incomplete.
     """
     self._prefix = prefix
     try:
@@ -211,20 +198,29 @@ class TensorBundle:
       for name, shape in self.shapes.items()
       if self._dtypes[name] != tf.string
     )
-    data = glob.glob(f"{glob.escape(prefix)}.data-*")
-    there = sum(map(os.path.getsize, data))
-    if claimed > there:
+    folder, name = os.path.split(prefix)
+    actual = sum(
+      tf.io.gfile.stat(os.path.join(folder, file)).length
+      for file in tf.io.gfile.listdir(folder or ".")
+      if file.startswith(f"{name}.data-")
+    )
+    if claimed > actual:
       raise ValueError(
-        f"{prefix} says that it holds {claimed:,} bytes, but its data files "
-        f"have {there:,}: they were cut short; copy them again."
+        f"{prefix}.index lists {claimed:,} bytes, but the data files hold "
+        f"{actual:,}: they are truncated; copy them again."
       )
 
+  @property
+  def is_object_based(self) -> bool:
+    """Whether a TF2 `tf.train.Checkpoint` wrote it, as this package does."""
+    return variable_paths.OBJECT_GRAPH in self.shapes
+
   def is_weight(self, name: str) -> bool:
-    """Whether a variable holds numbers."""
+    """Returns whether a variable holds numbers."""
     return self._dtypes[name].is_floating or self._dtypes[name].is_integer
 
   def get(self, name: str) -> np.ndarray:
-    """A value; of floats, <float32>.
+    """Returns a value; floating point values as <float32>.
 
     Raises:
       ValueError: it cannot be read.
@@ -236,7 +232,7 @@ class TensorBundle:
         f"{name} in {self._prefix} cannot be read: the file is damaged; copy "
         "it again."
       ) from error
-    if self._dtypes[name].is_floating and value.dtype != np.float32:
+    if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)
     return value
 

@@ -1,4 +1,4 @@
-"""Tests of finding files, and of TensorFlow checkpoints that are not whole."""
+"""Tests of finding checkpoints and their files, and of damaged ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import training
-from official_albert.checkpoints import checkpoint_files
+from official_albert.checkpoints import checkpoint_files, tokenizer_files
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -23,7 +22,7 @@ def _write(folder, name="x.ckpt", tensors=None):
   return prefix
 
 
-def test_values_come_back_by_their_names(tmp_path):
+def test_values_are_read_by_name(tmp_path):
   half = np.array([0.5, -2.0], np.float16)
   prefix = _write(tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half})
   bundle = checkpoint_files.TensorBundle(prefix)
@@ -34,7 +33,7 @@ def test_values_come_back_by_their_names(tmp_path):
   assert bundle.get("h").tolist() == [0.5, -2.0]
 
 
-def test_prefixes(tmp_path):
+def test_the_prefix_of_a_path(tmp_path):
   prefix = _write(tmp_path / "one")
   assert checkpoint_files.find_prefix(prefix) == prefix
   assert checkpoint_files.find_prefix(str(tmp_path / "one")) == prefix
@@ -43,7 +42,7 @@ def test_prefixes(tmp_path):
   _write(tmp_path / "one", "y.ckpt")
   with pytest.raises(ValueError, match="holds 2 checkpoints"):
     checkpoint_files.find_prefix(str(tmp_path / "one"))
-  # A list from another machine is believed in names, not in folders.
+  # In a list from another machine, only the names are used.
   (tmp_path / "one" / "checkpoint").write_text(
     'model_checkpoint_path: "/elsewhere/y.ckpt"\n'
   )
@@ -51,7 +50,7 @@ def test_prefixes(tmp_path):
 
 
 def _write_run(folder, latest, best=None):
-  """A run's folder with two checkpoints of its own and a best one."""
+  """Writes a run with two checkpoints and optionally a best one."""
   for step in (latest - 1, latest):
     _write(folder, f"model.ckpt-{step}")
   if best is not None:
@@ -60,11 +59,11 @@ def _write_run(folder, latest, best=None):
     (folder / "best" / "best.json").write_text(json.dumps(record))
 
 
-def test_which_checkpoint_of_a_run(tmp_path):
+def test_the_chosen_checkpoint_of_a_run(tmp_path):
   folder = str(tmp_path / "run")
   _write_run(tmp_path / "run", 10)
   latest = os.path.join(folder, "model.ckpt-10")
-  # Without TensorFlow's list: the highest step, not the last name.
+  # Without TensorFlow's list, the highest step counts.
   assert checkpoint_files.find_prefix(folder) == latest
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
     checkpoint_files.find_prefix(folder, "best")
@@ -94,7 +93,7 @@ def test_the_best_of_several_seeds(tmp_path):
   assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
   found = checkpoint_files.find_prefix(str(tmp_path), "latest")
   assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
-  # A single run has its summary in its own folder.
+  # The summary of a single run is in the run's own folder.
   summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
   assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
   summary.write_text("{")
@@ -107,17 +106,17 @@ def test_no_checkpoint(tmp_path):
     checkpoint_files.find_prefix(str(tmp_path / "none"))
   with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
     checkpoint_files.find_prefix(str(tmp_path))
-  # Nothing has been looked for there.
+  # Remote addresses are refused before any search.
   with pytest.raises(ValueError, match="gs:// addresses are not supported"):
     checkpoint_files.find_prefix("gs://bucket/run")
 
 
-def test_files_that_were_cut_short(tmp_path):
+def test_damaged_files(tmp_path):
   prefix = _write(tmp_path)
   data = pathlib.Path(f"{prefix}.data-00000-of-00001")
   whole = data.read_bytes()
   data.write_bytes(whole[:-1])
-  with pytest.raises(ValueError, match="holds 24 bytes, but its data files"):
+  with pytest.raises(ValueError, match="lists 24 bytes, but the data files"):
     checkpoint_files.TensorBundle(prefix)
   data.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
   with pytest.raises(ValueError, match="b/c in .* cannot be read"):
@@ -131,12 +130,12 @@ def test_files_that_were_cut_short(tmp_path):
 def test_the_nearest_tokenizer_is_taken(tmp_path):
   (tmp_path / "near").mkdir()
   folders = [str(tmp_path / "near"), str(tmp_path)]
-  assert checkpoint_files.find_tokenizer(folders) is None
+  assert tokenizer_files.find_tokenizer(folders) is None
   (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
-  found = checkpoint_files.find_tokenizer(folders, lower_case=False)
+  found = tokenizer_files.find_tokenizer(folders, lower_case=False)
   assert found.kind == "wordpiece" and not found.lower_case
   (tmp_path / "near" / "30k-clean.model").write_bytes(b"x")
-  assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+  assert tokenizer_files.find_tokenizer(folders).kind == "sentencepiece"
 
 
 @pytest.mark.parametrize(
@@ -148,17 +147,12 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
     ("best_of_all", ["best_of_all"]),
   ],
 )
-def test_only_a_part_looks_above_itself(name, expected, tmp_path):
+def test_folders_to_search(name, expected, tmp_path):
   folders = checkpoint_files.folders_of(str(tmp_path / name / "x.ckpt"))
   assert folders == [str(tmp_path / end) for end in expected]
 
 
-def test_the_best_of_a_run_is_called_so():
-  prefix = os.path.join("run", training.BEST_FOLDER, "x")
-  assert os.path.abspath("run") in checkpoint_files.folders_of(prefix)
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_an_unwritable_folder(tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises((OSError, tf.errors.OpError), match="file"):
     checkpoint_files.write_bundle(str(tmp_path / "file" / "x"), _TENSORS)

@@ -1,33 +1,33 @@
 """Model folders of Hugging Face: config.json, model.safetensors, tokenizer.
 
-A pytorch_model.bin is a pickle, which can run what it likes; it is read only by
-torch.load(weights_only=True), of a torch in which that is safe.
+pytorch_model.bin is a pickle, which can run code. It is read only by
+torch.load(weights_only=True), and only by versions in which that is safe.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import os
 import re
-from typing import Any, Callable, NamedTuple, Optional
+import struct
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
+import safetensors
+import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 
 from official_albert import files, modeling
-from official_albert.checkpoints import (
-  hf_config,
-  hf_tokenizer,
-  safetensors_files,
-)
+from official_albert.checkpoints import hf_config, hf_tokenizer, portable
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.checkpoints import portable as portable_checkpoint
 
 WEIGHTS_FILE = "model.safetensors"
 _BIN_FILE = "pytorch_model.bin"
-# Before, weights_only could be fooled (CVE-2025-32434).
+# Older versions of weights_only can be fooled (CVE-2025-32434).
 _SAFE_TORCH = (2, 6)
-# Copies of tied weights, and a range of numbers.
+_FLOATS = ("F64", "F32", "F16", "BF16")
+# Copies of tied weights.
 _DECODER = "predictions.decoder.weight"
 _DECODER_BIAS = "predictions.decoder.bias"
 _BIAS = "predictions.bias"
@@ -36,6 +36,7 @@ _COPIES = {
   _DECODER_BIAS: _BIAS,
 }
 _OUTPUT_BIAS = "cls/predictions/output_bias"
+# Constants that are saved with a model.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
@@ -44,14 +45,14 @@ def read(
   head: str = "",
   include_optimizer: bool = False,
   config_file: str = "",
-) -> portable_checkpoint.PortableCheckpoint:
-  """Reads a folder; for arguments see `tf1_checkpoints.read`.
+) -> portable.PortableCheckpoint:
+  """Reads a folder; for the arguments see `tf1_checkpoints`.
 
   Raises:
-    ValueError, OSError: it is not there, damaged, or does not fit its
-      config.json; one sentence.
+    ValueError, OSError: a file is missing or damaged, or the weights do not
+      fit config.json.
   """
-  del config_file  # A folder without config.json is none of Hugging Face.
+  del config_file  # A folder of Hugging Face has a config.json of its own.
   if include_optimizer:
     raise ValueError(
       "a Hugging Face folder holds no optimizer state: leave out "
@@ -60,7 +61,9 @@ def read(
   values = hf_config.read(path)
   config_path = os.path.join(path, hf_config.HF_CONFIG_FILE)
   config = hf_config.from_hf(values, config_path)
-  weights, shapes, get, dtypes, metadata = _open(path)
+  weights = _open(path)
+  shapes, get = weights.shapes, weights.get
+  # The file's names by those of a model with an `albert`.
   names = {
     name: name
     for name in shapes
@@ -73,7 +76,7 @@ def read(
   if not any(name.startswith("albert.") for name in names):
     names = {f"albert.{name}": name for name in names}  # An AlbertModel.
   if config.embedding_size == config.hidden_size:
-    config = _settle_projection(config, names, shapes, get)
+    config = _resolve_projection(config, names, weights)
   head = head or hf_config.head_of(values)
   given: dict[str, str] = {}
   transposed = set()
@@ -82,6 +85,7 @@ def read(
       given[row.tf1] = names.pop(row.hf)
       if row.transposed:
         transposed.add(row.tf1)
+  given.update(names)
   stored = {
     name: shapes[own][::-1] if name in transposed else shapes[own]
     for name, own in given.items()
@@ -89,14 +93,12 @@ def read(
   notes: list[str] = []
   if config.hidden_act == "gelu_erf":
     notes.append(
-      f"{config_path} says hidden_act {values['hidden_act']!r}, the exact "
-      "GELU, which is gelu_erf here; Google's releases were trained with the "
-      "tanh form: if the weights are of one, the file is wrong (transformers "
-      "issue 2395), write gelu_new there."
+      f"{config_path} has hidden_act {values['hidden_act']!r}, the exact GELU, "
+      "which is gelu_erf here. Google's releases were trained with the tanh "
+      "form: if these weights are of a release, the file is wrong "
+      "(transformers issue 2395), so write gelu_new there."
     )
-  stored.update({name: shapes[own] for name, own in names.items()})
-  given.update(names)
-  step = _step(metadata, weights, notes)
+  step = _step(weights, notes)
   if step is not None:
     stored[checkpoint_names.GLOBAL_STEP] = ()
 
@@ -106,33 +108,31 @@ def read(
     value = get(given[name])
     return value.T if name in transposed else value
 
-  if head in ("pretraining", "squad1") and not checkpoint_names_there(
+  # The architecture may name a head that was not saved.
+  if head in ("pretraining", "squad1") and not checkpoint_names.has_head(
     head, stored
   ):
     head = ""
-  result = portable_checkpoint.select(
-    path, config, stored, load, head, given_names=given
-  )
+  result = portable.select(path, config, stored, load, head, given_names=given)
   result.notes += notes
-  for name, dtype in dtypes.items():
+  for name, dtype in weights.dtypes.items():
     if name not in shapes and not _BUFFERS.search(name):
-      result.unexpected[name] = f"no floating point, but {dtype}"
-  if "F64" in dtypes.values():
-    result.notes.append(f"float64 values of {weights} became float32.")
+      result.unexpected[name] = f"not floating point, but {dtype}"
+  if "F64" in weights.dtypes.values():
+    result.notes.append(f"float64 values of {weights.path} became float32.")
   for copy in copies:
-    if _OUTPUT_BIAS not in result.tensors:
+    if _OUTPUT_BIAS in result.tensors:
+      _check_copy(copy, weights, result)
+    else:
       result.unexpected[copy] = (
         f"not part of an encoder with head {result.head}"
       )
-    elif not _same(copy, _COPIES[copy], shapes, get):
-      _settle(copy, weights, result)
   result.tokenizer = hf_tokenizer.read(path, result.notes)
   result.labels = hf_config.labels_of(values)
   result.multi_label = hf_config.is_multi_label(values)
-  if result.head == "classification":
-    shapes = portable_checkpoint.shapes_of(result.tensors)
-    classes = shapes["output_weights"][0]
-    if result.labels and len(result.labels) != classes:
+  if result.head == "classification" and result.labels:
+    classes = stored["output_weights"][0]
+    if len(result.labels) != classes:
       raise ValueError(
         f"{path} has {classes} classes, but names {len(result.labels)} in "
         f"id2label of {hf_config.HF_CONFIG_FILE}: they belong to different "
@@ -141,13 +141,11 @@ def read(
   return result
 
 
-def write(
-  checkpoint: portable_checkpoint.PortableCheckpoint, folder: str
-) -> str:
-  """Writes the folder that from_pretrained takes; returns the weights' path.
+def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
+  """Writes a folder for `from_pretrained`; returns the weights' path.
 
   Raises:
-    ValueError: transformers has no such head, or other groups.
+    ValueError: transformers has no such head, or would use other groups.
     OSError: it cannot be written.
   """
   config, head = checkpoint.config, checkpoint.head
@@ -156,24 +154,24 @@ def write(
       f"Hugging Face has no model with the head {head}: give --head=none for "
       "the encoder alone."
     )
-  shapes = portable_checkpoint.shapes_of(checkpoint.tensors)
-  by_hf = {}
-  for row in checkpoint.rows:
-    if carries(head, row.tf1):
-      # An AlbertModel is no part of another model there.
-      name = row.hf[len("albert.") :] if head == "none" else row.hf
-      by_hf[name] = row
+  # In an AlbertModel, names do not begin with "albert.".
+  cut = len("albert.") if head == "none" else 0
+  by_hf = {
+    row.hf[cut:]: row
+    for row in checkpoint.rows
+    if not checkpoint_names.may_lack(head, row.tf1)
+  }
+  shapes = portable.shapes_of(checkpoint.tensors)
   out = {
     name: shapes[row.tf1][::-1] if row.transposed else shapes[row.tf1]
     for name, row in by_hf.items()
   }
   made: dict[str, np.ndarray] = {}
   if not config.has_projection:
-    # transformers always has the projection; this one changes no value.
-    kernel, bias = (row.hf for row in checkpoint_names.PROJECTION)
-    cut = len("albert.") if head == "none" else 0
-    made[kernel[cut:]] = np.eye(config.hidden_size, dtype=np.float32)
-    made[bias[cut:]] = np.zeros([config.hidden_size], np.float32)
+    # transformers always has a projection; this one changes no value.
+    kernel, bias = (row.hf[cut:] for row in checkpoint_names.PROJECTION)
+    made[kernel] = np.eye(config.hidden_size, dtype=np.float32)
+    made[bias] = np.zeros([config.hidden_size], np.float32)
     out.update({name: value.shape for name, value in made.items()})
 
   def get(name: str) -> np.ndarray:
@@ -182,17 +180,16 @@ def write(
     value = checkpoint.tensors[by_hf[name].tf1]
     return value.T if by_hf[name].transposed else value
 
-  metadata = {"format": "pt"}
+  metadata = {"format": "pt"}  # Required by transformers.
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, WEIGHTS_FILE)
-  safetensors_files.write(path, out, get, metadata)
-  classes = shapes.get("output_weights", (0,))[0]
+  _write_safetensors(path, out, get, metadata)
   settings = hf_config.to_hf(
     config,
     head,
     checkpoint.labels,
-    classes,
+    shapes.get("output_weights", (0,))[0],
     hf_tokenizer.special_ids(checkpoint.tokenizer),
   )
   config_path = os.path.join(folder, hf_config.HF_CONFIG_FILE)
@@ -209,16 +206,8 @@ def write(
   return path
 
 
-def carries(head: str, name: str) -> bool:
-  """Whether a folder with this head has the weight of a TF1 name.
-
-  Models whose heads look at single tokens have no pooler there.
-  """
-  pooler = checkpoint_names.is_pooler(name)
-  return not (pooler and head in checkpoint_names.WITHOUT_POOLER)
-
-
 def _all_rows(config, head: str) -> tuple[checkpoint_names.Row, ...]:
+  """Returns rows by which to translate names; those of `head` come first."""
   heads = [head] if head in checkpoint_names.HEADS else []
   heads += ["pretraining", "squad1", "classification"]
   rows = {
@@ -230,19 +219,14 @@ def _all_rows(config, head: str) -> tuple[checkpoint_names.Row, ...]:
   return (*checkpoint_names.encoder_rows(config), *rows.values())
 
 
-def checkpoint_names_there(head: str, stored) -> bool:
-  """Whether all of a head's weights are there."""
-  return all(row.tf1 in stored for row in checkpoint_names.HEADS[head])
-
-
 class _Weights(NamedTuple):
-  """The file of weights, opened.
+  """An open file of weights.
 
   Attributes:
     path: of the file.
-    shapes: of what is of floating point, by name.
-    get: gives such a value as <float32>.
-    dtypes: of everything, as safetensors writes them.
+    shapes: of the floating point values, by name.
+    get: returns such a value as <float32>.
+    dtypes: of all values by name, as in safetensors: F32, BF16, I64.
     metadata: strings by name.
   """
 
@@ -256,13 +240,10 @@ class _Weights(NamedTuple):
 def _open(folder: str) -> _Weights:
   path = os.path.join(folder, WEIGHTS_FILE)
   if os.path.exists(path):
-    file = safetensors_files.SafetensorsFile(path)
-    shapes = {n: s for n, s in file.shapes.items() if file.is_float(n)}
-    dtypes = {name: file.dtype(name) for name in file.shapes}
-    return _Weights(path, shapes, file.get, dtypes, file.metadata)
+    return _open_safetensors(path)
   if os.path.exists(f"{path}.index.json"):
     raise ValueError(
-      f"{folder} holds its weights in several files, which no ALBERT needs: "
+      f"{folder} holds its weights in several files, which is not supported: "
       "save it with transformers' save_pretrained(max_shard_size='50GB')."
     )
   path = os.path.join(folder, _BIN_FILE)
@@ -270,43 +251,41 @@ def _open(folder: str) -> _Weights:
     raise FileNotFoundError(
       f"{folder} holds neither {WEIGHTS_FILE} nor {_BIN_FILE}."
     )
-  state = _load_bin(path)
-  floats = {n: v for n, v in state.items() if v.is_floating_point()}
-  dtypes = {n: str(v.dtype).rpartition(".")[2] for n, v in state.items()}
+  return _open_bin(path)
+
+
+def _open_safetensors(path: str) -> _Weights:
+  """Opens the file; the library compares its header with its size."""
+  try:
+    file = safetensors.safe_open(path, framework="numpy")
+    names = file.keys()
+    slices = {name: file.get_slice(name) for name in names}
+    dtypes = {name: value.get_dtype() for name, value in slices.items()}
+  except Exception as error:  # SafetensorError has no useful base class.
+    raise ValueError(
+      f"{path} is damaged or truncated ({error}): copy it again."
+    ) from error
   return _Weights(
     path,
-    {name: tuple(value.shape) for name, value in floats.items()},
-    lambda name: floats[name].float().numpy(),
-    {n: "F64" if d == "float64" else d for n, d in dtypes.items()},
-    {},
+    {
+      name: tuple(value.get_shape())
+      for name, value in slices.items()
+      if dtypes[name] in _FLOATS
+    },
+    lambda name: np.asarray(file.get_tensor(name), np.float32),
+    dtypes,
+    file.metadata() or {},
   )
 
 
-def _step(
-  metadata: dict[str, str], path: str, notes: list[str]
-) -> Optional[int]:
-  """The training step; None if nothing or nonsense is said of it."""
-  text = metadata.get("global_step")
-  if text is None:
-    return None
-  # Of more digits, int() refuses to read some; int64 has no room for others.
-  if re.fullmatch(r"[0-9]{1,18}", text):
-    return int(text)
-  notes.append(
-    f"{path} says global_step {text[:40]!r}, which is no step: it is taken as "
-    "not known."
-  )
-  return None
-
-
-def _load_bin(path: str) -> dict[str, Any]:
-  """The tensors of a pickle, without running any of it."""
+def _open_bin(path: str) -> _Weights:
+  """Opens a pickle of tensors without running any of its code."""
   advice = (
     f"{path} is a pickle, which only torch 2.6 or newer reads safely: install "
     "it (pip install torch), or save the model as model.safetensors."
   )
   try:
-    # Not required, so no import that a list of packages has to know.
+    # Not a requirement of this package.
     torch = importlib.import_module("torch")
     version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
   except ImportError as error:
@@ -315,58 +294,113 @@ def _load_bin(path: str) -> dict[str, Any]:
     raise ValueError(advice)
   try:
     state = torch.load(path, map_location="cpu", weights_only=True)
-    return {n: value for n, value in state.items() if torch.is_tensor(value)}
-  except Exception as error:  # Of many kinds, none of them meant for a user.
+    state = {n: value for n, value in state.items() if torch.is_tensor(value)}
+  except Exception as error:  # torch documents no classes of errors.
     raise ValueError(
-      f"{path} holds something else than tensors, or is damaged; nothing of it "
-      "was run."
+      f"{path} holds something other than tensors, or is damaged; no code of "
+      "it was run."
     ) from error
-
-
-def _same(copy: str, original: str, shapes, get) -> bool:
-  name = original if original in shapes else original[len("albert.") :]
-  if shapes.get(copy) != shapes.get(name):
-    return False
-  return np.array_equal(get(copy), get(name))
-
-
-def _settle(
-  copy: str, path: str, result: portable_checkpoint.PortableCheckpoint
-) -> None:
-  """Says which of two differing tensors is taken, or that neither can be."""
-  original = _COPIES[copy]
-  if copy != _DECODER_BIAS:
-    raise ValueError(
-      f"{copy} differs from {original} in {path}: in ALBERT they are one."
-    )
-  # transformers ties them when it loads: the model computes with `original`.
-  result.unexpected[copy] = f"differs from {original}, which is taken"
-  result.notes.append(
-    f"{copy} and {original} differ in {path}: {original} is taken, as in "
-    "transformers, which ties the other to it."
+  dtypes = {n: str(v.dtype).rpartition(".")[2] for n, v in state.items()}
+  return _Weights(
+    path,
+    {n: tuple(v.shape) for n, v in state.items() if v.is_floating_point()},
+    lambda name: state[name].float().numpy(),
+    {n: "F64" if d == "float64" else d for n, d in dtypes.items()},
+    {},
   )
 
 
-def _settle_projection(
-  config: modeling.AlbertConfig, names: dict[str, str], shapes, get
+def _write_safetensors(
+  path: str,
+  shapes: Mapping[str, Sequence[int]],
+  get: Callable[[str], np.ndarray],
+  metadata: Mapping[str, str],
+) -> None:
+  """Writes float32 values one at a time; the library needs all at once.
+
+  The format is a length, a JSON header and the values
+  (github.com/huggingface/safetensors).
+  """
+  header: dict[str, Any] = {"__metadata__": dict(metadata)}
+  offset = 0
+  for name in sorted(shapes):
+    end = offset + 4 * int(np.prod(shapes[name], dtype=np.int64))
+    header[name] = {
+      "dtype": "F32",
+      "shape": list(shapes[name]),
+      "data_offsets": [offset, end],
+    }
+    offset = end
+  text = json.dumps(header, separators=(",", ":")).encode()
+  text += b" " * (-len(text) % 8)  # Values are aligned.
+  with open(path, "wb") as file:
+    file.write(struct.pack("<Q", len(text)) + text)
+    for name in sorted(shapes):
+      file.write(np.asarray(get(name), "<f4", order="C").data)
+
+
+def _step(weights: _Weights, notes: list[str]) -> Optional[int]:
+  """Returns the training step; None if the file has none."""
+  text = weights.metadata.get("global_step")
+  if text is None:
+    return None
+  if re.fullmatch(r"[0-9]{1,18}", text):  # What int64 can hold.
+    return int(text)
+  notes.append(
+    f"{weights.path} has global_step {text[:40]!r}, which is not a step and is "
+    "ignored."
+  )
+  return None
+
+
+def _check_copy(
+  copy: str, weights: _Weights, result: portable.PortableCheckpoint
+) -> None:
+  """Compares a copy of a tied weight with the original.
+
+  Raises:
+    ValueError: the word table and its copy differ.
+  """
+  original = _COPIES[copy]
+  name = original.removeprefix("albert.")
+  name = original if original in weights.shapes else name
+  if weights.shapes[copy] == weights.shapes.get(name) and np.array_equal(
+    weights.get(copy), weights.get(name)
+  ):
+    return
+  if copy != _DECODER_BIAS:
+    raise ValueError(
+      f"{copy} differs from {original} in {weights.path}: in ALBERT they are "
+      "the same weights."
+    )
+  # transformers ties them on loading: the model computes with `original`.
+  result.unexpected[copy] = f"differs from {original}, which is used"
+  result.notes.append(
+    f"{copy} and {original} differ in {weights.path}: {original} is used, as "
+    "in transformers."
+  )
+
+
+def _resolve_projection(
+  config: modeling.AlbertConfig, names: dict[str, str], weights: _Weights
 ) -> modeling.AlbertConfig:
-  """Keeps a projection E -> H where E is H, unless it changes nothing.
+  """Drops a projection E -> H with E = H if it is the identity.
 
   Args:
     config: the encoder, without that projection.
-    names: the file's names by Hugging Face's; one that changes nothing is
-      taken out.
-    shapes: by the file's names.
-    get: a value by the file's name.
+    names: the file's names by Hugging Face's; an identity is removed.
+    weights: the file.
+
+  Returns:
+    The configuration, with the projection unless it is the identity.
   """
-  given = [names[row.hf] for row in checkpoint_names.PROJECTION
-           if row.hf in names]  # fmt: skip
   size = config.hidden_size
-  nothing = {2: np.eye(size), 1: np.zeros([size])}
-  if all(
-    np.array_equal(get(own), nothing.get(len(shapes[own]))) for own in given
-  ):
-    for row in checkpoint_names.PROJECTION:
-      names.pop(row.hf, None)
-    return config
-  return dataclasses.replace(config, always_project_embedding=True)
+  identity = {2: np.eye(size), 1: np.zeros([size])}
+  rows = [row.hf for row in checkpoint_names.PROJECTION if row.hf in names]
+  for name in rows:
+    value = weights.get(names[name])
+    if not np.array_equal(value, identity.get(value.ndim)):
+      return dataclasses.replace(config, always_project_embedding=True)
+  for name in rows:
+    del names[name]
+  return config

@@ -1,4 +1,4 @@
-"""Tests of Hugging Face folders: names, transposes, and what is refused."""
+"""Tests of Hugging Face folders: names, transposes, errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import pathlib
 import pickle
 import shutil
+import struct
 import types
 
 import numpy as np
@@ -33,7 +34,7 @@ def _check_same(a, b):
 
 @pytest.fixture
 def folder(tmp_path):
-  """A copy of a folder of transformers, whose files may be changed."""
+  """A writable copy of a folder that transformers wrote."""
   shutil.copytree(_HF / "pretraining", tmp_path / "hf")
   return tmp_path / "hf"
 
@@ -54,7 +55,7 @@ def _change(folder, **changes):
     ("question_answering", "squad1", 25),
   ],
 )
-def test_folders_of_transformers_come_back(name, head, count, tmp_path):
+def test_a_folder_is_read_and_written_exactly(name, head, count, tmp_path):
   checkpoint = hf_checkpoints.read(str(_HF / name))
   assert checkpoint.head == head and len(checkpoint.tensors) == count
   assert not checkpoint.unexpected
@@ -65,6 +66,9 @@ def test_folders_of_transformers_come_back(name, head, count, tmp_path):
   original = read(str(_HF / name / "model.safetensors"))
   written = read(str(tmp_path / "model.safetensors"))
   assert set(written) == set(original)
+  # transformers maps the file into memory, so values are aligned.
+  header = (tmp_path / "model.safetensors").read_bytes()[:8]
+  assert struct.unpack("<Q", header)[0] % 8 == 0
   for name, value in original.items():
     np.testing.assert_array_equal(written[name], value)
 
@@ -85,9 +89,9 @@ def test_a_kernel_is_transposed():
 
 
 @pytest.mark.parametrize("head", ["pretraining", "masked_lm", "none"])
-def test_groups_and_equal_widths_come_back(head, tmp_path):
-  # Two groups of two blocks, and E = H: a projection is made and taken away,
-  # unless it changes values.
+def test_groups_and_equal_widths(head, tmp_path):
+  # Two groups of two blocks, and E = H: an identity is written as projection
+  # and removed on reading; any other projection is kept.
   source = _tf1("two_groups", head=head)
   hf_checkpoints.write(source, str(tmp_path))
   stored = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
@@ -121,17 +125,17 @@ def test_the_step_is_carried(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["abc", "", "-1", "1.5", "9" * 19, "9" * 9999])
-def test_a_step_that_is_none(text, folder):
+def test_an_invalid_step(text, folder):
   path = str(folder / "model.safetensors")
   tensors = safetensors.numpy.load_file(path)
   safetensors.numpy.save_file(tensors, path, {"global_step": text})
   checkpoint = hf_checkpoints.read(str(folder))
   assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
   (note,) = [note for note in checkpoint.notes if "global_step" in note]
-  assert "which is no step" in note and len(note) < 300
+  assert "which is not a step" in note and len(note) < 300
 
 
-def test_labels_and_single_scores(tmp_path):
+def test_labels_and_heads_with_one_class(tmp_path):
   source = _tf1(name="classifier.ckpt")
   source.labels = ("a", "b", "c")
   hf_checkpoints.write(source, str(tmp_path))
@@ -167,15 +171,15 @@ def test_copies_of_tied_weights(folder):
 
 
 def test_dtypes(folder):
-  """What is no number of the model is named; doubles lose digits."""
+  """Integers are reported; float64 is rounded."""
   _change(folder, steps=np.array([3]), more=np.array([1 / 3]))
   read = hf_checkpoints.read(str(folder))
-  assert read.unexpected["steps"] == "no floating point, but I64"
+  assert read.unexpected["steps"] == "not floating point, but I64"
   assert "more" in read.unexpected
   assert any(note.startswith("float64 values of") for note in read.notes)
 
 
-def test_two_biases(folder):
+def test_two_biases_of_the_output(folder):
   name = "cls/predictions/output_bias"
   path = str(folder / "model.safetensors")
   bias = safetensors.numpy.load_file(path)["predictions.bias"]
@@ -187,7 +191,7 @@ def test_two_biases(folder):
   checkpoint = hf_checkpoints.read(str(folder))
   np.testing.assert_array_equal(checkpoint.tensors[name], bias)
   assert checkpoint.unexpected == {
-    other: "differs from predictions.bias, which is taken"
+    other: "differs from predictions.bias, which is used"
   }
   (note,) = checkpoint.notes
   assert note.startswith(f"{other} and predictions.bias differ in")
@@ -198,7 +202,7 @@ def test_two_biases(folder):
   assert not checkpoint.unexpected and not checkpoint.notes
 
 
-def test_copies_do_not_matter_to_an_encoder(folder):
+def test_an_encoder_ignores_copies(folder):
   decoder = ("predictions.decoder.bias", "predictions.decoder.weight")
   _change(folder, **{name: np.ones([3], np.float32) for name in decoder})
   checkpoint = hf_checkpoints.read(str(folder), head="none")
@@ -209,7 +213,7 @@ def test_copies_do_not_matter_to_an_encoder(folder):
     )
 
 
-def test_names_that_do_not_fit(folder):
+def test_unexpected_and_missing_names(folder):
   _change(folder, **{"lm_head.extra": np.zeros([3], np.float32)})
   checkpoint = hf_checkpoints.read(str(folder))
   assert list(checkpoint.unexpected) == ["lm_head.extra"]
@@ -225,7 +229,83 @@ def test_names_that_do_not_fit(folder):
     hf_checkpoints.read(str(folder))
 
 
-def test_no_weights_or_too_many_files(folder):
+def _write_safetensors(path, header, data=b"", claimed=None):
+  path.write_bytes(struct.pack("<Q", claimed or len(header)) + header + data)
+
+
+@pytest.mark.parametrize("length", [0, 7, 40, -1])
+def test_truncated_weights(length, folder):
+  path = folder / "model.safetensors"
+  path.write_bytes(path.read_bytes()[:length])
+  with pytest.raises(ValueError, match="is damaged or truncated .*: copy it"):
+    hf_checkpoints.read(str(folder))
+
+
+_ENTRY = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+
+
+@pytest.mark.parametrize(
+  "header",
+  [
+    b"[1, 2]",
+    b"[" * 100_000,
+    b'{"a": {"dtype": "F32"}}',
+    *(
+      json.dumps({"a": entry}).encode()
+      for entry in (
+        None,
+        {**_ENTRY, "dtype": ["F32"]},
+        {**_ENTRY, "shape": [-1]},
+        {**_ENTRY, "shape": [True]},
+        {**_ENTRY, "shape": [9]},
+        {**_ENTRY, "data_offsets": [0, 36]},
+        {**_ENTRY, "data_offsets": {"1": 4}},
+      )
+    ),
+    json.dumps({"a": _ENTRY, "__metadata__": {"global_step": 3}}).encode(),
+  ],
+  ids=lambda header: header[:60].decode(),
+)
+def test_a_header_that_does_not_fit_the_file(header, folder):
+  path = folder / "model.safetensors"
+  _write_safetensors(path, header, b"four")
+  with pytest.raises(ValueError, match="is damaged or truncated") as caught:
+    hf_checkpoints.read(str(folder))
+  assert "\n" not in str(caught.value)
+  _write_safetensors(path, header, b"four", claimed=2**60)
+  with pytest.raises(ValueError, match="is damaged or truncated"):
+    hf_checkpoints.read(str(folder))
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_half_precision_is_read_exactly(dtype, folder):
+  path = folder / "model.safetensors"
+  tensors = safetensors.numpy.load_file(str(path))
+  tensors[_WORDS][0, :4] = [1.0, -2.5, 3.1415927, 1e-40]
+  header, data = {}, b""
+  for name, value in tensors.items():
+    if dtype == "F16":
+      stored = value.astype("<f2")
+      tensors[name] = stored.astype(np.float32)
+    else:  # The upper halves of float32.
+      stored = (value.view("<u4") >> 16).astype("<u2")
+      tensors[name] = (value.view("<u4") & 0xFFFF0000).view("<f4")
+    end = len(data) + stored.nbytes
+    header[name] = {
+      "dtype": dtype,
+      "shape": value.shape,
+      "data_offsets": [len(data), end],
+    }
+    data += stored.tobytes()
+  _write_safetensors(path, json.dumps(header).encode(), data)
+  read = hf_checkpoints.read(str(folder))
+  words = read.tensors["bert/embeddings/word_embeddings"]
+  assert words.dtype == np.float32
+  np.testing.assert_array_equal(words, tensors[_WORDS])
+  assert words[0, 2] == 3.140625
+
+
+def test_missing_or_split_weights(folder):
   (folder / "model.safetensors").unlink()
   with pytest.raises(FileNotFoundError, match="neither model.safetensors nor"):
     hf_checkpoints.read(str(folder))
@@ -235,7 +315,7 @@ def test_no_weights_or_too_many_files(folder):
 
 
 class _Bad:
-  """What a pickle of somebody bad would do when it is opened."""
+  """An object whose pickle fails the test when it is loaded."""
 
   def __reduce__(self):
     return (pytest.fail, ("the pickle was run",))
@@ -257,7 +337,7 @@ def _torch(version, state):
 
 
 class _Tensor:
-  """As much of torch's as is used."""
+  """The part of torch.Tensor that is used."""
 
   def __init__(self, value):
     self._value = value
@@ -274,7 +354,7 @@ class _Tensor:
     return self._value
 
 
-def test_a_pickle_is_never_opened_here(folder, monkeypatch):
+def test_pickles_are_read_only_by_a_safe_torch(folder, monkeypatch):
   path = str(folder / "model.safetensors")
   tensors = safetensors.numpy.load_file(path)
   expected = hf_checkpoints.read(str(folder))
@@ -300,7 +380,7 @@ def test_a_pickle_is_never_opened_here(folder, monkeypatch):
     ):
       hf_checkpoints.read(str(folder))
   use(_torch("2.6.0", pickle.UnpicklingError("weights only")))
-  with pytest.raises(ValueError, match="nothing of it was run"):
+  with pytest.raises(ValueError, match="no code of it was run"):
     hf_checkpoints.read(str(folder))
   state = {name: _Tensor(value) for name, value in tensors.items()}
   use(_torch("2.13.0", {**state, "epoch": 3}))
@@ -309,7 +389,7 @@ def test_a_pickle_is_never_opened_here(folder, monkeypatch):
     np.testing.assert_array_equal(read.tensors[name], value)
 
 
-def test_settings_of_another_model(folder):
+def test_a_configuration_of_another_model(folder):
   settings = json.loads((folder / "config.json").read_text())
   settings["num_hidden_groups"] = 3
   (folder / "config.json").write_text(json.dumps(settings))

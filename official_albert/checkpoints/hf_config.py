@@ -1,4 +1,4 @@
-"""config.json of Hugging Face's ALBERT, from and to `AlbertConfig`.
+"""Translation between config.json of Hugging Face's ALBERT and `AlbertConfig`.
 
 Source: configuration_albert.py of transformers 4.57.
 """
@@ -11,10 +11,12 @@ import os
 from typing import Any, Mapping, Sequence
 
 from official_albert import modeling
+from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints.checkpoint_files import HF_CONFIG_FILE
 
-# "gelu" in Google's JSON is the tanh form, which is gelu_new there; their
-# "gelu" is the exact one, which no release of ALBERT was trained with.
+_PROGRAM = "Hugging Face"
+# "gelu" in Google's JSON is the tanh form, which Hugging Face calls gelu_new;
+# their "gelu" is the exact one, which no release of ALBERT was trained with.
 _TO_HF = {"gelu": "gelu_new", "gelu_erf": "gelu"}
 _FROM_HF = {
   "gelu": "gelu_erf",
@@ -26,11 +28,11 @@ _FROM_HF = {
   "tanh": "tanh",
   "linear": "linear",
 }
-# What is compiled into this package's layers.
+# Settings that are constants in this package's layers.
 _FIXED = {
-  "layer_norm_eps": (1e-12,),
-  "position_embedding_type": ("absolute",),
-  "model_type": ("albert",),
+  "layer_norm_eps": 1e-12,
+  "position_embedding_type": "absolute",
+  "model_type": "albert",
 }
 ARCHITECTURES: Mapping[str, str] = {
   "none": "AlbertModel",
@@ -41,13 +43,13 @@ ARCHITECTURES: Mapping[str, str] = {
   "multiple_choice": "AlbertForMultipleChoice",
   "squad1": "AlbertForQuestionAnswering",
 }
-# Of AlbertConfig, what config.json has under the same name.
+# Fields of AlbertConfig that config.json has under the same name.
 _SAME = tuple(
   field.name
   for field in dataclasses.fields(modeling.AlbertConfig)
   if field.name not in ("hidden_act", "sharing", "always_project_embedding")
 )
-# What transformers assumes where config.json is silent.
+# The defaults of transformers for settings that config.json omits.
 _DEFAULTS = {
   "hidden_act": "gelu_new",
   "hidden_dropout_prob": 0,
@@ -61,16 +63,16 @@ _DEFAULTS = {
 
 
 def read(folder: str) -> dict[str, Any]:
-  """The settings in a folder.
+  """Reads the settings in a folder.
 
   Raises:
     FileNotFoundError: there is no config.json.
-    ValueError: it is no JSON object.
+    ValueError: it is not a JSON object.
   """
   path = os.path.join(folder, HF_CONFIG_FILE)
   if not os.path.exists(path):
     raise FileNotFoundError(
-      f"{path} does not exist: name the folder of a Hugging Face model."
+      f"{path} does not exist: give the folder of a Hugging Face model."
     )
   with open(path, encoding="utf-8") as file:
     try:
@@ -83,39 +85,37 @@ def read(folder: str) -> dict[str, Any]:
 
 
 def from_hf(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
-  """The encoder that a config.json describes.
+  """Returns the configuration of the encoder that a config.json describes.
 
-  Where E = H, only the weights say whether the projection changes values; it
-  is taken not to, see `hf_checkpoints.read`.
+  Where E = H, only the weights show whether the projection changes values, so
+  none is assumed here; see `hf_checkpoints.read`.
 
   Args:
     values: the settings.
     path: of the file, for messages.
 
   Raises:
-    ValueError: a setting is missing, of the wrong type, or asks for something
-      that this package does not compute.
+    ValueError: a setting is missing, of the wrong type or not supported.
   """
-  for name, allowed in _FIXED.items():
-    if values.get(name, allowed[0]) not in allowed:
+  for name, value in _FIXED.items():
+    if values.get(name, value) != value:
       raise ValueError(
-        f"{path} says {name} {values[name]!r}; only {allowed[0]!r} is "
-        "supported."
+        f"{path} has {name} {values[name]!r}; only {value!r} is supported."
       )
   act = values.get("hidden_act", _DEFAULTS["hidden_act"])
   if not isinstance(act, str) or act not in _FROM_HF:
     raise ValueError(
-      f"{path} says hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
+      f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
     )
   picked = {name: values.get(name, _DEFAULTS.get(name)) for name in _SAME}
   lacking = [name for name, value in picked.items() if value is None]
   if lacking:
-    raise ValueError(f"{path} does not say {lacking[0]}.")
+    raise ValueError(f"{path} lacks {lacking[0]}.")
   try:
     config = modeling.AlbertConfig(**picked, hidden_act=_FROM_HF[act])
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-  check_groups(config, path)
+  checkpoint_names.check_groups(config, _PROGRAM, path)
   return config
 
 
@@ -126,24 +126,25 @@ def to_hf(
   classes: int,
   special_ids: Mapping[str, int],
 ) -> dict[str, Any]:
-  """The settings for an encoder with a head.
+  """Returns the settings for an encoder with a head.
 
   Args:
     config: the encoder.
     head: a key of `ARCHITECTURES`.
-    labels: names of the classes; () for LABEL_0 and so on.
-    classes: of a classification.
+    labels: names of the classes; () for LABEL_0, LABEL_1, ...
+    classes: their number.
     special_ids: pad_token_id, bos_token_id, eos_token_id.
+
+  Raises:
+    ValueError: transformers would use other groups.
   """
-  check_groups(config, "the model")
+  checkpoint_names.check_groups(config, _PROGRAM, "the model")
   values = {name: getattr(config, name) for name in _SAME}
   values.update(
+    _FIXED,
     architectures=[ARCHITECTURES[head]],
     classifier_dropout_prob=0.1,
     hidden_act=_TO_HF.get(config.hidden_act, config.hidden_act),
-    layer_norm_eps=1e-12,
-    model_type="albert",
-    position_embedding_type="absolute",
     torch_dtype="float32",
     **special_ids,
   )
@@ -158,22 +159,21 @@ def to_hf(
 
 
 def head_of(values: Mapping[str, Any]) -> str:
-  """The head that the settings' `architectures` has; "" if they don't say.
+  """Returns the head of the settings' `architectures`; "" if not known.
 
   Raises:
-    ValueError: it is no list of names.
+    ValueError: `architectures` is not a list of names.
   """
   names = values.get("architectures") or [""]
   if not isinstance(names, list) or not all(
     isinstance(name, str) for name in names
   ):
     raise ValueError(
-      f"{HF_CONFIG_FILE} says architectures {names!r}, which is no list of "
-      "names: "
-      'write for example ["AlbertModel"] there.'
+      f"{HF_CONFIG_FILE} has architectures {names!r}, which is not a list of "
+      'names: write for example ["AlbertModel"].'
     )
   head = {name: head for head, name in ARCHITECTURES.items()}.get(names[0], "")
-  if head == "regression":  # Which it shares with classification.
+  if head == "regression":  # Classification has the same architecture.
     labels = values.get("id2label")
     count = len(labels) if labels and isinstance(labels, dict) else 2
     return "regression" if count == 1 else "classification"
@@ -181,7 +181,7 @@ def head_of(values: Mapping[str, Any]) -> str:
 
 
 def labels_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-  """Names of classes in order; () if they are not given or only numbers."""
+  """Returns the classes' names in order; () if missing or only numbers."""
   names = values.get("id2label")
   if not isinstance(names, dict):
     return ()
@@ -194,29 +194,9 @@ def labels_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_multi_label(values: Mapping[str, Any]) -> bool:
-  """Whether one text can have several classes, or several numbers."""
-  several = isinstance(values.get("id2label"), dict) and (
-    len(values["id2label"]) > 1
-  )
-  kind = values.get("problem_type")
+  """Returns whether a text can have several classes or several numbers."""
+  kind, labels = values.get("problem_type"), values.get("id2label")
+  several = isinstance(labels, dict) and len(labels) > 1
   return kind == "multi_label_classification" or (
     kind == "regression" and several
   )
-
-
-def check_groups(config: modeling.AlbertConfig, source: str) -> None:
-  """Refuses pairs of layers and groups for which transformers rounds wrongly.
-
-  Raises:
-    ValueError: it would use another group for a layer.
-  """
-  for layer in range(config.num_hidden_layers):
-    theirs = int(layer / (config.num_hidden_layers / config.num_hidden_groups))
-    if theirs != config.group_of_layer(layer):
-      raise ValueError(
-        f"{source} has {config.num_hidden_groups} groups for "
-        f"{config.num_hidden_layers} layers, for which Hugging Face rounds "
-        f"layer {layer} to group {theirs} and this package to "
-        f"{config.group_of_layer(layer)}: it cannot be converted without "
-        "computing something else."
-      )

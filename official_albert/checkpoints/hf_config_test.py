@@ -1,4 +1,4 @@
-"""Tests of the translation of settings."""
+"""Tests of the translation of config.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 
 @pytest.mark.parametrize("name", sorted(modeling.PRESETS))
-def test_presets_come_back(name):
+def test_presets(name):
   config = AlbertConfig.from_preset(name)
   values = hf_config.to_hf(config, "pretraining", (), 0, _IDS)
   assert values["hidden_act"] == (
@@ -59,7 +59,7 @@ def test_golden_settings():
     assert config.hidden_act == "gelu" and config.intermediate_size == 72
     written = hf_config.to_hf(config, head, (), 3, _IDS)
     for key, value in values.items():
-      # The version is not ours to say; dropout of a head is fine-tuning's.
+      # The version of transformers, and settings of fine-tuning.
       if key not in (
         "transformers_version",
         "dtype",
@@ -89,7 +89,7 @@ def test_labels_and_regression():
     ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05; only 1e-12"),
     ({"position_embedding_type": "relative_key"}, "only 'absolute'"),
     ({"model_type": "bert"}, "model_type 'bert'"),
-    ({"vocab_size": None}, "config.json does not say vocab_size"),
+    ({"vocab_size": None}, "config.json lacks vocab_size"),
     ({"vocab_size": "30000"}, "config.json: vocab_size must be of type int"),
     (
       {"num_hidden_layers": 18, "num_hidden_groups": 14},
@@ -97,7 +97,7 @@ def test_labels_and_regression():
     ),
   ],
 )
-def test_settings_that_mean_another_model(changes, message):
+def test_unsupported_settings(changes, message):
   values = hf_config.to_hf(
     AlbertConfig.from_preset("albert_base_v2"), "none", (), 0, _IDS
   )
@@ -108,21 +108,21 @@ def test_settings_that_mean_another_model(changes, message):
 @pytest.mark.parametrize(
   "names", ["AlbertModel", 3, {"a": 1}, [1], ["AlbertModel", None], [["a"]]]
 )
-def test_architectures_that_are_no_names(names):
-  with pytest.raises(ValueError, match="is no list of names: write"):
+def test_invalid_architectures(names):
+  with pytest.raises(ValueError, match="is not a list of names: write"):
     hf_config.head_of({"architectures": names})
 
 
 @pytest.mark.parametrize("labels", [None, 1, True, "no", ["no"], {}])
-def test_labels_that_are_no_labels(labels):
+def test_invalid_labels(labels):
   name = hf_config.ARCHITECTURES["classification"]
   values = {"architectures": [name], "id2label": labels}
   assert hf_config.head_of(values) == "classification"
   assert hf_config.labels_of(values) == ()
 
 
-def test_no_settings(tmp_path):
-  with pytest.raises(FileNotFoundError, match="name the folder of a Hugging"):
+def test_missing_and_invalid_settings(tmp_path):
+  with pytest.raises(FileNotFoundError, match="give the folder of a Hugging"):
     hf_config.read(str(tmp_path))
   (tmp_path / "config.json").write_text('{"vocab')
   with pytest.raises(ValueError, match="is not valid JSON"):

@@ -1,13 +1,14 @@
-"""Tokenizer files of transformers, whose `AutoTokenizer` gives our ids.
+"""Tokenizer files with which transformers' `AutoTokenizer` gives our ids.
 
-tokenizer.json states the rules of `tokenization` and `wordpiece` as steps of
-the `tokenizers` package, which transformers runs as they are. What such steps
-cannot state is listed in the folder's README.md.
+tokenizer.json states the rules of the room `tokenization` as steps of the
+package `tokenizers`, which transformers runs unchanged. README.md in the folder
+lists what such steps cannot state.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import shutil
@@ -18,17 +19,17 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import portable as portable_checkpoint
+from official_albert.checkpoints import tokenizer_files
 
 FAST_FILE = "tokenizer.json"
 _SETTINGS = "tokenizer_config.json"
 _README = "README.md"
 _FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
-# The class that runs tokenizer.json as it is. AlbertTokenizer and BertTokenizer
-# of transformers 5 take its vocabulary only, and rules of their own.
+# This class runs tokenizer.json unchanged. AlbertTokenizer and BertTokenizer of
+# transformers 5 use only its vocabulary, with rules of their own.
 _FAST_CLASS = "PreTrainedTokenizerFast"
 _CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer"}
-# Above it no character is white space, has case or combines with another.
+# No character above is white space, has case or combines with another.
 _END_OF_LETTERS = 0x20000
 _SPECIAL: Mapping[str, dict[str, Any]] = {
   "sentencepiece": {
@@ -57,9 +58,9 @@ _SPECIAL: Mapping[str, dict[str, Any]] = {
 
 
 def special_ids(
-  tokenizer: Optional[portable_checkpoint.TokenizerFile],
+  tokenizer: Optional[tokenizer_files.TokenizerFile],
 ) -> dict[str, int]:
-  """Of padding, beginning and end, for config.json."""
+  """Returns the ids of padding, beginning and end for config.json."""
   first, last = 2, 3
   if tokenizer and tokenizer.kind == "wordpiece":
     with open(tokenizer.path, encoding="utf-8") as file:
@@ -68,7 +69,7 @@ def special_ids(
       first, last = pieces.index("[CLS]"), pieces.index("[SEP]")
     except ValueError as error:
       raise ValueError(
-        f"{tokenizer.path} has no [CLS] or no [SEP]: it is no vocabulary of a "
+        f"{tokenizer.path} has no [CLS] or no [SEP]: it is not a vocabulary of "
         "BERT or ALBERT."
       ) from error
   return {"pad_token_id": 0, "bos_token_id": first, "eos_token_id": last}
@@ -76,12 +77,12 @@ def special_ids(
 
 def read(
   folder: str, notes: list[str]
-) -> Optional[portable_checkpoint.TokenizerFile]:
-  """The tokenizer in a folder; None if there is none that can be carried.
+) -> Optional[tokenizer_files.TokenizerFile]:
+  """Returns the tokenizer in a folder; None if there is no supported one.
 
   Args:
     folder: of a Hugging Face model.
-    notes: what does not mean the same here is added to it.
+    notes: differences from this package's tokenization are added.
 
   Raises:
     ValueError: its settings are not valid JSON.
@@ -91,41 +92,40 @@ def read(
   if os.path.exists(path):
     with open(path, encoding="utf-8") as file:
       try:
-        settings = json.load(file)
-        lower_case = bool(settings.get("do_lower_case", True))
-      except (ValueError, AttributeError) as error:
+        settings = dict(json.load(file))
+      except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a valid JSON object.") from error
   lower_case = bool(settings.get("do_lower_case", True))
   for name, default in (("keep_accents", False), ("remove_space", True)):
     if settings.get(name, default) != default:
       notes.append(
-        f"{_SETTINGS} says {name} {settings[name]}, which this package's "
-        "tokenizer does not do: some texts will have other pieces."
+        f"{_SETTINGS} has {name} {settings[name]}, which this package does not "
+        "support: some texts will have other pieces."
       )
   for kind, name in _FILES.items():
     path = os.path.join(folder, name)
     if os.path.exists(path):
-      return portable_checkpoint.TokenizerFile(path, kind, lower_case)
+      return tokenizer_files.TokenizerFile(path, kind, lower_case)
   if os.path.exists(os.path.join(folder, "tokenizer.json")):
     notes.append(
-      "tokenizer.json is not carried: this package needs spiece.model or "
+      "tokenizer.json is not used: this package needs spiece.model or "
       "vocab.txt."
     )
   return None
 
 
 def write(
-  tokenizer: portable_checkpoint.TokenizerFile, folder: str, max_length: int
+  tokenizer: tokenizer_files.TokenizerFile, folder: str, max_length: int
 ) -> str:
-  """Writes the tokenizer, what says how to open it, and a README.md.
+  """Writes the tokenizer, its settings and a README.md.
 
   Args:
-    tokenizer: which.
+    tokenizer: the tokenizer.
     folder: of the model.
-    max_length: longest sequence of the model.
+    max_length: of the model's sequences.
 
   Returns:
-    Why there is no tokenizer.json; "" if there is one.
+    The reason why there is no tokenizer.json; "" if there is one.
 
   Raises:
     ValueError: the tokenizer's file is damaged.
@@ -144,7 +144,7 @@ def write(
     "tokenizer_class": _FAST_CLASS if fast else _CLASSES[kind],
     "do_lower_case": tokenizer.lower_case,
     "model_max_length": max_length,
-    # transformers 5 leaves token types out unless they are named.
+    # transformers 5 omits token types that are not listed.
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     **{
       name: value if isinstance(value, str) else value["content"]
@@ -171,16 +171,16 @@ def _read_model(path: str) -> sentencepiece_model_pb2.ModelProto:
   with open(path, "rb") as file:
     try:
       model.ParseFromString(file.read())
-    except Exception as error:  # DecodeError of whichever protobuf there is.
+    except Exception as error:  # DecodeError, whose module depends on protobuf.
       raise ValueError(f"{path} is not a SentencePiece model.") from error
   return model
 
 
 def _obstacle(model: sentencepiece_model_pb2.ModelProto) -> str:
-  """Why a model has no tokenizer.json; "" if it can have one."""
+  """Returns why a model cannot have a tokenizer.json; "" if it can."""
   trainer, normalizer = model.trainer_spec, model.normalizer_spec
   if trainer.model_type != trainer.UNIGRAM:
-    return "its SentencePiece model is no unigram model"
+    return "its SentencePiece model is not a unigram model"
   if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
     return "its SentencePiece model does not mark spaces in front of words"
   return ""
@@ -189,36 +189,33 @@ def _obstacle(model: sentencepiece_model_pb2.ModelProto) -> str:
 def _sentencepiece_json(
   model: sentencepiece_model_pb2.ModelProto, lower_case: bool
 ) -> dict[str, Any]:
-  """tokenizer.json of a unigram model."""
+  """Returns the tokenizer.json of a unigram model."""
   mark = tokenization.WORD_START
   kinds = model.SentencePiece
-  scores = [p.score for p in model.pieces if p.type == kinds.NORMAL]
+  normal = [piece for piece in model.pieces if piece.type == kinds.NORMAL]
+  best = max((piece.score for piece in normal), default=0.0)
   vocabulary = []
   for piece in model.pieces:
     text, score = piece.piece, piece.score
     if piece.type == kinds.USER_DEFINED:
-      # unigram_model.cc, EncodeOptimized: the file's own score says nothing.
-      score = len(text.encode()) * max(scores, default=0.0) - 0.1
-    never = piece.type in (kinds.CONTROL, kinds.UNUSED)
-    if (never and text not in tokenization.SPECIAL_PIECES) or (
-      tokenization.ends_in_digit_comma(text)
-    ):
-      text += " "  # No text has a space when pieces are looked for.
+      # As in unigram_model.cc, EncodeOptimized; the stored score is not used.
+      score = len(text.encode()) * best - 0.1
+    is_unused = (
+      piece.type in (kinds.CONTROL, kinds.UNUSED)
+      and text not in tokenization.SPECIAL_PIECES
+    )
+    if is_unused or tokenization.ends_in_digit_comma(text):
+      text += " "  # Never found, as texts have no spaces at this point.
     vocabulary.append([text, score])
-  special = {
-    tokenization.SPECIAL_PIECES[i]: i
-    for i in range(len(tokenization.SPECIAL_PIECES))
-  }
+  special = {piece: i for i, piece in enumerate(tokenization.SPECIAL_PIECES)}
   metaspace = {
     "type": "Metaspace",
     "replacement": mark,
-    # "first": what follows [MASK] without a space goes on within its word.
+    # With "first", text directly after [MASK] does not start a word.
     "prepend_scheme": (
       "first" if model.normalizer_spec.add_dummy_prefix else "never"
     ),
-    "split": not any(
-      mark in p.piece[1:] for p in model.pieces if p.type == kinds.NORMAL
-    ),
+    "split": not any(mark in piece.piece[1:] for piece in normal),
   }
   return _fast_json(
     special,
@@ -237,7 +234,7 @@ def _sentencepiece_json(
 def _normalizers(
   model: sentencepiece_model_pb2.ModelProto, lower_case: bool
 ) -> list[dict[str, Any]]:
-  """`tokenization.normalize_text`, then the model's own normalization."""
+  """Returns the steps of `normalize_text`, then those of the model itself."""
   processor = sentencepiece.SentencePieceProcessor()
   processor.LoadFromSerializedProto(model.SerializeToString())
 
@@ -255,16 +252,16 @@ def _normalizers(
     _replace(f"{_characters(str.isspace)}+", " "),
     _replace(" $", ""),
     {"type": "NFKD"},
-    # A text that lost its first character is no longer seen as the first
-    # part, so a space stands in for it.
+    # If the first character is removed, the text no longer counts as the first
+    # part, so a space replaces it.
     _replace(f"^{_characters(is_dropped)}+", " "),
     _replace(f"{marks}+", ""),
   ]
   if lower_case:
     steps += [_final_sigma(), {"type": "Lowercase"}]
   if processor.normalize("\u1100\u1161").endswith("\uac00"):
-    # The model puts Hangul together again. Precompiled looks at three bytes
-    # of a syllable at a time, and would not.
+    # The model composes Hangul syllables. Precompiled does not, as it looks at
+    # three bytes at a time.
     steps.append({"type": "NFC"})
   spec = model.normalizer_spec
   if spec.precompiled_charsmap:
@@ -276,9 +273,10 @@ def _normalizers(
 
 
 def _final_sigma() -> dict[str, Any]:
-  """The sigma that ends a word, in lower case (Unicode's SpecialCasing.txt).
+  """Returns the step for sigma at the end of a word.
 
-  Lower-casing looks at single characters in `tokenizers`.
+  `tokenizers` lower-cases each character on its own, without the rule for a
+  final sigma in Unicode's SpecialCasing.txt.
   """
   cased = _characters(lambda char: char.lower() != char or char.upper() != char)
   between = _characters(
@@ -293,15 +291,12 @@ def _final_sigma() -> dict[str, Any]:
 
 
 def _wordpiece_json(path: str, lower_case: bool) -> dict[str, Any]:
-  """tokenizer.json of a vocab.txt."""
+  """Returns the tokenizer.json of a vocab.txt."""
   with open(path, "rb") as file:
     pieces = tokenization.read_vocabulary(file.read())
   vocabulary = {piece: i for i, piece in enumerate(pieces)}
   return _fast_json(
-    {
-      piece: vocabulary[piece]
-      for piece in tokenization.WORDPIECE_SPECIAL_PIECES
-    },
+    {p: vocabulary[p] for p in tokenization.WORDPIECE_SPECIAL_PIECES},
     [
       *([_final_sigma()] if lower_case else []),
       {
@@ -331,14 +326,14 @@ def _fast_json(
   decoder: Mapping[str, Any],
   model: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """The parts of a tokenizer.json, with what every ALBERT has.
+  """Returns a tokenizer.json with the special tokens and pairs of ALBERT.
 
   Args:
-    special: ids by special pieces.
-    normalizers: one after the other.
-    pre_tokenizer: cuts words.
-    decoder: from pieces to text.
-    model: cuts words into pieces.
+    special: ids of the special pieces.
+    normalizers: applied in order.
+    pre_tokenizer: splits text into words.
+    decoder: turns pieces into text.
+    model: splits words into pieces.
   """
 
   def part(name: str, segment: int) -> dict[str, Any]:
@@ -383,28 +378,29 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
 
 
 def _characters(test: Callable[[str], bool]) -> str:
-  """A class of a regular expression, of the characters that pass a test.
+  """Returns a regular expression class of the characters that pass a test.
 
-  Written out, so that it does not depend on the Unicode version of its reader.
+  The characters are listed, so that the class does not depend on the Unicode
+  version of the program that reads it.
   """
   codes = [
     code
     for code in range(_END_OF_LETTERS)
     if not 0xD800 <= code < 0xE000 and test(chr(code))
   ]
-  firsts = [c for i, c in enumerate(codes) if not i or codes[i - 1] != c - 1]
-  lasts = [
-    c for i, c in enumerate(codes, 1) if i == len(codes) or codes[i] != c + 1
-  ]
-  spans = (
-    rf"\x{{{first:x}}}" + (rf"-\x{{{last:x}}}" if last > first else "")
-    for first, last in zip(firsts, lasts)
-  )
-  return f"[{''.join(spans)}]"
+  ranges = []
+  # Within a range of consecutive codes, code and index differ by a constant.
+  for _, group in itertools.groupby(enumerate(codes), lambda x: x[1] - x[0]):
+    members = [code for _, code in group]
+    first, last = members[0], members[-1]
+    ranges.append(rf"\x{{{first:x}}}")
+    if last > first:
+      ranges.append(rf"-\x{{{last:x}}}")
+  return f"[{''.join(ranges)}]"
 
 
 def _readme(kind: str, obstacle: str, fast: Mapping[str, Any]) -> str:
-  """What a user of the folder has to know of its tokenizer."""
+  """Returns the text of README.md."""
   name = {"sentencepiece": "Albert", "wordpiece": "Bert"}[kind]
   if obstacle:
     return _README_TOP + _README_WITHOUT.format(obstacle=obstacle, name=name)

@@ -15,8 +15,7 @@ import pytest
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import tokenization
-from official_albert.checkpoints import hf_tokenizer
-from official_albert.checkpoints import portable as portable_checkpoint
+from official_albert.checkpoints import hf_tokenizer, tokenizer_files
 from official_albert.testing import odd_texts, toy_vocabulary
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
@@ -45,7 +44,7 @@ _VOCABULARY = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-  """A vocabulary of the lines' characters, with pieces of all kinds."""
+  """A vocabulary for the lines, with pieces of all kinds."""
   lines = [
     tokenization.normalize_text(line, lower_case)
     for line in [*_LINES, "in 1922, and 2005, or 1922, 12,345 were 2005,"]
@@ -62,7 +61,7 @@ def model(tmp_path_factory):
       split_by_number=False,
     )
   )
-  # Within a word, such a piece is an exception that README.md names.
+  # README.md lists the exception of such pieces within a word.
   commas = [
     p for p in proto.pieces if tokenization.ends_in_digit_comma(p.piece)
   ]
@@ -76,9 +75,9 @@ def model(tmp_path_factory):
 
 
 def _written(folder, path, kind, lower_case):
-  """The tokenizer.json that `write` leaves, and its folder."""
+  """Writes the folder and returns its tokenizer.json."""
   folder.mkdir()
-  file = portable_checkpoint.TokenizerFile(str(path), kind, lower_case)
+  file = tokenizer_files.TokenizerFile(str(path), kind, lower_case)
   assert hf_tokenizer.write(file, str(folder), 33) == ""
   return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
@@ -111,7 +110,7 @@ def test_sentencepiece_gives_the_same_ids(lower_case, model, tmp_path):
   _check_ids(folder, ours, texts)
 
 
-def test_special_pieces_of_a_text(model, tmp_path):
+def test_special_pieces_in_text(model, tmp_path):
   values = _written(tmp_path / "out", model, "sentencepiece", True)
   special = [token["content"] for token in values["added_tokens"]]
   assert special == list(tokenization.SPECIAL_PIECES)
@@ -122,14 +121,14 @@ def test_special_pieces_of_a_text(model, tmp_path):
   first, second = ours.encode("see below"), ours.encode("files")
   assert pair.ids == [2, *first, 3, *second, 3]
   assert pair.type_ids == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-  # Text that touches the mask goes on within its word.
+  # Text that touches the mask does not start a word.
   ids = fast.encode("see  [MASK].", add_special_tokens=False).ids
   assert ids == [*ours.encode("see"), 4, ours.piece_to_id(".")]
   ids = fast.encode("[MASK] see", add_special_tokens=False).ids
   assert ids == [4, *ours.encode("see")]
 
 
-def test_pieces_that_are_never_used_have_another_name(tmp_path):
+def test_pieces_that_are_never_used_are_renamed(tmp_path):
   kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
   proto = sentencepiece_model_pb2.ModelProto()
   proto.ParseFromString(toy_vocabulary.numbers(6))
@@ -144,7 +143,7 @@ def test_pieces_that_are_never_used_have_another_name(tmp_path):
   scores = [
     (text, round(score, 4)) for text, score in values["model"]["vocab"][5:]
   ]
-  # Of user-defined pieces, two bytes of the best score and 0.1.
+  # A user-defined piece gets its length times the best score, less 0.1.
   assert scores == [
     ("\u25815", -2.5),
     ("\u25817, ", -3.0),
@@ -156,14 +155,14 @@ def test_pieces_that_are_never_used_have_another_name(tmp_path):
   assert "A word with a digit and a comma inside it" in readme
 
 
-def test_models_that_no_tokenizer_json_can_state(tmp_path):
+def test_models_without_a_tokenizer_json(tmp_path):
   proto = sentencepiece_model_pb2.ModelProto()
   proto.ParseFromString(toy_vocabulary.numbers(7))
   proto.trainer_spec.model_type = proto.trainer_spec.BPE
   file = _file(tmp_path, "sentencepiece", proto.SerializeToString())
   folder = tmp_path / "out"
   folder.mkdir()
-  assert "no unigram model" in hf_tokenizer.write(file, str(folder), 33)
+  assert "not a unigram model" in hf_tokenizer.write(file, str(folder), 33)
   assert not (folder / "tokenizer.json").exists()
   assert "has no `tokenizer.json`" in (folder / "README.md").read_text()
   settings = json.loads((folder / "tokenizer_config.json").read_text())
@@ -175,7 +174,7 @@ def test_models_that_no_tokenizer_json_can_state(tmp_path):
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_wordpiece_gives_the_same_ids(lower_case, tmp_path):
   path = tmp_path / "vocab.txt"
-  # The second "a" takes no id.
+  # The second "a" has no id of its own.
   path.write_text("\n".join([*_VOCABULARY, "a", "\u570b"]), encoding="utf-8")
   values = _written(tmp_path / "out", path, "wordpiece", lower_case)
   ours = tokenization.WordPieceTokenizer(str(path), lower_case)
@@ -205,7 +204,7 @@ def test_the_released_vocabulary_gives_the_same_ids(lower_case, tmp_path):
 def _file(folder, kind, content=b"pieces", lower_case=True):
   path = folder / "source"
   path.write_bytes(content)
-  return portable_checkpoint.TokenizerFile(str(path), kind, lower_case)
+  return tokenizer_files.TokenizerFile(str(path), kind, lower_case)
 
 
 @pytest.mark.parametrize(
@@ -215,14 +214,14 @@ def _file(folder, kind, content=b"pieces", lower_case=True):
     ("wordpiece", "vocab.txt", "[PAD]", "\n".join(_VOCABULARY).encode()),
   ],
 )
-def test_what_is_written_is_read(kind, name, pad, content, tmp_path):
+def test_a_written_tokenizer_is_read(kind, name, pad, content, tmp_path):
   folder = tmp_path / "out"
   folder.mkdir()
   tokenizer = _file(tmp_path, kind, content, lower_case=False)
   hf_tokenizer.write(tokenizer, str(folder), 33)
   settings = json.loads((folder / "tokenizer_config.json").read_text())
   assert settings["model_max_length"] == 33 and settings["pad_token"] == pad
-  # Any other class of transformers 5 has normalization of its own.
+  # Other classes of transformers 5 have their own normalization.
   assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
   assert "token_type_ids" in settings["model_input_names"]
   special = json.loads((folder / "special_tokens_map.json").read_text())
@@ -244,12 +243,12 @@ def test_ids_of_special_pieces(tmp_path):
     hf_tokenizer.special_ids(_file(tmp_path, "wordpiece", b"a\n"))
 
 
-def test_what_means_something_else_is_said(tmp_path):
+def test_unsupported_settings_are_noted(tmp_path):
   notes = []
   assert hf_tokenizer.read(str(tmp_path), notes) is None and not notes
   (tmp_path / "tokenizer.json").write_text("{}")
   assert hf_tokenizer.read(str(tmp_path), notes) is None
-  assert "tokenizer.json is not carried" in notes[0]
+  assert "tokenizer.json is not used" in notes[0]
   (tmp_path / "spiece.model").write_bytes(b"x")
   settings = tmp_path / "tokenizer_config.json"
   settings.write_text('{"keep_accents": true}')

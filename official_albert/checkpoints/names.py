@@ -1,17 +1,17 @@
-"""One table: what a weight is called by Google, by this package, by others.
+"""The table of weight names: in TF1, in this package and in Hugging Face.
 
-Google's name is the common one: every format is read into it and written from
-it. A row holds
+TF1 names serve as the common ones: readers translate into them, writers from
+them. A row holds
 
-  tf1:   the name in a TF1 checkpoint of google-research/albert.
-  own:   the attributes on the way to the variable in a model of this package,
-         which is also its name in a checkpoint of ours.
-  hf:    the name in a Hugging Face folder; "" where that has no such weight.
+  tf1:   the name in a checkpoint of google-research/albert.
+  own:   the attribute path of the variable in a model of this package, which
+         is also its name in our checkpoints.
+  hf:    the name in a Hugging Face folder; "" if there is no such weight.
   shape: V, E, T, P, H, I as in the configuration, C classes.
 
 A TF1 `kernel` is [inputs, outputs]; the `weight` of a torch Linear is its
 transpose. The classifiers' `output_weights` are [classes, H] on both sides.
-TensorFlow is not loaded here.
+This module does not load TensorFlow.
 
 Sources: modeling.py, run_pretraining.py, classifier_utils.py, squad_utils.py
 of google-research/albert; modeling_albert.py of transformers 4.57.
@@ -20,7 +20,7 @@ of google-research/albert; modeling_albert.py of transformers 4.57.
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping, Union
+from typing import Callable, Container, Mapping, Union
 
 from official_albert import modeling
 
@@ -29,7 +29,7 @@ Dimension = Union[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One weight; {g} and {i} are the group and the block in it."""
+  """One weight; {g} and {i} stand for the group and the block in it."""
 
   tf1: str
   own: str
@@ -38,13 +38,13 @@ class Row:
 
   @property
   def transposed(self) -> bool:
-    """Whether Hugging Face stores the transpose."""
+    """Whether Hugging Face stores the transposed value."""
     return self.tf1.endswith("/kernel")
 
   def shape_in(
     self, config: modeling.AlbertConfig, classes: int = 0
   ) -> tuple[int, ...]:
-    """The shape of the TF1 variable."""
+    """Returns the shape of the TF1 variable."""
     sizes = {
       "V": config.vocab_size,
       "E": config.embedding_size,
@@ -58,176 +58,145 @@ class Row:
     return tuple(sizes.get(size, size) for size in self.shape)
 
 
-def _dense(tf1: str, own: str, hf: str, inputs, outputs) -> tuple[Row, ...]:
-  return (
-    Row(
-      f"{tf1}/kernel", f"{own}/kernel", hf and f"{hf}.weight", (inputs, outputs)
-    ),
-    Row(f"{tf1}/bias", f"{own}/bias", hf and f"{hf}.bias", (outputs,)),
-  )
+# Weights of each kind of layer: the suffixes of their names in TF1, here and in
+# Hugging Face, and which of the layer's dimensions they have.
+_ALL, _FIRST, _LAST = slice(None), slice(1), slice(1, None)
+_KINDS = {
+  "value": [("", "", "", _ALL)],
+  "table": [("", "", ".weight", _ALL)],
+  "norm": [("/beta", "/beta", ".bias", _ALL),
+           ("/gamma", "/gamma", ".weight", _ALL)],
+  "dense": [("/kernel", "/kernel", ".weight", _ALL),
+            ("/bias", "/bias", ".bias", _LAST)],
+  "kernel": [("/kernel", "/kernel", ".weight", _ALL)],
+  "classes": [("output_weights", "output_weights", ".weight", _ALL),
+              ("output_bias", "output_bias", ".bias", _FIRST)],
+}  # fmt: skip
 
 
-def _norm(tf1: str, own: str, hf: str, size: Dimension) -> tuple[Row, ...]:
-  return (
-    Row(f"{tf1}/beta", f"{own}/beta", hf and f"{hf}.bias", (size,)),
-    Row(f"{tf1}/gamma", f"{own}/gamma", hf and f"{hf}.weight", (size,)),
-  )
-
-
-def _table(name: str, size: Dimension) -> Row:
-  return Row(
-    f"bert/embeddings/{name}",
-    f"albert/embedding/{name}",
-    f"albert.embeddings.{name}.weight",
-    (size, "E"),
-  )
-
-
-_TF1_BLOCK = "bert/encoder/transformer/group_{g}/inner_group_{i}"
-_ATTENTION = "albert/encoder/attentions/{g}/{i}"
-_FFN = "albert/encoder/ffns/{g}/{i}"
-_HF_BLOCK = "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}"
-
-_EMBEDDING = (
-  _table("word_embeddings", "V"),
-  _table("token_type_embeddings", "T"),
-  _table("position_embeddings", "P"),
-  *_norm(
-    "bert/embeddings/LayerNorm",
-    "albert/embedding/layer_norm",
-    "albert.embeddings.LayerNorm",
-    "E",
-  ),
-)
-# Hugging Face has it in every model, the original only if E is not H, and this
-# package as the configuration says.
-PROJECTION = _dense(
-  "bert/encoder/embedding_hidden_mapping_in",
-  "albert/embedding/projection",
-  "albert.encoder.embedding_hidden_mapping_in",
-  "E",
-  "H",
-)
-_BLOCK = (
-  *(
-    row
-    for part in ("query", "key", "value")
-    for row in _dense(
-      f"{_TF1_BLOCK}/attention_1/self/{part}",
-      f"{_ATTENTION}/{part}",
-      f"{_HF_BLOCK}.attention.{part}",
-      "H",
-      "H",
-    )
-  ),
-  *_dense(
-    f"{_TF1_BLOCK}/attention_1/output/dense",
-    f"{_ATTENTION}/output_dense",
-    f"{_HF_BLOCK}.attention.dense",
-    "H",
-    "H",
-  ),
-  *_norm(
-    f"{_TF1_BLOCK}/LayerNorm",
-    f"{_ATTENTION}/layer_norm",
-    f"{_HF_BLOCK}.attention.LayerNorm",
-    "H",
-  ),
-  *_dense(
-    f"{_TF1_BLOCK}/ffn_1/intermediate/dense",
-    f"{_FFN}/intermediate",
-    f"{_HF_BLOCK}.ffn",
-    "H",
-    "I",
-  ),
-  # The original nests the second product under the first one's scope.
-  *_dense(
-    f"{_TF1_BLOCK}/ffn_1/intermediate/output/dense",
-    f"{_FFN}/output_dense",
-    f"{_HF_BLOCK}.ffn_output",
-    "I",
-    "H",
-  ),
-  *_norm(
-    f"{_TF1_BLOCK}/LayerNorm_1",
-    f"{_FFN}/layer_norm",
-    f"{_HF_BLOCK}.full_layer_layer_norm",
-    "H",
-  ),
-)
-_POOLER = _dense(
-  "bert/pooler/dense", "albert/pooler", "albert.pooler", "H", "H"
-)
-
-_MASKED_LM = (
-  *_dense(
-    "cls/predictions/transform/dense",
-    "masked_lm/transform",
-    "predictions.dense",
-    "H",
-    "E",
-  ),
-  *_norm(
-    "cls/predictions/transform/LayerNorm",
-    "masked_lm/layer_norm",
-    "predictions.LayerNorm",
-    "E",
-  ),
-  Row(
-    "cls/predictions/output_bias",
-    "masked_lm/output_bias",
-    "predictions.bias",
-    ("V",),
-  ),
-)
-
-
-def _classifier(
-  tf1: str, own: str, hf: str, classes: Dimension
+def _rows(
+  table: str, tf1: str = "", own: str = "", hf: str = ""
 ) -> tuple[Row, ...]:
-  return (
-    Row(f"{tf1}output_weights", f"{own}output_weights", f"{hf}.weight",
-        (classes, "H")),
-    Row(f"{tf1}output_bias", f"{own}output_bias", f"{hf}.bias", (classes,)),
-  )  # fmt: skip
+  """Returns the rows of a table of layers.
+
+  Args:
+    table: lines of a kind, the names in TF1, here and in Hugging Face, and the
+      dimensions; "-" stands for no name.
+    tf1: prefix of the TF1 names.
+    own: prefix of the names here.
+    hf: prefix of the names in Hugging Face.
+  """
+  rows = []
+  for line in table.strip().splitlines():
+    kind, *names, dimensions = line.split(maxsplit=4)
+    a, b, c = ("" if name == "-" else name for name in names)
+    shape = tuple(int(d) if d.isdigit() else d for d in dimensions.split())
+    rows += [
+      Row(
+        tf1 + a + tf1_suffix,
+        own + b + own_suffix,
+        c and hf + c + hf_suffix,
+        shape[which],
+      )
+      for tf1_suffix, own_suffix, hf_suffix, which in _KINDS[kind]
+    ]
+  return tuple(rows)
 
 
-_SENTENCE_ORDER = _classifier(
-  "cls/seq_relationship/", "sentence_order/", "sop_classifier.classifier", 2
+_EMBEDDING = _rows(
+  """
+  table  word_embeddings        word_embeddings        word_embeddings       V E
+  table  token_type_embeddings  token_type_embeddings  token_type_embeddings T E
+  table  position_embeddings    position_embeddings    position_embeddings   P E
+  norm   LayerNorm              layer_norm             LayerNorm             E
+  """,
+  "bert/embeddings/",
+  "albert/embedding/",
+  "albert.embeddings.",
 )
-# Hugging Face's question answering has only the head of SQuAD 1.1.
-_SPANS_OR_NONE = (
-  *_dense("start_logits/dense", "start_dense", "", "H", 1),
-  *_dense("end_logits/dense_0", "end_hidden", "", "2H", "H"),
-  *_norm("end_logits/LayerNorm", "end_norm", "", "H"),
-  *_dense("end_logits/dense_1", "end_dense", "", "H", 1),
-  *_dense("answer_class/dense_0", "answer_hidden", "", "2H", "H"),
-  _dense("answer_class/dense_1", "answer_dense", "", "H", 1)[0],
+# Hugging Face models always have the projection, the original has it only if E
+# and H differ, and here the configuration decides.
+PROJECTION = _rows(
+  "dense  hidden_mapping_in  projection  hidden_mapping_in  E H",
+  "bert/encoder/embedding_",
+  "albert/embedding/",
+  "albert.encoder.embedding_",
+)
+_TF1_BLOCK = "bert/encoder/transformer/group_{g}/inner_group_{i}/"
+_HF_BLOCK = "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}."
+_BLOCK = (
+  *_rows(
+    """
+    dense  attention_1/self/query    query         attention.query      H H
+    dense  attention_1/self/key      key           attention.key        H H
+    dense  attention_1/self/value    value         attention.value      H H
+    dense  attention_1/output/dense  output_dense  attention.dense      H H
+    norm   LayerNorm                 layer_norm    attention.LayerNorm  H
+    """,
+    _TF1_BLOCK,
+    "albert/encoder/attentions/{g}/{i}/",
+    _HF_BLOCK,
+  ),
+  # The original nests the second dense layer under the first one's scope.
+  *_rows(
+    """
+    dense  ffn_1/intermediate/dense         intermediate  ffn         H I
+    dense  ffn_1/intermediate/output/dense  output_dense  ffn_output  I H
+    norm   LayerNorm_1                 layer_norm  full_layer_layer_norm  H
+    """,
+    _TF1_BLOCK,
+    "albert/encoder/ffns/{g}/{i}/",
+    _HF_BLOCK,
+  ),
+)
+_POOLER = _rows("dense  bert/pooler/dense  albert/pooler  albert.pooler  H H")
+_MASKED_LM = _rows(
+  """
+  dense  transform/dense      transform    dense      H E
+  norm   transform/LayerNorm  layer_norm   LayerNorm  E
+  value  output_bias          output_bias  bias       V
+  """,
+  "cls/predictions/",
+  "masked_lm/",
+  "predictions.",
+)
+_SENTENCE_ORDER = _rows(
+  "classes cls/seq_relationship/ sentence_order/ sop_classifier.classifier 2 H"
 )
 HEADS: Mapping[str, tuple[Row, ...]] = {
   "none": (),
   "pretraining": (*_MASKED_LM, *_SENTENCE_ORDER),
   "masked_lm": _MASKED_LM,
-  "classification": _classifier("", "classifier/", "classifier", "C"),
-  "regression": _classifier("", "classifier/", "classifier", 1),
-  "multiple_choice": _classifier("", "classifier/", "classifier", 1),
-  "squad1": _classifier("cls/squad/", "", "qa_outputs", 2),
-  "squad2": _SPANS_OR_NONE,
+  "classification": _rows("classes  -  classifier/  classifier  C H"),
+  "regression": _rows("classes  -  classifier/  classifier  1 H"),
+  "multiple_choice": _rows("classes  -  classifier/  classifier  1 H"),
+  "squad1": _rows("classes  cls/squad/  -  qa_outputs  2 H"),
+  # Hugging Face has no such head.
+  "squad2": _rows(
+    """
+    dense   start_logits/dense    start_dense    -  H 1
+    dense   end_logits/dense_0    end_hidden     -  2H H
+    norm    end_logits/LayerNorm  end_norm       -  H
+    dense   end_logits/dense_1    end_dense      -  H 1
+    dense   answer_class/dense_0  answer_hidden  -  2H H
+    kernel  answer_class/dense_1  answer_dense   -  H 1
+    """
+  ),
 }
-# Heads that never look at the pooled output: a checkpoint may lack a pooler.
-WITHOUT_POOLER = ("masked_lm", "squad1", "squad2")
+# Heads that do not use the pooled output, so that the pooler may be missing.
+_WITHOUT_POOLER = ("masked_lm", "squad1", "squad2")
 
 GLOBAL_STEP = "global_step"
-# Optimizer state stands under its variable's name with one of these behind it.
+# Suffixes of optimizer state in TF1 names, and the names of the slots here.
 SLOTS = {"adam_m": "m", "adam_v": "v"}
 
 
 def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
-  """The rows of a configuration's encoder, with its groups written out.
+  """Returns the rows of an encoder, one for each group and block.
 
   Raises:
-    ValueError: the model shares only parts of its layers, which no other
-      format can express.
+    ValueError: the layers share less than everything, for which other formats
+      have no names.
   """
   if config.sharing != "all":
     raise ValueError(
@@ -246,15 +215,57 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
 
 
 def rows(config: modeling.AlbertConfig, head: str) -> tuple[Row, ...]:
-  """The rows of encoder and head, one of `HEADS`."""
+  """Returns the rows of an encoder and a head, a key of `HEADS`."""
   return (*encoder_rows(config), *HEADS[head])
 
 
-def is_pooler(name: str) -> bool:
-  """Whether a TF1 name is the pooler's."""
-  return name.startswith("bert/pooler/")
+def has_head(head: str, tf1_names: Container[str]) -> bool:
+  """Returns whether all weights of a head are among the names."""
+  return all(row.tf1 in tf1_names for row in HEADS[head])
+
+
+def may_lack(head: str, name: str) -> bool:
+  """Returns whether a model with this head works without a TF1 variable.
+
+  Hugging Face models with such a head lack the variable.
+  """
+  return head in _WITHOUT_POOLER and name.startswith("bert/pooler/")
 
 
 def is_slot(name: str) -> bool:
-  """Whether a TF1 name is optimizer state of a variable."""
+  """Returns whether a TF1 name is that of optimizer state."""
   return name.rsplit("/", 1)[-1] in SLOTS
+
+
+# How other programs compute the group of a layer, in floating point.
+_GROUP_OF_LAYER: Mapping[str, Callable[[int, int, int], int]] = {
+  "google-research/albert": lambda layer, layers, groups: int(
+    layer / layers * groups
+  ),
+  "Hugging Face": lambda layer, layers, groups: int(layer / (layers / groups)),
+}
+
+
+def check_groups(
+  config: modeling.AlbertConfig, program: str, source: str
+) -> None:
+  """Refuses numbers of layers and groups that another program rounds wrongly.
+
+  Args:
+    config: the encoder.
+    program: "google-research/albert" or "Hugging Face".
+    source: of the model, for the error message.
+
+  Raises:
+    ValueError: the other program uses another group for a layer.
+  """
+  layers, groups = config.num_hidden_layers, config.num_hidden_groups
+  for layer in range(layers):
+    theirs = _GROUP_OF_LAYER[program](layer, layers, groups)
+    ours = config.group_of_layer(layer)
+    if theirs != ours:
+      raise ValueError(
+        f"{source} has {groups} groups for {layers} layers, for which "
+        f"{program} rounds layer {layer} to group {theirs} instead of {ours}: "
+        "the converted model would compute something else."
+      )

@@ -1,4 +1,4 @@
-"""Tests of the table: against the release's names, and against models."""
+"""Tests of the table against the release and against models."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_every_variable_of_a_model_has_a_row():
   for row in rows:
     shape = row.shape_in(_NARROW, classes=4)
     assert tuple(variables[row.own].shape) == shape, row
-  # 5 + 2 outside of blocks, 16 in each of 3 * 2 blocks, pooler, head.
+  # 5 + 2 outside the blocks, 16 in each of 3 * 2 blocks, pooler, head.
   assert len(rows) == 7 + 96 + 2 + 2
 
 
-def test_no_name_stands_twice():
+def test_names_are_unique():
   for head in checkpoint_names.HEADS:
     rows = checkpoint_names.rows(_NARROW, head)
     for side in ("tf1", "own", "hf"):
@@ -76,7 +76,7 @@ def test_only_kernels_are_transposed():
   assert len(transposed) == 3 + 36
 
 
-def test_a_projection_only_where_widths_differ():
+def test_equal_widths_need_no_projection():
   config = AlbertConfig(
     vocab_size=31,
     embedding_size=8,
@@ -89,11 +89,6 @@ def test_a_projection_only_where_widths_differ():
   assert names == {
     f"albert/{path}" for path in variable_paths.by_path(AlbertModel(config))
   }
-
-
-def test_slots():
-  assert checkpoint_names.is_slot("bert/pooler/dense/bias/adam_v")
-  assert not checkpoint_names.is_slot("bert/pooler/dense/bias")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of our folders: what is written is what a run would have left."""
+"""Tests of our checkpoints: written folders equal those of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from official_albert import AlbertModel, modeling, training
 from official_albert.checkpoints import (
+  loading,
   own_checkpoints,
-  reference_checkpoints,
   tf1_checkpoints,
+  tokenizer_files,
 )
-from official_albert.checkpoints import portable as portable_checkpoint
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 
@@ -32,10 +32,10 @@ def _check_same(a, b):
     np.testing.assert_array_equal(a.tensors[name], b.tensors[name])
 
 
-def test_a_folder_comes_back_bit_for_bit(tmp_path):
+def test_a_folder_is_written_and_read_exactly(tmp_path):
   source = _read("model.ckpt")
   (tmp_path / "pieces").write_bytes(b"pieces")
-  source.tokenizer = portable_checkpoint.TokenizerFile(
+  source.tokenizer = tokenizer_files.TokenizerFile(
     str(tmp_path / "pieces"), "sentencepiece", lower_case=False
   )
   folder = str(tmp_path / "out")
@@ -65,7 +65,7 @@ def test_a_head_with_labels(tmp_path):
   )
 
 
-def test_one_score_is_what_was_said(tmp_path):
+def test_the_record_tells_heads_with_one_class_apart(tmp_path):
   source = _read("regression.ckpt", head="multiple_choice")
   own_checkpoints.write(source, str(tmp_path))
   assert own_checkpoints.read(str(tmp_path)).head == "multiple_choice"
@@ -77,7 +77,7 @@ def test_a_run_resumes_with_optimizer_state(tmp_path):
   _check_same(
     source, own_checkpoints.read(str(tmp_path), include_optimizer=True)
   )
-  # The encoder only: its own kind of model is known to tasks/.
+  # The encoder alone, as models with heads belong to tasks/.
   source = _read("trained_lamb.ckpt-10", head="none", include_optimizer=True)
   folder = str(tmp_path / "encoder")
   own_checkpoints.write(source, folder)
@@ -98,7 +98,7 @@ def test_a_run_resumes_with_optimizer_state(tmp_path):
   )
   assert manager.initialize(model, "").startswith("resumed from")
   assert int(optimizer.iterations) == 10 and int(examples_seen) == 0
-  for name, variable in reference_checkpoints.tf1_variables(model).items():
+  for name, variable in loading.tf1_variables(model).items():
     for slot in ("m", "v"):
       np.testing.assert_array_equal(
         optimizer.get_slot(variable, slot),
@@ -106,12 +106,10 @@ def test_a_run_resumes_with_optimizer_state(tmp_path):
       )
 
 
-def test_an_encoder_alone_and_state_of_a_run(tmp_path):
+def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   source = _read("model.ckpt", head="none")
   model = AlbertModel(source.config)
-  reference_checkpoints.load_tf1_checkpoint(
-    model, str(_GOLDEN / "one_group" / "model.ckpt")
-  )
+  loading.load_tf1_checkpoint(model, str(_GOLDEN / "one_group" / "model.ckpt"))
   source.config.to_json_file(str(tmp_path / "albert_config.json"))
   loss_scale = tf.Variable(2.0)
   training.CheckpointManager(
@@ -125,31 +123,31 @@ def test_an_encoder_alone_and_state_of_a_run(tmp_path):
 @pytest.mark.parametrize(
   "record, message",
   [
-    ([1], "a JSON object, not"),
-    (None, "a JSON object, not 'None'"),
-    ({"data": [1]}, "a JSON object as data"),
-    ({"data": {"tokenizer": "x"}}, "a JSON object as tokenizer"),
-    ({"data": {"settings": [1]}}, "a JSON object as settings"),
-    ({"data": {"head": ["none"]}}, "says head of another type"),
-    ({"data": {"task": {}, "head": 3}}, "says head of another type"),
-    ({"data": {"task": ["race"]}}, "says task of another type"),
-    ({"data": {"settings": {"labels": 3}}}, "says labels of another type"),
+    ([1], "holds data of"),
+    (None, "holds data of another type"),
+    ({"data": [1]}, "holds data of another type"),
+    ({"data": {"tokenizer": "x"}}, "holds tokenizer of"),
+    ({"data": {"settings": [1]}}, "holds settings of"),
+    ({"data": {"head": ["none"]}}, "holds head of another type"),
+    ({"data": {"task": {}, "head": 3}}, "holds head of another type"),
+    ({"data": {"task": ["race"]}}, "holds task of another type"),
+    ({"data": {"settings": {"labels": 3}}}, "holds labels of another type"),
   ],
 )
-def test_a_record_of_the_wrong_form(record, message, tmp_path):
+def test_an_edited_record(record, message, tmp_path):
   own_checkpoints.write(_read("model.ckpt", head="none"), str(tmp_path))
   (tmp_path / "run.json").write_text(json.dumps(record))
   with pytest.raises(ValueError, match=message):
     own_checkpoints.read(str(tmp_path))
 
 
-def test_a_record_that_says_nothing(tmp_path):
+def test_an_empty_record(tmp_path):
   own_checkpoints.write(_read("model.ckpt", head="none"), str(tmp_path))
   (tmp_path / "run.json").write_text("{}")
   assert own_checkpoints.read(str(tmp_path)).head == "none"
 
 
-def test_what_is_none_of_ours(tmp_path):
+def test_other_checkpoints_are_refused(tmp_path):
   with pytest.raises(ValueError, match="give --from=tf1"):
     own_checkpoints.read(str(_GOLDEN / "one_group" / "model.ckpt"))
   model = AlbertModel(_read("model.ckpt").config)

@@ -1,4 +1,4 @@
-"""Tests of what is taken from a checkpoint, and of what is refused."""
+"""Tests of selecting a model's weights, and of tokenizer files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from official_albert import AlbertConfig
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable as portable_checkpoint
+from official_albert.checkpoints import tokenizer_files
 from official_albert.testing import toy_vocabulary
 
 _CONFIG = AlbertConfig(
@@ -36,7 +37,7 @@ def _select(stored, **arguments):
   )
 
 
-def test_a_value_is_read_when_it_is_asked_for():
+def test_values_are_read_on_access():
   asked = []
 
   def load(name):
@@ -64,7 +65,7 @@ def test_a_value_is_read_when_it_is_asked_for():
     ("squad2", 0),
   ],
 )
-def test_the_head_is_found(head, classes):
+def test_the_head_is_detected(head, classes):
   checkpoint = _select(_stored(head, classes))
   assert checkpoint.head == head
   assert len(checkpoint.rows) == len(_stored(head, classes))
@@ -73,7 +74,7 @@ def test_the_head_is_found(head, classes):
   assert bool(checkpoint.notes) == (head == "regression")
 
 
-def test_what_is_not_carried_is_named():
+def test_names_that_are_not_carried():
   stored = {**_stored(), "beta1_power": (), "global_step": ()}
   checkpoint = _select(stored, head="none")
   assert len(checkpoint.unexpected) == 8
@@ -96,7 +97,7 @@ def test_optimizer_state_on_request():
     _select(stored, include_optimizer=True)
 
 
-def test_missing_and_misshapen_variables_are_refused():
+def test_missing_variables_and_other_shapes():
   stored = _stored()
   del stored["bert/embeddings/LayerNorm/beta"]
   with pytest.raises(ValueError, match="lacks bert/embeddings/LayerNorm/beta"):
@@ -112,7 +113,7 @@ def test_missing_and_misshapen_variables_are_refused():
     _select(_stored(), head="squad")
 
 
-def test_a_pooler_may_be_missing_where_nobody_looks_at_it():
+def test_some_heads_need_no_pooler():
   stored = _stored("squad1")
   stored = {n: s for n, s in stored.items() if "pooler" not in n}
   assert len(_select(stored).missing) == 2
@@ -125,27 +126,27 @@ def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
   content = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntea\n"
   (tmp_path / "vocab.txt").write_bytes(content)
   path = str(tmp_path / "vocab.txt")
-  file = portable_checkpoint.TokenizerFile(path, "wordpiece", False)
+  file = tokenizer_files.TokenizerFile(path, "wordpiece", False)
   assert file.sha256() == hashlib.sha256(content).hexdigest()
   tokenizer = file.open()
   assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
   assert tokenizer.encode("tea Tea") == [5, 1]
   model = str(tmp_path / "tokenizer.model")
   (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
-  file = portable_checkpoint.TokenizerFile(model, "sentencepiece")
+  file = tokenizer_files.TokenizerFile(model, "sentencepiece")
   assert file.open().kind == "sentencepiece"
   with pytest.raises(ValueError, match="vocab.txt"):
-    portable_checkpoint.TokenizerFile(path, "sentencepiece").open()
+    tokenizer_files.TokenizerFile(path, "sentencepiece").open()
 
 
-def test_a_tokenizer_is_chosen_by_the_file_that_is_given(tmp_path):
+def test_the_tokenizer_given_by_flags(tmp_path):
   path = str(tmp_path / "vocab.txt")
-  chosen = portable_checkpoint.chosen_tokenizer
+  chosen = tokenizer_files.chosen_tokenizer
   assert chosen("", "", True) is None
   with pytest.raises(FileNotFoundError, match="vocab.txt does not exist"):
     chosen("", path, True)
   (tmp_path / "vocab.txt").touch()
-  assert chosen("", path, False) == portable_checkpoint.TokenizerFile(
+  assert chosen("", path, False) == tokenizer_files.TokenizerFile(
     path, "wordpiece", False
   )
   assert chosen(path, "", True).kind == "sentencepiece"

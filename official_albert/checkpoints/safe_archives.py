@@ -1,16 +1,10 @@
-"""Unpacking .tar.gz files that somebody else made.
-
-Only plain files and folders are taken, none of which can lie outside of the
-target, and the sizes that the archive claims are added up before anything of
-them is read.
-"""
+"""Unpacking .tar.gz files from untrusted sources."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import os
-import pathlib
 import tarfile
 import tempfile
 import zlib
@@ -19,37 +13,30 @@ from typing import Iterator
 # An xxlarge model with optimizer state has 2.8 GB.
 MAX_BYTES = 16 * 2**30
 _MAX_FILES = 1000
-_CHUNK = 2**20
-# A header may be of any claimed length and is read at once.
+# tarfile reads a header at once, whatever length it claims.
 _MAX_READ = 2**24
 
 
 class _BoundedGzip(gzip.GzipFile):
-  """Refuses to unpack a large piece at once, or more than so much in all."""
-
-  def __init__(self, path: str, max_bytes: int):
-    super().__init__(path, "rb")
-    self._left = max_bytes + _MAX_READ
+  """Refuses large reads, which would fill the memory."""
 
   def read(self, size: int = -1) -> bytes:
-    if size is None or size < 0 or size > min(_MAX_READ, self._left):
-      raise tarfile.ReadError("a part of it is larger than any weights")
-    data = super().read(size)
-    self._left -= len(data)
-    return data
+    if not 0 <= size <= _MAX_READ:
+      raise tarfile.ReadError(f"a header claims {size:,} bytes")
+    return super().read(size)
 
 
 def is_archive(path: str) -> bool:
-  """Whether a file is to be unpacked, by its name."""
+  """Returns whether a path is a file that is named as an archive."""
   return path.endswith((".tar.gz", ".tgz")) and os.path.isfile(path)
 
 
 @contextlib.contextmanager
 def unpacked_archive(path: str) -> Iterator[str]:
-  """The path itself, or of an archive a folder that is there until the end.
+  """Yields a temporary folder with an archive's content, or the path itself.
 
   Args:
-    path: of an archive or of anything else.
+    path: an archive or any other path.
 
   Raises:
     ValueError, OSError: see `extract`.
@@ -66,66 +53,47 @@ def extract(path: str, folder: str, max_bytes: int = MAX_BYTES) -> str:
 
   Args:
     path: of the archive.
-    folder: where to; is there already.
-    max_bytes: of all files together.
+    folder: an existing folder.
+    max_bytes: limit of the total size.
 
   Returns:
     The folder itself, or the only folder in it.
 
   Raises:
     ValueError: the archive is damaged, too large, or holds a link, a device
-      or a path out of `folder`.
+      or a path outside of `folder`; or this Python is too old.
     OSError: it cannot be read, or not written.
   """
+  if not hasattr(tarfile, "data_filter"):
+    raise ValueError(
+      f"{path} cannot be unpacked safely by this Python: use 3.10.12, 3.11.4 "
+      "or newer, or unpack the archive and give its folder."
+    )
+  total = 0
   try:
-    stream = _BoundedGzip(path, max_bytes)
-    with stream, tarfile.open(fileobj=stream, mode="r:") as archive:
-      _extract_all(archive, path, folder, max_bytes)
+    with (
+      _BoundedGzip(path) as stream,
+      tarfile.open(fileobj=stream, mode="r:") as archive,
+    ):
+      for count, member in enumerate(archive, 1):
+        total += member.size
+        if total > max_bytes or count > _MAX_FILES:
+          raise ValueError(
+            f"{path} unpacks to more than {max_bytes:,} bytes or {_MAX_FILES} "
+            "files: it is not a checkpoint of an ALBERT."
+          )
+        if not (member.isreg() or member.isdir()):
+          raise ValueError(
+            f"{path} holds {member.name!r}, which is neither a file nor a "
+            "folder: the archive is not used."
+          )
+        archive.extract(member, folder, filter="data")
+  except tarfile.FilterError as error:
+    raise ValueError(f"{path} is not used: {error}.") from error
   except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(
-      f"{path} is damaged, cut short or no .tar.gz ({error}): get it again."
+      f"{path} is damaged, truncated or not a .tar.gz ({error}): copy it again."
     ) from error
   inside = os.listdir(folder)
   only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
   return only if os.path.isdir(only) else folder
-
-
-def _extract_all(
-  archive: tarfile.TarFile, path: str, folder: str, max_bytes: int
-) -> None:
-  total = count = 0
-  for member in archive:
-    target = _target(member, path, folder)
-    total += member.size
-    count += 1
-    if total > max_bytes or count > _MAX_FILES:
-      raise ValueError(
-        f"{path} unpacks to more than {max_bytes:,} bytes or {_MAX_FILES} "
-        "files, which no checkpoint of an ALBERT does."
-      )
-    if member.isdir():
-      os.makedirs(target, exist_ok=True)
-      continue
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    source = archive.extractfile(member)
-    # "x": a name that comes twice would replace what has been checked.
-    with source, open(target, "xb") as file:
-      left = member.size
-      while left:
-        data = source.read(min(left, _CHUNK))
-        if not data:
-          raise tarfile.ReadError("unexpected end of data")
-        file.write(data)
-        left -= len(data)
-
-
-def _target(member: tarfile.TarInfo, path: str, folder: str) -> str:
-  parts = pathlib.PurePosixPath(member.name).parts
-  outside = member.name.startswith("/") or ".." in parts or "\\" in member.name
-  plain = member.isdir() or (member.isreg() and not member.issparse())
-  if outside or not plain:
-    kind = "a path out of the archive" if outside else "no plain file"
-    raise ValueError(
-      f"{path} holds {member.name!r}, which is {kind}: nothing of it is used."
-    )
-  return os.path.join(folder, *parts)

@@ -1,14 +1,13 @@
-"""Weights for another model: more groups, other positions, another vocabulary.
+"""Weights for a model with more groups, other positions or another vocabulary.
 
-Everything here is a pure function on a checkpoint in memory: its
-`AlbertConfig`, and its values by the names of the TF1 releases, such as
-"bert/pooler/dense/kernel" <float32>[H, H]. What is returned is new; the inputs
-stay as they are. Values that do not change are handed on, not copied, and one
-array may stand under several names: do not write into them.
+The functions take an `AlbertConfig` and values by TF1 names, such as
+"bert/pooler/dense/kernel" <float32>[H, H], and return new ones; the arguments
+stay as they are. Unchanged values are passed on without a copy, and one array
+may have several names: do not write into them.
 
-The slots of an optimizer, "NAME/adam_m" and "NAME/adam_v", go through the same
-map as the variable NAME, so that training can go on from the result. All other
-values, fine-tuned heads and the step among them, pass through.
+Optimizer slots, "NAME/adam_m" and "NAME/adam_v", are mapped as the variable
+NAME, so that training can continue from the result. All other values, such as
+fine-tuned heads and the step, are passed on.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Optional
 import numpy as np
 
 from official_albert import modeling, tokenization
-from official_albert.checkpoints import POSITION_METHODS
+from official_albert.checkpoints import POSITION_METHODS, portable
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -35,37 +34,35 @@ _GROUP = re.compile(r"^(bert/encoder/transformer/group_)(\d+)(/.+)$")
 def expand_groups(
   config: modeling.AlbertConfig, tensors: Tensors, num_hidden_groups: int
 ) -> tuple[modeling.AlbertConfig, dict[str, np.ndarray]]:
-  """Gives the layers more groups, each with a copy of what it used before.
+  """Increases the number of groups; each new group copies an old one.
 
-  The model computes the same; only training on sets the copies apart. With as
-  many groups as layers nothing is shared any more, as in BERT. Inner groups
-  stay within their group.
+  The model computes the same until it is trained further. With as many groups
+  as layers nothing is shared, as in BERT.
 
   Slots are copied too. A gradient is a sum over the layers that share a
-  variable, so the copies' moments are those of larger gradients: the first
-  thousand or so steps (1 / (1 - beta_2)) are smaller than they could be, which
-  errs on the safe side.
+  variable, so the copied moments are those of larger gradients: for about
+  1 / (1 - beta_2) steps, the updates are smaller than they could be.
 
   Raises:
-    ValueError: some layers would have to share a group that did not before
-      (a multiple of the groups always works), the model shares only parts of
-      its layers, or a group's values are missing or of other shapes.
+    ValueError: two layers would share a group that did not before (multiples
+      of the old number always work), the layers share less than everything, or
+      a group's values are missing or of other shapes.
   """
   if config.sharing != "all":
     raise ValueError(
       f"a model with sharing={config.sharing!r} cannot be given more groups: "
-      "only whole layers are divided into them."
+      "its layers must share all weights."
     )
   wider = dataclasses.replace(config, num_hidden_groups=num_hidden_groups)
-  source: dict[int, int] = {}  # From new groups to old ones.
+  source: dict[int, int] = {}  # Old groups by new ones.
   for layer in range(config.num_hidden_layers):
     old, new = config.group_of_layer(layer), wider.group_of_layer(layer)
     if source.setdefault(new, old) != old:
       raise ValueError(
-        f"{num_hidden_groups} groups cannot take the place of "
+        f"{num_hidden_groups} groups cannot replace "
         f"{config.num_hidden_groups}: layers {layer - 1} and {layer} of "
         f"{config.num_hidden_layers} would share their weights, and do not "
-        "now; choose a multiple of the present number."
+        "now; choose a multiple of the current number."
       )
   groups, result = _split_groups(config, tensors)
   for new, old in sorted(source.items()):
@@ -77,7 +74,7 @@ def expand_groups(
 def _split_groups(
   config: modeling.AlbertConfig, tensors: Tensors
 ) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, np.ndarray]]:
-  """The values of each group by what follows its number, and the others."""
+  """Returns the values of each group by name suffix, and all other values."""
   groups: dict[int, dict[str, np.ndarray]] = collections.defaultdict(dict)
   others = {}
   for name, value in tensors.items():
@@ -86,18 +83,17 @@ def _split_groups(
       groups[int(match[2])][match[3]] = value
     else:
       others[name] = value
-  expected = range(config.num_hidden_groups)
-  if sorted(groups) != list(expected):
+  if sorted(groups) != list(range(config.num_hidden_groups)):
     raise ValueError(
       f"the checkpoint has the groups {sorted(groups)}, but its configuration "
-      f"says num_hidden_groups {config.num_hidden_groups}: take the "
+      f"has num_hidden_groups {config.num_hidden_groups}: use the "
       "albert_config.json that belongs to it."
     )
-  for group in expected:
-    for suffix in sorted(set(groups[0]) | set(groups[group])):
-      # What is missing has the shape of a scalar, which none of them is.
-      shapes = [np.shape(groups[g].get(suffix)) for g in (0, group)]
-      if shapes[0] != shapes[1]:
+  first = portable.shapes_of(groups[0])
+  for group, values in groups.items():
+    shapes = portable.shapes_of(values)
+    for suffix in sorted(set(first) | set(shapes)):
+      if first.get(suffix) != shapes.get(suffix):
         raise ValueError(
           f"groups 0 and {group} of the checkpoint differ in {suffix[1:]}: it "
           "is missing in one of them, or has another shape."
@@ -113,21 +109,19 @@ def resize_positions(
 ) -> tuple[modeling.AlbertConfig, dict[str, np.ndarray]]:
   """Makes the table of positions longer or shorter.
 
-  "tile" repeats the table: position p of the longer one is p mod P of the old
-  one, as Longformer began (arXiv 2004.05150, section 5). Up to the old length
-  the model computes the same as before, and neighbours stay neighbours, but at
-  the seams. "interpolate" stretches it: linear interpolation between the two
-  nearest rows, as ViT does for larger images (arXiv 2010.11929, section 3.2).
-  The first and the last row stay, so that [CLS] keeps its place, but all
-  between them move and short texts change too. Either wants some training at
-  the new length.
+  "tile" repeats the table: position p gets row p mod P, as in Longformer
+  (arXiv 2004.05150, section 5). Up to the old length the model computes the
+  same as before. "interpolate" stretches the table by linear interpolation, as
+  ViT does for larger images (arXiv 2010.11929, section 3.2). The first and the
+  last row stay the same, so [CLS] keeps its embedding, but those of all other
+  positions change, in short texts too. Both methods need some training at the
+  new length.
 
-  A shorter table is cut after its first rows, whatever the method: those are
-  the positions that short texts had.
+  A shorter table keeps the first rows, whatever the method.
 
   Raises:
-    ValueError: an unknown method, a length below 1, or a table that is missing
-      or of another length than the configuration says.
+    ValueError: the method is unknown, the length is below 1, or the table is
+      missing or of another length than in the configuration.
   """
   if method not in POSITION_METHODS:
     raise ValueError(
@@ -147,7 +141,7 @@ def resize_positions(
     place = np.arange(new) * (old - 1) / (new - 1)
     below = place.astype(int)
     above = np.minimum(below + 1, old - 1)
-    # Where rows are read unchanged the weight is exactly 0.
+    # The weight is exactly 0 where a row is used unchanged.
     weight = (place - below)[:, None]
     rows = table[below] * (1 - weight) + table[above] * weight
     return rows.astype(table.dtype)
@@ -157,12 +151,12 @@ def resize_positions(
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyReport:
-  """Where the rows of a new vocabulary come from.
+  """Sources of the rows of a new vocabulary.
 
   Attributes:
-    copied: how many pieces both vocabularies have.
-    from_parts: new pieces, the mean of the old ones that they are cut into.
-    from_mean: new pieces, the mean of all old ones.
+    copied: number of pieces in both vocabularies.
+    from_parts: new pieces that got the mean of the old pieces in their text.
+    from_mean: new pieces that got the mean of all old pieces.
     dropped: old pieces that the new vocabulary lacks.
   """
 
@@ -186,30 +180,28 @@ def change_vocabulary(
   new_pieces: Sequence[str],
   cut: Optional[Callable[[str], Iterable[str]]] = None,
 ) -> tuple[modeling.AlbertConfig, dict[str, np.ndarray], VocabularyReport]:
-  """Puts the rows of the word table, and its output bias, in a new order.
+  """Reorders the word table and the output bias for another vocabulary.
 
-  A piece that both vocabularies have keeps its row. A new one gets the mean of
-  the rows of the pieces into which the old vocabulary cuts it, or, without
-  `cut` or where that knows none of it, the mean of all rows but the special
-  pieces'. Not random values about zero: their logit would be about zero too,
-  where a trained model gives most pieces far less, and they would be predicted
-  everywhere. The mean's logit is the mean of the others', so that a new piece
-  is at most as likely as the average one (exp is convex; John Hewitt,
+  A piece in both vocabularies keeps its row. A new piece gets the mean of the
+  rows of the old pieces that `cut` returns for it. If there are none, it gets
+  the mean of all rows except those of special pieces. Random values near zero
+  would be worse: trained models give most pieces very negative logits, so new
+  pieces would be predicted everywhere. With the mean of the embeddings a new
+  piece is at most as likely as the average one (exp is convex; John Hewitt,
   "Initializing New Word Embeddings for Pretrained Language Models", 2021).
-  Equal rows part in training, as their pieces stand in different texts.
 
   Args:
     config: with one row per old piece.
-    tensors: its values; without MLM head the bias is left out.
-    old_pieces: V pieces in the order of their ids, see
-      `pieces_of`; the last of equal ones counts.
+    tensors: its values; the output bias is optional.
+    old_pieces: V pieces in the order of their ids, see `pieces_of`. If a piece
+      occurs twice, the last one counts.
     new_pieces: those of the new vocabulary, of the same kind.
-    cut: the old pieces of a new one, see `cutter`. Passed over
-      are special and unknown pieces, and a bare "▁", which says nothing.
+    cut: returns the old pieces of a new one, see `cutter`. Special and unknown
+      pieces and a bare "▁" are ignored.
 
   Raises:
     ValueError: the vocabularies are of different kinds or lack special pieces,
-      or the table is missing or has another number of rows than old pieces.
+      or the table is missing or does not have one row per old piece.
   """
   special = _special_pieces(old_pieces, new_pieces)
   if len(old_pieces) != config.vocab_size:
@@ -220,7 +212,7 @@ def change_vocabulary(
     )
   changed = dataclasses.replace(config, vocab_size=len(new_pieces))
   ids = {piece: i for i, piece in enumerate(old_pieces)}
-  silent = special | {tokenization.WORD_START}
+  ignored = special | {tokenization.WORD_START}
   kept, parts, means = [], {}, []
   for new_id, piece in enumerate(new_pieces):
     if piece in ids:
@@ -229,7 +221,7 @@ def change_vocabulary(
     found = [
       ids[part]
       for part in (cut(piece) if cut else ())
-      if part in ids and part not in silent
+      if part in ids and part not in ignored
     ]
     if found:
       parts[new_id] = found
@@ -262,10 +254,10 @@ def change_vocabulary(
 def _special_pieces(
   old_pieces: Sequence[str], new_pieces: Sequence[str]
 ) -> frozenset[str]:
-  """Those that both vocabularies have to have."""
+  """Returns the special pieces, which both vocabularies must have."""
   kinds = (tokenization.SPECIAL_PIECES, tokenization.WORDPIECE_SPECIAL_PIECES)
-  # The kind is the one that the old vocabulary has more of.
   old = set(old_pieces)
+  # The old vocabulary determines the kind.
   special = max(kinds, key=lambda kind: len(old & set(kind)))
   for which, pieces in (("old", old), ("new", set(new_pieces))):
     missing = [piece for piece in special if piece not in pieces]
@@ -284,7 +276,7 @@ def _map_rows(
   rows: int,
   change: Callable[[np.ndarray], np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """All values, those of some tables and of their slots changed."""
+  """Returns all values, with some tables and their slots changed."""
   for name in tables:
     if name not in tensors:
       raise ValueError(
@@ -297,27 +289,27 @@ def _map_rows(
       continue
     if value.ndim < 1 or len(value) != rows:
       raise ValueError(
-        f"{name} has shape {list(value.shape)}, but the configuration says "
-        f"{rows} rows: take the albert_config.json that belongs to it."
+        f"{name} has shape {list(value.shape)}, but the configuration has "
+        f"{rows} rows: use the albert_config.json that belongs to it."
       )
     result[name] = change(value)
   return result
 
 
-# For private use in Unicode, so that no text has them.
-_STRANGERS = [chr(code) for code in range(0xE000, 0xF900)]
+# Unicode's private use area, which ordinary texts do not contain.
+_PRIVATE_USE = [chr(code) for code in range(0xE000, 0xF900)]
 
 
 def pieces_of(tokenizer: tokenization.Tokenizer) -> list[str]:
-  """Its V pieces in the order of their ids."""
+  """Returns a tokenizer's V pieces in the order of their ids."""
   return [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size)]
 
 
 def cutter(tokenizer: tokenization.Tokenizer) -> Callable[[str], list[str]]:
-  """From a piece of another vocabulary to this one's pieces of its text.
+  """Returns a function that tokenizes the text of another vocabulary's piece.
 
-  A piece from within a word is cut as within a word, where the vocabulary has
-  what that takes. What it does not know comes back as `tokenize` writes it.
+  A piece from within a word is tokenized as within a word, if the vocabulary
+  has such pieces. Unknown text is returned as `tokenize` does.
 
       cut = cutter(SentencePieceTokenizer("30k-clean.model"))
       cut("▁harbourfront")  # ["▁harbour", "front"]
@@ -325,24 +317,24 @@ def cutter(tokenizer: tokenization.Tokenizer) -> Callable[[str], list[str]]:
   if tokenizer.kind == "wordpiece":
     return lambda piece: _cut_wordpiece(tokenizer, piece)
   seen = set("".join(pieces_of(tokenizer)))
-  stranger = next(char for char in _STRANGERS if char not in seen)
-  return lambda piece: _cut_sentencepiece(tokenizer, piece, stranger)
+  marker = next(char for char in _PRIVATE_USE if char not in seen)
+  return lambda piece: _cut_sentencepiece(tokenizer, piece, marker)
 
 
 def _cut_sentencepiece(
-  tokenizer: tokenization.SentencePieceTokenizer, piece: str, stranger: str
+  tokenizer: tokenization.SentencePieceTokenizer, piece: str, marker: str
 ) -> list[str]:
   text = piece.replace(tokenization.WORD_START, " ")
   if text.startswith(" "):
     return tokenizer.tokenize(text)
-  # A text begins a word; behind a character that no piece has, it does not.
-  pieces = tokenizer.tokenize(stranger + text)
+  # Text after a character that is in no piece does not start a word.
+  pieces = tokenizer.tokenize(marker + text)
   for i, found in enumerate(pieces):
-    if stranger in found:
-      # Unknown characters beside each other are one piece.
-      unknown = found.partition(stranger)[2]
+    if marker in found:
+      # Adjacent unknown characters are one piece.
+      unknown = found.partition(marker)[2]
       return ([unknown] if unknown else []) + pieces[i + 1 :]
-  return tokenizer.tokenize(text)  # The model cuts the unknown into bytes.
+  return tokenizer.tokenize(text)  # With byte fallback.
 
 
 def _cut_wordpiece(

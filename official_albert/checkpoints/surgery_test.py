@@ -1,4 +1,4 @@
-"""Tests on tables of a few rows, and with models before and after."""
+"""Tests of surgery on small tables, and on models before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from official_albert import (
   modeling,
   tokenization,
 )
-from official_albert.checkpoints import reference_checkpoints
+from official_albert.checkpoints import loading
 from official_albert.checkpoints import surgery as checkpoint_surgery
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
@@ -28,7 +28,7 @@ SPECIAL = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def read(folder="two_groups", checkpoint="trained_lamb.ckpt-10"):
-  """A checkpoint of the original after ten steps, slots included."""
+  """Reads a TF1 checkpoint after ten steps, with slots."""
   path = GOLDEN / folder
   config = AlbertConfig.from_json_file(str(path / "albert_config.json"))
   reader = tf.train.load_checkpoint(str(path / checkpoint))
@@ -37,7 +37,7 @@ def read(folder="two_groups", checkpoint="trained_lamb.ckpt-10"):
 
 
 class WithMaskedLm(tf.keras.Model):
-  """An encoder and the head that predicts pieces."""
+  """An encoder with the masked LM head."""
 
   def __init__(self, config):
     super().__init__()
@@ -53,9 +53,9 @@ class WithMaskedLm(tf.keras.Model):
 
 
 def outputs(config, tensors, inputs):
-  """The encoder's outputs with these values, all of which have to be there."""
+  """Returns the encoder's outputs; values for all variables are required."""
   model = AlbertModel(config)
-  for name, variable in reference_checkpoints.tf1_variables(model).items():
+  for name, variable in loading.tf1_variables(model).items():
     variable.assign(tensors[name])
   result = model(inputs)
   return result["encoder_outputs"] + [result["pooled_output"]]
@@ -86,7 +86,7 @@ def assert_unchanged(tensors, before):
 
 
 @pytest.mark.parametrize("folder,groups", [("two_groups", 4), ("one_group", 3)])
-def test_more_groups_compute_the_same_to_the_bit(folder, groups):
+def test_more_groups_give_equal_outputs(folder, groups):
   config, tensors = read(folder)
   before = snapshot(tensors)
   wider, result = checkpoint_surgery.expand_groups(config, tensors, groups)
@@ -97,7 +97,7 @@ def test_more_groups_compute_the_same_to_the_bit(folder, groups):
     outputs(config, tensors, inputs), outputs(wider, result, inputs)
   ):
     np.testing.assert_array_equal(a, b)
-  # Slots come along: a variable of a group has three values.
+  # Each variable of a group has three values, as slots are copied.
   each = len([name for name in tensors if "/group_0/" in name])
   assert each == 3 * 16 * config.inner_group_num
   added = (groups - config.num_hidden_groups) * each
@@ -133,7 +133,7 @@ def tiny(**changes):
     (4, 2, 2, [0, 10]),
   ],
 )
-def test_which_group_each_new_one_copies(layers, old, new, expected):
+def test_sources_of_new_groups(layers, old, new, expected):
   config = tiny(num_hidden_layers=layers, num_hidden_groups=old)
   tensors = {**by_group(old), **by_group(old, "/adam_v")}
   _, result = checkpoint_surgery.expand_groups(config, tensors, new)
@@ -143,7 +143,7 @@ def test_which_group_each_new_one_copies(layers, old, new, expected):
   assert len(result) == 2 * new
 
 
-def test_groups_that_cannot_be_made_are_refused():
+def test_impossible_groups():
   config = tiny(num_hidden_layers=12, num_hidden_groups=2)
   for groups in (1, 3):
     with pytest.raises(ValueError, match="layers 5 and 6 of 12 would share"):
@@ -191,13 +191,13 @@ def test_positions(method, length, expected):
   assert config == tiny(max_position_embeddings=length)
   table, slot = result[POSITIONS], result[f"{POSITIONS}/adam_v"]
   assert table.dtype == slot.dtype == np.float32
-  # 2/3 has no exact value in binary.
+  # 2/3 is rounded.
   np.testing.assert_allclose(table, expected, rtol=3e-7)
   np.testing.assert_allclose(slot, 2 * np.array(expected), rtol=3e-7)
   assert result[WORDS] is tensors[WORDS]
 
 
-def test_one_position_is_repeated_by_either_method():
+def test_both_methods_repeat_a_single_position():
   tensors = {POSITIONS: np.array([[4.0, -1.0]], np.float32)}
   config = tiny(max_position_embeddings=1)
   for method in checkpoints.POSITION_METHODS:
@@ -205,7 +205,7 @@ def test_one_position_is_repeated_by_either_method():
     np.testing.assert_array_equal(result[POSITIONS], [[4.0, -1.0]] * 3)
 
 
-def test_tiled_positions_change_no_text_of_the_old_length():
+def test_tiled_positions_keep_outputs_up_to_the_old_length():
   config, tensors = read()
   longer, result = checkpoint_surgery.resize_positions(config, tensors, 61)
   inputs = as_int(batch(config, config.max_position_embeddings))
@@ -214,7 +214,7 @@ def test_tiled_positions_change_no_text_of_the_old_length():
   ):
     np.testing.assert_array_equal(a, b)
   assert outputs(longer, result, as_int(batch(config, 61)))[0].shape[1] == 61
-  # A cut table reads short texts as before.
+  # A shorter table keeps the outputs of short texts.
   shorter, result = checkpoint_surgery.resize_positions(config, tensors, 8)
   inputs = as_int(batch(config, 8))
   for a, b in zip(
@@ -223,14 +223,14 @@ def test_tiled_positions_change_no_text_of_the_old_length():
     np.testing.assert_array_equal(a, b)
 
 
-def test_positions_that_cannot_be_made_are_refused():
+def test_impossible_positions():
   with pytest.raises(ValueError, match="choose one of tile, interpolate"):
     checkpoint_surgery.resize_positions(tiny(), positions(), 5, "stretch")
   with pytest.raises(ValueError, match="must be at least 1, got 0"):
     checkpoint_surgery.resize_positions(tiny(), positions(), 0)
   with pytest.raises(ValueError, match="no bert/embeddings/position_embed"):
     checkpoint_surgery.resize_positions(tiny(), {}, 5)
-  with pytest.raises(ValueError, match=r"shape \[3, 2\], but .* says 4 rows"):
+  with pytest.raises(ValueError, match=r"shape \[3, 2\], but .* has 4 rows"):
     checkpoint_surgery.resize_positions(
       tiny(max_position_embeddings=4), positions(), 5
     )
@@ -247,14 +247,14 @@ def words():
   }
 
 
-def test_rows_go_by_piece_and_new_pieces_get_means():
+def test_rows_of_common_and_new_pieces():
   tensors = words()
   before = snapshot(tensors)
   old = [*SPECIAL, "▁a", "b"]
   new = [*SPECIAL, "b", "▁ab", "c", "▁▁", "▁abb"]
   cuts = {
     "▁ab": ["▁a", "b"],
-    "c": ["c"],  # Unknown, as tokenizers write it.
+    "c": ["c"],  # Unknown, as `tokenize` returns it.
     "▁▁": ["▁", "[CLS]"],
     "▁abb": ["▁a", "b", "b", "<unk>"],
   }
@@ -284,7 +284,7 @@ def test_rows_go_by_piece_and_new_pieces_get_means():
   assert str(report).endswith("2 from the mean of all, 1 old ones dropped")
 
 
-def test_without_a_cut_every_new_piece_gets_the_mean():
+def test_without_cut_new_pieces_get_the_mean():
   tensors = {WORDS: words()[WORDS]}  # An encoder without head.
   _, result, report = checkpoint_surgery.change_vocabulary(
     tiny(), tensors, [*SPECIAL, "▁a", "b"], [*SPECIAL, "▁ab"]
@@ -295,7 +295,7 @@ def test_without_a_cut_every_new_piece_gets_the_mean():
   assert report.dropped == ("b", "▁a")
 
 
-def test_of_equal_lines_the_last_counts():
+def test_the_last_of_equal_pieces_counts():
   special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
   _, result, _ = checkpoint_surgery.change_vocabulary(
     tiny(), words(), [*special, "x", "x"], [*special, "x"]
@@ -303,7 +303,7 @@ def test_of_equal_lines_the_last_counts():
   np.testing.assert_array_equal(result[WORDS][5], [3, 8])
 
 
-def test_a_shuffled_vocabulary_computes_the_same():
+def test_a_shuffled_vocabulary_gives_equal_outputs():
   config, tensors = read("one_group")
   old = [*SPECIAL, *(f"p{i}" for i in range(5, config.vocab_size))]
   order = np.random.default_rng(3).permutation(config.vocab_size)
@@ -317,18 +317,18 @@ def test_a_shuffled_vocabulary_computes_the_same():
   results = []
   for values, read_ids in ((tensors, inputs), (result, as_int(moved))):
     model = WithMaskedLm(config)
-    for name, variable in reference_checkpoints.tf1_variables(model).items():
+    for name, variable in loading.tf1_variables(model).items():
       variable.assign(values[name])
     results.append(model(read_ids, tf.constant([[1, 2], [3, 0], [0, 0]])))
   (hidden, logits), (hidden_moved, logits_moved) = results
   np.testing.assert_array_equal(hidden, hidden_moved)
-  # A product's sums may be in another order where its columns are.
+  # Sums may be in another order in a product with permuted columns.
   np.testing.assert_allclose(
     logits.numpy()[..., order], logits_moved, atol=1e-6
   )
 
 
-def test_vocabularies_that_do_not_fit_are_refused():
+def test_vocabularies_that_do_not_fit():
   old = [*SPECIAL, "▁a", "b"]
   with pytest.raises(ValueError, match="old vocabulary has 6 pieces, but .* 7"):
     checkpoint_surgery.change_vocabulary(tiny(), words(), old[:-1], old)
@@ -375,7 +375,7 @@ def test_wordpiece(tmp_path):
   assert cut("Portside") == ["port", "##s", "##ide"]  # As text is read.
   assert cut("##side") == ["##s", "##ide"]
   assert cut("##st") == ["##s", "##t"]
-  # Within a word it is unknown, so it is cut like a word.
+  # Not in the vocabulary within a word, so it is cut like a word.
   assert cut("##port") == ["port"]
   assert cut("##x") == ["[UNK]"]
   assert cut("##") == ["[UNK]", "[UNK]"]
@@ -391,7 +391,7 @@ def test_sentencepiece(tmp_path):
   cut = checkpoint_surgery.cutter(tokenizer)
   assert cut("▁ferry") == tokenizer.tokenize("ferry")
   assert cut("▁the▁port") == tokenizer.tokenize("the port")
-  # Within a word no piece has the mark of a space.
+  # No piece within a word has the mark of a space.
   inside = cut("erry")
   assert "".join(inside) == "erry" and set(inside) <= set(pieces)
   assert cut("щerry") == ["щ", *inside]
@@ -399,7 +399,7 @@ def test_sentencepiece(tmp_path):
   assert cut("▁") == []
 
 
-def test_a_vocabulary_that_cuts_the_unknown_into_bytes(tmp_path):
+def test_a_vocabulary_with_byte_fallback(tmp_path):
   path = tokenization.train_model(
     tmp_path / "bytes.model", byte_fallback=True, vocab_size=350
   )

@@ -1,6 +1,7 @@
 """Checkpoints of google-research/albert, and the variables of its Hub modules.
 
-A Hub module's graph is never loaded: only its variables/ are read by name.
+The graph of a Hub module is not loaded: the files in variables/ are read by
+name.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shutil
 from typing import Mapping, Sequence
 
 import numpy as np
 
-from official_albert import modeling, tokenization
-from official_albert.checkpoints import checkpoint_files
+from official_albert import modeling
+from official_albert.checkpoints import (
+  checkpoint_files,
+  loading,
+  portable,
+  tokenizer_files,
+)
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.checkpoints import portable as portable_checkpoint
 
 CHECKPOINT_NAME = "model.ckpt-best"
-_MODULE = "module/"
+_PROGRAM = "google-research/albert"
 
 
 def read_tf1_checkpoint(
@@ -27,28 +31,24 @@ def read_tf1_checkpoint(
   head: str = "",
   include_optimizer: bool = False,
   config_file: str = "",
-) -> portable_checkpoint.PortableCheckpoint:
+) -> portable.PortableCheckpoint:
   """Reads a checkpoint or the folder of a Hub module.
 
   Args:
     path: see `checkpoint_files.find_prefix`.
-    head: a key of `checkpoint_names.HEADS`; "" to look.
-    include_optimizer: whether to carry its state.
-    config_file: by default the albert_config*.json beside the checkpoint, else
-      what its shapes say.
+    head: a key of `names.HEADS`; "" detects it.
+    include_optimizer: whether to carry optimizer state.
+    config_file: by default the albert_config*.json beside the checkpoint; if
+      there is none, the configuration is inferred from the shapes.
 
   Raises:
-    ValueError, OSError: it is not there, damaged, or does not fit its
-      configuration; one sentence.
+    ValueError, OSError: there is no checkpoint, it is damaged, or it does not
+      fit its configuration.
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(prefix)
-  given = {
-    name[len(_MODULE) :] if name.startswith(_MODULE) else name: name
-    for name in bundle.shapes
-    if bundle.is_weight(name)
-  }
-  stored = {name: bundle.shapes[own] for name, own in given.items()}
+  given = loading.tf1_names(filter(bundle.is_weight, bundle.shapes))
+  stored = {name: bundle.shapes[key] for name, key in given.items()}
   folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only_file(
     folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
@@ -58,8 +58,8 @@ def read_tf1_checkpoint(
     note = _dropout_note(config, config_file)
   else:
     config, note = infer_config(prefix, stored)
-  _check_groups(config, prefix)
-  result = portable_checkpoint.select(
+  checkpoint_names.check_groups(config, _PROGRAM, prefix)
+  result = portable.select(
     prefix,
     config,
     stored,
@@ -68,13 +68,13 @@ def read_tf1_checkpoint(
     include_optimizer,
     given,
   )
-  result.tokenizer = checkpoint_files.find_tokenizer(folders)
+  result.tokenizer = tokenizer_files.find_tokenizer(folders)
   result.notes += [note] if note else []
   return result
 
 
 def write_tf1_checkpoint(
-  checkpoint: portable_checkpoint.PortableCheckpoint, folder: str
+  checkpoint: portable.PortableCheckpoint, folder: str
 ) -> str:
   """Writes checkpoint, configuration and tokenizer into an empty folder.
 
@@ -83,66 +83,47 @@ def write_tf1_checkpoint(
 
   Raises:
     ValueError: the original has no such activation or projection, or would
-      apply the groups in another order.
+      use other groups.
     OSError: it cannot be written.
   """
-  _check_expressible(checkpoint.config, checkpoint.source)
-  _check_groups(checkpoint.config, checkpoint.source)
-  prefix = os.path.join(folder, CHECKPOINT_NAME)
-  tensors = {name: checkpoint.tensors[name] for name in checkpoint.tensors}
-  # The releases have it, and the original's programs look for it.
-  tensors.setdefault(checkpoint_names.GLOBAL_STEP, np.int64(0))
-  checkpoint_files.write_bundle(prefix, tensors)
-  checkpoint.config.to_json_file(
-    os.path.join(folder, checkpoint_files.CONFIG_FILE)
-  )
-  if checkpoint.tokenizer:
-    name = tokenization.TOKENIZER_FILES[checkpoint.tokenizer.kind]
-    shutil.copyfile(checkpoint.tokenizer.path, os.path.join(folder, name))
-  return prefix
-
-
-def _check_expressible(config: modeling.AlbertConfig, source: str) -> None:
+  config, source = checkpoint.config, checkpoint.source
   if config.hidden_act == "gelu_erf":
     raise ValueError(
       f"{source} has hidden_act gelu_erf, the exact GELU, but the gelu of "
-      "google-research/albert is the tanh approximation: it cannot be "
-      "converted without computing something else."
+      f"{_PROGRAM} is the tanh approximation: the converted model would "
+      "compute something else."
     )
   if config.always_project_embedding:
     raise ValueError(
       f"{source} has a projection between equal widths, embedding_size and "
-      f"hidden_size {config.hidden_size}, which google-research/albert does "
-      "not have: it cannot be converted without computing something else."
+      f"hidden_size {config.hidden_size}, which {_PROGRAM} does not have: the "
+      "converted model would compute something else."
     )
-
-
-def _check_groups(config: modeling.AlbertConfig, source: str) -> None:
-  for layer in range(config.num_hidden_layers):
-    theirs = int(layer / config.num_hidden_layers * config.num_hidden_groups)
-    if theirs != config.group_of_layer(layer):
-      raise ValueError(
-        f"{source} has {config.num_hidden_groups} groups for "
-        f"{config.num_hidden_layers} layers, for which google-research/albert "
-        f"rounds layer {layer} to group {theirs} and this package to "
-        f"{config.group_of_layer(layer)}: it cannot be converted without "
-        "computing something else."
-      )
+  checkpoint_names.check_groups(config, _PROGRAM, source)
+  prefix = os.path.join(folder, CHECKPOINT_NAME)
+  tensors = dict(checkpoint.tensors)
+  # The releases have it, and the original's programs look for it.
+  tensors.setdefault(checkpoint_names.GLOBAL_STEP, np.int64(0))
+  checkpoint_files.write_bundle(prefix, tensors)
+  config.to_json_file(os.path.join(folder, checkpoint_files.CONFIG_FILE))
+  if checkpoint.tokenizer:
+    checkpoint.tokenizer.copy_to(folder)
+  return prefix
 
 
 def _dropout_note(config: modeling.AlbertConfig, path: str) -> str:
-  """Configurations of one release differ in their dropouts; see the README.
+  """Returns a note on dropouts, in which files of one release differ.
 
   The early Hub modules say 0.1 where the archives say 0 (google-research/albert
   issues 23 and 78).
   """
+  if not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+    return ""
   return (
-    f"{os.path.basename(path)} says hidden_dropout_prob "
+    f"{os.path.basename(path)} sets hidden_dropout_prob "
     f"{config.hidden_dropout_prob:g} and attention_probs_dropout_prob "
     f"{config.attention_probs_dropout_prob:g}, which are kept; v2 was trained "
-    "without, and early Hub modules may say otherwise."
-    if config.hidden_dropout_prob or config.attention_probs_dropout_prob
-    else ""
+    "without dropout, and early Hub modules may say otherwise."
   )
 
 
@@ -152,15 +133,17 @@ _GROUP = re.compile(r"/group_(\d+)/inner_group_(\d+)/")
 def infer_config(
   source: str, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[modeling.AlbertConfig, str]:
-  """Infers a configuration from shapes; also returns what was assumed.
+  """Infers a configuration from shapes.
 
-  Shapes do not determine how often shared layers are applied, the number of
-  heads, the activation or the dropouts: those are taken from the release that
-  has the same shapes.
+  Shapes do not determine the number of layers and of heads, the activation or
+  the dropouts: those are taken from the release that has the same shapes.
 
   Args:
     source: for messages.
     shapes: by TF1 names.
+
+  Returns:
+    The configuration, and a note on what was assumed.
 
   Raises:
     ValueError: no release has these shapes.
@@ -177,15 +160,15 @@ def infer_config(
   blocks = [
     tuple(map(int, m.groups())) for m in map(_GROUP.search, shapes) if m
   ]
+  chinese = vocab_size == modeling.PRESETS["albert_base_zh"].vocab_size
   for name, preset in modeling.PRESETS.items():
-    same = (preset.hidden_size, preset.intermediate_size) == (
-      hidden,
-      intermediate,
-    )
-    chinese = vocab_size == modeling.PRESETS["albert_base_zh"].vocab_size
-    if same and preset.sharing == "all" and name.endswith("_v1") == 0:
-      if name.endswith("_zh") != chinese:
-        continue
+    sizes = (preset.hidden_size, preset.intermediate_size)
+    if (
+      sizes == (hidden, intermediate)
+      and preset.sharing == "all"
+      and not name.endswith("_v1")
+      and name.endswith("_zh") == chinese
+    ):
       config = dataclasses.replace(
         preset,
         vocab_size=vocab_size,
@@ -199,6 +182,6 @@ def infer_config(
         f"{source} has no configuration: {config.num_hidden_layers} layers, "
         f"{config.num_attention_heads} heads, {config.hidden_act} and no "
         f"dropout are assumed, as in {name}, which has the same shapes; "
-        "--albert_config_file says otherwise."
+        "--albert_config_file overrides this."
       )
   raise ValueError(advice)

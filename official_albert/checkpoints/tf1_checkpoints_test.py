@@ -1,4 +1,4 @@
-"""Tests of Google's checkpoints and of the variables of Hub modules."""
+"""Tests of TF1 checkpoints and of Hub modules."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def _golden(group, name):
     ("regression.ckpt", "regression"),
   ],
 )
-def test_a_checkpoint_is_read_and_written_bit_for_bit(
-  group, name, head, tmp_path
-):
+def test_a_checkpoint_is_read_and_written_exactly(group, name, head, tmp_path):
   path = _golden(group, name)
   checkpoint = tf1_checkpoints.read_tf1_checkpoint(path)
   assert checkpoint.head == head
@@ -82,7 +80,7 @@ def test_a_hub_module_is_read_by_its_variables(tmp_path):
     {
       f"module/{name}": source.tensors[name]
       for name in source.tensors
-      # Modules of v2 lack the sentence order.
+      # Modules of v2 lack the sentence order head.
       if not name.startswith(("cls/seq", "global_step"))
     },
   )
@@ -94,7 +92,7 @@ def test_a_hub_module_is_read_by_its_variables(tmp_path):
     module.tensors["bert/pooler/dense/kernel"],
     source.tensors["bert/pooler/dense/kernel"],
   )
-  # What the file says is kept, and said.
+  # Dropouts are kept and noted.
   assert module.config.hidden_dropout_prob == 0.1
   assert "hidden_dropout_prob 0.1" in module.notes[0]
 
@@ -115,7 +113,7 @@ def test_a_checkpoint_of_another_size(tmp_path):
   assert read.head == "pretraining"
 
 
-def test_groups_that_the_original_rounds_otherwise(tmp_path):
+def test_groups_that_the_original_rounds_differently(tmp_path):
   checkpoint = tf1_checkpoints.read_tf1_checkpoint(
     _golden("one_group", "model.ckpt")
   )
@@ -137,7 +135,7 @@ def _shapes(config):
 @pytest.mark.parametrize(
   "name", ["albert_base_v2", "albert_xlarge_v2", "albert_xxlarge_zh"]
 )
-def test_releases_are_known_by_their_shapes(name):
+def test_releases_are_recognized_by_their_shapes(name):
   config = AlbertConfig.from_preset(name)
   inferred, note = tf1_checkpoints.infer_config("there", _shapes(config))
   assert inferred == config
@@ -145,7 +143,7 @@ def test_releases_are_known_by_their_shapes(name):
   assert f"as in {name}" in note
 
 
-def test_sizes_are_those_of_the_checkpoint():
+def test_inferred_sizes_are_those_of_the_checkpoint():
   config = dataclasses.replace(
     AlbertConfig.from_preset("albert_large_v2"),
     vocab_size=12345,
@@ -156,7 +154,7 @@ def test_sizes_are_those_of_the_checkpoint():
   assert tf1_checkpoints.infer_config("there", _shapes(config))[0] == config
 
 
-def test_other_shapes_need_a_file():
+def test_unknown_shapes_need_a_configuration():
   config = AlbertConfig(hidden_size=96, num_attention_heads=3)
   with pytest.raises(ValueError, match="there has no configuration: give"):
     tf1_checkpoints.infer_config("there", _shapes(config))

@@ -1,7 +1,7 @@
-"""Variables by the attributes on the way to them, as our checkpoints do.
+"""Names of variables in our checkpoints.
 
-A TensorFlow checkpoint names a variable by the attributes on the way to it,
-such as model/albert/pooler/kernel.
+A TensorFlow checkpoint names a variable by its attribute path, such as
+model/albert/pooler/kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _SLOT = "/.OPTIMIZER_SLOT/optimizer/"
 
 
 def by_path(model: tf.Module) -> dict[str, tf.Variable]:
-  """The model's variables by the names that a checkpoint of ours gives them."""
+  """Returns the model's variables by attribute path, as in albert/pooler/bias.
+
+  A variable that several attributes share is listed under each.
+  """
   entries = {}
 
   def walk(node, path: tuple[str, ...]) -> None:
@@ -38,29 +41,31 @@ def by_path(model: tf.Module) -> dict[str, tf.Variable]:
 
 
 def tree(variables: Mapping[str, tf.Variable]) -> tf.Module:
-  """Modules whose checkpoint is that of a model with these variables."""
+  """Returns nested modules that are saved under the same keys as a model.
+
+  Args:
+    variables: by attribute path.
+  """
   root = tf.Module()
   for path, variable in variables.items():
-    *way, name = path.split("/")
+    *parents, name = path.split("/")
     node = root
-    for part in way:
-      child = getattr(node, part, None)
-      if child is None:
-        child = tf.Module()
-        setattr(node, part, child)
-      node = child
+    for parent in parents:
+      if not hasattr(node, parent):
+        setattr(node, parent, tf.Module())
+      node = getattr(node, parent)
     setattr(node, name, variable)
   return root
 
 
 def path_of(key: str) -> Optional[str]:
-  """The path of a weight in its model, as in albert/pooler/kernel.
+  """Returns the attribute path of a weight, as in albert/pooler/kernel.
 
   Args:
-    key: in a checkpoint.
+    key: a key of a checkpoint.
 
   Returns:
-    None if it is the key of no weight.
+    None if the key is not that of a weight.
   """
   is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
   if not is_weight or "/.OPTIMIZER_SLOT/" in key:
@@ -69,23 +74,24 @@ def path_of(key: str) -> Optional[str]:
 
 
 def key_of(path: str, slot: str = "") -> str:
-  """The key of a weight, or of its slot "m" or "v"."""
+  """Returns the key of a weight, or of its optimizer slot "m" or "v"."""
   return f"{_MODEL}{path}{f'{_SLOT}{slot}' if slot else ''}{_VALUE}"
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-  """What happened to each name on both sides.
+  """The names of variables in the checkpoint and in the model.
 
   Attributes:
-    matched: names that were read into the model.
-    missing: names the model has and the checkpoint has not, or with another
+    matched: names that were loaded into the model.
+    missing: names in the model that the checkpoint lacks or has with another
       shape; those variables keep their values.
-    unexpected: names the checkpoint has and the model has not.
+    unexpected: names in the checkpoint that the model lacks.
     ignored: the checkpoint's optimizer slots and step.
-    other_shape: those of `missing` that belong to a head of another size.
-    left_out: those of `missing` that belong to a head for something else.
-    notes: what became of the head, if it was compared; a sentence each.
+    other_shape: the names in `missing` that the checkpoint has with another
+      shape; heads only.
+    left_out: the names in `missing` that belong to a head for another purpose.
+    notes: what was done with the head, one sentence each.
   """
 
   matched: tuple[str, ...]
@@ -97,22 +103,23 @@ class LoadReport:
   notes: tuple[str, ...] = ()
 
   def __str__(self) -> str:
-    lines = [
-      f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
-      f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
-      "variables ignored"
-    ]
-    lines += [f"  {note}" for note in self.notes]
-    lines += [
-      f"  of another shape in the checkpoint: {name}"
-      if name in self.other_shape
-      else f"  left out: {name}"
-      if name in self.left_out
-      else f"  missing in the checkpoint: {name}"
-      for name in self.missing
-    ]
-    lines += [f"  unexpected in it: {name}" for name in self.unexpected]
-    return "\n".join(lines)
+    reasons = {
+      **dict.fromkeys(self.left_out, "left out"),
+      **dict.fromkeys(self.other_shape, "of another shape in the checkpoint"),
+    }
+    return "\n".join(
+      [
+        f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
+        f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
+        "variables ignored",
+        *(f"  {note}" for note in self.notes),
+        *(
+          f"  {reasons.get(name, 'missing in the checkpoint')}: {name}"
+          for name in self.missing
+        ),
+        *(f"  unexpected in it: {name}" for name in self.unexpected),
+      ]
+    )
 
 
 def split_by_shape(
@@ -122,20 +129,20 @@ def split_by_shape(
   is_head: Callable[[str], bool],
   path: str,
 ) -> tuple[list[str], list[str]]:
-  """The names whose shapes agree, and those of heads whose shapes do not.
+  """Splits names into those of equal shapes, and heads of other shapes.
 
-  A head of another size is that of another task: whoever goes on from MNLI's
-  three classes to RTE's two, as the paper does, wants what is below it.
+  A head of another shape belongs to another task, as when a model for MNLI's
+  three classes is fine-tuned for RTE's two: only the encoder is wanted.
 
   Args:
-    names: that both sides have.
-    stored: the checkpoint's shapes, by these names.
-    variables: the model's, by these names.
-    is_head: whether a name belongs to a head, and not to the encoder.
-    path: the checkpoint, for the error.
+    names: the names that checkpoint and model have in common.
+    stored: the checkpoint's shapes by name.
+    variables: the model's variables by name.
+    is_head: whether a name belongs to a head rather than to the encoder.
+    path: of the checkpoint, for the error message.
 
   Raises:
-    ValueError: a shape below the heads differs.
+    ValueError: a shape of the encoder differs.
   """
   own = {name: variables[name].shape.as_list() for name in names}
   differing = [name for name in names if list(stored[name]) != own[name]]

@@ -1,4 +1,4 @@
-"""Tests of paths and keys: a tree is saved as the model itself would be."""
+"""Tests of the names of variables in our checkpoints."""
 
 from __future__ import annotations
 
@@ -40,16 +40,6 @@ def test_a_tree_is_saved_under_the_keys_of_the_model(tmp_path):
   status = tf.train.Checkpoint(model=model).read(str(tmp_path / "b"))
   status.assert_consumed()
   assert (variables["pooler/bias"].numpy() == before + 1).all()
-
-
-def test_keys():
-  key = variable_paths.key_of("pooler/bias")
-  assert key == "model/pooler/bias/.ATTRIBUTES/VARIABLE_VALUE"
-  assert variable_paths.path_of(key) == "pooler/bias"
-  slot = variable_paths.key_of("pooler/bias", "m")
-  assert slot.startswith("model/pooler/bias/.OPTIMIZER_SLOT/optimizer/m/")
-  assert variable_paths.path_of(slot) is None
-  assert variable_paths.path_of(variable_paths.ITERATIONS) is None
 
 
 if __name__ == "__main__":

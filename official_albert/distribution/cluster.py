@@ -1,9 +1,9 @@
-"""The workers of a job: who they are, and waiting until all have come.
+"""The workers of a job: TF_CONFIG, and waiting until all have started.
 
-A job of several processes is described by TF_CONFIG in the environment of
-each, as TensorFlow, Kubeflow and Vertex AI write it. TensorFlow itself would
-wait for a missing worker for an hour, in a call that no signal interrupts; so
-the workers meet here first.
+TF_CONFIG in the environment of each process describes a job of several
+processes, as TensorFlow, Kubeflow and Vertex AI write it. TensorFlow waits an
+hour for a missing worker, in a call that signals cannot interrupt, so the
+workers wait for each other here first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _EXAMPLE = (
   '{"cluster": {"worker": ["HOST0:2222", "HOST1:2222"]}, '
   '"task": {"type": "worker", "index": 0}}'
 )
-# Schedulers may take minutes from the first machine of a job to the last.
+# Schedulers may take minutes to start all machines of a job.
 WAIT_SECONDS = 600
 _RETRY_SECONDS = 0.2
 
-# RFC 9113, section 3.4: how a client begins, with an empty SETTINGS frame; the
-# fourth byte of a frame is its type.
+# RFC 9113, section 3.4: the client's connection preface, with an empty SETTINGS
+# frame. The fourth byte of a frame is its type.
 _SETTINGS = b"\x04"
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 
@@ -36,8 +36,8 @@ class Cluster(NamedTuple):
 
   Attributes:
     addresses: host:port of each worker, the chief's first.
-    index: this process's place among them.
-    jobs: how many tasks of each kind, "chief" and "worker", TF_CONFIG has.
+    index: of this process.
+    jobs: number of tasks of each type, "chief" and "worker".
   """
 
   addresses: tuple[str, ...]
@@ -46,13 +46,13 @@ class Cluster(NamedTuple):
 
 
 def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
-  """The cluster that TF_CONFIG describes.
+  """Parses TF_CONFIG.
 
-  The jobs `worker` and `chief` (at most one task) compute; without a chief the
-  first worker is it.
+  Tasks are of type `worker` or `chief` (at most one). Without a chief, the
+  first worker is the chief.
 
   Args:
-    environment: where to look; `os.environ` by default.
+    environment: `os.environ` by default.
 
   Raises:
     ValueError: TF_CONFIG is missing or malformed, or names another job or a
@@ -62,7 +62,7 @@ def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
   if not text:
     raise ValueError(
       f"{VARIABLE} is not set: multi_worker needs it in the environment of "
-      f"each worker, such as {VARIABLE}='{_EXAMPLE}', with an index of its own."
+      f"each worker, with the worker's index, such as {VARIABLE}='{_EXAMPLE}'."
     )
   try:
     config = json.loads(text)
@@ -101,7 +101,7 @@ def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-  """Takes host:port or [IPv6]:port apart.
+  """Splits host:port or [IPv6]:port.
 
   Raises:
     ValueError: it is neither.
@@ -117,14 +117,14 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def meet(cluster: Cluster, wait_seconds: float = WAIT_SECONDS) -> None:
-  """Returns when every worker of `cluster` answers at its address.
+  """Waits until every worker of `cluster` answers at its address.
 
-  A worker that went on answers with TensorFlow's server, so each one may go on
-  as soon as it has reached all others.
+  A worker that has reached all others continues and starts TensorFlow's server,
+  which answers for it.
 
   Raises:
-    OSError: this worker's port is taken.
-    TimeoutError: a worker did not come in time.
+    OSError: this worker's port is in use.
+    TimeoutError: a worker does not answer in time.
   """
   _, port = host_and_port(cluster.addresses[cluster.index])
   deadline = time.monotonic() + wait_seconds
@@ -143,10 +143,10 @@ def meet(cluster: Cluster, wait_seconds: float = WAIT_SECONDS) -> None:
 
 
 def greeting(address: str, timeout_seconds: float = 5) -> bytes:
-  """What the server at host:port says to an HTTP/2 client; b"" if nothing.
+  """Returns what the server at host:port sends to an HTTP/2 client.
 
-  An accepted connection alone says little: proxies accept for servers that
-  are not there.
+  b"" if it sends nothing. Sidecar proxies accept connections for workers that
+  have not started, so connecting is not enough.
   """
   try:
     with socket.create_connection(host_and_port(address), timeout_seconds) as s:
@@ -158,7 +158,7 @@ def greeting(address: str, timeout_seconds: float = 5) -> bytes:
 
 
 def is_grpc(greeting_: bytes) -> bool:
-  """Whether a server said hello as TensorFlow's servers do."""
+  """Returns whether a greeting is that of a gRPC server."""
   return greeting_[3:4] == _SETTINGS
 
 
@@ -166,7 +166,7 @@ def _greet(listener: socket.socket) -> None:
   while True:
     try:
       connection, _ = listener.accept()
-    except OSError:  # It is closed: all have come.
+    except OSError:  # Closed, because all workers have answered.
       return
     with connection, contextlib.suppress(OSError):
       connection.sendall(b"albert")
@@ -182,7 +182,7 @@ def _listen(port: int) -> socket.socket:
       dualstack_ipv6=dual,
     )
   except OSError as error:
-    # Two of TensorFlow's servers would share a port without a word.
+    # Two of TensorFlow's servers would silently share a port.
     raise OSError(
       f"this worker cannot listen on port {port} of {VARIABLE} "
       f"({error.strerror}): stop the program that does, or give the worker "

@@ -1,4 +1,4 @@
-"""The machine that a program runs on. No TensorFlow here."""
+"""The machine that a program runs on. Does not load TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Iterator
 
 
 def cpu_count() -> int:
-  """The number of CPUs that this process may use."""
+  """Returns the number of CPUs that this process may use."""
   if hasattr(os, "sched_getaffinity"):  # Not on macOS.
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
 
 
 def describe_machine() -> str:
-  """One line for measurements: CPUs, processor, Python."""
+  """Returns the CPUs, processor and Python version in one line."""
   model = platform.processor() or platform.machine()
   if os.path.exists("/proc/cpuinfo"):
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -29,13 +29,11 @@ def describe_machine() -> str:
 
 @contextlib.contextmanager
 def hold_stderr() -> Iterator[None]:
-  """Holds back what this process writes to stderr inside of the context.
+  """Discards what the process writes to stderr, unless the body raises.
 
   XLA and the TFLite converter write to file descriptor 2 through loggers that
-  no setting of TensorFlow reaches.
-
-  It is discarded at the end, or written after all if the context is left by an
-  exception. An abort of the process loses it.
+  TensorFlow's settings do not reach. If the body raises, the output is written
+  at the end; if the process aborts, it is lost.
   """
   sys.stderr.flush()
   stderr = os.dup(2)

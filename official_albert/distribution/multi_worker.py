@@ -1,9 +1,9 @@
-"""Several processes that compute one update together.
+"""Several processes that compute each update together.
 
-Each worker runs the whole program on its share of the examples. What is
-computed from reduced numbers is the same on all; everything else that steers
-the loop (a signal, a choice among files) is one worker's business and has to
-be agreed upon before they act, or they wait for each other for ever.
+Each worker runs the whole program on its share of the examples. Reduced numbers
+are equal on all workers. Anything else that controls the loop (a signal, the
+choice of a checkpoint) is known to one worker only, and all workers have to
+agree on it, or they wait for each other forever.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Iterator
 
 import tensorflow as tf
 
-# The strategy takes one CPU device a worker, however many there are, and ten
-# seconds of silence for death; it has no arguments for either.
+# The public strategy uses one CPU device of a worker only, and declares workers
+# dead after ten seconds; it has no arguments for either.
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
 from tensorflow.tsl.protobuf import coordination_config_pb2
 
 from official_albert.distribution import cluster as cluster_lib
 
-# From the moment when all workers answer until TensorFlow has connected them.
+# Time for TensorFlow to connect the workers after all of them have answered.
 _CONNECT_SECONDS = 300
-# A worker on a machine that has too much to do may be silent for ten seconds.
+# A worker on a busy machine may not answer for more than ten seconds.
 _SILENT_SECONDS = 60
 
 
@@ -44,10 +44,10 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   def __init__(
     self, cluster: cluster_lib.Cluster, device_type: str, num_devices: int
   ):
-    """Connects to the workers, which have to make theirs at the same time.
+    """Connects to the other workers, which do the same at the same time.
 
     Args:
-      cluster: as TF_CONFIG has it.
+      cluster: from TF_CONFIG.
       device_type: "CPU" or "GPU".
       num_devices: of each worker.
     """
@@ -57,7 +57,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         communication.RING if device_type == "CPU" else communication.AUTO
       )
     )
-    # Only the parent of the parent: the parent has no way to choose devices.
+    # Skips the constructor of the parent, which chooses the devices.
     tf.distribute.Strategy.__init__(
       self, _Extended(self, cluster, options, device_type, num_devices)
     )
@@ -65,7 +65,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
   @tf.function
   def from_chief(self, number: tf.Tensor) -> tf.Tensor:
-    """The chief's `number` <int64>[]; see the function of this name."""
+    """Returns the chief's `number` <int64>[]; see the function below."""
 
     def step(number):
       replica = tf.distribute.get_replica_context()
@@ -101,70 +101,70 @@ class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
 def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   """Waits for the workers of TF_CONFIG and connects to them.
 
-  Must come before TensorFlow's first operation.
+  Call it before TensorFlow's first operation.
 
   Raises:
-    ValueError: TF_CONFIG is wrong.
-    OSError: the port is taken, or a worker does not come.
+    ValueError: TF_CONFIG is invalid.
+    OSError: the port is in use, or a worker does not answer.
   """
   cluster = cluster_lib.read_cluster()
   cluster_lib.meet(cluster)
-  # A worker that dies right now would leave the others in a call that holds
-  # Python's lock; this watchdog does not need it.
+  # If a worker dies now, the others hang in a call that holds Python's global
+  # lock; this watchdog works without it.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS, exit=True)
   try:
     with _naming_lost_workers():
       strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
   finally:
     faulthandler.cancel_dump_traceback_later()
-  # TensorFlow's own handler for SIGTERM would let the process live on.
+  # Replaces TensorFlow's handler of SIGTERM, which does not end the process.
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
   return strategy
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
-  """Processes that share the updates, 1 for all other strategies."""
+  """Returns the number of processes; 1 for other strategies."""
   if isinstance(strategy, MultiWorkerStrategy):
     return len(strategy.cluster.addresses)
   return 1
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-  """Whether this process writes the files and does the talking."""
+  """Returns whether this process writes files and logs."""
   return num_workers(strategy) == 1 or strategy.cluster.index == 0
 
 
 def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
-  """The chief's `number`, on all workers; each has to ask."""
+  """Returns the chief's `number` on all workers; each has to call it."""
   if num_workers(strategy) == 1:
     return number
   return int(strategy.from_chief(tf.constant(number, tf.int64)))
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-  """Returns when all workers have come here."""
+  """Waits until all workers have called it."""
   from_chief(strategy, 0)
 
 
 class SharedFlag:
-  """A flag of this process that counts when any worker has set its own.
+  """A flag that is set on all workers if one worker sets its own.
 
-  With one worker it is the process's own flag, and costs nothing.
+  With one worker it is that worker's own flag, at no cost.
 
   Attributes:
-    value: <bool>[], a variable; the same on all workers after `share`.
+    value: <bool>[], a variable; equal on all workers after `share`.
   """
 
   def __init__(self, strategy: tf.distribute.Strategy, own: tf.Variable):
-    """Takes this process's flag, `own` <bool>[]."""
+    """Wraps `own`, the flag <bool>[] of this process."""
     self._strategy, self._own = strategy, own
     self.value = own
     if num_workers(strategy) > 1:
       self.value = tf.Variable(False, trainable=False, name="shared_flag")
 
   def share(self) -> None:
-    """Asks all workers; inside a tf.function, at the same step on each."""
+    """Updates `value`; called by all workers in the same step of a graph."""
     if self.value is self._own:
       return
 
@@ -179,14 +179,10 @@ class SharedFlag:
 def naming_lost_workers(
   strategy: tf.distribute.Strategy,
 ) -> contextlib.AbstractContextManager:
-  """Turns TensorFlow's errors about other workers into a sentence.
+  """Returns a context that raises WorkerLost if another worker is lost.
 
-  They come at once when a process ends, and after a minute when a machine is
-  gone without a word.
-
-  Returns:
-    A context that raises WorkerLost when another worker has ended or cannot be
-    reached.
+  TensorFlow notices immediately if a process has ended, and after a minute if a
+  machine does not answer.
   """
   if num_workers(strategy) == 1:
     return contextlib.nullcontext()
@@ -208,7 +204,7 @@ def _naming_lost_workers() -> Iterator[None]:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-  """The sentence about the other worker in TensorFlow's many lines."""
+  """Returns the sentence about the other worker in TensorFlow's message."""
   lines = [line.strip() for line in error.message.splitlines()]
   for line in lines:
     if "aborted by: " in line:

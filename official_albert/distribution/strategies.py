@@ -1,8 +1,7 @@
-"""Where the computation runs, and in which precision.
+"""Devices and precision of a computation.
 
-On a CPU, `mirrored` gives each core a replica of its own. Small models gain
-most from that: one thread an operation leaves nothing to wait for, while the
-many short operations of a small model split badly over cores.
+On CPUs, `mirrored` has a replica on each core. Small models gain most from it:
+their many short operations do not split well over cores.
 """
 
 from __future__ import annotations
@@ -20,31 +19,30 @@ from official_albert.distribution import (
   multi_worker,
 )
 
-# Instructions that multiply bfloat16 matrices, as /proc/cpuinfo calls them.
+# Names in /proc/cpuinfo of instructions that multiply bfloat16 matrices.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def make_strategy(
   name: str = "one_device", num_devices: int = 0, tpu_address: str = ""
 ) -> tf.distribute.Strategy:
-  """The strategy called `name`, one of `STRATEGIES`.
+  """Returns the strategy called `name`, one of `STRATEGIES`.
 
-  `one_device` is the first GPU when there is one, else the CPU. `mirrored` has
-  a copy of the model on each GPU or, without any, on logical CPU devices that
-  compute in parallel. `multi_worker` has that in each of several processes,
-  which TF_CONFIG lists; all make it at the same time. `tpu` has a copy on each
-  core of a TPU. All but the first must come before TensorFlow's first
-  operation.
+  `one_device` uses the first GPU, or the CPU without GPUs. `mirrored` has a
+  replica on each GPU or, without GPUs, on logical CPU devices. `multi_worker`
+  is `mirrored` in each of several processes, which TF_CONFIG lists and which
+  call this function at the same time. `tpu` has a replica on each core of a
+  TPU. Except for `one_device`, call it before TensorFlow's first operation.
 
   Args:
-    name: which strategy.
-    num_devices: how many devices `mirrored` uses, or each worker of
-      `multi_worker`; 0: all GPUs, else a logical CPU device for each core.
-    tpu_address: where the TPU of `tpu` is; see `make_tpu_strategy`.
+    name: of the strategy.
+    num_devices: devices of `mirrored`, or of each worker of `multi_worker`; 0
+      uses all GPUs, or one logical device for each CPU core.
+    tpu_address: of `tpu`; see `make_tpu_strategy`.
 
   Raises:
-    ValueError: no such strategy, more GPUs asked for than there are, settings
-      that belong to another strategy, or a TF_CONFIG that is wrong.
+    ValueError: the strategy is unknown, there are fewer GPUs than
+      `num_devices`, a setting is for another strategy, or TF_CONFIG is invalid.
     OSError: another worker or the TPU cannot be reached.
   """
   if name not in STRATEGIES:
@@ -54,13 +52,13 @@ def make_strategy(
   several = name in ("mirrored", "multi_worker")
   if num_devices < 0 or (num_devices > 1 and not several):
     raise ValueError(
-      f"num_devices {num_devices} does not go with the distribution {name}: "
+      f"num_devices {num_devices} cannot be used with the distribution {name}: "
       "it is the number of devices of mirrored or of each multi_worker, 0 "
       "for all."
     )
   if bool(tpu_address) != (name == "tpu"):
     raise ValueError(
-      f"tpu {tpu_address!r} does not go with the distribution {name}: the "
+      f"tpu {tpu_address!r} cannot be used with the distribution {name}: the "
       "distribution tpu, and no other, needs local, a TPU's name or "
       "grpc://HOST:PORT."
     )
@@ -83,7 +81,7 @@ def make_strategy(
 
 
 def host_of(strategy: tf.distribute.Strategy) -> str:
-  """The CPU beside the first device of `strategy`, which runs the loop."""
+  """Returns the CPU of the first device's host, which runs the loop."""
   device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
   return device.replace(device_type="CPU", device_index=0).to_string()
 
@@ -92,10 +90,10 @@ def iterate(
   strategy: tf.distribute.Strategy,
   make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
 ) -> Iterator[Any]:
-  """Iterates over what the replicas get, of datasets that `make_dataset` makes.
+  """Returns an iterator over distributed batches of `make_dataset`.
 
-  One CPU reads its dataset itself: there is no device to copy batches to, and
-  the copying has a tuner of its own, see `tfrecords.reader.finish`.
+  A single CPU iterates over the dataset itself, without the copies to devices
+  and their own autotuner, see `tfrecords.reader.finish`.
   """
   devices = strategy.extended.worker_devices
   if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
@@ -104,10 +102,10 @@ def iterate(
 
 
 def _make_logical_cpus(count: int) -> None:
-  """Cuts the CPU into devices that share its cores.
+  """Splits the CPU into logical devices that share its cores.
 
   Raises:
-    ValueError: TensorFlow has started already with another number.
+    ValueError: TensorFlow has started with another number of devices.
   """
   cpu = tf.config.list_physical_devices("CPU")[0]
   devices = [tf.config.LogicalDeviceConfiguration()] * count
@@ -118,13 +116,13 @@ def _make_logical_cpus(count: int) -> None:
   except RuntimeError as error:
     if len(tf.config.list_logical_devices("CPU")) != count:
       raise ValueError(
-        f"{count} logical CPU devices must be asked for before TensorFlow's "
+        f"{count} logical CPU devices must be created before TensorFlow's "
         "first operation."
       ) from error
 
 
 def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
-  """Whether the device at hand multiplies bfloat16 faster than float32."""
+  """Returns whether the device multiplies bfloat16 faster than float32."""
   if tf.config.list_logical_devices("TPU"):
     return True
   gpus = tf.config.list_physical_devices("GPU")
@@ -145,11 +143,7 @@ def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
 
 
 def check_precision(name: str) -> None:
-  """Refuses what `set_precision` refuses, and sets nothing.
-
-  Raises:
-    ValueError: no such precision.
-  """
+  """Raises ValueError if `set_precision` does not know the precision."""
   if name not in PRECISIONS:
     raise ValueError(
       f"unknown precision {name!r}; choose one of {', '.join(PRECISIONS)}."
@@ -159,16 +153,16 @@ def check_precision(name: str) -> None:
 def set_precision(name: str) -> str:
   """Sets the dtype that layers compute in; variables stay float32.
 
-  Under "mixed_bfloat16" matrix products run in bfloat16, LayerNorm, softmax
-  and losses in float32. "auto" takes it where the device has instructions for
-  it, else "float32". "mixed_float16" is for GPUs before NVIDIA's Ampere; it
-  needs `loss_scale.py`.
+  With "mixed_bfloat16", matrix products are computed in bfloat16; LayerNorm,
+  softmax and losses in float32. "auto" is "mixed_bfloat16" on devices with
+  instructions for it, else "float32". "mixed_float16" is for GPUs before
+  NVIDIA's Ampere and needs a loss scale.
 
   Returns:
     The precision that was set.
 
   Raises:
-    ValueError: no such precision.
+    ValueError: the precision is unknown.
   """
   check_precision(name)
   if name == "auto":
@@ -178,30 +172,28 @@ def set_precision(name: str) -> str:
 
 
 def make_deterministic() -> None:
-  """Makes TensorFlow pick kernels that give the same bits every time.
+  """Makes TensorFlow use deterministic kernels on GPUs.
 
-  Must come before the first operation that it should hold for. TensorFlow's
-  CPU kernels do so anyway (tools/run_pretraining_test.py compares a killed run
-  with an uninterrupted one); its deterministic mode forbids some and slows
-  others down, so only GPUs are told.
+  Call it before the first operation. CPU kernels are deterministic already
+  (tools/run_pretraining_test.py compares a killed run with an uninterrupted
+  one), and the deterministic mode forbids or slows down some of them.
   """
   if tf.config.list_logical_devices("GPU"):
     tf.config.experimental.enable_op_determinism()
 
 
 def start_compiler() -> None:
-  """Compiles a first function, with XLA's notice of it kept off stderr.
+  """Compiles a first function, without XLA's notice on stderr.
 
-  XLA says once in a process that it works, through a logger that no setting
-  of TensorFlow's reaches. Must come after `make_strategy`. TPUs compile
-  nothing else than whole steps, and say nothing.
+  XLA logs a notice when a process compiles for the first time. Call it after
+  `make_strategy`. Does nothing on TPUs.
 
   Raises:
     OSError: XLA cannot compile for this device.
   """
   if tf.config.list_logical_devices("TPU"):
     return
-  zero = tf.zeros([])  # TensorFlow starts here, and may say what it likes.
+  zero = tf.zeros([])  # Starts TensorFlow, whose messages are not discarded.
   first = tf.function(tf.tanh, jit_compile=True)
   try:
     with machine.hold_stderr():
@@ -216,17 +208,17 @@ def start_compiler() -> None:
 
 LOCAL = "local"
 _GRPC = "grpc://"
-# For each of Google Cloud's services that a TPU's name is looked up with.
+# For each service of Google Cloud that looks up a TPU's name.
 _LOOK_UP_SECONDS = 10
 
 
 def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
-  """Connects to a TPU and starts it.
+  """Connects to a TPU and initializes it.
 
-  Must come before TensorFlow's first operation: starting a TPU forgets what
-  was computed before. Not run on a TPU by us: the tests hold that anything
-  short of a TPU fails soon and says why, and that the training step is fit for
-  one (compiled whole, static shapes).
+  Call it before TensorFlow's first operation, because initialization discards
+  all tensors. This code has not run on a TPU yet. Tests check that everything
+  short of a TPU fails soon with a reason, and that the training step can be
+  compiled for one (as a whole, with static shapes).
 
   Args:
     address: "local" for the chips of this TPU VM, the name of a TPU of this
@@ -234,13 +226,13 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
       or grpc://HOST:PORT of a TPU's TensorFlow server.
 
   Raises:
-    OSError: there is no such TPU, it does not answer, or this TensorFlow has
-      no TPU runtime.
+    OSError: the TPU does not exist or answer, or this TensorFlow has no TPU
+      runtime.
     ValueError: `address` is malformed.
   """
   resolver = _resolve(address)
   for server in _servers(resolver):
-    # TensorFlow would wait for ever, or abort if another program answers.
+    # TensorFlow would wait forever, or abort if another program answers.
     if not cluster.is_grpc(cluster.greeting(server)):
       raise OSError(
         f"no TensorFlow server answers at {server} for the TPU {address}: "
@@ -285,6 +277,6 @@ def _resolve(
 
 
 def _servers(resolver) -> list[str]:
-  """host:port of each machine of a TPU that is not in this one."""
+  """Returns host:port of each machine of a TPU other than this one."""
   spec = resolver.cluster_spec().as_dict()
   return [a for name, job in spec.items() if name != "coordinator" for a in job]

@@ -253,10 +253,10 @@ class AlbertModel(FeatureModel):
         to another model.
     """
     with checkpoints.unpacked_archive(path) as folder:
-      weights = checkpoints.open_weights(folder, albert_config_file)
-      model = cls(weights.config, **kwargs)
-      # This reads the values, so the unpacked folder must still exist.
-      model.load_report = weights.fill(model)
+      checkpoint = checkpoints.read_checkpoint(folder, albert_config_file)
+      model = cls(checkpoint.config, **kwargs)
+      # Reads the values, so the folder must still exist.
+      model.load_report = checkpoints.fill(model, checkpoint)
     return model
 
 

@@ -67,11 +67,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "scaled_learning_rate",
     ],
     "reporting": [
+      "METRICS_FILE",
       "Reporter",
       "duration",
       "make_reporter",
       "read_metrics",
+      "read_report",
       "summarize",
+      "summarize_run",
     ],
     "run_record": [
       "CONFIG_FILE",
@@ -83,11 +86,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "max_seq_length",
       "read_run",
       "write_run",
-    ],
-    "run_summary": [
-      "METRICS_FILE",
-      "read_report",
-      "summarize_run",
     ],
     "train_config": [
       "ON_DIVERGENCE",

@@ -1,11 +1,9 @@
-"""The checkpoint with the best held-out number, in `best/` under the run.
+"""The checkpoint with the best held-out metric, in `best/` of the run's folder.
 
-It holds the weights only, a third of a whole checkpoint: it is there to be
-exported or fine-tuned, and what goes on is the run, from its own checkpoints.
-
-`best.json` names the checkpoint, and is written after it: whoever is killed in
-between leaves the one before. Losses of phases cannot be compared, as longer
-sequences are easier, so each phase starts anew.
+It holds only the weights, to be exported or fine-tuned; a run resumes from its
+own checkpoints. `best.json` names the checkpoint and is written after it, so a
+kill in between leaves the previous best. Losses of different phases cannot be
+compared, so each phase starts anew.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from typing import Any, Mapping, Optional
 import tensorflow as tf
 
 from official_albert import files
-from official_albert.training.train_config import check_direction
 
 BEST_FOLDER = "best"
 _RECORD = "best.json"
@@ -26,7 +23,7 @@ _NAME = "model.ckpt"
 
 
 class BestCheckpoint:
-  """Keeps a model's best weights."""
+  """Keeps the best weights of a model."""
 
   def __init__(
     self,
@@ -35,18 +32,14 @@ class BestCheckpoint:
     metric: str,
     best_is: str = "lowest",
   ):
-    """Writes nothing yet.
+    """Creates no files.
 
     Args:
       model_dir: the run's folder.
       model: whose weights are kept.
-      metric: the name of the value to judge by.
-      best_is: which of its values is the best, one of `DIRECTIONS`.
-
-    Raises:
-      ValueError: no such direction.
+      metric: name of the held-out metric to compare.
+      best_is: one of `DIRECTIONS`.
     """
-    check_direction(best_is)
     self._folder = os.path.join(model_dir, BEST_FOLDER)
     self._model_dir = model_dir
     self._checkpoint = tf.train.Checkpoint(model=model)
@@ -54,11 +47,7 @@ class BestCheckpoint:
     self._best_is = best_is
 
   def check(self, values: Mapping[str, float]) -> None:
-    """Refuses a metric that is not measured.
-
-    Raises:
-      ValueError: it is not in `values`.
-    """
+    """Raises ValueError if the metric is not in `values`."""
     if self._metric not in values:
       raise ValueError(
         f"best_metric {self._metric!r} is not among the held-out numbers: "
@@ -66,13 +55,13 @@ class BestCheckpoint:
       )
 
   def offer(self, step: int, phase: int, values: Mapping[str, float]) -> bool:
-    """Keeps the model's weights if no others of this phase were better.
+    """Writes the model's weights if they are the best of the phase.
 
-    Of equal ones the first is kept, so an evaluation that is done again after
-    a kill changes nothing.
+    Of equal values the first is kept, so an evaluation that is repeated after a
+    kill changes nothing.
 
     Args:
-      step: updates that made the weights.
+      step: updates so far.
       phase: number of the phase, from 1, whose held-out data gave `values`.
       values: losses and metrics; any number is better than NaN.
 
@@ -80,8 +69,8 @@ class BestCheckpoint:
       Whether the weights are the best so far.
 
     Raises:
-      ValueError: there is no such metric in `values`.
-      OSError: they could not be written; those before are untouched.
+      ValueError: the metric is not in `values`.
+      OSError: the weights cannot be written; the previous best is kept.
     """
     self.check(values)
     kept = before = read_best(self._model_dir)
@@ -89,7 +78,7 @@ class BestCheckpoint:
     if (
       before
       and before["phase"] == phase
-      and self._judged_alike(before)
+      and self._is_comparable(before)
       and not self._is_better(values, before["values"])
     ):
       return False
@@ -102,15 +91,16 @@ class BestCheckpoint:
       "checkpoint": f"{_NAME}-{step}",
     }
     if before and before["checkpoint"] == record["checkpoint"]:
-      # After a rollback, say. Two files cannot be replaced in one step.
+      # For example after a rollback. The two files of a checkpoint cannot be
+      # replaced in one step.
       record["checkpoint"] = f"{_NAME}.again-{step}"
     try:
       tf.io.gfile.makedirs(self._folder)
       prefix = os.path.join(self._folder, record["checkpoint"])
       self._checkpoint.write(prefix)
-      self._write(record)
+      files.write_json(os.path.join(self._folder, _RECORD), record)
       kept = record
-      # For those who look for the folder's latest checkpoint.
+      # For tf.train.latest_checkpoint.
       tf.compat.v1.train.update_checkpoint_state(
         self._folder, prefix, all_model_checkpoint_paths=[prefix]
       )
@@ -119,30 +109,30 @@ class BestCheckpoint:
       reason = getattr(error, "message", None) or str(error)
       raise OSError(
         f"the best checkpoint, of step {step:,}, could not be written to "
-        f"{self._folder} ({reason.splitlines()[0]}): make room there and give "
-        "the same command again."
+        f"{self._folder} ({reason.splitlines()[0]}): make room there and "
+        "give the same command again."
       ) from error
     self._remove_all_but(kept)
     return True
 
   def evaluations_since(self, step: int, eval_steps: int) -> int:
-    """Scheduled evaluations up to `step` that have brought nothing better.
+    """Returns how many evaluations up to `step` have not improved the metric.
 
-    It is a function of the files and the step, so that a run that is killed
-    and started again counts as the uninterrupted one did.
+    It depends only on the files and the step, so a restarted run counts as the
+    uninterrupted run does.
 
     Args:
-      step: a step whose evaluation, if it has one, has been offered.
-      eval_steps: steps between two evaluations.
+      step: its evaluation, if it has one, has been offered.
+      eval_steps: updates between two evaluations.
     """
     record = read_best(self._model_dir)
-    if not record or not self._judged_alike(record):
+    if not record or not self._is_comparable(record):
       return 0
-    # A resumed run may not have come yet to where the best was measured.
+    # A resumed run may be at a step before the best one.
     return max(0, step // eval_steps - record["step"] // eval_steps)
 
   def no_better(self, evaluations: int) -> str:
-    """As in "no better accuracy than 0.91 of step 600 in 3 evaluations"."""
+    """Returns "no better loss than 3.1 of step 600 in 3 evaluations"."""
     record = read_best(self._model_dir)
     value = record["values"][self._metric]
     return (
@@ -150,8 +140,8 @@ class BestCheckpoint:
       f"in {evaluations} evaluation{'s' if evaluations > 1 else ''}"
     )
 
-  def _judged_alike(self, record: Mapping[str, Any]) -> bool:
-    # Records of earlier versions know losses only.
+  def _is_comparable(self, record: Mapping[str, Any]) -> bool:
+    # Early versions record no direction.
     by = record["metric"], record.get("best_is", "lowest")
     return by == (self._metric, self._best_is)
 
@@ -164,16 +154,13 @@ class BestCheckpoint:
     return new < old if self._best_is == "lowest" else new > old
 
   def clear(self) -> None:
-    """Forgets the best weights, which were another run's."""
+    """Removes the best weights of a previous run."""
     if tf.io.gfile.exists(self._folder):
       self._remove(_RECORD)
       tf.io.gfile.rmtree(self._folder)
 
-  def _write(self, record: Mapping[str, Any]) -> None:
-    files.write_json(os.path.join(self._folder, _RECORD), record)
-
   def _remove_all_but(self, record: Optional[Mapping[str, Any]]) -> None:
-    """Removes checkpoints, whole or half, that `record` does not name."""
+    """Removes checkpoints, complete or not, that `record` does not name."""
     if not tf.io.gfile.exists(self._folder):
       return
     for name in tf.io.gfile.listdir(self._folder):
@@ -191,10 +178,9 @@ class BestCheckpoint:
 
 
 def read_best(model_dir: str) -> Optional[dict[str, Any]]:
-  """`best.json`: step, phase, metric, best_is, values and checkpoint.
+  """Reads best.json; returns None if the run has no best checkpoint.
 
-  Returns:
-    None if the run keeps no best checkpoint.
+  Its keys are step, phase, metric, best_is, values and checkpoint.
 
   Raises:
     ValueError: the file is not valid JSON.
@@ -212,5 +198,5 @@ def read_best(model_dir: str) -> Optional[dict[str, Any]]:
 
 
 def best_prefix(model_dir: str, record: Mapping[str, Any]) -> str:
-  """The path of the checkpoint that `record` names, for `warm_start`."""
+  """Returns the prefix of the checkpoint that `record` names."""
   return os.path.join(model_dir, BEST_FOLDER, record["checkpoint"])

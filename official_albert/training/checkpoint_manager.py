@@ -1,8 +1,8 @@
-"""Saving, restoring and warm-starting.
+"""Saves, restores and warm-starts runs.
 
-A run's folder holds TensorFlow checkpoints of the weights, the optimizer and
-the number of examples seen: all that an exact resume needs, since everything
-else is a function of the flags.
+A checkpoint holds the weights, the optimizer and the number of examples seen.
+That is enough for an exact resume, because everything else is a function of the
+settings. With several workers, the chief writes and chooses the checkpoints.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from official_albert.training import run_record
 
 _NAME = "model.ckpt"
 _DAMAGED = "damaged-"
-# A folder of this name is part of the run above it: best_checkpoint.FOLDER.
+# As best_checkpoint.BEST_FOLDER; the run is in its parent.
 _BEST = "best"
 _SHOWN_LABELS = 8
 
 
 class Head(NamedTuple):
-  """What the outputs of a model's head stand for.
+  """The meaning of the outputs of a model's head.
 
   Attributes:
-    kind: "classification", "regression" or "multiple_choice", as in
-      checkpoint_names.HEADS.
-    labels: names of the classes in the order of the outputs; () if they have
-      none, or none that are known.
+    kind: "classification", "regression" or "multiple_choice".
+    labels: names of the classes in the order of the outputs; () if there are
+      none, or if they are not known.
   """
 
   kind: str
@@ -54,15 +53,15 @@ class CheckpointManager:
   """The checkpoints of one run."""
 
   def __init__(self, model_dir: str, max_to_keep: int, **trackables):
-    """Prepares the folder.
+    """Creates the folder if need be.
 
     Args:
-      model_dir: where the checkpoints are.
-      max_to_keep: how many of the newest are kept.
-      **trackables: what a checkpoint holds, by name.
+      model_dir: folder of the checkpoints.
+      max_to_keep: how many of the newest checkpoints to keep.
+      **trackables: the content of a checkpoint, by name.
 
     Raises:
-      OSError: the folder cannot be made or written.
+      OSError: the folder cannot be created or written.
     """
     tf.io.gfile.makedirs(model_dir)
     if "://" not in model_dir and not os.access(model_dir, os.W_OK):
@@ -84,7 +83,7 @@ class CheckpointManager:
 
   @property
   def latest(self) -> Optional[str]:
-    """The newest checkpoint's prefix, or None."""
+    """Prefix of the newest checkpoint, or None."""
     return self._manager.latest_checkpoint
 
   def initialize(
@@ -93,22 +92,21 @@ class CheckpointManager:
     init_checkpoint: str,
     head: Optional[Head] = None,
   ) -> str:
-    """Own latest checkpoint, else `init_checkpoint`, else scratch.
+    """Restores the latest checkpoint, or starts from `init_checkpoint` if any.
 
-    A checkpoint that cannot be read any more is renamed, and the one before it
-    is taken.
+    Damaged checkpoints are renamed, and the one before them is restored.
 
     Args:
-      model: the model to fill.
-      init_checkpoint: "", or see `warm_start`.
+      model: the model.
+      init_checkpoint: see `warm_start`; "" for random weights.
       head: see `warm_start`.
 
     Returns:
-      A sentence that says which of them it was, and what was damaged.
+      A sentence for the log.
 
     Raises:
       ValueError: the checkpoint is of another model, or all are damaged.
-      FileNotFoundError: there is no `init_checkpoint`.
+      FileNotFoundError: `init_checkpoint` does not exist.
     """
     self._remove_leftovers()
     self._find_again()
@@ -118,10 +116,10 @@ class CheckpointManager:
       path = checkpoints.find_prefix(init_checkpoint)
       report = warm_start(model, path, head)
       return f"warm start from {path}: {report}"
-    return "weights initialised from scratch"
+    return "weights initialized from scratch"
 
   def restore_latest(self) -> str:
-    """Restores the newest checkpoint that is whole; see `initialize`."""
+    """Restores the newest checkpoint that is not damaged; see `initialize`."""
     damaged = []
     for path in reversed(self._manager.checkpoints):
       try:
@@ -145,16 +143,16 @@ class CheckpointManager:
       return f"resumed from {path}"
     raise ValueError(
       f"no checkpoint in {self._directory} can be read, all {len(damaged)} "
-      "are damaged: restore one from a copy, or choose another model_dir to "
+      "are damaged: restore one from a backup, or choose another model_dir to "
       "start again."
     )
 
   def save(self, step: int) -> str:
-    """Writes a checkpoint under a temporary name, then renames it.
+    """Writes a checkpoint and returns its prefix.
 
     Raises:
-      OSError: it could not be written, the disk may be full; the checkpoints
-        before it are untouched.
+      OSError: it cannot be written, for example because the disk is full; older
+        checkpoints are kept.
     """
     try:
       return self._manager.save(checkpoint_number=step)
@@ -169,7 +167,7 @@ class CheckpointManager:
       ) from error
 
   def _find_again(self) -> None:
-    """Lists the checkpoints by their files if their list is lost."""
+    """Lists the checkpoints by their files if their index is lost."""
     if self._manager.checkpoints:
       return
     self._keep(list_checkpoints(self._directory))
@@ -184,13 +182,13 @@ class CheckpointManager:
     self._keep([p for p in self._manager.checkpoints if p not in paths])
 
   def _keep(self, paths: list[str]) -> None:
-    """Makes `paths`, oldest first, the checkpoints of the folder."""
+    """Writes `paths`, oldest first, to the index of the checkpoints."""
     if paths:
       tf.compat.v1.train.update_checkpoint_state(
         self._directory,
         paths[-1],
         all_model_checkpoint_paths=paths,
-        # CheckpointManager forgets paths without a time.
+        # CheckpointManager ignores paths without a time.
         all_model_checkpoint_timestamps=[
           tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 for path in paths
         ],
@@ -198,7 +196,7 @@ class CheckpointManager:
       self._open()
 
   def _remove_leftovers(self) -> None:
-    """Removes what a save that was killed left behind."""
+    """Removes the temporary files of a save that was killed."""
     folder = self._manager.directory
     for name in tf.io.gfile.listdir(folder):
       if "_temp" in name and name.startswith(_NAME):
@@ -206,16 +204,16 @@ class CheckpointManager:
 
 
 def list_checkpoints(model_dir: str) -> list[str]:
-  """The prefixes of the checkpoints in a folder, by their steps.
+  """Returns the prefixes of the checkpoints in a folder, sorted by step.
 
-  The files are looked at, not their list, which may be lost or old.
+  Looks at the files, because their index may be lost or outdated.
   """
   names = tf.io.gfile.glob(os.path.join(model_dir, f"{_NAME}-*.index"))
   return sorted((name[: -len(".index")] for name in names), key=step_of)
 
 
 def step_of(path: str) -> int:
-  """The step of a checkpoint, which its name ends with.
+  """Returns the step at the end of a checkpoint's name.
 
   Raises:
     ValueError: the name does not end with a number.
@@ -224,36 +222,36 @@ def step_of(path: str) -> int:
 
 
 def newest_step(model_dir: str) -> int:
-  """The step of the newest checkpoint; 0 if there is none."""
+  """Returns the step of the newest checkpoint; 0 if there is none."""
   paths = list_checkpoints(model_dir)
   return step_of(paths[-1]) if paths else 0
 
 
 def path_of(model_dir: str, step: int) -> str:
-  """Where `Manager` saves the checkpoint of `step`."""
+  """Returns the prefix of the checkpoint of `step`."""
   return os.path.join(model_dir, f"{_NAME}-{step}")
 
 
 def warm_start(
   model: tf.keras.Model, path: str, head: Optional[Head] = None
 ) -> checkpoints.LoadReport:
-  """Reads a model's weights, and nothing else, from a checkpoint.
+  """Reads the weights of a model from a checkpoint, without optimizer state.
 
   Args:
-    model: the model to fill; variables that the checkpoint lacks keep their
-      values and are named in the report.
-    path: a checkpoint (ours or the original's TF1 one), see
+    model: the model; variables that the checkpoint lacks keep their values and
+      are listed in the report.
+    path: a checkpoint (ours or of the original TF1 code), see
       `checkpoint_files.find_prefix`.
-    head: what the outputs of the model stand for. The run.json beside the
-      checkpoint says the same of the checkpoint: rows of the same classes are
-      put in this order, and a head for anything else is left out. None takes
-      the head as it is.
+    head: the meaning of the model's outputs, which is compared with the
+      run.json beside the checkpoint: the rows of the same classes are put in
+      this order, and a head of another meaning is not read. None reads the head
+      unchanged.
 
   Returns:
-    A report of the names on both sides, and of what became of the head.
+    A report of the names on both sides and of the head.
 
   Raises:
-    FileNotFoundError: there is no such checkpoint.
+    FileNotFoundError: the checkpoint does not exist.
     ValueError: a shape differs, or no name matches.
   """
   path = checkpoints.find_prefix(path)
@@ -263,7 +261,7 @@ def warm_start(
     report = checkpoints.load_tf1_checkpoint(model, path)
     if head is None or "output_weights" not in report.matched:
       return report
-    # Nothing in this format names classes.
+    # This format does not name classes.
     _, note = _match_heads(None, head)
     return dataclasses.replace(report, notes=(note,))
   variables = checkpoints.by_path(model)
@@ -309,7 +307,7 @@ def warm_start(
 
 
 def _recorded_head(prefix: str) -> Optional[Head]:
-  """What run.json says of a checkpoint's head; None if it says nothing."""
+  """Returns the head according to run.json; None if it is not recorded."""
   folder = os.path.dirname(prefix)
   folders = [folder]
   if os.path.basename(folder) == _BEST:
@@ -333,17 +331,17 @@ def _recorded_head(prefix: str) -> Optional[Head]:
 def _match_heads(
   stored: Optional[Head], head: Head
 ) -> tuple[Optional[list[int]], str]:
-  """Which rows of a stored head become the rows of `head`.
+  """Matches the rows of a stored head with those of the model's head.
 
   Args:
-    stored: what the checkpoint's outputs stand for; None if nobody knows.
-    head: what the model's stand for.
+    stored: the meaning of the checkpoint's outputs; None if it is not known.
+    head: the meaning of the model's outputs.
 
   Returns:
-    The rows, in the order of `head`; None if it is another head. And a
-    sentence for the log.
+    The indices of the stored rows in the order of `head`, None if the heads do
+    not match; and a sentence for the log.
   """
-  as_they_are = list(range(max(len(head.labels), 1)))
+  unchanged = list(range(max(len(head.labels), 1)))
   kept = f"the head is kept, for {head}"
   if stored is None or (stored.kind == head.kind and not stored.labels):
     if head.kind == "classification":
@@ -351,7 +349,7 @@ def _match_heads(
         "warning: the checkpoint does not name the classes of its head, which "
         f"is kept: they are taken to be {', '.join(head.labels)}, in this order"
       )
-    return as_they_are, kept
+    return unchanged, kept
   if stored.kind != head.kind or set(stored.labels) != set(head.labels):
     note = (
       f"a new head is trained, for {head}: the checkpoint's is for {stored}"
@@ -360,7 +358,7 @@ def _match_heads(
       note += "; to keep it, give the data the same names"
     return None, note
   if stored.labels == head.labels:
-    return as_they_are, kept
+    return unchanged, kept
   return [stored.labels.index(label) for label in head.labels], (
     f"{kept}, whose rows are put in this order; the checkpoint's is for "
     f"{stored}"
@@ -389,7 +387,7 @@ class ChiefManager(CheckpointManager):
     head: Optional[Head] = None,
   ) -> str:
     report = super().initialize(model, init_checkpoint, head)
-    if not self.latest:  # Else it has been told.
+    if not self.latest:  # Otherwise restore_latest has sent the step.
       distribution.from_chief(self._strategy, _NONE)
     return report
 
@@ -405,10 +403,10 @@ class ChiefManager(CheckpointManager):
 
 
 class FollowingManager:
-  """Does what the chief does, but writes nothing.
+  """The manager of other workers, which restore what the chief restores.
 
   Attributes:
-    latest: the newest checkpoint's prefix, or None.
+    latest: prefix of the newest checkpoint, or None.
   """
 
   latest: Optional[str] = None
@@ -438,7 +436,7 @@ class FollowingManager:
       self._checkpoint.restore(path).assert_consumed()
     except (tf.errors.OpError, IndexError) as error:
       raise OSError(
-        f"this worker cannot read {path}, which the chief goes on from "
+        f"this worker cannot read {path}, from which the chief resumes "
         f"({error}): model_dir has to be a folder that all workers share."
       ) from error
     self.latest = path
@@ -456,7 +454,7 @@ def make_manager(
   max_to_keep: int,
   **trackables,
 ) -> Union[CheckpointManager, FollowingManager]:
-  """The manager for this process's part; see `Manager`."""
+  """Returns the manager for this process; see `CheckpointManager`."""
   if distribution.num_workers(strategy) == 1:
     return CheckpointManager(model_dir, max_to_keep, **trackables)
   if distribution.is_chief(strategy):

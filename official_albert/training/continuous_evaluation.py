@@ -1,9 +1,8 @@
-"""Evaluating the checkpoints of a run that another process trains.
+"""Evaluates the checkpoints of a run that another process trains.
 
-The two share nothing but the run's folder. This one reads checkpoints and
-run.json there, and writes to `evaluator/` in it: numbers and TensorBoard. It
-also keeps the best checkpoint if the trainer, which then has eval_steps 0,
-does not: only one of them writes there.
+The two processes share only the run's folder. This one reads checkpoints and
+run.json there, and writes metrics to `evaluator/` in it. It also keeps the best
+checkpoint if the training process does not (because its eval_steps is 0).
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ from official_albert.training import (
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import train_config as train_config_lib
 
-# Under the run's folder.
+# In the run's folder.
 EVALUATION_FOLDER = "evaluator"
-# As timeout(1) ends.
 
-# What reading a checkpoint raises that is half-written or being removed.
+# Raised by reading a checkpoint that is being written or removed.
 _UNREADABLE = (FileNotFoundError, tf.errors.OpError, IndexError)
 
 
 class TimedOut(SystemExit):
-  """Ends the program with `EXIT_CODE`: no new checkpoint came."""
+  """Ends the program with `TIMEOUT_EXIT_CODE`: no new checkpoint came."""
 
   def __init__(self, message: str):
     super().__init__(TIMEOUT_EXIT_CODE)
@@ -46,16 +44,16 @@ class TimedOut(SystemExit):
 
 
 class _Checkpoint(NamedTuple):
-  """A checkpoint that is there; saved again, it is another one."""
+  """A checkpoint and when it was written."""
 
   step: int
-  # When it was written: nanoseconds since 1970, in whole seconds.
+  # Nanoseconds since 1970.
   time: int
   path: str
 
 
 class Evaluator:
-  """A model that takes its weights from checkpoints, and its held-out data.
+  """Evaluates a model with the weights of several checkpoints.
 
   Attributes:
     model: the model.
@@ -72,11 +70,11 @@ class Evaluator:
     Args:
       tasks: one for each phase of the run.
       strategy: the devices.
-      eval_batch_size: held-out examples evaluated at once.
+      eval_batch_size: held-out examples in a batch.
 
     Raises:
-      ValueError: there is no held-out data, or the devices cannot share
-        batches of that size.
+      ValueError: there is no held-out data, or the batch size is not a multiple
+        of the number of devices.
     """
     replicas = strategy.num_replicas_in_sync
     if eval_batch_size % replicas:
@@ -92,7 +90,7 @@ class Evaluator:
     self._data = [task.eval_dataset(eval_batch_size) for task in tasks]
 
   def read(self, path: str) -> None:
-    """Takes the weights of a checkpoint.
+    """Reads the weights of a checkpoint.
 
     Raises:
       ValueError: it is of another model.
@@ -103,7 +101,7 @@ class Evaluator:
       raise ValueError(f"{path} lacks weights of the model: {report}")
 
   def evaluate(self, phase: int) -> dict[str, float]:
-    """Losses and metrics on the held-out data of a phase, counted from 0.
+    """Returns losses and metrics on the held-out data of a phase (from 0).
 
     Raises:
       Divergence: the loss is not finite.
@@ -112,10 +110,9 @@ class Evaluator:
 
 
 def read_train_config(model_dir: str) -> train_config_lib.TrainConfig:
-  """The settings that run.json says the run was last started with.
+  """Returns the settings in run.json, without a depth schedule.
 
-  Stretches of other depths are left out of them: a run with a depth schedule
-  is judged here by what it is at full depth, from its first checkpoint on.
+  All checkpoints of a run with a depth schedule are evaluated at full depth.
 
   Raises:
     FileNotFoundError: the folder is not that of a run.
@@ -137,10 +134,10 @@ def wait_for_run(
   timeout_seconds: float,
   note: Callable[[str], None] = print,
 ) -> train_config_lib.TrainConfig:
-  """Waits until the folder is that of a run, and returns its settings.
+  """Waits until the folder has a run.json, and returns its settings.
 
   Raises:
-    TimedOut: it did not become one.
+    TimedOut: there was none in time.
   """
   begun = time.monotonic()
   while True:
@@ -158,13 +155,13 @@ def evaluate_continuously(
 ) -> None:
   """Evaluates each checkpoint of a run as it appears, until the last one.
 
-  What an earlier start has evaluated is not evaluated again. At the border of
-  two phases, a checkpoint is evaluated on the data of both.
+  Checkpoints that an earlier process has evaluated are skipped. At the border
+  of two phases, a checkpoint is evaluated on the data of both.
 
   Args:
-    evaluator: has a task for each phase of the run.
+    evaluator: with a task for each phase of the run.
     model_dir: the run's folder.
-    report: writes to `FOLDER` in it.
+    report: writes to `EVALUATION_FOLDER` in it.
     timeout_seconds: how long to wait for a new checkpoint.
 
   Raises:
@@ -204,7 +201,7 @@ def evaluate_continuously(
         continue
       for phase in phases:
         values = evaluator.evaluate(phase)
-        # First, so that whoever is killed in between does both again.
+        # First, so that a kill in between repeats both.
         if step and not config.eval_steps:
           best.offer(step, phase + 1, values)
         several = {"phase": phase + 1} if config.phases else {}
@@ -240,13 +237,13 @@ def _written(path: str) -> Optional[int]:
 def _complaint(checkpoint: _Checkpoint, error: BaseException) -> str:
   if _written(checkpoint.path) is None:
     return (
-      f"step {checkpoint.step:,} is left out: the run has removed its "
+      f"step {checkpoint.step:,} is skipped: the run has removed its "
       "checkpoint already; a larger --keep_checkpoint_max keeps it longer."
     )
   reason = getattr(error, "message", None) or str(error)
   return (
     f"{checkpoint.path} cannot be read ({reason.splitlines()[0]}); it is "
-    "tried again as long as it is there."
+    "tried again as long as it exists."
   )
 
 

@@ -196,7 +196,7 @@ def test_a_checkpoint_that_vanishes_is_left_out(trainer, monkeypatch):
   evaluator.read = vanish
   log, measured = run(trainer.folder, evaluator=evaluator)
   assert set(measured) == {(2, 1), (7, 2)}
-  assert "step 6 is left out: the run has removed its checkpoint" in log
+  assert "step 6 is skipped: the run has removed its checkpoint" in log
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""What `3:0.5,6:0.25,12:0.25` means: how deep a model is in which steps.
+"""Parses depths and depth schedules such as `3:0.5,6:0.25,12:0.25`.
 
-A model whose layers share everything can apply them any number of times, and
-what it learns at depth 3 is a start for depth 6: arXiv 1909.11942, table 11,
-trains its deeper models so. A shallow step costs less, in proportion.
+A model whose layers share all weights can apply them any number of times, and
+training at depth 3 is a start for depth 6: arXiv 1909.11942, table 11, trains
+deeper models this way. The time of a step is proportional to its depth.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import fractions
 from typing import NamedTuple
 
-# How far shares such as 0.333 may be from 1 together.
+# Tolerance for the sum of shares such as 0.333.
 _TOLERANCE = fractions.Fraction(1, 200)
 _EXAMPLE = "3:0.5,6:0.25,12:0.25"
 
 
 class Stretch(NamedTuple):
-  """Steps that follow each other at one depth.
+  """Consecutive steps at one depth.
 
   Attributes:
     num_layers: how many times the shared layers are applied.
-    steps: updates.
+    steps: number of updates.
   """
 
   num_layers: int
@@ -30,19 +30,19 @@ class Stretch(NamedTuple):
 def parse_depth_schedule(
   schedule: str, num_train_steps: int
 ) -> tuple[Stretch, ...]:
-  """Cuts a run into stretches.
+  """Splits a run at the borders of a depth schedule.
 
   Args:
-    schedule: DEPTH:SHARE with commas between them; a share is a decimal number
-      or a fraction such as 1/3, of all steps.
-    num_train_steps: the steps in all.
+    schedule: DEPTH:SHARE, separated by commas; a share of all steps is a
+      decimal number or a fraction such as 1/3.
+    num_train_steps: the steps of the run.
 
   Returns:
-    The stretches. A border is at the nearest step (of two, the even one).
+    The parts. Borders are rounded to steps (half to even).
 
   Raises:
-    ValueError: it is no schedule, the shares are not 1 together, or one of
-      them is less than a step.
+    ValueError: the schedule cannot be parsed, its shares do not add up to 1, or
+      one is less than a step.
   """
   depths, shares = [], []
   for part in schedule.split(","):
@@ -51,8 +51,8 @@ def parse_depth_schedule(
     shares.append(share)
   if abs(sum(shares) - 1) > _TOLERANCE:
     raise ValueError(
-      f"the shares of the depth schedule {schedule!r} are "
-      f"{float(sum(shares)):g} together: they have to be 1."
+      f"the shares of the depth schedule {schedule!r} add up to "
+      f"{float(sum(shares)):g}, but have to add up to 1."
     )
   stretches, begin, covered = [], 0, fractions.Fraction(0)
   for index, (depth, share) in enumerate(zip(depths, shares)):
@@ -75,8 +75,8 @@ def _parse_part(schedule: str, part: str) -> tuple[int, fractions.Fraction]:
     depth, share = int(depth_text), fractions.Fraction(share_text)
   except (ValueError, ZeroDivisionError):
     raise ValueError(
-      f"the depth schedule {schedule!r} has to be DEPTH:SHARE with commas "
-      f"between them, such as {_EXAMPLE}, but has the part {part!r}."
+      f"the depth schedule {schedule!r} has to be DEPTH:SHARE, separated by "
+      f"commas, such as {_EXAMPLE}, but has the part {part!r}."
     ) from None
   if depth < 1 or share <= 0:
     raise ValueError(
@@ -87,12 +87,12 @@ def _parse_part(schedule: str, part: str) -> tuple[int, fractions.Fraction]:
 
 
 def parse_depths(depths: str) -> tuple[int, ...]:
-  """Depths to draw from, such as "3,6,12".
+  """Parses depths to draw from, such as "3,6,12".
 
-  A depth that stands there twice is drawn twice as often.
+  A depth that is listed twice is drawn twice as often.
 
   Raises:
-    ValueError: they are no whole numbers from 1 on.
+    ValueError: one is not a positive integer.
   """
   try:
     numbers = tuple(int(part) for part in depths.split(","))
@@ -100,7 +100,7 @@ def parse_depths(depths: str) -> tuple[int, ...]:
     numbers = (0,)
   if min(numbers) < 1:
     raise ValueError(
-      f"random depths have to be whole numbers from 1 on with commas between "
-      f"them, such as 3,6,12, but are {depths!r}."
+      f"random depths have to be whole numbers from 1 on, separated by commas, "
+      f"such as 3,6,12, but are {depths!r}."
     )
   return numbers

@@ -1,4 +1,4 @@
-"""Which peak learning rate a run gets, and what the user is told of it."""
+"""Chooses the peak learning rate of a run, and explains it to the user."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ from typing import Optional
 
 from official_albert.training import optimization
 
-# Beyond this factor a rate given by hand is worth a second look.
+# A given rate that differs from the rule by more than this factor is noted.
 _FAR = 4.0
-# The smallest model of the paper is `albert_base`. Of smaller ones two sizes
-# were measured on SST-2 (docs/finetuning.md): hidden_size 128 wants 3e-4, at
-# which 256 no longer learns. So the rate falls as 1 / hidden_size, to 5e-5 at
-# 768, which is the largest of the paper.
+# The smallest model of the paper is `albert_base`. Two smaller ones were
+# measured on SST-2 (docs/finetuning.md): 3e-4 is best for hidden_size 128 and
+# too high for 256. So the rate is proportional to 1 / hidden_size, down to 5e-5
+# at 768, the largest rate of the paper.
 _PAPERS_HIDDEN_SIZE = 768
 _MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 3e-4
 
 
 def for_finetuning(papers: float, hidden_size: int) -> tuple[float, str]:
-  """The default peak rate of a fine-tuning, and why.
+  """Returns the default peak rate of fine-tuning, and a reason for the log.
 
   Args:
-    papers: the rate of the paper for this task.
-    hidden_size: the model's.
-
-  Returns:
-    `papers` for models of the paper's sizes, a larger rate for smaller models;
-    and the reason, for the end of a line of the log.
+    papers: the rate of the paper for the task, which is returned for models of
+      the paper's sizes. Smaller models have a higher rate.
+    hidden_size: of the model.
   """
   if hidden_size >= _PAPERS_HIDDEN_SIZE:
     return papers, f"the default for hidden_size {_PAPERS_HIDDEN_SIZE} and more"
@@ -40,17 +37,12 @@ def for_finetuning(papers: float, hidden_size: int) -> tuple[float, str]:
 def choose_learning_rate(
   given: Optional[float], batch: int, optimizer: str
 ) -> tuple[float, list[str]]:
-  """The peak rate and the lines to print.
+  """Returns the peak learning rate, and lines about it for the log.
 
   Args:
-    given: what the user asked for; None asks for the square-root rule.
+    given: the user's choice; None applies the square-root rule.
     batch: examples in one update, over all micro-batches and devices.
     optimizer: one of `OPTIMIZERS`.
-
-  Returns:
-    `given`, or the rule's rate; and a line that says rate, batch and rule. A
-    second line follows when a rate given for LAMB is over four times, or
-    under a quarter of, the rule's.
   """
   ruled = optimization.scaled_learning_rate(batch)
   rule = f"0.00176 * sqrt({batch} / 4096)"
@@ -64,7 +56,7 @@ def choose_learning_rate(
     lines[0] += "; the square-root rule is LAMB's"
     return given, lines
   lines[0] += f"; the square-root rule {rule} is {ruled:.4g}"
-  # A rate that is not positive is refused with the other settings.
+  # TrainConfig refuses a rate that is not positive.
   if given > 0 and not 1 / _FAR <= given / ruled <= _FAR:
     more, times = "over", given / ruled
     if times < 1:

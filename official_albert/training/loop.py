@@ -26,10 +26,7 @@ from official_albert.training import (
   train_step,
 )
 from official_albert.training import checkpoint_manager as checkpoints
-from official_albert.training.train_config import (
-  TrainConfig,
-  parse_profile_steps,
-)
+from official_albert.training.train_config import TrainConfig
 
 # A run that diverges more often than this needs other settings.
 MAX_ROLLBACKS = 3
@@ -128,8 +125,7 @@ class _Run:
     )
     self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
     self.profiler = reporting.StepProfiler(
-      config.model_dir,
-      parse_profile_steps(config.profile_steps, config.num_train_steps),
+      config.model_dir, config.profiled_steps()
     )
     self.step, self.phase = 0, None
     self.values: dict[str, float] = {}

@@ -1,14 +1,13 @@
 """A dynamic loss scale, for float16.
 
-float16 holds nothing below 6e-8 and nothing above 65504, and gradients of
-activations are small. So the loss is multiplied by a factor before the
-backward pass, and the gradient of the weights, which is float32, is divided by
-it afterwards. The factor is as large as it can be: it doubles after many
-finite gradients in a row, and is halved when one overflows; the update of that
-step is then left out (arXiv 1710.03740, section 3.2 and its dynamic variant).
+float16 has no numbers below 6e-8 or above 65504, and gradients of activations
+are small. So the loss is multiplied by a scale before the backward pass, and
+the float32 gradients of the weights are divided by it. The scale is as large as
+possible: it doubles after many finite gradients in a row and halves when a
+gradient overflows, whose update is skipped (arXiv 1710.03740, section 3.2).
 
-A step whose update is left out still counts: learning rate, dropout seeds and
-data position are functions of the step, and a resumed run finds them so.
+A skipped update still counts as a step: learning rate, dropout seeds and the
+position in the data are functions of the step.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from official_albert.training import objective
 from official_albert.training.objective import Ratio
 
 INITIAL = 2.0**15
-# Finite gradients in a row after which the scale is doubled.
+# Finite gradients in a row that double the scale.
 GROWTH_STEPS = 2000
-# Beyond it float32, which the loss is summed in, would come to its end.
+# A larger scale could overflow float32, in which the loss is summed.
 _LARGEST = 2.0**24
-# Below 1 there is nothing to scale up: the model itself overflows.
+# Below 1, the model itself overflows.
 _SMALLEST = 0.5
 
 
 class LossScale(tf.Module):
-  """The factor, and how long it has held; both are saved with a run.
+  """The scale and its age; both are part of a checkpoint.
 
-  All of it is a power of 2, so scaling changes the exponent of a number and
-  none of its digits. To be made under the strategy's scope.
+  The scale is a power of 2, so it changes only the exponents of numbers. Create
+  it in the strategy's scope.
 
   Attributes:
-    value: <float32>[].
-    finite_steps: <int64>[], finite gradients since the factor last changed.
+    value: the scale, <float32>[].
+    finite_steps: finite gradients since the scale last changed, <int64>[].
   """
 
   def __init__(self):
@@ -48,7 +47,7 @@ class LossScale(tf.Module):
     )
 
   def unscale(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Gradients of the loss from those of the scaled loss."""
+    """Returns the gradients of the loss, given those of the scaled loss."""
     inverse = 1.0 / self.value
     return [g * inverse for g in gradients]
 
@@ -58,16 +57,16 @@ class LossScale(tf.Module):
     gradients_and_variables: Sequence[tuple[tf.Tensor, tf.Variable]],
     finite: tf.Tensor,
   ) -> None:
-    """Updates the weights or leaves that out; the step counts either way.
+    """Updates the weights if `finite`; counts the step in any case.
 
     Args:
       optimizer: of the variables.
-      gradients_and_variables: reduced and unscaled; the same on all replicas.
-      finite: <bool>[], likewise; whether the gradients are to be used.
+      gradients_and_variables: reduced and unscaled; equal on all replicas.
+      finite: whether the gradients are finite, <bool>[]; equal on all replicas.
     """
 
     def across_replicas(strategy, pairs, finite):
-      # It was computed from what was reduced, so any replica's will do.
+      # Equal on all replicas.
       finite = strategy.experimental_local_results(finite)[0]
 
       def update():
@@ -98,17 +97,16 @@ class LossScale(tf.Module):
     self.finite_steps.assign(tf.where(grows, tf.zeros_like(steps), steps))
 
   def read(self, sums: Mapping[str, Ratio]) -> dict[str, float]:
-    """What people read of a loop: `objective.quotients` of what was used.
+    """Returns the means over the updates of a loop that were not skipped.
 
-    Returns:
-      The quotients, without those that no step contributed to; the factor as
-      `loss_scale`; how many updates were left out as `skipped_updates`.
+    Includes the scale as `loss_scale` and the number of skipped updates as
+    `skipped_updates`. Objectives without any update are left out.
     """
     sums = dict(sums)
     skipped = float(sums.pop(SKIPPED).total)
     used = {k: ratio for k, ratio in sums.items() if float(ratio.weight)}
     values = objective.quotients(used)
-    if len(used) < len(sums):  # The sum of the losses would be 0 or too small.
+    if len(used) < len(sums):  # The sum of the losses would be incomplete.
       del values["loss"]
     return {
       **values,
@@ -121,18 +119,20 @@ SKIPPED = "skipped_updates"
 
 
 def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
-  """A loss scale if `model` computes in float16, else None."""
+  """Returns a loss scale if `model` computes in float16, else None."""
   return LossScale() if model.compute_dtype == "float16" else None
 
 
 def only_if(
   finite: tf.Tensor, results: Mapping[str, Ratio]
 ) -> dict[str, Ratio]:
-  """The step's `results` if its update was made, else nothing, and the count.
+  """Returns the results of a step, zeroed if its update was skipped.
+
+  Adds `skipped_updates`, which is 1 for a skipped update.
 
   Args:
-    finite: <bool>[].
-    results: of one step.
+    finite: whether the update was made, <bool>[].
+    results: of the step.
   """
   used = tf.nest.map_structure(
     lambda x: tf.where(finite, x, tf.zeros_like(x)), dict(results)

@@ -1,4 +1,4 @@
-"""What the training loop knows of an objective, and how it adds numbers up."""
+"""What the training loop expects of a task, and how it adds up numbers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import tensorflow as tf
 Batch = Mapping[str, tf.Tensor]
 
 
-# All batches come from one place.
+# A single input pipeline.
 ONE_PIPELINE = tf.distribute.InputContext()
 
 
 class Divergence(ValueError):
-  """The loss or the gradient is not finite any more."""
+  """A loss or gradient is not finite."""
 
 
 class Ratio(NamedTuple):
   """A sum and the weight to divide it by, both <float32>[].
 
   Ratios add up over micro-batches, replicas and steps; their quotients, which
-  is what people read, do not.
+  are reported, do not.
   """
 
   total: tf.Tensor
@@ -37,12 +37,12 @@ class Ratio(NamedTuple):
 
 
 class Task(Protocol):
-  """What the loop knows of an objective.
+  """A model, its data and its losses, as the loop uses them.
 
   Attributes:
     name: for logs.
-    tokens_per_example: padded length of one example, for throughput.
-    flops_per_example: operations of training on one example.
+    tokens_per_example: padded length of an example, for throughput.
+    flops_per_example: floating-point operations of training on an example.
   """
 
   name: str
@@ -50,7 +50,7 @@ class Task(Protocol):
   flops_per_example: int
 
   def build_model(self) -> tf.keras.Model:
-    """A model with fresh weights; all its variables exist."""
+    """Returns a model with new weights, whose variables all exist."""
 
   def train_dataset(
     self,
@@ -58,45 +58,46 @@ class Task(Protocol):
     start_example: int,
     context: tf.distribute.InputContext = ONE_PIPELINE,
   ) -> tf.data.Dataset:
-    """Batches without end, as if `start_example` examples had been drawn.
+    """Returns an endless dataset that begins after `start_example` examples.
 
-    Batches are those of single replicas: an update takes as many in a row as
-    there are replicas. With several pipelines each yields the ones of its own
-    replicas, which follow each other in the update.
+    Each batch is for one replica: an update takes as many consecutive batches
+    as there are replicas. Each of several pipelines yields the batches of its
+    own replicas, which are consecutive in the update.
     """
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-    """Each held-out example once; padded rows carry no weight.
+    """Returns a dataset with each held-out example once.
 
-    Every batch has exactly `batch_size` rows, as its static shape says.
+    Every batch has exactly `batch_size` rows, which its static shape states.
+    Rows that only fill the last batch have weight 0.
     """
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """The denominator <float32>[] of each objective; needs no model."""
+    """Returns the denominator <float32>[] of each objective."""
 
   def forward(
     self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed
   ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio]]:
-    """The sum <float32>[] of each objective, and the metrics."""
+    """Returns the sum <float32>[] of each objective, and the metrics."""
 
   def describe(self) -> dict[str, Any]:
-    """What a run's record must say of the data, as JSON values."""
+    """Returns the description of the data for run.json, as JSON values."""
 
 
 @runtime_checkable
 class DeepTask(Task, Protocol):
-  """A task whose model can apply its layers any number of times."""
+  """A task whose model can apply its shared layers any number of times."""
 
   def at_depth(self, num_layers: int) -> Task:
-    """The same data and model, with so many layers; its operations too."""
+    """Returns a task with the same data and model at another depth."""
 
 
 def training_flops(task: Task, random_depths: Sequence[int]) -> float:
-  """Operations of training on an example, on average over the depths.
+  """Returns the operations of training on an example, averaged over depths.
 
   Args:
     task: a `DeepTask` if there are depths.
-    random_depths: what the depth of an update is drawn from; (): none is.
+    random_depths: depths that updates draw from; () for the model's own.
   """
   if not random_depths:
     return task.flops_per_example
@@ -106,35 +107,34 @@ def training_flops(task: Task, random_depths: Sequence[int]) -> float:
 
 @runtime_checkable
 class PredictingTask(Task, Protocol):
-  """A task whose model says something of each example, and is scored by it."""
+  """A task with predictions for single examples, and metrics of them all."""
 
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """What the model says of the rows of a batch, without its labels.
+    """Returns the predictions for the rows of a batch; ignores its labels.
 
     Returns:
-      Tensors [B, ...] of a dtype that NumPy has, whose shape is the same for
-      all batches apart from B. Among them is `example_id` <int32>[B]: which
-      example of its split a row is, counted from 0.
+      Tensors [B, ...] of a NumPy dtype, whose shapes differ between batches
+      only in B. Among them is `example_id` <int32>[B], the index of the example
+      in its split, from 0.
     """
 
   def score(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The official metrics of the held-out split.
+    """Returns the official metrics of the held-out split.
 
     Args:
-      predictions: what `predict` returned for each of its examples, by
-        ascending `example_id`.
+      predictions: of all its examples, sorted by `example_id`.
     """
 
 
 def add(a: dict[str, Ratio], b: dict[str, Ratio]) -> dict[str, Ratio]:
-  """Both together, name by name."""
+  """Adds ratios by name."""
   return tf.nest.map_structure(tf.add, a, b)
 
 
 def quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:
-  """What people read: totals over weights, and the sum of the losses."""
+  """Returns totals divided by weights, and the sum of the losses as `loss`."""
   values = {
     name: float(ratio.total) / max(float(ratio.weight), 1e-30)
     for name, ratio in sums.items()
@@ -144,5 +144,5 @@ def quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:
 
 
 def brief(values: Mapping[str, float]) -> str:
-  """For a message: "masked_lm_loss 6.283, learning_rate 0.001"."""
+  """Formats values as "masked_lm_loss 6.283, learning_rate 0.001"."""
   return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

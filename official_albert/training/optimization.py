@@ -1,13 +1,13 @@
-"""LAMB and AdamW as one update, and the learning-rate schedules.
+"""LAMB and AdamW in one optimizer, and the learning-rate schedules.
 
-Both optimizers move a weight by
+Both update a weight w with gradient g by
 
     m = b1 m + (1 - b1) g          v = b2 v + (1 - b2) g^2
     u = m / (sqrt(v) + eps) + decay * w        w = w - lr * r * u
 
-where r is 1 for AdamW and ||w|| / ||u|| for LAMB (arXiv 1904.00962). As in
-the original there is no bias correction of m and v by default, and LayerNorm
-and bias variables are neither decayed nor given a ratio.
+where the trust ratio r is 1 for AdamW and ||w|| / ||u|| for LAMB (arXiv
+1904.00962). As in the original, m and v have no bias correction by default, and
+LayerNorm and bias variables have neither decay nor trust ratio.
 
 Reference: google-research/albert optimization.py, lamb_optimizer.py.
 """
@@ -24,28 +24,28 @@ from official_albert import modeling
 from official_albert.training import DECAYS, OPTIMIZERS
 
 with warnings.catch_warnings():
-  # tensorflow-addons is past its end of life and says so at every import; the
-  # README explains why it is here. Only that message is kept from the user.
+  # tensorflow-addons warns of its end of life at every import; the README
+  # explains why it is used.
   warnings.simplefilter("ignore")
   import tensorflow_addons as tfa
 
-# Names that are neither decayed nor layer-adapted in the original.
+# Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
 
-# Elements of a variable from which on compiling its update pays.
+# Compiling the update pays for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
 
-# The paper's peak rate for LAMB and the batch it belongs to (section 4.1).
+# Peak learning rate of the paper and its batch size (section 4.1).
 _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
 
 
 def scaled_learning_rate(batch: int) -> float:
-  """LAMB's peak rate for `batch` examples in an update.
+  """Returns LAMB's peak learning rate for `batch` examples in an update.
 
-  The paper's 0.00176 belongs to a batch of 4096; with the square root of the
-  batch the noise in an update stays what it was (You et al., arXiv
-  1904.00962, who train BERT with batches of 512 to 32,768 by this rule). The
-  unscaled rate at a small batch is what makes losses jump and stay there
+  The paper's 0.00176 is for a batch of 4096. Scaling the rate by the square
+  root of the batch size keeps the noise of an update constant (arXiv
+  1904.00962, where BERT is trained with batches of 512 to 32,768 by this rule).
+  Without scaling, the loss at small batches jumps and stays high
   (google-research/albert issues 29 and 111).
 
   Raises:
@@ -66,9 +66,9 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     continuous:  p * k / W         for k < W, then
                  p * (1 - (k - W) / (T - W))^power
 
-  The original decays from step 0, so the rate falls at once by the share W/T
-  when the warm-up ends: 2.5% for 3,125 of 125,000 steps, 25% for RTE's 200 of
-  800. It stays the default because published results were made with it.
+  The original decays from step 0, so the rate drops by the share W/T when the
+  warm-up ends: 2.5% for 3,125 of 125,000 steps, 25% for RTE's 200 of 800. It is
+  the default because published results use it.
 
   Reference: google-research/albert optimization.py (create_optimizer).
   """
@@ -81,10 +81,10 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     power: float = 1.0,
     decay: str = "original",
   ):
-    """Checks and keeps the settings.
+    """Initializes the schedule.
 
     Raises:
-      ValueError: steps or rate out of range, or an unknown `decay`.
+      ValueError: steps or rate are out of range, or `decay` is unknown.
     """
     if learning_rate <= 0:
       raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
@@ -109,7 +109,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     self.decay = decay
 
   def __call__(self, step) -> tf.Tensor:
-    """The rate <float32>[] that update number `step` (from 0) uses."""
+    """Returns the rate <float32>[] of update number `step` (from 0)."""
     step = tf.cast(step, tf.float32)
     total = tf.cast(self.num_train_steps, tf.float32)
     warmup = tf.cast(self.num_warmup_steps, tf.float32)
@@ -134,7 +134,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertOptimizer(tfa.optimizers.LAMB):
-  """The update above; `layer_adaptation` makes it LAMB, else it is AdamW."""
+  """LAMB with `layer_adaptation`, else AdamW; see the module's docstring."""
 
   def __init__(
     self,
@@ -155,7 +155,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
       epsilon=epsilon,
       weight_decay=weight_decay,
       exclude_from_weight_decay=list(EXCLUDED),
-      # "" is a regular expression that every name matches.
+      # Every name matches the regular expression "".
       exclude_from_layer_adaptation=list(EXCLUDED)
       if layer_adaptation
       else [""],
@@ -169,18 +169,17 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
   def set_rate_multipliers(
     self, multipliers: Sequence[tuple[tf.Variable, float]]
   ) -> None:
-    """Gives variables learning rates of their own.
+    """Multiplies the learning rate of some variables.
 
     Args:
-      multipliers: of the learning rate, for the variables whose rate differs;
-        see `rate_multipliers`. They are not part of a checkpoint.
+      multipliers: see `rate_multipliers`; not part of a checkpoint.
     """
     self._rate_multipliers = {
       key: factor for v, factor in multipliers for key in _keys(v)
     }
 
   def rate_multiplier(self, variable: tf.Variable) -> float:
-    """What the learning rate of `variable` is multiplied by."""
+    """Returns the factor of the learning rate of `variable`."""
     return self._rate_multipliers.get(variable._unique_id, 1.0)
 
   def _resource_apply_dense(self, grad, var, apply_state=None):
@@ -202,7 +201,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     )
     rate = c["lr_t"] * self.rate_multiplier(var)
     if self.adapts(var):
-      # Outside of XLA, which adds up a whole tensor number by number.
+      # Not compiled: XLA's CPU reductions add up element by element.
       norms = tf.norm(w), tf.norm(update)
       rate *= tf.where(
         (norms[0] > 0) & (norms[1] > 0),
@@ -216,24 +215,24 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
   def _prepare_local(self, var_device, var_dtype, apply_state):
     super()._prepare_local(var_device, var_dtype, apply_state)
     if not self.bias_correction:
-      # tfa divides m and v by 1 - beta^t; a power of 0 makes that 1.
+      # tfa divides m and v by 1 - beta_power, which is 1 for a power of 0.
       zero = tf.zeros([], var_dtype)
       apply_state[(var_device, var_dtype)].update(
         beta_1_power=zero, beta_2_power=zero
       )
 
   def adapts(self, variable: tf.Variable) -> bool:
-    """Whether updates of `variable` have LAMB's ratio."""
+    """Returns whether updates of `variable` have LAMB's trust ratio."""
     return self._do_layer_adaptation(variable)
 
   def decay_of(self, variable: tf.Variable) -> tf.Tensor:
-    """The weight decay <float32>[] of `variable`, 0 if it is excluded."""
+    """Returns the weight decay <float32>[] of `variable`."""
     if not self._do_use_weight_decay(variable):
       return tf.zeros([])
     return tf.identity(self._get_hyper("weight_decay", tf.float32))
 
   def direction(self, variable: tf.Variable) -> tf.Tensor:
-    """The last update's m / (sqrt(v) + eps), in the shape of `variable`."""
+    """Returns m / (sqrt(v) + eps) of the last update of `variable`."""
     m, v = (tf.identity(self.get_slot(variable, name)) for name in "mv")
     if self.bias_correction:
       done = tf.cast(self.iterations, tf.float32)
@@ -244,9 +243,8 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
   def _resource_apply_sparse_duplicate_indices(
     self, grad, handle, indices, apply_state=None
   ):
-    # One update for every row: tfa's sparse one would skip the decay of m and
-    # v's rows only in part, and the tied word table has a dense gradient
-    # anyway.
+    # Updates every row, as the original does; the gradient of the tied word
+    # table is dense anyway.
     dense = tf.math.unsorted_segment_sum(grad, indices, tf.shape(handle)[0])
     return self._resource_apply_dense(dense, handle, apply_state)
 
@@ -260,7 +258,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
 
 
 def _keys(variable: tf.Variable) -> set[str]:
-  """Of a variable and of its copies on the replicas, which do not know it."""
+  """Returns the ids of a variable and of its copies on the replicas."""
   copies = getattr(variable, "values", (variable,))
   return {variable._unique_id, *(copy._unique_id for copy in copies)}
 
@@ -274,10 +272,10 @@ def make_optimizer(
   epsilon: float = 1e-6,
   bias_correction: bool = False,
 ) -> AlbertOptimizer:
-  """The optimizer called `name`, one of `OPTIMIZERS`.
+  """Returns the optimizer called `name`, one of `OPTIMIZERS`.
 
   Raises:
-    ValueError: no such optimizer.
+    ValueError: the name is unknown.
   """
   if name not in OPTIMIZERS:
     raise ValueError(
@@ -301,29 +299,27 @@ def rate_multipliers(
   """Returns the variables whose learning rate is multiplied, and the factors.
 
   ELECTRA fine-tunes with a learning rate for each layer, smaller by a factor d
-  from layer to layer downwards. ALBERT has one block for all of its L layers,
-  so the rates belong to its applications: what application k (from 0)
-  contributes to the gradient counts d^(L-1-k).
+  from each layer to the one below. ALBERT applies one block L times, so the
+  rates belong to the applications: the contribution of application k (from 0)
+  to the gradient is weighted by d^(L-1-k).
 
-  Adam and LAMB are invariant to a factor on a whole gradient. So the
-  contributions to a variable whose last application is t are weighted d^(t-k)
-  against each other (by the encoder), and its learning rate is multiplied by
-  d^(L-1-t). The embeddings, which come before application 0, have d^L, pooler
-  and heads 1. Without sharing, that is a learning rate for each layer; with one
-  block for all, it only weights the contributions.
+  Adam and LAMB are invariant to a factor on a whole gradient. So, for a
+  variable whose last application is t, the encoder weights the contributions by
+  d^(t-k), and the learning rate is multiplied by d^(L-1-t). The embeddings have
+  d^L, pooler and heads 1. Without sharing, this gives each layer its learning
+  rate; with one block for all layers, it only weights the contributions.
 
-  Deviation: ELECTRA (finetune/../optimization.py, _get_layer_lrs) gives the
-  uppermost layer d^2 of the head's rate and the embeddings d^(L+2); here the
-  two extra steps are left out, so that d = 1 and the head's rate mean what they
-  say.
+  Deviation: ELECTRA (finetune/../optimization.py, _get_layer_lrs) gives the top
+  layer d^2 of the head's rate and the embeddings d^(L+2). Here the top layer
+  has the head's rate.
 
   Args:
-    model: has parts with a `layerwise_lr_decay` and a method
+    model: contains layers with a `layerwise_lr_decay` and a method
       `rate_multipliers`, such as `AlbertModel`, if `decay` is not 1.
-    decay: what the settings of the run say.
+    decay: d, from the settings of the run.
 
   Raises:
-    ValueError: the model was made with another factor.
+    ValueError: the model was created with another decay.
   """
   parts = [
     part
@@ -334,7 +330,7 @@ def rate_multipliers(
   if known != {decay}:
     raise ValueError(
       f"layerwise_lr_decay is {decay} in the settings, but the model was made "
-      f"with {', '.join(map(str, sorted(known)))}: give it to both."
+      f"with {', '.join(map(str, sorted(known)))}: give both the same value."
     )
   pairs = [pair for part in parts for pair in part.rate_multipliers()]
   return [(v, factor) for v, factor in pairs if factor != 1.0]
@@ -346,26 +342,25 @@ NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 def make_update_norms(
   optimizer: AlbertOptimizer, variables: Sequence[tf.Variable]
 ):
-  """Makes a function that measures the last update, to call between two loops.
+  """Returns a function that measures the last update, to call between loops.
 
-  No step computes these norms: they follow from weights and moments after the
-  update. After w' = w - lr r (a + d w), with a = m / (sqrt(v) + eps) from the
-  moments, decay d and ratio r, let u = a + d w' be the direction at the new
-  weights. The old weights lie on the same line,
+  The norms follow from the weights and moments after the update, so no step
+  computes them. The update is w' = w - lr r (a + d w), with a = m / (sqrt(v) +
+  eps), decay d and trust ratio r. Let u = a + d w'. Then
 
       w = w' + lr q u        with        q = r / (1 - lr r d)
 
-  so that the update's norm is lr q ||u||. For AdamW r is 1. For LAMB it is
-  ||w|| / ||a + d w||, which makes q the positive root of
+  and the norm of the update is lr q ||u||. For AdamW, r is 1. For LAMB, r is
+  ||w|| / ||a + d w||, so q is the positive root of
 
       (1 - lr^2) ||u||^2 q^2 - 2 lr <w', u> q - ||w'||^2 = 0.
 
   Returns:
-    A function that returns `weight_norm`, `update_norm` and, for LAMB,
-    `trust_ratio`: by these names of all variables together (the mean of the
-    ratios of those that have one), and by `weight_norm/NAME` and so on of each
-    variable; floats. Weights are those after the update. If the last update
-    was left out (see `loss_scale.py`), it is the one before, at most.
+    A function that returns floats: `weight_norm` (after the update),
+    `update_norm` and, for LAMB, the mean `trust_ratio` of all variables, and
+    the same of each variable as `weight_norm/NAME` and so on. A skipped update
+    (see `loss_scale.py`) is not measured; the values of the one before are
+    approximate then.
   """
   adapted = [optimizer.adapts(v) for v in variables]
 
@@ -401,7 +396,7 @@ def _rate_at(optimizer, step):
 
 
 def _norms_of(optimizer, variable, has_ratio, rate):
-  """`NORM_NAMES` of one variable, <float32>[] each."""
+  """Returns `NORM_NAMES` of one variable, <float32>[] each."""
   w = tf.convert_to_tensor(variable)
   decay = optimizer.decay_of(variable)
   u = optimizer.direction(variable) + decay * w
@@ -411,6 +406,6 @@ def _norms_of(optimizer, variable, has_ratio, rate):
     p = rate * tf.reduce_sum(w * u)
     short = (1.0 - rate**2) * length**2
     root = (p + tf.sqrt(p**2 + short * weights**2)) / short
-    # As in LAMB: where there is no length to compare, the ratio is 1.
+    # As in LAMB, the ratio is 1 if one of the norms is 0.
     q = tf.where(weights * length > 0, root, q)
   return weights, rate * q * length, q / (1.0 + rate * q * decay)

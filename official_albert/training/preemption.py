@@ -1,10 +1,9 @@
-"""Stopping a run on request: SIGTERM from a scheduler, or Ctrl-C.
+"""Stops a run on request: SIGTERM from a scheduler, or Ctrl-C.
 
-The first signal asks the training loop to finish its step, save and exit; a
-second Ctrl-C ends the process at once. Python's own signal handlers run between
-two bytecodes of the main thread, which TensorFlow keeps busy for a whole inner
-loop; so a second thread waits for the signals and sets a variable that the loop
-reads after each step.
+The first signal asks the training loop to finish its step, save and exit. A
+second Ctrl-C ends the process at once. Python runs signal handlers in the main
+thread, which TensorFlow keeps busy for a whole inner loop. So a second thread
+waits for signals and sets a variable that the loop reads after each step.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from typing import Optional
 import tensorflow as tf
 
 _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
-# Programs such as timeout(1) send a signal to a process and to its group: two
-# signals within this time are one request.
+# Programs such as timeout(1) signal a process and its group: two signals within
+# this time are one request.
 _SAME_REQUEST_SECONDS = 0.2
 
 
 class Preempted(SystemExit):
   """Ends the program after it has saved its state.
 
-  The exit code is 128 plus the signal's number, as shells report it: 143 for
-  SIGTERM, 130 for SIGINT.
+  The exit code is 128 plus the number of the signal: 143 for SIGTERM, 130 for
+  SIGINT.
   """
 
   def __init__(self, message: str, signal_number: int = signal.SIGTERM):
@@ -42,10 +41,10 @@ class Preempted(SystemExit):
 class PreemptionWatch:
   """A context in which SIGTERM and SIGINT set `requested` instead of killing.
 
-  The first SIGINT prints on stderr that another one ends the process at once.
-  A signal that the process was started to ignore, as SIGINT in the background,
-  stays ignored. Outside of the main thread, where Python allows no signal
-  handlers, the watch does nothing.
+  The first SIGINT prints that another one ends the process at once. A signal
+  that the process ignores, such as SIGINT in the background, stays ignored.
+  Outside the main thread, where Python allows no signal handlers, the watch
+  does nothing.
 
   Attributes:
     requested: <bool>[], a variable on the host.
@@ -53,7 +52,7 @@ class PreemptionWatch:
   """
 
   def __init__(self, device: str = "/cpu:0"):
-    """Makes the variable on `device`, the host that runs the loop."""
+    """Creates the variable on `device`, the host that runs the loop."""
     self.signal_number: Optional[int] = None
     self._interrupted_at: Optional[float] = None
     with tf.device(device):
@@ -61,7 +60,7 @@ class PreemptionWatch:
 
   @property
   def request(self) -> str:
-    """Who asked: "SIGTERM", "Ctrl-C", or "another worker" of the job."""
+    """Source of the request: "SIGTERM", "Ctrl-C" or "another worker"."""
     return _NAMES.get(self.signal_number, "another worker")
 
   def __enter__(self) -> PreemptionWatch:
@@ -74,7 +73,7 @@ class PreemptionWatch:
         for number in _NAMES
         if signal.getsignal(number) != signal.SIG_IGN
       }
-      # The C part of Python writes each signal's number there, at once.
+      # Python's C code writes the number of each signal there immediately.
       self._wakeup_fd = signal.set_wakeup_fd(
         self._write, warn_on_full_buffer=False
       )
@@ -112,11 +111,11 @@ class PreemptionWatch:
       _print(
         "stopped at once; the same command resumes from the latest checkpoint"
       )
-      # Not sys.exit: the main thread may be busy in TensorFlow for long.
+      # sys.exit would wait for the main thread, which may be in TensorFlow.
       os._exit(128 + signal.SIGINT)
 
 
 def _print(line: str) -> None:
-  # Not through sys.stderr, whose lock the main thread may hold.
+  # The main thread may hold the lock of sys.stderr.
   with contextlib.suppress(OSError):
     os.write(2, f"{line}\n".encode())

@@ -18,7 +18,6 @@ from official_albert.training import (
   DECAYS,
   optimization,
   reporting,
-  train_config,
 )
 from official_albert.training import loop as training_lib
 from official_albert.training.train_config import Phase
@@ -164,7 +163,7 @@ def test_curve_is_the_schedule(tmp_path, decay):
   # Milliseconds; a second leaves room for a machine that is busy.
   assert time.process_time() - begun < 1
   curve = read(tmp_path)
-  assert 150 < len(curve) <= reporting.MAX_POINTS
+  assert 150 < len(curve) <= reporting.SCHEDULE_POINTS
   assert curve[0] == 0 and curve[125000] == 0
   np.testing.assert_allclose(curve[3124], 0.00176 * 3124 / 3125, rtol=1e-6)
   # The drop at the end of the warm-up is the original's, and is drawn.
@@ -176,7 +175,7 @@ def test_curve_is_the_schedule(tmp_path, decay):
 def test_short_runs_have_every_step_once(tmp_path, steps, warmup):
   reporting.write_schedule(str(tmp_path), make(steps=steps, warmup=warmup))
   curve = read(tmp_path)
-  assert len(curve) <= reporting.MAX_POINTS
+  assert len(curve) <= reporting.SCHEDULE_POINTS
   assert (min(curve), max(curve)) == (0, steps)
   if steps < 100:
     assert list(curve) == list(range(steps + 1))
@@ -302,7 +301,7 @@ def test_exactly_these_steps_are_watched(
   assert watched.folder == str(tmp_path / "profile")
   train = reporting.read_metrics(str(tmp_path), "train")
   assert [r["step"] for r in train] == logged
-  first = train_config.parse_profile_steps(steps, 6)[0]
+  first = cfg.profiled_steps()[0]
   assert watched.traces[0] == first
 
 

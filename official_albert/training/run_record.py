@@ -1,8 +1,8 @@
 """The record of a run: albert_config.json and run.json beside the checkpoints.
 
-A checkpoint without the settings that made it is worth little. The record is
-compared when a run is started again, and written before the first step that is
-trained; a start that trains nothing leaves it as it is.
+`check` compares the record with the settings of a restart. `write_run` writes
+it right before the first step is trained, so a start that trains nothing leaves
+it unchanged.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from official_albert import files, modeling
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
 
-# What a setting of a run may do when the run is started again. It is the last
-# part of a name that counts, as in `phases[1].gradient_accumulation_steps`.
-#
-# These change neither the steps that are done nor those to come: where results
-# go, how often something is looked at, written or kept, when a run gives up.
+# Settings that a restart may change freely: they affect neither the steps done
+# nor those to come. Only the last part of a name counts, as in
+# `phases[1].gradient_accumulation_steps`.
 FREE = frozenset(
   {
     "early_stopping_evaluations",
@@ -37,19 +35,19 @@ FREE = frozenset(
     "model_dir",
     "on_divergence",
     "profile_steps",
-    # Names a set of settings, each of which is compared.
+    # Stands for a set of settings, each of which is compared.
     "recipe",
     "save_checkpoints_steps",
     "steps_per_loop",
   }
 )
-# These depend on the machine that a run goes on with, and change rounding or
-# dropout masks only: they are warned of.
+# Settings that depend on the machine. They change rounding or dropout masks, so
+# a restart only warns.
 OF_THE_MACHINE = frozenset(
   {
     "distribution",
     "gradient_accumulation_steps",
-    # A folder of records may have moved; what is in it is compared.
+    # The folder may have moved; its content is compared.
     "input_dir",
     "num_replicas",
     "precision",
@@ -57,14 +55,11 @@ OF_THE_MACHINE = frozenset(
     "xla",
   }
 )
-# All others shape the result: rate, steps and the rest of the schedule, batch,
-# optimizer, dropout, seed, data, initial weights, how the best checkpoint is
-# chosen. A folder with checkpoints is not continued with other values, unless
-# the user says so.
+# All other settings shape the result, and a restart that changes one is refused
+# unless the user allows it.
 
-# What settings were before a version that knows them, where that is not "off".
+# Values of settings in runs of versions that did not have them, if not "off".
 _BEFORE = {"layerwise_lr_decay": 1.0, "best_is": "lowest"}
-# Of many changes, and of a long value, a message shows the beginning.
 _SHOWN_CHANGES, _SHOWN_CHARACTERS = 4, 60
 
 
@@ -74,16 +69,16 @@ def write_run(
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
 ) -> None:
-  """Writes both files, in place of those that may be there.
+  """Writes both files.
 
   Args:
-    model_dir: the run's folder; made if missing.
+    model_dir: the run's folder, which is created if need be.
     albert_config: the model.
     settings: how it is trained, as JSON values.
-    data: the data's fingerprint, as JSON values.
+    data: what it is trained on, as JSON values.
 
   Raises:
-    OSError: the folder cannot be made or written.
+    OSError: a file cannot be written.
   """
   files.make_folder(model_dir)
   record = {
@@ -106,30 +101,26 @@ def check(
   is_finished: bool = False,
   allow_changed_settings: bool = False,
 ) -> list[str]:
-  """Compares what a run is to be with what is in its folder; writes nothing.
+  """Compares the arguments of a start with the record in the run's folder.
 
-  A folder without checkpoints may hold anything: a start that failed before
-  its first checkpoint binds nobody.
+  A folder without checkpoints is not compared.
 
   Args:
-    model_dir: the run's folder; it need not exist.
-    albert_config: see `write`.
-    settings: see `write`.
-    data: see `write`; `tokenizer` in it has to stay what it was.
-    step: that of the folder's newest checkpoint.
-    is_finished: whether no step is left to train with these settings.
-    allow_changed_settings: whether a run goes on with settings that shape the
-      result and differ.
+    model_dir: the run's folder, which need not exist.
+    albert_config: see `write_run`.
+    settings: see `write_run`.
+    data: see `write_run`.
+    step: of the newest checkpoint in the folder.
+    is_finished: whether no step is left to train.
+    allow_changed_settings: accept changed settings that shape the result.
 
   Returns:
-    A phrase for each setting that changed since the folder's last start and
-    changes the steps to come; none if the run is finished.
+    A description of each changed setting; none if the run is finished.
 
   Raises:
-    ValueError: the folder holds checkpoints of another configuration or
-      another tokenizer; the settings move a border of phases that the run has
-      passed; or a setting that shapes the result differs, and this is not
-      allowed, or there is nothing left to train with it.
+    ValueError: the checkpoints are of another model or another tokenizer; the
+      end of a phase that is over has moved; or settings that shape the result
+      have changed.
   """
   if not (step or os.path.exists(os.path.join(model_dir, "checkpoint"))):
     return []
@@ -148,7 +139,7 @@ def check(
   record = read_run(model_dir)
   check_tokenizer(model_dir, record["data"], data)
   if not record["settings"]:
-    return []  # Converted weights: nobody knows how they were trained.
+    return []  # Converted weights have no settings.
   _check_borders(model_dir, record["settings"], settings, step)
   changes = _changes(record, settings, data)
   shaping = [
@@ -164,7 +155,7 @@ def check(
       raise ValueError(
         f"the run in {model_dir} is finished at step {step:,}, with nothing "
         f"left to train, but settings differ from its own ({named}): give the "
-        "old values, or another folder to train anew."
+        "old values, or choose another folder to train a new run."
       )
     raise ValueError(
       f"{model_dir} holds a run at step {step:,} with other settings "
@@ -179,8 +170,8 @@ def _changes(
   settings: Mapping[str, Any],
   data: Mapping[str, Any],
 ) -> dict[str, str]:
-  """By the names of settings that differ from a record, what differs."""
-  # As they are read: tuples are lists there.
+  """Returns a description of each setting that differs, by its name."""
+  # JSON turns tuples into lists, as in the record.
   settings, data = json.loads(json.dumps([settings, data]))
   old = _flat({**_BEFORE, **record["settings"], "data": record["data"]})
   new = _flat({**settings, "data": data})
@@ -188,16 +179,15 @@ def _changes(
   for name in sorted({*old, *new}):
     if _last_part(name) in FREE:
       continue
-    # Compared before, and by more than equality.
-    if ".tokenizer." in name:
+    if ".tokenizer." in name:  # Compared by check_tokenizer.
       continue
-    # What only one version records of settings was off, or as it is now.
+    # A setting that only one of the two versions records counts as unchanged.
     known = re.split(r"[.[]", name)[0] in {*settings, "data"}
     if name not in new and not known:
       continue
     if name not in old and ".settings." in name:
       continue
-    # What an older version did not know was off.
+    # Settings that an older version did not have were off.
     before, now = old.get(name) or None, new.get(name) or None
     if _last_part(name) == "init_checkpoint":
       before, now = map(_absolute, (before, now))
@@ -210,7 +200,7 @@ def _changes(
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
-  """The values in objects and lists of objects, by names such as a.b[0].c."""
+  """Returns the values of nested objects, by names such as a.b[0].c."""
   if isinstance(value, dict):
     parts = [(f"{name}.{key}" if name else key, v) for key, v in value.items()]
   elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
@@ -241,7 +231,7 @@ def _shown(value: Any) -> str:
 def check_tokenizer(
   model_dir: str, recorded: Mapping[str, Any], data: Mapping[str, Any]
 ) -> None:
-  """Refuses data whose ids mean other pieces than those of a run.
+  """Refuses data of another tokenizer than that of the run.
 
   Raises:
     ValueError: the tokenizers differ.
@@ -249,16 +239,16 @@ def check_tokenizer(
   if _tokenizer(recorded) != _tokenizer(data):
     raise ValueError(
       f"{model_dir} was trained with another tokenizer than that of the "
-      "data: its ids would mean other pieces; choose another model_dir."
+      "data, so the same ids mean other pieces: choose another model_dir."
     )
 
 
 def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
-  """Puts the data's tokenizer into the run, which is all an export needs.
+  """Copies the tokenizer of the data into the run's folder, for exports.
 
   Raises:
-    ValueError: the file is not what the data was made with.
-    OSError: it cannot be read, or not written.
+    ValueError: the data was made with another file.
+    OSError: the file cannot be read or written.
   """
   if files.sha256(source) != sha256:
     raise ValueError(
@@ -271,7 +261,7 @@ def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
 
 
 def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-  """One `data` for the descriptions of all phases."""
+  """Combines the descriptions of all phases into the `data` of a record."""
   if len(descriptions) == 1:
     return dict(descriptions[0])
   return {
@@ -282,13 +272,13 @@ def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def phase_ends(settings: Mapping[str, Any]) -> list[int]:
-  """The step at which each phase of a recorded run ends."""
+  """Returns the step at which each phase of a recorded run ends."""
   phases = settings.get("phases") or [{"steps": settings["num_train_steps"]}]
   return list(itertools.accumulate(phase["steps"] for phase in phases))
 
 
 def max_seq_length(record: Mapping[str, Any], step: int) -> int:
-  """The longest sequences that the run had been trained on at `step`."""
+  """Returns the longest sequence length of a run's training up to `step`."""
   phases = record["data"].get("phases")
   if not phases:
     return record["data"]["max_seq_length"]
@@ -313,13 +303,12 @@ def _check_borders(
     raise ValueError(
       f"{model_dir} is at step {step:,} and has ended phases at the steps "
       f"{before}, but with the flags they would be {after}: keep the steps of "
-      f"phases that are over, and end the one under way at step {step:,} or "
-      "later."
+      f"finished phases, and end the current one at step {step:,} or later."
     )
 
 
 def read_run(model_dir: str) -> dict[str, Any]:
-  """The record that `write` left in `model_dir`.
+  """Reads run.json.
 
   Raises:
     FileNotFoundError: the folder is not that of a run.
@@ -338,7 +327,7 @@ def read_run(model_dir: str) -> dict[str, Any]:
 
 
 def _tokenizer(data: Mapping[str, Any]) -> dict[str, Any]:
-  # Runs did not say the kind while there was only this one.
+  # Early runs do not record the kind.
   return {"kind": "sentencepiece", **data.get("tokenizer", {})}
 
 

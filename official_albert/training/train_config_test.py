@@ -79,24 +79,24 @@ def test_without_phases_there_is_one():
     ),
     (
       dict(early_stopping_evaluations=2, eval_steps=0),
-      "early_stopping_evaluations 2 needs evaluations on the way",
+      "early_stopping_evaluations 2 needs evaluations during",
     ),
     (
       dict(
         early_stopping_evaluations=2,
         phases=(train_config.Phase(4), train_config.Phase(2)),
       ),
-      "early_stopping_evaluations 2 does not go with phases",
+      "early_stopping_evaluations 2 cannot be used with phases",
     ),
     (dict(layerwise_lr_decay=0.0), "layerwise_lr_decay must be in"),
     (dict(random_depths=(3, 0)), "random_depths must be at least 1"),
     (
       dict(random_depths=(3,), layerwise_lr_decay=0.9),
-      "do not go with layerwise_lr_decay 0.9",
+      "cannot be used with layerwise_lr_decay 0.9",
     ),
     (
       dict(random_depths=(3,), phases=(train_config.Phase(6, num_layers=3),)),
-      "random_depths do not go with a depth schedule",
+      "random_depths cannot be used with a depth schedule",
     ),
     (dict(optimizer="lamp"), "unknown optimizer 'lamp'"),
     (dict(num_warmup_steps=7), "num_warmup_steps 7"),

@@ -1,4 +1,4 @@
-"""One update, and the inner loop of many: what runs on the devices."""
+"""One update, and the inner loop of many updates that runs on the devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
 from official_albert.training.train_config import TrainConfig
 
-# Totals and weights of a step: room for 32 losses and metrics.
+# Totals and weights of a step, for up to 32 losses and metrics.
 _MAX_NUMBERS = 64
 
 fold_in = tf.random.experimental.stateless_fold_in
@@ -25,18 +25,18 @@ def make_train_step(
   config: TrainConfig,
   loss_scale: Optional[loss_scale_lib.LossScale] = None,
 ):
-  """The update: a function from a batch to the step's losses and metrics.
+  """Returns the update: a function from a batch to losses and metrics.
 
-  With a `loss_scale`, an update whose gradient is not finite is left out.
-  With `random_depths`, an update is computed at one of them, which is a
-  function of seed and step: the same on all replicas and in all micro-batches.
+  With a `loss_scale`, an update whose gradient is not finite is skipped. With
+  `random_depths`, each update runs at one depth, a function of seed and step
+  that is equal on all replicas and in all micro-batches.
 
   Deviation: the original clips each replica's gradient before it averages
   them, so its result depends on the number of replicas; here the reduced
   gradient is clipped.
 
   Deviation: the original averages per-replica means; here each objective is
-  one division of global sums.
+  the quotient of global sums.
 
   Deviation: the norm is that of the gradients. On the two reference models
   the original clips by a norm that is 0.3% and 0.4% smaller; see
@@ -48,7 +48,7 @@ def make_train_step(
   depths = config.random_depths
 
   def gradients_at(task: objective.Task, batch: Batch, weights, seed):
-    """Gradients of sum_k total_k / weight_k, with totals and metrics."""
+    """Returns gradients of sum_k total_k / weight_k, totals and metrics."""
     with tf.GradientTape() as tape:
       totals, metrics = task.forward(model, batch, True, seed)
       loss = tf.add_n([totals[name] / weights[name] for name in totals])
@@ -62,14 +62,14 @@ def make_train_step(
     return dense, totals, metrics
 
   if config.xla:
-    # What a replica computes by itself; the reduction between replicas cannot
-    # be in it. The update could on one device, to gain 25 ms of the seconds
-    # that a step of albert_base takes on a CPU.
+    # Without the reduction between replicas, which XLA cannot compile here.
+    # Compiling the update too gains 25 ms of the seconds that a step of
+    # albert_base takes on one CPU.
     gradients_at = tf.function(gradients_at, jit_compile=True)
-  # Of the depths there are, one is computed, and not all to choose from.
-  ways = [
-    functools.partial(gradients_at, way)
-    for way in ([task.at_depth(depth) for depth in depths] or [task])
+  # A switch_case over these runs only the drawn depth.
+  gradient_fns = [
+    functools.partial(gradients_at, at_depth)
+    for at_depth in ([task.at_depth(depth) for depth in depths] or [task])
   ]
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
@@ -80,12 +80,12 @@ def make_train_step(
 
     def gradients_of(*arguments):
       if drawn is None:
-        return ways[0](*arguments)
-      branches = [functools.partial(way, *arguments) for way in ways]
+        return gradient_fns[0](*arguments)
+      branches = [functools.partial(fn, *arguments) for fn in gradient_fns]
       return tf.switch_case(drawn, branches)
 
-    # The denominators of the whole update come first: with them, gradients of
-    # sums add up to the gradient of the quotient.
+    # With the denominators of the whole update, gradients of sums add up to the
+    # gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
     if micro_batches == 1:
       accumulated = gradients_of(batch, weights, seed)
@@ -105,7 +105,7 @@ def make_train_step(
     if loss_scale:
       gradients = loss_scale.unscale(gradients)
     norm = tf.linalg.global_norm(gradients)
-    # A norm that is not finite is reported with the step and ends the run.
+    # A norm that is not finite is reported, and the loop stops the run.
     scale = config.clip_norm / tf.maximum(norm, config.clip_norm)
     rate = optimizer.learning_rate(optimizer.iterations)
     updates = [(g * scale, v) for g, v in zip(gradients, variables)]
@@ -127,7 +127,7 @@ def make_train_step(
 
 
 def draw_depth(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
-  """The index of the step's depth <int32>[]; None if none is drawn."""
+  """Returns the index of the step's depth <int32>[]; None without depths."""
   count = len(config.random_depths)
   if not count:
     return None
@@ -136,37 +136,37 @@ def draw_depth(config: TrainConfig, step: tf.Tensor) -> Optional[tf.Tensor]:
 
 
 def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
-  """Up to `steps` updates inside one graph, fewer if `stop` is set.
+  """Returns a function that runs several updates in one graph.
 
-  The graph holds the step once: of two copies TensorFlow makes two different
-  programs, and which bits come out would depend on where a loop begins.
+  The graph contains the step once. TensorFlow may compile two copies of it
+  differently, and then the last bits would depend on where a loop begins.
 
   Args:
     train_step: see `make_train_step`.
-    strategy: runs it on its devices.
-    stop: a `multi_worker.SharedFlag`, looked at after each update.
+    strategy: runs the step on its devices.
+    stop: a `distribution.SharedFlag`; the loop ends after the update in which
+      it is set.
 
   Returns:
-    A function of an iterator and `steps` <int32>[] to the sums of the step's
-    Ratios, the number of updates <int32>[], at least 1, and the seconds that
-    they waited for their batches <float64>[]. On TPUs, whose host runs ahead
-    of them, that is not measured: None.
+    A function from an iterator and the number of updates <int32>[] to the sums
+    of the step's Ratios, the number of updates done <int32>[], at least 1, and
+    the seconds that they waited for batches <float64>[] (None on TPUs, whose
+    host runs ahead of the device).
   """
-  # A dependency on the clock would become one of each node in the program
-  # that TPUs compile.
+  # In the program for TPUs, each node would depend on the clock.
   is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
 
   @tf.function
   def train_loop(iterator, steps):
-    structure = {}  # Of what a step returns: known when the body is traced.
+    structure = {}  # Of the results of a step; filled when the body is traced.
 
-    def goes_on(done, *unused):
+    def condition(done, *unused):
       return (done < steps) & ((done == 0) | ~stop.value)
 
     def one_step(done, sums, *waited):
       if is_timed:
         batch, seconds = _timed_next(iterator)
-        # Else one core may begin the step before it looks at the clock again.
+        # Otherwise the step may start before the clock is read.
         with tf.control_dependencies([seconds]):
           structure.update(run_step(strategy, train_step, batch))
       else:
@@ -178,7 +178,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
     clocks = (tf.zeros([], tf.float64),) if is_timed else ()
     done, sums, *waited = tf.while_loop(
-      goes_on, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), *clocks)
+      condition, one_step, (tf.constant(0), tf.zeros([_MAX_NUMBERS]), *clocks)
     )
     numbers = tf.unstack(sums)[: len(tf.nest.flatten(structure))]
     sums = tf.nest.pack_sequence_as(structure, numbers)
@@ -188,7 +188,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
 
 def _timed_next(iterator):
-  """The next batch, and the seconds <float64>[] until it was there."""
+  """Returns the next batch and the seconds <float64>[] it took to arrive."""
   begun = tf.timestamp()
   with tf.control_dependencies([begun]):
     batch = next(iterator)
@@ -198,7 +198,7 @@ def _timed_next(iterator):
 
 
 def split(x: tf.Tensor, parts: int) -> tf.Tensor:
-  """[B, ...] to [parts, B / parts, ...]; only B has to be static."""
+  """Reshapes [B, ...] to [parts, B / parts, ...]; only B must be static."""
   sizes = tf.shape(x)
   rest = [
     sizes[axis] if size is None else size
@@ -208,7 +208,7 @@ def split(x: tf.Tensor, parts: int) -> tf.Tensor:
 
 
 def run_step(strategy: tf.distribute.Strategy, step, batch):
-  """Runs a step whose results are the same on all replicas: returns one's."""
+  """Runs a step whose results are equal on all replicas; returns one copy."""
   results = strategy.run(step, args=(batch,))
   return tf.nest.map_structure(
     lambda x: strategy.experimental_local_results(x)[0], results

@@ -1,6 +1,6 @@
-"""The user's own texts, or pairs of them, to classes or to a number.
+"""Classifies texts or pairs of texts, or predicts a number for them.
 
-`glue` has the nine tasks of GLUE.
+The user's own data; `glue` has the nine tasks of GLUE.
 """
 
 import lazy_loader
@@ -12,22 +12,18 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Columns",
       "MAIN_CLASSIFICATION",
       "MAIN_REGRESSION",
+      "MissingColumnError",
       "RECIPES",
       "Recipe",
+      "Record",
+      "build_records",
       "find_labels",
       "of_classes",
       "of_numbers",
       "plain_cell",
       "read_examples",
-      "text_cell",
-    ],
-    "records": [
-      "build_records",
-    ],
-    "tables": [
-      "MissingColumnError",
-      "Record",
       "read_table",
+      "text_cell",
     ],
     "task": [
       "ClassificationTask",

@@ -1,8 +1,9 @@
-"""The user's own texts, or pairs of them, with a class or a number each.
+"""The user's own texts with a class or a number each: rows, records, metrics.
 
-Each split is a file of its own with named columns (see `tables`). The classes
-are those of the training file, or those that the caller knows. The recipes and
-the metrics of such texts are here too.
+Each split is a table of its own (see `tasks/common/rows.py`). The classes are
+those of the training data. GLUE shares the records.
+
+Reference: google-research/albert classifier_utils.py (convert_single_example).
 """
 
 from __future__ import annotations
@@ -10,30 +11,41 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
+import tfrecords
+from official_albert import tokenization
 from tasks import common
-from tasks.classification import tables
+
+# The readers of rows are public names of this room too.
+from tasks.common import (
+  MissingColumnError,  # noqa: F401
+  Record,
+  TextExample,
+  plain_cell,
+  read_table,
+  text_cell,
+)
+
+# Examples that are tokenized together.
+_BLOCK = 512
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """How to fine-tune on one's own texts, for which no table has settings.
+  """How to fine-tune on the user's own texts.
 
-  Rate, batch and dropouts are the paper's (arXiv 1909.11942, Table 14) most
-  frequent ones for single sentences and pairs; 128 tokens, because most texts
-  that people classify are no longer, and attention costs a quarter of 512.
+  Rate, batch and dropouts are the most frequent ones of arXiv 1909.11942, Table
+  14, for sentences and pairs. 128 tokens suffice for most texts that are
+  classified, and cost a quarter of the attention of 512.
 
   Attributes:
-    learning_rate: the peak, of AdamW.
-    train_batch_size: examples in one update.
-    num_train_epochs: passes over the training data, a tenth of them with a
-      rising rate.
-    albert_dropout: of hidden states and attention, within the encoder.
-    classifier_dropout: of the pooled output.
-    max_seq_length: tokens of an example at most, special ones included.
+    num_train_epochs: passes over the training data. The rate rises during the
+      first tenth.
+
+  The others are those of `common.Recipe`.
   """
 
   learning_rate: float = 2e-5
@@ -44,26 +56,32 @@ class Recipe:
   max_seq_length: int = 128
 
 
-RECIPES: Mapping[str, Recipe] = {
-  "text_classification": Recipe(),
-  "text_regression": Recipe(),
-  "text_pair_classification": Recipe(),
-  "text_pair_regression": Recipe(),
-}
+RECIPES: Mapping[str, Recipe] = dict.fromkeys(
+  (
+    "text_classification",
+    "text_regression",
+    "text_pair_classification",
+    "text_pair_regression",
+  ),
+  Recipe(),
+)
+# The metrics that choose the best checkpoint.
+MAIN_CLASSIFICATION = "accuracy"
+MAIN_REGRESSION = "pearson"
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-  """Which columns of the user's files hold what.
+  """The columns of a table.
 
   Attributes:
     text: the text.
-    text_b: the second text of a pair; None if texts stand alone.
-    label: class or number; None if nobody knows.
-    guid: what rows are called in predictions; None for numbers from 0.
+    text_b: the second text of a pair; None for single texts.
+    label: class or number; None if unknown.
+    guid: ids for predictions; None numbers the rows from 0.
 
   Raises (when made):
-    ValueError: a column is named twice, or has no name.
+    ValueError: a name is empty or used twice.
   """
 
   text: str = "text"
@@ -72,20 +90,19 @@ class Columns:
   guid: Optional[str] = None
 
   def __post_init__(self):
-    names = self.names
-    if not all(names):
+    if not all(self.names):
       raise ValueError("the name of a column is empty.")
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-      raise ValueError(
-        f"column {twice[0]!r} is named for two things: text, second text, "
-        "label and id are columns of their own."
-      )
+    for name in self.names:
+      if self.names.count(name) > 1:
+        raise ValueError(
+          f"column {name!r} has two roles: text, second text, label and id "
+          "must be different columns."
+        )
 
   @property
   def names(self) -> tuple[str, ...]:
-    values = dataclasses.astuple(self)
-    return tuple(name for name in values if name is not None)
+    """The columns that are read."""
+    return tuple(n for n in dataclasses.astuple(self) if n is not None)
 
 
 def read_examples(
@@ -93,27 +110,25 @@ def read_examples(
   columns: Columns,
   labels: Optional[Sequence[str]] = None,
   regression: bool = False,
-) -> list[common.TextExample]:
-  """The examples of one file.
+) -> list[TextExample]:
+  """Reads the examples of one file.
 
   Args:
     path: TSV, CSV or JSON lines.
-    columns: what is where; with `label` None no label is read, so that a file
-      to predict needs none.
-    labels: the classes that are known, as those of the training file are when
-      the others are read; None takes all.
-    regression: labels are finite numbers.
+    columns: without `label`, labels are not read and need not be there.
+    labels: the known classes; None accepts all.
+    regression: whether labels must be finite numbers.
 
   Raises:
-    OSError: the file can't be opened.
-    ValueError: see `tables.read_table`; or a text is empty or no text, a label
-      missing, unknown, or no finite number. The message says file and line.
+    OSError: the file cannot be opened.
+    ValueError: see `read_table`; or a text is empty or not text, a label is
+      missing, unknown or not a finite number. The message has file and line.
   """
   examples = []
-  for record in tables.read_table(path, columns.names):
-    label = None
+  for record in read_table(path, columns.names):
+    label = guid = text_b = None
     if columns.label is not None:
-      label = _label(record, columns.label)
+      label = plain_cell(record, columns.label).strip()
       if regression:
         _check_number(record, columns.label, label)
       elif labels is not None and label not in labels:
@@ -121,87 +136,41 @@ def read_examples(
           f"{record.where}: unknown label {label!r}; the known ones are "
           f"{', '.join(labels)}."
         )
+    if columns.text_b is not None:
+      text_b = text_cell(record, columns.text_b)
+    if columns.guid is not None:
+      guid = plain_cell(record, columns.guid)
     examples.append(
-      common.TextExample(
-        guid=str(len(examples))
-        if columns.guid is None
-        else plain_cell(record, columns.guid),
+      TextExample(
+        guid=str(len(examples)) if guid is None else guid,
         text_a=text_cell(record, columns.text),
-        text_b=None
-        if columns.text_b is None
-        else text_cell(record, columns.text_b),
+        text_b=text_b,
         label=label,
       )
     )
   return examples
 
 
-def find_labels(
-  examples: Sequence[common.TextExample],
-) -> tuple[str, ...]:
-  """The classes of training examples, the order of the head's outputs.
+def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
+  """Returns the classes of training examples in the order of the outputs.
 
-  Sorted, by value if all are integers ("2" before "10").
+  They are sorted, by value if all are integers ("2" before "10").
 
   Raises:
     ValueError: there are fewer than two.
   """
-  labels = {e.label for e in examples if e.label is not None}
+  labels = sorted({e.label for e in examples if e.label is not None})
   if len(labels) < 2:
-    found = ", ".join(sorted(labels)) or "none"
     raise ValueError(
-      f"the training file must have at least two labels, it has {found}."
+      "the training data must have at least two labels, it has "
+      f"{', '.join(labels) or 'none'}."
     )
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):
-    return tuple(sorted(labels, key=lambda label: (int(label), label)))
-  return tuple(sorted(labels))
+    labels.sort(key=int)
+  return tuple(labels)
 
 
-def text_cell(record: tables.Record, column: str) -> str:
-  """The text of a column.
-
-  Raises:
-    ValueError: it is empty or no text; the message says file and line.
-  """
-  value = record.cells[column]
-  if not isinstance(value, str):
-    raise ValueError(
-      f"{record.where}: {column!r} must be text, got {value!r:.40}."
-    )
-  if not value.strip():
-    raise ValueError(f"{record.where}: {column!r} is empty.")
-  try:
-    value.encode("utf-8")
-  except UnicodeEncodeError as error:
-    # JSON may have one half of a pair, "\ud83d", that stands for nothing.
-    raise ValueError(
-      f"{record.where}: {column!r} has half a character, "
-      f"{value[error.start]!a}."
-    ) from error
-  return value
-
-
-def plain_cell(record: tables.Record, column: str) -> str:
-  """A label or an id as text: JSON also has numbers, true and false.
-
-  Raises:
-    ValueError: it is empty or none of these.
-  """
-  value: Any = record.cells[column]
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  if isinstance(value, (int, float)):
-    return str(value)
-  if value is None or value == "":
-    raise ValueError(f"{record.where}: {column!r} is empty.")
-  return text_cell(record, column)
-
-
-def _label(record: tables.Record, column: str) -> str:
-  return plain_cell(record, column).strip()
-
-
-def _check_number(record: tables.Record, column: str, label: str) -> None:
+def _check_number(record: Record, column: str, label: str) -> None:
   try:
     value = float(label)
   except ValueError:
@@ -212,19 +181,108 @@ def _check_number(record: tables.Record, column: str, label: str) -> None:
     )
 
 
-# Of these, the one that chooses the best checkpoint.
-MAIN_CLASSIFICATION = "accuracy"
-MAIN_REGRESSION = "pearson"
+def make_features(
+  examples: Sequence[TextExample],
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  labels: Optional[Sequence[str]],
+) -> Iterator[dict[str, Any]]:
+  """Yields features: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+
+  An example without a label gets 0.
+
+  Args:
+    examples: the examples.
+    tokenizer: that of the model.
+    max_seq_length: S; sequences that are longer lose tokens at the end of the
+      longer text.
+    labels: the classes in order; None for a regression.
+  """
+  class_of = {label: i for i, label in enumerate(labels or ())}
+  for begin in range(0, len(examples), _BLOCK):
+    block = examples[begin : begin + _BLOCK]
+    firsts = tokenizer.encode_batch([e.text_a for e in block])
+    seconds = iter(
+      tokenizer.encode_batch([e.text_b for e in block if e.text_b is not None])
+    )
+    for index, (example, ids_a) in enumerate(zip(block, firsts)):
+      ids, segments = tokenization.pack_pair(
+        ids_a,
+        next(seconds) if example.text_b is not None else None,
+        max_seq_length,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+      )
+      if example.label is None:
+        label = 0
+      elif labels is None:
+        label = float(example.label)
+      else:
+        label = class_of[example.label]
+      yield {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "example_id": begin + index,
+        "label_ids": label,
+      }
+
+
+def build_records(
+  cache_dir: str,
+  task: str,
+  split: str,
+  examples: Sequence[TextExample],
+  sources: Sequence[str],
+  tokenizer: tokenization.Tokenizer,
+  max_seq_length: int,
+  labels: Optional[Sequence[str]],
+  note: Callable[[str], None] = lambda text: None,
+  **settings: Any,
+) -> str:
+  """Writes the records of a split unless they exist; returns their folder.
+
+  Args:
+    cache_dir: the parent folder.
+    task: name of the task.
+    split: name of the split.
+    examples: of the split.
+    sources: the files that the examples come from.
+    tokenizer: that of the model.
+    max_seq_length: S.
+    labels: the classes in order; None for a regression.
+    note: called with a line about what was done.
+    **settings: what else the examples depend on, such as names of columns.
+
+  Raises:
+    ValueError, OSError: see `common.build_records`.
+  """
+  schema = (
+    tfrecords.regression_schema
+    if labels is None
+    else tfrecords.classification_schema
+  )
+  return common.build_records(
+    cache_dir,
+    task,
+    tokenizer,
+    max_seq_length,
+    schema(max_seq_length),
+    {"labels": list(labels) if labels is not None else None, **settings},
+    split,
+    sources,
+    lambda: make_features(examples, tokenizer, max_seq_length, labels),
+    note,
+  )
 
 
 def of_classes(
   predictions: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> dict[str, float]:
-  """Accuracy and macro F1; of two classes Matthews' correlation too.
+  """Returns accuracy and macro F1; of two classes also Matthews' coefficient.
 
   Args:
     predictions: classes <int>[N].
-    labels: the right ones <int>[N].
+    labels: the correct ones <int>[N].
     num_classes: how many there are.
   """
   values = {
@@ -237,12 +295,7 @@ def of_classes(
 
 
 def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-  """Pearson and Spearman correlation, and the mean squared error.
-
-  Args:
-    predictions: <float>[N].
-    labels: the right ones <float>[N].
-  """
+  """Returns Pearson, Spearman and the mean squared error of two <float>[N]."""
   return {
     "pearson": common.pearson(predictions, labels),
     "spearman": common.spearman(predictions, labels),

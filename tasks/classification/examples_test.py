@@ -1,14 +1,15 @@
-"""Tests of the user's own examples: columns, labels, bad rows."""
+"""Tests of the user's own texts: rows, records and metrics."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 
 import numpy as np
 import pytest
 
+import tfrecords
+from official_albert import tokenization
 from tasks import common
 from tasks.classification import examples
 
@@ -44,7 +45,7 @@ def test_columns_by_name(tmp_path):
   ]
 
 
-def test_to_predict_no_label_is_needed(tmp_path):
+def test_prediction_needs_no_labels(tmp_path):
   path = write(tmp_path, ["text"], ["Good."])
   columns = examples.Columns(label=None)
   assert examples.read_examples(path, columns) == [Example("0", "Good.")]
@@ -52,7 +53,7 @@ def test_to_predict_no_label_is_needed(tmp_path):
     examples.read_examples(path, examples.Columns())
 
 
-def test_values_of_json(tmp_path):
+def test_json_values(tmp_path):
   path = write(
     tmp_path,
     {"text": "a", "label": True, "id": 7},
@@ -76,14 +77,14 @@ def test_values_of_json(tmp_path):
     (["b", "a", "b", "C"], ("C", "a", "b")),
     (["10", "9", "-1", "9"], ("-1", "9", "10")),
     (["10", "9", "x"], ("10", "9", "x")),
-    # Two ways to write a number stay two labels.
+    # Labels are compared as texts.
     (["1", "01"], ("01", "1")),
-    # A digit of another script is a word like others.
+    # Only ASCII digits make a number.
     (["10", "²"], ("10", "²")),
     (["1.5", "0.5"], ("0.5", "1.5")),
   ],
 )
-def test_labels_of_the_training_file(labels, expected):
+def test_find_labels(labels, expected):
   rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
   assert examples.find_labels(rows) == expected
 
@@ -91,13 +92,13 @@ def test_labels_of_the_training_file(labels, expected):
 @pytest.mark.parametrize(
   "labels, found", [(["a", "a"], "has a"), ([None, None], "has none")]
 )
-def test_one_label_is_not_enough(labels, found):
+def test_find_labels_needs_two(labels, found):
   rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
   with pytest.raises(ValueError, match=f"at least two labels, it {found}"):
     examples.find_labels(rows)
 
 
-def test_labels_that_training_did_not_have(tmp_path):
+def test_labels_unknown_to_training(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "b"], ["y", "B"])
   columns = examples.Columns()
   assert len(examples.read_examples(path, columns, labels=("B", "b"))) == 2
@@ -115,7 +116,7 @@ def test_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("label", ["high", "nan", "inf", "1,5"])
-def test_what_is_no_number(tmp_path, label):
+def test_labels_that_are_not_numbers(tmp_path, label):
   path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
   with pytest.raises(
     ValueError, match="line 3: 'label' must be a finite numbe"
@@ -135,7 +136,7 @@ def test_what_is_no_number(tmp_path, label):
     ({"text": "a", "label": ["b"]}, "'label' must be text, got ['b']."),
     (
       {"text": "a \ud83d b", "label": "c"},
-      "line 2: 'text' has half a character, '\\ud83d'.",
+      "line 2: 'text' contains the lone surrogate '\\ud83d'.",
     ),
   ],
   ids="blank no_label blank_label null number null_text list half".split(),
@@ -156,13 +157,13 @@ def test_an_empty_second_text(tmp_path):
 
 
 def test_bad_columns():
-  with pytest.raises(ValueError, match="'text' is named for two things"):
+  with pytest.raises(ValueError, match="'text' has two roles"):
     examples.Columns(text_b="text")
   with pytest.raises(ValueError, match="the name of a column is empty"):
     examples.Columns(label="")
 
 
-def test_each_kind_of_data_has_one():
+def test_recipes_of_all_tasks():
   assert list(examples.RECIPES) == [
     f"text_{pair}{kind}"
     for pair in ("", "pair_")
@@ -170,13 +171,7 @@ def test_each_kind_of_data_has_one():
   ]
 
 
-def test_they_cannot_be_changed_by_accident():
-  recipe = examples.RECIPES["text_regression"]
-  with pytest.raises(dataclasses.FrozenInstanceError):
-    recipe.learning_rate = 1.0
-
-
-def test_values_are_within_what_the_paper_uses():
+def test_recipes_stay_within_the_range_of_the_paper():
   """Table 14: rates 1e-5 to 5e-5, batches 16 to 128, dropouts 0 to 0.1."""
   for recipe in examples.RECIPES.values():
     assert 1e-5 <= recipe.learning_rate <= 5e-5
@@ -189,10 +184,10 @@ def test_two_classes():
   values = examples.of_classes(
     np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 0, 1]), 2
   )
-  # Two hits, one false alarm, no miss, two right rejections.
+  # TP 2, FP 1, FN 0, TN 2.
   assert values == {
     "accuracy": pytest.approx(4 / 5),
-    # 2 * 2 / (4 + 1) of class 1, as much of class 0.
+    # 2 * 2 / (4 + 1) for both classes.
     "macro_f1": pytest.approx(4 / 5),
     "matthews": pytest.approx(2 * 2 / math.sqrt(3 * 2 * 3 * 2)),
   }
@@ -216,6 +211,112 @@ def test_metrics_of_numbers():
     "mean_squared_error": pytest.approx(5 / 3),
   }
   assert examples.MAIN_REGRESSION in values
+
+
+_CLS, _SEP = 2, 3
+_WORDS = "a b c d e".split()
+_EXAMPLES = [
+  Example("0", "a b", None, "no"),
+  Example("1", "c", "d e a", "yes"),
+  Example("2", "e", "b", "no"),
+  Example("3", "d d", None, None),
+  Example("4", "", "a", "maybe"),
+]
+_LABELS = ("no", "maybe", "yes")
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  path = tmp_path / "vocab.txt"
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]
+  path.write_text("\n".join(pieces))
+  return tokenization.WordPieceTokenizer(path)
+
+
+def ids_of(text):
+  specials = {"(": _CLS, ")": _SEP}
+  return [specials.get(char) or 5 + _WORDS.index(char) for char in text]
+
+
+# Pairs and single texts must not mix across blocks.
+@pytest.mark.parametrize("block", [512, 2])
+def test_features(tokenizer, monkeypatch, block):
+  monkeypatch.setattr(examples, "_BLOCK", block)
+  found = list(examples.make_features(_EXAMPLES, tokenizer, 9, _LABELS))
+  texts = ["(ab)", "(c)dea)", "(e)b)", "(dd)", "()a)"]
+  assert [f["input_ids"] for f in found] == [ids_of(text) for text in texts]
+  assert [f["segment_ids"] for f in found] == [
+    [0, 0, 0, 0],
+    [0, 0, 0, 1, 1, 1, 1],
+    [0, 0, 0, 1, 1],
+    [0, 0, 0, 0],
+    [0, 0, 1, 1],
+  ]
+  assert [f["example_id"] for f in found] == [0, 1, 2, 3, 4]
+  assert [f["label_ids"] for f in found] == [0, 2, 0, 0, 1]
+
+
+def test_the_longer_text_of_a_pair_is_cut(tokenizer):
+  row = Example("0", "a b", "c d e a")
+  (features,) = examples.make_features([row], tokenizer, 7, _LABELS)
+  assert features["input_ids"] == ids_of("(ab)cd)")
+
+
+def test_a_regression_keeps_the_number(tokenizer):
+  rows = [Example("0", "a", None, " 2.75"), Example("1", "a")]
+  found = examples.make_features(rows, tokenizer, 7, None)
+  assert [f["label_ids"] for f in found] == [2.75, 0]
+
+
+def build(tmp_path, tokenizer, labels=_LABELS, texts=_EXAMPLES, **settings):
+  source = tmp_path / "source.tsv"
+  source.write_text("text")
+  return examples.build_records(
+    str(tmp_path / "cache"),
+    "toy",
+    "dev",
+    texts,
+    [str(source)],
+    tokenizer,
+    9,
+    labels,
+    **settings,
+  )
+
+
+def read(folder, count):
+  dataset = tfrecords.read_dataset(
+    folder, "dev", count, shuffle=False, repeat=False
+  )
+  return next(iter(dataset))
+
+
+def test_records_of_classes_and_of_numbers(tmp_path, tokenizer):
+  notes = []
+  folder = build(tmp_path, tokenizer, note=notes.append, columns={"text": "x"})
+  assert notes == [f"wrote 5 dev records of toy to {folder}"]
+  rows = read(folder, 5)
+  assert rows["label_ids"].numpy().tolist() == [0, 2, 0, 0, 1]
+  assert rows["label_ids"].dtype == np.int32
+  assert rows["input_ids"].shape == [5, 9]
+  settings = tfrecords.read_manifest(folder).settings
+  assert settings == {"labels": list(_LABELS), "columns": {"text": "x"}}
+
+  numbers = [Example("0", "a", None, "1.5"), Example("1", "b")]
+  rows = read(build(tmp_path, tokenizer, None, numbers), 2)
+  assert rows["label_ids"].numpy().tolist() == [1.5, 0]
+  assert rows["label_ids"].dtype == np.float32
+
+
+def test_settings_select_the_records(tmp_path, tokenizer):
+  folders = {
+    build(tmp_path, tokenizer),
+    build(tmp_path, tokenizer),
+    build(tmp_path, tokenizer, _LABELS[::-1]),
+    build(tmp_path, tokenizer, number=5),
+    build(tmp_path, tokenizer, number=4),
+  }
+  assert len(folders) == 4
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Classification and regression of texts as the training loop sees them.
+"""Classification and regression of texts as a task of the training loop.
 
 Reference: google-research/albert classifier_utils.py (create_model,
 model_fn_builder): cross entropy, or for STS-B the squared error.
@@ -19,7 +19,7 @@ from tasks.common import Batch, Predictions
 
 
 class ClassificationTask(common.FinetuningTask):
-  """One head over the pooler, for classes or, without any, a number.
+  """One head over the pooler, for classes or for a number.
 
   Attributes:
     labels: the classes in order; None for a regression.
@@ -33,15 +33,15 @@ class ClassificationTask(common.FinetuningTask):
     guids: Mapping[str, Sequence[str]],
     **kwargs,
   ):
-    """See `FinetuningTask`.
+    """Creates the task.
 
     Args:
-      *args: of `FinetuningTask`.
+      *args: see `FinetuningTask`.
       labels: the classes in order; None for a regression.
-      evaluate: from predictions and labels, classes <int>[N] or numbers
-        <float32>[N], to the metrics.
-      guids: of each split the examples' ids, for files of predictions.
-      **kwargs: of `FinetuningTask`.
+      evaluate: maps predictions and labels, classes <int>[N] or numbers
+        <float32>[N], to metrics.
+      guids: ids of the examples by split, for files of predictions.
+      **kwargs: see `FinetuningTask`.
     """
     super().__init__(*args, **kwargs)
     self.labels = None if labels is None else tuple(labels)
@@ -52,7 +52,7 @@ class ClassificationTask(common.FinetuningTask):
     self._guids = guids
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
-    """The encoder with its pooler, and one head."""
+    """Builds the encoder with its pooler and one head."""
     return modeling.AlbertForSequenceClassification(
       self.config,
       1 if self.labels is None else len(self.labels),
@@ -69,71 +69,48 @@ class ClassificationTask(common.FinetuningTask):
     training: bool,
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """Summed cross entropy in nats, or squared error; and the accuracy."""
-    outputs = model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      logits_only=True,
-      num_layers=self.num_layers,
-    )
-    logits = outputs["logits"]
+    """Returns the summed cross entropy or squared error, and the accuracy."""
+    logits = self._logits(model, batch, training, dropout_seed)
     weight, labels = batch["example_weight"], batch["label_ids"]
     if self.labels is None:
       errors = tf.square(logits[:, 0] - labels)
       return {self.name: tf.reduce_sum(errors * weight)}, {}
-    losses = modeling.cross_entropy(logits, labels)
-    total = {self.name: tf.reduce_sum(losses * weight)}
-    if not training:
-      return total, {}  # `score_split` says more.
-    accuracy = common.accuracy_sums(logits, labels, weight)
-    return total, {f"{self.name}_accuracy": accuracy}
+    return self.cross_entropy(logits, labels, weight, training)
 
   def predict(
     self,
     model: modeling.AlbertForSequenceClassification,
     batch: Batch,
   ) -> dict[str, tf.Tensor]:
-    """`probabilities` <float32>[B, classes], or `values` <float32>[B]."""
-    logits = model(
-      batch, training=False, logits_only=True, num_layers=self.num_layers
-    )["logits"]
-    said = (
-      {"values": logits[:, 0]}
-      if self.labels is None
-      else {"probabilities": tf.nn.softmax(logits)}
-    )
-    return {
-      "example_id": batch["example_id"],
-      "label_ids": batch["label_ids"],
-      **said,
-    }
+    """Returns `probabilities` <float32>[B, C], or `values` <float32>[B]."""
+    logits = self._logits(model, batch)
+    outputs = {name: batch[name] for name in ("example_id", "label_ids")}
+    if self.labels is None:
+      outputs["values"] = logits[:, 0]
+    else:
+      outputs["probabilities"] = tf.nn.softmax(logits)
+    return outputs
 
   def score_split(
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
-    """What `evaluate` says of the split."""
+    """Returns the metrics of `evaluate`."""
     del split
     if self.labels is None:
-      said = predictions["values"]
+      values = predictions["values"]
     else:
-      said = np.argmax(predictions["probabilities"], axis=1)
-    return self._evaluate(said, predictions["label_ids"])
-
-  def table(
-    self, split: str, predictions: Predictions
-  ) -> common.ProbabilityTable:
-    """The predictions with the examples' ids."""
-    return common.ProbabilityTable(
-      ids=tuple(self._guids[split]),
-      labels=self.labels or (),
-      values=predictions["values" if self.labels is None else "probabilities"],
-    )
+      values = np.argmax(predictions["probabilities"], axis=1)
+    return self._evaluate(values, predictions["label_ids"])
 
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`."""
+    table = common.ProbabilityTable(
+      ids=tuple(self._guids[split]),
+      labels=self.labels or (),
+      values=predictions["values" if self.labels is None else "probabilities"],
+    )
     path = os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
-    common.write_probabilities(path, self.table(split, predictions))
+    common.write_probabilities(path, table)
     return [path]

@@ -1,4 +1,4 @@
-"""Tests of losses against the original's numbers, and of predictions."""
+"""Compares losses and predictions with the original's numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from official_albert import (
 from official_albert import training as training_lib
 from official_albert.testing import toy_task
 from tasks import common
-from tasks.classification import of_classes, of_numbers, records
+from tasks.classification import build_records, of_classes, of_numbers
 from tasks.classification import task as task_lib
 from tasks.common import TextExample
 
@@ -40,7 +40,7 @@ _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 
 
 def tokenizer_of(folder, vocab_size):
-  """Pieces w5, w6 and so on."""
+  """Returns a tokenizer with the pieces w5, w6 and so on."""
   path = folder / "vocab.txt"
   words = [f"w{number}" for number in range(5, vocab_size)]
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
@@ -49,7 +49,7 @@ def tokenizer_of(folder, vocab_size):
 
 
 def example(number, labels):
-  """Of 3 to 28 tokens; the last word says the class."""
+  """Returns a text of 3 to 28 tokens, whose last word is the class."""
   words = ["w9"] * (3 * number % 26) + [f"w{10 + number % 3}"]
   label = labels[number % 3] if labels else str(number / 8)
   return TextExample(f"id{number}", " ".join(words), None, label)
@@ -66,7 +66,7 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     "weather",
     config,
     {
-      split: records.build_records(
+      split: build_records(
         str(folder), "weather", split, rows, [], tokenizer, _LENGTH, labels
       )
       for split, rows in examples.items()
@@ -119,7 +119,7 @@ def test_the_loss_equals_the_original(tmp_path, group, kind, labels):
     loss = totals["weather"] / task.loss_weights(batch)["weather"]
     # The logits agree to 1e-5; the largest error of a regression is 4.7.
     np.testing.assert_allclose(loss, expected["loss"], rtol=1e-5, atol=1e-5)
-  # A row that only fills up the batch does not count.
+  # Padding rows have weight 0.
   weight = np.ones(len(expected["labels"]), np.float32)
   weight[1] = 0
   totals, _ = task.forward(
@@ -192,14 +192,14 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path, labels):
     values.append(evaluate(data))
   assert values[0].keys() == values[1].keys()
   for name, value in values[0].items():
-    # A correlation is as exact as float32 predictions that are nearly equal.
+    # float32 predictions are nearly equal, which limits the precision.
     assert value == pytest.approx(values[1][name], rel=1e-4), name
   assert rows[0]["example_id"].tolist() == list(range(19))
   for name, value in rows[0].items():
     np.testing.assert_allclose(value, rows[1][name], rtol=1e-5, atol=1e-6)
 
 
-def test_scores_are_what_evaluate_says(tmp_path):
+def test_score_calls_evaluate(tmp_path):
   task = make(tmp_path)
   said = np.eye(3)[[0, 1, 2, 0, 0]]
   values = task.score_split(
@@ -213,7 +213,7 @@ def test_scores_are_what_evaluate_says(tmp_path):
   assert numbers["mean_squared_error"] == 0.5
 
 
-def test_predictions_are_written_with_the_examples_ids(tmp_path):
+def test_written_predictions_have_the_ids_of_the_examples(tmp_path):
   task = make(tmp_path, counts={"dev": 2, "test": 3})
   values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
   rows = {"example_id": np.arange(3), "probabilities": values}
@@ -232,8 +232,8 @@ def test_predictions_are_written_with_the_examples_ids(tmp_path):
   )
 
 
-def test_it_learns_what_the_last_word_says(tmp_path):
-  """From random weights, on buckets, with the loop that users have."""
+def test_training_learns_the_last_word(tmp_path):
+  """Trains from random weights on length buckets with the training loop."""
   task = make(tmp_path, counts={"train": 60, "dev": 21}, seed=1)
   config = toy_task.config(
     tmp_path / "run",

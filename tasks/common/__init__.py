@@ -1,4 +1,4 @@
-"""What several tasks share: labelled records, text rows, metrics, serving."""
+"""What several tasks share: rows of text, records, metrics, serving."""
 
 import lazy_loader
 
@@ -12,7 +12,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "finetuning_task": [
       "Batch",
       "FinetuningTask",
-      "ModelSettings",
       "Predictions",
       "accuracy_sums",
       "check_fits",
@@ -24,12 +23,21 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_probabilities",
       "write_probabilities",
     ],
-    "text_examples": [
+    "recipe": [
+      "ModelSettings",
+      "Recipe",
+    ],
+    "rows": [
+      "MissingColumnError",
+      "Record",
       "Row",
       "STANDARD_INPUT",
       "TextExample",
+      "plain_cell",
       "read_lines",
+      "read_table",
       "read_tsv",
+      "text_cell",
     ],
     "text_metrics": [
       "accuracy",

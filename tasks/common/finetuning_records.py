@@ -1,9 +1,9 @@
-"""Records of labelled data, made once for each setting that matters.
+"""Writes the records of labeled data, once for each combination of settings.
 
-The folder's name holds a key of everything that its bytes depend on: the
-source files' contents, the tokenizer, the length and the task's settings. So
-records made for 128 tokens are never taken for ones of 512, which those of
-google-research/albert are.
+The name of a folder of records contains a hash of everything that its bytes
+depend on: the contents of the source files, the tokenizer, the length and the
+task's settings. Records of 128 tokens are thus never mistaken for records of
+512, as can happen with google-research/albert.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import numpy as np
 import tfrecords
 from official_albert import files, tokenization
 
-# Changes when the same sources and settings begin to give other bytes.
+# Increase it when the same sources and settings begin to give other bytes.
 _VERSION = 1
 # Examples that are encoded together.
 _BLOCK = 512
 
-# Features of one example: a list for each token sequence, of several sequences
-# a list of lists, else a number.
+# The features of one example: a list for a token sequence, a list of lists for
+# several sequences, or else a number.
 Example = Mapping[str, Any]
 
 
 def cache_key(**what: Any) -> str:
-  """Sixteen hexadecimal digits of JSON values."""
+  """Returns a hash of JSON values, 16 hexadecimal digits."""
   text = json.dumps(what, sort_keys=True, ensure_ascii=False)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -49,30 +49,30 @@ def build_records(
   make_examples: Callable[[], Iterable[Example]],
   note: Callable[[str], None] = lambda text: None,
 ) -> str:
-  """Writes the records of one split below `cache_dir`, or finds them there.
+  """Writes the records of one split below `cache_dir` unless they exist.
 
-  The split `train` is written in random order, since many sources are
-  sorted by document and the reader shuffles block by block.
+  The split `train` is shuffled: many sources are sorted by document, and the
+  reader shuffles only within blocks.
 
   Args:
-    cache_dir: made if missing.
-    task: its name, which the folder's name begins with.
-    tokenizer: what the ids come from.
+    cache_dir: created if missing.
+    task: name of the task, with which the folder's name begins.
+    tokenizer: the tokenizer of the examples.
     max_seq_length: S.
     features: the schema of the records.
-    settings: all else that the examples depend on, as JSON values.
-    split: its name; `train` for what is trained on.
-    sources: the files that it is read from; only what is in them counts.
-    make_examples: makes its examples, if they are not there yet; sequences
-      may be shorter than S, and there is no need for `input_mask`.
-    note: is told what is being done.
+    settings: everything else that the examples depend on, as JSON values.
+    split: name of the split.
+    sources: the files that the examples come from; only their contents count.
+    make_examples: returns the examples; called only if the records do not
+      exist. Sequences may be shorter than S, and `input_mask` is added.
+    note: called with a line about what was done.
 
   Returns:
     The folder.
 
   Raises:
-    ValueError: a source is not as it should be, or there is no example.
-    OSError: the folder cannot be written; nothing is left of it.
+    ValueError: there is no example, or one does not fit the schema.
+    OSError: the folder cannot be written; nothing is left behind.
   """
   key = cache_key(
     version=_VERSION,
@@ -88,7 +88,7 @@ def build_records(
   folder = os.path.join(cache_dir, name)
   if os.path.isdir(folder):
     check(folder)
-    note(f"{split} records of {task} are there: {folder}")
+    note(f"found {split} records of {task} in {folder}")
     return folder
   os.makedirs(cache_dir, exist_ok=True)
   temporary = os.path.join(cache_dir, f".{name}.{uuid.uuid4().hex}.tmp")
@@ -118,20 +118,20 @@ def build_records(
     try:
       os.rename(temporary, folder)  # noqa: TID251
     except OSError:
-      # Another process was faster: its folder is as good.
+      # Another process may have written the same records meanwhile.
       if not os.path.isdir(folder):
         raise
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
-  note(f"{records.records:,} {split} records of {task} in {folder}")
+  note(f"wrote {records.records:,} {split} records of {task} to {folder}")
   return folder
 
 
 def check(folder: str) -> tfrecords.Manifest:
-  """The manifest of a folder whose files are whole.
+  """Returns the manifest of a folder of complete records.
 
   Raises:
-    ValueError: they are not; says which one, and what to remove.
+    ValueError: a file is missing or has another size.
   """
   file = tfrecords.MANIFEST_FILE
   try:
@@ -139,14 +139,15 @@ def check(folder: str) -> tfrecords.Manifest:
     for split in manifest.splits.values():
       for shard in split.shards:
         file = shard.file
-        if os.path.getsize(os.path.join(folder, file)) != shard.bytes:
-          raise ValueError(f"{file} has another size than when it was written.")
+        size = os.path.getsize(os.path.join(folder, file))
+        if size != shard.bytes:
+          raise ValueError(f"{file} has {size} instead of {shard.bytes} bytes.")
     file = manifest.tokenizer.file
     os.stat(os.path.join(folder, file))
   except (ValueError, OSError) as error:
     raise ValueError(
-      f"the records in {folder} are damaged, {file} is not as it was written: "
-      "remove that folder, and they are made again."
+      f"the records in {folder} are damaged ({file}): remove that folder, and "
+      "they are built again."
     ) from error
   return manifest
 
@@ -157,14 +158,14 @@ def _write_split(
   features: Sequence[tfrecords.Feature],
   examples: Iterable[Example],
 ) -> tfrecords.Split:
-  # Encoded, the largest of these data sets has less than a gigabyte.
+  # All in memory: the largest of these data sets takes less than a gigabyte.
   records, tokens = [], 0
   for block in _blocks(examples):
     rows = _pad(block, features)
     tokens += int(rows["input_mask"].sum())
     records += tfrecords.encode_examples(features, rows)
   if not records:
-    raise ValueError(f"the split {split!r} has no example.")
+    raise ValueError(f"the split {split!r} has no examples.")
   order = np.arange(len(records))
   if split == "train":
     np.random.default_rng(0).shuffle(order)
@@ -186,15 +187,14 @@ def _blocks(examples: Iterable[Example]) -> Iterator[list[Example]]:
 def _pad(
   examples: Sequence[Example], features: Sequence[tfrecords.Feature]
 ) -> dict[str, np.ndarray]:
-  """Examples to arrays [N, ...]; what is short is filled up with zeros.
+  """Returns arrays [N, ...] of examples, padded with zeros, and `input_mask`.
 
   Raises:
-    ValueError: a sequence is too long, or there are too many or too few.
+    ValueError: the number or the length of sequences does not fit.
   """
   rows = {}
   for feature in features:
     array = np.zeros([len(examples), *feature.shape], feature.dtype)
-    # Several sequences, such as the options of a question, or one.
     sequences = array.reshape(len(examples), -1, *feature.shape[-1:])
     is_mask = feature.name == "input_mask"
     for row, example in zip(sequences, examples):

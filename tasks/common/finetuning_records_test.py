@@ -1,4 +1,4 @@
-"""Tests of what is in the records, and of when they are made again."""
+"""Tests of the contents of records, and of when they are rebuilt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXAMPLES = [
 
 @pytest.fixture
 def arguments(tmp_path):
-  """Of `build`; each setting that matters can be changed."""
+  """Returns arguments of `build`."""
   vocabulary = tmp_path / "vocab.txt"
   words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "rain"]
   vocabulary.write_text("\n".join(words) + "\n")
@@ -75,7 +75,7 @@ def _blocks(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_blocks")
-def test_records_hold_the_examples_padded_with_zeros(arguments):
+def test_records_are_padded_with_zeros(arguments):
   rows = read(build(arguments))
   assert rows["input_ids"].shape == (11, _LENGTH)
   for number, example in enumerate(_EXAMPLES):
@@ -88,7 +88,7 @@ def test_records_hold_the_examples_padded_with_zeros(arguments):
   assert rows["label_ids"].tolist() == [number % 3 for number in range(11)]
 
 
-def test_several_sequences_and_floats_are_padded_too(arguments):
+def test_several_sequences_and_floats(arguments):
   options = [[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]]
   example = {
     "input_ids": options,
@@ -138,7 +138,7 @@ def test_several_sequences_and_floats_are_padded_too(arguments):
 
 
 @pytest.mark.usefixtures("_blocks")
-def test_train_is_shuffled_always_alike(arguments, tmp_path):
+def test_train_has_a_fixed_random_order(arguments, tmp_path):
   folder = build(arguments, split="train")
   rows = read(folder, "train")
   order = rows["example_id"].tolist()
@@ -152,14 +152,14 @@ def test_train_is_shuffled_always_alike(arguments, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_the_manifest_says_what_they_are(arguments):
+def test_manifest(arguments):
   folder = build(arguments)
   manifest = finetuning_records.check(folder)
   assert manifest.task == "toy"
   assert manifest.max_seq_length == _LENGTH
   assert manifest.features == arguments["features"]
   assert manifest.settings == arguments["settings"]
-  # 2 to 5 tokens each: 2 + 3 + 4 + 5 in turns.
+  # Lengths cycle through 2, 3, 4 and 5 tokens.
   assert manifest.split("dev").statistics == {"mean_tokens": 3.36}
   tokenizer = manifest.tokenizer
   assert (tokenizer.kind, tokenizer.vocab_size) == ("wordpiece", 7)
@@ -173,8 +173,8 @@ def test_records_are_made_once(arguments, tmp_path):
   notes = []
   folder = build(arguments, note=notes.append)
   assert left_in(arguments) == [os.path.basename(folder)]
-  assert notes == [f"11 dev records of toy in {folder}"]
-  # What the files are called is of no matter, nor how settings are ordered.
+  assert notes == [f"wrote 11 dev records of toy to {folder}"]
+  # Names of files and the order of settings do not matter.
   moved = [str(tmp_path / name) for name in ("c.tsv", "b.tsv")]
   os.rename(arguments["sources"][0], moved[0])
   again = build(
@@ -185,7 +185,7 @@ def test_records_are_made_once(arguments, tmp_path):
     note=notes.append,
   )
   assert again == folder
-  assert notes[1] == f"dev records of toy are there: {folder}"
+  assert notes[1] == f"found dev records of toy in {folder}"
   # Others may read a shared cache.
   assert os.stat(folder).st_mode & 0o777 == 0o777 & ~_umask()
 
@@ -196,7 +196,7 @@ def _umask():
   return mask
 
 
-def test_each_setting_that_matters_makes_other_records(arguments, tmp_path):
+def test_settings_select_the_records(arguments, tmp_path):
   first = build(arguments)
   folder = tmp_path / "other"
   folder.mkdir()
@@ -243,7 +243,7 @@ def test_each_setting_that_matters_makes_other_records(arguments, tmp_path):
   assert [name for name in left_in(arguments) if name.startswith(".")] == []
 
 
-def test_a_changed_version_makes_other_records(arguments, monkeypatch):
+def test_version_selects_the_records(arguments, monkeypatch):
   first = build(arguments)
   monkeypatch.setattr(finetuning_records, "_VERSION", 99)
   assert build(arguments) != first
@@ -270,10 +270,10 @@ def _break(path):
     ("vocab.txt", os.remove),
   ],
 )
-def test_a_damaged_folder_is_named(arguments, file, damage):
+def test_damaged_folder(arguments, file, damage):
   folder = build(arguments)
   damage(os.path.join(folder, file))
-  message = f"records in {folder} are damaged, {file} is not.*remove that fold"
+  message = f"records in {folder} are damaged .{file}.: remove that fold"
   with pytest.raises(ValueError, match=message):
     build(arguments, make_examples=never)
   with pytest.raises(ValueError, match=message):
@@ -296,14 +296,14 @@ def _fails_later():
     ),
   ],
 )
-def test_nothing_is_left_of_a_failure(arguments, examples, message):
+def test_failures_leave_nothing(arguments, examples, message):
   with pytest.raises(ValueError, match=message):
     build(arguments, make_examples=lambda: examples)
   assert left_in(arguments) == []
   build(arguments)
 
 
-def test_too_few_options_are_refused(arguments):
+def test_too_few_options(arguments):
   two = [[2, 5, 3], [2, 3]]
   example = {**_EXAMPLES[0], "input_ids": two, "segment_ids": two}
   with pytest.raises(ValueError, match=r"has \[3, 2\] values.* into \[3, 7\]"):
@@ -314,7 +314,7 @@ def test_too_few_options_are_refused(arguments):
     )
 
 
-def test_nothing_is_left_of_a_full_disk(arguments, monkeypatch):
+def test_full_disk_leaves_nothing(arguments, monkeypatch):
   def full(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "shard")
 
@@ -332,7 +332,7 @@ def test_nothing_is_left_of_a_full_disk(arguments, monkeypatch):
   build(arguments)
 
 
-def test_a_missing_source_is_named(arguments, tmp_path):
+def test_missing_source(arguments, tmp_path):
   path = str(tmp_path / "none.tsv")
   with pytest.raises(FileNotFoundError, match="none.tsv"):
     build(arguments, sources=[path], make_examples=never)
@@ -340,7 +340,7 @@ def test_a_missing_source_is_named(arguments, tmp_path):
 
 
 def test_two_processes_at_once(arguments):
-  """Both have found nothing before either of them is done."""
+  """Both find no records before one of them finishes."""
   both = threading.Barrier(2)
   folders = []
 

@@ -1,9 +1,9 @@
-"""What fine-tuning tasks have in common: records, batches, loss weights.
+"""The base of fine-tuning tasks: records, batches and loss weights.
 
-A task of this kind is trained on the split `train`, evaluated on another one,
-and can predict any. The records of each split are a folder of their own, made
-by `finetuning_records`. Subclasses say what the model and its loss are, what
-it predicts, and how predictions are scored and written.
+A task trains on the split `train`, is evaluated on another split, and can
+predict any. The records of each split are a folder of their own, see
+`finetuning_records`. Subclasses define the model, its loss and predictions, and
+how these are scored and written.
 """
 
 from __future__ import annotations
@@ -20,32 +20,12 @@ import tfrecords
 from official_albert import modeling
 from official_albert import training as training_lib
 from tasks.common import finetuning_records
+from tasks.common.recipe import ModelSettings
 
 Batch = Mapping[str, tf.Tensor]
-# Of a split, arrays with a row for each example, in the order of the source.
+_DEFAULT_SETTINGS = ModelSettings()
+# Arrays with a row for each example of a split, in the order of the source.
 Predictions = Mapping[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelSettings:
-  """What fine-tuning may change about a pretrained model.
-
-  The dropouts of paper, Table 14: `albert_dropout` is the encoder's, of hidden
-  states and of attention.
-  """
-
-  albert_dropout: float = 0.0
-  classifier_dropout: float = 0.1
-  recompute_activations: bool = False
-  # 1.0: every layer learns at the same rate.
-  layerwise_lr_decay: float = 1.0
-
-  def __post_init__(self):
-    for name in ("albert_dropout", "classifier_dropout"):
-      if not 0 <= getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 0 and under 1, got {getattr(self, name)}."
-        )
 
 
 class FinetuningTask:
@@ -55,15 +35,17 @@ class FinetuningTask:
     name: for logs and folders.
     config: the encoder, with the dropouts of fine-tuning.
     settings: the `ModelSettings`.
-    records: of each split the folder.
-    eval_split: the split that is evaluated while training.
-    num_layers: how many layers of the model it applies; None: all.
-    head: what the outputs of the model's head stand for, so that a warm start
-      can compare it with a checkpoint's; None: any head of these names fits.
+    records: the folder of each split.
+    eval_split: the split that is evaluated during training.
+    num_layers: how many layers of the model are applied; None: all.
+    head: what the outputs of the head mean, which a warm start compares with
+      the checkpoint's; None: any head with these variables fits.
+    sequences_per_example: 1, or the number of options of a question.
   """
 
   num_layers: Optional[int] = None
   head: Optional[training_lib.Head] = None
+  sequences_per_example = 1
 
   def __init__(
     self,
@@ -71,25 +53,25 @@ class FinetuningTask:
     config: modeling.AlbertConfig,
     records: Mapping[str, str],
     eval_split: str,
-    settings: ModelSettings = ModelSettings(),
+    settings: ModelSettings = _DEFAULT_SETTINGS,
     seed: int = 12345,
     length_bucketing: bool = True,
   ):
-    """Checks that records and model belong together.
+    """Checks that the records and the model fit each other.
 
     Args:
       name: the task's.
       config: the pretrained encoder's.
-      records: of each split a folder of `finetuning_records.build`.
-      eval_split: evaluated while training.
+      records: for each split a folder of `build_records`.
+      eval_split: the split that is evaluated during training.
       settings: what fine-tuning changes about the model.
       seed: of the order of training examples.
-      length_bucketing: whether batches are padded to the length of their
-        longest example, roughly, or all to that of the records.
+      length_bucketing: whether batches are padded to about the length of their
+        longest example, or all to that of the records.
 
     Raises:
-      FileNotFoundError, ValueError: the records are damaged, or were made with
-        another vocabulary or for more positions than the model has.
+      FileNotFoundError, ValueError: the records are damaged, or have another
+        vocabulary or more positions than the model.
     """
     self.name = name
     self.settings = settings
@@ -105,20 +87,27 @@ class FinetuningTask:
       split: finetuning_records.check(folder)
       for split, folder in records.items()
     }
-    self._manifest = next(iter(self._manifests.values()))
-    for manifest in self._manifests.values():
+    first, self._manifest = next(iter(self._manifests.items()))
+    for split, manifest in self._manifests.items():
       check_fits(config, manifest.tokenizer.vocab_size, manifest.max_seq_length)
-    self._check_alike()
-    length = self._manifest.max_seq_length
+      if (manifest.features, manifest.tokenizer) != (
+        self._manifest.features,
+        self._manifest.tokenizer,
+      ):
+        raise ValueError(
+          f"the records of {split} in {records[split]} have another length or "
+          f"tokenizer than those of {first} in {records[first]}: build both "
+          "with the same settings."
+        )
+    length = self.max_seq_length
     self._buckets = (
       tfrecords.default_lengths(length) if length_bucketing else ()
     )
     # Throughput counts real tokens with buckets, and padded ones without.
-    tokens = length * self.sequences_per_example
+    self.tokens_per_example = length * self.sequences_per_example
     if length_bucketing and "train" in self._manifests:
       statistics = self._manifests["train"].splits["train"].statistics
-      tokens = max(round(statistics["mean_tokens"]), 1)
-    self.tokens_per_example = tokens
+      self.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
     self.flops_per_example = self._flops(self.config)
 
   def _flops(self, config: modeling.AlbertConfig) -> int:
@@ -127,7 +116,7 @@ class FinetuningTask:
     return 3 * sequences * config.forward_flops(length)
 
   def at_depth(self, num_layers: int) -> FinetuningTask:
-    """The same data and model, with its layers applied so many times.
+    """Returns the same task with `num_layers` applications of the layers.
 
     Raises:
       ValueError: the model has no other depth than its own.
@@ -137,21 +126,6 @@ class FinetuningTask:
     task.flops_per_example = self._flops(self.config.at_depth(num_layers))
     return task
 
-  def _check_alike(self) -> None:
-    """Refuses records of several kinds."""
-    kinds = {
-      split: (manifest.features, manifest.tokenizer)
-      for split, manifest in self._manifests.items()
-    }
-    first = next(iter(kinds))
-    for split, kind in kinds.items():
-      if kind != kinds[first]:
-        raise ValueError(
-          f"the records of {split} in {self.records[split]} have another "
-          f"length or tokenizer than those of {first} in "
-          f"{self.records[first]}: make both with the same settings."
-        )
-
   @property
   def max_seq_length(self) -> int:
     """S of the records."""
@@ -159,15 +133,10 @@ class FinetuningTask:
 
   @property
   def tokenizer_file(self) -> tuple[str, str]:
-    """The tokenizer of the records: its path and its sha256."""
+    """The path and the sha256 of the records' tokenizer."""
     tokenizer = self._manifest.tokenizer
     folder = next(iter(self.records.values()))
     return os.path.join(folder, tokenizer.file), tokenizer.sha256
-
-  @property
-  def sequences_per_example(self) -> int:
-    """1, or the number of options of a question."""
-    return 1
 
   def train_dataset(
     self,
@@ -175,7 +144,7 @@ class FinetuningTask:
     start_example: int,
     context: tf.distribute.InputContext = training_lib.ONE_PIPELINE,
   ) -> tf.data.Dataset:
-    """Shuffled batches without end."""
+    """Returns endless shuffled batches."""
     return self._read(
       "train",
       batch_size,
@@ -185,11 +154,11 @@ class FinetuningTask:
     )
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-    """Each example of the split that is evaluated, once."""
+    """Returns `dataset` of the split that is evaluated."""
     return self.dataset(self.eval_split, batch_size)
 
   def dataset(self, split: str, batch_size: int) -> tf.data.Dataset:
-    """Each example of a split once; the last batch is filled up."""
+    """Returns each example of a split once; the last batch is padded."""
     return self._read(split, batch_size, shuffle=False, repeat=False)
 
   def _read(self, split: str, batch_size: int, **kwargs) -> tf.data.Dataset:
@@ -202,74 +171,91 @@ class FinetuningTask:
     )
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """The number of examples, <float32>[]."""
+    """Returns the number of examples, <float32>[]."""
     return {self.name: tf.reduce_sum(batch["example_weight"])}
 
   def describe(self) -> dict[str, Any]:
-    """The fingerprint of what is trained and evaluated on, for run.json.
+    """Returns what identifies the data of training and evaluation, as JSON.
 
-    The names of the records' folders say what is in them, wherever they are.
+    The names of the records' folders identify their contents wherever they are.
     """
-    used = ("train", self.eval_split)
     return {
       "task": self.name,
       "records": {
         split: os.path.basename(os.path.normpath(folder))
         for split, folder in self.records.items()
-        if split in used
+        if split in ("train", self.eval_split)
       },
       "tokenizer": dataclasses.asdict(self._manifest.tokenizer),
-      "max_seq_length": self._manifest.max_seq_length,
+      "max_seq_length": self.max_seq_length,
       "settings": dict(self._manifest.settings),
     }
 
-  # What a task has to say.
+  def cross_entropy(
+    self,
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    training: bool,
+  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
+    """Returns what `forward` returns for classes.
 
-  def build_model(self) -> tf.keras.Model:
-    """A model with fresh weights."""
-    raise NotImplementedError
+    Args:
+      logits: <float32>[B, C].
+      labels: <int32>[B].
+      weights: <float32>[B].
+      training: whether to add the accuracy, which `score_split` includes.
+    """
+    losses = modeling.cross_entropy(logits, labels)
+    total = {self.name: tf.reduce_sum(losses * weights)}
+    if not training:
+      return total, {}
+    accuracy = accuracy_sums(logits, labels, weights)
+    return total, {f"{self.name}_accuracy": accuracy}
 
-  def forward(
+  def _logits(
     self,
     model: tf.keras.Model,
     batch: Batch,
-    training: bool,
-    dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """The summed loss <float32>[], and metrics."""
-    raise NotImplementedError
-
-  def predict(
-    self, model: tf.keras.Model, batch: Batch
-  ) -> dict[str, tf.Tensor]:
-    """What the model says of each example, and `example_id` <int32>[B]."""
-    raise NotImplementedError
+    training: bool = False,
+    dropout_seed: Optional[tf.Tensor] = None,
+  ) -> tf.Tensor:
+    """Returns the logits of a model with a head over the pooler."""
+    return model(
+      batch,
+      training=training,
+      dropout_seed=dropout_seed,
+      logits_only=True,
+      num_layers=self.num_layers,
+    )["logits"]
 
   def score(self, predictions: Predictions) -> dict[str, float]:
-    """The official metrics of `eval_split`.
+    """Returns the official metrics of `eval_split`.
 
-    Deviation: the original's evaluations while it trains average loss and
-    accuracy over batches; here the metric is that of all predictions.
+    Deviation: while it trains, the original averages loss and accuracy over
+    batches; here the metric is that of all predictions.
     """
     return self.score_split(self.eval_split, predictions)
+
+  # Subclasses also define `build_model`, `forward` and `predict`.
 
   def score_split(
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
-    """The official metrics of a split with labels."""
+    """Returns the official metrics of a split with labels."""
     raise NotImplementedError
 
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
-    """Writes a split's predictions; returns the paths."""
+    """Writes the predictions of a split; returns the paths."""
     raise NotImplementedError
 
 
 def accuracy_sums(
   logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
 ) -> training_lib.Ratio:
-  """The share of rows whose highest score is at the label.
+  """Returns the share of rows whose highest score is at the label.
 
   Args:
     logits: <float32>[B, N].
@@ -285,10 +271,10 @@ def accuracy_sums(
 def check_fits(
   config: modeling.AlbertConfig, vocab_size: int, max_seq_length: int
 ) -> None:
-  """Refuses examples that a model cannot read.
+  """Checks that a model can read the sequences.
 
   Raises:
-    ValueError: another vocabulary, or more tokens than it has positions.
+    ValueError: the vocabulary differs, or there are too few positions.
   """
   if vocab_size != config.vocab_size:
     raise ValueError(

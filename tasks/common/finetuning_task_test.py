@@ -1,4 +1,4 @@
-"""Tests of what fine-tuning tasks share, on a model of two numbers."""
+"""Tests of `FinetuningTask`, with a model of two numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONFIG = AlbertConfig(
 
 
 class SumTask(finetuning_task.FinetuningTask):
-  """How many tokens are "rain" (6), times a number that is learnt."""
+  """Multiplies the number of tokens 6, "rain", by a trained number."""
 
   def build_model(self):
     model = tf.keras.Sequential(
@@ -60,7 +60,7 @@ class SumTask(finetuning_task.FinetuningTask):
 
 
 def example(number):
-  """Of 3 to 32 tokens, of which `number % 3` are "rain"."""
+  """Returns 3 to 32 tokens, of which `number % 3` are "rain"."""
   tokens = 3 + 7 * number % 30
   ids = [2] + [5] * (tokens - 1)
   for i in range(number % 3):
@@ -110,11 +110,11 @@ def make(records, **kwargs):
   return SumTask("toy", _CONFIG, records, "dev", **kwargs)
 
 
-def test_it_is_what_the_loop_wants(records):
+def test_implements_the_protocol_of_the_loop(records):
   assert isinstance(make(records), training_lib.PredictingTask)
 
 
-def test_the_encoder_gets_the_dropout_of_fine_tuning(records):
+def test_encoder_has_the_dropout_of_fine_tuning(records):
   settings = finetuning_task.ModelSettings(0.1, 0.2)
   config = make(records, settings=settings).config
   assert config.hidden_dropout_prob == 0.1
@@ -126,14 +126,14 @@ def test_the_encoder_gets_the_dropout_of_fine_tuning(records):
 @pytest.mark.parametrize(
   "settings", [{"albert_dropout": 1.0}, {"classifier_dropout": -0.1}]
 )
-def test_dropout_out_of_range_is_refused(settings):
+def test_dropout_out_of_range(settings):
   (name,) = settings
   with pytest.raises(ValueError, match=f"{name} must be at least 0 and under"):
     finetuning_task.ModelSettings(**settings)
 
 
 @pytest.mark.parametrize("length_bucketing", [True, False])
-def test_training_goes_on_where_it_stopped(records, length_bucketing):
+def test_training_data_resumes(records, length_bucketing):
   task = make(records, seed=3, length_bucketing=length_bucketing)
 
   def ids(start, count):
@@ -177,7 +177,7 @@ def test_evaluation_and_prediction_count_each_example_once(
   assert len(predict(task.dataset("train", 8))["said"]) == _TRAIN
 
 
-def test_a_loss_counts_examples_and_no_fillers(records):
+def test_loss_ignores_padding_examples(records):
   batches = list(make(records).eval_dataset(8))
   weights = [
     float(make(records).loss_weights(batch)["toy"]) for batch in batches
@@ -185,7 +185,7 @@ def test_a_loss_counts_examples_and_no_fillers(records):
   assert sum(weights) == _DEV and len(weights) == 4
 
 
-def test_throughput_counts_what_is_computed(records):
+def test_tokens_per_example(records):
   mean = np.mean([3 + 7 * n % 30 for n in range(_TRAIN)])
   task = make(records)
   assert task.tokens_per_example == round(mean)
@@ -198,7 +198,7 @@ def test_throughput_counts_what_is_computed(records):
     assert padded.flops_per_example == 3 * _CONFIG.forward_flops(_LONGEST)
 
 
-def test_of_several_sequences_all_count(records):
+def test_tokens_of_several_sequences(records):
   class Options(SumTask):
     sequences_per_example = 3
 
@@ -207,9 +207,7 @@ def test_of_several_sequences_all_count(records):
   assert task.flops_per_example == 9 * _CONFIG.forward_flops(_LONGEST)
 
 
-def test_the_description_is_of_the_data_not_of_its_place(
-  folder, records, tmp_path
-):
+def test_describe_does_not_depend_on_the_location(folder, records, tmp_path):
   description = make({**records, "test": build(folder, "test", 3)}).describe()
   assert description == json.loads(json.dumps(description))
   assert description["records"] == {
@@ -224,13 +222,13 @@ def test_the_description_is_of_the_data_not_of_its_place(
   assert make(elsewhere).describe() == description
 
 
-def test_the_tokenizer_is_that_of_the_records(folder, records):
+def test_tokenizer_file(folder, records):
   path, sha256 = make(records).tokenizer_file
   tokenizer = tokenization.open_tokenizer(vocab_file=path)
   assert tokenizer.sha256 == sha256 == tokenizer_of(folder).sha256
 
 
-def test_records_that_do_not_fit_are_refused(folder, records):
+def test_records_of_another_model(folder, records):
   more = build(folder, "dev", _DEV, tokenizer_of(folder, "stone"))
   with pytest.raises(
     ValueError, match="tokenizer has 9 pieces, .* vocab_size 8"
@@ -251,14 +249,14 @@ def test_records_that_do_not_fit_are_refused(folder, records):
     make({"dev": longer})
 
 
-def test_damaged_records_are_named(tmp_path):
+def test_damaged_records(tmp_path):
   path = build(tmp_path, "dev", 3)
   os.remove(os.path.join(path, "dev-00000-of-00001.tfrecord"))
   with pytest.raises(ValueError, match=f"records in {path} are damaged"):
     make({"dev": path})
 
 
-def test_a_resumed_training_is_the_uninterrupted_one(records, tmp_path):
+def test_resumed_training_equals_uninterrupted_training(records, tmp_path):
   config = toy_task.config(
     tmp_path, num_train_steps=7, train_batch_size=4, save_checkpoints_steps=4
   )

@@ -1,12 +1,12 @@
-"""What a model thinks of each example, as a table that people can read.
+"""Tables of predicted probabilities.
 
     id      prediction      entailment      not_entailment
     0       entailment      0.734375        0.265625
 
-Tab-separated, one row an example: its id, the most probable label, and the
-probability of each label. A regression's table ends with the prediction, which
-is its number. Nine digits, so that a float32 is read as it was written.
-`average` makes one table of several models'.
+A table is tab-separated with one row for each example: its id, the most
+probable label, and the probability of each label. The table of a regression has
+the predicted number in place of the label, and no other columns. Nine digits
+represent a float32 exactly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from official_albert import files
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ("id", "prediction")
-# Rows of a float32 softmax miss 1 by 1e-6; this lets rounded ones pass too.
+# Rows of a float32 softmax sum to 1 within 1e-6; rounded ones are accepted too.
 _SUM_TOLERANCE = 1e-3
-# Labels that are as probable as each other to nine digits may change places.
+# Labels whose probabilities agree to nine digits may swap.
 _TIE_TOLERANCE = 1e-8
 
 
@@ -31,13 +31,13 @@ class ProbabilityTable:
   """Probabilities of labels, or the numbers of a regression.
 
   Attributes:
-    ids: N, each of them once.
-    labels: L, in the order of the columns; none for a regression.
-    values: <float64>[N, L], rows sum up to 1; <float64>[N] for a regression.
+    ids: N unique ids.
+    labels: L labels, in the order of the columns; none for a regression.
+    values: <float64>[N, L], whose rows sum to 1; <float64>[N] for a regression.
 
   Raises (when made):
-    ValueError: the parts do not fit together, or a text or number cannot
-      stand in a table; the message names it.
+    ValueError: shapes differ, a name is not unique or contains a tab or a line
+      break, or values are not probabilities or not finite.
   """
 
   ids: tuple[str, ...]
@@ -57,11 +57,24 @@ class ProbabilityTable:
         f"a table of {shape[0]} ids and {shape[1]} labels cannot have values "
         f"of shape {self.values.shape}."
       )
-    _check_values(self.ids, self.labels, self.values)
+    if not self.labels:
+      is_bad = ~np.isfinite(self.values)
+      problem = "is not finite"
+    else:
+      in_range = (self.values >= 0) & (self.values <= 1 + _SUM_TOLERANCE)
+      sums = self.values.sum(axis=1)
+      is_bad = ~in_range.all(axis=1) | ~(np.abs(sums - 1) <= _SUM_TOLERANCE)
+      problem = "are not probabilities with the sum 1"
+    if is_bad.any():
+      row = int(np.argmax(is_bad))
+      numbers = ", ".join(map(_number, np.atleast_1d(self.values[row])))
+      raise ValueError(
+        f"row {row + 1} (id {self.ids[row]!r}): {numbers} {problem}."
+      )
 
   @property
   def predictions(self) -> list[str]:
-    """The most probable labels, the first one of equals; or the numbers."""
+    """The most probable labels, the first of equal ones; or the numbers."""
     if not self.labels:
       return [_number(value) for value in self.values]
     return [self.labels[i] for i in np.argmax(self.values, axis=1)]
@@ -71,32 +84,14 @@ def _check_names(kind: str, names: Sequence[str]) -> None:
   seen = set()
   for name in names:
     if not isinstance(name, str) or not name:
-      raise ValueError(f"the {kind} {name!r} is no text.")
+      raise ValueError(f"the {kind} {name!r} is not a non-empty text.")
     if any(char in name for char in "\t\n\r"):
       raise ValueError(
-        f"the {kind} {name!r} has a tab or a line break in it, which a table "
-        "cannot hold: rename it."
+        f"the {kind} {name!r} contains a tab or a line break: rename it."
       )
     if name in seen:
-      raise ValueError(f"the {kind} {name!r} is there twice.")
+      raise ValueError(f"the {kind} {name!r} occurs twice.")
     seen.add(name)
-
-
-def _check_values(
-  ids: Sequence[str], labels: Sequence[str], values: np.ndarray
-) -> None:
-  if not labels:
-    is_bad = ~np.isfinite(values)
-    reason = "is no finite number"
-  else:
-    is_probable = (values >= 0) & (values <= 1 + _SUM_TOLERANCE)
-    sums = values.sum(axis=1)
-    is_bad = ~is_probable.all(axis=1) | ~(np.abs(sums - 1) <= _SUM_TOLERANCE)
-    reason = "are no probabilities that sum up to 1"
-  if is_bad.any():
-    row = int(np.argmax(is_bad))
-    numbers = ", ".join(map(_number, np.atleast_1d(values[row])))
-    raise ValueError(f"row {row + 1} (id {ids[row]!r}): {numbers} {reason}.")
 
 
 def _number(value: float) -> str:
@@ -104,14 +99,14 @@ def _number(value: float) -> str:
 
 
 def write_probabilities(path: str, table: ProbabilityTable) -> None:
-  """Writes the table to a file.
+  """Writes a table.
 
   Raises:
     ValueError: the table has no rows.
-    OSError: it cannot be written.
+    OSError: the file cannot be written.
   """
   if not table.ids:
-    raise ValueError(f"{path}: a table without rows says nothing.")
+    raise ValueError(f"{path}: the table has no rows.")
   lines = ["\t".join((*_COLUMNS, *table.labels))]
   for name, prediction, row in zip(table.ids, table.predictions, table.values):
     numbers = map(_number, row) if table.labels else ()
@@ -120,12 +115,12 @@ def write_probabilities(path: str, table: ProbabilityTable) -> None:
 
 
 def read_probabilities(path: str) -> ProbabilityTable:
-  """Reads what `write` wrote.
+  """Reads a table that `write_probabilities` wrote.
 
   Raises:
-    OSError: there is no such file.
-    ValueError: it is not such a table; the message says in which row, the
-      header not counted.
+    OSError: the file cannot be read.
+    ValueError: it is not such a table. Messages count rows from 1, without the
+      header.
   """
   with open(path, "rb") as file:
     data = file.read()
@@ -134,84 +129,79 @@ def read_probabilities(path: str) -> ProbabilityTable:
   except UnicodeDecodeError as error:
     raise ValueError(f"{path}: byte {error.start} is not UTF-8.") from error
   if lines.pop():
-    raise ValueError(f"{path}: the last line is cut: write the table again.")
+    raise ValueError(
+      f"{path}: the last line has no end: write the table again."
+    )
   header = lines[0].split("\t") if lines else []
   if tuple(header[:2]) != _COLUMNS:
     raise ValueError(
-      f"{path} is no table of probabilities: its first line has to begin with "
+      f"{path} is not a table of probabilities: its first line must begin with "
       f"{' and '.join(_COLUMNS)}, separated by a tab."
     )
   if len(lines) == 1:
     raise ValueError(f"{path}: there are no rows below the header.")
   labels = header[2:]
-  ids, predictions, values = [], [], []
+  ids, values = [], []
   for number, line in enumerate(lines[1:], 1):
-    fields = line.split("\t")
-    if len(fields) != len(header):
+    where = f"{path} row {number}"
+    cells = line.split("\t")
+    if len(cells) != len(header):
       raise ValueError(
-        f"{path} row {number}: {len(fields)} columns instead of {len(header)}."
+        f"{where}: {len(cells)} columns instead of {len(header)}."
       )
     try:
-      numbers = [float(field) for field in fields[2 if labels else 1 :]]
+      numbers = [float(cell) for cell in cells[2 if labels else 1 :]]
     except ValueError as error:
-      raise ValueError(f"{path} row {number}: {error}.") from error
-    ids.append(fields[0])
-    predictions.append(fields[1])
+      raise ValueError(f"{where}: {error}.") from error
+    if labels:
+      _check_prediction(where, cells[1], dict(zip(labels, numbers)))
+    ids.append(cells[0])
     values.append(numbers if labels else numbers[0])
   try:
-    table = ProbabilityTable(tuple(ids), tuple(labels), np.array(values))
+    return ProbabilityTable(tuple(ids), tuple(labels), np.array(values))
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-  if labels:
-    _check_predictions(path, table, predictions)
-  return table
 
 
-def _check_predictions(
-  path: str, table: ProbabilityTable, predictions: Sequence[str]
+def _check_prediction(
+  where: str, prediction: str, probabilities: Mapping[str, float]
 ) -> None:
-  columns = {label: column for column, label in enumerate(table.labels)}
-  for number, prediction in enumerate(predictions):
-    row = table.values[number]
-    if prediction not in columns:
-      raise ValueError(
-        f"{path} row {number + 1}: the prediction {prediction!r} is no label "
-        "of the header."
-      )
-    if row[columns[prediction]] < row.max() - _TIE_TOLERANCE:
-      raise ValueError(
-        f"{path} row {number + 1}: the prediction {prediction!r} is not the "
-        "most probable label."
-      )
+  if prediction not in probabilities:
+    raise ValueError(
+      f"{where}: the prediction {prediction!r} is not a label of the header."
+    )
+  best = max(probabilities.values())
+  if probabilities[prediction] < best - _TIE_TOLERANCE:
+    raise ValueError(
+      f"{where}: the prediction {prediction!r} is not the most probable label."
+    )
 
 
 def average_probabilities(
   tables: Mapping[str, ProbabilityTable],
 ) -> ProbabilityTable:
-  """The mean over models, each counting as much as any other.
+  """Returns the mean over models.
 
-  Averages the models' predictions as the paper does for GLUE and RACE (arXiv
-  1909.11942, section on the state of the art; 6 to 17 checkpoints a task).
+  arXiv 1909.11942 averages predictions like this for GLUE and RACE.
 
   Args:
-    tables: by name, which messages use; of the same examples and labels.
+    tables: of the same examples and labels, by a name for messages.
 
   Raises:
-    ValueError: no tables, or two of them differ in labels or ids; the message
-      names the first difference.
+    ValueError: there are no tables, or their labels or ids differ.
   """
   if not tables:
-    raise ValueError("no tables to average.")
+    raise ValueError("there are no tables to average.")
   (first_name, first), *others = tables.items()
   for name, table in others:
-    for kind, mine, theirs in (
-      ("label", first.labels, table.labels),
-      ("row", first.ids, table.ids),
+    for kind, left, right in (
+      ("label", table.labels, first.labels),
+      ("row", table.ids, first.ids),
     ):
-      if mine != theirs:
+      if left != right:
         raise ValueError(
           f"{name} and {first_name} cannot be averaged: "
-          f"{_first_difference(kind, theirs, mine)}."
+          f"{_first_difference(kind, left, right)}."
         )
   values = [table.values for table in tables.values()]
   return ProbabilityTable(first.ids, first.labels, np.mean(values, axis=0))

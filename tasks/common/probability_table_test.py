@@ -1,4 +1,4 @@
-"""Tests of tables of probabilities: to the bit and back, and what is wrong."""
+"""Tests of tables of probabilities: round trips, errors and means."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def table(values=((0.5, 0.25, 0.25), (0.125, 0.125, 0.75)), **changes):
   return probability_table.ProbabilityTable(**{**parts, **changes})
 
 
-def test_a_file_is_what_the_format_says(tmp_path):
+def test_file_format(tmp_path):
   path = tmp_path / f"dev{probability_table.PROBABILITIES_SUFFIX}"
   probability_table.write_probabilities(str(path), table())
   assert path.read_bytes() == (
@@ -28,7 +28,7 @@ def test_a_file_is_what_the_format_says(tmp_path):
   assert os.listdir(tmp_path) == [path.name]
 
 
-def test_float32_survives_to_the_bit(tmp_path):
+def test_float32_round_trip_is_exact(tmp_path):
   logits = np.random.default_rng(3).normal(0, 4, [97, 3]).astype(np.float32)
   exp = np.exp(logits)
   values = exp / exp.sum(axis=1, keepdims=True)
@@ -42,7 +42,7 @@ def test_float32_survives_to_the_bit(tmp_path):
   assert again.predictions == [LABELS[i] for i in values.argmax(axis=1)]
 
 
-def test_a_regression_is_its_number(tmp_path):
+def test_regression_table(tmp_path):
   path = tmp_path / "t.tsv"
   numbers = np.array([3.1415927, -2e-9], np.float32)
   probability_table.write_probabilities(
@@ -56,8 +56,8 @@ def test_a_regression_is_its_number(tmp_path):
   assert again.labels == ()
 
 
-def test_equal_labels_may_change_places_after_rounding(tmp_path):
-  # Nine digits cannot tell these apart, and "no" would come first.
+def test_ties_after_rounding(tmp_path):
+  # Equal in nine digits: when read again, the first label wins.
   close = np.array([[0.4, 0.2, 0.4 + 1e-12], [0.1, 0.1, 0.8]])
   path = str(tmp_path / "t.tsv")
   probability_table.write_probabilities(path, table(close))
@@ -65,8 +65,8 @@ def test_equal_labels_may_change_places_after_rounding(tmp_path):
   assert probability_table.read_probabilities(path).predictions == ["no", "yes"]
 
 
-def test_text_of_any_language_and_odd_spaces(tmp_path):
-  # Python's splitlines would break a line at each of these.
+def test_unicode_line_separators_in_labels(tmp_path):
+  # str.splitlines splits at each of these.
   labels = ("ja\u2028", "nö\x0b", "是\x85")
   path = str(tmp_path / "t.tsv")
   probability_table.write_probabilities(path, table(labels=labels))
@@ -77,32 +77,38 @@ def test_text_of_any_language_and_odd_spaces(tmp_path):
   "changes, message",
   [
     pytest.param({"labels": ("a\tb", "b", "c")}, "label 'a\\\\tb'", id="tab"),
-    pytest.param({"labels": ("a\n", "b", "c")}, "has a tab or a", id="line"),
-    pytest.param({"labels": ("a", "b\r", "c")}, "has a tab or a", id="return"),
-    pytest.param({"labels": ("a", "b", "a")}, "'a' is there twice", id="twice"),
-    pytest.param({"labels": ("a", "", "c")}, "label '' is no text", id="empty"),
-    pytest.param({"ids": ("1", "1")}, "id '1' is there twice", id="ids"),
-    pytest.param({"ids": (1, 2)}, "id 1 is no text", id="number"),
+    pytest.param(
+      {"labels": ("a\n", "b", "c")}, "contains a tab or a", id="line"
+    ),
+    pytest.param(
+      {"labels": ("a", "b\r", "c")}, "contains a tab or a", id="return"
+    ),
+    pytest.param({"labels": ("a", "b", "a")}, "'a' occurs twice", id="twice"),
+    pytest.param(
+      {"labels": ("a", "", "c")}, "label '' is not a non-empty text", id="empty"
+    ),
+    pytest.param({"ids": ("1", "1")}, "id '1' occurs twice", id="ids"),
+    pytest.param({"ids": (1, 2)}, "id 1 is not a non-empty text", id="number"),
     pytest.param({"ids": ("1",)}, "1 ids and 3 labels", id="rows"),
     pytest.param({"labels": ("a", "b")}, "2 ids and 2 labels", id="columns"),
     pytest.param({"labels": ()}, "2 ids and 0 labels", id="regression"),
     pytest.param(
       {"values": [[0.5, 0.5, 0], [0.5, 0.5, 0.5]]},
-      r"row 2 \(id '2'\): 0.5, 0.5, 0.5 are no probabilities",
+      r"row 2 \(id '2'\): 0.5, 0.5, 0.5 are not probabilities",
       id="sum",
     ),
     pytest.param(
-      {"values": [[1.5, -0.5, 0], [1, 0, 0]]}, "row 1 .* are no", id="range"
+      {"values": [[1.5, -0.5, 0], [1, 0, 0]]}, "row 1 .* are not", id="range"
     ),
     pytest.param(
-      {"values": [[1, 0, 0], [np.nan, 0, 0]]}, "row 2 .* are no", id="nan"
+      {"values": [[1, 0, 0], [np.nan, 0, 0]]}, "row 2 .* are not", id="nan"
     ),
     pytest.param(
-      {"labels": (), "values": [1, np.inf]}, "row 2 .* no finite", id="inf"
+      {"labels": (), "values": [1, np.inf]}, "row 2 .* not finite", id="inf"
     ),
   ],
 )
-def test_what_no_table_can_hold_is_refused(changes, message):
+def test_invalid_tables(changes, message):
   with pytest.raises(ValueError, match=message):
     table(**changes)
 
@@ -113,27 +119,31 @@ HEADER = "id\tprediction\ta\tb\n"
 @pytest.mark.parametrize(
   "text, message",
   [
-    pytest.param("", "first line has to begin with id and pred", id="empty"),
-    pytest.param("index\tprediction\n", "first line has to", id="header"),
+    pytest.param("", "first line must begin with id and pred", id="empty"),
+    pytest.param("index\tprediction\n", "first line must", id="header"),
     pytest.param(HEADER, "no rows below the header", id="no_rows"),
-    pytest.param(HEADER + "1\ta\t0.9", "the last line is cut", id="cut"),
+    pytest.param(HEADER + "1\ta\t0.9", "the last line has no end", id="cut"),
     pytest.param(HEADER + "1\ta\t1\n", "row 1: 3 columns instead", id="short"),
     pytest.param(
       HEADER + "1\ta\t1\t0\n2\ta\tx\t0\n", "row 2: could not.*'x'", id="number"
     ),
     pytest.param(
-      HEADER + "1\tc\t1\t0\n", "row 1: the prediction 'c' is no lab", id="label"
+      HEADER + "1\tc\t1\t0\n",
+      "row 1: the prediction 'c' is not a lab",
+      id="label",
     ),
     pytest.param(
       HEADER + "1\tb\t0.6\t0.4\n", "row 1: .* not the most prob", id="best"
     ),
     pytest.param(
-      HEADER + "1\ta\t1\t0\n1\ta\t1\t0\n", ": the id '1' is there", id="twice"
+      HEADER + "1\ta\t1\t0\n1\ta\t1\t0\n", ": the id '1' occurs", id="twice"
     ),
-    pytest.param(HEADER + "1\ta\t1\t1\n", ": row 1 .* sum up to 1", id="sum"),
+    pytest.param(
+      HEADER + "1\ta\t1\t1\n", ": row 1 .* with the sum 1", id="sum"
+    ),
   ],
 )
-def test_a_bad_file_is_named_with_its_row(tmp_path, text, message):
+def test_invalid_files(tmp_path, text, message):
   path = tmp_path / "t.tsv"
   path.write_text(text)
   with pytest.raises(ValueError, match=message) as error:
@@ -141,9 +151,9 @@ def test_a_bad_file_is_named_with_its_row(tmp_path, text, message):
   assert str(error.value).startswith(str(path))
 
 
-def test_nothing_half_written_is_left(tmp_path):
+def test_failed_writes_leave_nothing(tmp_path):
   path = tmp_path / "t.tsv"
-  with pytest.raises(ValueError, match="without rows"):
+  with pytest.raises(ValueError, match="has no rows"):
     probability_table.write_probabilities(
       str(path), table(ids=(), labels=(), values=np.zeros([0]))
     )
@@ -157,7 +167,7 @@ def test_nothing_half_written_is_left(tmp_path):
   assert os.listdir(tmp_path) == ["t.tsv"]
 
 
-def test_the_average_may_choose_what_no_model_chose():
+def test_average():
   tables = {
     "A": table([[0.5, 0.375, 0.125], [0, 0, 1]]),
     "B": table([[0.0, 0.375, 0.625], [0, 1, 0]]),
@@ -199,7 +209,7 @@ def test_the_average_may_choose_what_no_model_chose():
     ),
   ],
 )
-def test_tables_that_differ_are_refused(changes, message):
+def test_average_of_different_tables(changes, message):
   tables = {"A": table(), "B": table(**changes)}
   with pytest.raises(ValueError, match=message) as error:
     probability_table.average_probabilities(tables)

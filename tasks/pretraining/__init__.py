@@ -1,7 +1,7 @@
 """ALBERT's pretraining: masked LM and sentence order.
 
-The task, the model with its two heads, recipes, and what a pretrained model
-serves. `data` makes the records.
+It has the task, the model with two heads, the recipes, and the serving of a
+pretrained model. `data` builds the records.
 """
 
 import lazy_loader

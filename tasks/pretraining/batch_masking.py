@@ -1,9 +1,9 @@
-"""Swaps, chooses and replaces in whole batches: `masking` as a graph.
+"""Swaps segments and masks n-grams in batches: `data.masking` in TensorFlow.
 
-`masking` walks through the units of one sequence until its budget is spent.
-The walk of each row is a chain of decisions, but the rows have nothing to do
-with each other: here step k visits the k-th unit of all rows at once, and the
-walk ends with the last row. All that is random is an argument.
+`data.masking` visits the units of one sequence until the budget is spent. Each
+visit depends on those before it, but rows are independent. So step k visits the
+k-th unit of all rows at once, until the last row is done. All random numbers
+are arguments.
 
 arXiv 1909.11942 section 3.1 and 4.1; reference: google-research/albert
 create_pretraining_data.py (create_masked_lm_predictions).
@@ -22,26 +22,26 @@ Batch = Mapping[str, tf.Tensor]
 
 
 def first_separator(batch: Batch) -> tf.Tensor:
-  """<int32>[B], the position of the first [SEP], the last of segment 0."""
+  """Returns the position of the first [SEP], <int32>[B]."""
   first = batch["input_mask"] - batch["segment_ids"]
   return tf.reduce_sum(first, axis=1) - 1
 
 
 def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
-  """`[CLS] A [SEP] B [SEP]` to `[CLS] B [SEP] A [SEP]`, labelled 1.
+  """Turns `[CLS] A [SEP] B [SEP]` into `[CLS] B [SEP] A [SEP]`, labeled 1.
 
   Args:
     batch: features of `schemas.unmasked_schema`, <int32>[B, S] and, for
       `next_sentence_labels`, <int32>[B, 1].
-    swap: <bool>[B], which rows; the others are as they were.
+    swap: <bool>[B], the rows to swap; the others do not change.
 
   Returns:
-    The batch with other `input_ids`, `token_boundary`, `segment_ids` and
+    The batch with new `input_ids`, `token_boundary`, `segment_ids` and
     `next_sentence_labels`.
   """
   length = tf.reduce_sum(batch["input_mask"], axis=1, keepdims=True)
   separator = first_separator(batch)[:, None]
-  new_separator = length - 1 - separator  # One after as many tokens as B has.
+  new_separator = length - 1 - separator  # After [CLS] and B.
   columns = tf.range(batch["input_ids"].shape[1])
   in_b = (columns > 0) & (columns < new_separator)
   in_a = (columns > new_separator) & (columns < length - 1)
@@ -49,7 +49,7 @@ def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
   source = tf.where(in_a, columns - new_separator, source)
   source = tf.where(columns == new_separator, separator, source)
   source = tf.where(swap[:, None], source, columns)
-  # [CLS] and [SEP] have no segment that they could be moved with.
+  # [CLS] and [SEP] stay, so segment ids are computed instead of moved.
   in_1 = (columns > tf.where(swap[:, None], new_separator, separator)) & (
     columns < length
   )
@@ -73,23 +73,22 @@ def choose_ngrams(
   order: tf.Tensor,
   ngram: tf.Tensor,
 ) -> tf.Tensor:
-  """`masking.choose_ngrams` for B sequences at once.
+  """Does what `data.choose_ngrams` does, for B sequences.
 
   Args:
     starts: <bool>[B, S], True where a unit starts and at [CLS] and both
       [SEP], False in the padding.
     separator: <int32>[B], position of the first [SEP].
-    budget: <int32>[B], tokens to choose at most.
+    budget: <int32>[B], maximum number of tokens.
     thresholds: <float64>[ngram - 1], see `data.ngram_thresholds`.
-    order: <float64>[B, S], draws that units are ordered by.
-    ngram: <float64>[B, S], draws of the lengths of n-grams.
+    order: <float64>[B, S], random numbers that order the units.
+    ngram: <float64>[B, S], random numbers for the lengths of the n-grams.
 
   Returns:
-    <int32>[B, S]: 0, or k + 1 for the tokens of the n-gram that was taken at
-    visit k.
+    <int32>[B, S]: k + 1 for the tokens of the n-gram taken at visit k, else 0.
   """
   columns = tf.range(starts.shape[1])
-  # Here a column is an edge: a unit goes from its own edge to the next.
+  # Column i is the start of unit i, or the end of unit i - 1.
   edges = tf.ragged.boolean_mask(tf.broadcast_to(columns, starts.shape), starts)
   edges = edges.to_tensor(shape=starts.shape)
   last = tf.reduce_sum(tf.cast(starts, tf.int32), axis=1, keepdims=True) - 1
@@ -99,7 +98,7 @@ def choose_ngrams(
     keepdims=True,
   )
   is_unit = (columns > 0) & (columns != middle) & (columns < last)
-  # From here on a column is a visit, and visits beyond last - 2 are none.
+  # From here on, columns are visits. Each row has last - 2 of them.
   num_visits = last[:, 0] - 2
   units = tf.math.top_k(
     tf.where(is_unit, order, -1.0), k=starts.shape[1]
@@ -113,13 +112,13 @@ def choose_ngrams(
     visits.append(tf.gather(edges, end, batch_dims=1) - start)
   visits = tf.stack([tf.transpose(part) for part in visits], axis=2)
 
-  def goes_on(visit, budget, taken):
+  def is_unfinished(visit, budget, taken):
     del taken
     return tf.reduce_any((budget > 0) & (visit < num_visits))
 
   def one_visit(visit, budget, taken):
     start, sizes = tf.split(visits[visit], [1, len(thresholds) + 1], axis=1)
-    # The most units that fit; none where not even the first one does.
+    # The most units that fit; none if the first one does not.
     left = tf.where(visit < num_visits, budget, 0)[:, None]
     size = tf.reduce_max(
       tf.where(sizes <= left, sizes, 0), axis=1, keepdims=True
@@ -131,7 +130,7 @@ def choose_ngrams(
     return visit + 1, budget, taken
 
   _, _, taken = tf.while_loop(
-    goes_on,
+    is_unfinished,
     one_visit,
     (tf.constant(0), budget, tf.zeros(starts.shape, tf.int32)),
     parallel_iterations=1,
@@ -147,15 +146,15 @@ def replace_tokens(
   choice: tf.Tensor,
   piece: tf.Tensor,
 ) -> tf.Tensor:
-  """`masking.replace_tokens` for B sequences at once.
+  """Does what `data.masking.replace_tokens` does, for B sequences.
 
   Args:
     ids: <int32>[B, S].
     chosen: <bool>[B, S], the tokens to predict.
     mask_id: id of [MASK].
     replacement_ids: <int32>[R].
-    choice: <float64>[B, S], draws of what becomes of a token.
-    piece: <float64>[B, S], draws of random pieces.
+    choice: <float64>[B, S], random numbers for the kind of replacement.
+    piece: <float64>[B, S], random numbers for the random pieces.
 
   Returns:
     <int32>[B, S].

@@ -317,7 +317,7 @@ def test_recomputed_activations_change_no_gradient(data, tmp_path):
 def test_a_schedule_ends_at_the_models_depth(data):
   folder, config = data
   task = task_lib.PretrainingTask(config, folder)
-  with pytest.raises(ValueError, match="end at .*layers 5, but it ends at 3"):
+  with pytest.raises(ValueError, match="ends at 3, but must end at .*layers 5"):
     task_lib.at_depths(task, [2, 3])
 
 

@@ -1,18 +1,17 @@
-"""Masks drawn while training: the order swap and n-gram masking as a graph.
+"""Dynamic masking: swaps segments and masks n-grams during training.
 
-Records of `--masking=dynamic` hold their text as it is. Here whole batches of
-them get, on the host and inside `tf.data`, what `examples` and `masking` would
-have given them when they were made: A and B are swapped half of the time, then
-n-grams of words are chosen and replaced. The distribution is the same; the
-draw is a new one in each epoch.
+Records of `--masking=dynamic` hold unmasked text. In `tf.data`, this module
+does for whole batches what `data.examples` and `data.masking` do for one
+example: it swaps A and B half of the time, then chooses and replaces n-grams
+of words. The distribution is the same, but the masks differ in each epoch.
 
-Every example has random numbers of its own, a pure function of the seed and
-its place in the stream of examples over all epochs. So neither the batch size
-nor an interruption can be seen in the masks, and no state has to be saved.
+The random numbers of an example are a pure function of the seed and of its
+place in the stream of examples over all epochs. So the masks do not depend on
+the batch size or an interruption, and no state is saved.
 
-Deviation: the original draws masks when it writes its records, dupe_factor
-(40) times, and an epoch repeats them. Drawing anew is of arXiv 1907.11692
-section 4.1.
+Deviation: the original draws masks dupe_factor (40) times when it writes the
+records, and repeats them in each epoch. Dynamic masking is from arXiv
+1907.11692, section 4.1.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ import tensorflow as tf
 import tfrecords
 from tasks.pretraining import batch_masking, data
 
-# Counters of the generator above 2^64, so that training and evaluation share
-# no numbers even with the same seed.
+# Upper halves of the generator's counters, so that training and evaluation have
+# different numbers even with the same seed.
 TRAIN, EVALUATION = 1, 2
 
 _WORDS_PER_COUNTER = 4  # Philox makes four 32-bit words of each counter.
-# Numbers for each token: order of the units, their n, what becomes of a
-# masked token, and the random piece. One more is for the swap.
+# For each token: the order of the units, their n, the kind of replacement and
+# the random piece. Another group of four is for the swap.
 _DRAWS_PER_TOKEN = 4
 
 
 class DynamicMasking:
-  """Unmasked batches to masked ones; see `__call__`."""
+  """Masks batches; see `__call__`."""
 
   def __init__(
     self,
@@ -50,10 +49,10 @@ class DynamicMasking:
     """Prepares tables.
 
     Args:
-      settings: those that the records were made with.
+      settings: settings of the records.
       mask_id: id of [MASK].
-      replacement_ids: the pieces that a random one is drawn from.
-      seed: of all draws.
+      replacement_ids: the pieces to draw random ones from.
+      seed: seed of all random numbers.
       purpose: `TRAIN` or `EVALUATION`.
     """
     self._settings = settings
@@ -74,18 +73,17 @@ class DynamicMasking:
   def from_manifest(
     cls, manifest: tfrecords.Manifest, seed: int, purpose: int
   ) -> DynamicMasking:
-    """The masking that a folder of unmasked records asks for.
+    """Makes the masking for a folder of unmasked records.
 
     Raises:
-      ValueError: the manifest lacks a setting that masking needs, or has one
-        that is out of range.
+      ValueError: the manifest lacks a setting, or a setting is out of range.
     """
     names = [field.name for field in dataclasses.fields(data.ExampleSettings)]
     missing = {*names, "mask_id", "special_ids"} - manifest.settings.keys()
     if missing:
       raise ValueError(
         f"the data's manifest lacks {', '.join(sorted(missing))}, which "
-        "masking while training needs: make the folder again with "
+        "dynamic masking needs: build the folder again with "
         "tools.create_pretraining_data --masking=dynamic."
       )
     settings = {name: manifest.settings[name] for name in names}
@@ -106,13 +104,13 @@ class DynamicMasking:
     Args:
       batch: features of `schemas.unmasked_schema`, <int32>[B, S] and, for
         `next_sentence_labels`, <int32>[B, 1].
-      first_example: <int64>[], the place of the first one in the stream of
-        examples, counted on over the epochs.
+      first_example: <int64>[], the place of the first example in the stream
+        of examples over all epochs.
 
     Returns:
-      The batch with what `schemas.pretraining_schema` has beyond it:
-      `masked_lm_positions`, `masked_lm_ids` <int32>[B, P], positions
-      ascending, and `masked_lm_weights` <float32>[B, P].
+      The batch with masked `input_ids` and the other features of
+      `schemas.pretraining_schema`: `masked_lm_positions` (ascending) and
+      `masked_lm_ids` <int32>[B, P], and `masked_lm_weights` <float32>[B, P].
     """
     settings = self._settings
     batch_size, sequence = batch["input_ids"].shape
@@ -132,7 +130,7 @@ class DynamicMasking:
     length = tf.reduce_sum(batch["input_mask"], axis=1)
     separator = batch_masking.first_separator(batch)
     if settings.do_whole_word_mask:
-      # A segment begins with a unit, even if its first word has been cut.
+      # A segment starts with a unit, even if its first word has been cut.
       columns = tf.range(sequence)
       starts = (batch["token_boundary"] > 0) | (columns == 1)
       starts |= columns == separator[:, None] + 1
@@ -166,19 +164,19 @@ class DynamicMasking:
 def uniform_draws(
   seed: int, purpose: int, first_example: tf.Tensor, shape: tuple[int, int]
 ) -> tf.Tensor:
-  """Random numbers for B examples, W for each.
+  """Draws W random numbers for each of B examples.
 
-  Row i is a function of (seed, purpose, first_example + i, W) alone: Philox
-  turns each counter into four words, and an example owns W / 4 counters.
+  Row i depends on (seed, purpose, first_example + i, W) only: Philox turns each
+  counter into four words, and each example has W / 4 counters.
 
   Args:
-    seed: any integer; its lowest 64 bits count.
-    purpose: from 0 to 2^63 - 1; other purposes have other numbers.
+    seed: any integer; its lowest 64 bits are used.
+    purpose: from 0 to 2^63 - 1; each purpose has its own numbers.
     first_example: <int64>[].
-    shape: B, W; W is a multiple of 4.
+    shape: B and W; W is a multiple of 4.
 
   Returns:
-    <float64>[B, W], multiples of 2^-32 from 0 to below 1.
+    <float64>[B, W], multiples of 2^-32 in [0, 1).
   """
   counters = tf.cast(shape[1] // _WORDS_PER_COUNTER, tf.uint64)
   words = tf.raw_ops.StatelessRandomUniformFullIntV2(

@@ -372,12 +372,12 @@ def test_masking_that_a_manifest_asks_for():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"ngram": None, "mask_id": None}, "lacks mask_id, ngram, which masking"),
+    ({"ngram": None, "mask_id": None}, "lacks mask_id, ngram, which dynamic"),
     ({"ngram": 0}, "ngram is 0, but must be at least 1"),
     ({"masked_lm_prob": 0.0}, "masked_lm_prob is 0, but must be above 0"),
   ],
 )
-def test_manifest_that_does_not_say_how_to_mask(changes, message):
+def test_manifest_without_settings_of_masking_is_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     dynamic_masking.DynamicMasking.from_manifest(_manifest(**changes), 3, 1)
 

@@ -1,8 +1,6 @@
-"""A pretraining run's weights, read for a SavedModel, and the SavedModel.
+"""Reads the weights of a pretraining run and exports them as a SavedModel.
 
-What the SavedModel offers stands in `serving`, what lies around it in
-official_albert/saved_model_folder; this is about which weights of a run go into
-it.
+`serving` has the signatures of the SavedModel.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from tasks.pretraining import serving
 
 
 class PretrainedRun(NamedTuple):
-  """What an export needs of a run.
+  """A pretraining run that has been read.
 
   Attributes:
-    model: with the run's weights.
-    path: the prefix of the checkpoint that they are from.
-    tokenizer: the run's.
-    max_seq_length: what the weights were trained with.
+    model: the model with the run's weights.
+    path: prefix of the checkpoint with the weights.
+    tokenizer: tokenizer of the run.
+    max_seq_length: length of the training examples.
   """
 
   model: model_lib.AlbertForPretraining
@@ -36,24 +34,23 @@ class PretrainedRun(NamedTuple):
 def open_run(
   model_dir: str, checkpoint: str = "", num_hidden_layers: int = 0
 ) -> PretrainedRun:
-  """Reads a run, in the precision that the process computes in.
+  """Reads a run, in the current precision of the process.
 
   Args:
-    model_dir: the run's folder, with its record and its tokenizer.
-    checkpoint: see `checkpoint_files.find_prefix`.
-    num_hidden_layers: how many times the shared layers are applied; 0: as
-      trained.
+    model_dir: folder of the run, with its record and tokenizer.
+    checkpoint: see `checkpoints.find_prefix`.
+    num_hidden_layers: number of layers to apply; 0 means as trained.
 
   Raises:
     FileNotFoundError: `model_dir` lacks a checkpoint or its record.
-    ValueError: the checkpoint does not fit its record, the model has no such
-      depth, or the run is one of fine-tuning.
+    ValueError: the checkpoint does not fit its record, the model cannot have
+      the depth, or it is a fine-tuning run.
   """
   record = training.read_run(model_dir)
   if "task" in record["data"]:
     raise ValueError(
       f"{model_dir} is a run of {record['data']['task']}, not of pretraining: "
-      "name a run of tools.run_pretraining, or export it with "
+      "use a run of tools.run_pretraining, or export it with "
       "tools.export_saved_model."
     )
   config = modeling.AlbertConfig.from_json_file(
@@ -84,19 +81,19 @@ def export_run(
 ) -> str:
   """Writes the SavedModel of a run.
 
-  The process computes in the precision of `options` from then on.
+  This sets the precision of the process to that of `options`.
 
   Args:
-    model_dir: the run's folder, with its record and its tokenizer.
-    export_dir: must not exist yet.
-    top_k: pieces returned for each mask.
-    max_seq_length: longer texts lose their end; 0: what the weights were
-      trained with.
-    checkpoint: see `checkpoint_files.find_prefix`.
-    options: see `saved_model_folder.Options`.
+    model_dir: folder of the run, with its record and tokenizer.
+    export_dir: a new or empty folder.
+    top_k: number of pieces returned for each mask.
+    max_seq_length: length to which texts are truncated; 0 means that of the
+      training examples.
+    checkpoint: see `checkpoints.find_prefix`.
+    options: see `serving.ExportOptions`.
 
   Returns:
-    The prefix of the checkpoint that was taken.
+    The prefix of the exported checkpoint.
 
   Raises:
     FileNotFoundError: `model_dir` lacks a checkpoint or its record.
@@ -104,7 +101,7 @@ def export_run(
     ValueError: the checkpoint does not fit its record, or a setting the model.
   """
   files.check_new_folder(export_dir, "export_dir")
-  # A server's processor need not multiply what the run was trained in.
+  # A server may not support the precision of the training.
   options.set_precision()
   run = open_run(model_dir, checkpoint)
   module = serving.ServedPretraining(
@@ -122,14 +119,14 @@ def export_run(
 
 
 def trained_length(record, path: str) -> int:
-  """Positions beyond it have had no training when `path` was written.
+  """Returns the longest sequence that a checkpoint was trained on.
 
   Args:
-    record: of a run, as `run_record.read` returns it.
-    path: of one of its checkpoints, or of another one.
+    record: record of the run, as `training.read_run` returns it.
+    path: prefix of the checkpoint, of this or another run.
   """
   try:
     step = training.step_of(path)
-  except ValueError:  # Not one of a run.
+  except ValueError:  # It is not a run's checkpoint.
     return record["data"]["max_seq_length"]
   return training.max_seq_length(record, step)

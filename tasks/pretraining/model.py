@@ -1,4 +1,4 @@
-"""AlbertForPretraining: the encoder with its two pretraining heads.
+"""AlbertForPretraining: the encoder with two pretraining heads.
 
 Reference: google-research/albert run_pretraining.py (model_fn_builder).
 """
@@ -58,7 +58,7 @@ class AlbertForPretraining(modeling.FeatureModel):
     self.sentence_order = modeling.SentenceOrderHead(
       config.hidden_size, config.initializer_range, name="sentence_order"
     )
-    with tf.init_scope():  # As in AlbertModel: the variables exist at once.
+    with tf.init_scope():  # Create the variables now, as in AlbertModel.
       one = tf.zeros([1, 1], tf.int32)
       self({"input_ids": one, "masked_lm_positions": one})
 
@@ -70,24 +70,24 @@ class AlbertForPretraining(modeling.FeatureModel):
     logits_only: bool = False,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Runs encoder and heads.
+    """Applies the encoder and the heads.
 
     Args:
-      features: what `AlbertModel` takes, and `masked_lm_positions`
-        <int32>[B, P]; other features of a record (`other_features`) are
-        accepted, and not used.
-      training: whether dropout is applied.
-      dropout_seed: <int32>[2], see `layers/dropout.py`.
-      logits_only: whether the last block computes the positions that the
-        heads need, and no others: the same logits for 6% less work with
-        twelve layers, and for 17% less with four.
-      num_layers: how many layers to apply; None: the model's. See
+      features: inputs of `AlbertModel`, and `masked_lm_positions`
+        <int32>[B, P]. Other features of a record (`other_features`) are
+        ignored.
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2], seed of the dropout masks.
+      logits_only: whether the last block computes only the positions that the
+        heads need. The logits are the same, for 6% less work with twelve
+        layers and 17% less with four.
+      num_layers: number of layers to apply; None applies all. See
         `SharedTransformerEncoder`.
 
     Returns:
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
-      <float32>[B, 2] (0 in order, 1 swapped) and, unless they are all that is
-      asked for, the outputs of `AlbertModel`.
+      <float32>[B, 2] (0 in order, 1 swapped) and, unless `logits_only`, the
+      outputs of `AlbertModel`.
     """
     inputs, others = self.named_inputs(features)
     positions = others["masked_lm_positions"]
@@ -99,7 +99,7 @@ class AlbertForPretraining(modeling.FeatureModel):
       num_layers=num_layers,
     )
     hidden = outputs["sequence_output"]
-    if logits_only:  # The masked positions after the first one.
+    if logits_only:  # The output has the first position, then the masked ones.
       hidden, positions = hidden[:, 1:], None
     logits = {
       "masked_lm_logits": self.masked_lm(

@@ -1,23 +1,23 @@
-"""Settings to pretrain with, each with its hardware, time, seed and number.
+"""Recipes for pretraining, with hardware, time, seed and expected result.
 
     python -m tools.run_pretraining --list_recipes
     python -m tools.run_pretraining --recipe=base_gpu --input_dir=DATA ...
 
-The paper's setting (arXiv 1909.11942, section 4.1) is a batch of 4,096
-sequences of 512 tokens, 10% of them shorter, LAMB at 0.00176 and 125,000 steps,
-on 64 to 512 TPUs. The warm-up is that of google-research/albert, 1 step in 40,
-and so it is in every recipe. None but the quickstart names a learning rate:
-`optimization.scaled_learning_rate` follows from the batch, also from another
-one that the user gives.
+The setting of the paper (arXiv 1909.11942, section 4.1) is a batch of 4,096
+sequences of 512 tokens, 10% of them shorter, LAMB with learning rate 0.00176
+and 125,000 steps, on 64 to 512 TPUs. The warm-up of every recipe is that of
+google-research/albert, 1/40 of the steps. Only the quickstart sets a learning
+rate; the others use `training.scaled_learning_rate` of the batch size, which
+the user may change.
 
-Micro-batches are what a device should hold; no GPU or TPU has confirmed it. A
-sequence of 512 tokens adds 252 MiB (base) and 552 MiB (large) to the peak
-memory of a step in bfloat16 without dropout, measured on a CPU between batches
-of 1 and 3. Weights, gradients, m, v and the sum over micro-batches are 20 bytes
-a parameter.
+Micro-batches are estimates of what a device can hold, not tested on a GPU or
+TPU. A sequence of 512 tokens adds 252 MiB (base) and 552 MiB (large) to the
+peak memory of a step in bfloat16 without dropout, measured on a CPU between
+batches of 1 and 3. Weights, gradients, m, v and the sum over micro-batches need
+20 bytes per parameter.
 
-No dropout: the _v2 presets. The paper's own v1 models of base, large and
-xlarge were trained with 0.1, which --preset=albert_base_v1 brings back.
+The _v2 presets have no dropout. The paper's v1 models of base, large and xlarge
+were trained with 0.1, as in --preset=albert_base_v1.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from official_albert import modeling, training
 def training_flops(
   config: modeling.AlbertConfig, sequence_length: int, predictions: int
 ) -> int:
-  """Floating-point operations of training on one sequence; no TensorFlow.
+  """Returns the floating-point operations of training on one sequence.
 
-  Forward, and twice that for the gradient, with the masked LM head.
+  They are those of the forward pass with the masked LM head, times three for
+  the gradient.
   """
   head = 2 * predictions * config.embedding_size
   head *= config.hidden_size + config.vocab_size
-  # The heads need the masked positions and the first one of the last block.
+  # The last block computes the first and the masked positions only.
   rows = min(predictions + 1, sequence_length)
   return 3 * (config.forward_flops(sequence_length, rows) + head)
 
@@ -49,57 +50,57 @@ NOT_RUN = "not yet run"
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """How to pretrain one model on one kind of hardware.
+  """How to pretrain a model on a kind of hardware.
 
-  Raises (when made):
-    ValueError: the preset is unknown, or a number to expect comes without a
-      run that showed it, or the other way round.
+  Raises:
+    ValueError: the preset is unknown, or only one of `expected` and `run` is
+      set.
   """
 
   name: str
-  # The model, one of `config.PRESETS`.
+  # Name of the model's preset.
   preset: str
-  # Flags of tools.run_pretraining, besides preset and seed.
+  # Flags of tools.run_pretraining, without preset and seed.
   settings: Mapping[str, Any]
-  # Flags of tools.create_pretraining_data that the data is made with.
+  # Flags of tools.create_pretraining_data for the data.
   data: Mapping[str, Any]
   hardware: str
-  # Of the training alone; says where it is from.
+  # Time of the training alone, and its source.
   expected_time: str
   seed: int = 12345
-  # What the held-out examples show at the end; "" where nobody knows.
+  # Result on the held-out examples at the end; "" if unknown.
   expected: str = ""
-  # What was run, or `NOT_RUN`.
+  # The command that was run, or `NOT_RUN`.
   run: str = NOT_RUN
 
   def __post_init__(self):
     modeling.AlbertConfig.from_preset(self.preset)
     if bool(self.expected) == (self.run == NOT_RUN):
       raise ValueError(
-        f"recipe {self.name} must have a number to expect if it was run, and "
+        f"recipe {self.name} must have an expected result if it was run, and "
         f"none if it is {NOT_RUN}."
       )
 
   @property
   def flags(self) -> dict[str, Any]:
-    """All flags of tools.run_pretraining that it sets."""
+    """All flags of tools.run_pretraining that the recipe sets."""
     return {"preset": self.preset, "random_seed": self.seed, **self.settings}
 
   @property
   def batch(self) -> int:
-    """Examples in one update."""
+    """The number of examples in an update."""
     return self.settings["train_batch_size"]
 
   @property
   def learning_rate(self) -> float:
-    """Peak rate."""
+    """The peak learning rate."""
     if "learning_rate" in self.settings:
       return self.settings["learning_rate"]
     return training.scaled_learning_rate(self.batch)
 
   @property
   def operations(self) -> int:
-    """Floating-point operations of the whole training."""
+    """The floating-point operations of the whole training."""
     return (
       self.settings["num_train_steps"]
       * self.batch
@@ -108,10 +109,10 @@ class Recipe:
 
 
 def get_recipe(name: str) -> Recipe:
-  """The recipe called `name`, one of `RECIPES`.
+  """Returns a recipe by its name in `RECIPES`.
 
   Raises:
-    ValueError: no such recipe; the message names the nearest ones.
+    ValueError: the name is unknown. The message suggests similar names.
   """
   if name not in RECIPES:
     near = difflib.get_close_matches(name, RECIPES, n=3) or list(RECIPES)
@@ -123,13 +124,13 @@ def get_recipe(name: str) -> Recipe:
 
 
 class _Size(NamedTuple):
-  """What changes from one size to the next.
+  """What depends on the size of the model.
 
   Attributes:
     micro_batch: sequences of 512 tokens at a time, for 16 to 24 GB.
-    tpu: the slice of a TPU v3 pod whose cores have that many of the 4,096.
-    gpu: batch and steps on one GPU.
-    cpu: steps on a CPU, and micro-batches of the 32 sequences.
+    tpu: slice of a TPU v3 pod with one micro-batch of the 4,096 on each core.
+    gpu: batch size and steps on one GPU.
+    cpu: steps on a CPU, and number of micro-batches of the 32 sequences.
   """
 
   micro_batch: int
@@ -145,8 +146,7 @@ _SIZES = {
   "xxlarge": _Size(4, "v3-1024", (256, 31_250), (400, 8)),
 }
 _WARMUP = 40
-# Masks drawn anew in each epoch: the paper's 512 million sequences are many
-# passes over its corpus.
+# Dynamic masks, because the paper's 512 million sequences are many epochs.
 _LONG = {
   "max_seq_length": 512,
   "max_predictions_per_seq": 77,
@@ -154,15 +154,15 @@ _LONG = {
   "masking": "dynamic",
 }
 _SHORT = {**_LONG, "max_seq_length": 128, "max_predictions_per_seq": 20}
-# Operations per second that the estimates assume; nobody has measured the
-# GPU's. The CPU's is what the quickstart reached on two cores.
+# Assumed operations per second. The GPU's are not measured; the CPU's are those
+# of the quickstart on two cores.
 _GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
 # The paper's time for 125,000 steps of xxlarge.
 _XXLARGE_HOURS = 32
 
 
 def _operations(preset: str, data: Mapping[str, Any]) -> int:
-  """Of training on one example."""
+  """Returns the operations of training on one example."""
   return training_flops(
     modeling.AlbertConfig.from_preset(preset),
     data["max_seq_length"],
@@ -245,7 +245,7 @@ def _cpu(name: str, size: _Size) -> Recipe:
   )
 
 
-# What tools.quickstart runs, with the steps of the run in README.md.
+# The training of tools.quickstart, with the steps of the run in README.md.
 _QUICKSTART = Recipe(
   name="quickstart",
   preset="albert_tiny",

@@ -120,9 +120,9 @@ def test_unknown_name_gets_the_nearest():
 
 def test_a_recipe_without_a_run_has_no_number():
   recipe = recipes.get_recipe("base_cpu")
-  with pytest.raises(ValueError, match="recipe base_cpu must have a number"):
+  with pytest.raises(ValueError, match="recipe base_cpu must have an expected"):
     dataclasses.replace(recipe, expected="loss 2")
-  with pytest.raises(ValueError, match="recipe base_cpu must have a number"):
+  with pytest.raises(ValueError, match="recipe base_cpu must have an expected"):
     dataclasses.replace(recipe, run="python -m something")
   with pytest.raises(ValueError, match="unknown preset 'albert_bas'"):
     dataclasses.replace(recipe, preset="albert_bas")

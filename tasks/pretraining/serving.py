@@ -1,4 +1,4 @@
-"""What a pretrained model offers to TF Serving: raw text in, words out."""
+"""The SavedModel signatures of a pretrained model for raw text and for ids."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tasks.pretraining import model as model_lib
 
 
 class ServedPretraining(serving.ServedModule):
-  """Fills masks, finds swapped texts, and encodes.
+  """Fills masks, detects swapped texts and encodes.
 
   Attributes:
     model: the `AlbertForPretraining`.
-    top_k: how many pieces are returned for each mask.
+    top_k: number of pieces returned for each mask.
   """
 
   kind = "pretraining"
@@ -27,8 +27,8 @@ class ServedPretraining(serving.ServedModule):
     *serving.TEXT_SIGNATURES,
   )
   extra_ids = {"masked_lm_positions": "B P"}
-  # Every signature says which positions it wants of the last block, the first
-  # one aside, and of which of these the masked LM should speak.
+  # The positions to compute in the last block, besides the first one, and the
+  # ones of these that the masked LM predicts.
   forward_inputs = {"positions": "B Q", "masked_lm_rows": "B P"}
 
   def __init__(
@@ -38,11 +38,11 @@ class ServedPretraining(serving.ServedModule):
     max_seq_length: int,
     top_k: int = 5,
   ):
-    """Composes the module.
+    """Initializes the module.
 
     Raises:
       ValueError: see `ServedModule`; or top_k is not between 1 and the
-        vocabulary's size.
+        vocabulary size.
     """
     super().__init__(model, text_layer, max_seq_length)
     pieces = (text_layer or model.config).vocab_size
@@ -58,15 +58,15 @@ class ServedPretraining(serving.ServedModule):
     positions: tf.Tensor,
     masked_lm_rows: tf.Tensor,
   ) -> Tensors:
-    """Encoder and both heads.
+    """Applies the encoder and both heads.
 
     Args:
       input_ids: <int32>[B, S].
       input_mask: <int32>[B, S].
       segment_ids: <int32>[B, S].
-      positions: <int32>[B, Q], where the last block's output is needed.
-      masked_lm_rows: <int32>[B, P], for the masked LM: 0 is the first
-        position, i the i-th of `positions`.
+      positions: <int32>[B, Q], the positions to compute in the last block.
+      masked_lm_rows: <int32>[B, P], the positions that the masked LM predicts:
+        0 is the first position, i the i-th of `positions`.
 
     Returns:
       `pooled_output` <float32>[B, H], `sequence_output` <float32>[B, 1 + Q, H],
@@ -92,7 +92,7 @@ class ServedPretraining(serving.ServedModule):
     }
 
   def ids_outputs(self, features: Tensors) -> Tensors:
-    """All that `forward` returns, of all positions."""
+    """Returns the outputs of `forward` for all positions."""
     features = dict(features)
     masked = features.pop("masked_lm_positions")
     masked = serving.check_rank("masked_lm_positions", masked, "B P")
@@ -116,14 +116,14 @@ class ServedPretraining(serving.ServedModule):
   def plain_outputs(self, features: Tensors) -> Tensors:
     features = dict(features)
     masked = features.pop("masked_lm_positions")
-    # The masked LM alone: each output costs a phone something.
+    # Only the masked LM, because each output costs time on a phone.
     outputs = self.forward(
       **features, positions=_all_but_first(features), masked_lm_rows=masked
     )
     return {"masked_lm_logits": outputs["masked_lm_logits"]}
 
   def encode(self, features: Tensors) -> Tensors:
-    """The vectors of all positions."""
+    """Returns the vectors of all positions."""
     outputs = self.run(
       **features,
       positions=_all_but_first(features),
@@ -161,7 +161,7 @@ class ServedPretraining(serving.ServedModule):
     }
 
   def _logits_of(self, features: Tensors, positions: tf.Tensor) -> tf.Tensor:
-    """<float32>[B, M, V] of positions <int32>[B, M]."""
+    """Returns logits <float32>[B, M, V] at positions <int32>[B, M]."""
     rows = tf.broadcast_to(
       tf.range(1, tf.shape(positions)[1] + 1), tf.shape(positions)
     )
@@ -181,12 +181,12 @@ class ServedPretraining(serving.ServedModule):
 
 
 def _none(features: Tensors) -> tf.Tensor:
-  """<int32>[B, 0]."""
+  """Returns no positions, <int32>[B, 0]."""
   return features["input_ids"][:, :0]
 
 
 def _all_but_first(features: Tensors) -> tf.Tensor:
-  """<int32>[B, S - 1]: 1 to S - 1 in each row."""
+  """Returns the positions 1 to S - 1, <int32>[B, S - 1]."""
   batch, length = tf.unstack(tf.shape(features["input_ids"]))
   return tf.broadcast_to(tf.range(1, length), [batch, length - 1])
 
@@ -203,36 +203,35 @@ def fill_masks(
   """Fills masks.
 
   Args:
-    features: of `text_layer`.
-    text_layer: has the vocabulary.
-    top_k: k, pieces for each mask.
-    logits_of: the model; of `input_ids`, `input_mask`, `segment_ids`
-      <int32>[B, S] and positions <int32>[B, M] the masked LM's logits
-      <float32>[B, M, V].
+    features: outputs of `text_layer`.
+    text_layer: text layer with the vocabulary.
+    top_k: k, the number of pieces for each mask.
+    logits_of: maps `input_ids`, `input_mask`, `segment_ids` <int32>[B, S] and
+      positions <int32>[B, M] to logits of the masked LM <float32>[B, M, V].
 
   Returns:
-    For the M masks of each text, in order, and the k best pieces each:
-    `tokens` <string>[B, M, k], without the word-start mark; `token_ids`
+    The k best pieces for each of the M masks of a text: `tokens`
+    <string>[B, M, k], without the word-start mark; `token_ids`
     <int32>[B, M, k]; `probabilities` <float32>[B, M, k]; `mask_positions`
-    <int32>[B, M]. Texts with fewer masks than M have empty tokens,
-    probability 0 and position -1 there.
+    <int32>[B, M]. For texts with fewer masks than M, the tokens are empty, the
+    probabilities 0 and the positions -1.
 
-  Raises (when run):
-    tf.errors.InvalidArgumentError: a text has no mask, or none that fits.
+  Raises:
+    tf.errors.InvalidArgumentError: a text has no mask within its first tokens.
   """
   features = dict(features)
   positions = features.pop("mask_positions")
   there = positions >= 0
   check = serving.refuse_unless(
     tf.reduce_all(tf.reduce_any(there, axis=1)),
-    "every text needs a [MASK], written so and within its first "
-    f"{text_layer.max_seq_length - 2} tokens: what is wanted in the others?",
+    "every text must have a [MASK] within its first "
+    f"{text_layer.max_seq_length - 2} tokens: add one to each text.",
   )
   checked = serving.after_checks([check], {"positions": positions})
   positions = checked["positions"]
   chances = tf.nn.softmax(logits_of(features, tf.maximum(positions, 0)))
   vocabulary = text_layer.text_layer
-  # Rows of the model that no piece belongs to cannot be said.
+  # The vocabulary of the model may have more rows than pieces.
   chances = chances[..., : vocabulary.vocab_size]
   probabilities, ids = tf.math.top_k(chances, top_k)
   tokens = tf.strings.regex_replace(

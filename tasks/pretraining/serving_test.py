@@ -167,7 +167,7 @@ def test_bad_requests(signatures):
   for texts in (["no mask"], ["a [MASK]", "[mask]"], ["to " * 20 + "[MASK]"]):
     refused(
       signatures["fill_mask"],
-      r"every text needs a \[MASK\], written so and within its first 11",
+      r"every text must have a \[MASK\] within its first 11 tokens",
       text=tf.constant(texts),
     )
   ids = tf.constant([[2, 5, 3]])
@@ -231,13 +231,13 @@ def _fill(ids, positions):
 
 def test_the_best_of_each_mask():
   ids = tf.constant([[0, 1, 2], [3, 0, 1]])
-  said = _fill(ids, tf.constant([[1, 2], [0, -1]]))
-  assert said["mask_positions"].numpy().tolist() == [[1, 2], [0, -1]]
-  assert said["token_ids"].numpy().tolist() == [
+  filled = _fill(ids, tf.constant([[1, 2], [0, -1]]))
+  assert filled["mask_positions"].numpy().tolist() == [[1, 2], [0, -1]]
+  assert filled["token_ids"].numpy().tolist() == [
     [[1, 0], [2, 1]],
     [[3, 2], [0, 0]],
   ]
-  assert said["tokens"].numpy().tolist() == [
+  assert filled["tokens"].numpy().tolist() == [
     [[b"a", b"<pad>"], [b"b", b"a"]],
     # One mark is the word's start; a second one is text.
     [["\u2581c".encode(), b"b"], [b"", b""]],
@@ -245,14 +245,14 @@ def test_the_best_of_each_mask():
   # Beside the row that no piece belongs to: e^2 of e^9 + e^2 + e + 2.
   best = np.exp(2) / (np.exp(9) + np.exp(2) + np.e + 2)
   np.testing.assert_allclose(
-    said["probabilities"][0, :, 0], [best, best], rtol=1e-5
+    filled["probabilities"][0, :, 0], [best, best], rtol=1e-5
   )
-  assert not said["probabilities"][1, 1].numpy().any()
+  assert not filled["probabilities"][1, 1].numpy().any()
 
 
 def test_texts_without_a_mask_are_refused():
   with pytest.raises(
-    tf.errors.InvalidArgumentError, match="needs a .MASK., .* first 7 tokens"
+    tf.errors.InvalidArgumentError, match="must have a .MASK. .* first 7 tokens"
   ):
     _fill(tf.constant([[1], [2]]), tf.constant([[0], [-1]]))
 

@@ -1,7 +1,7 @@
-"""Pretraining as the training loop sees it: data, model, losses, metrics.
+"""The pretraining task for the training loop: data, model, losses, metrics.
 
-The objective of arXiv 1909.11942: masked LM plus sentence order, weight 1
-each. Reference: google-research/albert run_pretraining.py.
+The objective of arXiv 1909.11942 is masked LM plus sentence order, with weight
+1 each. Reference: google-research/albert run_pretraining.py.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from official_albert import training as training_lib
 from tasks.pretraining import dynamic_masking, recipes
 from tasks.pretraining import model as model_lib
 
-# Added to the masked LM's weight, as in the original.
+# Added to the weight of the masked LM, as in the original.
 _EPSILON = 1e-5
 
 
 class PretrainingTask:
-  """Masked LM and, unless the data has none, a sentence-pair objective.
+  """Masked LM and, if the data has one, a sentence-pair objective.
 
   Implements `official_albert.training.objective.Task`.
 
   Attributes:
-    config, manifest: the model's configuration and what its data says.
-    input_dir, eval_dir: the folders that it trains and is evaluated on.
-    num_layers: how many layers of the model it applies; None: all.
+    config: configuration of the model.
+    manifest: manifest of the training data.
+    input_dir, eval_dir: folders of the training and evaluation data.
+    num_layers: number of layers to apply; None applies all.
   """
 
   name = "pretraining"
@@ -44,21 +45,21 @@ class PretrainingTask:
     eval_input_dir: str = "",
     recompute_activations: bool = False,
   ):
-    """Checks that data and model belong together.
+    """Checks that the data fits the model.
 
     Args:
-      config: the model's configuration.
-      input_dir: a folder that tools.create_pretraining_data wrote.
-      seed: of the order of the training examples, and of their masks if they
-        are drawn while training.
-      eval_input_dir: another such folder to evaluate on: its held-out split,
-        or all of it if it has none. "": the held-out split of `input_dir`.
+      config: configuration of the model.
+      input_dir: folder written by tools.create_pretraining_data.
+      seed: seed of the order of the training examples, and of dynamic masks.
+      eval_input_dir: another such folder for the evaluation, of which the
+        held-out split is used, or all if there is none. "" uses the held-out
+        split of `input_dir`.
       recompute_activations: see `SharedTransformerEncoder`.
 
     Raises:
-      FileNotFoundError: a folder or one of its shards is missing.
-      ValueError: the data's vocabulary, length or kind does not fit, it is
-        unmasked and does not say how to mask it, or nothing is held out.
+      FileNotFoundError: a folder or a shard is missing.
+      ValueError: the vocabulary, length or kind of the data does not fit, the
+        settings of dynamic masking are missing, or there is no held-out split.
     """
     self.config = config
     self.manifest = tfrecords.read_manifest(input_dir)
@@ -79,9 +80,9 @@ class PretrainingTask:
       self._eval_split = "train"
       if not eval_input_dir:
         raise ValueError(
-          f"{input_dir} has no held-out examples to evaluate on: make it again "
-          "with --heldout_share above 0, or name a folder of other text as the "
-          "eval_input_dir."
+          f"{input_dir} has no held-out examples for the evaluation: build it "
+          "again with --heldout_share above 0, or set eval_input_dir to a "
+          "folder of other text."
         )
     self._sentence_pair = (
       self.manifest.settings.get("sentence_pair", "sop") != "none"
@@ -93,7 +94,7 @@ class PretrainingTask:
         self.manifest, seed, dynamic_masking.TRAIN
       )
     if self._eval_manifest.settings.get("masking") == "dynamic":
-      # The data's own seed: each evaluation of each run has the same masks.
+      # With the seed of the data, all evaluations have the same masks.
       self._mask_heldout = from_manifest(
         self._eval_manifest,
         self._eval_manifest.random_seed,
@@ -108,10 +109,10 @@ class PretrainingTask:
     )
 
   def at_depth(self, num_layers: int) -> PretrainingTask:
-    """The same data and model, with its layers applied so many times.
+    """Returns this task with another number of layers applied.
 
     Raises:
-      ValueError: the model has no other depth than its own.
+      ValueError: the model cannot have this depth.
     """
     task = copy.copy(self)
     task.num_layers = num_layers
@@ -119,7 +120,7 @@ class PretrainingTask:
     return task
 
   def build_model(self) -> model_lib.AlbertForPretraining:
-    """A model with fresh weights."""
+    """Returns a model with initial weights."""
     return model_lib.AlbertForPretraining(
       self.config, self._recompute_activations, name="model"
     )
@@ -130,7 +131,7 @@ class PretrainingTask:
     start_example: int,
     context: tf.distribute.InputContext = training_lib.ONE_PIPELINE,
   ) -> tf.data.Dataset:
-    """Shuffled batches without end; see `tfrecords.reader`."""
+    """Returns an endless dataset of shuffled batches; see `tfrecords`."""
     return tfrecords.read_dataset(
       self.input_dir,
       "train",
@@ -142,7 +143,7 @@ class PretrainingTask:
     )
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-    """Each held-out example once; the last batch is padded."""
+    """Returns each held-out example once; the last batch is padded."""
     return tfrecords.read_dataset(
       self.eval_dir,
       self._eval_split,
@@ -156,7 +157,7 @@ class PretrainingTask:
   def loss_weights(
     self, batch: Mapping[str, tf.Tensor]
   ) -> dict[str, tf.Tensor]:
-    """Masked positions (plus 1e-5) and, with a pair objective, examples."""
+    """Returns the weights by which the summed losses are divided."""
     weights = loss_weights(batch)
     if not self._sentence_pair:
       del weights["sentence_order"]
@@ -169,7 +170,7 @@ class PretrainingTask:
     training: bool,
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """Sums of the losses, and the accuracies."""
+    """Returns the summed losses and the accuracies."""
     outputs = model(
       batch,
       training=training,
@@ -184,7 +185,7 @@ class PretrainingTask:
     return totals, metrics
 
   def describe(self) -> dict[str, Any]:
-    """The data's fingerprint, for run.json."""
+    """Returns a description of the data for run.json."""
     described = _describe(self.input_dir, self.manifest)
     if self.eval_dir != self.input_dir:
       described["eval"] = _describe(self.eval_dir, self._eval_manifest)
@@ -210,7 +211,7 @@ def _records(manifest: tfrecords.Manifest, split: str) -> int:
 
 
 def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-  """<float32>[B], 0 for rows that only fill up the last batch."""
+  """Returns <float32>[B], 0 for padding rows of the last batch."""
   weight = batch.get("example_weight")
   if weight is None:
     return tf.ones(tf.shape(batch["input_ids"])[:1])
@@ -218,7 +219,10 @@ def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """What `loss_totals` are divided by, <float32>[] each."""
+  """Returns the divisors of `loss_totals`, <float32>[] each.
+
+  They are the number of masked positions, plus 1e-5, and of examples.
+  """
   return {
     "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + _EPSILON,
     "sentence_order": tf.reduce_sum(_example_weight(batch)),
@@ -230,15 +234,15 @@ def loss_totals(
   batch: Mapping[str, tf.Tensor],
   compiled: bool = False,
 ) -> dict[str, tf.Tensor]:
-  """Summed cross entropies in nats.
+  """Returns summed cross entropies in nats.
 
   Args:
     outputs: `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
       <float32>[B, 2].
     batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
-      `next_sentence_labels` <int32>[B, 1] and perhaps `example_weight`
+      `next_sentence_labels` <int32>[B, 1] and optionally `example_weight`
       <float32>[B].
-    compiled: whether XLA compiles what is between products.
+    compiled: whether XLA compiles the element-wise operations.
 
   Returns:
     `masked_lm` and `sentence_order`, <float32>[] each.
@@ -258,11 +262,11 @@ def loss_totals(
 def check_compatible(
   config: modeling.AlbertConfig, manifest: tfrecords.Manifest, input_dir: str
 ) -> None:
-  """Refuses data that was made for another model.
+  """Checks that data fits a model.
 
   Raises:
-    ValueError: another vocabulary size, sequences beyond the position table,
-      or a folder of another task.
+    ValueError: the vocabulary size or the task differs, or sequences are longer
+      than the position table.
   """
   if manifest.task != "pretraining":
     raise ValueError(
@@ -270,9 +274,10 @@ def check_compatible(
     )
   if manifest.tokenizer.vocab_size != config.vocab_size:
     raise ValueError(
-      f"{input_dir} was made with a vocabulary of "
+      f"{input_dir} was built with a vocabulary of "
       f"{manifest.tokenizer.vocab_size} pieces, but the model has vocab_size "
-      f"{config.vocab_size}: use the configuration that belongs to the data."
+      f"{config.vocab_size}: use a configuration with the vocabulary size of "
+      "the data."
     )
   if manifest.max_seq_length > config.max_position_embeddings:
     raise ValueError(
@@ -288,21 +293,22 @@ def check_same_kind(
   other: tfrecords.Manifest,
   other_dir: str,
 ) -> None:
-  """Refuses to use data together that one model cannot mean the same by.
+  """Checks that one model can use both datasets.
 
   Raises:
     ValueError: the tokenizers or the objectives differ.
   """
   if first.tokenizer != other.tokenizer:
     raise ValueError(
-      f"{other_dir} was made with another tokenizer than {first_dir}: its ids "
-      "mean other pieces; make one of them again with the other's tokenizer."
+      f"{other_dir} was built with another tokenizer than {first_dir}: build "
+      "one of them again with the tokenizer of the other."
     )
   pairs = [m.settings.get("sentence_pair", "sop") for m in (first, other)]
   if pairs[0] != pairs[1]:
     raise ValueError(
-      f"{other_dir} was made with --sentence_pair={pairs[1]}, but {first_dir} "
-      f"with --sentence_pair={pairs[0]}: make one of them again like the other."
+      f"{other_dir} was built with --sentence_pair={pairs[1]}, but {first_dir} "
+      f"with --sentence_pair={pairs[0]}: build one of them again with the "
+      "value of the other."
     )
 
 
@@ -311,15 +317,14 @@ def accuracies(
   batch: Mapping[str, tf.Tensor],
   example_weight: tf.Tensor,
 ) -> dict[str, training_lib.Ratio]:
-  """Shares of right answers, as sums and weights.
+  """Returns the shares of correct predictions as sums and weights.
 
   Args:
     outputs: `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
       <float32>[B, 2].
-    batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P]
-      (0 for padding, which does not count), `next_sentence_labels`
-      <int32>[B, 1].
-    example_weight: <float32>[B], 0 for rows that only fill up a batch.
+    batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
+      0 for padding, and `next_sentence_labels` <int32>[B, 1].
+    example_weight: <float32>[B], 0 for padding rows.
 
   Returns:
     `masked_lm_accuracy` and `sentence_order_accuracy`.
@@ -353,29 +358,29 @@ def make_tasks(
   eval_input_dirs: Sequence[str] = (),
   recompute_activations: bool = False,
 ) -> list[PretrainingTask]:
-  """One task for each phase of a run; all of their data is looked at.
+  """Makes a task for each phase of a run and checks all of their data.
 
-  Attention costs the square of the length, and most of what a model learns
-  needs no long context. BERT (arXiv 1810.04805, appendix A.2) therefore spends
-  90% of its steps on 128 tokens and the rest on 512, for the positions beyond
-  128. The model is the same; each phase has its own folder of records.
+  The cost of attention grows with the square of the length, and most training
+  does not need a long context. BERT (arXiv 1810.04805, appendix A.2) therefore
+  spends 90% of its steps on 128 tokens and the rest on 512. Each phase has its
+  own folder of records, and all phases train the same model.
 
   Args:
-    config: the model's configuration.
-    input_dirs: the phases' folders.
+    config: configuration of the model.
+    input_dirs: a folder for each phase.
     seed: see `PretrainingTask`.
     eval_input_dirs: none, one for all phases, or one for each.
     recompute_activations: see `SharedTransformerEncoder`.
 
   Raises:
-    FileNotFoundError: a folder or one of its shards is missing.
-    ValueError: a folder does not fit the model, or was made otherwise than
-      the first: with another tokenizer or objective.
+    FileNotFoundError: a folder or a shard is missing.
+    ValueError: a folder does not fit the model, or its tokenizer or objective
+      differs from that of the first folder.
   """
   if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
     raise ValueError(
-      f"there are {len(eval_input_dirs)} folders to evaluate on, but "
-      f"{len(input_dirs)} phases: give one for all, or one for each."
+      f"there are {len(eval_input_dirs)} evaluation folders, but "
+      f"{len(input_dirs)} phases: use one folder for all, or one for each."
     )
   eval_dirs = list(eval_input_dirs) or [""]
   if len(eval_dirs) == 1:
@@ -395,19 +400,19 @@ def make_tasks(
 def at_depths(
   task: PretrainingTask, depths: Sequence[int]
 ) -> list[PretrainingTask]:
-  """One task for each stretch of a depth schedule, all on the same data.
+  """Makes a task for each depth of a depth schedule, on the same data.
 
-  The layers are applied fewer times at first (arXiv 1909.11942, Table 11,
-  trains deep models from shallow ones).
+  The layers are applied fewer times at first: arXiv 1909.11942, Table 11,
+  trains deep models from shallow ones.
 
   Raises:
-    ValueError: the model has no other depth than its own, or the last depth
-      is not that.
+    ValueError: the model cannot have one of the depths, or the last depth is
+      not that of the model.
   """
   own = task.config.num_hidden_layers
   if depths[-1] != own:
     raise ValueError(
-      f"a depth schedule has to end at the model's num_hidden_layers {own}, "
-      f"but it ends at {depths[-1]}: give {own} as its last depth."
+      f"the depth schedule ends at {depths[-1]}, but must end at the model's "
+      f"num_hidden_layers {own}: use {own} as the last depth."
     )
   return [task.at_depth(depth) for depth in depths]

@@ -344,9 +344,11 @@ def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
     np.testing.assert_array_equal(value, got[name], err_msg=name)
 
 
-def test_unmasked_data_must_say_how_to_mask_it(tmp_path):
+def test_unmasked_data_needs_the_settings_of_masking(tmp_path):
   write_data(str(tmp_path), settings={"masking": "dynamic"})
-  with pytest.raises(ValueError, match="lacks .*mask_id, .*masking while"):
+  with pytest.raises(
+    ValueError, match="lacks .*mask_id, .*dynamic masking needs"
+  ):
     task_lib.PretrainingTask(CONFIG, str(tmp_path))
 
 
@@ -449,7 +451,7 @@ def test_one_task_for_each_folder(folders):
   assert "eval" not in tasks[0].describe()
 
 
-def test_another_folder_to_evaluate_on(folders, tmp_path):
+def test_another_folder_for_the_evaluation(folders, tmp_path):
   """All of it if nothing of it is held out, else what is."""
   whole = write_phase(str(tmp_path / "whole"), 9, train=4)
   part = write_phase(str(tmp_path / "part"), 11, train=4, heldout=1)
@@ -460,7 +462,7 @@ def test_another_folder_to_evaluate_on(folders, tmp_path):
   described = each[1].describe()
   assert described["input_dir"] == folders[1]
   assert described["eval"]["input_dir"] == part
-  with pytest.raises(ValueError, match="3 folders to evaluate .* 2 phases"):
+  with pytest.raises(ValueError, match="3 evaluation folders, but 2 phases"):
     task_lib.make_tasks(SHORT, folders, 3, [whole, part, part])
 
 
@@ -476,7 +478,7 @@ def test_nothing_held_out_is_found_at_once(folders, tmp_path, records):
 @pytest.mark.parametrize(
   "changes, message",
   [
-    (dict(length=9, sha256="cd" * 32), "made with another tokenizer than"),
+    (dict(length=9, sha256="cd" * 32), "built with another tokenizer than"),
     (dict(length=9, pair="none"), "--sentence_pair=none, but .*=sop"),
     (dict(length=14), "sequences of 14 tokens, but .* only 13 position"),
   ],
@@ -493,7 +495,7 @@ def test_what_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
-  "phase, split", itertools.product((0, 1), ("train", "heldout"))
+  "phase, split", list(itertools.product((0, 1), ("train", "heldout")))
 )
 def test_shards_of_all_phases_are_there(folders, phase, split):
   path = os.path.join(folders[phase], tfrecords.shard_name(split, 0, 1))

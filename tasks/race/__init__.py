@@ -1,4 +1,4 @@
-"""RACE: exam questions with four options each."""
+"""RACE: exam questions about a passage, with four options each."""
 
 import lazy_loader
 

@@ -1,8 +1,9 @@
-"""Exam questions about a passage: recipes, sequences and accuracy.
+"""RACE: recipes, files, sequences and accuracy.
 
-    examples = read_examples("RACE.tar.gz", "dev", "high", needs_labels=True)
-    for example, options in zip(examples, make_all_inputs(examples, ...)):
-      (input_ids, segment_ids), _, _, _ = options
+    RACE/{train,dev,test}/{middle,high}/1234.txt   one JSON object, as released
+    RACE/{train,dev,test}/{middle,high}/all.txt    one JSON object a line
+
+An all.txt is read instead of the files beside it, from which it was made.
 
 Reference: google-research/albert race_utils.py (RaceProcessor,
 convert_single_example).
@@ -11,14 +12,17 @@ convert_single_example).
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
-import types
+import os
+import tarfile
+import zlib
 from typing import (
   Any,
-  Callable,
   Iterable,
   Iterator,
   Mapping,
+  NamedTuple,
   Optional,
   Sequence,
 )
@@ -26,64 +30,40 @@ from typing import (
 import numpy as np
 
 from official_albert import tokenization
-from tasks.race import passage_files
+from tasks import common
+
+LETTERS = "ABCD"
+LEVELS = ("middle", "high")
+_SPLITS = ("train", "dev", "test")
+_ALL = "all.txt"
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_BLOCK_BYTES = 1 << 20
+
+# (input_ids, segment_ids) for each option, not padded.
+Inputs = list[tuple[list[int], list[int]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-  """How to fine-tune.
+class Recipe(common.Recipe):
+  """How to fine-tune on RACE.
 
-  "race" is the paper's (arXiv 1909.11942, Table 14), "race_v2" that of the
-  README of google-research/albert for the v2 models: a lower rate and no
-  dropout in the encoder, because the v2 models diverge with the first. With
-  these, the original reports 0.640 (base v1) to 0.868 (xxlarge v2) on the
+  "race" is that of arXiv 1909.11942, Table 14; "race_v2" is that of the README
+  of google-research/albert for the v2 models, which diverge with the first. The
+  original reports accuracies of 0.640 (base v1) to 0.868 (xxlarge v2) on the
   development set. Not yet run here.
 
   Attributes:
-    learning_rate: its peak.
-    train_batch_size: questions in an update, each of four sequences.
-    num_train_steps: updates.
-    num_warmup_steps: of these, those in which the rate rises.
-    albert_dropout: of the encoder, in the hidden layers and the attention.
-    classifier_dropout: of the pooled output.
-    max_seq_length: tokens in a sequence at most.
-    max_qa_length: of these, tokens of question and option at most.
+    max_qa_length: maximum tokens of question and option; Table 14 does not have
+      it, and this is the value of run_race.py.
   """
 
-  learning_rate: float
-  train_batch_size: int
-  num_train_steps: int
-  num_warmup_steps: int
-  albert_dropout: float
-  classifier_dropout: float
-  max_seq_length: int
-  max_qa_length: int
+  max_qa_length: int = 128
 
 
-_RACE = Recipe(
-  learning_rate=2e-5,
-  train_batch_size=32,
-  num_train_steps=12_000,
-  num_warmup_steps=1_000,
-  albert_dropout=0.1,
-  classifier_dropout=0.1,
-  max_seq_length=512,
-  # Of the original's run_race.py; Table 14 does not name it.
-  max_qa_length=128,
-)
-
-RECIPES: Mapping[str, Recipe] = types.MappingProxyType(
-  {
-    "race": _RACE,
-    "race_v2": dataclasses.replace(
-      _RACE, learning_rate=1e-5, albert_dropout=0.0
-    ),
-  }
-)
-
-
-LETTERS = "ABCD"
-Inputs = list[tuple[list[int], list[int]]]
+RECIPES: Mapping[str, Recipe] = {
+  "race": Recipe(2e-5, 32, 12_000, 1_000, albert_dropout=0.1),
+  "race_v2": Recipe(1e-5, 32, 12_000, 1_000, albert_dropout=0.0),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +74,9 @@ class RaceExample:
     example_id: the passage's id and the question's number in it, from 0, for
       example "high1.txt#0".
     article: the passage.
-    question: with "_" where the option belongs, or without.
+    question: with or without "_" in the place of the option.
     options: four, A to D.
-    label: 0 to 3, the option that is right; None where nobody says.
+    label: the correct option, 0 to 3; None if unknown.
     level: "middle" or "high" school.
   """
 
@@ -108,89 +88,196 @@ class RaceExample:
   level: str
 
 
+class _Passage(NamedTuple):
+  """A passage before parsing: its location for messages, its name and JSON."""
+
+  where: str
+  name: str
+  level: str
+  data: bytes
+
+
 def read_examples(
   data_dir: str, split: str, level: str = "all", needs_labels: bool = False
 ) -> list[RaceExample]:
   """Reads the questions of a split.
 
-  Deviation: each question has an id of its own. In the original all questions
-  of a passage share one, so that predictions cannot be told apart.
+  Deviation: each question has its own id. In the original, all questions of a
+  passage share one, so that predictions cannot be assigned to questions.
 
   Args:
-    data_dir: the folder RACE, the folder that holds it or its archive, or the
-      archive RACE.tar.gz itself, which is not unpacked.
+    data_dir: the folder RACE, a folder that contains it or its archive, or the
+      archive RACE.tar.gz, which is read without unpacking.
     split: "train", "dev" or "test".
     level: "middle", "high" or "all".
-    needs_labels: refuse passages without answers. Those that are there are
-      read in any case.
+    needs_labels: whether all passages must have answers.
 
   Returns:
-    Middle before high; passages by number, or in the order of all.txt;
-    questions in the passage's order.
+    The questions: middle before high, passages by number or in the order of
+    all.txt.
 
   Raises:
-    FileNotFoundError: no such data, or no passage in it.
-    ValueError: something is wrong with a passage; the message says with which
-      file, line and question, or with an argument.
+    FileNotFoundError: there is no data, or no passage in it.
+    ValueError: an argument is unknown, the archive is damaged, or a passage is
+      invalid. The message has file, line and question.
   """
   examples: list[RaceExample] = []
   seen: dict[str, str] = {}
-  for passage in passage_files.read(data_dir, split, level):
+  for passage in _read_passages(data_dir, split, level):
     name, questions = _parse(passage, needs_labels)
     if name in seen:
       raise ValueError(
-        f"{passage.where}: the passage id {name!r} is that of {seen[name]} "
-        "already: give each passage its own."
+        f"{passage.where}: the passage id {name!r} is also that of "
+        f"{seen[name]}: give each passage its own."
       )
     seen[name] = passage.where
     examples += questions
   return examples
 
 
+def _read_passages(data_dir: str, split: str, level: str) -> Iterator[_Passage]:
+  if split not in _SPLITS:
+    raise ValueError(
+      f"unknown split {split!r}; choose one of {', '.join(_SPLITS)}."
+    )
+  if level not in ("all", *LEVELS):
+    raise ValueError(
+      f"unknown level {level!r}; choose one of all, {', '.join(LEVELS)}."
+    )
+  levels = LEVELS if level == "all" else (level,)
+  root = _find_root(data_dir)
+  read = _read_archive if os.path.isfile(root) else _read_folders
+  contents = read(root, split, levels)
+  if not any(contents.values()):
+    raise FileNotFoundError(
+      f"{root} has no passage of {split} ({' and '.join(levels)}): there "
+      f"should be files such as {split}/{levels[0]}/1.txt, or "
+      f"{split}/{levels[0]}/{_ALL} with one JSON object a line."
+    )
+  for one in levels:
+    folder = os.path.join(root, split, one)
+    files = contents[one]
+    if _ALL in files:
+      for number, line in enumerate(files[_ALL].split(b"\n"), 1):
+        if line.strip():
+          where = f"{os.path.join(folder, _ALL)} line {number}"
+          yield _Passage(where, str(number), one, line)
+    else:
+      for name in sorted(files, key=_by_number):
+        yield _Passage(os.path.join(folder, name), name, one, files[name])
+
+
+def _find_root(data_dir: str) -> str:
+  """Returns the folder with the splits, or the archive.
+
+  Raises:
+    FileNotFoundError: there is neither.
+  """
+  if os.path.isfile(data_dir):
+    return data_dir
+  for folder in (data_dir, os.path.join(data_dir, "RACE")):
+    if any(os.path.isdir(os.path.join(folder, split)) for split in _SPLITS):
+      return folder
+  for ending in _ARCHIVES:
+    archive = os.path.join(data_dir, f"RACE{ending}")
+    if os.path.isfile(archive):
+      return archive
+  raise FileNotFoundError(
+    f"there is no RACE in {data_dir!r}: name the folder with train, dev and "
+    "test, the folder that contains it, or RACE.tar.gz."
+  )
+
+
+def _read_folders(
+  root: str, split: str, levels: Sequence[str]
+) -> dict[str, dict[str, bytes]]:
+  """Returns contents by level and file name."""
+  files: dict[str, dict[str, bytes]] = {level: {} for level in levels}
+  for level in levels:
+    folder = os.path.join(root, split, level)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    for name in [_ALL] if _ALL in names else filter(_is_passage, names):
+      with open(os.path.join(folder, name), "rb") as file:
+        files[level][name] = file.read()
+  return files
+
+
+def _read_archive(
+  root: str, split: str, levels: Sequence[str]
+) -> dict[str, dict[str, bytes]]:
+  """Returns contents by level and file name, in one pass over the archive."""
+  files: dict[str, dict[str, bytes]] = {level: {} for level in levels}
+  try:
+    with tarfile.open(root) as archive:
+      for member in archive:
+        *_, parent, level, name = ["", "", *member.name.split("/")]
+        is_wanted = parent == split and level in levels and _is_passage(name)
+        if is_wanted and member.isfile():
+          files[level][name] = archive.extractfile(member).read()
+      # Reads to the end, where gzip's checksum is.
+      while archive.fileobj.read(_BLOCK_BYTES):
+        pass
+  except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    raise ValueError(
+      f"{root} is not a complete tar archive ({error}): download it again."
+    ) from error
+  return files
+
+
+def _is_passage(name: str) -> bool:
+  # macOS adds "._1.txt" to archives beside "1.txt".
+  return name.endswith(".txt") and not name.startswith(".")
+
+
+def _by_number(name: str) -> tuple[bool, int, str]:
+  """Sorts 2.txt before 10.txt, and names without a number last."""
+  stem = name.removesuffix(".txt")
+  is_number = stem.isascii() and stem.isdigit()
+  return not is_number, int(stem) if is_number else 0, name
+
+
 def _parse(
-  passage: passage_files.Passage, needs_labels: bool
+  passage: _Passage, needs_labels: bool
 ) -> tuple[str, list[RaceExample]]:
-  """The passage's id and its questions."""
+  """Returns the passage's id and its questions."""
+  where = passage.where
   try:
     value = json.loads(passage.data.decode("utf-8-sig"))
   except UnicodeDecodeError as error:
     raise ValueError(
-      f"{passage.where}: byte {error.start} is not UTF-8: convert the file."
+      f"{where}: byte {error.start} is not UTF-8: convert the file."
     ) from error
   except ValueError as error:
-    raise ValueError(f"{passage.where}: not JSON ({error}).") from error
+    raise ValueError(f"{where}: not JSON ({error}).") from error
   if not isinstance(value, dict):
     raise ValueError(
-      f"{passage.where}: a passage is a JSON object with article, questions, "
-      f"options and answers, and this is {_shown(value)}."
+      f"{where}: a passage must be a JSON object with article, questions, "
+      f"options and answers, got {_shown(value)}."
     )
   article = value.get("article")
   if not isinstance(article, str) or not article.strip():
-    raise ValueError(f"{passage.where}: the passage has no article.")
+    raise ValueError(f"{where}: the passage has no article.")
   questions = value.get("questions")
   if not isinstance(questions, list) or not questions:
-    raise ValueError(f"{passage.where}: the passage has no questions.")
-  options = _as_many(passage.where, value, "options", len(questions))
+    raise ValueError(f"{where}: the passage has no questions.")
+  options = _list_of(where, value, "options", len(questions))
   answers: list[Any] = [None] * len(questions)
-  letters: list[Optional[str]] = [None]
-  if needs_labels or value.get("answers"):
-    answers = _as_many(passage.where, value, "answers", len(questions))
-    letters = list(LETTERS)
-
+  if has_answers := bool(needs_labels or value.get("answers")):
+    answers = _list_of(where, value, "answers", len(questions))
   name = value.get("id") or f"{passage.level}{passage.name}"
+  # The id is written into tables of predictions.
   if not isinstance(name, str) or not name.isprintable():
-    # It goes into the first column of the table of predictions.
     raise ValueError(
-      f"{passage.where}: the passage's id {_shown(name)} is no line of text."
+      f"{where}: the passage's id {_shown(name)} is not one line of text."
     )
   examples = []
-  for number, row in enumerate(zip(questions, options, answers)):
-    where = f"{passage.where}, question {number + 1} of {len(questions)}"
-    question, texts, answer = row
-    _check_question(where, question, texts)
-    if answer not in letters:
+  for number, question in enumerate(questions):
+    here = f"{where}, question {number + 1} of {len(questions)}"
+    texts, answer = options[number], answers[number]
+    _check_question(here, question, texts)
+    if has_answers and answer not in list(LETTERS):
       raise ValueError(
-        f"{where}: the answer {_shown(answer)} is none of the letters "
+        f"{here}: the answer {_shown(answer)} is not one of the letters "
         f"{', '.join(LETTERS)}."
       )
     examples.append(
@@ -199,40 +286,37 @@ def _parse(
         article=article,
         question=question,
         options=tuple(texts),
-        label=None if answer is None else LETTERS.index(answer),
+        label=LETTERS.index(answer) if has_answers else None,
         level=passage.level,
       )
     )
   return name, examples
 
 
-def _as_many(where: str, value: Any, field: str, count: int) -> list[Any]:
-  """A list of the passage with an entry for each question."""
+def _list_of(where: str, value: Any, field: str, count: int) -> list[Any]:
+  """Returns a field with an entry for each question."""
   entries = value.get(field)
   if not isinstance(entries, list):
     raise ValueError(f"{where}: the passage has no {field}.")
   if len(entries) != count:
     raise ValueError(
-      f"{where}: the passage has {count} questions, but {len(entries)} "
-      f"{field}: question {min(count, len(entries)) + 1} has no partner."
+      f"{where}: the passage has {count} questions, but {len(entries)} {field}."
     )
   return entries
 
 
 def _check_question(where: str, question: Any, texts: Any) -> None:
-  # Empty questions and options pass: the original takes them, and one of
-  # them must not make all the others unreadable.
+  # Empty questions and options occur in RACE, and the original accepts them.
   if not isinstance(question, str):
-    raise ValueError(f"{where}: {_shown(question)} is no text.")
-  if not isinstance(texts, list) or not texts:
-    raise ValueError(f"{where}: it has no options.")
-  if len(texts) != len(LETTERS):
+    raise ValueError(f"{where}: {_shown(question)} is not text.")
+  if not isinstance(texts, list) or len(texts) != len(LETTERS):
+    count = len(texts) if isinstance(texts, list) else 0
     raise ValueError(
-      f"{where}: it has {len(texts)} options instead of {len(LETTERS)}."
+      f"{where}: it has {count} options instead of {len(LETTERS)}."
     )
   for text in texts:
     if not isinstance(text, str):
-      raise ValueError(f"{where}: the option {_shown(text)} is no text.")
+      raise ValueError(f"{where}: the option {_shown(text)} is not text.")
 
 
 def _shown(value: Any) -> str:
@@ -241,22 +325,10 @@ def _shown(value: Any) -> str:
 
 
 def question_with_option(question: str, option: str) -> str:
-  """The option in place of each "_", or behind the question."""
+  """Puts the option in place of each "_", or after the question."""
   if "_" in question:
     return question.replace("_", option)
   return f"{question} {option}"
-
-
-def _cleaner(tokenizer: tokenization.Tokenizer) -> Callable[[str], str]:
-  """What the original does to questions and options before it joins them.
-
-  So a wide "\uff3f" counts as "_", and no spaces around an option get into
-  the question.
-  """
-  if tokenizer.kind != "sentencepiece":
-    return lambda text: text
-  lower_case = tokenizer.lower_case
-  return lambda text: tokenization.normalize_text(text, lower_case)
 
 
 def make_inputs(
@@ -265,7 +337,7 @@ def make_inputs(
   max_seq_length: int,
   max_qa_length: int,
 ) -> Inputs:
-  """The sequences of one question; `make_all_inputs` is faster for many."""
+  """Returns the sequences of one question; see `make_all_inputs`."""
   inputs = make_all_inputs([example], tokenizer, max_seq_length, max_qa_length)
   return next(inputs)
 
@@ -276,34 +348,38 @@ def make_all_inputs(
   max_seq_length: int,
   max_qa_length: int,
 ) -> Iterator[Inputs]:
-  """[CLS] article [SEP] question with option [SEP], for each option.
+  """Yields [CLS] article [SEP] question with option [SEP] for each option.
 
-  The question with its option keeps its last `max_qa_length` tokens, the
-  article as many of its first ones as still fit. An article is tokenized once
-  for all its questions, which `read_examples` puts one after the other.
+  The question with its option keeps its last `max_qa_length` tokens, and the
+  article its first tokens that fit. Consecutive questions with one article
+  share its tokens.
 
   Args:
     examples: the questions.
-    tokenizer: of `official_albert.tokenization.sentencepiece_tokenizer`.
-    max_seq_length: tokens in a sequence at most, special ones included.
-    max_qa_length: tokens of question and option at most.
-
-  Yields:
-    For each example four pairs (input_ids, segment_ids), not padded.
+    tokenizer: that of the model.
+    max_seq_length: maximum tokens of a sequence, special ones included.
+    max_qa_length: maximum tokens of question and option.
 
   Raises:
-    ValueError: the lengths leave no room for the article; raised with the
+    ValueError: the lengths leave no space for the article; raised with the
       first example.
   """
-  # Deviation: refused at once; the original stops at the first question that
-  # is too long, or goes on without a passage.
+  # Deviation: the original stops at the first question that is too long, or
+  # continues without a passage.
   if max_qa_length < 1 or max_seq_length < max_qa_length + 4:
     raise ValueError(
       f"max_seq_length is {max_seq_length} and max_qa_length is "
-      f"{max_qa_length}: max_qa_length has to be above 0, and max_seq_length "
+      f"{max_qa_length}: max_qa_length must be at least 1, and max_seq_length "
       "larger by at least 4, for [CLS], two [SEP] and the passage."
     )
-  clean = _cleaner(tokenizer)
+
+  def clean(text: str) -> str:
+    # As in the original, questions and options are normalized before they are
+    # joined: a wide "\uff3f" becomes "_", and spaces around options disappear.
+    if tokenizer.kind != "sentencepiece":
+      return text
+    return tokenization.normalize_text(text, tokenizer.lower_case)
+
   article: Optional[str] = None
   article_ids: list[int] = []
   for example in examples:
@@ -313,60 +389,45 @@ def make_all_inputs(
     rows = tokenizer.encode_batch(
       [question_with_option(question, clean(o)) for o in example.options]
     )
-    inputs = []
-    for row in rows:
-      tail = row[-max_qa_length:]
-      context = article_ids[: max_seq_length - 3 - len(tail)]
-      inputs.append(
-        tokenization.pack_pair(
-          context, tail, max_seq_length, tokenizer.cls_id, tokenizer.sep_id
-        )
+    tails = [row[-max_qa_length:] for row in rows]
+    yield [
+      tokenization.pack_pair(
+        article_ids[: max_seq_length - 3 - len(tail)],
+        tail,
+        max_seq_length,
+        tokenizer.cls_id,
+        tokenizer.sep_id,
       )
-    yield inputs
-
-
-LEVELS = ("middle", "high")
+      for tail in tails
+    ]
 
 
 def accuracy_by_level(
   predictions: np.ndarray, labels: np.ndarray, levels: Sequence[str]
 ) -> dict[str, float]:
-  """Shares of right answers: all questions, and each level of school.
+  """Returns the accuracy on all questions and on each level of school.
 
-  The paper's numbers are over all questions, with the two levels beside them
-  (arXiv 1704.04683; google-research/albert reports `eval_accuracy` only).
+  The paper reports all three (arXiv 1704.04683), google-research/albert only
+  `eval_accuracy`.
 
   Args:
-    predictions: <int>[N], the option chosen, from 0.
-    labels: <int>[N], the option that is right.
+    predictions: <int>[N], the chosen options.
+    labels: <int>[N], the correct ones.
     levels: N times "middle" or "high".
 
   Returns:
-    `accuracy`, and `accuracy_middle` and `accuracy_high` as far as there are
-    such questions. The first counts questions, not levels.
+    `accuracy`, and `accuracy_middle` and `accuracy_high` if there are such
+    questions.
 
   Raises:
-    ValueError: no questions, another number of them in one of the arguments,
-      or an unknown level.
+    ValueError: there are no questions, or the numbers of questions differ.
   """
-  predictions, labels = np.asarray(predictions), np.asarray(labels)
-  levels = np.asarray(levels, dtype=str)
-  if predictions.ndim != 1 or not (
-    predictions.shape == labels.shape == levels.shape
-  ):
-    raise ValueError(
-      f"predictions {predictions.shape}, labels {labels.shape} and levels "
-      f"{levels.shape} have to be equally many, in one dimension."
-    )
-  if not len(labels):
-    raise ValueError("no questions: there is no accuracy of nothing.")
-  unknown = sorted(set(levels.tolist()) - set(LEVELS))
-  if unknown:
-    raise ValueError(f"the level {unknown[0]!r} is none of {LEVELS}.")
-  is_right = predictions == labels
-  result = {"accuracy": float(np.mean(is_right))}
+  correct = np.asarray(predictions), np.asarray(labels)
+  levels = np.asarray(levels)
+  result = {"accuracy": common.accuracy(*correct)}
   for level in LEVELS:
-    chosen = is_right[levels == level]
-    if len(chosen):
-      result[f"accuracy_{level}"] = float(np.mean(chosen))
+    if (levels == level).any():
+      result[f"accuracy_{level}"] = common.accuracy(
+        *(values[levels == level] for values in correct)
+      )
   return result

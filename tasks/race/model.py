@@ -1,4 +1,4 @@
-"""AlbertForMultipleChoice: one score for each option of a question.
+"""AlbertForMultipleChoice, a model with one score for each option.
 
 Reference: google-research/albert race_utils.py (create_model).
 """
@@ -14,7 +14,7 @@ from official_albert import modeling
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
-  """Each option is a sequence of its own; the best score wins."""
+  """Scores each option as a sequence of its own."""
 
   def __init__(
     self,
@@ -44,20 +44,20 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     """Scores the options.
 
     Args:
-      features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, O, S], O
-        options a question.
-      training: whether dropout is applied.
-      dropout_seed: <int32>[2], see `layers/dropout.py`.
-      logits_only: as in `AlbertForSequenceClassification`.
-      num_layers: as there, too.
+      features: `input_ids`, `input_mask` and `segment_ids` <int32>[B, O, S] of
+        O options.
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2], see `modeling/dropout.py`.
+      logits_only: see `AlbertForSequenceClassification`.
+      num_layers: see `AlbertForSequenceClassification`.
 
     Returns:
-      `logits` <float32>[B, O] and, unless they are all that is asked for, the
-      outputs of `AlbertModel` for B * O sequences.
+      `logits` <float32>[B, O] and, unless `logits_only`, the outputs of
+      `AlbertModel` for B * O sequences.
     """
     inputs, _ = self.named_inputs(features)
     ids = inputs["input_ids"]
-    if len(ids.shape) == 2:  # Of the constructor, to make the variables.
+    if len(ids.shape) == 2:  # The constructor builds the variables with it.
       return super().call(inputs, training, dropout_seed, logits_only)
     options, length = ids.shape[1], tf.shape(ids)[2]
     flat = {name: tf.reshape(x, [-1, length]) for name, x in inputs.items()}

@@ -1,4 +1,4 @@
-"""The multiple-choice head against the original's numbers."""
+"""Compares the multiple-choice head with the original's numbers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_scores_equal_the_original(group):
   )
 
 
-def test_each_score_is_that_of_its_option_alone():
-  # The golden weights are large: other scores would be far off.
+def test_options_are_scored_independently():
+  # The golden weights are large, so that wrong scores differ clearly.
   model = load("one_group")
   ids = tf.reshape(tf.range(2 * 3 * 5), [2, 3, 5])
   logits = model({"input_ids": ids})["logits"]
@@ -65,7 +65,7 @@ def test_configuration_round_trip():
   assert again.classifier.dropout_prob == 0.25
 
 
-def test_what_is_said_about_training_reaches_the_encoder():
+def test_training_settings_reach_the_encoder():
   config = modeling.AlbertConfig.from_json_file(
     str(ALBERT / "one_group" / "albert_config.json")
   )

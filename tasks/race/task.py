@@ -1,4 +1,4 @@
-"""RACE as the training loop sees it: which of four options is right.
+"""RACE as a task of the training loop: which of four options is correct.
 
 Reference: google-research/albert race_utils.py (create_model): cross entropy
 of a softmax over the options.
@@ -11,7 +11,6 @@ from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
 from tasks.common import Batch, Predictions
@@ -23,27 +22,23 @@ class RaceTask(common.FinetuningTask):
   """One score for each option of a question."""
 
   head = training_lib.Head("multiple_choice")
+  sequences_per_example = len(LETTERS)
 
   def __init__(
     self, *args, examples: Mapping[str, Sequence[RaceExample]], **kwargs
   ):
-    """See `FinetuningTask`.
+    """Creates the task.
 
     Args:
-      *args: of `FinetuningTask`.
+      *args: see `FinetuningTask`.
       examples: of the splits that are evaluated or predicted.
-      **kwargs: of `FinetuningTask`.
+      **kwargs: see `FinetuningTask`.
     """
     super().__init__(*args, **kwargs)
     self._examples = examples
 
-  @property
-  def sequences_per_example(self) -> int:
-    """The options."""
-    return len(LETTERS)
-
   def build_model(self) -> model_lib.AlbertForMultipleChoice:
-    """The encoder with its pooler, and one score for each sequence."""
+    """Builds the encoder with its pooler, and one score for each sequence."""
     return model_lib.AlbertForMultipleChoice(
       self.config,
       self.settings.classifier_dropout,
@@ -59,39 +54,27 @@ class RaceTask(common.FinetuningTask):
     training: bool,
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """The summed cross entropy in nats, and the accuracy."""
-    outputs = model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      logits_only=True,
-      num_layers=self.num_layers,
+    """Returns the summed cross entropy in nats, and the accuracy."""
+    return self.cross_entropy(
+      self._logits(model, batch, training, dropout_seed),
+      batch["label_ids"],
+      batch["example_weight"],
+      training,
     )
-    logits = outputs["logits"]
-    weight, labels = batch["example_weight"], batch["label_ids"]
-    losses = modeling.cross_entropy(logits, labels)
-    total = {self.name: tf.reduce_sum(losses * weight)}
-    if not training:
-      return total, {}  # `score_split` says more.
-    accuracy = common.accuracy_sums(logits, labels, weight)
-    return total, {f"{self.name}_accuracy": accuracy}
 
   def predict(
     self, model: model_lib.AlbertForMultipleChoice, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """`probabilities` <float32>[B, 4]."""
-    logits = model(
-      batch, training=False, logits_only=True, num_layers=self.num_layers
-    )["logits"]
+    """Returns `probabilities` <float32>[B, 4]."""
     return {
       "example_id": batch["example_id"],
-      "probabilities": tf.nn.softmax(logits),
+      "probabilities": tf.nn.softmax(self._logits(model, batch)),
     }
 
   def score_split(
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
-    """Accuracy of all questions, and of middle and high school's."""
+    """Returns the accuracy of all questions and of each level of school."""
     examples = self._examples[split]
     return accuracy_by_level(
       predictions["probabilities"].argmax(axis=1),

@@ -1,4 +1,4 @@
-"""Tests of RACE's loss against the original's, and of its predictions."""
+"""Compares RACE's loss with the original's; tests its predictions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 
 
 def example(number):
-  """Of 7 to 30 tokens, in options of several lengths."""
+  """Returns a question with options of 7 to 30 tokens."""
   return examples_lib.RaceExample(
     example_id=f"high{number}.txt#0",
     article=" ".join(f"w{5 + i % 9}" for i in range(5 * number % 21)),
@@ -107,8 +107,8 @@ def test_the_loss_equals_the_original(tmp_path, group):
   )
   expected = np.load(_GOLDEN / group / "multiple_choice_outputs.npz")
   batch = dict(np.load(_ALBERT / group / "pretraining_batch.npz"))
-  # Rows 0 and 1 are the two options of one question; here it comes twice, and
-  # the second time with the other answer and no weight.
+  # Rows 0 and 1 are the two options of one question, which occurs twice: with
+  # the correct answer, and with the other one and weight 0.
   batch = {
     name: tf.constant(np.stack([batch[name][:2]] * 2))
     for name in ("input_ids", "input_mask", "segment_ids")
@@ -140,7 +140,7 @@ def test_settings_reach_the_model(tmp_path):
   }
 
 
-def test_an_example_has_the_tokens_of_four_options(tmp_path):
+def test_tokens_per_example(tmp_path):
   task = make(tmp_path, counts={"train": 5, "dev": 1}, length_bucketing=False)
   assert task.sequences_per_example == 4
   assert task.tokens_per_example == 4 * _LENGTH
@@ -171,7 +171,7 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
     "accuracy_middle",
     "accuracy_high",
   }
-  # Padding is masked out; what is left is the order of float32 sums.
+  # Padding is masked; only the order of float32 sums differs.
   assert values[0] == pytest.approx(values[1], rel=1e-5)
   assert rows[0]["probabilities"].shape == (13, 4)
   np.testing.assert_allclose(
@@ -185,7 +185,7 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
 def test_accuracies_of_both_levels(tmp_path):
   task = make(tmp_path, counts={"dev": 6, "test": 2})
   said = np.eye(4)[[0, 1, 2, 0, 0, 0]]
-  # Questions 0 and 3 are middle school's; 0, 1 and 2 and 4 are right.
+  # Questions 0 and 3 are of middle school; 0, 1, 2 and 4 are correct.
   assert task.score({"probabilities": said}) == {
     "accuracy": pytest.approx(4 / 6),
     "accuracy_middle": 0.5,

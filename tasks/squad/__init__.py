@@ -7,14 +7,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   submod_attrs={
     "answers": [
       "Candidate",
+      "NBEST_FILE",
       "QuestionAnswers",
+      "average_answers",
+      "read_answers",
+      "read_null_odds",
+      "write_predictions",
     ],
     "decoding": [
       "decode_v1",
       "decode_v2",
-    ],
-    "ensemble": [
-      "average_answers",
     ],
     "examples": [
       "RECIPES",
@@ -26,17 +28,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "evaluate_v2",
       "gold_answers",
       "normalize_answer",
+      "score_answers",
     ],
     "model": [
       "AlbertForSpans",
       "AlbertForSpansOrNone",
-    ],
-    "prediction_files": [
-      "NBEST_FILE",
-      "read_answers",
-      "read_null_odds",
-      "read_predictions",
-      "write_predictions",
     ],
     "serving": [
       "served_squad",
@@ -45,11 +41,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Decoding",
       "Questions",
       "SquadTask",
-      "score_answers",
     ],
     "windows": [
       "Window",
-      "answer_text",
       "answer_tokens",
       "make_all_windows",
       "make_windows",

@@ -1,6 +1,10 @@
-"""Tests of the decision between an answer and none."""
+"""Tests of predicted answers: thresholds, files and ensembles."""
 
 from __future__ import annotations
+
+import itertools
+import json
+import os
 
 import pytest
 
@@ -12,7 +16,7 @@ _BEST = [
 ]
 
 
-def test_score_is_the_sum_or_unknown():
+def test_score():
   assert _BEST[0].score == -0.75
   assert _BEST[1].score is None
 
@@ -21,7 +25,7 @@ def test_score_is_the_sum_or_unknown():
   "threshold, text",
   [
     (None, "Rome"),
-    (1.5, "Rome"),  # the boundary, which the original takes back
+    (1.5, "Rome"),  # equal: the original drops the answer
     (1.4999, ""),
     (-3.0, ""),
     (99.0, "Rome"),
@@ -46,6 +50,256 @@ def test_final_texts_keep_the_order():
     ("b", ""),
     ("a", "in Rome"),
   ]
+
+
+_V2 = {
+  "b": answers.QuestionAnswers(
+    [
+      answers.Candidate("naïve “red”", 0.75, -0.5, -0.25, 3, 14),
+      answers.Candidate("red", 0.25, -1.0, -2.0, 10, 13),
+    ],
+    1.5,
+  ),
+  "a": answers.QuestionAnswers([answers.Candidate("", 1.0, -1e6, -1e6)], -2.0),
+}
+
+
+def _without_odds(found):
+  return {q: answer._replace(null_odds=None) for q, answer in found.items()}
+
+
+def _load(folder, name):
+  return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def test_v2_files(tmp_path):
+  folder = tmp_path / "new" / "folder"
+  paths = answers.write_predictions(str(folder), _V2, 1.0)
+  assert [os.path.basename(path) for path in paths] == [
+    "predictions.json",
+    "nbest_predictions.json",
+    "null_odds.json",
+  ]
+  assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, paths))
+  assert list(_load(folder, "predictions.json").items()) == [
+    ("b", ""),
+    ("a", ""),
+  ]
+  assert _load(folder, "nbest_predictions.json")["b"] == [
+    {
+      "text": "naïve “red”",
+      "probability": 0.75,
+      "start_log_prob": -0.5,
+      "end_log_prob": -0.25,
+    },
+    {
+      "text": "red",
+      "probability": 0.25,
+      "start_log_prob": -1.0,
+      "end_log_prob": -2.0,
+    },
+  ]
+  assert _load(folder, "null_odds.json") == {"b": 1.5, "a": -2.0}
+  # Without a threshold.
+  answers.write_predictions(str(folder), _V2)
+  assert _load(folder, "predictions.json") == {"b": "naïve “red”", "a": ""}
+
+
+def test_v1_files(tmp_path):
+  answers.write_predictions(str(tmp_path), _V2)
+  answers.write_predictions(str(tmp_path), _without_odds(_V2))
+  # null_odds.json of the first call was removed.
+  assert sorted(os.listdir(tmp_path)) == [
+    "nbest_predictions.json",
+    "predictions.json",
+  ]
+  entry = _load(tmp_path, "nbest_predictions.json")["b"][1]
+  assert entry == {
+    "text": "red",
+    "probability": 0.25,
+    "start_logit": -1.0,
+    "end_logit": -2.0,
+  }
+
+
+@pytest.mark.parametrize("found", [_V2, _without_odds(_V2)])
+def test_read_answers(tmp_path, found):
+  answers.write_predictions(str(tmp_path), found)
+  back = answers.read_answers(str(tmp_path))
+  assert list(back) == ["b", "a"]
+  for question_id, answer in found.items():
+    assert back[question_id] == answer._replace(
+      n_best=[c._replace(start_char=None, end_char=None) for c in answer.n_best]
+    )
+  assert _load(tmp_path, "predictions.json") == answers.final_texts(found)
+
+
+def test_files_of_an_ensemble(tmp_path):
+  found = {"q": answers.QuestionAnswers([answers.Candidate("x", 0.5)], 0.25)}
+  answers.write_predictions(str(tmp_path), found)
+  assert _load(tmp_path, "nbest_predictions.json") == {
+    "q": [{"text": "x", "probability": 0.5}]
+  }
+  assert answers.read_answers(str(tmp_path)) == found
+
+
+def test_integer_odds(tmp_path):
+  path = tmp_path / "null_odds.json"
+  path.write_text('{"q": 3, "r": -0.5}')
+  assert answers.read_null_odds(str(path)) == {"q": 3.0, "r": -0.5}
+
+
+def test_failures_keep_the_old_files(tmp_path, monkeypatch):
+  answers.write_predictions(str(tmp_path), _V2)
+  before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+  other = {"b": _V2["b"]}
+  nan = {"b": _V2["b"]._replace(null_odds=float("nan"))}
+  with pytest.raises(ValueError):
+    answers.write_predictions(str(tmp_path), nan)
+  with pytest.raises(ValueError, match="1 of 2 questions have null odds"):
+    answers.write_predictions(
+      str(tmp_path), {"b": _V2["b"], "a": _V2["a"]._replace(null_odds=None)}
+    )
+  with pytest.raises(ValueError, match="is for SQuAD 2.0"):
+    answers.write_predictions(str(tmp_path), _without_odds(other), 0.0)
+
+  def full_disk(*_):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(answers.os, "replace", full_disk)
+  with pytest.raises(OSError, match="No space"):
+    answers.write_predictions(str(tmp_path), other)
+  assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+_CANDIDATE = {"text": "x", "probability": 0.5}
+
+
+@pytest.mark.parametrize(
+  "reader, text, message",
+  [
+    ("read_nbest", '{"q":\n "x', r"FILE, line 2: not JSON"),
+    ("read_nbest", "", r"FILE, line 1: not JSON"),
+    ("read_nbest", "[1, 2]", r"FILE must be a JSON object.*not \[1\.0"),
+    ("read_nbest", "{}", r"FILE must be a JSON object"),
+    ("read_nbest", '{"q": "x", "q": "y"}', r"FILE: 'q' occurs twi"),
+    ("read_nbest", b'{"q": "\xff"}', r"FILE is not UTF-8 text"),
+    ("read_null_odds", '{"q": "x"}', r"question q: null odds must be a finite"),
+    ("read_null_odds", '{"q": NaN}', r"question q: null odds .*not NaN"),
+    ("read_null_odds", '{"q": true}', r"question q: null odds .*not true"),
+    ("read_null_odds", '{"q": 1' + 400 * "0" + "}", r"q: .*not Infinity"),
+    ("read_nbest", '{"q": []}', r"FILE: question q: .*at least one, not \[\]"),
+    ("read_nbest", '{"q": "x"}', r"FILE: question q: .*must be a list"),
+    ("read_nbest", '{"q": ["x"]}', r"question q: .*an object with a text"),
+    ("read_nbest", '{"q": [{"text": 3}]}', r"question q: .*with a text"),
+    ("read_nbest", '{"q": [{"text": "x"}]}', r"from 0 to 1, not null"),
+    (
+      "read_nbest",
+      '{"q": [{"text": "x", "probability": 1.5}]}',
+      r"from 0 to 1, not 1.5",
+    ),
+  ],
+)
+def test_bad_files(tmp_path, reader, text, message):
+  path = tmp_path / "some.json"
+  path.write_bytes(text if isinstance(text, bytes) else text.encode())
+  with pytest.raises(ValueError, match=message.replace("FILE", "some.json")):
+    getattr(answers, reader)(str(path))
+
+
+def test_files_of_different_runs(tmp_path):
+  nbest = tmp_path / "nbest_predictions.json"
+  nbest.write_text(json.dumps({"q": [_CANDIDATE], "r": [_CANDIDATE]}))
+  (tmp_path / "null_odds.json").write_text('{"q": 1.0, "s": 2.0}')
+  with pytest.raises(ValueError, match="different questions, for example r"):
+    answers.read_answers(str(tmp_path))
+  with pytest.raises(FileNotFoundError):
+    answers.read_answers(str(tmp_path / "nowhere"))
+
+
+def _member(null_odds, **probabilities):
+  """Returns answers to one question, "q"."""
+  n_best = [
+    answers.Candidate(t, p, -1.0, -2.0) for t, p in probabilities.items()
+  ]
+  return {"q": answers.QuestionAnswers(n_best, null_odds)}
+
+
+def _pairs(result):
+  return [(c.text, c.probability) for c in result["q"].n_best]
+
+
+def test_means_of_probabilities_and_odds():
+  result = answers.average_answers(
+    [
+      _member(1.0, red=0.5, blue=0.25, green=0.125),
+      _member(-4.0, blue=0.75, red=0.25),
+    ]
+  )
+  assert _pairs(result) == [("blue", 0.5), ("red", 0.375), ("green", 0.0625)]
+  assert result["q"].null_odds == -1.5
+  assert result["q"].n_best[0] == answers.Candidate("blue", 0.5)
+
+
+def test_one_sure_member_does_not_outvote_the_others():
+  result = answers.average_answers(
+    [
+      _member(None, odd=0.9, usual=0.1),
+      _member(None, usual=0.6),
+      _member(None, usual=0.6),
+    ]
+  )
+  assert result["q"].text() == "usual"
+  assert dict(_pairs(result)) == pytest.approx({"usual": 1.3 / 3, "odd": 0.3})
+  assert result["q"].null_odds is None
+
+
+def test_the_order_of_members_makes_no_difference():
+  members = [
+    _member(0.1, red=0.1, blue=0.7),
+    _member(0.2, green=0.3, red=0.7),
+    _member(0.7, blue=0.2, red=0.3, green=0.1),
+    _member(0.3, white=0.4, black=0.4),
+  ]
+  results = [
+    answers.average_answers(m) for m in itertools.permutations(members)
+  ]
+  assert all(result == results[0] for result in results)
+  assert results[0]["q"].null_odds == pytest.approx(1.3 / 4, rel=1e-15)
+
+
+def test_one_member_keeps_its_probabilities():
+  member = _member(2.0, zebra=0.4, ant=0.4, bee=0.2)
+  assert _pairs(answers.average_answers([member])) == [
+    ("zebra", 0.4),
+    ("ant", 0.4),
+    ("bee", 0.2),
+  ]
+  assert _pairs(answers.average_answers([member], 1)) == [("zebra", 0.4)]
+
+
+def test_a_member_without_candidates_counts_as_a_member():
+  nothing = {"q": answers.QuestionAnswers([answers.Candidate("", 1.0)], 3.0)}
+  result = answers.average_answers([nothing, _member(1.0, red=0.5, blue=0.25)])
+  assert _pairs(result) == [("red", 0.25), ("blue", 0.125)]
+  assert result["q"].null_odds == 2.0
+  assert _pairs(answers.average_answers([nothing, nothing])) == [("", 1.0)]
+
+
+def test_duplicate_texts_count_once():
+  n_best = [answers.Candidate("red", p) for p in (0.5, 0.25)]
+  twice = {"q": answers.QuestionAnswers(n_best)}
+  assert _pairs(answers.average_answers([twice, twice])) == [("red", 0.5)]
+
+
+def test_members_of_different_tasks():
+  with pytest.raises(ValueError, match="at least one model"):
+    answers.average_answers([])
+  red = _member(1.0, red=0.5)
+  with pytest.raises(ValueError, match="members 1 and 3 .* for example p"):
+    answers.average_answers([red, red, {**red, "p": red["q"]}])
+  with pytest.raises(ValueError, match="question q has null odds from 1 of 2"):
+    answers.average_answers([red, _member(None, red=0.5)])
 
 
 if __name__ == "__main__":

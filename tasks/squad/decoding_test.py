@@ -1,4 +1,4 @@
-"""Tests of decoding against loops that follow the original step by step."""
+"""Compares decoding with loops that follow the original step by step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tasks.squad import answers, decoding
 
-# More than one block of windows, and not a whole number of blocks.
+# More than one block of windows, the last one incomplete.
 _QUESTIONS = 400
 
 
@@ -23,11 +23,11 @@ class _Window(NamedTuple):
 
 
 def _data(seed, questions=_QUESTIONS, longest=13):
-  """Windows of 5 tokens or fewer that overlap, interleaved, and contexts."""
+  """Returns overlapping windows of up to 5 tokens, shuffled, and contexts."""
   rng = np.random.default_rng(seed)
   windows, contexts = [], {}
   for i in range(questions):
-    # Few words, so that texts repeat.
+    # Few different words, so that texts repeat.
     words = rng.choice(["red", "blue", "a", "I"], rng.integers(1, longest))
     text = "  ".join(words)
     contexts[f"q{i}"] = text
@@ -52,7 +52,7 @@ def _data(seed, questions=_QUESTIONS, longest=13):
 
 
 def _reference(windows, contexts, pairs, n_best_size, longest):
-  """The original's loops.
+  """Decodes with the loops of the original.
 
   Args:
     windows: all.
@@ -105,7 +105,7 @@ def _assert_equal(found, expected):
 
 
 def _logits(rng, *shape):
-  # Few values: ties are broken as in the original.
+  # Few different values, so that there are ties.
   return rng.integers(-9, 9, shape).astype(np.float32) / 4
 
 
@@ -136,7 +136,7 @@ def test_v1_does_not_depend_on_the_padding():
   windows, contexts = _data(3, 7)
   start, end = _logits(np.random.default_rng(4), 2, len(windows), 11)
   expected = decoding.decode_v1(windows, contexts, start, end, 3)
-  # What a length bucket leaves behind a window, and high scores before it.
+  # Values outside of the context, in padding and question.
   wide = np.pad([start, end], [(0, 0), (0, 0), (0, 8)], constant_values=99.0)
   wide[..., -1] = np.nan
   for n, window in enumerate(windows):
@@ -149,7 +149,7 @@ def test_v2_follows_the_original():
   rng = np.random.default_rng(6)
   n, k, m = len(windows), 3, 2
   start, end = _logits(rng, n, k), _logits(rng, n, k * m)
-  # The question and the padding are among them, and [CLS].
+  # Including positions in the question, the padding and [CLS].
   start_at, end_at = (
     rng.integers(0, 11, (n, k)),
     rng.integers(0, 11, (n, k * m)),
@@ -187,7 +187,7 @@ def test_one_question_by_hand():
     np.array([[5, 4, 6, 5]]),
     np.array([-0.5]),
   )
-  # 1/4, 1/8 and 1/4; the last one ends before it starts.
+  # 1/4, 1/8 and 1/4; the fourth ends before it starts.
   best = found["q"].n_best
   assert [c.text for c in best] == ["On a", "hil", "On"]
   np.testing.assert_allclose(
@@ -216,36 +216,129 @@ def test_nothing_to_decode():
   )
 
 
-def test_scores_that_do_not_fit():
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_must_be_finite(value):
   windows, contexts = _data(7, 2)
-  n = len(windows)
-  scores = np.zeros([n, 11])
-  with pytest.raises(ValueError, match=rf"start_logits \[{n - 1}, 11\]"):
-    decoding.decode_v1(windows, contexts, scores[1:], scores)
-  with pytest.raises(ValueError, match="the same shape"):
-    decoding.decode_v1(windows, contexts, scores, scores[:, :10])
-  with pytest.raises(ValueError, match="the scores have 3"):
-    decoding.decode_v1(windows, contexts, scores[:, :3], scores[:, :3])
+  scores = np.zeros([len(windows), 11])
   broken = scores.copy()
-  broken[1, windows[1].context_start] = np.nan
+  broken[1, windows[1].context_start] = value
   with pytest.raises(ValueError, match="infinite or not a number"):
     decoding.decode_v1(windows, contexts, scores, broken)
-
-  def decode_v2(start, end, null):
+  start, end, null = scores[:, :2], scores[:, :6], scores[:, 0]
+  at = start.astype(int), end.astype(int)
+  with pytest.raises(ValueError, match="infinite or not a number"):
     decoding.decode_v2(
-      windows, contexts, start, start.astype(int), end, end.astype(int), null
+      windows, contexts, start, at[0], end, at[1], null + value
     )
 
-  start, end, null = scores[:, :2], scores[:, :6], scores[:, 0]
-  decode_v2(start, end, null)
-  with pytest.raises(ValueError, match=r"must be \[N, K\], \[N, K \* M\]"):
-    decode_v2(start, scores[:, :5], null)
-  with pytest.raises(ValueError, match=r"must be \[N, K\], \[N, K \* M\]"):
-    decode_v2(start, end, null[1:])
-  with pytest.raises(ValueError, match="end_top_log_probs"):
-    decode_v2(start, end[1:], null)
-  with pytest.raises(ValueError, match="infinite or not a number"):
-    decode_v2(start, end, null + np.inf)
+
+_CONTEXT = "On a red  hill."
+# On | a | red | _ (white space) | hill | .
+_WINDOW = _Window(
+  "q", 4, [0, 3, 5, 8, 10, 14], [2, 4, 8, 9, 14, 15], [True] * 5 + [False]
+)
+
+
+def _spans(start, ends, max_answer_length=30, windows=(_WINDOW,), rows=(0,)):
+  tokens = decoding.Tokens(windows, {w.question_id: _CONTEXT for w in windows})
+  found = tokens.spans(
+    np.array(rows),
+    np.array(start),
+    np.zeros(np.shape(start)),
+    np.array(ends),
+    np.array(ends) * -1.0,
+    max_answer_length,
+  )
+  return tokens, found
+
+
+def _texts(found):
+  return [_CONTEXT[s:e] for s, e in zip(found.start_char, found.end_char)]
+
+
+def test_spans_stay_in_the_context_and_in_order():
+  # Position 4 is the first token of the context, 9 the last.
+  _, found = _spans([[6, 3, 0]], [[[8, 5, 6, 9, 10, 3]]])
+  assert _texts(found) == ["red  hill", "red", "red  hill."]
+  np.testing.assert_array_equal(found.end_score, [-8.0, -6.0, -9.0])
+
+
+def test_only_starts_need_the_most_context():
+  _, found = _spans([[9, 8]], [[[9]]])
+  assert _texts(found) == ["hill."]
+
+
+@pytest.mark.parametrize("longest, texts", [(2, ["On", "On a"]), (1, ["On"])])
+def test_longest_answer(longest, texts):
+  _, found = _spans([[4]], [[[4, 5, 6]]], longest)
+  assert _texts(found) == texts
+
+
+def test_each_start_has_its_own_ends():
+  _, found = _spans([[4, 6]], [[[5, 4], [8, 6]]])
+  assert _texts(found) == ["On a", "On", "red  hill", "red"]
+
+
+def test_rows_choose_windows():
+  other = _Window("r", 2, [5, 10], [8, 14], [True, True])
+  _, found = _spans([[2]], [[[3, 4]]], windows=(_WINDOW, other), rows=(1,))
+  assert _texts(found) == ["red  hill"]
+  np.testing.assert_array_equal(found.question, [1])
+
+
+def test_windows_without_context():
+  empty = _Window("q", 3, [], [], [])
+  _, found = _spans([[3, 0]], [[[3, 4]]], windows=(empty,))
+  assert not len(found.question)
+
+
+def _best(start_chars, end_chars, scores, n_best_size=20):
+  tokens, _ = _spans([[4]], [[[4]]])
+  c = len(start_chars)
+  spans = decoding.Spans(
+    np.zeros(c, np.int64),
+    np.array(start_chars, np.int64),
+    np.array(end_chars, np.int64),
+    np.array(scores, np.float64),
+    np.zeros(c),
+  )
+  found = tokens.n_best([spans], n_best_size, [1.25])
+  assert list(found) == ["q"] and found["q"].null_odds == 1.25
+  return found["q"].n_best
+
+
+def test_probabilities_of_the_n_best():
+  best = _best([0, 5, 3, 10], [2, 8, 4, 14], np.log([2.0, 6.0, 1.0, 4.0]), 3)
+  assert [c.text for c in best] == ["red", "hill", "On"]
+  np.testing.assert_allclose(
+    [c.probability for c in best], [6 / 12, 4 / 12, 2 / 12], rtol=1e-14
+  )
+  assert (best[0].start_char, best[0].end_char) == (5, 8)
+  assert best[0].score == np.log(6.0)
+
+
+def test_duplicate_texts_keep_the_best_score():
+  # "red" twice, once with white space around it.
+  best = _best([4, 5, 0], [10, 8, 2], [1.0, 3.0, 2.0])
+  assert [(c.text, c.score) for c in best] == [("red", 3.0), ("On", 2.0)]
+  best = _best([4, 5], [10, 8], [4.0, 3.0])
+  assert best == [answers.Candidate("red", 1.0, 4.0, 0.0, 5, 8)]
+
+
+def test_ties_keep_the_first_span():
+  best = _best([5, 0, 10], [8, 2, 14], [1.0, 1.0, 1.0])
+  assert [c.text for c in best] == ["red", "On", "hill"]
+
+
+@pytest.mark.parametrize("start_chars, end_chars", [([], []), ([8], [9])])
+def test_white_space_is_no_candidate(start_chars, end_chars):
+  best = _best(start_chars, end_chars, [5.0] * len(start_chars))
+  assert best == [answers.Candidate("", 1.0, -1e6, -1e6)]
+
+
+def test_large_scores_do_not_overflow():
+  best = _best([0, 5], [2, 8], [2e4, -2e4])
+  assert [c.probability for c in best] == [1.0, 0.0]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Reads SQuAD: files of versions 1.1 and 2.0, and the user's own like them.
+"""Reads SQuAD's files, versions 1.1 and 2.0, and files of the same format.
 
     {"data": [{"title": "...", "paragraphs": [{"context": "...", "qas": [
       {"id": "...", "question": "...", "is_impossible": false,
        "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
 
-Of version 2.0 are `is_impossible` and questions without an answer. For
-prediction, answers may be left out. Everything is checked while it is read, for
-one wrong offset would teach a wrong answer without a word.
+`is_impossible` and questions without an answer belong to version 2.0. For
+prediction, answers may be missing. Every field is checked: a wrong offset would
+silently teach a wrong answer.
 
 Reference: google-research/albert squad_utils.py (read_squad_examples).
 """
@@ -21,38 +21,25 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from tasks import common
+
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-  """Settings of fine-tuning on one version of SQuAD.
+class Recipe(common.Recipe):
+  """How to fine-tune on one version of SQuAD.
 
-  Source: arXiv 1909.11942, Table 14; windows and decoding are the defaults of
+  Source: arXiv 1909.11942, Table 14. Windows and decoding have the defaults of
   run_squad_v1.py and run_squad_v2.py of google-research/albert.
 
   Attributes:
-    learning_rate: the peak, at the end of the warm-up.
-    train_batch_size: windows in a step.
-    num_train_steps: in all.
-    num_warmup_steps: of them, at the start.
-    albert_dropout: of hidden states and attention.
-    classifier_dropout: of the head that decides if there is an answer; SQuAD
-      1.1 has none.
-    max_seq_length: tokens of a window with its question.
-    doc_stride: tokens from one window of a context to the next.
-    max_query_length: tokens of a question; the rest is cut.
+    doc_stride: tokens from the begin of one window of a context to the next.
+    max_query_length: maximum tokens of a question; the rest is cut off.
     n_best_size: candidates of a question.
-    max_answer_length: tokens of an answer, at most.
-    start_n_top: starts that are kept when predicting; SQuAD 2.0 only.
-    end_n_top: ends that are kept for each of them; SQuAD 2.0 only.
+    max_answer_length: maximum tokens of an answer.
+    start_n_top: starts to try in prediction; SQuAD 2.0 only.
+    end_n_top: ends to try for each of them; SQuAD 2.0 only.
   """
 
-  learning_rate: float
-  train_batch_size: int
-  num_train_steps: int
-  num_warmup_steps: int
-  albert_dropout: float
-  classifier_dropout: float
-  max_seq_length: int
   doc_stride: int = 128
   max_query_length: int = 64
   n_best_size: int = 20
@@ -62,34 +49,18 @@ class Recipe:
 
 
 RECIPES = {
-  "squad_v1": Recipe(
-    learning_rate=5e-5,
-    train_batch_size=48,
-    num_train_steps=3649,
-    num_warmup_steps=365,
-    albert_dropout=0.0,
-    classifier_dropout=0.1,
-    max_seq_length=384,
-  ),
-  "squad_v2": Recipe(
-    learning_rate=3e-5,
-    train_batch_size=48,
-    num_train_steps=8144,
-    num_warmup_steps=814,
-    albert_dropout=0.0,
-    classifier_dropout=0.1,
-    max_seq_length=512,
-  ),
+  "squad_v1": Recipe(5e-5, 48, 3649, 365, max_seq_length=384),
+  "squad_v2": Recipe(3e-5, 48, 8144, 814, max_seq_length=512),
 }
 
 
 _KINDS = {
-  str: "a text",
-  int: "a whole number",
+  str: "text",
+  int: "an integer",
   list: "a list",
   bool: "true or false",
 }
-# So much of a wrong text is shown.
+# Characters of a wrong value in messages.
 _SHOWN = 40
 
 
@@ -98,12 +69,12 @@ class SquadExample:
   """A question about a paragraph.
 
   Attributes:
-    question_id: as in the file; no two questions share one.
+    question_id: unique.
     question: its text.
     context: the paragraph.
-    answers: (text, start) each; `context[start:]` begins with the text. One
-      while training, several in held-out files, none if there is none or it is
-      not known.
+    answers: pairs (text, start) where `context[start:]` begins with the text.
+      Training files have one, held-out files several; empty if there is no
+      answer or it is unknown.
     is_impossible: whether the file says that the context has no answer.
   """
 
@@ -115,47 +86,45 @@ class SquadExample:
 
 
 def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
-  """Every question of a `.json` or `.json.gz` file, in its order.
+  """Reads the questions of a `.json` or `.json.gz` file, in its order.
 
   Args:
     path: the file.
-    is_training: whether `check_trainable` holds for each question.
+    is_training: whether to apply `check_trainable` to each question.
 
   Raises:
     OSError: the file cannot be read.
-    ValueError: it is not as it should be; says which question, and why.
+    ValueError: the file is invalid; the message names the question.
   """
   path = os.fspath(path)
-  examples = []
-  seen: set[str] = set()
+  examples: dict[str, SquadExample] = {}
   for place, context, entry in _questions(path, _load(path)):
     example = _read_question(place, context, entry)
-    if example.question_id in seen:
+    if example.question_id in examples:
       raise ValueError(
-        f"{path}: two questions have the id {example.question_id!r}: "
-        "predictions are written by id, so give each question its own."
+        f"{path}: two questions have the id {example.question_id!r}: give each "
+        "question its own, by which predictions are written."
       )
-    seen.add(example.question_id)
     if is_training:
       check_trainable(example, path)
-    examples.append(example)
+    examples[example.question_id] = example
   if not examples:
-    raise ValueError(f"{path} holds no question: is it the right file?")
-  return examples
+    raise ValueError(f"{path} has no questions: is it the right file?")
+  return list(examples.values())
 
 
 def check_trainable(example: SquadExample, where: str = "training") -> None:
-  """Refuses what no loss can be computed for.
+  """Checks that a question has a loss.
 
   Raises:
-    ValueError: neither exactly one answer nor `is_impossible`.
+    ValueError: it has neither exactly one answer nor `is_impossible`.
   """
   count = len(example.answers)
   if count != 1 and not example.is_impossible:
     raise ValueError(
       f"{where}: question {example.question_id!r} has {count} answers, but a "
-      "training question needs exactly one, or is_impossible true: take a "
-      "training file, held-out files have several."
+      "training question needs exactly one, or is_impossible true: use a "
+      "training file; held-out files have several answers."
     )
 
 
@@ -184,13 +153,13 @@ def _load(path: str) -> Any:
       "file, and is its download complete?"
     ) from error
   except RecursionError as error:
-    raise ValueError(f"{path} is JSON nested too deep for SQuAD.") from error
+    raise ValueError(f"{path} is nested too deeply for SQuAD.") from error
 
 
 def _questions(
   path: str, content: Any
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-  """Yields (where, context, question)."""
+  """Yields the location, the context and the JSON object of each question."""
   for a, article in enumerate(_field(path, content, "data", list)):
     place = f"{path}, article {a}"
     if isinstance(article, dict) and isinstance(article.get("title"), str):
@@ -199,7 +168,7 @@ def _questions(
       here = f"{place}, paragraph {p}"
       context = _field(here, paragraph, "context", str)
       if not context.strip():
-        raise ValueError(f"{here}: its context is empty: write or remove it.")
+        raise ValueError(f"{here}: the context is empty: add or remove it.")
       for q, entry in enumerate(_field(here, paragraph, "qas", list)):
         yield f"{here}, question {q}", context, entry
 
@@ -211,18 +180,18 @@ def _read_question(place: str, context: str, entry: Any) -> SquadExample:
   is_impossible = "is_impossible" in entry and _field(
     place, entry, "is_impossible", bool
   )
-  answers = []
+  answers = ()
   if "answers" in entry:
-    for answer in _field(place, entry, "answers", list):
-      answers.append(_read_answer(place, context, answer))
+    answers = tuple(
+      _read_answer(place, context, answer)
+      for answer in _field(place, entry, "answers", list)
+    )
   if answers and is_impossible:
     raise ValueError(
-      f"{place} is_impossible, but has the answer {_shown(answers[0][0])}: "
-      "one of the two is wrong (guesses are called plausible_answers)."
+      f"{place} has is_impossible true and the answer {_shown(answers[0][0])}: "
+      "correct one of the two (guesses are called plausible_answers)."
     )
-  return SquadExample(
-    question_id, question, context, tuple(answers), is_impossible
-  )
+  return SquadExample(question_id, question, context, answers, is_impossible)
 
 
 def _read_answer(place: str, context: str, answer: Any) -> tuple[str, int]:
@@ -230,8 +199,8 @@ def _read_answer(place: str, context: str, answer: Any) -> tuple[str, int]:
   start = _field(place, answer, "answer_start", int)
   if not text.strip():
     raise ValueError(
-      f"{place} has an empty answer: leave it out, and say is_impossible if "
-      "there is none."
+      f"{place} has an empty answer: remove it, and set is_impossible if there "
+      "is none."
     )
   if start >= 0 and context.startswith(text, start):
     return text, start
@@ -239,32 +208,32 @@ def _read_answer(place: str, context: str, answer: Any) -> tuple[str, int]:
   if first >= 0:
     advice = f"it is at {first}; answer_start counts characters, from 0"
   elif " ".join(text.split()) in " ".join(context.split()):
-    advice = "it is there with other white space: write it as the context does"
+    advice = "the context has other white space: copy it"
   else:
-    advice = "it is nowhere in the context: answers are copied from it"
+    advice = "it is nowhere in the context: copy answers from the context"
   raise ValueError(
-    f"{place}: the answer {_shown(text)} is not in its context at answer_start "
+    f"{place}: the answer {_shown(text)} is not in the context at answer_start "
     f"{start}: {advice}."
   )
 
 
 def _field(place: str, holder: Any, name: str, kind: type) -> Any:
-  """A field of a JSON object, of the kind that it has to be.
+  """Returns a field of a JSON object.
 
   Raises:
-    ValueError: there is none.
+    ValueError: it is missing or has another type.
   """
   if not isinstance(holder, dict):
     raise ValueError(
-      f"{place} is no JSON object: SQuAD's has the field {name!r} there."
+      f"{place} is not a JSON object with the field {name!r}, as in SQuAD."
     )
   if name not in holder:
     known = ", ".join(map(repr, sorted(holder))) or "none"
     raise ValueError(f"{place} lacks the field {name!r}; it has {known}.")
   value = holder[name]
-  if type(value) is not kind:  # To isinstance, True is a whole number.
+  if type(value) is not kind:  # isinstance would accept True as an integer.
     raise ValueError(
-      f"{place}: {name!r} is {_shown(value)}, but has to be {_KINDS[kind]}."
+      f"{place}: {name!r} is {_shown(value)}, but must be {_KINDS[kind]}."
     )
   return value
 

@@ -1,4 +1,4 @@
-"""Tests of reading SQuAD: both versions, and each way a file can be wrong."""
+"""Tests of reading both versions of SQuAD, and of invalid files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_reads_every_question_in_order(tmp_path):
   assert found[1].answers == (("The ferry", 0), ("ferry", 4))
   assert found[2].is_impossible and found[2].answers == ()
   assert not found[3].is_impossible and found[3].answers == ()
-  # Questions of a paragraph share one text, in memory too.
+  # Questions of a paragraph share one string object.
   assert found[0].context is found[1].context
 
 
@@ -94,7 +94,7 @@ def question(data) -> dict:
   return data[0]["paragraphs"][0]["qas"][0]
 
 
-def test_training_takes_one_answer_or_none(tmp_path):
+def test_training_questions(tmp_path):
   def keep(*names):
     def change(data):
       for article in data:
@@ -117,7 +117,7 @@ def test_training_takes_one_answer_or_none(tmp_path):
     (
       lambda data: question(data)["answers"][0].update(answer_start=40),
       r"article 0 \('Ferries'\), paragraph 0, question 0 \(id 'a1'\): the "
-      "answer 'nine' is not in its context at answer_start 40: it is at 19;",
+      "answer 'nine' is not in the context at answer_start 40: it is at 19;",
     ),
     (
       lambda data: question(data)["answers"][0].update(answer_start=-20),
@@ -125,7 +125,7 @@ def test_training_takes_one_answer_or_none(tmp_path):
     ),
     (
       lambda data: question(data)["answers"][0].update(text="ferry left"),
-      "it is there with other white space",
+      "the context has other white space",
     ),
     (
       lambda data: question(data)["answers"][0].update(text="boat"),
@@ -137,7 +137,7 @@ def test_training_takes_one_answer_or_none(tmp_path):
     ),
     (
       lambda data: question(data)["answers"][0].update(answer_start="41"),
-      "'answer_start' is '41', but has to be a whole number",
+      "'answer_start' is '41', but must be an integer",
     ),
     (
       lambda data: question(data)["answers"][0].update(answer_start=True),
@@ -149,7 +149,7 @@ def test_training_takes_one_answer_or_none(tmp_path):
     ),
     (
       lambda data: question(data).update(answers={}),
-      "'answers' is {}, but has to be a list",
+      "'answers' is {}, but must be a list",
     ),
     (
       lambda data: question(data).update(id="a2"),
@@ -157,7 +157,7 @@ def test_training_takes_one_answer_or_none(tmp_path):
     ),
     (
       lambda data: question(data).update(id=7),
-      "question 0: 'id' is 7, but has to be a text",
+      "question 0: 'id' is 7, but must be text",
     ),
     (lambda data: question(data).pop("id"), "lacks the field 'id'"),
     (
@@ -166,15 +166,15 @@ def test_training_takes_one_answer_or_none(tmp_path):
     ),
     (
       lambda data: question(data).update(is_impossible=True),
-      "is_impossible, but has the answer 'nine'",
+      "is_impossible true and the answer 'nine'",
     ),
     (
       lambda data: question(data).update(is_impossible="no"),
-      "'no', but has to be true or false",
+      "'no', but must be true or false",
     ),
     (
       lambda data: data[1]["paragraphs"][0].update(context=" \n"),
-      "article 1, paragraph 0: its context is empty",
+      "article 1, paragraph 0: the context is empty",
     ),
     (
       lambda data: data[1]["paragraphs"][0].pop("qas"),
@@ -182,13 +182,13 @@ def test_training_takes_one_answer_or_none(tmp_path):
     ),
     (
       lambda data: data[1].update(paragraphs=[3]),
-      "article 1, paragraph 0 is no JSON object",
+      "article 1, paragraph 0 is not a JSON object",
     ),
-    (lambda data: data.append([]), "article 2 is no JSON object"),
-    (lambda data: data.clear(), "holds no question"),
+    (lambda data: data.append([]), "article 2 is not a JSON object"),
+    (lambda data: data.clear(), "has no questions"),
   ],
 )
-def test_a_wrong_question_is_named(tmp_path, change, message):
+def test_invalid_questions(tmp_path, change, message):
   path = write(tmp_path / "wrong.json", changed(change))
   with pytest.raises(ValueError, match="wrong.json.*" + message) as raised:
     examples.read_examples(path)
@@ -204,22 +204,22 @@ def test_a_wrong_question_is_named(tmp_path, change, message):
     ("a.json", b'{"data": [\n\n{]}', "line 3, is not JSON"),
     ("a.json", b'{"data": "\n\xff"}', "line 2, is not UTF-8"),
     ("a.json", b"[" * 100000, "nested too deep"),
-    ("a.json", b"[]", "is no JSON object"),
+    ("a.json", b"[]", "is not a JSON object"),
     ("a.json", b'{"version": "1.1"}', "lacks the field 'data'; it has 'vers"),
     ("a.json", b"{}", "lacks the field 'data'; it has none"),
     ("a.json.gz", b"{}", "is not a complete gzip file"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete gzip"),
   ],
-  # Compressed bytes hold the time of day, which has no place in a name.
+  # Gzip data contains the time, so it is not used as a test id.
   ids="empty blank gz_of_nothing json utf8 deep list no_data {} gz cut".split(),
 )
-def test_a_wrong_file_is_named(tmp_path, name, content, message):
+def test_invalid_files(tmp_path, name, content, message):
   path = write(tmp_path / name, content)
   with pytest.raises(ValueError, match=name + ".*" + message):
     examples.read_examples(path)
 
 
-def test_no_file(tmp_path):
+def test_missing_file(tmp_path):
   with pytest.raises(FileNotFoundError):
     examples.read_examples(tmp_path / "none.json")
 

@@ -1,12 +1,12 @@
-"""The official scores of SQuAD 1.1 and SQuAD 2.0, in percent.
+"""The official metrics of SQuAD 1.1 and SQuAD 2.0, in percent.
 
-They are those of the data sets' own programs, evaluate-v1.1.py and
-evaluate-v2.0.py, also where the two differ. An answer is compared after
-lower-casing, without ASCII punctuation and the articles a, an, the, and the
-best of a question's gold answers counts.
+They equal those of evaluate-v1.1.py and evaluate-v2.0.py, including the
+differences between the two. Answers are compared in lower case, without ASCII
+punctuation and the articles a, an, the; the best of a question's gold answers
+counts.
 
-Gold answers come as a dict from question id to the texts of its answers; a
-question of SQuAD 2.0 that has no answer has an empty list there.
+Gold answers map question ids to the texts of the answers; the list is empty for
+a question of SQuAD 2.0 without an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import numpy as np
 
+from tasks.squad import answers as answers_lib
+
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -25,59 +27,50 @@ Gold = Mapping[str, Sequence[str]]
 
 
 def gold_answers(examples: Iterable[Any]) -> dict[str, list[str]]:
-  """What the evaluations take, from objects like `SquadExample`.
-
-  Args:
-    examples: each with `question_id` and `answers`, pairs of text and start.
-  """
+  """Returns the gold answers of `SquadExample`s."""
   return {e.question_id: [text for text, _ in e.answers] for e in examples}
 
 
 def normalize_answer(text: str) -> str:
-  """The words of `text` that count, with one space between them."""
+  """Returns the words that are compared, separated by spaces."""
   text = text.lower().translate(_NO_PUNCTUATION)
   return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def missing_predictions(
-  gold: Gold, predictions: Mapping[str, str]
-) -> list[str]:
-  """The ids of the questions that have no prediction, in the gold's order."""
-  return [question_id for question_id in gold if question_id not in predictions]
-
-
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
-  """Scores answers as evaluate-v1.1.py does.
+  """Scores answers like evaluate-v1.1.py.
 
   Args:
-    gold: the texts of each question's answers, at least one.
-    predictions: the answer to each question; those to others are ignored.
+    gold: at least one text for each question.
+    predictions: answers by question; those to other questions are ignored.
 
   Returns:
     `exact_match` and `f1`, in percent of all questions. A question without a
-    prediction scores 0; if there are such, `missing` says how many.
+    prediction scores 0; `missing` is their number if there are any.
 
   Raises:
-    ValueError: there is no question, or one without a gold answer.
+    ValueError: there is no question, or one has no gold answer.
   """
   _check_not_empty(gold)
   exact = f1 = 0.0
+  missing = 0
   for question_id, texts in gold.items():
     if not texts:
       raise ValueError(
         f"question {question_id} has no gold answer, as in SQuAD 2.0: evaluate "
         "it as squad_v2."
       )
-    if question_id in predictions:
-      answer = normalize_answer(predictions[question_id])
-      golds = [normalize_answer(text) for text in texts]
-      exact += answer in golds
-      f1 += max(_f1(answer.split(), gold.split()) for gold in golds)
+    if question_id not in predictions:
+      missing += 1
+      continue
+    answer = normalize_answer(predictions[question_id])
+    golds = [normalize_answer(text) for text in texts]
+    exact += answer in golds
+    f1 += max(_f1(answer.split(), gold.split()) for gold in golds)
   values = {
     "exact_match": 100.0 * exact / len(gold),
     "f1": 100.0 * f1 / len(gold),
   }
-  missing = len(missing_predictions(gold, predictions))
   return {**values, "missing": missing} if missing else values
 
 
@@ -87,38 +80,34 @@ def evaluate_v2(
   null_odds: Optional[Mapping[str, float]] = None,
   null_score_diff_threshold: Optional[float] = None,
 ) -> dict[str, float]:
-  """Scores answers as evaluate-v2.0.py does.
+  """Scores answers like evaluate-v2.0.py.
 
-  Deviation: the script's threshold is 1.0 unless told otherwise, as it expects
-  probabilities. evaluate_v2 of google-research/albert compares the logits of
-  its null odds with that 1.0, so that answered questions with odds over 1 are
-  judged as unanswered. Here no threshold means none.
+  Deviation: the default threshold of the script is 1.0, for probabilities.
+  evaluate_v2 of google-research/albert compares logits with it, so that
+  questions with odds over 1 count as unanswered. Here the default is none.
 
-  Deviation: a threshold keeps the answers with odds <= threshold, as the script
-  does. The original looks for the best threshold by that rule and then applies
-  <, which takes back the answer that made the threshold the best.
+  Deviation: a threshold keeps answers with odds <= threshold, as in the script.
+  The original searches for the best threshold by that rule and then applies <,
+  which drops the answer that made the threshold the best.
 
   Args:
-    gold: the texts of each question's answers; none: it has no answer.
-    predictions: the answer to each question, "" for none; those to others are
-      ignored. For the best thresholds they have to be the best answers before
-      any decision that there is none.
+    gold: the texts of each question's answers; empty if it has none.
+    predictions: answers by question, "" for none; those to other questions are
+      ignored. The best thresholds assume answers without any threshold applied.
     null_odds: high where a question seems to have no answer.
-    null_score_diff_threshold: predictions whose odds are over it count as "".
+    null_score_diff_threshold: predictions with higher odds count as "".
 
   Returns:
-    In percent, with the script's names: `exact`, `f1`, `total` (a number of
-    questions), the same with `HasAns_` and `NoAns_` where there are such
-    questions, and with null odds `best_exact`, `best_exact_thresh`, `best_f1`
-    and `best_f1_thresh`: the best that any threshold gives, and the first that
-    gives it in the order of the odds. Equal odds are passed one by one, in the
-    order of `null_odds`, and 0 stands for a threshold below all odds: the
-    script's habits, which `best_null_threshold` does not have.
+    The script's values, in percent: `exact`, `f1` and `total` (a number of
+    questions), also with `HasAns_` and `NoAns_` if there are such questions.
+    With null odds `best_exact` and `best_f1`, the best for any threshold, and
+    `best_exact_thresh` and `best_f1_thresh`, the first such threshold in the
+    order of the odds. As in the script, equal odds are passed one by one in the
+    order of `null_odds`, and 0 represents a threshold below all odds; see
+    `best_null_threshold`.
 
   Raises:
-    ValueError: there is no question; a question has no prediction or no odds,
-      where the script stops too; odds that are not finite; a threshold without
-      odds.
+    ValueError: there is no question, or one has no prediction or null odds.
   """
   exact, f1 = _raw_scores(gold, predictions)
   final = [exact, f1]
@@ -134,11 +123,6 @@ def evaluate_v2(
         }
         for scores in final
       ]
-  elif null_score_diff_threshold is not None:
-    raise ValueError(
-      "null_score_diff_threshold needs null odds to compare it with: give "
-      "null_odds.json too, or no threshold."
-    )
   values = _means(*final, list(gold))
   for name, has_answer in (("HasAns", True), ("NoAns", False)):
     ids = [q for q, texts in gold.items() if bool(texts) == has_answer]
@@ -159,39 +143,73 @@ def best_null_threshold(
   null_odds: Mapping[str, float],
   metric: str = "f1",
 ) -> float:
-  """The threshold with which `evaluate_v2` gives the highest score.
+  """Returns the threshold with which `evaluate_v2` gives the highest score.
 
-  It is `best_f1_thresh` but for three cases, where applying that one would not
-  give the score that stands beside it: equal odds are kept or not together; a
-  threshold that keeps no answer is below all odds, also negative ones; and an
-  answer of nothing but articles and punctuation is right where there is none.
+  It equals `best_f1_thresh` except where applying the latter would not give
+  `best_f1`: here equal odds are kept or dropped together, a threshold that
+  drops every answer is below negative odds too, and an answer of articles and
+  punctuation only is correct where there is none.
 
   Args:
-    gold: as in `evaluate_v2`.
-    predictions: as in `evaluate_v2`.
-    null_odds: as in `evaluate_v2`.
+    gold: see `evaluate_v2`.
+    predictions: see `evaluate_v2`.
+    null_odds: see `evaluate_v2`.
     metric: `exact` or `f1`.
 
   Returns:
-    The lowest such threshold; one of the odds, or at most 0 if it is best to
-    answer nothing.
+    The lowest such threshold: one of the odds, or at most 0 to drop every
+    answer.
 
   Raises:
-    ValueError: as in `evaluate_v2`, or the metric is neither.
+    ValueError: see `evaluate_v2`.
   """
-  if metric not in ("exact", "f1"):
-    raise ValueError(f"metric is {metric!r}: it must be exact or f1.")
   scores = _raw_scores(gold, predictions)[metric == "f1"]
   _check_odds(gold, null_odds)
   ids = sorted(gold, key=null_odds.__getitem__)
   odds = np.array([null_odds[q] for q in ids], np.float64)
   gains = np.cumsum([scores[q] - (not gold[q]) for q in ids])
-  # Only the last of some equal odds is a threshold.
+  # Only the last of equal odds is a threshold.
   gains[:-1][odds[:-1] == odds[1:]] = -np.inf
   best = int(np.argmax(gains))
   if gains[best] <= 0:
     return float(min(0.0, np.nextafter(odds[0], -np.inf)))
   return float(odds[best])
+
+
+def score_answers(
+  gold: Gold,
+  answers: answers_lib.Answers,
+  has_impossible: bool,
+  null_score_diff_threshold: Optional[float] = None,
+) -> dict[str, float]:
+  """Returns the official metrics of predicted answers.
+
+  Args:
+    gold: the texts of each question's answers.
+    answers: the prediction for each question.
+    has_impossible: whether the data is SQuAD 2.0.
+    null_score_diff_threshold: higher null odds mean no answer; None takes the
+      best for these questions. SQuAD 2.0 only.
+
+  Returns:
+    For SQuAD 2.0 also `null_score_diff_threshold`, the one that was applied.
+
+  Raises:
+    ValueError: a question of SQuAD 2.0 has no answer, or no null odds.
+  """
+  texts = answers_lib.final_texts(answers)
+  if not has_impossible:
+    return evaluate_v1(gold, texts)
+  odds = {
+    question: answer.null_odds
+    for question, answer in answers.items()
+    if answer.null_odds is not None
+  }
+  threshold = null_score_diff_threshold
+  if threshold is None:
+    threshold = best_null_threshold(gold, texts, odds)
+  values = evaluate_v2(gold, texts, odds, threshold)
+  return {**values, "null_score_diff_threshold": threshold}
 
 
 def _check_not_empty(gold: Gold) -> None:
@@ -200,7 +218,6 @@ def _check_not_empty(gold: Gold) -> None:
 
 
 def _named(ids: Sequence[str]) -> str:
-  """A few of the ids, for a message."""
   return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
 
 
@@ -211,20 +228,18 @@ def _check_odds(gold: Gold, null_odds: Mapping[str, float]) -> None:
       f"{len(missing)} of {len(gold)} questions have no null odds "
       f"({_named(missing)}): give those of the same predictions."
     )
-  wrong = [q for q in gold if not np.isfinite(null_odds[q])]
-  if wrong:
-    raise ValueError(
-      f"the null odds of {_named(wrong)} are infinite or no number: no "
-      "threshold separates them."
-    )
 
 
 def _raw_scores(
   gold: Gold, predictions: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-  """Exact match and F1 by question, before any threshold, as fractions."""
+  """Returns exact match and F1 by question, without a threshold, as fractions.
+
+  Raises:
+    ValueError: there is no question, or one has no prediction.
+  """
   _check_not_empty(gold)
-  missing = missing_predictions(gold, predictions)
+  missing = [question for question in gold if question not in predictions]
   if missing:
     raise ValueError(
       f"{len(missing)} of {len(gold)} questions have no prediction "
@@ -235,7 +250,7 @@ def _raw_scores(
     golds = [text for text in map(normalize_answer, texts) if text] or [""]
     answer = normalize_answer(predictions[question_id])
     exact[question_id] = float(answer in golds)
-    # Unlike in 1.1, nothing is right where the answer is nothing.
+    # Unlike in 1.1, an empty answer is correct where the gold one is empty.
     f1[question_id] = max(
       _f1(answer.split(), text.split()) if text else float(not answer)
       for text in golds
@@ -244,7 +259,7 @@ def _raw_scores(
 
 
 def _f1(answer: Sequence[str], gold: Sequence[str]) -> float:
-  """Of two lists of words, each word as often as it stands there."""
+  """Returns the F1 of two multisets of words."""
   common = collections.Counter(answer) & collections.Counter(gold)
   same = sum(common.values())
   if not same:
@@ -269,10 +284,9 @@ def _official_best(
   scores: Mapping[str, float],
   null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-  """The best score of any threshold, in percent, and that threshold."""
+  """Returns the best score of any threshold, in percent, and the threshold."""
   ids = sorted((q for q in null_odds if q in gold), key=null_odds.__getitem__)
-  # Answering nothing is right for all that have no answer; then one question
-  # after the other is answered.
+  # Starts without any answers, and adds one question after the other.
   totals = [float(sum(not texts for texts in gold.values()))]
   for q in ids:
     totals.append(scores[q] if gold[q] else -1.0 if predictions[q] else 0.0)

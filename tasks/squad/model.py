@@ -1,12 +1,11 @@
-"""The two question-answering models: SQuAD 1.1 and SQuAD 2.0.
+"""The two question-answering models, for SQuAD 1.1 and SQuAD 2.0.
 
-1.1 has a head of two scores a token. 2.0 has the head of XLNet: the end is
-scored with the start's hidden state beside it, and a question may have no
+The first scores each token as start and end. The second has the head of XLNet:
+ends are scored given the hidden state of the start, and a question may have no
 answer. Reference: google-research/albert squad_utils.py (create_v1_model,
 create_v2_model).
 
-Letters: B batch, S sequence, H hidden, K starts that are kept, M ends that are
-kept for each of them.
+Letters: B batch, S sequence, H hidden, K best starts, M best ends of each.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import tensorflow as tf
 
 from official_albert import modeling
 
-# What records hold besides the encoder's inputs.
+# Features of the records besides the encoder's inputs.
 _FEATURES = (
   "p_mask",
   "start_positions",
@@ -26,13 +25,13 @@ _FEATURES = (
   "example_id",
   "example_weight",
 )
-# What a position that cannot be in an answer gets, as in the original.
-_NEVER = -1e30
+# Score of positions that cannot be in an answer, as in the original.
+NEVER = -1e30
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForSpans(modeling.FeatureModel):
-  """SQuAD 1.1: a start and an end score for each token."""
+  """Scores each token as start and as end, for SQuAD 1.1."""
 
   other_features = _FEATURES
 
@@ -43,13 +42,13 @@ class AlbertForSpans(modeling.FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Makes the variables.
+    """Builds the variables.
 
     Args:
-      config: the encoder's; its dropouts are those of fine-tuning.
+      config: the encoder's, with the dropouts of fine-tuning.
       recompute_activations: see `AlbertModel`.
       layerwise_lr_decay: see `AlbertModel`.
-      **kwargs: of `tf.keras.Model`.
+      **kwargs: see `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
     self.albert = modeling.AlbertModel(
@@ -80,12 +79,10 @@ class AlbertForSpans(modeling.FeatureModel):
     """Scores every token.
 
     Args:
-      features: what `AlbertModel` takes; other features of a record
-        (`other_features`) are accepted, and not used.
-      training: whether dropout is applied.
-      dropout_seed: <int32>[2], see `layers/dropout.py`.
-      num_layers: how many layers to apply; None: the model's. See
-        `SharedTransformerEncoder`.
+      features: the inputs of `AlbertModel`; `other_features` are ignored.
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2], see `modeling/dropout.py`.
+      num_layers: see `SharedTransformerEncoder`.
 
     Returns:
       The outputs of `AlbertModel`, `start_logits` and `end_logits`
@@ -110,7 +107,7 @@ class AlbertForSpans(modeling.FeatureModel):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForSpansOrNone(modeling.FeatureModel):
-  """SQuAD 2.0: starts, ends that depend on the start, and answerability."""
+  """Scores starts, ends given the start, and answerability, for SQuAD 2.0."""
 
   other_features = _FEATURES
 
@@ -124,16 +121,16 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Makes the variables.
+    """Builds the variables.
 
     Args:
-      config: the encoder's; its dropouts are those of fine-tuning.
-      start_n_top: K, starts that are kept when predicting.
-      end_n_top: M, ends that are kept for each start.
-      classifier_dropout_prob: of the answerability's hidden layer.
+      config: the encoder's, with the dropouts of fine-tuning.
+      start_n_top: K, the number of best starts.
+      end_n_top: M, the number of best ends of each start.
+      classifier_dropout_prob: of the hidden layer for answerability.
       recompute_activations: see `AlbertModel`.
       layerwise_lr_decay: see `AlbertModel`.
-      **kwargs: of `tf.keras.Model`.
+      **kwargs: see `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
     self.start_n_top = start_n_top
@@ -144,7 +141,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     )
 
     def dense(units: int, name: str, use_bias: bool = True):
-      # Scores decide between spans: float32 in any precision.
+      # Scores are computed in float32 in any precision.
       return tf.keras.layers.Dense(
         units,
         use_bias=use_bias,
@@ -159,7 +156,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     self.end_dense = dense(1, "end_dense")
     self.answer_hidden = dense(config.hidden_size, "answer_hidden")
     self.answer_dense = dense(1, "answer_dense", use_bias=False)
-    # Its kernel is used in two halves, so that no call builds it.
+    # Built here: the two halves of its kernel are used without a call.
     self.end_hidden.build([None, 2 * config.hidden_size])
     with tf.init_scope():
       one = tf.zeros([1, 1], tf.int32)
@@ -175,20 +172,18 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     """Scores starts and ends.
 
     Args:
-      features: what `AlbertModel` takes; `p_mask` <float32>[B, S], 1 where no
-        answer may begin or end; `start_positions` <int32>[B] where the true
-        starts are known.
-      training: whether dropout is applied.
-      dropout_seed: <int32>[2], see `layers/dropout.py`.
-      num_layers: how many layers to apply; None: the model's. See
-        `SharedTransformerEncoder`.
+      features: the inputs of `AlbertModel`; `p_mask` <float32>[B, S], 1 where
+        no answer may begin or end; in training `start_positions` <int32>[B].
+      training: whether to apply dropout.
+      dropout_seed: <int32>[2], see `modeling/dropout.py`.
+      num_layers: see `SharedTransformerEncoder`.
 
     Returns:
       The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
       `cls_logits` <float32>[B] (high: no answer). With `start_positions`,
-      `end_log_probs` <float32>[B, S] after the true start. The best starts,
-      `start_top_log_probs`, `start_top_index` [B, K], and after these starts
-      `end_top_log_probs`, `end_top_index` [B, K * M], start by start.
+      `end_log_probs` <float32>[B, S] given the true start. The best starts,
+      `start_top_log_probs` and `start_top_index` [B, K], and the best ends of
+      each, `end_top_log_probs` and `end_top_index` [B, K * M], by start.
     """
     inputs, others = self.named_inputs(features)
     outputs = self.albert(
@@ -201,7 +196,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     p_mask = tf.cast(others["p_mask"], tf.float32)  # [B, S]
 
     def log_probs(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-      return tf.nn.log_softmax(scores * (1 - mask) + _NEVER * mask)
+      return tf.nn.log_softmax(scores * (1 - mask) + NEVER * mask)
 
     start_scores = self.start_dense(x)[..., 0]  # [B, S]
     start_log_probs = log_probs(start_scores, p_mask)
@@ -212,8 +207,8 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
       )  # [B, H]
       ends = self._end_scores(x, start[:, None], training)[:, 0]
       outputs["end_log_probs"] = log_probs(ends, p_mask)
-    # In training too, where graphs leave it out: a functional model of Keras
-    # needs the same outputs in both modes.
+    # Also in training: a functional Keras model needs the same outputs in both
+    # modes, and a training graph prunes them.
     top = tf.nn.top_k(
       start_log_probs, tf.minimum(self.start_n_top, tf.shape(x)[1])
     )
@@ -228,7 +223,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     outputs["start_top_index"] = top.indices
     outputs["end_top_log_probs"] = tf.reshape(end_top.values, [batch, -1])
     outputs["end_top_index"] = tf.reshape(end_top.indices, [batch, -1])
-    # What the model would take for the start, and [CLS].
+    # The hidden state of the expected start, and that of [CLS].
     summary = tf.einsum("bsh,bs->bh", x, tf.exp(start_log_probs))
     y = tf.tanh(self.answer_hidden(tf.concat([summary, x[:, 0]], -1)))
     y = modeling.seeded_dropout(
@@ -243,17 +238,17 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
   def _end_scores(
     self, x: tf.Tensor, starts: tf.Tensor, training: Optional[bool]
   ) -> tf.Tensor:
-    """Scores of all ends for some starts.
+    """Scores all ends for some starts.
 
     Args:
       x: <float32>[B, S, H].
-      starts: <float32>[B, K, H], the hidden states there.
+      starts: <float32>[B, K, H], hidden states of the starts.
       training: whether XLA compiles the LayerNorm.
 
     Returns:
       <float32>[B, K, S].
     """
-    # [x, start] W = x W_x + start W_s: the pairs are never written out.
+    # [x, start] W = x W_x + start W_s, without storing all pairs.
     w_x, w_s = tf.split(self.end_hidden.kernel, 2)
     by_token = tf.matmul(x, w_x)[:, None]  # [B, 1, S, H]
     by_start = tf.matmul(starts, w_s)[:, :, None]  # [B, K, 1, H]

@@ -1,4 +1,4 @@
-"""Both heads against the original's numbers."""
+"""Compares both heads with the original's numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load_v2(group):
 
 
 def test_squad_v2_has_the_same_outputs_in_training():
-  """A functional model of Keras takes them by their order."""
+  """A functional Keras model identifies outputs by their order."""
   model, batch = load_v2(GROUPS[0])
   outputs = [model(batch, training=training) for training in (False, True)]
   assert list(outputs[0]) == list(outputs[1])
@@ -83,7 +83,7 @@ def test_squad_v2_beam_equals_the_original(group):
     np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
 
 
-def test_a_beam_wider_than_the_sequence_is_cut():
+def test_beam_wider_than_the_sequence():
   config = modeling.AlbertConfig.from_preset("albert_tiny")
   model = model_lib.AlbertForSpansOrNone(config, 5, 7)
   ids = tf.ones([2, 3], tf.int32)
@@ -107,7 +107,7 @@ def test_configuration_round_trip(model):
 @pytest.mark.parametrize(
   "build", [model_lib.AlbertForSpans, model_lib.AlbertForSpansOrNone]
 )
-def test_what_is_said_about_training_reaches_the_encoder(build):
+def test_training_settings_reach_the_encoder(build):
   config = modeling.AlbertConfig.from_json_file(
     str(ALBERT / "one_group" / "albert_config.json")
   )

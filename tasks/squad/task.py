@@ -1,8 +1,8 @@
-"""SQuAD 1.1 and 2.0 as the training loop sees them.
+"""SQuAD 1.1 and 2.0 as a task of the training loop.
 
 Reference: google-research/albert squad_utils.py (v1_model_fn_builder,
-v2_model_fn_builder): the mean of the cross entropies of start and end; in 2.0
-half of their sum and half the cross entropy of "there is no answer".
+v2_model_fn_builder). The loss is the mean of the cross entropies of start and
+end; 2.0 adds half the cross entropy of "there is no answer".
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
 from tasks.common import Batch, Predictions
-from tasks.squad import answers, decoding, metrics, prediction_files
+from tasks.squad import answers, decoding, metrics
 from tasks.squad import model as model_lib
 from tasks.squad.examples import SquadExample
 from tasks.squad.windows import Window
 
-# What a position that cannot be an answer gets.
-_NEVER = -1e30
-
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-  """How answers are made of scores."""
+  """How scores are decoded into answers, see `Recipe`.
+
+  Attributes:
+    null_score_diff_threshold: higher null odds mean no answer; None takes the
+      best for the evaluated questions, and always answers where there are none.
+      SQuAD 2.0 only.
+  """
 
   n_best_size: int = decoding.N_BEST_SIZE
   max_answer_length: int = decoding.MAX_ANSWER_LENGTH
-  # Starts that are kept, and ends for each of them; 2.0 only.
   start_n_top: int = 5
   end_n_top: int = 5
-  # Null odds over it mean no answer; None takes the best one of the evaluated
-  # questions, and answers always where there are none. 2.0 only.
   null_score_diff_threshold: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Questions:
-  """A split: its questions, and the windows that its records hold."""
+  """The questions of a split, and the windows of its records."""
 
   examples: Sequence[SquadExample]
   windows: Sequence[Window]
 
 
 class SquadTask(common.FinetuningTask):
-  """Spans of a context, and in 2.0 whether there is one.
+  """Finds spans of a context, and in 2.0 decides whether there is one.
 
   Attributes:
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
@@ -63,27 +63,27 @@ class SquadTask(common.FinetuningTask):
     decode: Decoding = Decoding(),
     **kwargs,
   ):
-    """See `FinetuningTask`.
+    """Creates the task.
 
     Args:
-      *args: of `FinetuningTask`.
-      has_impossible: SQuAD 2.0.
+      *args: see `FinetuningTask`.
+      has_impossible: whether the data is SQuAD 2.0.
       questions: of the splits that are evaluated or predicted.
-      decode: how answers are made of scores.
-      **kwargs: of `FinetuningTask`.
+      decode: how scores are decoded into answers.
+      **kwargs: see `FinetuningTask`.
     """
     super().__init__(*args, **kwargs)
     self.has_impossible = has_impossible
     self._questions = questions
     self._decoding = decode
-    # That of the evaluated split; what is predicted after it uses it too.
+    # Set by the evaluation, and used for the predictions after it.
     self._threshold = decode.null_score_diff_threshold
 
   def describe(self) -> dict[str, Any]:
-    """As `FinetuningTask.describe`; the settings have those of decoding too.
+    """Extends `FinetuningTask.describe` by the settings of decoding.
 
-    So whoever predicts with the run's model makes the answers that it was
-    evaluated on. The threshold stands in the results: it is found there.
+    Prediction with the run's model then decodes as its evaluation did. The
+    threshold is in the results of the evaluation.
     """
     described = super().describe()
     names = ["n_best_size", "max_answer_length"]
@@ -94,7 +94,7 @@ class SquadTask(common.FinetuningTask):
     return described
 
   def build_model(self) -> tf.keras.Model:
-    """The encoder with the head of the version."""
+    """Builds the encoder with the head of the version."""
     arguments = {
       "recompute_activations": self.settings.recompute_activations,
       "layerwise_lr_decay": self.settings.layerwise_lr_decay,
@@ -117,7 +117,7 @@ class SquadTask(common.FinetuningTask):
     training: bool,
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """The summed loss in nats, and the share of right starts and ends."""
+    """Returns the summed loss in nats, and accuracies of starts and ends."""
     outputs = model(
       batch,
       training=training,
@@ -127,11 +127,11 @@ class SquadTask(common.FinetuningTask):
     if self.has_impossible:
       scores = outputs["start_log_probs"], outputs["end_log_probs"]
     else:
-      # Deviation: the original lets padding compete with the text, so that its
-      # loss depends on how far a batch is padded.
+      # Deviation: in the original, padding competes with the text, so that the
+      # loss depends on the length to which a batch is padded.
       padding = 1 - tf.cast(batch["input_mask"], tf.float32)
       scores = tuple(
-        outputs[name] + _NEVER * padding
+        outputs[name] + model_lib.NEVER * padding
         for name in ("start_logits", "end_logits")
       )
     weight = batch["example_weight"]
@@ -149,7 +149,7 @@ class SquadTask(common.FinetuningTask):
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """The scores that `decoding` takes, of each window."""
+    """Returns the arguments of `decoding` for each window."""
     outputs = model(batch, training=False, num_layers=self.num_layers)
     if self.has_impossible:
       names = (
@@ -159,23 +159,23 @@ class SquadTask(common.FinetuningTask):
         "end_top_index",
         "cls_logits",
       )
-      said = {name: outputs[name] for name in names}
+      scores = {name: outputs[name] for name in names}
     else:
-      # One shape for batches of all lengths.
+      # Pads to S, so that batches of all lengths have one shape.
       missing = self.max_seq_length - tf.shape(batch["input_ids"])[1]
-      said = {
+      scores = {
         name: tf.ensure_shape(
           tf.pad(outputs[name], [[0, 0], [0, missing]]),
           [None, self.max_seq_length],
         )
         for name in ("start_logits", "end_logits")
       }
-    return {"example_id": batch["example_id"], **said}
+    return {"example_id": batch["example_id"], **scores}
 
   def answers(
     self, split: str, predictions: Predictions
   ) -> dict[str, answers.QuestionAnswers]:
-    """The n best answers to each question of a split."""
+    """Returns the n best answers to each question of a split."""
     questions = self._questions[split]
     contexts = {e.question_id: e.context for e in questions.examples}
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
@@ -189,7 +189,7 @@ class SquadTask(common.FinetuningTask):
     )
 
   def score(self, predictions: Predictions) -> dict[str, float]:
-    """Of the official metrics those that are watched while training."""
+    """Returns the official metrics that are logged during training."""
     values = self.score_split(self.eval_split, predictions)
     return {
       name: values[name]
@@ -200,12 +200,8 @@ class SquadTask(common.FinetuningTask):
   def score_split(
     self, split: str, predictions: Predictions
   ) -> dict[str, float]:
-    """The official metrics, in percent.
-
-    2.0: with the threshold that was given, or the one that is best for these
-    questions, as `null_score_diff_threshold` says.
-    """
-    values = score_answers(
+    """Returns `metrics.score_answers` of a split, in percent."""
+    values = metrics.score_answers(
       metrics.gold_answers(self._questions[split].examples),
       self.answers(split, predictions),
       self.has_impossible,
@@ -217,46 +213,9 @@ class SquadTask(common.FinetuningTask):
   def write_predictions(
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
-    """Writes predictions.json and the other official files, in a folder."""
-    return prediction_files.write_predictions(
+    """Writes predictions.json and the other files to `folder/split`."""
+    return answers.write_predictions(
       os.path.join(folder, split),
       self.answers(split, predictions),
       self._threshold,
     )
-
-
-def score_answers(
-  gold: metrics.Gold,
-  said: Mapping[str, answers.QuestionAnswers],
-  has_impossible: bool,
-  null_score_diff_threshold: Optional[float] = None,
-) -> dict[str, float]:
-  """The official metrics of answers, in percent.
-
-  Args:
-    gold: the texts of each question's answers.
-    said: the n best answers to each question.
-    has_impossible: SQuAD 2.0.
-    null_score_diff_threshold: null odds over it mean no answer; None takes the
-      best one for these questions. 2.0 only.
-
-  Returns:
-    Of 2.0 also `null_score_diff_threshold`, the one that was taken.
-
-  Raises:
-    ValueError: a question of 2.0 is not answered, or answers have no null
-      odds.
-  """
-  texts = answers.final_texts(said)
-  if not has_impossible:
-    return metrics.evaluate_v1(gold, texts)
-  odds = {
-    question: answer.null_odds
-    for question, answer in said.items()
-    if answer.null_odds is not None
-  }
-  threshold = null_score_diff_threshold
-  if threshold is None:
-    threshold = metrics.best_null_threshold(gold, texts, odds)
-  values = metrics.evaluate_v2(gold, texts, odds, threshold)
-  return {**values, "null_score_diff_threshold": threshold}

@@ -1,4 +1,4 @@
-"""Tests of losses against the original's, and of the way to the answers."""
+"""Compares losses with the original's; tests answers and their files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _CONTEXT = "W10  " + " ".join(f"w{5 + i % 9}" for i in range(33)) + " w20 w21"
 
 
 def question(name, text, context=_CONTEXT):
-  """`text` is the answer; without one there is none."""
+  """Returns a question with the answer `text`, or without an answer."""
   answers = ((text, context.index(text)),) if text else ()
   asked = f"w{5 + len(name)} w{5 + len(text)}?"  # No two are alike.
   return examples_lib.SquadExample(name, asked, context, answers, not text)
@@ -62,7 +62,7 @@ _QUESTIONS = (
 
 
 def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
-  """With all questions of the version in dev, and two of them in test."""
+  """Returns a task with all questions in dev, and two of them in test."""
   path = folder / "vocab.txt"
   words = [f"w{number}" for number in range(5, config.vocab_size - 1)]
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "?"]
@@ -144,7 +144,7 @@ def golden(folder, group, kind, has_impossible):
 
 
 def cross_entropy(logits, labels, mask):
-  """Of each row, in float64: the softmax is over where the mask is 1."""
+  """Returns the float64 loss of each row, over positions with mask 1."""
   logits = np.where(mask, np.float64(logits), -np.inf)
   largest = logits.max(1, keepdims=True)
   total = np.log(np.exp(logits - largest).sum(1)) + largest[:, 0]
@@ -153,7 +153,7 @@ def cross_entropy(logits, labels, mask):
 
 @pytest.mark.parametrize("group", _GROUPS)
 def test_the_loss_of_v1(tmp_path, group):
-  """The original's on its logits where no padding competes with the text."""
+  """Equals the original's loss without the padding."""
   task, model, batch = golden(tmp_path, group, "squad_v1", False)
   logits = np.load(_GOLDEN / group / "squad_v1_outputs.npz")
 
@@ -257,7 +257,7 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
       model.albert, "call", side_effect=model.albert.call
     ) as encoder:
       values.append(evaluate(data))
-    # Losses and scores come from one pass of it.
+    # One forward pass gives losses and scores.
     assert encoder.call_count == 1
   official = {"exact", "f1"} if has_impossible else {"exact_match", "f1"}
   assert values[0].keys() == official | {
@@ -271,11 +271,14 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
   for name, answer in answers.items():
     other = others[name]
     assert answer.text() == other.text()
-    assert answer.null_odds == pytest.approx(other.null_odds, rel=1e-4)
+    if has_impossible:
+      assert answer.null_odds == pytest.approx(other.null_odds, rel=1e-4)
+    else:
+      assert answer.null_odds is None and other.null_odds is None
 
 
 class Oracle(tf.keras.Model):
-  """Knows the answers; its second choice is the last token."""
+  """Predicts the correct answers, and the last token as second best."""
 
   def __init__(self, has_impossible):
     super().__init__()
@@ -315,7 +318,7 @@ def oracle_rows(task, split, batch_size=3):
 @_VERSIONS
 @pytest.mark.parametrize("length_bucketing", [True, False])
 def test_from_records_to_answers(tmp_path, has_impossible, length_bucketing):
-  """Each answer is found in its window, as the context writes it."""
+  """An oracle's answers are those of the contexts."""
   task = make(tmp_path, has_impossible, length_bucketing=length_bucketing)
   rows = oracle_rows(task, "dev")
   assert len(rows["example_id"]) == len(task._questions["dev"].windows) > 9
@@ -354,10 +357,10 @@ def test_v1_writes_its_answers(tmp_path):
   assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": "W10  w5"}
 
 
-def test_the_threshold_of_the_evaluated_split_is_used_for_the_others(tmp_path):
+def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
   task = make(tmp_path, True)
   rows, test = oracle_rows(task, "dev"), oracle_rows(task, "test")
-  # Before an evaluation nobody knows a threshold: every question is answered.
+  # Without an evaluation there is no threshold: every question is answered.
   task.write_predictions("dev", rows, tmp_path / "before")
   assert read_texts(tmp_path / "before", "dev")["none"]
   task.score_split("dev", rows)
@@ -369,26 +372,26 @@ def test_the_threshold_of_the_evaluated_split_is_used_for_the_others(tmp_path):
   assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": ""}
   task.write_predictions("dev", rows, tmp_path)
   assert read_texts(tmp_path, "dev")["none"] == ""
-  # Each evaluation looks for its own.
+  # Each evaluation searches for its own.
   later = {**rows, "cls_logits": rows["cls_logits"] + 1}
   values = task.score_split("dev", later)
   assert values["null_score_diff_threshold"] == -2 and values["exact"] == 100
 
 
 @pytest.mark.parametrize("threshold, right", [(-5.0, 1), (0.0, 6), (9.0, 5)])
-def test_a_given_threshold_is_honoured(tmp_path, threshold, right):
+def test_given_threshold(tmp_path, threshold, right):
   decode = task_lib.Decoding(null_score_diff_threshold=threshold)
   task = make(tmp_path, True, decode=decode)
   rows = oracle_rows(task, "dev")
   values = task.score_split("dev", rows)
-  # Of six questions one has no answer.
+  # One of six questions has no answer.
   assert values["exact"] == pytest.approx(100 * right / 6)
   task.write_predictions("dev", rows, tmp_path)
   empty = [text for text in read_texts(tmp_path, "dev").values() if not text]
   assert len(empty) == {1: 6, 6: 1, 5: 0}[right]
 
 
-def test_decoding_settings_reach_the_search(tmp_path):
+def test_decoding_settings(tmp_path):
   decode = task_lib.Decoding(n_best_size=2, max_answer_length=2)
   task = make(tmp_path, False, decode=decode)
   said = task.answers("dev", oracle_rows(task, "dev"))

@@ -1,15 +1,14 @@
-"""SQuAD's questions as sequences: [CLS] question [SEP] context [SEP].
+"""Splits SQuAD's questions into sequences: [CLS] question [SEP] context [SEP].
 
-A context that is too long is read through several windows that overlap. Each
-window remembers which characters of the context its tokens come from, so that
-an answer is the user's own text, and the way there and back is exact.
+A context that is too long is split into overlapping windows. Each window stores
+which characters of the context its tokens come from, so that an answer is exact
+text of the context.
 
 Deviation: the original aligns pieces and text by their longest common
-subsequence, character by character, within a band; where that fails, the
-question is dropped, also from evaluation. The tokenizer's offsets need no
-search, and no question is dropped.
+subsequence within a band of characters, and drops a question where that fails,
+even in evaluation. The tokenizer's offsets need no search and drop no question.
 
-Letters: T tokens of a context, L those of them that are in a window.
+Letters: T tokens of a context, L of them in a window.
 
 Reference: google-research/albert squad_utils.py (convert_examples_to_features,
 _check_is_max_context).
@@ -36,12 +35,12 @@ class Window(NamedTuple):
     segment_ids: 0 up to the first [SEP], then 1.
     context_start: position in `input_ids` of the first context token.
     token_starts: [L] first character in the context of each context token.
-    token_ends: [L] the character after its last.
-    is_max_context: [L] whether no other window has the token with more context
-      around it.
-    start_position: of the answer's first token in `input_ids`; 0 without one.
-    end_position: of its last token; 0 without one.
-    is_impossible: whether the whole answer is not in this window.
+    token_ends: [L] last character, exclusive.
+    is_max_context: [L] whether no other window has more context around the
+      token.
+    start_position: position in `input_ids` of the answer's first token, or 0.
+    end_position: position of its last token, or 0.
+    is_impossible: whether the window does not contain the whole answer.
   """
 
   question_id: str
@@ -65,20 +64,21 @@ def make_windows(
   is_training: bool = False,
   context: Optional[tokenization.EncodedText] = None,
 ) -> list[Window]:
-  """The windows of one question, at least one.
+  """Returns the windows of one question, at least one.
 
   Args:
     example: the question.
-    tokenizer: either kind.
-    max_seq_length: S, the most tokens that a window has.
-    doc_stride: tokens from one window's begin to the next one's.
-    max_query_length: the question's tokens after these are left out.
-    is_training: whether the question must be one to train with. The first
-      answer is where positions come from in any case.
-    context: the context's tokens, if they are known already.
+    tokenizer: that of the model.
+    max_seq_length: S, the maximum tokens of a window.
+    doc_stride: tokens from the begin of one window to the next.
+    max_query_length: maximum tokens of the question; the rest is cut off.
+    is_training: whether to check that the question can be trained on.
+      Positions are those of the first answer in any case.
+    context: the context's tokens, if known.
 
   Raises:
-    ValueError: a setting leaves no room, or the question is not for training.
+    ValueError: a setting leaves no space for the context, or the question
+      cannot be trained on.
   """
   if doc_stride < 1 or max_query_length < 1:
     raise ValueError(
@@ -88,21 +88,20 @@ def make_windows(
   if is_training:
     examples_lib.check_trainable(example)
   query = tokenizer.encode(example.question)[:max_query_length]
-  room = max_seq_length - len(query) - 3
-  if room < 1:
+  space = max_seq_length - len(query) - 3
+  if space < 1:
     raise ValueError(
-      f"max_seq_length {max_seq_length} leaves no room for the context of "
-      f"question {example.question_id!r}, whose question takes {len(query)} "
-      "tokens and [CLS], [SEP], [SEP] three: raise max_seq_length or lower "
-      "max_query_length."
+      f"max_seq_length {max_seq_length} leaves no space for the context of "
+      f"question {example.question_id!r}, whose question has {len(query)} "
+      "tokens, and [CLS] and two [SEP] need three: raise max_seq_length or "
+      "lower max_query_length."
     )
   if context is None:
     context = tokenizer.encode_with_offsets(example.context)
   answer = None
   if example.answers and not example.is_impossible:
-    text, start = example.answers[0]
-    answer = answer_tokens(context, text, start)
-  parts = _parts(len(context.ids), room, doc_stride)
+    answer = answer_tokens(context, *example.answers[0])
+  parts = _parts(len(context.ids), space, doc_stride)
   best = _best_window(len(context.ids), parts)
   head = [tokenizer.cls_id, *query, tokenizer.sep_id]
   windows = []
@@ -134,15 +133,15 @@ def make_all_windows(
   max_query_length: int = 64,
   is_training: bool = False,
 ) -> Iterator[Window]:
-  """Yields `make_windows` of each; each different context is cut once.
+  """Yields the windows of all questions; tokenizes each context once.
 
   Raises:
     ValueError: see `make_windows`.
   """
-  known: dict[str, tokenization.EncodedText] = {}
+  contexts: dict[str, tokenization.EncodedText] = {}
   for example in examples:
-    if example.context not in known:
-      known[example.context] = tokenizer.encode_with_offsets(example.context)
+    if example.context not in contexts:
+      contexts[example.context] = tokenizer.encode_with_offsets(example.context)
     yield from make_windows(
       example,
       tokenizer,
@@ -150,14 +149,14 @@ def make_all_windows(
       doc_stride,
       max_query_length,
       is_training,
-      known[example.context],
+      contexts[example.context],
     )
 
 
 def answer_tokens(
   context: tokenization.EncodedText, text: str, start: int
 ) -> Optional[tuple[int, int]]:
-  """First and last token of an answer: those that hold its characters.
+  """Returns the first and the last token of an answer.
 
   Args:
     context: T tokens.
@@ -165,8 +164,9 @@ def answer_tokens(
     start: its first character in the context.
 
   Returns:
-    Tokens from 0 to T - 1, the nearest one where the answer has characters that
-    no token is from (such as zero-width spaces); None if T is 0.
+    Tokens from 0 to T - 1 that contain the answer's characters, the nearest
+    ones for characters without a token (such as zero-width spaces); None if T
+    is 0.
   """
   if not context.ids:
     return None
@@ -178,62 +178,39 @@ def answer_tokens(
   return first, max(first, last)
 
 
-def answer_text(context: str, window: Window, start: int, end: int) -> str:
-  """The characters between two tokens, without white space around them.
-
-  Args:
-    context: of the window's question.
-    window: one of them.
-    start: position in `window.input_ids` of the first token.
-    end: position of the last token.
-
-  Raises:
-    ValueError: a position is outside of the context, or end before start.
-  """
-  first, last = start - window.context_start, end - window.context_start
-  if not 0 <= first <= last < len(window.token_starts):
-    raise ValueError(
-      f"positions {start} to {end} are no span of the context, which is at "
-      f"{window.context_start} to "
-      f"{window.context_start + len(window.token_starts) - 1}."
-    )
-  begin, after = window.token_starts[first], window.token_ends[last]
-  return context[begin:after].strip()
-
-
 def p_mask(window: Window, length: int = 0) -> list[int]:
-  """1 at positions where no answer can be: question, [SEP], padding.
+  """Returns 1 where no answer can be: question, [SEP] and padding.
 
-  0 at [CLS], which stands for "no answer", and at the context's tokens.
+  It is 0 at the context's tokens and at [CLS], which represents "no answer".
 
   Args:
     window: the window.
-    length: of the result if that is longer than the window.
+    length: of the result, if it is longer than the window.
   """
   tokens = len(window.token_starts)
   mask = [0] + [1] * (window.context_start - 1) + [0] * tokens
   return mask + [1] * (max(length, len(window.input_ids)) - len(mask))
 
 
-def _parts(count: int, room: int, stride: int) -> list[tuple[int, int]]:
-  """[begin, end) of each window in a context of `count` tokens."""
-  parts = [(0, min(room, count))]
+def _parts(count: int, space: int, stride: int) -> list[tuple[int, int]]:
+  """Returns [begin, end) of each window in a context of `count` tokens."""
+  parts = [(0, min(space, count))]
   while parts[-1][1] < count:
     begin, end = parts[-1]
-    # A stride over the window's length would leave tokens out.
+    # A stride larger than the window would skip tokens.
     begin += min(end - begin, stride)
-    parts.append((begin, min(begin + room, count)))
+    parts.append((begin, min(begin + space, count)))
   return parts
 
 
 def _best_window(count: int, parts: list[tuple[int, int]]) -> np.ndarray:
-  """<int64>[T]: the window that shows each token with the most around it."""
+  """Returns <int64>[T], the window with the most context of each token."""
   best = np.full(count, -1, np.int64)
   best_score = np.full(count, -1.0)
   for number, (begin, end) in enumerate(parts):
     left = np.arange(end - begin)
     score = np.minimum(left, left[::-1]) + 0.01 * (end - begin)
-    better = score > best_score[begin:end]  # Of equal ones the first.
+    better = score > best_score[begin:end]  # Of equal scores the first.
     best[begin:end][better] = number
     best_score[begin:end][better] = score[better]
   return best

@@ -1,4 +1,4 @@
-"""TensorFlow's C++ loader says what Python's says, without Python."""
+"""Tests that TensorFlow's C++ loader computes what Python's computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
 
+from tools.benchmarks import c_api_loader
 from tools.testing import many_commands, toy_finetuned
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -26,13 +29,13 @@ _IDS = {
 _SCRIPT = """
 import json, sys
 from tools.benchmarks import c_api_loader
-said = []
+results = []
 for folder, libraries, signature, inputs in json.loads(sys.argv[1]):
   with c_api_loader.CApiModel(folder, libraries) as model:
     for name, values in [(signature, inputs)] * 2:
       outputs = model.run(name, values)
-    said.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
-print(json.dumps([said, "tensorflow" in sys.modules]))
+    results.append({k: c_api_loader.to_json(v) for k, v in outputs.items()})
+print(json.dumps([results, "tensorflow" in sys.modules]))
 """
 
 
@@ -72,20 +75,20 @@ def loader(*arguments):
   return run(["-m", "tools.benchmarks.c_api_loader", *arguments])
 
 
-def assert_like_python(folder, signature, inputs, said):
+def assert_like_python(folder, signature, inputs, results):
   loaded = tf.saved_model.load(str(folder))
   dtype = tf.string if "text" in inputs else tf.int32
   expected = loaded.signatures[signature](
     **{name: tf.constant(x, dtype) for name, x in inputs.items()}
   )
-  assert set(said) == set(expected)
+  assert set(results) == set(expected)
   for name, value in expected.items():
     if value.dtype == tf.string:
       texts = [text.decode() for text in value.numpy()]
-      assert said[name] == texts
+      assert results[name] == texts
     else:
       # The same kernels, but graphs that are optimized one by one.
-      np.testing.assert_allclose(said[name], value, rtol=0, atol=1e-6)
+      np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-6)
 
 
 def test_like_python_without_python(folder):
@@ -97,11 +100,11 @@ def test_like_python_without_python(folder):
   ]
   done = run(["-c", _SCRIPT, json.dumps(cases)])
   assert done.returncode == 0, done.stderr
-  said, has_python = json.loads(done.stdout)
+  results, has_python = json.loads(done.stdout)
   assert done.stderr == "" and not has_python
-  assert_like_python(folder / "ids", "ids", _IDS, said[0])
-  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, said[1])
-  assert said[2] == {"label": [], "probabilities": [], "logits": []}
+  assert_like_python(folder / "ids", "ids", _IDS, results[0])
+  assert_like_python(folder / "text", "classify", {"text": _TEXTS}, results[1])
+  assert results[2] == {"label": [], "probabilities": [], "logits": []}
 
 
 def test_command_line(folder):
@@ -131,9 +134,9 @@ def test_refusals_are_one_sentence(folder):
     (["--signature=ids", f"--inputs={bad}"], "input_ids must be from 0 to"),
     (["--signature=nothing", "--inputs={}"], "has classify, examples, ids, se"),
     (["--inputs={}"], "serving_default takes text, not nothing."),
-    (["--inputs=[1]"], "--inputs has to be a JSON object"),
-    (["--inputs={"], "--inputs is no JSON"),
-    (['--inputs={"text": [3]}'], "3 is no text"),
+    (["--inputs=[1]"], "--inputs must be a JSON object"),
+    (["--inputs={"], "--inputs is not JSON"),
+    (['--inputs={"text": [3]}'], "3 is not text"),
     (["--saved_model_dir=/nowhere"], "/nowhere is not the folder of a Saved"),
   ]
   results = many_commands.run(
@@ -144,6 +147,83 @@ def test_refusals_are_one_sentence(folder):
     assert result.code == 1
     assert message in result.err and result.err.count("\n") == 1
     assert "[[" not in result.err and result.out == ""
+
+
+@pytest.mark.parametrize(
+  "value, dtype, message",
+  [
+    ([1.5], 3, "a number is out of range"),
+    ([2**31], 3, "a number is out of range"),
+    (["5"], 3, "'5' is not a number"),
+    ([None], 1, "None is not a number"),
+    ([[1], [1, 2]], 3, "lists of equal length"),
+    ([["a"], ["b", "c"]], 7, "lists of equal length"),
+    ([3], 7, "3 is not text"),
+    ([1], 21, "not supported here"),
+  ],
+)
+def test_wrong_values(value, dtype, message):
+  with pytest.raises(ValueError, match=message) as error:
+    c_api_loader.to_array("x", value, dtype)
+  assert "'x'" in str(error.value)
+
+
+def test_values():
+  array = c_api_loader.to_array("x", [[1, 0], [1, 1]], 3)
+  assert array.dtype == np.int32 and array.tolist() == [[1, 0], [1, 1]]
+  texts = c_api_loader.to_array("x", ["ä", b"\xff\0", "\ud83d"], 7)
+  assert texts.tolist() == [b"\xc3\xa4", b"\xff\0", b"?"]
+  assert c_api_loader.dtype_name(7) == "string"
+  assert c_api_loader.dtype_name(14) == "bfloat16"
+  assert c_api_loader.dtype_name(9) == "int64"
+
+
+def test_one_sentence():
+  sentence = c_api_loader.one_sentence
+  assert sentence("bad ids:\n\t [[{{node Assert}}]]\n\t [[x]]") == "bad ids:"
+  several = (
+    "2 root error(s) found.\n  (0) INVALID_ARGUMENT: bad: ids\n"
+    "\t [[{{node a}}]]\n  (1) INVALID_ARGUMENT: bad: ids\n"
+    "0 successful operations."
+  )
+  assert sentence(several) == "bad: ids"
+  assert sentence("plain words") == "plain words"
+
+
+def _meta_graph():
+  """Returns two signatures, among other fields of a MetaGraphDef."""
+  meta_graph = meta_graph_pb2.MetaGraphDef()
+  meta_graph.meta_info_def.tags.append("serve")
+  node = meta_graph.graph_def.node.add(name="x", op="Const")
+  node.attr["value"].f = 1.5  # A fixed-size field.
+  classify = meta_graph.signature_def["classify"]
+  text = classify.inputs["text"]
+  text.name, text.dtype = "classify_text:0", types_pb2.DT_STRING
+  text.tensor_shape.dim.add(size=-1)
+  logits = classify.outputs["logits"]
+  logits.name, logits.dtype = "PartitionedCall:2", types_pb2.DT_FLOAT
+  logits.tensor_shape.dim.add(size=-1)
+  logits.tensor_shape.dim.add(size=300)
+  free = meta_graph.signature_def["ids"].inputs["input_ids"]
+  free.name, free.dtype = "ids:0", types_pb2.DT_INT32
+  free.tensor_shape.unknown_rank = True
+  scalar = meta_graph.signature_def["ids"].outputs["größe"]
+  scalar.name, scalar.dtype = "n:1", types_pb2.DT_INT64
+  return meta_graph
+
+
+def test_signatures_are_read():
+  found = c_api_loader.read_signatures(_meta_graph().SerializeToString())
+  assert found == {
+    "classify": c_api_loader.Signature(
+      {"text": ("classify_text:0", 7, (-1,))},
+      {"logits": ("PartitionedCall:2", 1, (-1, 300))},
+    ),
+    "ids": c_api_loader.Signature(
+      {"input_ids": ("ids:0", 3, None)}, {"größe": ("n:1", 9, ())}
+    ),
+  }
+  assert c_api_loader.read_signatures(b"") == {}
 
 
 if __name__ == "__main__":

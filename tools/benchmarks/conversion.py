@@ -1,11 +1,11 @@
-"""Times a full-size conversion there and back, of random weights.
+"""Times the conversion of a full-size model to all formats and back.
 
     python -m tools.benchmarks.conversion --preset=albert_xlarge_v2 \\
       --hf_python=VENV/bin/python
 
-Makes a TF1 checkpoint of the preset, converts it to ours, to Hugging Face, to
-ours and to TF1 again, each in a process of its own, and compares every value of
-the last with the first. Needs room for five copies of the weights on disk.
+Writes a random TF1 checkpoint of the preset, converts it to ours, to Hugging
+Face, to ours and to TF1, each in a process of its own, and compares the values
+of the first and last checkpoint. Needs disk space for five copies.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from official_albert import checkpoints, modeling
 from tools import conversion
 from tools.cli import command_line, path_flags
 
-_PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Which model.")
+_PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Name of the model.")
 _HF_PYTHON = path_flags.define(
-  "hf_python", "", "As of tools.convert_checkpoint."
+  "hf_python", "", "As in tools.convert_checkpoint."
 )
-_WAY = ("official_albert", "hf", "official_albert", "tf1")
-# Prints the peak memory of itself and ends as the program does.
+_FORMATS = ("official_albert", "hf", "official_albert", "tf1")
+# Runs the program and prints the peak memory of its process.
 _CHILD = """
 import resource, runpy, sys
 sys.argv = ["convert_checkpoint", *sys.argv[1:]]
@@ -44,18 +44,14 @@ def main(argv) -> None:
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
   with tempfile.TemporaryDirectory() as folder:
     first = path = os.path.join(folder, "random")
-    print(
-      f"{_PRESET.value}: "
-      f"{conversion.random_checkpoint.write(config, path):,} parameters"
-    )
-    for index, target in enumerate(_WAY):
-      output = os.path.join(folder, f"{index}")
-      began = time.monotonic()
+    parameters = conversion.random_checkpoint.write(config, path)
+    print(f"{_PRESET.value}: {parameters:,} parameters")
+    for i, target in enumerate(_FORMATS):
+      output = os.path.join(folder, str(i))
+      start = time.monotonic()
       done = subprocess.run(
         [
-          sys.executable,
-          "-c",
-          _CHILD,
+          *(sys.executable, "-c", _CHILD),
           f"--to={target}",
           f"--input={path}",
           f"--output={output}",
@@ -68,7 +64,7 @@ def main(argv) -> None:
         raise ValueError(f"the conversion to {target} failed: {done.stderr}")
       lines = done.stdout.splitlines()
       print(
-        f"to {target}: {time.monotonic() - began:.1f} s, peak "
+        f"to {target}: {time.monotonic() - start:.1f} s, peak "
         f"{int(lines[-1].split()[1]) / 2**20:.2f} GiB",
         *(line for line in lines if line.startswith("proof")),
         sep="\n  ",
@@ -81,7 +77,7 @@ def main(argv) -> None:
     )
     print(f"there and back: largest difference {difference:g}")
     if difference:
-      raise ValueError("the values came back differently.")
+      raise ValueError("the values have changed.")
 
 
 if __name__ == "__main__":

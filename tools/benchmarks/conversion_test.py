@@ -10,7 +10,7 @@ from tools.testing import many_commands
 @pytest.mark.heavy
 def test_there_and_back():
   (result,) = many_commands.run(
-    "benchmark_conversion", [["--preset=albert_tiny"]]
+    "benchmarks.conversion", [["--preset=albert_tiny"]]
   )
   assert result.code == 0, result.err
   # 4.2 M: 30,000 pieces of width 128, and little else.

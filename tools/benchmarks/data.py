@@ -1,4 +1,4 @@
-"""How fast records are made and read, and with how much memory."""
+"""Measures how fast pretraining records are made and read, and the memory."""
 
 from __future__ import annotations
 
@@ -18,26 +18,30 @@ from official_albert import modeling
 from tasks import pretraining
 from tools.cli import markdown
 
-MASKINGS = ("static", "dynamic")
-WORKERS = (1, 2)
+_MASKINGS = ("static", "dynamic")
+_WORKERS = (1, 2)
 _READ_SECONDS = 5.0
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+_MAKING_HEAD = (
+  *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
+  "largest process",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What is measured; `work_dir` None is the system's temporary folder."""
+  """What is measured; see the flags of tools.benchmark."""
 
   input_files: str
   spm_model_file: str
-  max_seq_length: int = 512
-  batch_size: int = 32
-  repeats: int = 3
+  max_seq_length: int
+  batch_size: int
+  repeats: int
   work_dir: Optional[str] = None
 
 
 class Made(NamedTuple):
-  """One run: wall seconds, bytes of its largest process, tokens, bytes."""
+  """One run: seconds, memory of its largest process, tokens, bytes written."""
 
   seconds: float
   peak_bytes: int
@@ -46,22 +50,22 @@ class Made(NamedTuple):
 
 
 def run(settings: Settings) -> None:
-  """Measures and prints two Markdown tables."""
-  made = {pair: [] for pair in itertools.product(MASKINGS, WORKERS)}
+  """Measures in turns, and prints two tables."""
+  made = {pair: [] for pair in itertools.product(_MASKINGS, _WORKERS)}
   rates = {}
   with tempfile.TemporaryDirectory(dir=settings.work_dir) as folder:
     for repeat in range(settings.repeats):
-      for masking, workers in made:
+      for (masking, workers), runs in made.items():
         output = os.path.join(folder, f"{masking}-{workers}-{repeat}")
-        made[masking, workers].append(make(settings, masking, workers, output))
-        print(f"  {masking}, {workers} workers: {made[masking, workers][-1]}")
-    for masking in MASKINGS:
-      output = os.path.join(folder, f"{masking}-{WORKERS[0]}-0")
+        runs.append(make(settings, masking, workers, output))
+        print(f"  {masking}, {workers} workers: {runs[-1]}")
+    for masking in _MASKINGS:
+      output = os.path.join(folder, f"{masking}-{_WORKERS[0]}-0")
       rates[masking] = read(output, settings.batch_size)
   rows = [making_row(*pair, runs) for pair, runs in made.items()]
   print(f"\n{markdown.table(_MAKING_HEAD, rows)}")
-  for masking in MASKINGS:
-    one, more = (made[masking, workers] for workers in WORKERS)
+  for masking in _MASKINGS:
+    one, more = (made[masking, workers] for workers in _WORKERS)
     print(speedup_line(masking, one, more))
   batch_tokens = settings.batch_size * settings.max_seq_length
   rows = [
@@ -71,16 +75,10 @@ def run(settings: Settings) -> None:
   print(f"\n{markdown.table(('read', 'batches/s', 'tokens/s'), rows)}")
 
 
-_MAKING_HEAD = (
-  *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
-  "largest process",
-)
-
-
 def making_row(
   masking: str, workers: int, runs: Sequence[Made]
 ) -> tuple[str, ...]:
-  """Returns the cells of a row: medians, and the largest peak memory."""
+  """Returns the cells of a row: medians, and the largest memory."""
   seconds = statistics.median(run.seconds for run in runs)
   tokens = runs[0].tokens
   return (
@@ -97,41 +95,43 @@ def making_row(
 def speedup_line(
   masking: str, one: Sequence[Made], more: Sequence[Made]
 ) -> str:
-  """How many times as fast several workers are: median over the rounds.
+  """Returns the speedup by workers: the median of the rounds' ratios.
 
-  The two runs of a round follow each other, so that a machine whose speed
-  drifts from round to round counts little.
+  The runs of a round follow each other, so a change of the machine's speed
+  between rounds matters little.
   """
   ratio = statistics.median(a.seconds / b.seconds for a, b in zip(one, more))
   return (
-    f"{masking}: {WORKERS[1]} workers are {ratio:.2f} times as fast as "
-    f"{WORKERS[0]} (median of {len(one)} rounds)"
+    f"{masking}: {_WORKERS[1]} workers are {ratio:.2f} times as fast as "
+    f"{_WORKERS[0]} (median of {len(one)} rounds)"
   )
 
 
 def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
-  """Runs tools.create_pretraining_data, text to shards, in its own process."""
-  predictions = int(settings.max_seq_length * 0.15)
+  """Runs tools.create_pretraining_data.
+
+  Raises:
+    ValueError: it failed.
+  """
+  patterns = map(os.path.abspath, settings.input_files.split(","))
   command = [
-    sys.executable,
-    "-m",
-    "tools.create_pretraining_data",
-    f"--input_files={_absolute(settings.input_files)}",
+    *(sys.executable, "-m", "tools.create_pretraining_data"),
+    f"--input_files={','.join(patterns)}",
     f"--spm_model_file={os.path.abspath(settings.spm_model_file)}",
     f"--output_dir={os.path.abspath(output)}",
     f"--max_seq_length={settings.max_seq_length}",
-    f"--max_predictions_per_seq={predictions}",
+    f"--max_predictions_per_seq={int(settings.max_seq_length * 0.15)}",
     f"--masking={masking}",
     f"--num_workers={workers}",
     "--dupe_factor=1",
   ]
-  begun = time.monotonic()
+  start = time.monotonic()
   process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL)
   _, status, usage = os.wait4(process.pid, 0)
-  seconds = time.monotonic() - begun
+  seconds = time.monotonic() - start
   process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:
-    raise ValueError(f"{' '.join(command)} failed; what it said is above.")
+    raise ValueError(f"{' '.join(command)} failed; see its output above.")
   splits = tfrecords.read_manifest(output).splits.values()
   return Made(
     seconds,
@@ -141,15 +141,8 @@ def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
   )
 
 
-def _absolute(patterns: str) -> str:
-  """Names and globs, for a process that runs in another folder."""
-  return ",".join(map(os.path.abspath, patterns.split(",")))
-
-
 def read(input_dir: str, batch_size: int) -> float:
-  """Training batches a second, as the loop gets them."""
-  # Here, because making records needs no TensorFlow.
-
+  """Returns training batches per second."""
   config = dataclasses.replace(
     modeling.AlbertConfig.from_preset("albert_base_v2"),
     vocab_size=tfrecords.read_manifest(input_dir).tokenizer.vocab_size,
@@ -157,8 +150,8 @@ def read(input_dir: str, batch_size: int) -> float:
   task = pretraining.PretrainingTask(config, input_dir)
   batches = iter(task.train_dataset(batch_size, 0))
   next(batches)  # Fills the first block.
-  count, begun = 0, time.monotonic()
-  while time.monotonic() - begun < _READ_SECONDS:
+  count, start = 0, time.monotonic()
+  while time.monotonic() - start < _READ_SECONDS:
     next(batches)
     count += 1
-  return count / (time.monotonic() - begun)
+  return count / (time.monotonic() - start)

@@ -20,7 +20,7 @@ def settings(tmp_path_factory):
   )
 
 
-def test_making_counts_what_the_manifest_says(settings, tmp_path):
+def test_counts_agree_with_the_manifest(settings, tmp_path):
   output = str(tmp_path / "data")
   made = benchmark_data.make(settings, "static", 1, output)
   splits = tfrecords.read_manifest(output).splits

@@ -1,8 +1,8 @@
-"""How many examples a second fine-tuning trains on, with length buckets or not.
+"""Measures fine-tuning with and without length buckets, in examples per second.
 
-One window of the reader, that is batches of all lengths, is trained on again
-and again; the first time, in which programs for each length are made, is
-reported by itself.
+Trains repeatedly on the first window of the reader, whose batches have all
+lengths. The first pass, which traces the step for each length, is reported
+separately.
 """
 
 from __future__ import annotations
@@ -12,62 +12,54 @@ import os
 import statistics
 import tempfile
 import time
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from official_albert import distribution, modeling, tokenization, training
 from tasks import common
 from tools import finetuning
-from tools.benchmarks import peers_command as benchmark_peers
+from tools.benchmarks import comparison
 from tools.cli import markdown
 
-# As many updates as the reader sorts together have batches of all lengths.
+# The batches that the reader sorts together.
 _UPDATES = 32
+_BUCKETING = {"length buckets": True, "padded to S": False}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What is measured: training of a GLUE task from random weights."""
+  """What is measured; see the flags of tools.benchmark."""
 
   task: str
   data_dir: str
   spm_model_file: str
   preset: str
-  max_seq_length: int = 512
-  batch_size: int = 32
-  precision: str = "float32"
-  repeats: int = 3
+  max_seq_length: int
+  batch_size: int
+  precision: str
+  repeats: int
   work_dir: Optional[str] = None
 
 
-class Speed(NamedTuple):
-  """Seconds of the first pass over a window, and of each later one."""
-
-  first_seconds: float
-  seconds: list[float]
-
-
 def run(settings: Settings) -> None:
-  """Measures both ways in turns, and prints a Markdown table.
+  """Measures both in turns, and prints a table.
 
   Raises:
-    ValueError: unknown sizes, or the data is not what it must be.
+    ValueError: unknown sizes, or the data is wrong.
   """
-  # Refuses what no model can be made of, before records are made.
-  benchmark_peers.check_own(
+  comparison.check_own(
     settings.preset,
     settings.batch_size,
     settings.max_seq_length,
     settings.precision,
   )
   examples = _UPDATES * settings.batch_size
-  ways = {"length buckets": True, "padded to S": False}
   with tempfile.TemporaryDirectory(dir=settings.work_dir) as cache_dir:
     trainers = {
       name: _Trainer(settings, cache_dir, bucketing)
-      for name, bucketing in ways.items()
+      for name, bucketing in _BUCKETING.items()
     }
     first = {name: trainer.seconds() for name, trainer in trainers.items()}
-    later = {name: [] for name in ways}
+    later = {name: [] for name in trainers}
     for _ in range(settings.repeats):
       for name, trainer in trainers.items():
         later[name].append(trainer.seconds())
@@ -75,23 +67,24 @@ def run(settings: Settings) -> None:
     f"{settings.task}, {settings.preset}, S {settings.max_seq_length}, batch "
     f"{settings.batch_size}, {settings.precision}; {examples} examples"
   )
-  rows = [row(name, examples, Speed(first[name], later[name])) for name in ways]
+  rows = [row(name, examples, first[name], later[name]) for name in trainers]
   print(markdown.table(("batches", "examples/s", "first pass, s"), rows))
-  ratios = [b / a for a, b in zip(*later.values())]
+  ratios = [padded / buckets for buckets, padded in zip(*later.values())]
   print(
     f"Buckets: {statistics.median(ratios):.2f} times as fast, the median of "
     f"{', '.join(f'{ratio:.2f}' for ratio in ratios)}."
   )
 
 
-def row(name: str, examples: int, speed: Speed) -> tuple[str, ...]:
-  """Returns the cells of a row; the rate is a median."""
-  rate = examples / statistics.median(speed.seconds)
-  return name, f"{rate:,.0f}", f"{speed.first_seconds:.1f}"
+def row(
+  name: str, examples: int, first: float, later: list[float]
+) -> tuple[str, ...]:
+  """Returns the cells of a row, given the seconds of the passes."""
+  return name, f"{examples / statistics.median(later):,.0f}", f"{first:.1f}"
 
 
 class _Trainer:
-  """Trains on the first window of a task, whenever it is asked to."""
+  """Trains a GLUE task from random weights on its first window."""
 
   def __init__(self, settings: Settings, cache_dir: str, bucketing: bool):
     import tensorflow as tf
@@ -134,8 +127,9 @@ class _Trainer:
     self._step = tf.function(step, input_signature=[self._dataset.element_spec])
 
   def seconds(self) -> float:
-    begun = time.monotonic()
+    """Returns the seconds of one pass."""
+    start = time.monotonic()
     for batch in self._dataset.take(_UPDATES):
-      loss = self._step(batch)["gradient_norm"].total
-    float(loss)
-    return time.monotonic() - begun
+      norm = self._step(batch)["gradient_norm"].total
+    float(norm)  # Waits for the last update.
+    return time.monotonic() - start

@@ -16,8 +16,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_a_row_has_the_rate_of_the_median():
-  speed = benchmark_finetuning.Speed(12.34, [2.0, 8.0, 4.0])
-  row = benchmark_finetuning.row("length buckets", 1024, speed)
+  row = benchmark_finetuning.row("length buckets", 1024, 12.34, [2.0, 8.0, 4.0])
   assert row == ("length buckets", "256", "12.3")
 
 
@@ -32,14 +31,14 @@ def test_both_ways_are_measured(tmp_path):
     *("--preset=albert_tiny", "--max_seq_length=32", "--batch_size=2"),
     *("--repeats=1", f"--work_dir={tmp_path}"),
   ]
-  said = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
-  assert said.returncode == 0, said.stderr
-  assert "mrpc, albert_tiny, S 32, batch 2, float32; 64 examples" in said.stdout
+  done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert "mrpc, albert_tiny, S 32, batch 2, float32; 64 examples" in done.stdout
   rows = re.findall(
-    r"^\| (.*?) +\| ([\d,]+) +\| [\d.]+ +\|$", said.stdout, re.M
+    r"^\| (.*?) +\| ([\d,]+) +\| [\d.]+ +\|$", done.stdout, re.M
   )
   assert [name for name, _ in rows] == ["length buckets", "padded to S"]
-  assert re.search(r"^Buckets: [\d.]+ times as fast", said.stdout, re.M)
+  assert re.search(r"^Buckets: [\d.]+ times as fast", done.stdout, re.M)
   # What was made for the measurement is gone.
   assert not list(tmp_path.glob("tmp*"))
 

@@ -1,136 +1,111 @@
-"""Figures of the benchmarks: how the step scales, and the peers beside it."""
+"""Plots of benchmarks: how a step scales, and peers next to it."""
 
 from __future__ import annotations
 
 import math
-from typing import Sequence
+from typing import Callable, Sequence
 
-from tools.benchmarks import scaling
-from tools.benchmarks.peers import results as peer_results
+from tools.benchmarks import comparison, step
 from tools.cli import figures
 from tools.cli.figures import pyplot
 
 _MARGIN = 1.08
-_ROWS = (
+_ROWS: tuple[tuple[str, Callable[[step.Point], float]], ...] = (
   ("tokens/s", lambda point: point.median),
   ("peak memory, GiB", lambda point: point.peak_bytes / 2**30),
   ("seconds to trace", lambda point: point.trace_seconds),
 )
-
-
-def draw_scaling(
-  points: Sequence[scaling.Point], output_file: str, rows: int = len(_ROWS)
-) -> None:
-  """Draws a column for each axis; the PNG appears complete or not at all.
-
-  Args:
-    points: at least one.
-    output_file: its folder has to exist.
-    rows: of the plot: speed, memory, and tracing where there is any.
-  """
-  names = list(dict.fromkeys(point.axis for point in points))
-  figure, axes = pyplot.subplots(
-    rows,
-    len(names),
-    figsize=(3.2 * len(names), 2.3 * rows),
-    squeeze=False,
-  )
-  for column, name in enumerate(names):
-    there = [point for point in points if point.axis == name]
-    for axis, (label, figure_of) in zip(axes[:, column], _ROWS[:rows]):
-      _scaling_panel(axis, there, figure_of)
-      if column == 0:
-        axis.set_ylabel(label)
-    for point in there:
-      rates = point.tokens_per_second
-      axes[0, column].vlines(
-        point.value, min(rates), max(rates), color="#444444", linewidth=1
-      )
-    highest = max(max(point.tokens_per_second) for point in there)
-    axes[0, column].set_ylim(0, _MARGIN * highest)
-    axes[-1, column].set_xlabel(name)
-  figure.tight_layout()
-  figures.save(figure, output_file)
-
-
-def _scaling_panel(axis, points: Sequence[scaling.Point], figure_of) -> None:
-  values = [point.value for point in points]
-  heights = [figure_of(point) for point in points]
-  axis.plot(
-    values,
-    heights,
-    "o-",
-    color="#1f77b4",
-    markersize=4,
-    linewidth=1.2,
-  )
-  axis.set_xscale("log", base=2)
-  axis.set_xticks(values, [f"{value:,}" for value in values])
-  axis.minorticks_off()
-  axis.set_xlim(values[0] / _MARGIN**3, values[-1] * _MARGIN**3)
-  axis.set_ylim(0, _MARGIN * (max(heights) or 1))
-  axis.grid(alpha=0.25)
-  for side in ("top", "right"):
-    axis.spines[side].set_visible(False)
-
-
 _COLUMNS = 2
 _OURS, _OTHERS = "#1f77b4", "#b8bec6"
 
 
-def draw_peers(
-  comparisons: Sequence[peer_results.Comparison], output_file: str
+def draw_scaling(
+  points: Sequence[step.Point], output_file: str, rows: int = len(_ROWS)
 ) -> None:
-  """Draws a panel for each comparison; the PNG appears complete or not at all.
+  """Writes a PNG with a column of panels per axis.
 
   Args:
-    comparisons: at least one.
-    output_file: its folder has to exist.
+    points: at least one.
+    output_file: the PNG.
+    rows: of panels: speed, memory, and tracing.
   """
+  names = list(dict.fromkeys(point.axis for point in points))
+  figure, axes = pyplot.subplots(
+    rows, len(names), figsize=(3.2 * len(names), 2.3 * rows), squeeze=False
+  )
+  for column, name in zip(axes.T, names):
+    shown = [point for point in points if point.axis == name]
+    values = [point.value for point in shown]
+    for axis, (label, number) in zip(column, _ROWS[:rows]):
+      heights = [number(point) for point in shown]
+      axis.plot(values, heights, "o-", color=_OURS, markersize=4, linewidth=1.2)
+      axis.set_xscale("log", base=2)
+      axis.set_xticks(values, [f"{value:,}" for value in values])
+      axis.minorticks_off()
+      axis.set_xlim(values[0] / _MARGIN**3, values[-1] * _MARGIN**3)
+      axis.set_ylim(0, _MARGIN * (max(heights) or 1))
+      axis.grid(alpha=0.25)
+      axis.spines[["top", "right"]].set_visible(False)
+      if name == names[0]:
+        axis.set_ylabel(label)
+    rates = [point.tokens_per_second for point in shown]
+    column[0].vlines(
+      values, list(map(min, rates)), list(map(max, rates)), color="#444444",
+      linewidth=1,
+    )  # fmt: skip
+    column[0].set_ylim(0, _MARGIN * max(map(max, rates)))
+    column[-1].set_xlabel(name)
+  figure.tight_layout()
+  figures.save(figure, output_file)
+
+
+def draw_peers(
+  comparisons: Sequence[comparison.Comparison], output_file: str
+) -> None:
+  """Writes a PNG with a panel for each of at least one comparison."""
   columns = min(_COLUMNS, len(comparisons))
   rows = math.ceil(len(comparisons) / columns)
   figure, axes = pyplot.subplots(
     rows, columns, figsize=(6.2 * columns, 3.0 * rows), squeeze=False
   )
-  for axis in axes.ravel()[len(comparisons) :]:
-    axis.axis("off")
-  for axis, comparison in zip(axes.ravel(), comparisons):
-    _peers_panel(axis, comparison)
+  for axis in axes.flat[len(comparisons) :]:
+    axis.set_axis_off()
+  for axis, each in zip(axes.flat, comparisons):
+    _draw_comparison(axis, each)
   figure.tight_layout(h_pad=2.0, w_pad=3.0)
   figures.save(figure, output_file, dpi=120)
 
 
-def _peers_panel(axis, comparison: peer_results.Comparison) -> None:
-  measured = [r for r in comparison.results if not r.failure]
+def _draw_comparison(axis, each: comparison.Comparison) -> None:
+  measured = [result for result in each.results if not result.failure]
+  # The fastest is on top.
   measured.sort(key=lambda result: result.median)
-  medians = [result.median for result in measured]
-  errors = [
-    [r.median - min(r.tokens_per_second) for r in measured],
-    [max(r.tokens_per_second) - r.median for r in measured],
-  ]
-  ours = [result.system == peer_results.OURS for result in measured]
+  rates = [result.tokens_per_second for result in measured]
+  ours = [result.system == comparison.OURS for result in measured]
   axis.barh(
     [result.system for result in measured],
-    medians,
-    xerr=errors,
+    [result.median for result in measured],
+    xerr=[
+      [result.median - min(result.tokens_per_second) for result in measured],
+      [max(result.tokens_per_second) - result.median for result in measured],
+    ],
     color=[_OURS if own else _OTHERS for own in ours],
     error_kw=dict(ecolor="#444444", elinewidth=1, capsize=2),
     height=0.65,
   )
-  width = max(max(result.tokens_per_second) for result in measured)
-  for index, result in enumerate(measured):
+  width = max(map(max, rates))
+  for i, result in enumerate(measured):
     axis.text(
-      max(result.tokens_per_second) + 0.02 * width,
-      index,
+      max(rates[i]) + 0.02 * width,
+      i,
       f"{result.median:,.0f}",
       va="center",
-      fontweight="bold" if ours[index] else "normal",
+      fontweight="bold" if ours[i] else "normal",
     )
   axis.set_xlim(0, 1.18 * width)
-  axis.set_title(comparison.title, loc="left", fontsize=11)
+  axis.set_title(each.title, loc="left", fontsize=11)
   axis.set_xlabel("tokens/s: median and range of the rounds")
   axis.tick_params(axis="y", length=0)
-  for side in ("top", "right", "left"):
-    axis.spines[side].set_visible(False)
+  axis.spines[["top", "right", "left"]].set_visible(False)
   axis.grid(axis="x", alpha=0.25)
   axis.set_axisbelow(True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 from matplotlib import pyplot
 
-from tools.benchmarks import plots, scaling
-from tools.benchmarks.peers import results as peer_results
-from tools.benchmarks.peers import results_test as peer_results_test
+from tools.benchmarks import comparison, comparison_test, plots, step
 
 
 def _point(axis, value, rates):
-  return scaling.Point(axis, value, rates, 3 * 2**29, 0.5 * value, 1e9)
+  return step.Point(axis, value, rates, 3 * 2**29, 0.5 * value, 1e9)
 
 
 def test_scaling(tmp_path, monkeypatch):
@@ -43,7 +41,7 @@ def test_peers(tmp_path, count, monkeypatch):
   drawn = []
   monkeypatch.setattr(pyplot, "close", drawn.append)
   comparisons = [
-    peer_results_test.make("float32", batch_size)
+    comparison_test.make("float32", batch_size)
     for batch_size in range(1, count + 1)
   ]
   path = tmp_path / "peers.png"
@@ -56,7 +54,7 @@ def test_peers(tmp_path, count, monkeypatch):
   assert len(axes) == count
   # The fastest is on top; a system that failed has no bar.
   names = [label.get_text() for label in axes[0].get_yticklabels()]
-  assert names == ["other", peer_results.OURS]
+  assert names == ["other", comparison.OURS]
   assert [bar.get_width() for bar in axes[0].patches] == [100, 220]
   assert {text.get_text() for text in axes[0].texts} == {"100", "220"}
   assert (

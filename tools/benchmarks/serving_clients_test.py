@@ -147,14 +147,14 @@ def test_grpc(folder, start):
   loaded = tf.saved_model.load(str(folder / "1"))
   with start(folder) as port:
     for signature, inputs in (("classify", {"text": _TEXTS}), ("ids", _IDS)):
-      said = predict(port, signature, inputs)
+      outputs = predict(port, signature, inputs)
       expected = loaded.signatures[signature](
         **{name: tf.constant(x) for name, x in inputs.items()}
       )
-      assert said["label"].tolist() == expected["label"].numpy().tolist()
-      assert said["logits"].shape == (len(said["label"]), 3)
+      assert outputs["label"].tolist() == expected["label"].numpy().tolist()
+      assert outputs["logits"].shape == (len(outputs["label"]), 3)
       np.testing.assert_allclose(
-        said["logits"], expected["logits"], rtol=1e-6, atol=1e-6
+        outputs["logits"], expected["logits"], rtol=1e-6, atol=1e-6
       )
     bad = dict(_IDS, input_ids=_IDS["input_ids"] + 90)
     with pytest.raises(grpc.RpcError) as error:

@@ -1,9 +1,8 @@
-"""Many clients at once, and raw texts beside ids, of one exported model.
+"""Measures an exported model with many clients, and raw texts instead of ids.
 
-Runs in a process of its own that knows nothing but TensorFlow and the
-SavedModel. Clients are threads that each wait for an answer before they ask
-again; their single requests are put together into batches by the operation
-that TensorFlow Serving batches with.
+Runs in a process that imports only TensorFlow. Each client is a thread that
+waits for its answer before it asks again. Optionally the operation that
+TensorFlow Serving uses combines single requests into batches.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 import threading
 import time
 
-from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import protocol
 from tools.cli import markdown, started_by
 
 _CLIENTS = (1, 2, 4, 8, 16)
@@ -31,13 +30,13 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """Answers to clients.
+  """The answers to a number of clients.
 
   Attributes:
     clients: at the same time.
-    batched: whether their requests are put together.
+    batched: whether requests are combined into batches.
     milliseconds: of each answer.
-    seconds: of the whole.
+    seconds: of the whole measurement.
   """
 
   clients: int
@@ -46,20 +45,20 @@ class Load:
   seconds: float
 
   def percentile(self, percent: int) -> float:
-    """Milliseconds that so many of a hundred answers took at most."""
+    """Returns a percentile of the milliseconds."""
     ordered = sorted(self.milliseconds)
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Loads:
-  """All that is measured.
+  """All measurements.
 
   Attributes:
-    loads: of each number of clients.
-    ids_milliseconds: of one request, of each round.
-    text_milliseconds: of the same request as raw text, of each round.
-    text_tokens: that it has.
+    loads: for each number of clients.
+    ids_milliseconds: of a request with ids, per round.
+    text_milliseconds: of the same request as raw text, per round.
+    text_tokens: of that request.
   """
 
   loads: list[Load]
@@ -68,26 +67,19 @@ class Loads:
   text_tokens: int
 
 
-def measure(
-  workload: peer_protocol.Workload, seconds: float = SECONDS
-) -> Loads:
-  """Measures the SavedModel of `workload.model_dir` in a process of its own.
+def measure(workload: protocol.Workload, seconds: float = SECONDS) -> Loads:
+  """Measures the SavedModel in `workload.model_dir` in its own process.
 
   Args:
-    workload: what is asked.
-    seconds: how long each number of clients asks.
+    workload: the requests.
+    seconds: duration for each number of clients.
 
   Raises:
-    ValueError: it failed.
+    ValueError: the process failed.
   """
+  arguments = [json.dumps(dataclasses.asdict(workload)), str(seconds)]
   done = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "tools.benchmarks.serving_load",
-      json.dumps(dataclasses.asdict(workload)),
-      str(seconds),
-    ],
+    [sys.executable, "-m", "tools.benchmarks.serving_load", *arguments],
     cwd=_ROOT,
     env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     capture_output=True,
@@ -101,7 +93,7 @@ def measure(
 
 
 def table(loads: Loads) -> str:
-  """Markdown."""
+  """Returns a table, and a sentence about raw text."""
   rows = [
     (
       str(load.clients),
@@ -111,31 +103,30 @@ def table(loads: Loads) -> str:
     )
     for load in loads.loads
   ]
-  ids = statistics.median(loads.ids_milliseconds)
-  more = statistics.median(
-    text / own - 1
-    for text, own in zip(loads.text_milliseconds, loads.ids_milliseconds)
+  overhead = statistics.median(
+    text / ids - 1
+    for text, ids in zip(loads.text_milliseconds, loads.ids_milliseconds)
   )
   head = ("clients", "batched", "answers/s", "p50", "p95", "p99, ms")
   return (
     f"{markdown.table(head, rows)}\n\n"
     f"A raw text of {loads.text_tokens} tokens takes "
     f"{statistics.median(loads.text_milliseconds):.1f} ms, the same request as "
-    f"ids {ids:.1f} ms: {more:+.1%} in the median round."
+    f"ids {statistics.median(loads.ids_milliseconds):.1f} ms: {overhead:+.1%} "
+    "in the median round."
   )
 
 
-def _serve(workload: peer_protocol.Workload, seconds: float) -> Loads:
+def _measure_here(workload: protocol.Workload, seconds: float) -> Loads:
   import tensorflow as tf
-  import tensorflow_text  # noqa: F401 (its operations)
+  import tensorflow_text  # noqa: F401 (registers its operations)
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   model = tf.saved_model.load(workload.model_dir)
   run = model.signatures["ids"]
   one = dataclasses.replace(workload, batch_size=1)
   features = {
-    name: tf.constant(value)
-    for name, value in peer_protocol.request(one).items()
+    name: tf.constant(value) for name, value in protocol.request(one).items()
   }
   spec = tf.TensorSpec([None, workload.max_seq_length], tf.int32)
 
@@ -155,76 +146,78 @@ def _serve(workload: peer_protocol.Workload, seconds: float) -> Loads:
     False: lambda: run(**features)["pooled_output"].numpy(),
     True: lambda: batched(*features.values()).numpy(),
   }
-  for size in (1, 2, 4, _MAX_BATCH):  # Every batch's program once.
+  for size in (1, 2, 4, _MAX_BATCH):  # Compiles for every batch size.
     run(**{name: tf.repeat(x, size, 0) for name, x in features.items()})
   loads = [
     _load(ask[is_batched], clients, is_batched, seconds)
     for clients in _CLIENTS
     for is_batched in (False, True)
   ]
-  return Loads(loads, *_texts(model, workload.max_seq_length))
+  return Loads(loads, *_compare_text(model, workload.max_seq_length))
 
 
 def _load(ask, clients: int, batched: bool, seconds: float) -> Load:
   ask()
-  begun = time.perf_counter()
+  start = time.perf_counter()
   milliseconds: list[float] = []
 
   def client() -> None:
-    asked = begun
-    while asked - begun < seconds or not milliseconds:
-      asked = time.perf_counter()
+    now = start
+    while now - start < seconds or not milliseconds:
+      now = time.perf_counter()
       ask()
-      milliseconds.append(1e3 * (time.perf_counter() - asked))
+      milliseconds.append(1e3 * (time.perf_counter() - now))
 
   threads = [threading.Thread(target=client) for _ in range(clients)]
   for thread in threads:
     thread.start()
   for thread in threads:
     thread.join()
-  return Load(clients, batched, milliseconds, time.perf_counter() - begun)
+  return Load(clients, batched, milliseconds, time.perf_counter() - start)
 
 
-def _texts(model, max_seq_length: int) -> tuple[list[float], list[float], int]:
-  """Milliseconds as ids and as text in turn, and the number of tokens."""
+def _compare_text(
+  model, max_seq_length: int
+) -> tuple[list[float], list[float], int]:
+  """Returns milliseconds with ids and with text, and the number of tokens."""
   import tensorflow as tf
 
   encode, run = model.signatures["encode"], model.signatures["ids"]
   words = ["Servers", "answer", "requests,", "and", "cafés", "open", "at", "9."]
-  said: list[str] = []
+  chosen: list[str] = []
   tokens = 0
   while tokens < max_seq_length:
-    said.append(words[len(said) % len(words)])
-    text = " ".join(said)
+    chosen.append(words[len(chosen) % len(words)])
+    text = " ".join(chosen)
     answer = encode(text=tf.constant([text]))
     if answer["input_ids"].shape[1] == tokens:
-      break  # The export takes no longer ones.
+      break  # The export truncates longer texts.
     tokens = answer["input_ids"].shape[1]
   features = {
     "input_ids": answer["input_ids"],
     "input_mask": answer["input_mask"],
     "segment_ids": tf.zeros_like(answer["input_ids"]),
   }
-  asks = (
+  requests = (
     lambda: run(**features)["pooled_output"].numpy(),
     lambda: encode(text=tf.constant([text]))["pooled_output"].numpy(),
   )
   times: tuple[list[float], list[float]] = ([], [])
   for _ in range(_TEXT_ROUNDS):
-    for ask, milliseconds in zip(asks, times):
-      begun = time.perf_counter()
+    for ask, milliseconds in zip(requests, times):
+      start = time.perf_counter()
       for _ in range(3):
         ask()
-      milliseconds.append(1e3 * (time.perf_counter() - begun) / 3)
+      milliseconds.append(1e3 * (time.perf_counter() - start) / 3)
   return (*times, tokens)
 
 
 def main() -> None:
-  """Prints what was measured as JSON."""
+  """Prints the measurements as JSON."""
   values, seconds = started_by.arguments(
-    peer_protocol.STARTER, started_by.json_object, float
+    protocol.STARTER, started_by.json_object, float
   )
-  loads = _serve(peer_protocol.Workload(**values), seconds)
+  loads = _measure_here(protocol.Workload(**values), seconds)
   print(json.dumps(dataclasses.asdict(loads)))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the clients: what is told of their times, and a real model."""
+"""Tests of percentiles and tables of clients, and of a real model."""
 
 from __future__ import annotations
 

@@ -9,65 +9,60 @@ import sys
 
 import pytest
 
-from tools.benchmarks import scaling
-from tools.benchmarks import serving as benchmark_serving
-from tools.benchmarks.peers import environments as peer_venvs
-from tools.benchmarks.peers import results as peer_results
+from tools.benchmarks import comparison, serving, step
 from tools.testing import toy_encoder
 
 YES = ("yes", "no")
 
 
 def _result(name, rates, ratios=(), answer=0.25):
-  return peer_results.Result(
+  return comparison.Result(
     name, list(rates), list(ratios), 3 * 2**29, [answer], about="as it is"
   )
 
 
-def test_rows_tell_milliseconds():
-  own = _result(peer_results.OURS, [1000.0, 2000.0, 500.0])
-  assert benchmark_serving.latency_row(own, 100) == (
+def test_rows_have_milliseconds():
+  own = _result(comparison.OURS, [1000.0, 2000.0, 500.0])
+  assert serving.latency_row(own, 100) == (
     *("official_albert", "100.0", "50.0 to 200.0", "1", "1.50 GiB"),
     "as it is",
   )
   other = _result("hf_eager", [500.0], [2.0, 4.0, 1.5])
-  assert benchmark_serving.latency_row(other, 100)[1:4] == (
+  assert serving.latency_row(other, 100)[1:4] == (
     *("200.0", "200.0 to 200.0", "2.00 (1.50 to 4.00)"),
   )
-  failed = peer_results.Result("hf_half", failure="no memory")
-  assert "failed: no memory" in benchmark_serving.latency_row(failed, 100)
+  failed = comparison.Result("hf_half", failure="no memory")
+  assert "failed: no memory" in serving.latency_row(failed, 100)
 
 
-def test_other_answers_are_no_competition():
-  ours = _result(peer_results.OURS, [1.0])
+def test_answers_must_agree():
+  ours = _result(comparison.OURS, [1.0])
   near = _result("hf_eager", [1.0], answer=0.2501)
-  failed = peer_results.Result("hf_half", failure="no memory")
-  benchmark_serving.check_answers([ours, near, failed], 1e-3)
+  failed = comparison.Result("hf_half", failure="no memory")
+  serving.check_answers([ours, near, failed], 1e-3)
   for answer in (0.252, float("nan")):
-    with pytest.raises(ValueError, match="hf_sdpa answers something else"):
-      benchmark_serving.check_answers(
+    with pytest.raises(ValueError, match="hf_sdpa computes something else"):
+      serving.check_answers(
         [ours, near, _result("hf_sdpa", [1.0], answer=answer)], 1e-3
       )
 
 
-def test_every_way_of_the_peer_is_there_with_and_without_its_memory():
-  assert {"hf_eager", "hf_sdpa_malloc", "hf_half"} <= set(
-    benchmark_serving.SYSTEMS
-  )
-  assert benchmark_serving.peers_of("float32") == [
+def test_variants_with_and_without_tuned_malloc():
+  assert {"hf_eager", "hf_sdpa_malloc", "hf_half"} <= set(serving.SYSTEMS)
+  assert serving.peers_of("float32") == [
     "hf_eager",
     "hf_eager_malloc",
     "hf_sdpa",
     "hf_sdpa_malloc",
   ]
-  assert len(benchmark_serving.peers_of("mixed_bfloat16")) == 6
-  assert benchmark_serving.SYSTEMS["hf_eager"][1] == {}
-  assert benchmark_serving.SYSTEMS["hf_eager_malloc"][1]
+  assert len(serving.peers_of("mixed_bfloat16")) == 6
+  assert serving.SYSTEMS["hf_eager"].environment == {}
+  assert serving.SYSTEMS["hf_eager_malloc"].environment
 
 
 def test_the_table_of_throughputs():
-  point = scaling.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
-  table = benchmark_serving.throughput_table([point])
+  point = step.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
+  table = serving.throughput_table([point])
   assert table.splitlines()[2] == (
     "| length | 64   | 1,000      | 1.00 GiB      |"
   )
@@ -87,31 +82,39 @@ def test_nothing_is_installed_with_wrong_settings(
   tmp_path, monkeypatch, changes, message
 ):
   toy_encoder.write_tokenizer(str(tmp_path))
-  monkeypatch.setattr(peer_venvs, "make", None)
-  settings = {"spm_model_file": f"{tmp_path}/tokenizer.model", **changes}
+  monkeypatch.setattr(comparison, "make_environment", None)
+  settings = {
+    **{"preset": "albert_base_v2", "max_seq_length": 128},
+    **{"precision": "float32", "rounds": 1, "steps": 1},
+    **{"peers_dir": str(tmp_path), "output_dir": ""},
+    "spm_model_file": f"{tmp_path}/tokenizer.model",
+    **changes,
+  }
   with pytest.raises((ValueError, OSError), match=message):
-    benchmark_serving.run(benchmark_serving.Settings(**settings))
+    serving.run(serving.Settings(**settings))
 
 
 @pytest.mark.heavy
 def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   toy_encoder.write_tokenizer(str(tmp_path))
   # Environments of the peers take minutes to make.
-  monkeypatch.setattr(peer_venvs, "make", lambda *unused: sys.executable)
-  monkeypatch.setattr(benchmark_serving, "peers_of", lambda precision: [])
-  monkeypatch.setattr(benchmark_serving, "_BATCH_SIZES", (3,))
-  monkeypatch.setattr(benchmark_serving, "_ALL_BATCH_SIZES", (2,))
-  monkeypatch.setattr(benchmark_serving, "_LENGTHS", (9,))
-  benchmark_serving.run(
-    benchmark_serving.Settings(
+  monkeypatch.setattr(
+    comparison, "make_environment", lambda *unused: sys.executable
+  )
+  monkeypatch.setattr(serving, "peers_of", lambda precision: [])
+  monkeypatch.setattr(serving, "_BATCH_SIZES", (3,))
+  monkeypatch.setattr(serving, "_ALL_BATCH_SIZES", (2,))
+  monkeypatch.setattr(serving, "_LENGTHS", (9,))
+  serving.run(
+    serving.Settings(
       preset="albert_tiny",
       max_seq_length=11,
       precision="float32",
       rounds=2,
       steps=2,
       spm_model_file=str(tmp_path / "tokenizer.model"),
+      peers_dir=str(tmp_path),
       output_dir=str(tmp_path / "out"),
-      machine="a machine",
       load_seconds=0.1,
     )
   )
@@ -121,12 +124,15 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
     "serving-float32.png",
   ]
   report = (tmp_path / "out" / "serving-float32.md").read_text()
-  assert capsys.readouterr().out.split() == report.split()[2:]
-  assert report.startswith("a machine\n\nalbert_tiny, 3 x 11 tokens, float32, ")
+  printed = capsys.readouterr().out
+  assert printed.startswith("albert_tiny, 3 x 11 tokens, float32, ")
+  assert report.split("\n\n", 1)[1].split() == printed.split()
   assert report.count("\n| official_albert | ") == 1
   # Five numbers of clients, each with and without batches.
   lines = report.splitlines()
-  clients = [x for x in lines if x.endswith(" |") and x.split(" | ")[1] in YES]
+  clients = [
+    x for x in lines if x.endswith(" |") and x.split(" | ")[1].strip() in YES
+  ]
   assert len(clients) == 10
   # The last word may be of several pieces.
   tokens = int(re.search(r"A raw text of (\d+) tokens takes ", report)[1])

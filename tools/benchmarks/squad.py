@@ -1,8 +1,7 @@
-"""How fast SQuAD becomes windows, and whether its answers survive the trip."""
+"""Measures how fast SQuAD becomes windows, and how many answers survive it."""
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
@@ -13,30 +12,20 @@ from tasks import squad
 from tools.cli import markdown
 
 # Characters shown around an answer that is not recovered.
-_AROUND = 12
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """What is measured; the window's settings are the tool's."""
-
-  squad_file: str
-  spm_model_file: str
-  max_seq_length: int = 384
-  repeats: int = 3
+_CONTEXT = 12
 
 
 class Recovered(NamedTuple):
-  """How many answers are the text of their own tokens.
+  """How many answers equal the text of their own tokens.
 
   Attributes:
-    answers: all of them, several for a question of a held-out file.
-    exact: to the character.
-    normalized: as the official scripts compare; holds the exact ones.
-    questions: how many have answers.
-    reached: how many of these have one that is recovered after normalisation:
-      what a perfect model could have as exact match.
-    rest: a line for each of the others.
+    answers: all of them; held-out questions have several.
+    exact: equal in each character.
+    normalized: equal after the normalization of the official scripts.
+    questions: questions with answers.
+    reached: questions with a normalized answer, which bounds the exact match
+      of any model.
+    rest: a line for each other answer.
   """
 
   answers: int
@@ -47,20 +36,18 @@ class Recovered(NamedTuple):
   rest: list[str]
 
 
-def run(settings: Settings) -> None:
-  """Measures and prints a Markdown table, then the answers that differ."""
-  examples = squad.read_examples(settings.squad_file)
-  tokenizer = tokenization.SentencePieceTokenizer(settings.spm_model_file)
+def run(
+  squad_file: str, spm_model_file: str, max_seq_length: int, repeats: int
+) -> None:
+  """Measures, prints tables, then the answers that are not recovered."""
+  examples = squad.read_examples(squad_file)
+  tokenizer = tokenization.SentencePieceTokenizer(spm_model_file)
   seconds = []
-  for _ in range(settings.repeats):
-    begun = time.perf_counter()
-    windows = sum(
-      1
-      for _ in squad.make_all_windows(
-        examples, tokenizer, settings.max_seq_length
-      )
-    )
-    seconds.append(time.perf_counter() - begun)
+  for _ in range(repeats):
+    start = time.perf_counter()
+    made = squad.make_all_windows(examples, tokenizer, max_seq_length)
+    windows = sum(1 for _ in made)
+    seconds.append(time.perf_counter() - start)
   head = ("questions", "windows", "seconds", "questions/s")
   rows = [row(len(examples), windows, seconds)]
   print(f"\n{markdown.table(head, rows)}")
@@ -75,7 +62,7 @@ def run(settings: Settings) -> None:
     )
     print(f"\n{markdown.table(head, [cells])}")
   if found.rest:
-    print("\nThe others, where pieces go beyond the answer:")
+    print("\nThe others, whose pieces are longer than the answer:")
   for line in found.rest:
     print(f"  {line}")
 
@@ -83,14 +70,14 @@ def run(settings: Settings) -> None:
 def row(
   questions: int, windows: int, seconds: Sequence[float]
 ) -> tuple[str, ...]:
-  """Returns the cells of a row, with the median of `seconds`."""
+  """Returns the cells of a row with the median of `seconds`."""
   median = statistics.median(seconds)
   rate = questions / median
   return f"{questions:,}", f"{windows:,}", f"{median:.2f}", f"{rate:,.0f}"
 
 
 def share(part: int, whole: int) -> str:
-  """As "1,234 (56.78%)"."""
+  """Returns text such as "1,234 (56.78%)"."""
   return f"{part:,} ({100 * part / whole:.2f}%)"
 
 
@@ -98,7 +85,7 @@ def recover(
   examples: Sequence[squad.SquadExample],
   tokenizer: tokenization.Tokenizer,
 ) -> Recovered:
-  """Takes each answer to its tokens and back."""
+  """Converts each answer to its tokens and back."""
   answers = exact = 0
   reached = set()
   rest = []
@@ -120,7 +107,7 @@ def recover(
         reached.add(example.question_id)
       else:
         after = start + len(text)
-        around = example.context[max(0, start - _AROUND) : after + _AROUND]
+        around = example.context[max(0, start - _CONTEXT) : after + _CONTEXT]
         rest.append(
           f"{example.question_id}: {text!r} became {found!r} in {around!r}"
         )

@@ -58,7 +58,7 @@ class PiecesWithSigns:
     return tokenization.EncodedText([5] * 5, [0, 4, 11, 15, 21], ends)
 
 
-def test_what_the_official_scripts_do_not_tell_apart():
+def test_normalization_of_the_official_scripts():
   found = benchmark_squad.recover(
     [question(1, ("river", 4)), question(2, ("riv", 4), ("e ri", 2))],
     PiecesWithSigns(),
@@ -109,9 +109,7 @@ def test_run_prints_two_tables(tmp_path, capsys):
   paragraph = {"context": "tea and rain.", "qas": qas}
   path = tmp_path / "a.json"
   path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-  benchmark_squad.run(
-    benchmark_squad.Settings(str(path), str(tmp_path / "m.model"), 32, 1)
-  )
+  benchmark_squad.run(str(path), str(tmp_path / "m.model"), 32, 1)
   printed = capsys.readouterr().out
   printed = re.sub(" +", " ", printed)
   assert "| 2 | 2 | 0.0" in printed

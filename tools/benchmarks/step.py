@@ -1,63 +1,52 @@
-"""Speed, memory and efficiency of one pretraining step, in its own process.
+"""Speed, memory and efficiency of the pretraining step.
 
-The step is that of `tools.run_pretraining` with its losses, clipping and
-optimizer, and the preset's own dropout; the batch is random and full. Between
-runs of steps the process measures how fast the machine multiplies matrices,
-so that both have the same share of a busy machine.
+`run` measures one step, `run_scaling` how speed, memory and tracing grow with
+batch, length and model, `run_memory` what saves memory. Batches are random,
+without padding, and use all predictions. Each measurement is a process of its
+own, because a process never returns all of its memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import pathlib
 import statistics
+import subprocess
 import sys
+import time
+from typing import NamedTuple, Sequence
 
-from official_albert import files
-from tools.benchmarks import peers_command as benchmark_peers
-from tools.benchmarks.peers import official_albert_step as peer_official_albert
-from tools.benchmarks.peers import process as peer_process
-from tools.benchmarks.peers import protocol as peer_protocol
+from official_albert import distribution, files, modeling, training
+from tasks import pretraining
+from tools.benchmarks import comparison
+from tools.benchmarks.peers import ours, protocol
 from tools.cli import markdown
 
 _PRODUCTS = 20
+# Variants of the program by optimizer.
 OPTIMIZERS = {
-  optimizer: variant
-  for variant, optimizer in peer_official_albert.VARIANTS.items()
+  optimizer: variant for variant, optimizer in ours.VARIANTS.items()
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """What is measured; see the flags of tools.benchmark."""
-
-  preset: str = "albert_base_v2"
-  batch_size: int = 16
-  max_seq_length: int = 128
-  precision: str = "mixed_bfloat16"
-  repeats: int = 3
-  steps: int = 4
-  optimizer: str = "lamb"
-  output_dir: str = ""
-  machine: str = ""
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """One process.
+  """The numbers of one process.
 
   Attributes:
     workload: what it computed.
-    ready: what it said after the warm-up.
+    ready: its answer after the warm-up.
     tokens_per_second: of each run of steps.
-    peak_bytes: the most memory that it had.
-    flops_per_second: of the step, by its median, in the arithmetic that it
-      cannot do without.
+    peak_bytes: its largest memory.
+    flops_per_second: necessary operations of a step, at the median speed.
     product_flops: FLOP/s of the fastest matrix product between the runs.
   """
 
-  workload: peer_protocol.Workload
-  ready: peer_protocol.Ready
+  workload: protocol.Workload
+  ready: protocol.Ready
   tokens_per_second: list[float]
   peak_bytes: int
   flops_per_second: float
@@ -65,69 +54,60 @@ class Measured:
 
   @property
   def median(self) -> float:
-    """Tokens a second."""
+    """The median tokens per second."""
     return statistics.median(self.tokens_per_second)
 
 
-def run(settings: Settings) -> Measured:
-  """Measures, prints a table, and saves it.
+def run(
+  preset: str,
+  workload: protocol.Workload,
+  optimizer: str,
+  repeats: int,
+  steps: int,
+  output_dir: str,
+) -> Measured:
+  """Measures one step, prints a table, and saves it if there is a folder.
 
   Raises:
-    ValueError: unknown sizes or optimizer, or the step failed.
+    ValueError: the step failed.
   """
-  if settings.optimizer not in OPTIMIZERS:
-    raise ValueError(
-      f"unknown optimizer {settings.optimizer!r}; choose one of "
-      f"{', '.join(sorted(OPTIMIZERS))}."
-    )
-  workload = benchmark_peers.workload_of(
-    settings.preset,
-    settings.batch_size,
-    settings.max_seq_length,
-    settings.precision,
-    dropout=True,
-    ours_alone=True,
-  )
   measured = measure(
-    dataclasses.replace(workload, variant=OPTIMIZERS[settings.optimizer]),
-    settings.repeats,
-    settings.steps,
+    dataclasses.replace(workload, variant=OPTIMIZERS[optimizer]), repeats, steps
   )
   title = (
-    f"{settings.preset}, S {settings.max_seq_length}, B {settings.batch_size}, "
-    f"{settings.precision}, {settings.optimizer}"
+    f"{preset}, S {workload.max_seq_length}, B {workload.batch_size}, "
+    f"{workload.precision}, {optimizer}"
   )
-  text = f"{title}: {settings.machine}\n\n{table(measured)}"
+  machine = distribution.describe_machine()
+  text = f"{title}: {machine}\n\n{table(measured)}"
   print(text, flush=True)
-  if settings.output_dir:
-    os.makedirs(settings.output_dir, exist_ok=True)
-    path = os.path.join(
-      settings.output_dir, title.replace(", ", "-").replace(" ", "").lower()
-    )
-    figures = {"machine": settings.machine, **dataclasses.asdict(measured)}
-    files.write_json(f"{path}.json", figures, indent=2)
+  if output_dir:
+    os.makedirs(output_dir, exist_ok=True)
+    name = title.replace(", ", "-").replace(" ", "").lower()
+    path = os.path.join(output_dir, name)
+    numbers = {"machine": machine, **dataclasses.asdict(measured)}
+    files.write_json(f"{path}.json", numbers, indent=2)
     files.write_text(f"{path}.md", text)
   return measured
 
 
-def measure(
-  workload: peer_protocol.Workload, repeats: int, steps: int
-) -> Measured:
-  """`repeats` runs of `steps` steps in a process of their own.
+def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
+  """Takes `repeats` runs of `steps` steps in a process of their own.
+
+  Matrix products are timed between the runs, so a busy machine slows both.
 
   Raises:
-    ValueError: it failed.
+    ValueError: the process failed.
   """
   rates, products = [], []
-  with peer_process.PeerProcess(
-    sys.executable, peer_official_albert.__name__, workload
-  ) as process:
+  system = comparison.System("ours", workload.variant)
+  with comparison.start(system, workload) as process:
     for _ in range(repeats):
       timed = process.run(steps)
       rates.append(workload.tokens * steps / sum(timed.seconds))
       products.append(process.product_flops(_PRODUCTS))
     ready = process.ready
-  flops = benchmark_peers.flops_per_token(workload)
+  flops = comparison.flops_per_token(workload)
   return Measured(
     workload,
     ready,
@@ -139,21 +119,16 @@ def measure(
 
 
 def table(measured: Measured) -> str:
-  """Markdown, a line for each figure."""
+  """Returns a table with a row per number."""
   rates, ready = measured.tokens_per_second, measured.ready
   share = measured.flops_per_second / measured.product_flops
-  step = measured.workload.tokens / measured.median
+  seconds = measured.workload.tokens / measured.median
+  build_seconds = ready.build_seconds - ready.trace_seconds
   rows = (
     ("tokens/s, median", f"{measured.median:,.0f}"),
-    (
-      "tokens/s, lowest to highest",
-      f"{min(rates):,.0f} to {max(rates):,.0f}",
-    ),
-    ("seconds a step", f"{step:.3f}"),
-    (
-      "seconds to import and build",
-      f"{ready.build_seconds - ready.trace_seconds:.1f}",
-    ),
+    ("tokens/s, lowest to highest", f"{min(rates):,.0f} to {max(rates):,.0f}"),
+    ("seconds a step", f"{seconds:.3f}"),
+    ("seconds to import and build", f"{build_seconds:.1f}"),
     ("seconds to trace the step", f"{ready.trace_seconds:.1f}"),
     ("seconds of the first step", f"{ready.first_step_seconds:.1f}"),
     ("peak memory", f"{measured.peak_bytes / 2**30:.2f} GiB"),
@@ -162,3 +137,269 @@ def table(measured: Measured) -> str:
     ("share of the matrix products' rate", f"{share:.0%}"),
   )
   return markdown.table(("figure", "value"), rows) + "\n"
+
+
+_TOKENS = 2048  # Per step, unless the batch size varies.
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+_LENGTHS = (64, 128, 256, 512)
+_DEPTHS = (1, 3, 6, 12, 24)
+_WIDTHS = ("base", "large", "xlarge", "xxlarge")
+# At this depth a step of the widest model takes seconds.
+_WIDTHS_DEPTH = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """The numbers of one model and batch.
+
+  Attributes:
+    axis: what varies, as tables and plots call it.
+    value: the position on the axis.
+    tokens_per_second: of each run.
+    peak_bytes: largest memory of the process.
+    trace_seconds: to trace the step.
+    flops_per_second: of the step, at its median speed.
+  """
+
+  axis: str
+  value: int
+  tokens_per_second: list[float]
+  peak_bytes: int
+  trace_seconds: float
+  flops_per_second: float
+
+  @property
+  def median(self) -> float:
+    """The median tokens per second."""
+    return statistics.median(self.tokens_per_second)
+
+
+def scaling_workloads(
+  precision: str,
+) -> list[tuple[str, int, protocol.Workload]]:
+  """Returns axis, value and workload of each point."""
+
+  def workload(batch_size, length, preset="albert_base_v2", **changes):
+    base = comparison.workload_of(preset, batch_size, length, precision)
+    return dataclasses.replace(base, **changes)
+
+  batch = _TOKENS // 128
+  points = [("batch size, S 128", b, workload(b, 128)) for b in _BATCH_SIZES]
+  for length in _LENGTHS:
+    axis = f"length, {_TOKENS:,} tokens a step"
+    points.append((axis, length, workload(_TOKENS // length, length)))
+  for depth in _DEPTHS:
+    deep = workload(batch, 128, num_hidden_layers=depth)
+    points.append(("layers", depth, deep))
+  for name in _WIDTHS:
+    preset = f"albert_{name}_v2"
+    wide = workload(batch, 128, preset, num_hidden_layers=_WIDTHS_DEPTH)
+    points.append((f"width, {_WIDTHS_DEPTH} layers", wide.hidden_size, wide))
+  return points
+
+
+_SCALING_HEAD = (
+  *("axis", "at", "tokens/s", "lowest to highest", "GFLOP/s", "peak memory"),
+  "seconds to trace",
+)
+
+
+def run_scaling(
+  precision: str, repeats: int, steps: int, output_dir: str
+) -> list[Point]:
+  """Measures every point, prints the table, and saves table and plot.
+
+  Raises:
+    ValueError: unknown precision, or a step failed.
+  """
+  workloads = scaling_workloads(precision)
+  print(markdown.head(_SCALING_HEAD), flush=True)
+  points = []
+  for axis, value, workload in workloads:
+    measured = measure(workload, repeats, steps)
+    points.append(
+      Point(
+        axis,
+        value,
+        measured.tokens_per_second,
+        measured.peak_bytes,
+        measured.ready.trace_seconds,
+        measured.flops_per_second,
+      )
+    )
+    print(markdown.row(_scaling_row(points[-1])), flush=True)
+  if output_dir:
+    _save_scaling(points, precision, output_dir)
+  return points
+
+
+def _scaling_row(point: Point) -> tuple[str, ...]:
+  rates = point.tokens_per_second
+  return (
+    point.axis,
+    f"{point.value:,}",
+    f"{point.median:,.0f}",
+    f"{min(rates):,.0f} to {max(rates):,.0f}",
+    f"{point.flops_per_second / 1e9:,.0f}",
+    f"{point.peak_bytes / 2**30:.2f} GiB",
+    f"{point.trace_seconds:.1f}",
+  )
+
+
+def _save_scaling(
+  points: Sequence[Point], precision: str, output_dir: str
+) -> None:
+  from tools.benchmarks import plots  # Matplotlib takes a second to load.
+
+  os.makedirs(output_dir, exist_ok=True)
+  title = f"albert_base, {precision}: {distribution.describe_machine()}"
+  path = os.path.join(output_dir, "scaling")
+  numbers = [dataclasses.asdict(point) for point in points]
+  files.write_json(
+    f"{path}.json", {"title": title, "points": numbers}, indent=2
+  )
+  rows = [_scaling_row(point) for point in points]
+  text = f"{title}\n\n{markdown.table(_SCALING_HEAD, rows)}\n"
+  files.write_text(f"{path}.md", text)
+  image = os.path.join(output_dir, "benchmark_scaling.png")
+  plots.draw_scaling(points, image)
+
+
+class MemorySettings(NamedTuple):
+  """A training step whose memory is measured."""
+
+  preset: str
+  batch_size: int
+  max_seq_length: int
+  precision: str
+  steps: int
+  xla: bool = False
+  recompute_activations: bool = False
+
+
+class Memory(NamedTuple):
+  """Bytes before the first step and at most, and the median time of a step."""
+
+  start_bytes: int
+  peak_bytes: int
+  step_seconds: float
+  step_cpu_seconds: float
+
+
+_MEMORY_VARIANTS = (
+  {},
+  {"recompute_activations": True},
+  {"xla": True},
+  {"xla": True, "recompute_activations": True},
+)
+_MEMORY_HEAD = (
+  *("variant", "at the start", "peak", "seconds a step"),
+  "CPU seconds a step",
+)
+_MEMORY_PROGRAM = """
+import json, sys
+from tools.benchmarks import step
+settings = step.MemorySettings(*json.loads(sys.argv[1]))
+print(json.dumps(step.measure_memory_here(settings)))
+"""
+
+
+def run_memory(settings: MemorySettings) -> None:
+  """Measures the memory of several variants and prints a table.
+
+  Raises:
+    ValueError: unknown sizes, or a step failed.
+  """
+  comparison.check_own(*settings[:4])
+  print(
+    f"{settings.preset}, batch {settings.batch_size}, "
+    f"{settings.max_seq_length} tokens, {settings.precision}\n"
+  )
+  print(markdown.head(_MEMORY_HEAD))
+  for changes in _MEMORY_VARIANTS:
+    memory = measure_memory(settings._replace(**changes))
+    cells = memory_row(" + ".join(changes) or "plain", memory)
+    print(markdown.row(cells), flush=True)
+
+
+def memory_row(name: str, memory: Memory) -> tuple[str, ...]:
+  """Returns the cells of a row."""
+  return (
+    name,
+    f"{memory.start_bytes / 2**30:.2f} GiB",
+    f"{memory.peak_bytes / 2**30:.2f} GiB",
+    f"{memory.step_seconds:.2f}",
+    f"{memory.step_cpu_seconds:.2f}",
+  )
+
+
+def measure_memory(settings: MemorySettings) -> Memory:
+  """Runs `measure_memory_here` in a process of its own.
+
+  Raises:
+    ValueError: it failed; its output is on stderr.
+  """
+  done = subprocess.run(
+    [sys.executable, "-c", _MEMORY_PROGRAM, json.dumps(settings)],
+    cwd=_ROOT,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  if done.returncode:
+    raise ValueError(
+      f"a step of {settings.preset}, batch {settings.batch_size}, "
+      f"{settings.max_seq_length} tokens, {settings.precision}, failed with "
+      f"exit code {done.returncode}; see its output above."
+    )
+  return Memory(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure_memory_here(settings: MemorySettings) -> Memory:
+  """Takes a few steps of a model with dropout in this process."""
+  import tensorflow as tf
+
+  seed = 1
+  distribution.start_compiler()
+  distribution.set_precision(settings.precision)
+  tf.keras.utils.set_random_seed(seed)
+  albert_config = dataclasses.replace(
+    modeling.AlbertConfig.from_preset(settings.preset),
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+  )
+  model = pretraining.AlbertForPretraining(
+    albert_config, settings.recompute_activations
+  )
+  config = training.TrainConfig(
+    model_dir="",
+    num_train_steps=1000,
+    num_warmup_steps=0,
+    learning_rate=0.001,
+    train_batch_size=settings.batch_size,
+    xla=settings.xla,
+  )
+  step = ours.make_step(model, config)
+  batch = ours.random_batch(
+    settings.batch_size,
+    settings.max_seq_length,
+    int(0.15 * settings.max_seq_length),
+    albert_config.vocab_size,
+    seed,
+  )
+  start_bytes = protocol.peak_bytes()
+  wall, cpu = [], []
+  for _ in range(1 + settings.steps):
+    before = time.monotonic(), time.process_time()
+    norm = float(step(batch)["gradient_norm"].total)
+    wall.append(time.monotonic() - before[0])
+    cpu.append(time.process_time() - before[1])
+  if norm != norm:
+    raise ValueError(f"the gradient is not finite: {norm}.")
+  # The first step includes compilation.
+  return Memory(
+    start_bytes,
+    protocol.peak_bytes(),
+    statistics.median(wall[1:]),
+    statistics.median(cpu[1:]),
+  )

@@ -1,21 +1,20 @@
-"""One training run with accidents beside a twin without: the same curve?
+"""Trains twice, once with accidents, and checks that both runs are equal.
 
     mount -t tmpfs -o size=256m tmpfs DIR/harmed       # a disk to fill up
     python -m tools.benchmarks.survival_trial --output_dir=DIR \\
         --minutes=120 -- \\
         --input_dir=DATA --preset=albert_tiny --num_train_steps=20000 ...
 
-What follows `--` are flags of tools.run_pretraining, which runs twice at the
-same time, each with half of the cores: in DIR/quiet undisturbed, in DIR/harmed
-with one accident after the other, and started again after each. When the time
-is over, the two runs are compared up to the last checkpoint that both have,
-number by number and weight by weight, and drawn into DIR/survival.png;
-DIR/survival.json says what happened when.
+The flags after `--` are those of tools.run_pretraining, which runs twice at the
+same time, each on half of the cores: in DIR/quiet without interruption, in
+DIR/harmed with one accident after the other, restarted after each. Then the
+runs are compared up to the last checkpoint that both have, number by number and
+weight by weight. DIR/survival.json has the result and the accidents,
+DIR/survival.png the curves.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
 import shutil
@@ -23,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 from absl import flags
@@ -37,24 +36,26 @@ _MINUTES = flags.DEFINE_float(
 )
 
 _PREEMPTED = 128 + signal.SIGTERM
-# A larger disk would take long to fill, and be somebody's.
+# Larger disks take long to fill, and others may need them.
 _LARGEST_DISK_BYTES = 1 << 30
 _WAIT_SECONDS = 0.5
 
 
 class Run:
-  """One folder, trained by one process at a time."""
+  """A folder that one process at a time trains in."""
 
   def __init__(self, model_dir: str, arguments: Sequence[str], cores: set[int]):
     self.model_dir = model_dir
-    self._command = [sys.executable, "-m", "tools.run_pretraining"]
-    self._command += [f"--model_dir={model_dir}", *arguments]
-    self._cores = cores
     self.log = f"{model_dir}.log"
     self.process: Optional[subprocess.Popen] = None
+    self._command = [
+      *(sys.executable, "-m", "tools.run_pretraining"),
+      *(f"--model_dir={model_dir}", *arguments),
+    ]
+    self._cores = cores
 
   def start(self) -> None:
-    """Starts the same command, as a user would."""
+    """Starts or resumes training, always by the same command."""
     with open(self.log, "a", encoding="utf-8") as log:
       self.process = subprocess.Popen(
         self._command,
@@ -64,60 +65,83 @@ class Run:
       )
 
   def step(self) -> int:
-    """The last step that is logged."""
-    return last_step(self.model_dir)
+    """Returns the last logged step, 0 without any."""
+    if not os.path.exists(os.path.join(self.model_dir, training.METRICS_FILE)):
+      return 0
+    records = training.read_metrics(self.model_dir, "train")
+    return records[-1]["step"] if records else 0
+
+  def is_running(self) -> bool:
+    """Whether the process has not ended."""
+    return self.process is not None and self.process.poll() is None
 
   def kill(self, number: int = signal.SIGKILL) -> int:
-    """Sends a signal and waits; the exit code, negative for a signal's."""
+    """Sends a signal and waits; returns the exit code."""
     self.process.send_signal(number)
     return self.process.wait()
 
+  def is_complete(self) -> bool:
+    """Whether training has finished.
 
-@dataclasses.dataclass(frozen=True)
-class Accident:
-  """Something that ends a run; `happen` returns what was seen of it."""
-
-  name: str
-  happen: Callable[[Run], str]
+    Raises:
+      ValueError: the process has failed.
+    """
+    code = self.process.poll()
+    if code not in (None, 0, _PREEMPTED):
+      raise ValueError(
+        f"{self.model_dir} failed with exit code {code}: see {self.log}."
+      )
+    return code == 0
 
 
 def kill_in_a_step(run: Run) -> str:
-  """SIGKILL at any moment between two log lines."""
+  """Sends SIGKILL between two log lines."""
   step = run.step()
-  while run.step() == step and run.process.poll() is None:
+  while run.step() == step and run.is_running():
     time.sleep(0.01)
   time.sleep(0.7)
   return f"exit code {run.kill()}"
 
 
 def kill_in_a_save(run: Run) -> str:
-  """SIGKILL as soon as a half-written checkpoint is seen."""
-  while run.process.poll() is None:
-    half = [name for name in os.listdir(run.model_dir) if "_temp" in name]
-    if half:
-      return f"exit code {run.kill()}, {half[0]} was being written"
+  """Sends SIGKILL as soon as a partial checkpoint exists."""
+  while run.is_running():
+    partial = [name for name in os.listdir(run.model_dir) if "_temp" in name]
+    if partial:
+      return f"exit code {run.kill()}, while {partial[0]} was written"
   return f"the run had ended with {run.process.returncode}"
 
 
 def terminate(run: Run) -> str:
-  """SIGTERM, as a scheduler sends it before it takes the machine."""
+  """Sends SIGTERM, like a scheduler before it takes the machine.
+
+  Raises:
+    ValueError: the run does not exit as preempted.
+  """
   code = run.kill(signal.SIGTERM)
   if code != _PREEMPTED:
     raise ValueError(f"SIGTERM ended the run with {code}, not {_PREEMPTED}.")
   return f"exit code {code}"
 
 
-def corrupt_the_newest(run: Run) -> str:
-  """SIGKILL, and the newest checkpoint's data loses its second half."""
+def corrupt_newest_checkpoint(run: Run) -> str:
+  """Sends SIGKILL and truncates the newest checkpoint's data to a half."""
+  import tensorflow as tf  # Here and below, so that --help is quick.
+
   run.kill()
-  path = newest_data_file(run.model_dir)
+  prefix = tf.train.latest_checkpoint(run.model_dir)
+  path = glob.glob(f"{prefix}.data-*")[0]
   size = os.path.getsize(path)
   os.truncate(path, size // 2)
   return f"{os.path.basename(path)} cut from {size:,} to {size // 2:,} bytes"
 
 
 def fill_the_disk(run: Run) -> str:
-  """No room from now on; when the run has ended, there is room again."""
+  """Fills the disk until the run has ended.
+
+  Raises:
+    ValueError: the run does not end with an error.
+  """
   filler = os.path.join(run.model_dir, "filler")
   with open(filler, "wb", buffering=0) as file:
     try:
@@ -131,32 +155,33 @@ def fill_the_disk(run: Run) -> str:
   if code <= 0:
     raise ValueError(f"a full disk ended the run with {code}, not an error.")
   with open(run.log, encoding="utf-8", errors="replace") as file:
-    said = [line.strip() for line in file if line.strip()][-1]
-  return f"{size:,} bytes of filler, exit code {code}: {said}"
+    last = [line.strip() for line in file if line.strip()][-1]
+  return f"{size:,} bytes of filler, exit code {code}: {last}"
 
 
-ACCIDENTS = (
-  Accident("SIGKILL in a step", kill_in_a_step),
-  Accident("SIGKILL in a save", kill_in_a_save),
-  Accident("SIGTERM", terminate),
-  Accident("corrupt newest checkpoint", corrupt_the_newest),
-  Accident("full disk", fill_the_disk),
-  Accident("SIGKILL in a save, again", kill_in_a_save),
-)
+# Each ends the run and describes what it did.
+ACCIDENTS: Mapping[str, Callable[[Run], str]] = {
+  "SIGKILL in a step": kill_in_a_step,
+  "SIGKILL in a save": kill_in_a_save,
+  "SIGTERM": terminate,
+  "corrupt newest checkpoint": corrupt_newest_checkpoint,
+  "full disk": fill_the_disk,
+  "SIGKILL in a save, again": kill_in_a_save,
+}
 
 
 def check_disk(model_dir: str) -> None:
-  """Refuses to fill up a disk that others need.
+  """Checks that the disk is small enough to be filled.
 
   Raises:
-    ValueError: the folder is on a large disk.
+    ValueError: it is too large.
   """
   free = shutil.disk_usage(model_dir).free
   if free > _LARGEST_DISK_BYTES:
     raise ValueError(
-      f"{model_dir} is on a disk with {free / 2**30:.0f} GiB free, too much "
-      "to fill up for a trial: mount a small file system there first "
-      "(mount -t tmpfs -o size=256m tmpfs FOLDER)."
+      f"{model_dir} is on a disk with {free / 2**30:.0f} GiB free, too much to "
+      "fill: mount a small file system there first (mount -t tmpfs -o "
+      "size=256m tmpfs FOLDER)."
     )
 
 
@@ -164,96 +189,47 @@ def trial(
   quiet: Run,
   harmed: Run,
   minutes: float,
-  accidents: Sequence[Accident] = ACCIDENTS,
+  accidents: Mapping[str, Callable[[Run], str]] = ACCIDENTS,
 ) -> list[dict]:
-  """Trains both, with accidents, until the time is over or both are done.
+  """Waits for two started runs and causes accidents in one of them.
 
-  Both have started. At the end they are stopped; the harmed run, which has
-  lost time, first catches up with a checkpoint that the quiet one has.
+  After `minutes` both are stopped; the harmed run, which has lost time, first
+  catches up with a checkpoint of the quiet one.
 
   Returns:
-    For each accident its `name`, the `step` logged last before it, the
-    `minutes` since the start, and what was `seen`.
+    For each accident its `name`, the last `step` before it, the `minutes`
+    since the start, and what was `seen`.
 
   Raises:
-    ValueError: a run ended with an error that no accident explains.
+    ValueError: a run failed without an accident.
   """
-  begun = time.monotonic()
-  happened = []
-
-  def minutes_passed() -> float:
-    return (time.monotonic() - begun) / 60
-
-  while not (_is_done(quiet) and _is_done(harmed)):
+  start = time.monotonic()
+  pending = list(accidents.items())
+  happened: list[dict] = []
+  while not (quiet.is_complete() and harmed.is_complete()):
+    passed = (time.monotonic() - start) / 60
     due = minutes * (len(happened) + 1) / (len(accidents) + 1)
-    if minutes_passed() >= minutes:
-      if quiet.process.poll() is None:
+    if passed >= minutes:
+      if quiet.is_running():
         terminate(quiet)
       if last_common_step(quiet.model_dir, harmed.model_dir):
-        if harmed.process.poll() is None:
+        if harmed.is_running():
           terminate(harmed)
         break
-    elif len(happened) < len(accidents) and minutes_passed() >= due:
-      accident = accidents[len(happened)]
-      begun_at = round(minutes_passed(), 1)
-      seen = accident.happen(harmed)
+    elif pending and passed >= due:
+      name, cause = pending.pop(0)
+      seen = cause(harmed)
       happened.append(
-        {
-          "name": accident.name,
-          "step": harmed.step(),
-          "minutes": begun_at,
-          "seen": seen,
-        }
+        dict(name=name, step=harmed.step(), minutes=round(passed, 1), seen=seen)
       )
-      print(f"step {harmed.step():,}  {accident.name}: {seen}", flush=True)
+      print(f"step {harmed.step():,}  {name}: {seen}", flush=True)
       harmed.start()
     time.sleep(_WAIT_SECONDS)
   return happened
 
 
-def _is_done(run: Run) -> bool:
-  """Whether it came to its end; an end by itself before that is an error."""
-  code = run.process.poll()
-  if code not in (None, 0, _PREEMPTED):
-    raise ValueError(
-      f"{run.model_dir} ended by itself with exit code {code}: see {run.log}."
-    )
-  return code == 0
-
-
-# What the clock has a part in.
-_NOT_COMPARED = (
-  "unix_time_seconds",
-  "sequences_per_second",
-  "tokens_per_second",
-  "model_flops_per_second",
-  "data_wait_share",
-)
-_PANELS = (
-  ("train", "masked_lm_loss", "masked LM loss, training (nats)"),
-  ("eval", "masked_lm_loss", "masked LM loss, held-out (nats)"),
-  ("eval", "sentence_order_accuracy", "sentence-order accuracy, held-out"),
-)
-
-
-def last_step(model_dir: str) -> int:
-  """The last step that the run has logged; 0 before the first."""
-  if not os.path.exists(os.path.join(model_dir, training.METRICS_FILE)):
-    return 0
-  records = training.read_metrics(model_dir, "train")
-  return records[-1]["step"] if records else 0
-
-
-def newest_data_file(model_dir: str) -> str:
-  """The file with the newest checkpoint's values."""
-  import tensorflow as tf  # Here and below, so that --help is quick.
-
-  path = tf.train.latest_checkpoint(model_dir)
-  return glob.glob(f"{path}.data-*")[0]
-
-
 def last_common_step(quiet_dir: str, harmed_dir: str) -> int:
-  """The newest step of which both have a checkpoint; 0 if there is none."""
+  """Returns the newest step with a checkpoint in both runs, 0 without any."""
   steps = [
     {training.step_of(path) for path in training.list_checkpoints(folder)}
     for folder in (quiet_dir, harmed_dir)
@@ -261,24 +237,34 @@ def last_common_step(quiet_dir: str, harmed_dir: str) -> int:
   return max(steps[0] & steps[1], default=0)
 
 
-def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
-  """Number by number and weight by weight, to the last common checkpoint.
+# Values that depend on the clock.
+_NOT_COMPARED = (
+  "unix_time_seconds",
+  "sequences_per_second",
+  "tokens_per_second",
+  "model_flops_per_second",
+  "data_wait_share",
+)
 
-  A run that was stopped between two log lines has a record more, and the next
-  one is a mean over fewer steps: that one is left out.
+
+def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
+  """Compares logs and weights up to the last common checkpoint.
+
+  A run that stops between two log lines writes an additional record, and the
+  next one is a mean over fewer steps; that one is not compared.
 
   Returns:
-    `last_step` of the comparison; `train` and `eval`: how many records both
-    runs have, and how many of them differ in a number; `variables` of the
-    checkpoint, and how many of them differ in a bit; `is_the_same`, whether
-    nothing differs and the harmed run lacks no record or variable.
+    `last_step` of the comparison; for `train`, `eval` and `variables` the
+    number of common `records` and how many `differ`; `is_the_same` if nothing
+    differs and the harmed run lacks nothing.
 
   Raises:
-    ValueError: there is no checkpoint that both have.
+    ValueError: there is no common checkpoint.
   """
   import tensorflow as tf
 
-  last = last_common_step(quiet_dir, harmed_dir)
+  folders = (quiet_dir, harmed_dir)
+  last = last_common_step(*folders)
   if not last:
     raise ValueError(
       f"{quiet_dir} and {harmed_dir} have no checkpoint of the same step: keep "
@@ -295,38 +281,34 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
         for record in training.read_metrics(folder, kind)
         if record["step"] <= last
       }
-      for folder in (quiet_dir, harmed_dir)
+      for folder in folders
     )
-    both = set(quiet) & set(harmed)
+    common = set(quiet) & set(harmed)
     if kind == "train":
-      both -= _cut_short(sorted(harmed), set(quiet))
-    differ = [step for step in both if quiet[step] != harmed[step]]
-    result[kind] = {"records": len(both), "differ": len(differ)}
-    same = same and both and not differ and set(quiet) <= set(harmed)
+      steps = sorted(harmed)
+      common -= {b for a, b in zip(steps, steps[1:]) if a not in quiet}
+    differ = [step for step in common if quiet[step] != harmed[step]]
+    result[kind] = {"records": len(common), "differ": len(differ)}
+    same = same and common and not differ and set(quiet) <= set(harmed)
   readers = [
     tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{last}"))
-    for folder in (quiet_dir, harmed_dir)
+    for folder in folders
   ]
-  names = [set(r.get_variable_to_shape_map()) for r in readers]
-  # The save counter counts saves, of which the harmed run made more.
-  shared = sorted(n for n in names[0] & names[1] if "save_counter" not in n)
+  names = [set(reader.get_variable_to_shape_map()) for reader in readers]
+  # The harmed run saves more often.
+  common = {n for n in names[0] & names[1] if "save_counter" not in n}
   differ = [
     name
-    for name in shared
+    for name in common
     if not np.array_equal(*(reader.get_tensor(name) for reader in readers))
   ]
-  result["variables"] = {"records": len(shared), "differ": len(differ)}
+  result["variables"] = {"records": len(common), "differ": len(differ)}
   result["is_the_same"] = bool(same and not differ and names[0] == names[1])
   return result
 
 
-def _cut_short(steps: Sequence[int], usual: set[int]) -> set[int]:
-  """Those of `steps` that come directly after one that is not usual."""
-  return {b for a, b in zip(steps, steps[1:]) if a not in usual}
-
-
-def sentence(result: dict[str, Any]) -> str:
-  """The result of `compare` for people."""
+def describe(result: dict[str, Any]) -> str:
+  """Returns the result of `compare` as text."""
   parts = [
     f"{result[name]['differ']:,} of {result[name]['records']:,} {what} differ"
     for name, what in (
@@ -338,16 +320,23 @@ def sentence(result: dict[str, Any]) -> str:
   return f"to step {result['last_step']:,}: " + ", ".join(parts)
 
 
+_PANELS = (
+  ("train", "masked_lm_loss", "masked LM loss, training (nats)"),
+  ("eval", "masked_lm_loss", "masked LM loss, held-out (nats)"),
+  ("eval", "sentence_order_accuracy", "sentence-order accuracy, held-out"),
+)
+
+
 def draw(
   quiet_dir: str,
   harmed_dir: str,
   accidents: Sequence[tuple[int, str]],
   output_file: str,
 ) -> None:
-  """Both curves over each other, with the accidents as vertical lines.
+  """Draws the curves of both runs, with accidents as vertical lines.
 
   Args:
-    quiet_dir: the undisturbed run.
+    quiet_dir: the uninterrupted run.
     harmed_dir: the other one.
     accidents: (step, name) of each.
     output_file: the PNG.
@@ -356,27 +345,21 @@ def draw(
   from tools.cli.figures import pyplot
 
   figure, axes = pyplot.subplots(1, 3, figsize=(14, 4))
+  quiet_style = dict(linewidth=4, alpha=0.4, color="tab:blue")
+  harmed_style = dict(linewidth=1.2, linestyle="--", color="black")
   for axis, (kind, name, title) in zip(axes, _PANELS):
-    for folder, label, style, width in (
-      (quiet_dir, "undisturbed", "-", 4),
-      (harmed_dir, "with accidents", "--", 1.2),
+    for folder, label, style in (
+      (quiet_dir, "undisturbed", quiet_style),
+      (harmed_dir, "with accidents", harmed_style),
     ):
       records = [r for r in training.read_metrics(folder, kind) if name in r]
-      axis.plot(
-        [r["step"] for r in records],
-        [r[name] for r in records],
-        style,
-        linewidth=width,
-        alpha=0.4 if width > 2 else 1,
-        color="tab:blue" if width > 2 else "black",
-        label=label,
-      )
+      steps = [record["step"] for record in records]
+      axis.plot(steps, [r[name] for r in records], label=label, **style)
     for step, accident in accidents:
       axis.axvline(step, color="tab:red", linewidth=0.7)
       if axis is axes[0]:
-        axis.text(
-          step, axis.get_ylim()[1], accident, rotation=90, va="top", fontsize=6
-        )
+        top = axis.get_ylim()[1]
+        axis.text(step, top, accident, rotation=90, va="top", fontsize=6)
     axis.set_title(title, fontsize=10)
     axis.set_xlabel("step")
     axis.grid(alpha=0.3)
@@ -399,27 +382,21 @@ def main(argv: Sequence[str]) -> None:
   half = len(cores) // 2
   quiet = Run(paths[0], arguments, set(cores[:half]))
   harmed = Run(paths[1], arguments, set(cores[half : 2 * half]))
-  begun = time.monotonic()
+  start = time.monotonic()
   try:
     quiet.start()
     harmed.start()
     happened = trial(quiet, harmed, _MINUTES.value)
   finally:
     for run in (quiet, harmed):
-      if run.process and run.process.poll() is None:
+      if run.is_running():
         run.kill()
-  result = {
-    "accidents": happened,
-    "hours": round((time.monotonic() - begun) / 3600, 2),
-    **compare(*paths),
-  }
+  hours = round((time.monotonic() - start) / 3600, 2)
+  result = {"accidents": happened, "hours": hours, **compare(*paths)}
   files.write_json(os.path.join(folder, "survival.json"), result)
-  draw(
-    *paths,
-    [(a["step"], a["name"]) for a in happened],
-    os.path.join(folder, "survival.png"),
-  )
-  print(sentence(result))
+  accidents = [(each["step"], each["name"]) for each in happened]
+  draw(*paths, accidents, os.path.join(folder, "survival.png"))
+  print(describe(result))
   if not result["is_the_same"]:
     raise ValueError("the two runs differ: see survival.json.")
 

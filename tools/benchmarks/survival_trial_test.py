@@ -57,10 +57,10 @@ def test_accidents_are_survived_and_told(tmp_path, monkeypatch):
   for run in (quiet, harmed):
     run.start()
     (tmp_path / run.name / "model.ckpt-20.index").touch()
-  accidents = survival_trial.ACCIDENTS[:3]
+  accidents = dict(list(survival_trial.ACCIDENTS.items())[:3])
   minutes = 4 / 60
   happened = survival_trial.trial(quiet, harmed, minutes, accidents)
-  assert [a["name"] for a in happened] == [a.name for a in accidents]
+  assert [a["name"] for a in happened] == list(accidents)
   assert [a["seen"][:13] for a in happened] == [
     "exit code -9",
     "exit code -9,",
@@ -87,7 +87,7 @@ def test_a_run_that_ends_by_itself_is_an_error(tmp_path):
   harmed._command[2] = "raise SystemExit(3)"
   quiet.start()
   harmed.start()
-  with pytest.raises(ValueError, match="ended by itself with exit code 3"):
+  with pytest.raises(ValueError, match="failed with exit code 3"):
     survival_trial.trial(quiet, harmed, 1)
   quiet.kill()
 
@@ -162,23 +162,24 @@ def test_any_difference_is_seen(tmp_path, records, changes):
   assert not _compare(tmp_path, records, **changes)["is_the_same"]
 
 
-def test_sentence():
+def test_describe():
   result = {
     "last_step": 7000,
     "train": {"records": 1200, "differ": 0},
     "eval": {"records": 7, "differ": 2},
     "variables": {"records": 97, "differ": 0},
   }
-  assert survival_trial.sentence(result) == (
+  assert survival_trial.describe(result) == (
     "to step 7,000: 0 of 1,200 training records differ, 2 of 7 held-out "
     "records differ, 0 of 97 variables of the checkpoint differ"
   )
 
 
-def test_last_steps(tmp_path):
-  assert survival_trial.last_step(str(tmp_path)) == 0
+def test_last_logged_step(tmp_path):
+  run = survival_trial.Run(str(tmp_path), [], set())
+  assert run.step() == 0
   _write(tmp_path, _USUAL)
-  assert survival_trial.last_step(str(tmp_path)) == 30
+  assert run.step() == 30
 
 
 def test_records_after_the_last_common_checkpoint_do_not_count(tmp_path):
@@ -197,10 +198,15 @@ def test_runs_without_a_common_checkpoint_cannot_be_compared(tmp_path):
     survival_trial.compare(str(tmp_path / "quiet"), str(tmp_path / "harmed"))
 
 
-def test_newest_data_file(tmp_path):
-  _write(tmp_path, _USUAL)
-  path = survival_trial.newest_data_file(str(tmp_path))
-  assert path.endswith("model.ckpt-30.data-00000-of-00001")
+def test_newest_checkpoint_is_corrupted(tmp_path):
+  run = CountingRun(tmp_path / "run", 10**6)
+  _write(tmp_path / "run", _USUAL)
+  path = tmp_path / "run" / "model.ckpt-30.data-00000-of-00001"
+  size = path.stat().st_size
+  run.start()
+  seen = survival_trial.corrupt_newest_checkpoint(run)
+  assert path.stat().st_size == size // 2
+  assert seen.startswith(f"{path.name} cut from {size:,} to")
 
 
 def test_draws_both(tmp_path):

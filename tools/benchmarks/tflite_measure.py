@@ -1,13 +1,12 @@
-r"""Size, speed and error of TFLite files of a random model.
+r"""Measures the size, speed and error of TFLite files of a random model.
 
     python -m tools.benchmarks.tflite_measure --preset=albert_base_v2 \
         --sequence_length=128
 
-Converts an encoder with random weights and a head of three classes with each
-quantization, and prints a table: megabytes, milliseconds for one sequence (the
-median of 20 after 3) with one thread and with two, and the difference from the
-Keras model, see tools/conversion/tflite_export.py.
---keep_dir keeps the files.
+Converts a classifier of three classes with each quantization, and prints a
+table: megabytes, the median milliseconds of one sequence for each number of
+threads, and the difference from the Keras model (see
+tools/conversion/tflite_export.py). --keep_dir keeps the files.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from typing import Mapping, Sequence
+from typing import Sequence
 
 import numpy as np
 from absl import flags
@@ -25,39 +24,34 @@ from official_albert import files, modeling
 from tools import conversion
 from tools.cli import command_line, markdown, path_flags
 
-_PRESET = flags.DEFINE_string(
-  "preset",
-  "albert_base_v2",
-  "The model's size, see official_albert/modeling/config.py.",
-)
+_PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Name of the model.")
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
-  "sequence_length", 128, "Tokens; 0 makes files that can be resized."
+  "sequence_length", 128, "Tokens; 0: files with a flexible length."
 )
 _QUANTIZATIONS = flags.DEFINE_list(
   "quantizations",
   list(conversion.tflite_export.QUANTIZATIONS),
-  "Which are made.",
+  "Quantizations to measure.",
 )
-_THREADS = flags.DEFINE_list("threads", ["1", "2"], "Of the interpreter.")
-_KEEP_DIR = path_flags.define("keep_dir", "", "Keeps the files there.")
+_THREADS = flags.DEFINE_list(
+  "threads", ["1", "2"], "Threads of the interpreter."
+)
+_KEEP_DIR = path_flags.define("keep_dir", "", "Folder for the files.")
 _LOGITS_ONLY = flags.DEFINE_bool(
   "logits_only",
   False,
-  "The last layer computes the first position only: faster, and larger.",
+  "Compute only the first position in the last layer: faster, and larger.",
 )
-
 _WARM_UP, _RUNS = 3, 20
 _FLEXIBLE_LENGTH = 128
-
-
 INPUTS = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B S")
 
 
 def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
-  """A random classifier of three classes, as a function of features.
+  """Returns a random classifier of three classes, a function of features.
 
   Args:
-    config: the encoder's.
+    config: of the encoder.
     logits_only: see `AlbertForSequenceClassification`.
   """
   import tensorflow as tf  # Here and below, so that --help is quick.
@@ -76,54 +70,32 @@ def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
 
 
 def milliseconds(path: str, threads: int, length: int) -> float:
-  """The median time of one sequence.
-
-  Args:
-    path: of a TFLite file with the signature `ids`.
-    threads: of the interpreter.
-    length: tokens.
-  """
+  """Returns the median time of a sequence of `length` tokens."""
   import tensorflow as tf
 
   interpreter = tf.lite.Interpreter(model_path=path, num_threads=threads)
   run = interpreter.get_signature_runner("ids")
-  rng = np.random.default_rng(0)
-  ids = rng.integers(5, 40, (1, length)).astype(np.int32)
-  inputs: Mapping[str, np.ndarray] = {
-    "input_ids": ids,
-    "input_mask": np.ones_like(ids),
-    "segment_ids": np.zeros_like(ids),
-  }
+  ids = np.random.default_rng(0).integers(5, 40, (1, length)).astype(np.int32)
   times = []
   for _ in range(_WARM_UP + _RUNS):
     start = time.perf_counter()
-    run(**inputs)
+    run(
+      input_ids=ids,
+      input_mask=np.ones_like(ids),
+      segment_ids=np.zeros_like(ids),
+    )
     times.append(time.perf_counter() - start)
   return 1000 * statistics.median(times[_WARM_UP:])
 
 
-def threads_of(texts: Sequence[str]) -> list[int]:
-  """The numbers of --threads.
+def check_flags(config: modeling.AlbertConfig) -> list[int]:
+  """Checks the flags; returns the numbers of --threads.
 
   Raises:
-    ValueError: one of them is none, or below 1.
-  """
-  for text in texts:
-    if not (text.isascii() and text.isdigit() and int(text)):
-      raise ValueError(
-        f"--threads has {text!r}: name numbers of at least 1, such as 1,2."
-      )
-  return [int(text) for text in texts]
-
-
-def check_flags(config: modeling.AlbertConfig) -> None:
-  """Refuses what would fail once a model has been converted.
-
-  Raises:
-    ValueError: a length or a quantization is of no use.
+    ValueError: a number is out of range, or a quantization unknown.
     NotADirectoryError: --keep_dir is a file.
   """
-  # One token is too short to be compared in rows of different lengths.
+  # With one token there are no rows of different lengths to compare.
   length, most = _SEQUENCE_LENGTH.value, config.max_position_embeddings
   if length and not 2 <= length <= most:
     raise ValueError(
@@ -133,6 +105,12 @@ def check_flags(config: modeling.AlbertConfig) -> None:
   for quantization in _QUANTIZATIONS.value:
     conversion.tflite_export.check_quantization(quantization)
   files.check_folder(_KEEP_DIR.value)
+  for text in _THREADS.value:
+    if not (text.isascii() and text.isdigit() and int(text)):
+      raise ValueError(
+        f"--threads has {text!r}: use numbers of at least 1, such as 1,2."
+      )
+  return [int(text) for text in _THREADS.value]
 
 
 def measure(
@@ -151,13 +129,11 @@ def measure(
     quantization,
     length,
   )
-  numbers = [
-    milliseconds(path, count, length or _FLEXIBLE_LENGTH) for count in threads
-  ]
+  length = length or _FLEXIBLE_LENGTH
   return (
     quantization,
     f"{made.bytes / 1e6:.1f}",
-    *(f"{number:.1f}" for number in numbers),
+    *(f"{milliseconds(path, count, length):.1f}" for count in threads),
     f"{made.differences['logits']:.2g}",
     f"{made.agreement:.2f}",
   )
@@ -166,15 +142,12 @@ def measure(
 def main(argv) -> None:
   del argv
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
-  check_flags(config)
-  threads = threads_of(_THREADS.value)
+  threads = check_flags(config)
   times = [f"ms, {count} threads" for count in threads]
-  head = ("weights", "MB", *times, "difference", "agreement")
-  print(markdown.head(head))
+  print(markdown.head(("weights", "MB", *times, "difference", "agreement")))
   with tempfile.TemporaryDirectory() as folder:
     for quantization in _QUANTIZATIONS.value:
-      name = f"{quantization}.tflite"
-      path = os.path.join(_KEEP_DIR.value or folder, name)
+      path = os.path.join(_KEEP_DIR.value or folder, f"{quantization}.tflite")
       cells = measure(
         config, path, _SEQUENCE_LENGTH.value, quantization, threads
       )

@@ -33,20 +33,20 @@ def test_table(tmp_path):
 
 _WRONG = {
   "unknown preset 'nope'": "--preset=nope",
-  "--threads has 'a': name numbers of at least 1, such as 1,2.": "--threads=a",
-  "--threads has '0': name": "--threads=2,0",
-  "--threads has '-1': name": "--threads=-1",
-  "--threads has '²': name": "--threads=²",
+  "--threads has 'a': use numbers of at least 1, such as 1,2.": "--threads=a",
+  "--threads has '0': use": "--threads=2,0",
+  "--threads has '-1': use": "--threads=-1",
+  "--threads has '²': use": "--threads=²",
   "--sequence_length is 9999; must be 0, or from 2 to the 512 tokens that "
   "albert_tiny takes": "--sequence_length=9999",
   "--sequence_length is 1; must": "--sequence_length=1",
   "--sequence_length is -1; must": "--sequence_length=-1",
-  "has to be one of none": "--quantizations=none,int4",
+  "must be one of none": "--quantizations=none,int4",
   "_test.py is a file: name a folder": f"--keep_dir={__file__}",
 }
 
 
-def test_wrong_flags_come_before_the_table():
+def test_wrong_flags_are_refused_before_the_table():
   lines = [["--preset=albert_tiny", flag] for flag in _WRONG.values()]
   results = many_commands.run("benchmarks.tflite_measure", lines)
   for message, result in zip(_WRONG, results):

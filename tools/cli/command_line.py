@@ -1,12 +1,12 @@
-"""How every tool starts, shows its help, and tells the user what is wrong.
+"""Starts a program: parses flags, shows help, reports errors.
 
 Libraries raise `ValueError`, `OSError` or a TensorFlow error with one sentence
-that says what is wrong and what to do. A person at a terminal wants that
-sentence and an exit code, not a traceback; `--verbosity=1` shows both.
+that says what is wrong and what to do. The user sees that sentence and an exit
+code, and the traceback with `--verbosity=1`.
 
-absl's `--help` lists only the flags that the program's own file defines. Most
-flags of a tool may be those of modules that it shares with others, so `--help`
-prints what the tool is for and then the flags of all its modules.
+absl's `--help` lists only flags that the main module defines. Programs share
+many flags with others, so here `--help` prints the docstring of the program and
+the flags of all its modules.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _INTERRUPTED, _BROKEN_PIPE = 130, 141
 
 
 def _is_user_error(error: BaseException) -> bool:
-  """True for errors whose message is written for the user."""
+  """Returns whether the message of an error is written for the user."""
   if isinstance(error, (ValueError, OSError)):
     return True
-  # Tools that never load TensorFlow must not pay for its import here.
+  # Does not load TensorFlow.
   tensorflow = sys.modules.get("tensorflow")
   return tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
 
 
 def describe(error: BaseException) -> str:
-  """The message of `error` on one line, without TensorFlow's graph dump."""
+  """Returns the message of `error` on one line, without a graph dump."""
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f"{error.filename}: {error.strerror}."
   if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-    # Of a file that was open already, Python does not say the name.
+    # Python does not report the name of a file that is open.
     return "the disk is full: make room and give the same command again."
   message = getattr(error, "message", None) or str(error)
   message = message.split("\n\t [[")[0].split("[Op:")[0]
@@ -49,28 +49,28 @@ def describe(error: BaseException) -> str:
 
 
 def _nobody_reads() -> bool:
-  """Whether the standard output is a pipe that was closed at its other end."""
-  # Not by writing again: what could not be written may be forgotten by now.
+  """Returns whether the reader of standard output has closed the pipe."""
+  # Writing again might succeed, as the failed data may have been dropped.
   poll = select.poll()
   poll.register(sys.stdout.fileno(), 0)
   return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _end_unread() -> NoReturn:
-  # Python flushes once more at its end, and would complain.
+  # Python flushes once more at exit, which would fail.
   os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   sys.exit(_BROKEN_PIPE)
 
 
 def _wrong_flag(error: flags.Error) -> str:
-  """What is wrong, on one line and without a full stop."""
+  """Returns the message of an error in the flags, without a full stop."""
   if isinstance(error, flags.UnrecognizedFlagError):
-    import difflib  # Here, as hardly any start needs it.
+    import difflib
 
     near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
     hint = f", perhaps --{near[0]} is meant" if near else ""
     return f"there is no flag --{error.flagname}{hint}"
-  # absl has a line for each flag that is missing, and names it twice.
+  # absl writes a line for each missing flag, and names it twice.
   lines = [line.rstrip(". ") for line in str(error).splitlines()]
   return "; ".join(re.sub(r"^flags? \S+: (?=Flag --)", "", x) for x in lines)
 
@@ -81,7 +81,7 @@ def _parse(program: str, argv: Sequence[str]) -> list[str]:
     try:
       return flags.FLAGS(argv)
     except SystemExit:
-      # Only a help ends here, and absl's would end with 1.
+      # Only --help exits here; absl would exit with 1.
       sys.stdout.flush()
       sys.exit(0)
   except flags.Error as error:
@@ -134,42 +134,60 @@ def help_text(program: str) -> str:
   own = sys.argv[0] if program == "__main__" else program
   # In the order of their import, but for the program's own.
   others = [name for name in flags.FLAGS.flags_by_module_dict() if name != own]
-  parts = [_about(program), _listed(own, "Flags:")]
+  required, optional = [], []
+  for entry in _entries(own):
+    (required if _is_required(entry) else optional).append(entry)
+  sections = {"Required flags:": required, "Flags:": optional}
   for name in others:
     if name.startswith("tools."):
-      parts.append(_listed(name, _about(name).split("\n")[0]))
-  return "\n\n".join([*filter(None, parts), _HELP_END])
+      sections[_about(name).split("\n")[0]] = _entries(name)
+  return "\n\n".join(
+    [
+      _about(program),
+      *(
+        heading + "\n\n" + "\n".join(entries)
+        for heading, entries in sections.items()
+        if entries
+      ),
+      _HELP_END,
+    ]
+  )
 
 
 def _about(module: str) -> str:
   return (sys.modules[module].__doc__ or module).strip()
 
 
-def _listed(module: str, heading: str) -> str:
-  """A module's flags under another heading than its name; "" if none."""
-  _, _, lines = flags.FLAGS.module_help(module).strip().partition("\n")
-  return lines and f"{heading}\n\n{lines}"
+def _entries(module: str) -> list[str]:
+  """Returns the help of each flag of a module, in alphabetical order."""
+  _, _, text = flags.FLAGS.module_help(module).strip().partition("\n")
+  return [entry for entry in re.split(r"\n(?=  -)", text) if entry.strip()]
+
+
+def _is_required(entry: str) -> bool:
+  """Returns whether a program refuses to start without a flag."""
+  name = re.search(r"--(?:\[no\])?(\w+)", entry)[1]
+  message = f"Flag --{name} must have a value other than None."
+  return any(v.message == message for v in flags.FLAGS[name].validators)
 
 
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """Parses the flags, runs `main(argv)` and exits.
 
-  Args:
-    main: the program; gets the arguments that are not flags.
-    max_arguments: how many of those it takes.
+  Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
+  an error of the user, 2 for an invalid command line, 130 after Ctrl-C; 141
+  without a message if the reader of the output, such as `head`, has exited. Any
+  other exception is a bug, and its traceback is shown.
 
-  Exits with 0 on success and after `--help`; with one sentence on stderr: 1
-  after a user error, 2 for a command line that cannot be parsed (an unknown or
-  missing flag, a value that a flag cannot have, a stray argument), 130 after
-  Ctrl-C; and with 141 without a word if its reader, such as `head`, has had
-  enough. Any other exception is a bug of ours and keeps its traceback.
+  Args:
+    main: the program; its argument is the command line without flags.
+    max_arguments: how many arguments other than flags are allowed.
   """
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
   def guarded(argv: Sequence[str]) -> None:
-    # TensorFlow and Keras talk about assets and untraced functions; what
-    # they must not be silent about are errors. The export sets absl's level
-    # back to what its own function was last told, which is why it is asked.
+    # TensorFlow and Keras log assets and untraced functions, but errors have to
+    # be shown. Exports reset absl's level to the value set here.
     shows_traceback = flags.FLAGS["verbosity"].value >= 1
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

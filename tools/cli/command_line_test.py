@@ -205,7 +205,7 @@ _HELP = """Makes tea; 5% resin.
 
     program.py --tea=green
 
-Flags:
+Required flags:
 
   --tea: T.
 

@@ -1,7 +1,7 @@
-"""Flags that name a pretrained encoder: weights, configuration, tokenizer.
+"""Flags for a pretrained encoder: weights, configuration, tokenizer.
 
-All three lie in one folder, that of a run of tools.run_pretraining or of a
-released checkpoint, so that --init_checkpoint is enough.
+All three are in the folder of a run or of a released checkpoint, so
+--init_checkpoint is enough.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from tools.cli import path_flags, training_flags
 _CONFIG_FILE = path_flags.define(
   "albert_config_file",
   "",
-  "The encoder; by default the albert_config.json beside --init_checkpoint.",
+  "Configuration of the encoder; by default the albert_config.json beside "
+  "--init_checkpoint.",
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file",
   "",
-  "Its SentencePiece model; by default the one beside --init_checkpoint.",
+  "SentencePiece model; by default the one beside --init_checkpoint.",
 )
 _VOCAB_FILE = path_flags.define(
   "vocab_file",
   "",
-  "Its WordPiece vocabulary, for the released zh models; by default the one "
-  "beside --init_checkpoint.",
+  "WordPiece vocabulary, for the released zh models; by default the one beside "
+  "--init_checkpoint.",
 )
 _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",
   None,
-  "Lower-case all text; by default as for the encoder, if its run.json says "
-  "so, else yes.",
+  "Lower-case all text; by default as recorded in the run.json of the encoder, "
+  "else true.",
 )
 
 
 class Encoder(NamedTuple):
-  """A pretrained encoder; `checkpoint` is "" for fresh weights."""
+  """A pretrained encoder; `checkpoint` is "" for random weights."""
 
   config: modeling.AlbertConfig
   tokenizer: tokenization.Tokenizer
@@ -50,16 +51,16 @@ class Encoder(NamedTuple):
 
 
 def find(run_dir: str = "", shown: str = "") -> Encoder:
-  """The encoder that the flags name.
+  """Returns the encoder of the flags.
 
   Args:
-    run_dir: a fine-tuned run, whose files are taken where no flag names any.
-    shown: what messages call it, where `run_dir` is a temporary copy.
+    run_dir: a fine-tuned run, for files that no flag names.
+    shown: name of `run_dir` in messages, if it is a temporary copy.
 
   Raises:
-    ValueError: a file is not named and not found, of no use, or not what the
-      encoder was trained with.
-    FileNotFoundError: a named file is missing.
+    ValueError: a file is not found or invalid, or the encoder was trained with
+      another tokenizer.
+    FileNotFoundError: a file that a flag names does not exist.
   """
   named = training_flags.INIT_CHECKPOINT.value
   checkpoint = named and checkpoints.run_folder(conversion.own_copy.of(named))
@@ -68,11 +69,11 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
     folder = checkpoint if os.path.isdir(checkpoint) else _parent(checkpoint)
     if not os.path.isdir(folder):
       raise FileNotFoundError(
-        f"--init_checkpoint {checkpoint} is neither a folder nor in one."
+        f"--init_checkpoint {checkpoint} does not exist, nor does its folder."
       )
     if not glob.glob(glob.escape(checkpoint) + "*"):
-      raise FileNotFoundError(f"--init_checkpoint {checkpoint} is not there.")
-    # The best checkpoint of a run is one folder below the run.
+      raise FileNotFoundError(f"--init_checkpoint {checkpoint} does not exist.")
+    # The best checkpoint is in a subfolder of the run.
     folders += [folder, _parent(folder)]
   where = (
     f"in {shown or run_dir or named}"
@@ -115,14 +116,14 @@ def _open_tokenizer(folders: list[str], where: str) -> tokenization.Tokenizer:
   if recorded.get("sha256", tokenizer.sha256) != tokenizer.sha256:
     raise ValueError(
       f"{spm_model_file or vocab_file} is not the tokenizer that the model in "
-      f"{folder} was trained with: its ids would mean other pieces; give that "
-      "one, or none if it is in the folder."
+      f"{folder} was trained with, so the same ids mean other pieces: give "
+      "that tokenizer, or none if it is in the folder."
     )
   return tokenizer
 
 
 def _recorded_tokenizer(folders: list[str]) -> tuple[str, dict[str, Any]]:
-  """The first folder of a run, and what that says of its tokenizer."""
+  """Returns the first folder of a run and the tokenizer in its run.json."""
   for folder in folders:
     if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
       return folder, training.read_run(folder)["data"].get("tokenizer", {})
@@ -134,7 +135,7 @@ def _parent(path: str) -> str:
 
 
 def _find(folders: list[str], *patterns: str) -> str:
-  """The only file with such a name in the first folder that has one."""
+  """Returns the only file of a pattern in the first folder that has one."""
   for folder in folders:
     for pattern in patterns:
       found = glob.glob(os.path.join(glob.escape(folder), pattern))

@@ -171,8 +171,8 @@ def test_refusals(folder, tmp_path):
     found,
     (
       "no albert_config.json without --init_checkpoint: give --albert_config_f",
-      "none/model.ckpt-1 is neither a folder nor in one",
-      f"{folder}/model.ckpt-99 is not there",
+      "none/model.ckpt-1 does not exist, nor does its folder",
+      f"{folder}/model.ckpt-99 does not exist",
       f"no albert_config.json in {tmp_path}: give --albert_config_file",
       f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file",
       f"no tokenizer in {pieces}: give",

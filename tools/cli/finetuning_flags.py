@@ -1,7 +1,7 @@
-"""Flags of fine-tuning: how long, with which settings of the model.
+"""Flags of fine-tuning: how long, and settings of the model.
 
-What no flag says is as the task's recipe has it; the peak rate is higher for
-models smaller than the paper's.
+Defaults come from the recipe of the task (Table 14 of the paper). The default
+learning rate is higher for models smaller than those of the paper.
 """
 
 from __future__ import annotations
@@ -17,8 +17,31 @@ from tasks import common
 from tools import finetuning
 from tools.cli import training_flags
 
-# Evaluations in a run, unless flags say otherwise.
+# Evaluations in a run by default.
 _EVALUATIONS = 10
+# Help of the flags whose default depends on the task.
+_TASK_DEFAULTS = {
+  "best_metric": "Held-out metric that selects the best checkpoint; by default "
+  "that of the task.",
+  "eval_steps": "Updates between two evaluations; by default a tenth of all.",
+  "learning_rate": "Peak learning rate; by default that of Table 14, higher "
+  "for small models, see above.",
+  "num_train_steps": "Number of updates; by default those of Table 14, or 3 "
+  "epochs for your own data.",
+  "num_warmup_steps": "Updates over which the learning rate rises from 0; by "
+  "default those of Table 14, or a tenth of all.",
+  "save_checkpoints_steps": "Updates between two checkpoints; by default "
+  "--eval_steps.",
+  "steps_per_loop": "Updates between two log lines; by default --eval_steps, "
+  "at most 100.",
+  "train_batch_size": "Examples in one update; by default those of Table 14.",
+}
+for _name, _help in _TASK_DEFAULTS.items():
+  flags.FLAGS[_name].help = _help
+  flags.FLAGS.set_default(_name, None)
+flags.FLAGS.set_default("optimizer", "adamw")
+flags.FLAGS.set_default("best_is", "highest")
+flags.FLAGS.set_default("keep_checkpoint_max", 1)
 
 _EPOCHS = flags.DEFINE_float(
   "num_train_epochs",
@@ -91,16 +114,13 @@ def train_config(
   if _given("learning_rate") is not None:
     reason = "as given"
   defaults = {
-    "optimizer": "adamw",
     "learning_rate": rate,
     "train_batch_size": job.recipe.train_batch_size,
     "num_train_steps": steps,
     "num_warmup_steps": _num_warmup_steps(job.recipe, steps),
     "best_metric": job.best_metric,
-    "best_is": "highest",
     "eval_steps": every,
     "save_checkpoints_steps": every,
-    "keep_checkpoint_max": 1,
     "steps_per_loop": min(every, 100),
   }
   for name, value in defaults.items():
@@ -137,10 +157,7 @@ def _num_warmup_steps(recipe: Any, steps: int) -> int:
 
 
 def _check() -> None:
-  if _given("phase_steps"):
-    raise ValueError(
-      "--phase_steps is for pretraining: give --num_train_steps."
-    )
+  training_flags.refuse_phases()
   if _EPOCHS.value < 0:
     raise ValueError(
       f"--num_train_epochs must not be negative, got {_EPOCHS.value}."

@@ -1,9 +1,9 @@
-"""Flags that name files and folders, and which of them may be remote.
+"""Flags for paths of files and folders.
 
-A flag whose program cannot read or write everything at a remote address refuses
-such a value while the command line is parsed, so before any work. To make a
-flag remote, pass `remote=True` where it is defined: no other code knows.
-`path_flags_test.py` finds flags that are defined without this module.
+A program that cannot read or write remote addresses everywhere refuses them
+while it parses its flags, before any work. To allow remote addresses for a
+flag, define it with `remote=True`. `path_flags_test.py` finds flags for paths
+that are defined without this module.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ flags.disclaim_key_flags()
 
 
 class PathParser(flags.ArgumentParser):
-  """Takes one or more paths in one string.
+  """Parses one or more paths in one string.
 
   Attributes:
-    remote: whether addresses such as gs://bucket/x are taken.
+    remote: whether to allow addresses such as gs://bucket/x.
   """
 
   syntactic_help = ""
@@ -35,7 +35,7 @@ class PathParser(flags.ArgumentParser):
     """Returns the argument.
 
     Raises:
-      ValueError: it is remote, and the flag is not.
+      ValueError: it is a remote address, and the flag allows none.
     """
     argument = super().parse(argument)
     if not self.remote:
@@ -44,7 +44,7 @@ class PathParser(flags.ArgumentParser):
 
 
 class PathListParser(flags.ListParser):
-  """Takes a comma-separated list; see `PathParser`."""
+  """Parses a comma-separated list; see `PathParser`."""
 
   def __init__(self, remote: bool = False):
     super().__init__()
@@ -70,8 +70,8 @@ def define(
   Args:
     name: of the flag.
     default: a local path.
-    text: of `--help`.
-    remote: whether the program handles remote addresses whole.
+    text: for `--help`.
+    remote: whether to allow remote addresses.
     **options: see `flags.DEFINE`.
   """
   parser = PathParser(remote)
@@ -104,10 +104,10 @@ def define_multi(
 
 
 def define_checkpoint() -> flags.FlagHolder[str]:
-  """Defines --checkpoint: which checkpoint of a run a program takes."""
+  """Defines --checkpoint, which selects a checkpoint of a run."""
   return define(
     "checkpoint",
     "",
-    "Of a run: latest, best, or a checkpoint's prefix; by default the best if "
-    "the run keeps one, else the latest.",
+    "Checkpoint of a run: latest, best, or a prefix; by default the best if "
+    "there is one, else the latest.",
   )

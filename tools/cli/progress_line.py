@@ -1,7 +1,7 @@
-"""One line on stderr that says how far a long run has come.
+"""A progress line on stderr.
 
-On a terminal the line is rewritten in place; in a log file a new line is
-written now and then.
+On a terminal, the line is rewritten in place. In a log file, a new line is
+written every ten seconds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Callable, TextIO
 
 
 def format_seconds(seconds: float) -> str:
-  """For example "1:02:03"."""
+  """Formats seconds as 1:02:03."""
   minutes, seconds = divmod(int(seconds), 60)
   hours, minutes = divmod(minutes, 60)
   return f"{hours}:{minutes:02d}:{seconds:02d}"
 
 
 class ProgressLine:
-  """Shows a line a second on a terminal, one every ten seconds elsewhere."""
+  """Shows the progress every second on a terminal, else every ten seconds."""
 
   def __init__(
     self,
@@ -38,14 +38,14 @@ class ProgressLine:
   def show(
     self, phase: str, fraction: float, tokens: int, details: str
   ) -> None:
-    """Shows the state if it is time to.
+    """Shows the progress if it is time to.
 
     Args:
-      phase: what is being done; a new phase starts a new clock, and what is
-        done by then, perhaps before a restart, is no part of the speed.
+      phase: name of the current phase. A new phase restarts the clock; its
+        speed excludes the work that was done before, such as before a restart.
       fraction: of the phase that is done.
       tokens: of the phase that are done.
-      details: what else to show.
+      details: further text.
     """
     now = self._clock()
     if phase != self._phase:

@@ -1,7 +1,4 @@
-"""--recipe and --list_recipes: a recipe's values as the defaults of flags.
-
-What the user gives by hand wins over the recipe, flag by flag.
-"""
+"""--recipe and --list_recipes: the values of a recipe as defaults of flags."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from tools.cli import markdown
 _RECIPE = flags.DEFINE_string(
   "recipe",
   "",
-  "Take the values of this recipe where no flag gives another; see "
+  "Use the values of this recipe for flags that are not given; see "
   "--list_recipes.",
 )
-_LIST = flags.DEFINE_bool("list_recipes", False, "Print the recipes and end.")
+_LIST = flags.DEFINE_bool("list_recipes", False, "Print the recipes and exit.")
 
 
 def mark_as_required(names: Iterable[str]) -> None:
-  """Like absl's, but the recipes can be listed without these flags."""
+  """Marks flags as required, except for --list_recipes."""
   for name in names:
     flags.register_multi_flags_validator(
       [name, "list_recipes"],
@@ -35,26 +32,26 @@ def mark_as_required(names: Iterable[str]) -> None:
 
 
 def listing() -> bool:
-  """Whether the recipes were asked for; prints them."""
+  """Prints the recipes if --list_recipes is given; returns whether it is."""
   if _LIST.value:
     print(table())
   return _LIST.value
 
 
 def apply() -> Optional[pretraining.Recipe]:
-  """Gives the recipe's values to all flags that the user did not give.
+  """Sets the flags that are not given to the values of the recipe.
 
   Returns:
-    The recipe, or None if there is none.
+    The recipe, or None without --recipe.
 
   Raises:
-    ValueError: no such recipe.
+    ValueError: the recipe is unknown.
   """
   if not _RECIPE.value:
     return None
   recipe = pretraining.get_recipe(_RECIPE.value)
   for name, value in recipe.flags.items():
-    # A model of the user's own stands for the preset.
+    # --albert_config_file replaces the preset.
     if name != "preset" or not flags.FLAGS["albert_config_file"].present:
       flags.FLAGS.set_default(name, str(value))
   return recipe
@@ -63,7 +60,7 @@ def apply() -> Optional[pretraining.Recipe]:
 def describe(
   recipe: pretraining.Recipe, manifest: tfrecords.Manifest
 ) -> Iterable[str]:
-  """Lines to print at the start of a run with `recipe`."""
+  """Yields lines about the recipe for the log."""
   given = " ".join(f"--{name}={value}" for name, value in recipe.flags.items())
   yield f"recipe {recipe.name} ({recipe.run}): {given}"
   yield f"  for {recipe.hardware}: {recipe.expected_time}" + (
@@ -100,7 +97,7 @@ _COLUMNS = {
 
 
 def table() -> str:
-  """All recipes as a Markdown table that can be read as it is."""
+  """Returns all recipes as a Markdown table."""
   return markdown.table(
     list(_COLUMNS),
     [

@@ -14,16 +14,15 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROGRAMS = {
   "conversion.hf_outputs": "tools.convert_checkpoint",
   "testing.many_commands": "tests",
-  "benchmarks.peers.huggingface_step": "tools.benchmark",
-  "benchmarks.peers.keras_hub_step": "tools.benchmark",
-  "benchmarks.peers.model_garden_step": "tools.benchmark",
-  "benchmarks.peers.serving": "tools.benchmark",
+  "benchmarks.peers.huggingface": "tools.benchmark",
+  "benchmarks.peers.keras_hub": "tools.benchmark",
+  "benchmarks.peers.model_garden": "tools.benchmark",
+  "benchmarks.peers.ours": "tools.benchmark",
   "benchmarks.serving_load": "tools.benchmark",
   "tpu_compile.compiler": "tools.compile_for_tpu",
 }
 # They import TensorFlow first, which takes seconds.
 _SLOW_PROGRAMS = {
-  "benchmarks.peers.official_albert_step": "tools.benchmark",
   "tpu_compile.step": "tools.compile_for_tpu",
 }
 

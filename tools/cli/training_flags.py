@@ -1,149 +1,103 @@
-"""Flags of a training run, whatever the task: how long, how, on what.
+"""Flags of a training run, for any task: how long, how, on which devices.
 
-A program that trains imports this module; `train_config` and `start_devices`
-are what it needs of the flags.
+Most are generated from the fields of `training.TrainConfig`, which document and
+default them. A program that trains imports this module and calls
+`train_config` and `start_devices`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from official_albert import distribution, training
-from tools.cli import path_flags, phase_flags
+from official_albert import distribution, modeling, training
+from tools.cli import path_flags
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
+# With phases, these flags may hold a value for each phase.
+_LISTS = ("train_batch_size", "gradient_accumulation_steps")
+
+
+def _define(field: dataclasses.Field) -> flags.FlagHolder:
+  """Defines the flag of a setting."""
+  help_text, choices = field.metadata["help"], field.metadata["choices"]
+  default = field.default
+  if choices:
+    return flags.DEFINE_enum(field.name, default, choices, help_text)
+  if field.name in _LISTS:
+    return flags.DEFINE_string(field.name, str(default), help_text)
+  if field.name == "learning_rate":  # The default depends on the batch size.
+    return flags.DEFINE_float(field.name, None, help_text)
+  define = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+  }[type(default)]
+  return define(field.name, default, help_text)
+
+
+_SETTINGS = {
+  field.name: _define(field)
+  for field in dataclasses.fields(training.TrainConfig)
+  if field.metadata
+}
+EVAL_BATCH_SIZE = _SETTINGS["eval_batch_size"]
 INIT_CHECKPOINT = path_flags.define(
   "init_checkpoint",
   "",
-  "Weights to start from: a run, or whatever AlbertModel.from_checkpoint "
-  "reads; optional.",
+  "Weights to start from: a run, or anything that AlbertModel.from_checkpoint "
+  "reads.",
 )
 _PHASE_STEPS = flags.DEFINE_string(
   "phase_steps",
   "",
-  "Updates of each phase, such as 112500,12500; the schedule spans them all.",
+  "Updates of each phase, such as 112500,12500; the schedule spans all phases.",
 )
-_BATCH_SIZE = flags.DEFINE_string(
-  "train_batch_size", "4096", "Examples in one update, or those of each phase."
-)
-_ACCUMULATION = flags.DEFINE_string(
-  "gradient_accumulation_steps",
-  "1",
-  "Micro-batches that make up one update, or those of each phase.",
-)
-EVAL_BATCH_SIZE = flags.DEFINE_integer(
-  "eval_batch_size", 64, "Held-out examples evaluated at once."
-)
-_OPTIMIZER = flags.DEFINE_enum(
-  "optimizer", "lamb", training.OPTIMIZERS, "How weights are updated."
-)
-_LEARNING_RATE = flags.DEFINE_float(
-  "learning_rate",
-  None,
-  "Peak rate; by default 0.00176 * sqrt(train_batch_size / 4096), for LAMB. "
-  "run_finetuning has defaults of its own.",
-)
-_DECAY = flags.DEFINE_enum(
-  "learning_rate_decay",
-  "original",
-  training.DECAYS,
-  "original drops a little when the warm-up ends, continuous does not.",
-)
-_TRAIN_STEPS = flags.DEFINE_integer(
-  "num_train_steps", 125000, "Updates in all; --phase_steps say it too."
-)
-_WARMUP_STEPS = flags.DEFINE_integer(
-  "num_warmup_steps", 3125, "Updates over which the rate rises from 0."
-)
-_WEIGHT_DECAY = flags.DEFINE_float("weight_decay", 0.01, "Weight decay.")
-_BETA_2 = flags.DEFINE_float("beta_2", 0.999, "Memory of squared gradients.")
-_BIAS_CORRECTION = flags.DEFINE_bool(
-  "bias_correction", False, "Correct the moments' start from zero."
-)
-_CLIP_NORM = flags.DEFINE_float(
-  "clip_norm", 1.0, "Largest global norm of the gradient."
-)
-_STEPS_PER_LOOP = flags.DEFINE_integer(
-  "steps_per_loop", 100, "Updates between two log lines."
-)
-_EVAL_STEPS = flags.DEFINE_integer(
-  "eval_steps",
-  1000,
-  "Updates between two evaluations; 0: only at the end, and the best "
-  "checkpoint is left to --mode=evaluate_continuously.",
-)
-_BEST_METRIC = flags.DEFINE_string(
-  "best_metric",
-  "loss",
-  "The held-out number that the best checkpoint is chosen by; loss is the sum "
-  "of all objectives.",
-)
-_BEST_IS = flags.DEFINE_enum(
-  "best_is",
-  "lowest",
-  training.DIRECTIONS,
-  "Which value of --best_metric is the best: lowest for losses, highest for "
-  "accuracies.",
-)
-_EARLY_STOPPING = flags.DEFINE_integer(
-  "early_stopping_evaluations",
-  0,
-  "Evaluations in a row, --eval_steps apart, without a better --best_metric "
-  "that end the run; 0: it goes on to its last step.",
-)
-_SAVE_STEPS = flags.DEFINE_integer(
-  "save_checkpoints_steps", 1000, "Updates between two checkpoints."
-)
-_KEEP_MAX = flags.DEFINE_integer(
-  "keep_checkpoint_max", 5, "How many of the newest checkpoints are kept."
-)
-_ON_DIVERGENCE = flags.DEFINE_enum(
-  "on_divergence",
-  "stop",
-  training.ON_DIVERGENCE,
-  "When a loss or gradient is not finite: stop, or go back to the last "
-  "checkpoint and leave out those batches, three times at most.",
-)
-_PROFILE_STEPS = flags.DEFINE_string(
-  "profile_steps",
+_DEPTH_SCHEDULE = flags.DEFINE_string(
+  "depth_schedule",
   "",
-  "FROM,TO: profile the updates after step FROM up to TO, for TensorBoard.",
+  "DEPTH:SHARE of the steps, such as 3:0.5,6:0.25,12:0.25: apply the shared "
+  "layers few times at first. The last depth is that of the model.",
+)
+_RANDOM_DEPTHS = flags.DEFINE_string(
+  "random_depths",
+  "",
+  "Depths such as 3,6,12: each update draws how many times to apply the shared "
+  "layers, so that the model can be used at all of these depths.",
 )
 ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
   "allow_changed_settings",
   False,
-  "Resume a run whose checkpoints were made with other settings, such as "
-  "another learning rate or more steps. By default that is refused.",
+  "Resume a run although settings that shape the result have changed, such as "
+  "the learning rate or the number of steps. By default that is refused.",
 )
 RANDOM_SEED = flags.DEFINE_integer(
-  "random_seed", 12345, "Seed of weights, data order and dropout."
+  "random_seed", 12345, "Seed of initial weights, data order and dropout."
 )
 PRECISION = flags.DEFINE_enum(
-  "precision", "float32", distribution.PRECISIONS, "Dtype of the products."
-)
-_XLA = flags.DEFINE_bool(
-  "xla",
-  False,
-  "Compile forward and backward pass as a whole; slower on CPUs. Dropout draws "
-  "other masks than without.",
+  "precision",
+  "float32",
+  distribution.PRECISIONS,
+  "Dtype of matrix products.",
 )
 DISTRIBUTION = flags.DEFINE_enum(
   "distribution",
   "one_device",
   distribution.STRATEGIES,
-  "Devices to use. multi_worker is started once on each machine, with "
-  "TF_CONFIG in the environment and one --model_dir that all share.",
+  "Devices to use. Start multi_worker once on each machine, with TF_CONFIG in "
+  "the environment and a --model_dir that all machines share.",
 )
 _NUM_DEVICES = flags.DEFINE_integer(
   "num_devices",
   0,
-  "Devices of --distribution=mirrored, or of each worker of multi_worker; 0: "
-  "all GPUs, or one for each core.",
+  "Devices of --distribution=mirrored, or of each worker of multi_worker; 0 "
+  "uses all GPUs, or one device for each CPU core.",
 )
 _TPU = flags.DEFINE_string(
   "tpu",
@@ -155,7 +109,7 @@ _TPU = flags.DEFINE_string(
 def train_config(
   model_dir: str,
 ) -> tuple[training.TrainConfig, list[str]]:
-  """The flags as checked settings, and what is to be said of them.
+  """Returns the flags as checked settings, and lines about the learning rate.
 
   Raises:
     ValueError: a flag is out of range, or two contradict each other.
@@ -165,56 +119,173 @@ def train_config(
       "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
       "mixed_bfloat16."
     )
-  batch_sizes = phase_flags.numbers("train_batch_size", _BATCH_SIZE.value)
-  accumulation = phase_flags.numbers(
-    "gradient_accumulation_steps", _ACCUMULATION.value
+  values = {name: flag.value for name, flag in _SETTINGS.items()}
+  lists = {name: _numbers(name, values[name]) for name in _LISTS}
+  values.update({name: numbers[0] for name, numbers in lists.items()})
+  values["learning_rate"], about_rate = training.choose_learning_rate(
+    values["learning_rate"], values["train_batch_size"], values["optimizer"]
   )
-  phases = phase_flags.make_phases(
-    _PHASE_STEPS.value, _BATCH_SIZE.value, _ACCUMULATION.value
-  )
-  rate, about_rate = training.choose_learning_rate(
-    _LEARNING_RATE.value, batch_sizes[0], _OPTIMIZER.value
-  )
+  phases = make_phases(_PHASE_STEPS.value, lists)
+  if phases:
+    total = sum(phase.steps for phase in phases)
+    if _SETTINGS["num_train_steps"].present and (
+      values["num_train_steps"] != total
+    ):
+      raise ValueError(
+        f"--phase_steps are {total:,} steps together, but --num_train_steps is "
+        f"{values['num_train_steps']:,}: leave --num_train_steps out."
+      )
+    values["num_train_steps"] = total
   config = training.TrainConfig(
     model_dir=model_dir,
-    num_train_steps=phase_flags.total_steps(
-      phases, _TRAIN_STEPS.value, flags.FLAGS["num_train_steps"].present
-    ),
     phases=phases,
-    num_warmup_steps=_WARMUP_STEPS.value,
-    learning_rate=rate,
-    train_batch_size=batch_sizes[0],
-    gradient_accumulation_steps=accumulation[0],
-    xla=_XLA.value,
-    eval_batch_size=EVAL_BATCH_SIZE.value,
-    optimizer=_OPTIMIZER.value,
-    weight_decay=_WEIGHT_DECAY.value,
-    beta_2=_BETA_2.value,
-    bias_correction=_BIAS_CORRECTION.value,
-    learning_rate_decay=_DECAY.value,
-    clip_norm=_CLIP_NORM.value,
-    steps_per_loop=_STEPS_PER_LOOP.value,
-    eval_steps=_EVAL_STEPS.value,
-    best_metric=_BEST_METRIC.value,
-    best_is=_BEST_IS.value,
-    early_stopping_evaluations=_EARLY_STOPPING.value,
-    save_checkpoints_steps=_SAVE_STEPS.value,
-    keep_checkpoint_max=_KEEP_MAX.value,
-    on_divergence=_ON_DIVERGENCE.value,
     init_checkpoint=INIT_CHECKPOINT.value,
-    profile_steps=_PROFILE_STEPS.value,
     seed=RANDOM_SEED.value,
+    **values,
   )
   return config, list(about_rate)
+
+
+def _numbers(flag: str, value: str) -> list[int]:
+  """Returns for example "112500,12500" as integers."""
+  try:
+    return [int(part) for part in value.split(",")]
+  except ValueError:
+    raise ValueError(
+      f"--{flag} has to be whole numbers separated by commas, but is {value!r}."
+    ) from None
+
+
+def make_phases(
+  phase_steps: str, lists: dict[str, list[int]]
+) -> tuple[training.Phase, ...]:
+  """Returns the phases of --phase_steps; () if the flag is not given.
+
+  Args:
+    phase_steps: the flag.
+    lists: one value, or one for each phase, of the settings in `_LISTS`.
+
+  Raises:
+    ValueError: the flags have different numbers of values.
+  """
+  steps = _numbers("phase_steps", phase_steps) if phase_steps else [1]
+  for flag, values in lists.items():
+    if len(values) not in (1, len(steps)):
+      raise ValueError(
+        f"--{flag} has {len(values)} values, but there "
+        f"{'is 1 phase' if len(steps) == 1 else f'are {len(steps)} phases'}: "
+        "give one for all, or one for each of --phase_steps."
+      )
+  if not phase_steps:
+    return ()
+  return tuple(
+    training.Phase(
+      count,
+      **{
+        name: values[index] for name, values in lists.items() if len(values) > 1
+      },
+    )
+    for index, count in enumerate(steps)
+  )
+
+
+def phase_folders(flag: str, value: str, phases: int) -> list[str]:
+  """Returns the folder of each phase.
+
+  Args:
+    flag: its name, for messages.
+    value: of the flag. With one phase, the folder's name may have commas.
+    phases: their number.
+
+  Raises:
+    ValueError: the flag names more or fewer folders than there are phases.
+  """
+  if phases == 1:
+    if "," in value and not os.path.exists(value):
+      raise ValueError(
+        f"--{flag} {value!r} does not exist; several folders need several "
+        "phases, see --phase_steps."
+      )
+    return [value]
+  parts = value.split(",")
+  if len(parts) != phases or not all(parts):
+    raise ValueError(
+      f"--{flag} names {len(parts)} folders ({value!r}), but the run has "
+      f"{phases} phases: give one for each, separated by commas."
+    )
+  return parts
+
+
+def with_depth_schedule(config: training.TrainConfig) -> training.TrainConfig:
+  """Returns the settings with a phase for each part of --depth_schedule.
+
+  Raises:
+    ValueError: the flag is not a schedule, or there are phases already.
+  """
+  if not _DEPTH_SCHEDULE.value:
+    return config
+  if config.phases:
+    raise ValueError(
+      "--depth_schedule cannot be used with --phase_steps: give one of them."
+    )
+  parts = training.parse_depth_schedule(
+    _DEPTH_SCHEDULE.value, config.num_train_steps
+  )
+  return dataclasses.replace(
+    config,
+    phases=tuple(
+      training.Phase(steps, num_layers=depth, same_data=index > 0)
+      for index, (depth, steps) in enumerate(parts)
+    ),
+  )
+
+
+def scheduled_depths(config: training.TrainConfig) -> tuple[int, ...]:
+  """Returns the depth of each phase; () without a depth schedule."""
+  depths = tuple(phase.num_layers for phase in config.phases)
+  return depths if any(depths) else ()
+
+
+def with_random_depths(
+  config: training.TrainConfig, model: modeling.AlbertConfig
+) -> training.TrainConfig:
+  """Returns the settings with --random_depths.
+
+  Raises:
+    ValueError: the flag is not a list of depths, or not of this model's.
+  """
+  if not _RANDOM_DEPTHS.value:
+    return config
+  depths = training.parse_depths(_RANDOM_DEPTHS.value)
+  for depth in depths:
+    model.at_depth(depth)  # Raises if the model cannot have it.
+  return dataclasses.replace(config, random_depths=depths)
+
+
+def refuse_phases() -> None:
+  """Refuses flags that are for pretraining only.
+
+  Raises:
+    ValueError: one of them is given.
+  """
+  if _DEPTH_SCHEDULE.value:
+    raise ValueError(
+      "--depth_schedule is for pretraining: give --num_hidden_layers or "
+      "--random_depths."
+    )
+  if _PHASE_STEPS.value:
+    raise ValueError(
+      "--phase_steps is for pretraining: give --num_train_steps."
+    )
 
 
 def start_devices() -> tuple[tf.distribute.Strategy, str]:
   """Makes the strategy and sets the precision; returns both.
 
-  Must come before TensorFlow's first operation.
+  Call it before TensorFlow's first operation.
 
   Raises:
-    ValueError: the flags ask for devices that are not there.
+    ValueError: the flags ask for devices that do not exist.
     OSError: a device, or another worker, does not answer.
   """
   if DISTRIBUTION.value == "multi_worker":
@@ -230,7 +301,7 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
 
 
 def on_tpu() -> bool:
-  """Whether a TPU is asked for."""
+  """Returns whether the flags ask for a TPU."""
   return DISTRIBUTION.value == "tpu"
 
 
@@ -239,10 +310,10 @@ def settings(
   strategy: tf.distribute.Strategy,
   precision: str,
 ) -> dict[str, Any]:
-  """For run.json."""
+  """Returns the settings for run.json."""
   return {
     **dataclasses.asdict(config),
-    # As the user named it; the copy of another format's is gone tomorrow.
+    # As given; a converted copy is temporary.
     "init_checkpoint": INIT_CHECKPOINT.value,
     "num_replicas": strategy.num_replicas_in_sync,
     "precision": precision,

@@ -1,35 +1,105 @@
-"""One conversion: read, check, write aside, prove, and only then be there."""
+"""Checkpoint conversion: read, change, write to a temporary folder, verify."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import tempfile
-from typing import Optional
+from typing import Callable, Optional
 
 from official_albert import checkpoints, files
 from tools import finetuning
-from tools.conversion import changes as checkpoint_changes
 from tools.conversion import proof as checkpoint_proof
 
 REPORT_FILE = "conversion.json"
-_NO_CHANGES = checkpoint_changes.Changes()
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+  """Changes of the model during a conversion; the defaults change nothing.
+
+  Attributes:
+    num_hidden_groups: see `checkpoints.expand_groups`; 0 keeps the number.
+    max_position_embeddings: see `checkpoints.resize_positions`; 0 keeps it.
+    position_method: one of `checkpoints.POSITION_METHODS`.
+    tokenizer: the new vocabulary, see `checkpoints.change_vocabulary`; None
+      keeps the old one.
+  """
+
+  num_hidden_groups: int = 0
+  max_position_embeddings: int = 0
+  position_method: str = "tile"
+  tokenizer: Optional[checkpoints.TokenizerFile] = None
+
+  def __bool__(self) -> bool:
+    return bool(
+      self.num_hidden_groups or self.max_position_embeddings or self.tokenizer
+    )
+
+  def apply(self, checkpoint: checkpoints.PortableCheckpoint) -> None:
+    """Changes configuration, values and tokenizer, and adds notes.
+
+    Raises:
+      ValueError: the model does not allow a change, or the old vocabulary is
+        not known.
+    """
+    config, tensors = checkpoint.config, checkpoint.tensors
+    notes = checkpoint.notes
+    if self.num_hidden_groups:
+      before = config.num_hidden_groups
+      config, tensors = checkpoints.expand_groups(
+        config, tensors, self.num_hidden_groups
+      )
+      notes.append(
+        f"{config.num_hidden_groups} groups instead of {before}, with the same "
+        "weights in each layer."
+      )
+    if self.max_position_embeddings:
+      before = config.max_position_embeddings
+      config, tensors = checkpoints.resize_positions(
+        config, tensors, self.max_position_embeddings, self.position_method
+      )
+      how = {"tile": "the old table is repeated", "interpolate": "interpolated"}
+      how = how[self.position_method]
+      if config.max_position_embeddings <= before:
+        how = "the first ones"
+      notes.append(
+        f"{config.max_position_embeddings} positions instead of {before}: "
+        f"{how}."
+      )
+    if self.tokenizer:
+      if not checkpoint.tokenizer:
+        raise ValueError(
+          "the vocabulary can only be changed if the old one is known: give "
+          "it with --spm_model_file or --vocab_file."
+        )
+      old, new = checkpoint.tokenizer.open(), self.tokenizer.open()
+      config, tensors, report = checkpoints.change_vocabulary(
+        config,
+        tensors,
+        checkpoints.pieces_of(old),
+        checkpoints.pieces_of(new),
+        checkpoints.cutter(old),
+      )
+      checkpoint.tokenizer = self.tokenizer
+      notes.append(f"another vocabulary: {report}.")
+    checkpoint.config, checkpoint.tensors = config, tensors
 
 
 @dataclasses.dataclass
 class Report:
-  """What happened to every name, on both sides.
+  """The result of a conversion, with the names of variables on both sides.
 
   Attributes:
     source: format and path.
     target: format and path.
-    head: what was carried besides the encoder.
-    matched: variables that were carried, optimizer state among them.
-    missing: TF1 names that the source should have and has not.
-    unexpected: names of the source that were not read, and why.
-    not_carried: TF1 names that were read and have no place in the target.
+    head: the head that was carried.
+    matched: number of variables that were read, with optimizer state.
+    missing: TF1 names of the model that the source lacks.
+    unexpected: names in the source that were not read, with the reason.
+    not_carried: TF1 names that were read and that the target has no place for.
     added: TF1 names that only the target has.
-    notes: what was assumed or translated.
+    notes: what was assumed or translated, one sentence each.
     proofs: the largest absolute difference and the largest allowed one, by
       what was compared.
   """
@@ -48,183 +118,29 @@ class Report:
   )
 
   def __str__(self) -> str:
-    state = [
-      name
-      for name, why in self.unexpected.items()
-      if why == checkpoints.OPTIMIZER_STATE
-    ]
-    lines = [
-      f"{self.source[0]} {self.source[1]} -> {self.target[0]} "
-      f"{self.target[1]}, head: {self.head}",
-      f"source: {self.matched} variables matched, {len(self.missing)} missing, "
-      f"{len(self.unexpected) - len(state)} unexpected, {len(state)} optimizer "
-      "variables ignored",
-      *(f"  missing: {name}" for name in self.missing),
-      *(
-        f"  unexpected: {n} ({why})"
-        for n, why in self.unexpected.items()
-        if n not in state
-      ),
-      f"target: {self.matched - len(self.not_carried)} variables carried, "
-      f"{len(self.not_carried)} not carried, {len(self.added)} added",
-      *(f"  not carried: {n} ({why})" for n, why in self.not_carried.items()),
-      *(f"  added: {name}" for name in self.added),
-      *(f"note: {note}" for note in self.notes),
-      *(
-        f"proof, {what}: largest absolute difference {difference:.3g} (allowed "
-        f"{allowed:.3g})"
-        for what, (difference, allowed) in self.proofs.items()
-      ),
-    ]
-    return "\n".join(lines)
-
-  def write(self, folder: str) -> None:
-    """Writes the report as JSON."""
-    files.write_json(
-      os.path.join(folder, REPORT_FILE), dataclasses.asdict(self), default=str
+    state = checkpoints.OPTIMIZER_STATE
+    unexpected = {n: why for n, why in self.unexpected.items() if why != state}
+    return "\n".join(
+      [
+        f"{' '.join(self.source)} -> {' '.join(self.target)}, head: "
+        f"{self.head}",
+        f"source: {self.matched} variables matched, {len(self.missing)} "
+        f"missing, {len(unexpected)} unexpected, "
+        f"{len(self.unexpected) - len(unexpected)} optimizer variables ignored",
+        *(f"  missing: {name}" for name in self.missing),
+        *(f"  unexpected: {name} ({why})" for name, why in unexpected.items()),
+        f"target: {self.matched - len(self.not_carried)} variables carried, "
+        f"{len(self.not_carried)} not carried, {len(self.added)} added",
+        *(f"  not carried: {n} ({why})" for n, why in self.not_carried.items()),
+        *(f"  added: {name}" for name in self.added),
+        *(f"note: {note}" for note in self.notes),
+        *(
+          f"proof, {what}: largest absolute difference {difference:.3g} "
+          f"(allowed {allowed:.3g})"
+          for what, (difference, allowed) in self.proofs.items()
+        ),
+      ]
     )
-
-
-def check_tokenizer(
-  checkpoint: checkpoints.PortableCheckpoint,
-) -> None:
-  """Opens the tokenizer, and refuses one of another vocabulary.
-
-  A model may have more rows than its tokenizer has pieces, as some tables are
-  padded to a round number; that is noted.
-
-  Raises:
-    ValueError: it is damaged, or has ids that the model does not know.
-  """
-  path, vocab_size = checkpoint.tokenizer.path, checkpoint.config.vocab_size
-  pieces = checkpoint.tokenizer.open().vocab_size
-  if pieces > vocab_size:
-    raise ValueError(
-      f"the tokenizer {path} has {pieces} pieces, but the model has vocab_size "
-      f"{vocab_size}: give the tokenizer that the model was pretrained with."
-    )
-  if pieces < vocab_size:
-    checkpoint.notes.append(
-      f"the tokenizer has {pieces} pieces, fewer than the model's vocab_size "
-      f"{vocab_size}: see that they belong together."
-    )
-
-
-def fit_to(
-  checkpoint: checkpoints.PortableCheckpoint, target: str
-) -> dict[str, str]:
-  """Takes away what a format has no place for.
-
-  Args:
-    checkpoint: is changed.
-    target: a key of `pretrained.WRITERS`.
-
-  Returns:
-    What was taken away, and why.
-  """
-  lost: dict[str, str] = {}
-  if target == "hf":
-    if checkpoint.head not in checkpoints.ARCHITECTURES:
-      lost = dict.fromkeys(
-        (row.tf1 for row in checkpoints.HEADS[checkpoint.head]),
-        f"Hugging Face has no head for {checkpoint.head}",
-      )
-      checkpoint.head = "none"
-    for name in checkpoint.tensors:
-      if not checkpoints.carries(checkpoint.head, name):
-        lost[name] = (
-          f"{checkpoints.ARCHITECTURES[checkpoint.head]} has no pooler"
-        )
-      elif checkpoints.is_slot(name):
-        lost[name] = "Hugging Face keeps no optimizer state with a model"
-    if not checkpoint.config.has_projection:
-      checkpoint.notes.append(
-        "Hugging Face always has embedding_hidden_mapping_in: it is written as "
-        "the identity, which changes no value, as E is H here."
-      )
-  cased = checkpoint.tokenizer and not checkpoint.tokenizer.lower_case
-  if target == "tf1" and cased:
-    checkpoint.notes.append(
-      "that text is not lower-cased has no place in a TF1 folder: give its "
-      "programs --do_lower_case=false."
-    )
-  if target == "tf1" and checkpoint.labels:
-    checkpoint.notes.append(
-      "the labels have no place in a TF1 checkpoint; in their order: "
-      + ", ".join(checkpoint.labels)
-    )
-  return lost
-
-
-def _compare_ids(
-  report: Report,
-  hf: tuple[str, checkpoints.PortableCheckpoint, str],
-  python: str,
-) -> None:
-  """Notes whether Hugging Face's tokenizer gives the ids of ours."""
-  file = hf[1].tokenizer
-  if python and file:
-    report.notes.append(checkpoint_proof.by_texts(python, hf[2], file.open()))
-
-
-def prove(
-  report: Report,
-  source: tuple[str, checkpoints.PortableCheckpoint, str],
-  written: tuple[str, checkpoints.PortableCheckpoint, str],
-  hf_python: str,
-  by_batch: bool = True,
-) -> None:
-  """Adds the proofs to the report.
-
-  Args:
-    report: of the conversion.
-    source: format, content and path.
-    written: format, content and path.
-    hf_python: see `checkpoint_proof.find_hf_python`.
-    by_batch: whether both are the same model, so that a batch can tell.
-
-  Raises:
-    ValueError: a difference is over the tolerance.
-  """
-  report.proofs["values read again by name"] = (
-    checkpoint_proof.by_name(source[1], written[1]),
-    checkpoint_proof.TOLERANCE,
-  )
-  formats = (source[0], written[0])
-  python = ""
-  if "hf" in formats:
-    python = checkpoint_proof.find_hf_python(hf_python)
-    _compare_ids(report, source if formats[1] != "hf" else written, python)
-  if not by_batch:
-    report.notes.append(
-      "no batch went through both models, as one was changed on the way."
-    )
-  elif "hf" in formats and formats != ("hf", "hf"):
-    if python:
-      hf, other = (source, written) if source[0] == "hf" else (written, source)
-      head = hf[1].head
-      batch = checkpoint_proof.make_batch(hf[1].config, head)
-      theirs = checkpoint_proof.hf_outputs(python, hf[2], batch)
-      ours = checkpoint_proof.own_outputs(
-        other[2],
-        hf[1].config,
-        head,
-        checkpoint_proof.classes_of(hf[1]),
-        batch,
-      )
-      where, *numbers = checkpoint_proof.by_batch(ours, theirs)
-      report.proofs[f"a batch through both models ({where})"] = tuple(numbers)
-    else:
-      report.notes.append(
-        "no batch went through Hugging Face's model: install torch and "
-        "transformers, or give --hf_python."
-      )
-  for what, (difference, allowed) in report.proofs.items():
-    if not difference <= allowed:
-      raise ValueError(
-        f"the conversion is wrong: {what} differ by {difference:.3g}, more "
-        f"than {allowed:.3g}; nothing was written."
-      )
 
 
 def convert(
@@ -238,36 +154,38 @@ def convert(
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   hf_python: str = "",
   dry_run: bool = False,
-  changes: checkpoint_changes.Changes = _NO_CHANGES,
+  changes: Optional[Changes] = None,
   which: str = "",
   task: str = "",
 ) -> Report:
-  """Converts a checkpoint; `output` is whole and proven, or not there.
+  """Converts a checkpoint; `output` exists only if it was verified.
 
   Args:
-    source: a key of `pretrained.READERS`; "" to look.
-    target: a key of `pretrained.WRITERS`.
-    input_path: what the reader takes, or a .tar.gz of it; or the folder of
-      several seeds of a run, the best of which is taken.
+    source: a key of `checkpoints.READERS`; "" detects the format.
+    target: a key of `checkpoints.WRITERS`.
+    input_path: the path to read, or a .tar.gz of it. If it holds several seeds
+      of a run, the best one is taken.
     output: a new folder.
-    head: a key of `checkpoint_names.HEADS`; "" for the one that is there.
-    include_optimizer: whether to carry its state.
-    config_file: albert_config.json, where none lies beside the weights.
-    tokenizer: instead of the source's own.
-    hf_python: see `checkpoint_proof.find_hf_python`.
-    dry_run: everything but the renaming to `output`.
-    changes: of the model, on the way.
-    which: of a run's checkpoints, see `checkpoint_files.find_prefix`; with
-      `include_optimizer`, "" is the latest, as the best holds weights only.
-    task: what a classifier is to be used for, see `text_jobs.name_task`; ""
-      for what the source says of it.
+    head: a key of `checkpoints.HEADS`; "" detects it.
+    include_optimizer: whether to carry optimizer state.
+    config_file: albert_config.json, if there is none beside the weights.
+    tokenizer: replaces the source's own.
+    hf_python: see `proof.find_hf_python`.
+    dry_run: does everything except keeping the output.
+    changes: of the model.
+    which: which checkpoint of a run, as in `find_prefix`; with
+      `include_optimizer`, "" is the latest, as the best one holds only weights.
+    task: what a classifier was fine-tuned on, see `text_jobs.name_task`; ""
+      keeps what the source says.
 
   Raises:
-    ValueError, OSError: one sentence; nothing is left behind.
+    ValueError, OSError: the checkpoint cannot be read, converted or written,
+      or a difference is too large; nothing is left behind.
   """
   folder = os.path.abspath(output)
   if os.path.isdir(folder) and os.path.samefile(folder, os.curdir):
-    # Even an empty one: the caller would stand in a folder that is gone.
+    # Even an empty one cannot be replaced: the caller would be in a deleted
+    # folder.
     raise FileExistsError(
       f"--output {output} is the current folder: choose a new one."
     )
@@ -281,7 +199,7 @@ def convert(
     )
 
     def shown(file: str) -> str:
-      # Of an archive, what it was unpacked to will be gone.
+      # A path in the temporary folder of an archive would not help the user.
       if path == input_path:
         return file
       return f"{os.path.relpath(file, path)} of {input_path}"
@@ -291,28 +209,12 @@ def convert(
       checkpoint.notes.append(
         f"the weights are {shown(weights)}, step {checkpoint.step:,}{best}."
       )
-    if tokenizer:
-      checkpoint.tokenizer = tokenizer
-    elif checkpoint.tokenizer and source in ("tf1", "tf_hub"):
-      checkpoint.notes.append(
-        "text is taken to be lower-cased, as a TF1 folder does not say; name "
-        "the tokenizer and --nodo_lower_case if it is not."
-      )
-    if checkpoint.tokenizer:
-      file = checkpoint.tokenizer.path
-      file = file if tokenizer else shown(file)
-      checkpoint.notes.append(f"the tokenizer is {file}.")
-    else:
-      checkpoint.notes.append(
-        "no tokenizer was found: give --spm_model_file or --vocab_file."
-      )
-    if checkpoint.tokenizer:
-      check_tokenizer(checkpoint)
+    _choose_tokenizer(checkpoint, source, tokenizer, shown)
     if task:
       finetuning.text_jobs.name_task(checkpoint, task)
     if changes:
-      checkpoint_changes.apply(checkpoint, changes)
-    lost = fit_to(checkpoint, target)
+      changes.apply(checkpoint)
+    lost = _fit_to(checkpoint, target)
     report = Report(
       (source, input_path),
       (target, output),
@@ -323,7 +225,6 @@ def convert(
       not_carried=lost,
       notes=checkpoint.notes,
     )
-    # A dry run writes and proves as well.
     new_folder = (
       tempfile.TemporaryDirectory(prefix="convert-")
       if dry_run
@@ -342,14 +243,166 @@ def convert(
       if silently or written.config != checkpoint.config:
         raise ValueError(
           f"the conversion is wrong: {sorted(silently) or 'the configuration'} "
-          "came out differently; nothing was written."
+          "differs in the output; nothing was written."
         )
-      prove(
+      _prove(
         report,
         (source, checkpoint, weights),
         (target, written, again),
         hf_python,
         by_batch=not changes,
       )
-      report.write(temporary)
+      files.write_json(
+        os.path.join(temporary, REPORT_FILE),
+        dataclasses.asdict(report),
+        default=str,
+      )
   return report
+
+
+def _choose_tokenizer(
+  checkpoint: checkpoints.PortableCheckpoint,
+  source: str,
+  tokenizer: Optional[checkpoints.TokenizerFile],
+  shown: Callable[[str], str],
+) -> None:
+  """Sets the tokenizer, checks the size of its vocabulary, and adds notes.
+
+  Raises:
+    ValueError: it is damaged, or has more pieces than the model has rows.
+  """
+  notes = checkpoint.notes
+  if tokenizer:
+    checkpoint.tokenizer = tokenizer
+  elif not checkpoint.tokenizer:
+    notes.append(
+      "no tokenizer was found: give --spm_model_file or --vocab_file."
+    )
+    return
+  elif source in ("tf1", "tf_hub"):
+    notes.append(
+      "text is assumed to be lower-cased, as a TF1 folder does not say; if it "
+      "is not, give the tokenizer and --nodo_lower_case."
+    )
+  path, vocab_size = checkpoint.tokenizer.path, checkpoint.config.vocab_size
+  notes.append(f"the tokenizer is {path if tokenizer else shown(path)}.")
+  pieces = checkpoint.tokenizer.open().vocab_size
+  if pieces > vocab_size:
+    raise ValueError(
+      f"the tokenizer {path} has {pieces} pieces, but the model has vocab_size "
+      f"{vocab_size}: give the tokenizer that the model was pretrained with."
+    )
+  if pieces < vocab_size:  # Some tables are padded to a round number.
+    notes.append(
+      f"the tokenizer has {pieces} pieces, fewer than the model's vocab_size "
+      f"{vocab_size}: check that they belong together."
+    )
+
+
+def _fit_to(
+  checkpoint: checkpoints.PortableCheckpoint, target: str
+) -> dict[str, str]:
+  """Removes the head if a format lacks it, and notes what else is lost.
+
+  Args:
+    checkpoint: is changed.
+    target: a key of `checkpoints.WRITERS`.
+
+  Returns:
+    The names that the format cannot hold, with the reason.
+  """
+  lost: dict[str, str] = {}
+  notes = checkpoint.notes
+  if target == "hf":
+    if checkpoint.head not in checkpoints.ARCHITECTURES:
+      lost = dict.fromkeys(
+        (row.tf1 for row in checkpoints.HEADS[checkpoint.head]),
+        f"Hugging Face has no head for {checkpoint.head}",
+      )
+      checkpoint.head = "none"
+    for name in checkpoint.tensors:
+      if checkpoints.may_lack(checkpoint.head, name):
+        architecture = checkpoints.ARCHITECTURES[checkpoint.head]
+        lost[name] = f"{architecture} has no pooler"
+      elif checkpoints.is_slot(name):
+        lost[name] = "Hugging Face keeps no optimizer state with a model"
+    if not checkpoint.config.has_projection:
+      notes.append(
+        "Hugging Face always has embedding_hidden_mapping_in: it is written as "
+        "the identity, which changes no value, as E is H here."
+      )
+  if target == "tf1":
+    if checkpoint.tokenizer and not checkpoint.tokenizer.lower_case:
+      notes.append(
+        "a TF1 folder cannot say that text is not lower-cased: give its "
+        "programs --do_lower_case=false."
+      )
+    if checkpoint.labels:
+      notes.append(
+        "a TF1 checkpoint cannot hold the labels; in order, they are: "
+        + ", ".join(checkpoint.labels)
+      )
+  return lost
+
+
+def _prove(
+  report: Report,
+  source: tuple[str, checkpoints.PortableCheckpoint, str],
+  written: tuple[str, checkpoints.PortableCheckpoint, str],
+  hf_python: str,
+  by_batch: bool,
+) -> None:
+  """Compares both checkpoints and adds the results to the report.
+
+  Args:
+    report: of the conversion.
+    source: format, content and path.
+    written: format, content and path.
+    hf_python: see `proof.find_hf_python`.
+    by_batch: whether both models compute the same, so that their outputs can
+      be compared.
+
+  Raises:
+    ValueError: a difference exceeds the tolerance.
+  """
+  report.proofs["values read again by name"] = (
+    checkpoint_proof.by_name(source[1], written[1]),
+    checkpoint_proof.TOLERANCE,
+  )
+  formats = (source[0], written[0])
+  hf, other = (written, source) if written[0] == "hf" else (source, written)
+  python = ""
+  if "hf" in formats:
+    python = checkpoint_proof.find_hf_python(hf_python)
+    if python and hf[1].tokenizer:
+      tokenizer = hf[1].tokenizer.open()
+      report.notes.append(checkpoint_proof.by_texts(python, hf[2], tokenizer))
+  if not by_batch:
+    report.notes.append(
+      "no batch went through both models, because the model was changed."
+    )
+  elif "hf" in formats and formats != ("hf", "hf"):
+    if python:
+      head = hf[1].head
+      batch = checkpoint_proof.make_batch(hf[1].config, head)
+      theirs = checkpoint_proof.hf_outputs(python, hf[2], batch)
+      ours = checkpoint_proof.own_outputs(
+        other[2],
+        hf[1].config,
+        head,
+        checkpoint_proof.classes_of(hf[1]),
+        batch,
+      )
+      where, *numbers = checkpoint_proof.by_batch(ours, theirs)
+      report.proofs[f"a batch through both models ({where})"] = tuple(numbers)
+    else:
+      report.notes.append(
+        "no batch went through Hugging Face's model: install torch and "
+        "transformers, or give --hf_python."
+      )
+  for what, (difference, allowed) in report.proofs.items():
+    if not difference <= allowed:  # NaN must fail too.
+      raise ValueError(
+        f"the conversion is wrong: {what} differ by {difference:.3g}, more "
+        f"than {allowed:.3g}; nothing was written."
+      )

@@ -1,4 +1,4 @@
-"""Tests of whole conversions: there and back, proven, or nothing there."""
+"""Tests of conversions: back and forth, changes, errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, training
+from official_albert import AlbertConfig, checkpoints, modeling, training
 from official_albert.testing import toy_vocabulary
 from tasks import pretraining
 from tools import finetuning
@@ -30,12 +30,12 @@ _PIECES = {
 
 @pytest.fixture(autouse=True)
 def no_other_framework(monkeypatch):
-  """Torch may be there or not; the proof by a batch has tests of its own."""
+  """Ignores an installed torch; other tests compare batches."""
   monkeypatch.setattr(checkpoint_proof, "find_hf_python", lambda path: "")
 
 
 def _golden(folder, group, name):
-  """A checkpoint with its configuration beside it, as in a release."""
+  """Copies a checkpoint and its configuration, as in a release."""
   source = _GOLDEN
   if name.startswith("squad"):
     source = _ROOT / "tasks" / "squad" / "testdata"
@@ -69,13 +69,13 @@ def _values(path):
     ("squad_v2.ckpt", ""),
   ],
 )
-def test_there_and_back_bit_for_bit(group, name, head, tmp_path):
+def test_back_and_forth_is_exact(group, name, head, tmp_path):
   path = original = _golden(tmp_path, group, name)
   lost = set()
-  way = ["official_albert", "hf", "official_albert", "tf1"]
+  targets = ["official_albert", "hf", "official_albert", "tf1"]
   if name == "squad_v2.ckpt":  # Whose head Hugging Face does not have.
-    way = ["official_albert", "tf1"]
-  for step, target in enumerate(way):
+    targets = ["official_albert", "tf1"]
+  for step, target in enumerate(targets):
     output = str(tmp_path / f"{step}")
     report = checkpoint_conversion.convert("", target, path, output, head)
     assert report.proofs == {"values read again by name": (0.0, 1e-5)}
@@ -84,15 +84,15 @@ def test_there_and_back_bit_for_bit(group, name, head, tmp_path):
   expected, values = _values(original), _values(f"{output}/model.ckpt-best")
   expected.setdefault("global_step", np.int64(0))
   pooler = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"}
-  # transformers' question answering has none, and the report says so.
+  # The question answering model of transformers has no pooler.
   assert lost == (pooler if name == "squad_v1.ckpt" else set())
   assert set(values) == set(expected) - lost
   for variable, value in values.items():
     np.testing.assert_array_equal(value, expected[variable])
   with open(os.path.join(output, "tokenizer.model"), "rb") as file:
     assert file.read() == _PIECES[group]
-  # Every model of this package starts from both of our folders.
-  for step in (0, len(way) - 2):
+  # Our models are warm-started from both of our folders.
+  for step in (0, len(targets) - 2):
     folder = str(tmp_path / f"{step}")
     read = checkpoints.READERS["official_albert"](folder)
     model = finetuning.registry.make_model(
@@ -103,7 +103,7 @@ def test_there_and_back_bit_for_bit(group, name, head, tmp_path):
     assert len(loaded.missing) == (len(lost) if step else 0)
 
 
-def test_optimizer_state_there_and_back(tmp_path):
+def test_optimizer_state_back_and_forth(tmp_path):
   path = _golden(tmp_path, "one_group", "trained_lamb.ckpt-10")
   ours, back = str(tmp_path / "ours"), str(tmp_path / "back")
   report = checkpoint_conversion.convert(
@@ -126,7 +126,7 @@ def test_optimizer_state_there_and_back(tmp_path):
   }
 
 
-def test_what_cannot_be_carried_is_named(tmp_path):
+def test_a_head_that_cannot_be_carried(tmp_path):
   path = _golden(tmp_path, "one_group", "squad_v2.ckpt")
   output = str(tmp_path / "out")
   report = checkpoint_conversion.convert("", "hf", path, output)
@@ -144,7 +144,7 @@ def test_what_cannot_be_carried_is_named(tmp_path):
 
 
 def _run_with_best(folder, seed):
-  """A run whose best checkpoint has other weights; returns these."""
+  """Writes a run and returns weights of its best checkpoint, which differ."""
   folder = toy_encoder.write(str(folder))
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   tf.keras.utils.set_random_seed(seed)
@@ -172,7 +172,7 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   assert f"weights are {run}/model.ckpt-1, step 0." in notes
   with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
     kernel("c", which="newest")
-  # Of several seeds, the best one's.
+  # The best of several seeds.
   os.rename(run, tmp_path / "seed_6")
   summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
   (tmp_path / "summary.json").write_text(json.dumps(summary))
@@ -181,7 +181,7 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   np.testing.assert_array_equal(values[name], best)
   assert "seed_6/best/model.ckpt-5, step 5, the run's best" in notes
   run = str(tmp_path / "a")
-  with pytest.raises(ValueError, match="is not the folder of a run, of whose"):
+  with pytest.raises(ValueError, match="is not the folder of a run"):
     kernel("e", which="latest")
 
 
@@ -206,7 +206,7 @@ def test_optimizer_state_is_in_the_latest_checkpoint_only(tmp_path):
   np.testing.assert_array_equal(values[slot], expected[slot])
 
 
-def test_a_classifier_goes_out_and_comes_back(tmp_path):
+def test_a_classifier_back_and_forth(tmp_path):
   run, labels = str(tmp_path / "run"), ("x", "y", "z")
   toy_finetuned.write(run, "text_classification", labels)
   hf, back = str(tmp_path / "hf"), str(tmp_path / "back")
@@ -225,7 +225,7 @@ def test_a_classifier_goes_out_and_comes_back(tmp_path):
     checkpoint_conversion.convert(
       "", "official_albert", hf, str(tmp_path / "no"), task="text_regression"
     )
-  # Each class for itself: another model.
+  # Multi-label classification is another model.
   values["problem_type"] = "multi_label_classification"
   with open(os.path.join(hf, "config.json"), "w") as file:
     json.dump(values, file)
@@ -258,12 +258,11 @@ def test_an_archive(tmp_path):
   assert f"the tokenizer is 30k-clean.model of {archive}." in report.notes
 
 
-def test_a_tokenizer_of_somebody_else(tmp_path):
+def test_a_tokenizer_above_the_folder_is_not_used(tmp_path):
   path = _golden(tmp_path, "one_group", "model.ckpt")
   report = checkpoint_conversion.convert("", "tf1", path, str(tmp_path / "a"))
   model = tmp_path / "golden" / "30k-clean.model"
   assert f"the tokenizer is {model}." in report.notes
-  # Beside the folder, it may be that of any other model.
   model.rename(tmp_path / "30k-clean.model")
   for target in ("official_albert", "tf1"):
     output = str(tmp_path / f"to_{target}")
@@ -273,7 +272,7 @@ def test_a_tokenizer_of_somebody_else(tmp_path):
     path = output
 
 
-def test_a_tokenizer_that_is_named(tmp_path):
+def test_a_given_tokenizer(tmp_path):
   path = _golden(tmp_path, "one_group", "model.ckpt")
   (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
   tokenizer = checkpoints.TokenizerFile(
@@ -290,7 +289,7 @@ def test_a_tokenizer_that_is_named(tmp_path):
 
 
 def test_a_tokenizer_of_another_size(tmp_path):
-  """More pieces than rows cannot be meant; fewer may be padding."""
+  """More pieces than rows are refused; fewer may be padding."""
   path = _golden(tmp_path, "two_groups", "model.ckpt")
   file = tmp_path / "golden" / "30k-clean.model"
   output = tmp_path / "out"
@@ -329,7 +328,7 @@ def test_a_dry_run_and_a_failure_leave_nothing(tmp_path, monkeypatch):
   assert not os.listdir(tmp_path / "new")
 
 
-def test_a_batch_that_comes_out_differently(tmp_path, monkeypatch):
+def test_a_batch_with_different_outputs(tmp_path, monkeypatch):
   path = _golden(tmp_path, "one_group", "model.ckpt")
   monkeypatch.setattr(checkpoint_proof, "find_hf_python", lambda path: "it")
   wrong = 0.0
@@ -359,7 +358,7 @@ def test_a_batch_that_comes_out_differently(tmp_path, monkeypatch):
   assert not os.path.exists(tmp_path / "b")
 
 
-def test_an_output_that_is_there(tmp_path):
+def test_an_existing_output(tmp_path):
   path = _golden(tmp_path, "one_group", "model.ckpt")
   output = tmp_path / "out"
   output.mkdir()
@@ -371,16 +370,98 @@ def test_an_output_that_is_there(tmp_path):
   assert (output / "config.json").exists()
 
 
-@pytest.mark.parametrize("output", [".", "", "../here/", "whole"])
+@pytest.mark.parametrize("output", [".", "", "../here/", "absolute"])
 def test_the_current_folder_as_output(output, tmp_path, monkeypatch):
   path = _golden(tmp_path, "one_group", "model.ckpt")
   (tmp_path / "here").mkdir()
   monkeypatch.chdir(tmp_path / "here")
   before = os.stat(".").st_ino
-  output = str(tmp_path / "here") if output == "whole" else output
+  output = str(tmp_path / "here") if output == "absolute" else output
   with pytest.raises(FileExistsError, match="is the current folder: choose"):
     checkpoint_conversion.convert("", "hf", path, output)
   assert os.stat(tmp_path / "here").st_ino == before and not os.listdir(".")
+
+
+_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def _convert_changed(tmp_path, changes, source="one_group", **kwargs):
+  return checkpoint_conversion.convert(
+    "tf1",
+    "official_albert",
+    str(_GOLDEN / source / "model.ckpt"),
+    str(tmp_path / "output"),
+    changes=changes,
+    **kwargs,
+  )
+
+
+def test_default_changes_are_false():
+  assert not checkpoint_conversion.Changes()
+  assert not checkpoint_conversion.Changes(position_method="interpolate")
+  assert checkpoint_conversion.Changes(num_hidden_groups=2)
+
+
+def test_groups_and_positions_at_once(tmp_path):
+  """The outputs stay the same up to the old length."""
+  config = modeling.AlbertConfig.from_json_file(
+    str(_GOLDEN / "one_group" / "albert_config.json")
+  )
+  layers, length = config.num_hidden_layers, config.max_position_embeddings
+  changes = checkpoint_conversion.Changes(layers, length + 3)
+  report = _convert_changed(tmp_path, changes)
+  assert any(f"{layers} groups instead of 1" in n for n in report.notes)
+  assert any(f"{length + 3} positions instead of" in n for n in report.notes)
+  assert any("the model was changed" in note for note in report.notes)
+  assert report.proofs["values read again by name"][0] == 0
+  model = modeling.AlbertModel.from_checkpoint(str(tmp_path / "output"))
+  assert model.config.num_hidden_groups == layers
+  stored = np.load(_GOLDEN / "one_group" / "pretraining_batch.npz")
+  batch = {name: tf.constant(stored[name]) for name in modeling.INPUTS}
+  golden = np.load(_GOLDEN / "one_group" / "pretraining_outputs.npz")
+  np.testing.assert_allclose(
+    model(batch)["pooled_output"], golden["pooled_output"], atol=1e-5
+  )
+  longer = {"input_ids": tf.ones([1, length + 3], tf.int32)}
+  assert model(longer)["sequence_output"].shape[1] == length + 3
+
+
+def _write_vocabulary(path, pieces):
+  path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+  return checkpoints.TokenizerFile(str(path), "wordpiece")
+
+
+def test_another_vocabulary(tmp_path):
+  rows = modeling.AlbertConfig.from_json_file(
+    str(_GOLDEN / "one_group" / "albert_config.json")
+  ).vocab_size
+  words = [f"w{i}" for i in range(rows - len(_SPECIAL))]
+  old = _write_vocabulary(tmp_path / "old.txt", _SPECIAL + words)
+  new = _write_vocabulary(tmp_path / "new.txt", [*_SPECIAL, "new", "w3", "w0"])
+  changes = checkpoint_conversion.Changes(tokenizer=new)
+  with pytest.raises(ValueError, match="if the old one is known"):
+    _convert_changed(tmp_path, changes)
+  assert not (tmp_path / "output").exists()
+  report = _convert_changed(tmp_path, changes, tokenizer=old)
+  assert any("7 pieces copied" in note for note in report.notes)
+  before = checkpoints.read_checkpoint(
+    str(_GOLDEN / "one_group" / "model.ckpt")
+  )
+  after = checkpoints.read_checkpoint(str(tmp_path / "output"))
+  assert after.config.vocab_size == 8
+  assert pathlib.Path(after.tokenizer.path).read_text() == "\n".join(
+    [*_SPECIAL, "new", "w3", "w0", ""]
+  )
+  name = "bert/embeddings/word_embeddings"
+  np.testing.assert_array_equal(after.tensors[name][6], before.tensors[name][8])
+
+
+def test_an_impossible_number_of_groups(tmp_path):
+  with pytest.raises(ValueError, match="group"):
+    _convert_changed(
+      tmp_path, checkpoint_conversion.Changes(1), source="two_groups"
+    )
+  assert not (tmp_path / "output").exists()
 
 
 if __name__ == "__main__":

@@ -1,37 +1,31 @@
-"""From the folder of a run, or a converted checkpoint, to what is served."""
+"""Served models from the folder of a run or from a checkpoint."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import NamedTuple, Optional
 
-from official_albert import (
-  checkpoints,
-  modeling,
-  serving,
-  training,
-)
+from official_albert import checkpoints, modeling, serving, training
 from official_albert.tokenization import in_graph
 from tasks import common, pretraining
 from tools import finetuning
 
 ENCODER = "encoder"
-# What `head` may be: all that the weights have, or the encoder alone.
+# Values of `Wanted.head`: the head of the weights, or the encoder alone.
 HEADS = ("", ENCODER)
 
 
 class Wanted(NamedTuple):
-  """What to make of the weights.
+  """What to serve.
 
   Attributes:
-    checkpoint: of a run: "latest", "best", or a prefix; "": the best there is.
+    checkpoint: which checkpoint of a run, as in `checkpoints.find_prefix`.
     head: one of `HEADS`.
-    task: of a classifier of another format, see `text_jobs.name_task`.
-    with_texts: whether signatures of texts are wanted.
-    max_seq_length: 0: as trained.
-    top_k: pieces for each mask.
-    num_hidden_layers: how many times shared layers are applied; 0: as trained.
+    task: of a classifier in another format, see `text_jobs.name_task`.
+    with_texts: whether to have signatures that take text.
+    max_seq_length: 0 keeps the run's.
+    top_k: number of predicted pieces for each mask.
+    num_hidden_layers: how often shared layers are applied; 0 keeps the number.
   """
 
   checkpoint: str = ""
@@ -43,22 +37,22 @@ class Wanted(NamedTuple):
   num_hidden_layers: int = 0
 
   def at_depth(self, config: modeling.AlbertConfig):
-    """A model's configuration with the depth that is wanted.
+    """Returns the configuration with the wanted number of layers.
 
     Raises:
-      ValueError: it has no such depth.
+      ValueError: the layers are not shared, so their number cannot change.
     """
     depth = self.num_hidden_layers
     return config.at_depth(depth) if depth else config
 
 
 class Source(NamedTuple):
-  """Weights and what belongs to them.
+  """A model to be served.
 
   Attributes:
-    module: what is served.
-    task: the fine-tuned task, or the kind.
-    checkpoint: the weights' prefix or folder.
+    module: the model with its signatures.
+    task: the task of a fine-tuned model, else the module's kind.
+    checkpoint: the prefix or folder of the weights.
     tokenizer: None if there is none.
   """
 
@@ -69,16 +63,17 @@ class Source(NamedTuple):
 
 
 def open_source(path: str, wanted: Wanted) -> Source:
-  """Reads weights, in the precision that the process computes in.
+  """Reads weights in the precision that is set for this process.
 
   Args:
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning,
-      or of several seeds of one; or whatever `AlbertModel.from_checkpoint`
-      reads, but no archive.
-    wanted: what to make of it.
+      or of several seeds of one; or as in `AlbertModel.from_checkpoint`, but
+      not an archive.
+    wanted: what to serve.
 
   Raises:
-    ValueError, OSError: it is none of these, or does not fit what is wanted.
+    ValueError, OSError: the weights cannot be read, or are not those of the
+      wanted model.
   """
   path = checkpoints.run_folder(path)
   data = {}
@@ -86,7 +81,7 @@ def open_source(path: str, wanted: Wanted) -> Source:
     data = training.read_run(path)["data"]
   if "task" in data and wanted.task in ("", data["task"]):
     return _finetuned(path, data, wanted)
-  # A conversion into a folder of ours says which head it has.
+  # Converted folders record their head; pretraining runs do not.
   if data and "head" not in data and not wanted.task:
     return _pretrained(path, wanted)
   return _portable(path, wanted)
@@ -106,7 +101,7 @@ def _finetuned(path: str, data, wanted: Wanted) -> Source:
   report = training.warm_start(model, checkpoint)
   if report.missing:
     raise ValueError(
-      f"{checkpoint} is no checkpoint of {run.task}: it lacks "
+      f"{checkpoint} is not a checkpoint of {run.task}: it lacks "
       f"{report.missing[0]}."
     )
   tokenizer = checkpoints.recorded_tokenizer(path, data.get("tokenizer", {}))
@@ -133,62 +128,59 @@ def _pretrained(path: str, wanted: Wanted) -> Source:
 
 
 def _portable(path: str, wanted: Wanted) -> Source:
-  """A checkpoint of any format, which says less about itself than a run."""
+  """Opens a checkpoint of any format, whose task may not be known."""
   kind, weights = checkpoints.choose(path, wanted.checkpoint)
   checkpoint = checkpoints.READERS[kind](weights)
-  checkpoint = dataclasses.replace(
-    checkpoint, config=wanted.at_depth(checkpoint.config)
-  )
+  config = wanted.at_depth(checkpoint.config)
   tokenizer = checkpoint.tokenizer
   if wanted.with_texts and tokenizer is None:
     raise ValueError(
-      f"no tokenizer lies beside {checkpoint.source}: put its .model or "
+      f"there is no tokenizer beside {checkpoint.source}: put its .model or "
       "vocab.txt there, or give --signatures=ids."
     )
   layer = _text_layer(tokenizer, wanted)
-  length = wanted.max_seq_length or checkpoint.config.max_position_embeddings
+  length = wanted.max_seq_length or config.max_position_embeddings
+  task = ""
   if checkpoint.head == "pretraining" and wanted.head != ENCODER:
-    model = pretraining.AlbertForPretraining(checkpoint.config)
-    checkpoints.fill(model, checkpoint)
+    model = pretraining.AlbertForPretraining(config)
     module = pretraining.ServedPretraining(model, layer, length, wanted.top_k)
   elif checkpoint.head in ("none", "masked_lm") or wanted.head == ENCODER:
-    if not any(name.startswith("bert/pooler/") for name in checkpoint.tensors):
+    if not checkpoint.has_pooler:
       raise ValueError(
         f"{checkpoint.source} has no pooler, whose output would be served: "
         "fine-tune it first, and export the run."
       )
-    model = modeling.AlbertModel(checkpoint.config)
-    checkpoints.fill(model, checkpoint)
+    model = modeling.AlbertModel(config)
     module = serving.ServedEncoder(model, layer, length)
   elif wanted.task:
-    finetuning.text_jobs.name_task(checkpoint, wanted.task)
+    task = wanted.task
+    finetuning.text_jobs.name_task(checkpoint, task)
     shapes = checkpoints.shapes_of(checkpoint.tensors)
     model = modeling.AlbertForSequenceClassification(
-      checkpoint.config, shapes["output_weights"][0], name="model"
+      config, shapes["output_weights"][0], name="model"
     )
-    checkpoints.fill(model, checkpoint)
     module = common.ServedTextTask(
       model,
       layer,
       length,
       checkpoint.labels or None,
-      "text_b" in finetuning.registry.TASKS[wanted.task].roles,
+      "text_b" in finetuning.registry.TASKS[task].roles,
     )
-    return _source(module, wanted.task, checkpoint.source, tokenizer)
   else:
     raise ValueError(
       f"{checkpoint.source} has the head {checkpoint.head}, but does not name "
       "its task: give --task, such as --task=text_classification; or "
       "--head=encoder; or the folder of the run of tools.run_finetuning."
     )
-  return _source(module, module.kind, checkpoint.source, tokenizer)
+  checkpoints.fill(model, checkpoint)
+  return _source(module, task or module.kind, checkpoint.source, tokenizer)
 
 
 def _text_layer(
   tokenizer: Optional[checkpoints.TokenizerFile], wanted: Wanted
 ) -> Optional[in_graph.TextLayer]:
   if not wanted.with_texts:
-    return None  # Its resources would ask for tensorflow_text.
+    return None  # With its resources, a server would need tensorflow_text.
   return in_graph.make_text_layer(
     tokenizer.kind, tokenizer.path, tokenizer.lower_case
   )

@@ -1,4 +1,4 @@
-"""From folders to served modules: which model, which texts, whose weights."""
+"""Tests of served models: which model, which texts, which weights."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def test_questions(tmp_path, version, threshold):
   assert list(module.text_functions()) == ["answer"]
   assert module.settings()["doc_stride"] == 7
   assert module.settings()["n_best_size"] == 3
-  # Runs of older versions do not say it.
+  # Runs of older versions do not record it.
   assert module.settings()["max_answer_length"] == 30
   if version == "v2":
     ids = tf.constant([[2, 5, 3, 6, 7, 3]])
-    said = module.forward(
+    outputs = module.forward(
       input_ids=ids,
       input_mask=tf.ones_like(ids),
       segment_ids=tf.constant([[0, 0, 0, 1, 1, 1]]),
     )
-    assert said["start_top_index"].shape == [1, 2]
-    assert said["end_top_index"].shape == [1, 2 * 4]
+    assert outputs["start_top_index"].shape == [1, 2]
+    assert outputs["end_top_index"].shape == [1, 2 * 4]
   assert module.settings().get("null_score_diff_threshold") == threshold
 
 
@@ -101,7 +101,7 @@ def test_the_encoder_alone(tmp_path):
     assert not hasattr(source.module.model, "albert")
 
 
-def test_another_depth_is_the_model_of_that_depth(tmp_path):
+def test_another_number_of_layers(tmp_path):
   trained = toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
   toy_encoder.write(str(tmp_path / "pretrained"))
   own = trained.config.num_hidden_layers
@@ -109,7 +109,7 @@ def test_another_depth_is_the_model_of_that_depth(tmp_path):
     for depth in (own + 2, 1):
       source = opened(tmp_path / path, num_hidden_layers=depth)
       assert source.module.model.config.num_hidden_layers == depth
-  # The last one of the fine-tuned run.
+  # The fine-tuned run again.
   source = opened(tmp_path / "run", num_hidden_layers=own + 2)
   ids = tf.constant([[2, 7, 9, 6, 3]])
   with_more = trained({"input_ids": ids}, num_layers=own + 2)["logits"]
@@ -118,7 +118,7 @@ def test_another_depth_is_the_model_of_that_depth(tmp_path):
   assert np.any(served != trained({"input_ids": ids})["logits"])
 
 
-def test_ids_need_no_tokenizer_but_know_its_cls(tmp_path):
+def test_signatures_of_ids_need_no_tokenizer(tmp_path):
   toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
   source = opened(tmp_path / "run", with_texts=False)
   assert source.module.text_layer is None
@@ -179,7 +179,7 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
     opened(tmp_path / "official_albert", task=other)
 
 
-def test_folders_that_cannot_be_served(tmp_path):
+def test_invalid_folders(tmp_path):
   folder = tmp_path / "run"
   toy_finetuned.write(str(folder), "sst2", _LABELS)
   path = folder / training.RECORD_FILE
@@ -194,7 +194,7 @@ def test_folders_that_cannot_be_served(tmp_path):
   ):
     opened(folder)
   change(settings={"labels": ["a", "b", "c"]})
-  with pytest.raises(ValueError, match="no checkpoint of sst2: it lacks"):
+  with pytest.raises(ValueError, match="not a checkpoint of sst2: it lacks"):
     opened(folder)
   del record["data"]["task"]
   change(head="classification")

@@ -1,10 +1,9 @@
-"""What Hugging Face's model in a folder computes for a batch and for texts.
+"""Runs a Hugging Face model or tokenizer on a batch, in its own process.
 
     python tools/conversion/hf_outputs.py FOLDER BATCH.npz OUTPUTS.npz
 
-Run by an interpreter that has torch and transformers, which need not be this
-project's; so no other package but NumPy is imported, and those two only where
-they are used.
+The interpreter needs NumPy, torch and transformers, but not the packages of
+this project.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ import numpy as np
 
 
 def main(folder: str, batch_file: str, outputs_file: str) -> None:
-  """Writes the outputs under the names of `checkpoint_proof`.
+  """Writes the outputs under the names of this package's models.
 
   Args:
     folder: of the model.
     batch_file: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
-      [B, O, S] for options; `masked_lm_positions` <int32>[B, P]. Or only
+      [B, O, S] with O options; `masked_lm_positions` <int32>[B, P]. Or only
       `texts` <str>[N], to tokenize.
-    outputs_file: is written. Of texts, `ids` <int32>[K] of all together, and
-      how many each has, `lengths` <int32>[N].
+    outputs_file: is written. For texts, `ids` <int32>[K] of all texts, and
+      their number for each text, `lengths` <int32>[N].
   """
-  # Not requirements of this project, so no imports that a list has to know.
+  # Imported by name, as this project does not require them.
   transformers = importlib.import_module("transformers")
   transformers.logging.set_verbosity_error()
   with np.load(batch_file) as file:
@@ -83,7 +82,7 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
 
 
 if __name__ == "__main__":
-  # A script's path begins with its own folder, not with that of `tools`.
+  # A script's search path has its own folder instead of the root.
   sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
   from tools.cli import started_by
 

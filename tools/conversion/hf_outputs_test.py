@@ -1,7 +1,7 @@
-"""Tests of the script that the other interpreter runs.
+"""Tests of the script that runs Hugging Face models.
 
-Where torch and transformers are installed the real model is run; else as much
-of the two as the script uses is made up.
+One test runs the real model if torch and transformers are installed; the others
+replace both packages.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Context:
 
 
 def _fake(monkeypatch, info, outputs):
-  """Stands for the two packages; the model returns `outputs`."""
+  """Replaces both packages; the model returns `outputs`."""
 
   class Model:
     @classmethod
@@ -88,7 +88,7 @@ def _run(tmp_path):
   return np.load(tmp_path / "outputs.npz")
 
 
-def test_masked_positions_are_picked(tmp_path, monkeypatch):
+def test_outputs_at_masked_positions(tmp_path, monkeypatch):
   hidden = _tensor(np.arange(6.0).reshape(1, 3, 2))
   scores = _tensor(np.arange(12.0).reshape(1, 3, 4))
   order = _tensor(np.array([[0.5, -0.5]]))
@@ -125,7 +125,7 @@ def test_texts_are_tokenized(tmp_path, monkeypatch):
   assert written["lengths"].tolist() == [1, 0, 2]
 
 
-def test_a_name_that_transformers_misses(tmp_path, monkeypatch):
+def test_a_missing_key(tmp_path, monkeypatch):
   _fake(monkeypatch, {"missing_keys": ["x.weight"]}, {})
   with pytest.raises(SystemExit, match=r"reports missing_keys: \['x.weight'\]"):
     _run(tmp_path)

@@ -1,4 +1,4 @@
-"""Checkpoints of other formats, where a program works on folders of ours."""
+"""Converted copies of other formats, for programs that read our folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from official_albert import checkpoints
 
 
 def is_foreign(path: str) -> bool:
-  """Whether a path is an archive, or a folder that has to be converted."""
+  """Returns whether a path is an archive, a HF folder or a SavedModel."""
   return checkpoints.is_archive(path) or any(
     os.path.exists(os.path.join(path, name))
     for name in (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
@@ -27,22 +27,22 @@ def of(
   checkpoint: str = "",
   prepare: Optional[Callable[[checkpoints.PortableCheckpoint], None]] = None,
 ) -> str:
-  """A folder of this package with what lies at a path.
+  """Returns a folder of this package with the checkpoint at a path.
 
-  Computes with TensorFlow if it has to convert, so devices are set up before.
+  A conversion runs TensorFlow, so set up devices first.
 
   Args:
-    path: see `AlbertModel.from_checkpoint`.
-    checkpoint: of a run, see `checkpoint_files.find_prefix`.
-    prepare: changes the checkpoint that was read before it is written, such
-      as to name the task of a classifier.
+    path: as in `AlbertModel.from_checkpoint`.
+    checkpoint: which checkpoint of a run, as in `find_prefix`.
+    prepare: changes the checkpoint before it is written, for example to name
+      the task of a classifier.
 
   Returns:
-    `path` itself if it is ours or a TF1 checkpoint and nothing is changed, else
-    a temporary folder, which is removed when the process ends.
+    `path` itself if it needs no conversion, being ours or a TF1 checkpoint;
+    else a temporary folder, which is removed when the process ends.
 
   Raises:
-    ValueError, OSError: it cannot be read; or what `prepare` raises.
+    ValueError, OSError: the checkpoint cannot be read; or from `prepare`.
   """
   if not prepare and not is_foreign(path):
     return path
@@ -56,7 +56,7 @@ def of(
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )
-    notes = [f"a checkpoint of {name}, read as {folder}", *read.notes]
+    notes = [f"a checkpoint of {name}, converted to {folder}", *read.notes]
     if kind == "hf" and read.tokenizer:
       notes.append(
         f"texts are tokenized with {os.path.basename(read.tokenizer.path)} by "
@@ -64,7 +64,7 @@ def of(
         "docs/checkpoints.md"
       )
     for note in notes:
-      # Standard output may be where predictions go.
+      # Predictions may be written to standard output.
       print(f"{path}: {note}", file=sys.stderr, flush=True)
     checkpoints.WRITERS["official_albert"](read, folder)
   return folder

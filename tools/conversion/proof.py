@@ -1,7 +1,7 @@
-"""The proof that a converted checkpoint is the old one.
+"""Comparison of a converted checkpoint with its source.
 
-Every value is read again by its name and compared. Where the other framework
-is installed, a fixed batch goes through both models too.
+Every value is compared by name. If torch and transformers are installed, the
+outputs of both models for a fixed batch are compared too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools import finetuning
 
 TOLERANCE = 1e-5
 _BATCH, _LENGTH, _PREDICTIONS = 2, 16, 3
-# Where tokenizers differ: punctuation, spaces, accents, scripts, emoji.
+# Texts in which tokenizers differ.
 _TEXTS = (
   "In 1922, well-known -- e.g. (3.14) -- prices rose by 1,000 or 9,5%...",
   ".hidden .. ... file.txt, http://example.org/a_b?c=d#e",
@@ -38,7 +38,7 @@ def by_name(
   source: checkpoints.PortableCheckpoint,
   written: checkpoints.PortableCheckpoint,
 ) -> float:
-  """The largest absolute difference of a value; one variable at a time."""
+  """Returns the largest absolute difference; reads one variable at a time."""
   largest = 0.0
   for name in written.tensors:
     if name not in source.tensors:
@@ -48,7 +48,7 @@ def by_name(
       return np.inf
     if not np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
       difference = float(np.max(np.abs(old - new)))
-      # What is no number differs from everything else.
+      # NaN differs from everything else.
       largest = np.inf if np.isnan(difference) else max(largest, difference)
   return largest
 
@@ -56,7 +56,7 @@ def by_name(
 def make_batch(
   config: modeling.AlbertConfig, head: str
 ) -> dict[str, np.ndarray]:
-  """A fixed batch: both segments, and padding in the last row."""
+  """Returns a fixed batch with both segments, and padding in the last row."""
   rng = np.random.default_rng(0)
   length = min(_LENGTH, config.max_position_embeddings)
   shape = (_BATCH, length)
@@ -69,7 +69,7 @@ def make_batch(
     "input_mask": mask,
     "segment_ids": segments,
   }
-  if head == "multiple_choice":  # The rows are one question's options.
+  if head == "multiple_choice":  # The rows are the options.
     batch = {name: value[None] for name, value in batch.items()}
   batch["masked_lm_positions"] = rng.integers(
     0, length, (_BATCH, _PREDICTIONS), np.int32
@@ -84,7 +84,7 @@ def own_outputs(
   classes: int,
   batch: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """What a model of this package computes, warm-started from a checkpoint."""
+  """Returns the outputs of our model with the weights of a checkpoint."""
   model = finetuning.registry.make_model(head, config, classes)
   training.warm_start(model, path)
   known = (*modeling.INPUTS, *model.other_features)
@@ -98,17 +98,17 @@ def own_outputs(
 
 
 def find_hf_python(path: str = "") -> str:
-  """An interpreter that has torch and transformers, or "".
+  """Returns a Python with torch and transformers; "" if there is none.
 
   Args:
-    path: what the user names; is believed.
+    path: from the user, not checked for packages; "" tries this Python.
 
   Raises:
     FileNotFoundError: there is no such program.
   """
   if path:
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
-      raise FileNotFoundError(f"--hf_python {path} is no program.")
+      raise FileNotFoundError(f"--hf_python {path} is not a program.")
     return path
   found = all(map(importlib.util.find_spec, ("torch", "transformers")))
   return sys.executable if found else ""
@@ -117,7 +117,7 @@ def find_hf_python(path: str = "") -> str:
 def hf_outputs(
   python: str, folder: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """What Hugging Face's model or tokenizer computes, in a process of its own.
+  """Runs Hugging Face's model or tokenizer in another process.
 
   Args:
     python: an interpreter with torch and transformers.
@@ -125,7 +125,7 @@ def hf_outputs(
     batch: see `hf_outputs.main`.
 
   Raises:
-    ValueError: it could not.
+    ValueError: the process failed.
   """
   with tempfile.TemporaryDirectory() as temporary:
     files = [os.path.join(temporary, f"{n}.npz") for n in ("batch", "outputs")]
@@ -155,11 +155,11 @@ def by_texts(
     tokenizer: ours, of the same vocabulary.
 
   Returns:
-    A sentence that says what came out, with the first line that differs.
+    A sentence with the result and the first text that differs.
   """
   try:
     found = hf_outputs(python, folder, {"texts": np.array(_TEXTS)})
-  except ValueError as error:  # As where its packages are not all there.
+  except ValueError as error:  # For example, a package is missing.
     return f"the tokenizers were not compared: {error}"
   theirs = np.split(found["ids"], np.cumsum(found["lengths"])[:-1])
   differing = [
@@ -170,11 +170,11 @@ def by_texts(
   if not differing:
     return (
       f"AutoTokenizer of transformers gives the same ids for all {len(_TEXTS)} "
-      "lines that were tried."
+      "texts that were compared."
     )
   return (
     f"AutoTokenizer of transformers gives other ids than this package for "
-    f"{len(differing)} of the {len(_TEXTS)} lines that were tried, such as "
+    f"{len(differing)} of the {len(_TEXTS)} texts that were compared, such as "
     f"{differing[0]!r}."
   )
 
@@ -185,17 +185,17 @@ def by_batch(
   """Compares two models' outputs.
 
   Returns:
-    The output that differs most for what is allowed, its largest absolute
-    difference, and what is allowed: `TOLERANCE` of its largest value where that
-    is over 1, as float32 has no more digits to give.
+    The output with the largest difference relative to the allowed one, its
+    largest absolute difference, and the allowed difference: `TOLERANCE`, times
+    the output's largest value if that exceeds 1.
 
   Raises:
-    ValueError: an output is missing or of another shape.
+    ValueError: an output is missing or has another shape.
   """
   worst = ("nothing", 0.0, TOLERANCE)
   for name, expected in theirs.items():
     if name not in ours or ours[name].shape != expected.shape:
-      raise ValueError(f"the two models' {name} have different shapes.")
+      raise ValueError(f"{name} of the two models differs in shape.")
     allowed = TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
     difference = float(np.max(np.abs(ours[name] - expected)))
     if np.isnan(difference):
@@ -206,7 +206,7 @@ def by_batch(
 
 
 def classes_of(checkpoint: checkpoints.PortableCheckpoint) -> int:
-  """Of its classifier; 0 if it has none."""
+  """Returns the number of classes; 0 if there is no classifier."""
   shapes = checkpoints.shapes_of(checkpoint.tensors)
   rows = checkpoints.HEADS[checkpoint.head]
   if not any(row.tf1 == "output_weights" for row in rows):

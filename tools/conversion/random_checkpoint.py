@@ -1,7 +1,7 @@
-"""A checkpoint of any size whose weights are random, biases too.
+"""Checkpoints of any size with random weights, for measurements.
 
-For measuring: zeros, which fresh models have for biases, are left out of a
-graph by TensorFlow's optimizer.
+Biases are random too: TensorFlow's graph optimizer removes zeros, which new
+models have as biases.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def write(config: modeling.AlbertConfig, folder: str) -> int:
   """Writes a TF1 checkpoint and its configuration.
 
   Args:
-    config: the model, which has the pretraining heads too.
-    folder: is made.
+    config: the encoder; the pretraining heads are added.
+    folder: is created.
 
   Returns:
     The number of parameters.

@@ -1,4 +1,4 @@
-"""Tests of the random checkpoint: whole, and random everywhere."""
+"""Tests of random checkpoints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_value_is_random(tmp_path):
   assert sum(value.size for value in read.tensors.values()) == count
   for name, value in read.tensors.items():
     mean = float(name.endswith("/gamma"))
-    # Of the two values of a bias, the mean may be 3 * 0.02 off.
+    # The mean of a bias with two values varies by up to 3 * 0.02.
     assert value.size == 1 or np.std(value) > 0.001, name
     assert abs(np.mean(value) - mean) < 0.06, name
 

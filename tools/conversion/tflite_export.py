@@ -5,17 +5,16 @@
       {name: "B S" for name in ("input_ids", "input_mask", "segment_ids")},
       "model.tflite", config.vocab_size, "int8", sequence_length=128)
 
-Ids go in, since TFLite has no tokenizer; the signature is called `ids`, and its
-inputs and outputs as here. All operations are TFLite's own, so an app needs no
-part of TensorFlow. Of the weights, "none" keeps float32, "float16" rounds them,
-and "int8" rounds the kernels of the products to 8 bits; what flows between them
-stays float32 in each case.
+The inputs are ids, as TFLite has no tokenizer. The only signature is `ids`,
+with the function's names of inputs and outputs. All operations are TFLite's
+own, so an app needs no other part of TensorFlow. "none" keeps weights as
+float32, "float16" rounds them, and "int8" rounds the kernels of matrix products
+to 8 bits; activations stay float32.
 
-The weights that ALBERT's layers share are in the file once. What would make
-more of them: a constant factor behind a product, which the converter multiplies
-into another copy of its kernel, and a kernel that is used in parts as well, as
-with `logits_only`. Each file is run by the interpreter beside the function on
-random ids, and refused where it says something else.
+Shared weights are in the file once. The converter would copy a kernel if a
+constant factor followed its product, or if only a part of it were used, as with
+`logits_only`. After each conversion, the interpreter's outputs for random ids
+are compared with those of the function.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ from typing import Callable, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
-from tensorflow.lite.tools import flatbuffer_utils
 from tensorflow.python.framework import convert_to_constants
 
-from official_albert import distribution, files
+from official_albert import distribution, files, serving
+from tools.conversion import export_source
 
 SIGNATURE = "ids"
-# How far outputs may be off, as a share of the root mean square of what the
-# function says. What is over these is broken.
+MODEL_FILE = "model.tflite"
+# The largest allowed difference of an output, relative to the root mean square
+# of the function's output.
 TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 QUANTIZATIONS = tuple(TOLERANCES)
-# Rows that are compared, of different lengths.
+# Number of rows to compare.
 _CHECKED_ROWS = 4
 _FLEXIBLE_LENGTHS = (7, 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class TfliteExport:
-  """What was written.
+  """A file that was written.
 
   Attributes:
     path: of the file.
     bytes: its size.
-    differences: of each output of a float dtype the root mean square of the
-      difference from the function, as a share of that of the function's own.
-    agreement: the share of rows with the same highest value in `logits` or
-      `probabilities`; None if there are none.
+    differences: for each floating point output, the root mean square of the
+      difference from the function's output, relative to that of the output.
+    agreement: the share of rows with the same largest value in `logits` or
+      `probabilities`; None without such outputs.
   """
 
   path: str
@@ -64,14 +63,14 @@ class TfliteExport:
 
 
 def check_quantization(name: str) -> None:
-  """Refuses what `export_tflite` has no name for.
+  """Checks a name.
 
   Raises:
-    ValueError: it is none of `QUANTIZATIONS`.
+    ValueError: it is not one of `QUANTIZATIONS`.
   """
   if name not in QUANTIZATIONS:
     raise ValueError(
-      f"quantization is {name!r}, but has to be one of "
+      f"quantization is {name!r}, but must be one of "
       f"{', '.join(QUANTIZATIONS)}."
     )
 
@@ -85,24 +84,24 @@ def export_tflite(
   sequence_length: int = 0,
   batch_size: int = 1,
 ) -> TfliteExport:
-  """Converts a function of ids, and compares what the file says.
+  """Converts a function of ids, and compares the outputs.
 
   Args:
-    function: from features <int32> to outputs, in plain operations: of a model
-      in float32 with training=False, not of one that was frozen for servers.
+    function: maps features <int32> to outputs with plain operations: a float32
+      model with training=False, not one that was frozen for servers.
     inputs: names and axes of the features, such as "B S" or "B 4 S"; B is the
       batch, S the sequence, any other letter has the size of S.
-    path: of the file, which is whole afterwards or not there.
+    path: of the file, written only if the outputs agree.
     vocab_size: V.
     quantization: one of `QUANTIZATIONS`.
-    sequence_length: S, which makes the fastest program; 0 leaves B and S to
-      `resize_tensor_input`.
-    batch_size: B of a program with a fixed length.
+    sequence_length: S; 0 allows any batch and length by `resize_tensor_input`,
+      which is slower.
+    batch_size: B, for a fixed sequence length.
 
   Raises:
     OSError: the file cannot be written.
-    ValueError: a setting is of no use, the function cannot be expressed in
-      TFLite's operations, or the file says something else.
+    ValueError: a setting is invalid, TFLite lacks an operation of the function,
+      or the outputs differ too much.
   """
   check_quantization(quantization)
   if sequence_length < 0 or batch_size < 1:
@@ -116,9 +115,7 @@ def export_tflite(
     for name, axes in inputs.items()
   }
   concrete = _frozen(function, specs)
-  with (
-    distribution.hold_stderr()
-  ):  # The converter lists what it has not converted.
+  with distribution.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
     differences, agreement = _compare(
       concrete, specs, content, sequence_length, vocab_size
@@ -129,20 +126,51 @@ def export_tflite(
   return TfliteExport(path, len(content), differences, agreement)
 
 
-def operations(content: bytes) -> list[str]:
-  """The names of a TFLite file's operations, sorted; own ones as written."""
-  model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
-  names = {
-    value: name
-    for name, value in vars(schema.BuiltinOperator).items()
-    if isinstance(value, int)
-  }
-  return sorted(
-    code.customCode.decode()
-    if code.customCode
-    else names[max(code.builtinCode, code.deprecatedBuiltinCode)]
-    for code in model.operatorCodes
-  )
+def write_folder(
+  source: export_source.Source,
+  export_dir: str,
+  quantization: str = "none",
+  sequence_length: int = 128,
+) -> None:
+  """Writes model.tflite, configuration, tokenizer, labels and export.json.
+
+  Args:
+    source: a float32 model that is not frozen.
+    export_dir: a folder that does not exist or is empty.
+    quantization: one of `QUANTIZATIONS`.
+    sequence_length: see `export_tflite`.
+
+  Raises:
+    FileExistsError: `export_dir` is not empty.
+    ValueError: the sequence length is invalid, or see `export_tflite`.
+    OSError: a file cannot be written; nothing is left behind.
+  """
+  module = source.module
+  most = module.config.max_position_embeddings
+  if sequence_length > most:
+    raise ValueError(
+      f"sequence_length {sequence_length} exceeds the model's {most} position "
+      "embeddings."
+    )
+  with files.new_folder(export_dir) as folder:
+    export_tflite(
+      module.plain_outputs,
+      module.plain_inputs,
+      os.path.join(folder, MODEL_FILE),
+      module.config.vocab_size,
+      quantization,
+      sequence_length,
+    )
+    record = {
+      "format": "tflite",
+      "task": source.task,
+      "checkpoint": serving.short_path(source.checkpoint),
+      "precision": quantization,
+      "sequence_length": sequence_length,
+      "signatures": [SIGNATURE],
+      serving.DEFAULT_SIGNATURE: SIGNATURE,
+    }
+    serving.write_assets(folder, module, source.tokenizer, record)
 
 
 def _spec(
@@ -156,7 +184,7 @@ def _spec(
 
 
 def _frozen(function, specs: Mapping[str, tf.TensorSpec]):
-  """The function with constants for variables; dict in, dict out."""
+  """Returns the function of dicts with variables as constants."""
   concrete = tf.function(
     lambda **features: dict(function(features)), autograph=False
   ).get_concrete_function(**specs)
@@ -171,9 +199,9 @@ def _frozen(function, specs: Mapping[str, tf.TensorSpec]):
 
 
 def _convert(concrete, quantization: str) -> bytes:
-  """The TFLite file of a function."""
+  """Returns the TFLite file of a function."""
   with tempfile.TemporaryDirectory() as folder:
-    # Only of a SavedModel does the converter keep names.
+    # The converter keeps names only when it converts a SavedModel.
     tf.saved_model.save(
       tf.Module(),
       folder,
@@ -191,11 +219,11 @@ def _convert(concrete, quantization: str) -> bytes:
     try:
       return converter.convert()
     except Exception as error:
-      # The converter's own errors have no common base class.
+      # The converter's errors have no common base class.
       reason = " ".join(str(error).split())
       named = re.search("(?:TF Select|Custom) ops: (.*?) Details:", reason)
       raise ValueError(
-        "TFLite has not all operations of the model: "
+        "TFLite lacks operations of the model: "
         f"{named[1] if named else reason[:300]}."
       ) from error
 
@@ -207,7 +235,7 @@ def _compare(
   length: int,
   vocab_size: int,
 ) -> tuple[dict[str, float], Optional[float]]:
-  """Differences of outputs, and agreement on the highest value."""
+  """Returns differences of outputs, and agreement on the largest value."""
   run = tf.lite.Interpreter(model_content=content).get_signature_runner(
     SIGNATURE
   )
@@ -223,12 +251,13 @@ def _compare(
         pairs.setdefault(name, []).append((value, expected[name].numpy()))
   differences, hits = {}, []
   for name, values in pairs.items():
-    said, wanted = (
+    actual, expected = (
       np.concatenate([np.ravel(x).astype(np.float64) for x in side])
       for side in zip(*values)
     )
-    off, scale = (np.sqrt(np.mean(x**2)) for x in (said - wanted, wanted))
-    differences[name] = float(off / max(scale, 1e-12))
+    error = np.sqrt(np.mean((actual - expected) ** 2))
+    scale = np.sqrt(np.mean(expected**2))
+    differences[name] = float(error / max(scale, 1e-12))
     if name.endswith("logits") or name == "probabilities":
       hits += [np.ravel(x.argmax(-1) == y.argmax(-1)) for x, y in values]
   return differences, float(np.concatenate(hits).mean()) if hits else None
@@ -241,7 +270,7 @@ def _random_inputs(
   vocab_size: int,
   rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-  """Ids of rows with other lengths, the first one full."""
+  """Returns random features; rows vary in length, the first is full."""
   middle = specs["input_ids"].shape[1:-1]
   shape = (rows, *middle, length)
   ends = rng.integers(2, length + 1, (*shape[:-1], 1))
@@ -249,7 +278,7 @@ def _random_inputs(
   mask = np.arange(length) < ends
   segments = np.arange(length) >= ends // 2
   values = {
-    # Past the special pieces.
+    # No special pieces.
     "input_ids": rng.integers(min(5, vocab_size - 1), vocab_size, shape) * mask,
     "input_mask": mask,
     "segment_ids": segments & mask,
@@ -257,16 +286,16 @@ def _random_inputs(
   }
   unknown = set(specs) - set(values)
   if unknown:
-    raise ValueError(f"nothing is known of the input {min(unknown)!r}.")
+    raise ValueError(f"the input {min(unknown)!r} is not supported.")
   return {name: values[name].astype(np.int32) for name in specs}
 
 
 def _check(differences: Mapping[str, float], quantization: str) -> None:
   for name, difference in differences.items():
-    # So written that what is no number fails too.
+    # NaN must fail too.
     if not difference <= TOLERANCES[quantization]:
       raise ValueError(
-        f"the TFLite file is off by {difference:.3g} of {name}, more than "
+        f"{name} of the TFLite file differs by {difference:.3g}, more than "
         f"{TOLERANCES[quantization]:g}: choose another quantization than "
         f"{quantization}."
       )

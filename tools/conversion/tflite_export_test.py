@@ -1,8 +1,9 @@
-"""TFLite files: what they say, how large they are, what is refused."""
+"""Tests of TFLite files: outputs, sizes, errors."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -11,12 +12,15 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
 
-from official_albert import AlbertConfig
+from official_albert import AlbertConfig, serving
 from tools.benchmarks import tflite_measure
-from tools.conversion import tflite_export
+from tools.conversion import export_source, tflite_export
+from tools.testing import toy_finetuned
 
-# Shared weights are most of the file.
+# Most of the file are shared weights.
 _CONFIG = AlbertConfig(
   vocab_size=97,
   embedding_size=24,
@@ -25,7 +29,7 @@ _CONFIG = AlbertConfig(
   num_attention_heads=3,
   intermediate_size=144,
   max_position_embeddings=37,
-  # So that the layers do something.
+  # Large enough that layers change their inputs.
   initializer_range=0.1,
 )
 
@@ -41,8 +45,24 @@ def export(function, path, *args, **kwargs):
   )
 
 
+def _operations(content):
+  """Returns the sorted names of a TFLite file's operations."""
+  model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+  names = {
+    value: name
+    for name, value in vars(schema.BuiltinOperator).items()
+    if isinstance(value, int)
+  }
+  return sorted(
+    code.customCode.decode()
+    if code.customCode
+    else names[max(code.builtinCode, code.deprecatedBuiltinCode)]
+    for code in model.operatorCodes
+  )
+
+
 def weights():
-  """Of the encoder, and of a head with three classes."""
+  """Number of weights, with a head of three classes."""
   return _CONFIG.parameter_count() + 3 * _CONFIG.hidden_size + 3
 
 
@@ -54,14 +74,14 @@ def test_fixed_length(function, tmp_path, quantization, bytes_per_weight):
   path = str(tmp_path / "new" / "model.tflite")
   made = export(function, path, quantization, 19)
   assert made.path == path and made.bytes == os.path.getsize(path)
-  # The weights once, in spite of seven layers, and the program.
+  # The seven layers share one copy of the weights.
   assert made.bytes < bytes_per_weight * weights() + 100_000
   assert made.bytes > bytes_per_weight * weights()
   limit = tflite_export.TOLERANCES[quantization]
   assert made.differences["logits"] < limit / 2
   assert made.agreement >= 0.75
   with open(path, "rb") as file:
-    names = tflite_export.operations(file.read())
+    names = _operations(file.read())
   assert names and not any(name.startswith("Flex") for name in names)
   interpreter = tf.lite.Interpreter(model_path=path)
   runner = interpreter.get_signature_runner("ids")
@@ -75,20 +95,20 @@ def test_fixed_length(function, tmp_path, quantization, bytes_per_weight):
     "segment_ids": np.zeros_like(ids),
   }
   expected = function({name: tf.constant(x) for name, x in inputs.items()})
-  said = runner(**inputs)
+  outputs = runner(**inputs)
   np.testing.assert_allclose(
-    said["probabilities"], expected["probabilities"], atol=limit / 5
+    outputs["probabilities"], expected["probabilities"], atol=limit / 5
   )
 
 
-def test_the_exact_gelu_is_tflites_own(tmp_path):
+def test_the_exact_gelu_is_one_operation(tmp_path):
   config = dataclasses.replace(
     _CONFIG, num_hidden_layers=1, hidden_act="gelu_erf"
   )
   path = tmp_path / "model.tflite"
   made = export(tflite_measure.make_function(config), path, "none", 19)
   assert made.differences["logits"] < 1e-5
-  assert "GELU" in tflite_export.operations(path.read_bytes())
+  assert "GELU" in _operations(path.read_bytes())
 
 
 def test_any_length(function, tmp_path):
@@ -100,13 +120,13 @@ def test_any_length(function, tmp_path):
   run = interpreter.get_signature_runner("ids")
   for rows, length in ((3, 5), (1, 37)):
     ids = np.full([rows, length], 7, np.int32)
-    said = run(input_ids=ids, input_mask=ids // 7, segment_ids=ids * 0)
-    assert said["logits"].shape == (rows, 3)
+    outputs = run(input_ids=ids, input_mask=ids // 7, segment_ids=ids * 0)
+    assert outputs["logits"].shape == (rows, 3)
 
 
-def test_refusals(function, tmp_path, monkeypatch):
+def test_invalid_settings_and_functions(function, tmp_path, monkeypatch):
   path = tmp_path / "model.tflite"
-  with pytest.raises(ValueError, match="has to be one of none, float16, int8"):
+  with pytest.raises(ValueError, match="must be one of none, float16, int8"):
     export(function, path, "int4")
   with pytest.raises(ValueError, match="sequence_length is -1"):
     export(function, path, sequence_length=-1)
@@ -117,16 +137,16 @@ def test_refusals(function, tmp_path, monkeypatch):
   def text(features):
     return {"x": tf.strings.as_string(features["input_ids"])}
 
-  with pytest.raises(ValueError, match="not all operations of .*: AsString"):
+  with pytest.raises(ValueError, match="lacks operations of .*: AsString"):
     export(text, path, sequence_length=5)
   monkeypatch.setitem(tflite_export.TOLERANCES, "none", -1.0)
-  with pytest.raises(ValueError, match="off by .* of x, more than -1"):
+  with pytest.raises(ValueError, match="x of .* differs by .*, more than -1"):
     export(odd, path, sequence_length=5)
   assert not os.listdir(tmp_path)
 
 
 def test_options(tmp_path):
-  """Questions with four sequences each."""
+  """Inputs with four sequences in each row."""
 
   def scores(features):
     ids = tf.cast(features["input_ids"] * features["input_mask"], tf.float32)
@@ -140,8 +160,113 @@ def test_options(tmp_path):
   assert made.agreement == 1.0
   runner = tf.lite.Interpreter(path).get_signature_runner("ids")
   ids = np.arange(72, dtype=np.int32).reshape(3, 4, 6)
-  said = runner(input_ids=ids, input_mask=ids % 2)["logits"]
-  np.testing.assert_array_equal(said, (ids * (ids % 2)).sum(-1))
+  outputs = runner(input_ids=ids, input_mask=ids % 2)["logits"]
+  np.testing.assert_array_equal(outputs, (ids * (ids % 2)).sum(-1))
+
+
+def test_the_folder_of_an_export(tmp_path):
+  toy_finetuned.write(str(tmp_path / "run"), "sst2", ("bad", "good"))
+  source = export_source.open_source(
+    str(tmp_path / "run"), export_source.Wanted(with_texts=False)
+  )
+  folder = tmp_path / "phone"
+  tflite_export.write_folder(source, str(folder), sequence_length=7)
+  assert sorted(os.listdir(folder)) == [
+    "albert_config.json",
+    "export.json",
+    "labels.txt",
+    "model.tflite",
+    "tokenizer.model",
+  ]
+  record = json.loads((folder / "export.json").read_text())
+  assert (record["format"], record["sequence_length"]) == ("tflite", 7)
+  assert record["labels"] == ["bad", "good"]
+  interpreter = tf.lite.Interpreter(str(folder / "model.tflite"))
+  ids = np.array([[2, 5, 6, 7, 3, 0, 0]], np.int32)
+  features = {
+    "input_ids": ids,
+    "input_mask": (ids > 0).astype(np.int32),
+    "segment_ids": ids * 0,
+  }
+  outputs = interpreter.get_signature_runner("ids")(**features)
+  model = source.module.model
+  features = {name: tf.constant(x) for name, x in features.items()}
+  expected = model(features, training=False)["logits"]
+  np.testing.assert_allclose(outputs["logits"], expected, rtol=0, atol=1e-5)
+
+
+def test_a_failed_export_leaves_nothing(tmp_path):
+  toy_finetuned.write(str(tmp_path / "run"), "race", max_qa_length=9)
+  source = export_source.open_source(
+    str(tmp_path / "run"), export_source.Wanted(with_texts=False)
+  )
+  assert source.module.plain_inputs["input_ids"] == "B 4 S"
+  for length, message in ((41, "41 exceeds the model's 40"), (-1, "negative")):
+    with pytest.raises(ValueError, match=message):
+      tflite_export.write_folder(
+        source, str(tmp_path / "new"), sequence_length=length
+      )
+  assert os.listdir(tmp_path) == ["run"]
+
+
+# Bounds on the relative error of logits: float32 has the same operations,
+# float16 rounds weights to 11 bits, int8 rounds weights and inputs to 8 bits.
+@pytest.mark.parametrize(
+  "quantization, least, most",
+  [("none", 0, 1e-5), ("float16", 1e-5, 1e-3), ("int8", 1e-3, 0.03)],
+)
+def test_outputs_equal_those_of_the_saved_model(
+  tmp_path, monkeypatch, quantization, least, most
+):
+  # TFLite does not round kernels with fewer than 1024 weights.
+  for name, size in (
+    ("embedding_size", 24),
+    ("hidden_size", 48),
+    ("intermediate_size", 76),
+    ("initializer_range", 0.1),
+  ):
+    monkeypatch.setitem(toy_finetuned.SIZES, name, size)
+  run = str(tmp_path / "run")
+  toy_finetuned.write(run, "mnli", ("a", "b", "c"))
+
+  def opened():
+    return export_source.open_source(
+      run, export_source.Wanted(with_texts=False)
+    )
+
+  source = opened()
+  serving.write_saved_model(
+    source.module,
+    str(tmp_path / "server"),
+    serving.ExportOptions(signatures="ids", warmup_seq_lengths=()),
+    source.task,
+    source.checkpoint,
+    source.tokenizer,
+  )
+  tflite_export.write_folder(
+    opened(), str(tmp_path / "phone"), quantization, sequence_length=13
+  )
+  loaded = tf.saved_model.load(str(tmp_path / "server"))
+  interpreter = tf.lite.Interpreter(str(tmp_path / "phone" / "model.tflite"))
+  phone = interpreter.get_signature_runner("ids")
+  rng = np.random.default_rng(7)
+  pairs = []
+  for length in (13, 9, 3):
+    ids = np.zeros([1, 13], np.int32)
+    ids[0, :length] = [2, *rng.integers(5, 47, length - 2), 3]
+    features = {
+      "input_ids": ids,
+      "input_mask": np.int32(ids > 0),
+      "segment_ids": np.int32((ids > 0) & (np.arange(13) > length // 2)),
+    }
+    expected = loaded.signatures["ids"](
+      **{name: tf.constant(x) for name, x in features.items()}
+    )
+    pairs.append((phone(**features)["logits"], expected["logits"].numpy()))
+  outputs, expected = map(np.concatenate, zip(*pairs))
+  assert outputs.shape == (3, 3)
+  off = np.sqrt(np.mean((outputs - expected) ** 2) / np.mean(expected**2))
+  assert least <= off < most
 
 
 _IN_A_PROCESS = """
@@ -175,7 +300,7 @@ def test_the_converter_is_silent_unless_it_fails(tmp_path):
   model, text, rest = done.stderr.split("next\n")
   assert (model, rest) == ("", "")
   *converter, ours = text.splitlines()
-  assert ours == "TFLite has not all operations of the model: AsString."
+  assert ours == "TFLite lacks operations of the model: AsString."
   assert "AsString" in "".join(converter)
 
 

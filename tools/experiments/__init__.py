@@ -1,8 +1,7 @@
 """The paper's tables and figures as experiments, for tools.run_experiments.
 
-`declaration` defines a table; `paper_tables`, `own_tables` and
-`depth_inference` declare the tables, `tables` lists them, `scales` has their
-sizes. `plan` makes `jobs` and `model_jobs` of a table, which `runner` runs.
-`results` collects their numbers, `report` compares them with the paper's and
-writes Markdown and JSON, `pictures` PNG.
+`tables` declares the experiments, in the terms of `declaration`; `scales` has
+their sizes. `plan` turns a table into jobs, which `runner` runs and `readings`
+reads. `results` collects the numbers and judges them, `report` writes Markdown
+and JSON, `pictures` draws.
 """

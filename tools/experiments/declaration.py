@@ -1,15 +1,15 @@
-"""What an experiment is: rows, columns, and what changes from row to row.
+"""Experiment declarations: a table has rows, a row describes one model.
 
-Sizes are the paper's. A scale (scales.py) says which sizes of its own stand for
-them, so that one declaration serves a laptop and a pod.
+Sizes are the paper's. A scale (`scales.py`) maps them to its own sizes, so one
+declaration serves a laptop and a TPU pod.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
-# The paper's downstream tasks, as its tables name them, and as --task does.
+# The paper's downstream tasks: from column titles to values of --task.
 TASKS = {
   "SQuAD1.1": "squad_v1",
   "SQuAD2.0": "squad_v2",
@@ -17,7 +17,7 @@ TASKS = {
   "SST-2": "sst2",
   "RACE": "race",
 }
-# Sequences of an epoch: RACE has four a question.
+# Sequences per epoch: RACE has four per question.
 TRAIN_SEQUENCES = {
   "SQuAD1.1": 87_599,
   "SQuAD2.0": 130_319,
@@ -25,37 +25,49 @@ TRAIN_SEQUENCES = {
   "SST-2": 67_349,
   "RACE": 4 * 87_866,
 }
-# Measured on held-out text, in the order in which they are shown.
-INTRINSIC = {
-  "masked_lm_loss": "MLM loss",
-  "masked_lm_accuracy": "MLM",
-  "nsp_accuracy": "NSP",
-  "sop_accuracy": "SOP",
-}
+# Titles of columns.
 AVERAGE = "Avg"
-# Of training, as a multiple of one row's.
+LOSS, ACCURACY = "MLM loss", "MLM"
 SPEED = "speed"
+STEPS = "steps"
+FLOPS, TOKENS = "MFLOP/token", "tokens/s"
+MILLISECONDS = "ms"
+# As fractions of the full cost of the row compared with, up to its final loss.
+SAME_LOSS = "time to the same loss"
+SAME_LOSS_FLOPS = "operations to it"
+# Angles between the input and output of a layer, in degrees.
+FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
+# What follows fine-tuning where a row sets `num_applied_layers`: this many
+# steps with these flags.
+MORE_STEPS = 300
+MORE_TRAINING = {
+  "own depth": {},
+  "random depths": {"random_depths": "2,3,4,6,8,12"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One model, trained once for each seed.
+  """One model, trained once per seed.
 
   Attributes:
-    label: names it, once in a table.
+    label: unique name within the table.
     model: fields of `AlbertConfig` that differ from the scale's base model, in
-      the paper's sizes.
-    sentence_pair: the objective beside masked LM: "sop", "nsp" or "none".
-    more_data: whether it reads the additional text too.
+      the paper's sizes; see `Scale.config`.
+    sentence_pair: the second objective: "sop", "nsp" or "none".
+    more_data: whether the model also reads the additional text.
     training: flags of tools.run_pretraining that differ, without dashes.
-    starts_from: the label of the row whose weights it begins with.
-    equal_time: whether it trains as long as the first row, instead of as many
-      steps.
-    share: of the table's steps.
-    rate: of the scale's peak learning rate.
-    paper: the paper's numbers by column, in percent, SQuAD as (F1, EM); None
-      where the paper only says a direction.
-    paper_parameters: as the paper prints them, such as "12M".
+    starts_from: label of an earlier row whose weights initialize this one.
+    equal_time: whether to train for the time of the first row, not its steps.
+    share: fraction of the table's steps.
+    rate: fraction of the table's peak learning rate.
+    preset: measure the speed of this preset instead of training anything.
+    num_applied_layers: measure a model that all rows share at this depth.
+    compared_with: label of the row that the verdict compares with.
+    paper: the paper's numbers by column, in percent; SQuAD as (F1, EM).
+    paper_says: 1 (better) or -1 (worse) where the paper gives a direction but
+      no numbers.
+    paper_parameters: as printed, for example "12M".
   """
 
   label: str
@@ -67,8 +79,21 @@ class Row:
   equal_time: bool = False
   share: float = 1.0
   rate: float = 1.0
+  preset: str = ""
+  num_applied_layers: int = 0
+  compared_with: Optional[str] = None
   paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  paper_says: Optional[int] = None
   paper_parameters: str = ""
+
+  def paper_average(self, columns: Sequence[str]) -> Optional[float]:
+    """Returns the paper's average over tasks, None if one is missing.
+
+    SQuAD counts as the mean of F1 and exact match, as in the paper's "Avg".
+    """
+    if not columns or not all(column in self.paper for column in columns):
+      return None
+    return sum(score(self.paper[column]) for column in columns) / len(columns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,30 +101,19 @@ class Table:
   """Rows that are compared.
 
   Attributes:
-    name: of --table.
+    name: value of --table.
     title: one line.
-    source: where the paper has it.
-    question: what the rows are to show, one or two sentences.
-    rows: at least one.
-    compare: label of a row to the label of the row it is compared with.
-    direction: the column that the verdict goes by.
-    paper_says: where the paper has no number: 1 if the row is better than the
-      one it is compared with, -1 if worse.
-    tasks: whether models are fine-tuned, or looked at on held-out text only.
-    pairs: sentence objectives to measure each model on besides its own.
-    layers: whether each layer's input and output are compared (figure 2).
-    curves: whether the picture shows held-out losses over the steps.
-    time_to_loss: whether it is told what each row takes to the last loss of the
-      one it is compared with.
-    depths: at which the one model is measured that all rows share, in their
-      order; () where each row has its own model.
-    speed_reference: label of the row whose training speed is 1; "" if none is
-      shown.
-    columns: what is shown, if not what follows from all this.
-
-  Raises (when made):
-    ValueError: two rows have one label, or a row refers to one that is not
-      there or stands below it.
+    source: where it is in the paper.
+    question: what the rows show, in one or two sentences.
+    rows: the models.
+    direction: the column that verdicts are based on.
+    tasks: whether to fine-tune the models; if not, only held-out text counts.
+    pairs: sentence objectives on which every model is evaluated.
+    layers: whether to compare the input and output of each layer.
+    curves: whether the picture shows held-out loss over time.
+    time_to_loss: whether to report the cost of reaching the final loss of the
+      row compared with.
+    speed_reference: label of the row whose training speed is 1.
   """
 
   name: str
@@ -107,45 +121,52 @@ class Table:
   source: str
   question: str
   rows: tuple[Row, ...]
-  compare: Mapping[str, str] = dataclasses.field(default_factory=dict)
   direction: str = AVERAGE
-  paper_says: Mapping[str, int] = dataclasses.field(default_factory=dict)
   tasks: bool = True
   pairs: tuple[str, ...] = ()
   layers: bool = False
   curves: bool = False
   time_to_loss: bool = False
-  depths: tuple[int, ...] = ()
   speed_reference: str = ""
-  columns: tuple[str, ...] = ()
-
-  def __post_init__(self):
-    labels: list[str] = []
-    for row in self.rows:
-      if row.label in labels:
-        raise ValueError(f"{self.name} has two rows called {row.label!r}.")
-      if row.starts_from is not None and row.starts_from not in labels:
-        raise ValueError(
-          f"row {row.label!r} of {self.name} starts from {row.starts_from!r}, "
-          "which does not stand above it."
-        )
-      labels.append(row.label)
-    for label in (*self.compare, *self.compare.values(), *self.paper_says):
-      if label not in labels:
-        raise ValueError(f"{self.name} compares {label!r}, which is no row.")
 
   def row(self, label: str) -> Row:
-    """The row called `label`."""
+    """Returns the row with this label."""
     return next(row for row in self.rows if row.label == label)
+
+  @property
+  def trains(self) -> bool:
+    """Whether the table trains models (table 1 does not)."""
+    return not self.rows[0].preset
+
+  def columns(self, tasks: Sequence[str]) -> list[str]:
+    """Returns the titles of the measured columns, in their order."""
+    if self.rows[0].preset:
+      return [FLOPS, TOKENS, SPEED]
+    if self.rows[0].num_applied_layers:
+      return [
+        MILLISECONDS,
+        *(task_column(t, more) for t in tasks for more in ("", *MORE_TRAINING)),
+      ]
+    shown = [SPEED] if self.speed_reference else []
+    if any(row.equal_time for row in self.rows):
+      shown.append(STEPS)
+    shown += [LOSS, ACCURACY, *(pair.upper() for pair in self.pairs)]
+    if self.time_to_loss:
+      shown += [SAME_LOSS, SAME_LOSS_FLOPS]
+    if self.layers:
+      shown += [FIRST, LAST, JUMP]
+    if self.tasks:
+      shown += tasks
+      if len(tasks) > 1:
+        shown.append(AVERAGE)
+    return shown
+
+
+def task_column(task: str, more: str = "") -> str:
+  """Returns the column of a task, after the additional training `more`."""
+  return f"{task}, {more}" if more else task
 
 
 def score(value: Any) -> float:
-  """A number of the paper; of SQuAD's (F1, EM) the mean, as its Avg has it."""
+  """Returns a number of the paper; the mean of SQuAD's (F1, EM)."""
   return sum(value) / len(value) if isinstance(value, tuple) else float(value)
-
-
-def paper_average(row: Row, columns: list[str]) -> Optional[float]:
-  """The paper's average over some of its tasks; None if it has not all."""
-  if not columns or not all(column in row.paper for column in columns):
-    return None
-  return sum(score(row.paper[column]) for column in columns) / len(columns)

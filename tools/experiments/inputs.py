@@ -1,4 +1,4 @@
-"""What an experiment is given: text, tasks, and a folder that is its own."""
+"""The inputs of an experiment: text, task data, and its output folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from tasks.pretraining import data
 from tools.cli import settings_file
 
 _SETTINGS_FILE = "experiments.json"
-_TEXT_ENDINGS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
-# That layers are compared on.
+_TEXT_SUFFIXES = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
+# Folders and files by which the data of tasks is found.
+_TASK_FILES = {
+  "MNLI": ("glue", "MNLI"),
+  "SST-2": ("glue", "SST-2"),
+  "RACE": ("race", "RACE*"),
+  "SQuAD1.1": ("squad", "train-v1.1.json*"),
+  "SQuAD2.0": ("squad", "train-v2.0.json*"),
+}
+# Number of sentences on which layers are compared.
 _SENTENCES = 200
 
 
 def text_files(flag: str, folder: str) -> str:
-  """The texts of a folder as globs for --input_files.
+  """Returns globs for --input_files that match the texts of a folder.
 
   Raises:
     FileNotFoundError: there is no such folder, or no text in it.
@@ -26,93 +34,91 @@ def text_files(flag: str, folder: str) -> str:
   """
   if not os.path.isdir(folder):
     raise FileNotFoundError(
-      f"--{flag} {folder} is not there: name a folder with text."
+      f"--{flag} {folder} does not exist: set it to a folder of text."
     )
-  # No list of all files: a large corpus has more than a command line can hold.
+  # Globs, as the names of a large corpus don't fit on a command line.
   found = [
     pattern
-    for ending in _TEXT_ENDINGS
-    if glob.glob(pattern := os.path.join(glob.escape(folder), f"*.{ending}"))
+    for suffix in _TEXT_SUFFIXES
+    if glob.glob(pattern := os.path.join(glob.escape(folder), f"*.{suffix}"))
   ]
   if not found:
     raise FileNotFoundError(
-      f"--{flag} {folder} holds no text: its files end in "
-      f"{', '.join('.' + ending for ending in _TEXT_ENDINGS)}."
+      f"--{flag} {folder} has no text: its files must end in "
+      f"{', '.join('.' + suffix for suffix in _TEXT_SUFFIXES)}."
     )
   if "," in folder:
-    raise ValueError(f"{folder} has a comma in its name: give it another one.")
+    raise ValueError(f"{folder} has a comma in its name: rename the folder.")
   return ",".join(found)
 
 
-def find_task_data(folder: str, columns: Sequence[str]) -> dict[str, str]:
-  """Of each task the folder for --data_dir.
+def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
+  """Returns the value of --data_dir for each task.
 
   Raises:
-    FileNotFoundError: there is no data for one.
-    ValueError: there is no folder, and a task.
+    FileNotFoundError: the data of a task is missing.
+    ValueError: there are tasks and no folder.
   """
-  if columns and not folder:
+  if tasks and not folder:
     raise ValueError(
-      f"--task_data_dir is missing: name the folder with {', '.join(columns)}, "
-      "or give --tasks=none."
+      "--task_data_dir is missing: set it to the folder of "
+      f"{', '.join(tasks)}, or set --tasks=none."
     )
-  inside = {"MNLI": "glue", "SST-2": "glue", "RACE": "race"}
-  names = {"MNLI": "MNLI", "SST-2": "SST-2", "RACE": "RACE*"}
   found = {}
-  for column in columns:
-    for place in (
-      os.path.join(folder, inside.get(column, "squad")),
-      folder,
-    ):
-      name = names.get(column, f"train-v{column[-3:]}.json*")
-      if glob.glob(os.path.join(glob.escape(place), name)):
-        found[column] = place
-        break
-    else:
+  for task in tasks:
+    subfolder, name = _TASK_FILES[task]
+    candidates = [os.path.join(folder, subfolder), folder]
+    matching = [
+      candidate
+      for candidate in candidates
+      if glob.glob(os.path.join(glob.escape(candidate), name))
+    ]
+    if not matching:
       raise FileNotFoundError(
-        f"--task_data_dir {folder} has no data of {column}: "
-        f"name another folder, or leave the task out of --tasks."
+        f"--task_data_dir {folder} has no data of {task}: set another folder, "
+        "or remove the task from --tasks."
       )
+    found[task] = matching[0]
   return found
 
 
-def claim(output_dir: str, **settings: Any) -> None:
-  """Refuses a folder whose models were made with other text or sizes.
-
-  Raises:
-    ValueError: they were, or it is not known.
-    OSError: the folder cannot be made or written.
-  """
-  files.make_folder(output_dir)
-  settings |= check(output_dir, **settings)
-  files.write_json(os.path.join(output_dir, _SETTINGS_FILE), settings)
-
-
 def check(output_dir: str, **settings: Any) -> dict[str, Any]:
-  """Returns what a folder was claimed with: {} if it was not.
+  """Returns the settings that a folder was made with, {} if it is new.
 
   Raises:
-    ValueError: some of `settings` are others there, or it is not known.
+    ValueError: they contradict `settings`, or their file is damaged.
   """
   before = settings_file.read(os.path.join(output_dir, _SETTINGS_FILE))
   for name, value in settings.items():
     if before.get(name, value) != value:
       raise ValueError(
         f"{output_dir} was made with {name} {before[name]!r}, not {value!r}: "
-        "give another --output_dir."
+        "set another --output_dir."
       )
   return before
 
 
+def claim(output_dir: str, **settings: Any) -> None:
+  """Checks the settings of a folder and writes them into it.
+
+  Raises:
+    ValueError: see `check`.
+    OSError: the folder cannot be written.
+  """
+  files.make_folder(output_dir)
+  settings |= check(output_dir, **settings)
+  files.write_json(os.path.join(output_dir, _SETTINGS_FILE), settings)
+
+
 def write_sentences(path: str, input_files: str) -> None:
-  """Sentences to compare layers on: one of each document, written once.
+  """Writes one sentence of each of the first documents, unless it exists.
 
   Args:
-    path: where to.
+    path: of the file.
     input_files: the text.
 
   Raises:
-    OSError, ValueError: it cannot be read.
+    OSError, ValueError: the text cannot be read.
   """
   if os.path.exists(path):
     return

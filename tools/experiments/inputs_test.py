@@ -20,9 +20,9 @@ def test_text_is_named_by_globs(tmp_path):
 
 
 def test_folders_without_text(tmp_path):
-  with pytest.raises(FileNotFoundError, match="--input_dir .*/no is not there"):
+  with pytest.raises(FileNotFoundError, match="--input_dir .*/no does not"):
     inputs.text_files("input_dir", str(tmp_path / "no"))
-  with pytest.raises(FileNotFoundError, match="--input_dir .* holds no text"):
+  with pytest.raises(FileNotFoundError, match="--input_dir .* has no text"):
     inputs.text_files("input_dir", str(tmp_path))
   folder = tmp_path / "a,b"
   folder.mkdir()
@@ -65,7 +65,7 @@ def test_a_check_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("written", ["{", "[]", ""])
-def test_a_folder_whose_settings_are_damaged(tmp_path, written):
+def test_damaged_settings_are_refused(tmp_path, written):
   (tmp_path / "experiments.json").write_text(written)
   with pytest.raises(ValueError, match="is not what this program wrote"):
     inputs.claim(str(tmp_path), scale="tiny")

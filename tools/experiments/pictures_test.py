@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tools.experiments import (
-  depth_inference,
   pictures,
   report,
   results,
@@ -16,7 +15,7 @@ from tools.experiments.report_test import make_report
 
 
 def _panels(**changes):
-  return pictures._figure(make_report(**changes)).axes
+  return pictures.make_figure(make_report(**changes)).axes
 
 
 def test_each_seed_is_a_dot_and_the_mean_a_line():
@@ -50,19 +49,19 @@ def test_layers_have_two_panels():
 
 
 def test_speeds_stand_beside_the_papers():
-  table = tables.CONFIGURATIONS
+  table = tables.TABLE_1
   rows = [
     results.RowResults(row, 1, {"speed": [speed]}, [], [])
     for row, speed in zip(table.rows, (3.0, 1.0))
   ]
-  told = report.Report(table, scales.SCALES["tiny"], (), (), rows, {}, 0)
-  ours, papers = pictures._figure(told).axes[0].lines
+  made = report.Report(table, scales.SCALES["tiny"], (), (), rows, {}, 0)
+  ours, papers = pictures.make_figure(made).axes[0].lines
   assert list(ours.get_xdata()) == [3.0, 1.0]
   assert list(papers.get_xdata()) == [4.7, 1.0]
 
 
 def test_quality_is_over_latency():
-  table = depth_inference.TABLE
+  table = tables.DEPTH_INFERENCE
   rows = [
     results.RowResults(
       row,
@@ -73,10 +72,10 @@ def test_quality_is_over_latency():
     )
     for row, ms in zip(table.rows, (0.5, 2.0))
   ]
-  told = report.Report(
+  made = report.Report(
     table, scales.SCALES["tiny"], ("MNLI",), (1, 2), rows, {}, 0
   )
-  [axis] = pictures._figure(told).axes
+  [axis] = pictures.make_figure(made).axes
   tuned, more, random = axis.lines
   assert list(tuned.get_xdata()) == [0.5, 2.0]
   assert list(tuned.get_ydata()) == [41.0, 41.0]

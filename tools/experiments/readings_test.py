@@ -139,15 +139,15 @@ def _curve(*points) -> list[dict]:
 )
 def test_a_loss_is_reached_on_the_line_between_evaluations(loss, seconds):
   curve = _curve((0, 9.0, 4), (20, 7.0, 4), (40, 6.0, 4), (60, 6.5, 4))
-  assert readings.first_to(curve, loss, "seconds") == seconds
-  assert readings.first_to(curve, loss, "flops") == 10 * seconds
+  assert readings.cost_to_reach(curve, loss, "seconds") == seconds
+  assert readings.cost_to_reach(curve, loss, "flops") == 10 * seconds
 
 
 def test_a_shallow_model_reaches_nothing():
   curve = _curve((0, 9.0, 3), (10, 6.0, 3), (10, 8.0, 4), (20, 5.0, 4))
-  assert readings.first_to(curve, 6.5, "seconds") == 15.0
+  assert readings.cost_to_reach(curve, 6.5, "seconds") == 15.0
   # The first evaluation at full depth may be good enough.
-  assert readings.first_to(curve, 8.5, "seconds") == 10.0
+  assert readings.cost_to_reach(curve, 8.5, "seconds") == 10.0
 
 
 if __name__ == "__main__":

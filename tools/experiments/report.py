@@ -1,36 +1,36 @@
-"""A table's results as Markdown and JSON, with the paper's numbers beside."""
+"""Reports a table as Markdown and JSON, next to the paper's numbers."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from typing import Iterable, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from tools.cli import markdown
 from tools.experiments import declaration, results, scales
 
 _DECIMALS = {
-  results.LOSS: 3,
-  results.SAME_LOSS: 2,
-  results.SAME_LOSS_FLOPS: 2,
-  results.STEPS: 0,
+  declaration.LOSS: 3,
+  declaration.SAME_LOSS: 2,
+  declaration.SAME_LOSS_FLOPS: 2,
+  declaration.STEPS: 0,
   declaration.SPEED: 2,
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """All there is to say of a table.
+  """The results of a table and how they were obtained.
 
   Attributes:
     table, scale: what was run.
     tasks: columns that were fine-tuned.
-    seeds: of the runs; none where nothing is trained.
+    seeds: of the runs; empty where nothing is trained.
     rows: the numbers.
-    failed: of jobs that failed, why.
-    missing: jobs that were not run.
-    machine: that it was run on, one line.
+    failed: by key of a failed job, the reason.
+    missing: number of jobs that were not run.
+    machine: one line.
   """
 
   table: declaration.Table
@@ -44,24 +44,24 @@ class Report:
 
   @property
   def verdicts(self) -> dict[str, dict[str, str]]:
-    """See `verdicts_of`."""
-    return verdicts_of(self.table, self.rows, self.tasks)
+    """See `results.verdicts`."""
+    return results.verdicts(self.table, self.rows, self.tasks)
 
   def to_json(self) -> str:
-    """Every number of every seed; null is a time that was never reached."""
-    told = self.verdicts
+    """Returns every number of every seed; null is a loss never reached."""
+    verdicts = self.verdicts
     rows = [
       {
         "label": result.row.label,
-        "compared_with": self.table.compare.get(result.row.label),
+        "compared_with": result.row.compared_with,
         "parameters": result.parameters,
         "values": {
-          column: [number if math.isfinite(number) else None for number in many]
-          for column, many in result.values.items()
+          column: [n if math.isfinite(n) else None for n in numbers]
+          for column, numbers in result.values.items()
         },
         "paper": result.row.paper,
         "paper_parameters": result.row.paper_parameters,
-        "verdicts": told.get(result.row.label, {}),
+        "verdicts": verdicts.get(result.row.label, {}),
         "curves": result.curves,
         "layers": result.layers,
       }
@@ -83,11 +83,11 @@ class Report:
     return json.dumps(record, indent=1) + "\n"
 
   def to_markdown(self) -> str:
-    """A heading, what was run, the table, and what it shows."""
+    """Returns a heading, the settings, the table, and a conclusion."""
     name = self.table.name
-    heading = f"Table {name}" if name[0].isdigit() else name
     parts = [
-      f"## {heading}: {self.table.title}",
+      f"## {f'Table {name}' if name[0].isdigit() else name}: "
+      f"{self.table.title}",
       self.table.question,
       self._settings(),
       self._table(),
@@ -96,56 +96,55 @@ class Report:
     return "\n\n".join(part for part in parts if part) + "\n"
 
   def _settings(self) -> str:
-    end = f"Source: {self.table.source}."
+    source = f"Source: {self.table.source}."
     if self.machine:
-      end = f"{end} Run on {self.machine}."
+      source = f"{source} Run on {self.machine}."
     if not self.seeds:
-      return end
-    s = self.scale
-    batch = int(s.training["train_batch_size"])
-    steps = s.steps_of(self.table.name)
+      return source
+    s, name = self.scale, self.table.name
     tasks = ", ".join(self.tasks if self.table.tasks else ()) or "none"
-    rates = {s.peak_rate(self.table.name, row.rate) for row in self.table.rows}
+    rates = {s.peak_rate(name, row.rate) for row in self.table.rows}
     peak = " or ".join(f"{rate:g}" for rate in sorted(rates, reverse=True))
     return (
-      f"Scale {s.name}: {steps:,} steps of {batch:,} x {s.max_seq_length} "
+      f"Scale {s.name}: {s.steps_of(name):,} steps of "
+      f"{int(s.training['train_batch_size']):,} x {s.max_seq_length} "
       f"tokens, {s.vocab_size:,} pieces, peak learning rate {peak}; "
-      f"fine-tuned on: {tasks}; seeds {', '.join(map(str, self.seeds))}. {end}"
+      f"fine-tuned on: {tasks}; seeds {', '.join(map(str, self.seeds))}. "
+      f"{source}"
     )
 
   def _table(self) -> str:
-    columns = results.columns(self.table, self.tasks)
-    with_paper = [
+    columns = self.table.columns(self.tasks)
+    with_paper = {
       column
       for column in columns
       if any(self.paper(result.row, column) for result in self.rows)
-    ]
-    told = self.verdicts
-    kinds = self._kinds()
+    }
+    verdicts, bases = self.verdicts, self._verdict_bases()
     header = ["", "parameters"]
     if any(result.row.paper_parameters for result in self.rows):
       header.append("paper's")
     for column in columns:
       header += [column, *(["paper"] if column in with_paper else [])]
-    header += [f"direction, by {kind}" for kind in kinds]
+    header += [f"direction, by {base}" for base in bases]
     lines = []
     for result in self.rows:
-      line = [result.row.label, _millions(result.parameters)]
+      count = result.parameters
+      line = [result.row.label, "" if count is None else f"{count / 1e6:.2f}M"]
       if "paper's" in header:
         line.append(result.row.paper_parameters)
       for column in columns:
-        line.append(_number(column, result.number(column)))
+        line.append(_format(column, result.number(column)))
         if column in with_paper:
           line.append(self.paper(result.row, column))
-      verdict = told.get(result.row.label, {})
-      line += [verdict.get(kind, "") for kind in kinds]
-      lines.append(line)
+      verdict = verdicts.get(result.row.label, {})
+      lines.append(line + [verdict.get(base, "") for base in bases])
     return markdown.table(header, lines)
 
   def paper(self, row: declaration.Row, column: str) -> str:
-    """The paper's number as it is shown, "" where it has none."""
+    """Returns the paper's number as text, "" where it has none."""
     if column == declaration.AVERAGE:
-      average = declaration.paper_average(row, list(self.tasks))
+      average = row.paper_average(self.tasks)
       return "" if average is None else f"{average:.1f}"
     value = row.paper.get(column)
     if isinstance(value, tuple):
@@ -154,20 +153,26 @@ class Report:
     return "" if value is None else f"{value:.1f}"
 
   def _conclusion(self) -> str:
-    told = self.verdicts
     sentences = []
-    shown = False  # Whether any direction was seen.
-    for kind in self._kinds():
-      every = [verdict[kind] for verdict in told.values()]
-      counts = count_verdicts(every)
-      shown |= bool(counts[AGREES] + counts[DISAGREES])
-      if any(counts.values()):
+    any_direction = False
+    for base in self._verdict_bases():
+      # One seed has no spread, so its verdicts don't count.
+      words = [
+        verdict[base]
+        for verdict in self.verdicts.values()
+        if results.ONE_SEED not in verdict[base]
+      ]
+      agree, disagree, spread = (
+        sum(word.startswith(kind) for word in words)
+        for kind in (results.AGREES, results.DISAGREES, results.SPREAD)
+      )
+      any_direction |= bool(agree + disagree)
+      if agree + disagree + spread:
         sentences.append(
-          f"By {kind} {counts[AGREES]} agree with the paper, "
-          f"{counts[DISAGREES]} disagree, {counts[SPREAD]} "
-          "lie within the spread of the seeds."
+          f"By {base} {agree} agree with the paper, {disagree} disagree, "
+          f"{spread} lie within the spread of the seeds."
         )
-    if sentences and not shown:
+    if sentences and not any_direction:
       sentences.append("At this scale the table shows nothing.")
     if self.failed:
       sentences.append(f"{len(self.failed)} jobs failed.")
@@ -175,160 +180,23 @@ class Report:
       sentences.append(f"{self.missing} jobs were not run.")
     return " ".join(sentences)
 
-  def _kinds(self) -> list[str]:
-    """What verdicts go by, where there are some."""
-    return list(
-      dict.fromkeys(
-        kind
-        for verdict in self.verdicts.values()
-        for kind, words in verdict.items()
-        if words
-      )
+  def _verdict_bases(self) -> list[str]:
+    """Returns what verdicts are based on, where there are any."""
+    bases = (
+      base
+      for verdict in self.verdicts.values()
+      for base, words in verdict.items()
+      if words
     )
+    return list(dict.fromkeys(bases))
 
 
-def _millions(count: Optional[int]) -> str:
-  return "" if count is None else f"{count / 1e6:.2f}M"
-
-
-def _number(column: str, number: Optional[results.Number]) -> str:
+def _format(column: str, number: Optional[results.Number]) -> str:
   if number is None:
     return ""
   decimals = _DECIMALS.get(column, 1)
-
-  def told(value: float) -> str:
-    return "never" if math.isinf(value) else f"{value:.{decimals}f}"
-
-  if number.seeds == 1:
-    return told(number.mean)
-  spread = f"({told(number.lowest)} to {told(number.highest)})"
-  return f"{told(number.mean)} {spread}"
-
-
-AGREES, DISAGREES, SPREAD = "agrees", "disagrees", "within the spread"
-# Less is taken for no difference: the paper has the same model's MNLI as 81.6
-# and as 82.0, and its averages by one decimal.
-_EQUAL = 0.2
-ONE_SEED = "one seed"
-_WORDS = {1: "higher", 0: "no different", -1: "lower"}
-
-
-def paper_direction(
-  table: declaration.Table, label: str, columns: Sequence[str]
-) -> Optional[int]:
-  """1 if the paper finds a row better than the one it is compared with.
-
-  Args:
-    table: the declaration.
-    label: of the row.
-    columns: the tasks that the average is over, or one other column.
-
-  Returns:
-    1, -1 if it is worse, 0 if hardly different; None if the paper does not say.
-  """
-  if label in table.paper_says:
-    return table.paper_says[label]
-  if label not in table.compare:
-    return None
-  here = declaration.paper_average(table.row(label), list(columns))
-  there = declaration.paper_average(
-    table.row(table.compare[label]), list(columns)
+  mean, lowest, highest = (
+    "never" if math.isinf(value) else f"{value:.{decimals}f}"
+    for value in number[:3]
   )
-  if here is None or there is None:
-    return None
-  if abs(here - there) < _EQUAL:
-    return 0
-  return 1 if here > there else -1
-
-
-def our_direction(
-  here: Optional[results.Number], there: Optional[results.Number]
-) -> Optional[int]:
-  """As the paper's: 1 where higher, 0 where the seeds' ranges overlap."""
-  if here is None or there is None:
-    return None
-  if here.lowest <= there.highest and there.lowest <= here.highest:
-    return 0
-  return 1 if here.mean > there.mean else -1
-
-
-def verdict(
-  paper: Optional[int],
-  here: Optional[results.Number],
-  there: Optional[results.Number],
-) -> str:
-  """In words; "" where nothing was run.
-
-  One of `AGREES`, `DISAGREES` and `SPREAD`, with our direction, and the paper's
-  where it is another; our direction alone where the paper says none or sees no
-  difference; and whether it is of one seed, which has no spread.
-  """
-  ours = our_direction(here, there)
-  if ours is None:
-    return ""
-  one_seed = f", {ONE_SEED}" if min(here.seeds, there.seeds) == 1 else ""
-  if paper is None:
-    return _WORDS[ours] + one_seed
-  if ours == 0:
-    return SPREAD + one_seed
-  if ours == paper:
-    return f"{AGREES}: {_WORDS[ours]}{one_seed}"
-  if paper == 0:  # No direction that one could share.
-    return f"{_WORDS[ours]}, paper no different{one_seed}"
-  return f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}{one_seed}"
-
-
-def count_verdicts(told: Iterable[str]) -> dict[str, int]:
-  """How often each kind of verdict was given; of one seed it is none."""
-  told = list(told)
-  return {
-    kind: sum(v.startswith(kind) and ONE_SEED not in v for v in told)
-    for kind in (AGREES, DISAGREES, SPREAD)
-  }
-
-
-def verdicts_of(
-  table: declaration.Table,
-  rows: Sequence[results.RowResults],
-  tasks: Sequence[str],
-) -> dict[str, dict[str, str]]:
-  """By label, and by what they go by, the verdicts of each row compared.
-
-  "tasks" compares averages over the tasks that were run with the paper's over
-  the same ones; "MLM" our held-out accuracy with the paper's, or where it has
-  none, as in most of its tables, with its direction on its own average; "NSP"
-  and "SOP" those accuracies, where a table has them. A table with another
-  `direction` has one verdict, by that column.
-  """
-  told = {}
-  for label in table.compare:
-    paper = table.row(label).paper
-    every = [task for task in declaration.TASKS if task in paper]
-    if table.direction == declaration.AVERAGE:
-      held_out = [results.ACCURACY] if results.ACCURACY in paper else every
-      told[label] = {
-        "tasks": _of_row(table, rows, label, tasks, declaration.AVERAGE),
-        "MLM": _of_row(table, rows, label, held_out, results.ACCURACY),
-      }
-      for column in (pair.upper() for pair in table.pairs):
-        told[label][column] = _of_row(table, rows, label, [column], column)
-    else:
-      verdict_ = _of_row(table, rows, label, every, table.direction)
-      told[label] = {table.direction: verdict_}
-  return told
-
-
-def _of_row(
-  table: declaration.Table,
-  rows: Sequence[results.RowResults],
-  label: str,
-  columns: Sequence[str],
-  shown: str,
-) -> str:
-  """The paper's direction by `columns`, ours by the column `shown`."""
-  numbers = {result.row.label: result.number(shown) for result in rows}
-  return verdict(
-    paper_direction(table, label, columns),
-    numbers[label],
-    numbers[table.compare[label]],
-  )
+  return mean if number.seeds == 1 else f"{mean} ({lowest} to {highest})"

@@ -1,23 +1,31 @@
-"""The numbers of a table: of each row and column, one for each seed."""
+"""Collects the numbers of a table by row, column and seed, and judges them."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
-from tools.experiments import declaration, depth_inference, plan, readings
+from tools.experiments import declaration, plan, readings
+from tools.experiments.declaration import Row, Table
 
-LOSS, ACCURACY = "MLM loss", "MLM"
-STEPS = "steps"
-# Shares of what the row compared with takes to its own last loss.
-SAME_LOSS = "time to the same loss"
-SAME_LOSS_FLOPS = "operations to it"
-# Of the angles between input and output of the layers, in degrees.
-FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
+# Values of jobs measured on held-out text, and their columns.
+_INTRINSIC = {
+  "masked_lm_loss": declaration.LOSS,
+  "masked_lm_accuracy": declaration.ACCURACY,
+  "nsp_accuracy": "NSP",
+  "sop_accuracy": "SOP",
+}
+AGREES, DISAGREES, SPREAD = "agrees", "disagrees", "within the spread"
+ONE_SEED = "one seed"
+# Smaller differences count as none: the paper prints the MNLI of one model as
+# 81.6 and as 82.0, and its averages with one decimal.
+_EQUAL = 0.2
+_WORDS = {1: "higher", 0: "no different", -1: "lower"}
 
 
 class Number(NamedTuple):
-  """What the seeds say together."""
+  """The mean and range of one value per seed."""
 
   mean: float
   lowest: float
@@ -26,87 +34,77 @@ class Number(NamedTuple):
 
   @classmethod
   def of(cls, values: Sequence[float]) -> Number:
-    """Of at least one value."""
+    """Summarizes at least one value."""
     return cls(statistics.mean(values), min(values), max(values), len(values))
 
 
 class RowResults(NamedTuple):
-  """What was found of a row.
+  """The results of a row.
 
   Attributes:
-    row: as declared.
+    row: the declaration.
     parameters: of embeddings, encoder and pooler; None if it was not run.
-    values: by column, one number for each seed that has one.
-    curves: of each seed, as `readings.pretraining` says.
-    layers: of each seed, what `tools.inspect_model` says of each layer.
+    values: by column, one number per finished seed.
+    curves: per seed, see `readings.pretraining`.
+    layers: per seed, the layers' numbers of tools.inspect_model.
   """
 
-  row: declaration.Row
+  row: Row
   parameters: Optional[int]
   values: dict[str, list[float]]
   curves: list[list[dict[str, float]]]
   layers: list[list[dict[str, float]]]
 
   def number(self, column: str) -> Optional[Number]:
-    """What the seeds say of a column; None without any."""
+    """Summarizes a column; None without values."""
     values = self.values.get(column)
     return Number.of(values) if values else None
 
 
-def columns(table: declaration.Table, tasks: Sequence[str]) -> list[str]:
-  """What is measured, in the order in which it is shown."""
-  if table.depths:
-    return depth_inference.columns(tasks)
-  if table.columns:
-    return list(table.columns)
-  shown = [declaration.SPEED] if table.speed_reference else []
-  if any(row.equal_time for row in table.rows):
-    shown.append(STEPS)
-  shown += [LOSS, ACCURACY]
-  shown += [pair.upper() for pair in table.pairs]
-  if table.time_to_loss:
-    shown += [SAME_LOSS, SAME_LOSS_FLOPS]
-  if table.layers:
-    shown += [FIRST, LAST, JUMP]
-  if table.tasks:
-    shown += tasks
-    if len(tasks) > 1:
-      shown.append(declaration.AVERAGE)
-  return shown
-
-
 def collect(
-  table: declaration.Table,
+  table: Table,
   cells: Sequence[plan.Cell],
-  found: Mapping[str, Mapping[str, Any]],
+  finished: Mapping[str, Mapping[str, Any]],
   tasks: Sequence[str],
 ) -> list[RowResults]:
-  """Brings the results of jobs into rows and columns.
+  """Arranges the values of jobs by row and column.
 
   Args:
     table: the declaration.
     cells: of its plan.
-    found: of each finished job, its values.
+    finished: the values of the finished jobs, by key.
     tasks: the columns that were fine-tuned.
   """
   merged: dict[tuple[str, int], dict[str, Any]] = {}
   for cell in cells:
     values = merged.setdefault((cell.label, cell.seed), {})
     for key in cell.keys:
-      values.update(found.get(key, {}))
+      values.update(finished.get(key, {}))
   rows = {row.label: RowResults(row, None, {}, [], []) for row in table.rows}
   for cell in cells:
-    values, result = merged[cell.label, cell.seed], rows[cell.label]
+    values, row = merged[cell.label, cell.seed], rows[cell.label].row
     if "parameters" in values:
-      result = result._replace(parameters=values["parameters"])
-      rows[cell.label] = result
-    if cell.depth:
-      measured = _at_depth(values, cell.depth)
+      rows[cell.label] = rows[cell.label]._replace(
+        parameters=values["parameters"]
+      )
+    if row.num_applied_layers:
+      suffix = f" at {row.num_applied_layers}"
+      measured = {
+        name.removesuffix(suffix): value
+        for name, value in values.items()
+        if name.endswith(suffix)
+      }
     else:
-      measured = _cell_columns(values, table, tasks)
-      measured.update(_times(table, cell, merged))
-      if cell.seed == cells[0].seed:  # Measured once, not with each seed.
-        measured.update(_speed(table, cell, merged))
+      measured = _columns(values, table, tasks)
+      reference = merged.get((row.compared_with or row.label, cell.seed), {})
+      if table.time_to_loss and "curve" in values and "curve" in reference:
+        measured.update(_cost_to_same_loss(values, reference))
+      fastest = merged.get((table.speed_reference, cell.seed), {})
+      name = "tokens_per_second"
+      # The speed is measured once for all seeds.
+      if cell.seed == cells[0].seed and name in values and name in fastest:
+        measured[declaration.SPEED] = values[name] / fastest[name]
+    result = rows[cell.label]
     for column, number in measured.items():
       result.values.setdefault(column, []).append(number)
     if "curve" in values:
@@ -116,71 +114,135 @@ def collect(
   return list(rows.values())
 
 
-def _times(
-  table: declaration.Table,
-  cell: plan.Cell,
-  merged: Mapping[tuple[str, int], Mapping[str, Any]],
-) -> dict[str, float]:
-  """Time and operations to a loss, as shares of another row's in all."""
-  values = merged[cell.label, cell.seed]
-  label = table.compare.get(cell.label, cell.label)
-  other = merged.get((label, cell.seed), {})
-  if not (table.time_to_loss and "curve" in values and "curve" in other):
-    return {}
-  target = other["curve"][-1]["loss"]
-  return {
-    column: readings.first_to(values["curve"], target, what)
-    / other["curve"][-1][what]
-    for column, what in ((SAME_LOSS, "seconds"), (SAME_LOSS_FLOPS, "flops"))
-  }
-
-
-def _speed(
-  table: declaration.Table,
-  cell: plan.Cell,
-  merged: Mapping[tuple[str, int], Mapping[str, Any]],
-) -> dict[str, float]:
-  """Tokens a second, as a multiple of another row's."""
-  name = "tokens_per_second"
-  own = merged[cell.label, cell.seed].get(name)
-  other = merged.get((table.speed_reference, cell.seed), {}).get(name)
-  return {declaration.SPEED: own / other} if own and other else {}
-
-
-def _at_depth(values: Mapping[str, Any], depth: int) -> dict[str, float]:
-  """What is called "COLUMN at DEPTH"."""
-  ending = f" at {depth}"
-  return {
-    name[: -len(ending)]: value
-    for name, value in values.items()
-    if name.endswith(ending)
-  }
-
-
-def _cell_columns(
-  values: Mapping[str, Any], table: declaration.Table, tasks: Sequence[str]
+def _columns(
+  values: Mapping[str, Any], table: Table, tasks: Sequence[str]
 ) -> dict[str, float]:
   shown = {
-    title: values[name]
-    for name, title in declaration.INTRINSIC.items()
-    if name in values
+    title: values[name] for name, title in _INTRINSIC.items() if name in values
   }
   for task in tasks:
-    # Of SQuAD also what its number is the mean of.
     for name in (task, f"{task} F1", f"{task} EM"):
       if name in values:
         shown[name] = values[name]
   shown.update(values.get("columns", {}))
-  if STEPS in values and any(row.equal_time for row in table.rows):
-    shown[STEPS] = values[STEPS]
+  if "steps" in values and any(row.equal_time for row in table.rows):
+    shown[declaration.STEPS] = values["steps"]
   if "layers" in values:
-    shown.update(_angles([layer["degrees"] for layer in values["layers"]]))
+    degrees = [layer["degrees"] for layer in values["layers"]]
+    jumps = [abs(a - b) for a, b in zip(degrees, degrees[1:])]
+    shown[declaration.FIRST] = degrees[0]
+    shown[declaration.LAST] = degrees[-1]
+    shown[declaration.JUMP] = max(jumps, default=0.0)
   if table.tasks and tasks and all(task in values for task in tasks):
-    shown[declaration.AVERAGE] = statistics.mean(values[t] for t in tasks)
+    average = statistics.mean(values[task] for task in tasks)
+    shown[declaration.AVERAGE] = average
   return shown
 
 
-def _angles(degrees: Sequence[float]) -> dict[str, float]:
-  """Where the layers begin and end, and how smoothly they get there."""
-  jumps = [abs(a - b) for a, b in zip(degrees, degrees[1:])]
-  return {FIRST: degrees[0], LAST: degrees[-1], JUMP: max(jumps, default=0.0)}
+def _cost_to_same_loss(
+  values: Mapping[str, Any], reference: Mapping[str, Any]
+) -> dict[str, float]:
+  """Returns time and operations as fractions of the reference's total."""
+  end = reference["curve"][-1]
+  return {
+    column: readings.cost_to_reach(values["curve"], end["loss"], unit)
+    / end[unit]
+    for column, unit in (
+      (declaration.SAME_LOSS, "seconds"),
+      (declaration.SAME_LOSS_FLOPS, "flops"),
+    )
+  }
+
+
+def verdicts(
+  table: Table, rows: Sequence[RowResults], tasks: Sequence[str]
+) -> dict[str, dict[str, str]]:
+  """Judges each row that is compared with another.
+
+  Returns:
+    By label, then by what the verdict is based on: "tasks" compares averages
+    over the tasks that were run with the paper's over the same tasks; "MLM"
+    compares held-out accuracy with the paper's or, where the paper has none,
+    with the direction of its own average; "NSP" and "SOP" compare accuracies.
+    A table with another `direction` has one verdict, based on that column.
+  """
+  by_label = {result.row.label: result for result in rows}
+  found = {}
+  for row in table.rows:
+    if not row.compared_with:
+      continue
+    other = table.row(row.compared_with)
+    every = [task for task in declaration.TASKS if task in row.paper]
+    mlm = declaration.ACCURACY
+    # Verdict: the paper's columns, and our column.
+    bases = {table.direction: (every, table.direction)}
+    if table.direction == declaration.AVERAGE:
+      bases = {
+        "tasks": (tasks, declaration.AVERAGE),
+        mlm: ([mlm] if mlm in row.paper else every, mlm),
+        **{p.upper(): ([p.upper()], p.upper()) for p in table.pairs},
+      }
+    found[row.label] = {
+      name: verdict(
+        paper_direction(row, other, columns),
+        by_label[row.label].number(column),
+        by_label[other.label].number(column),
+      )
+      for name, (columns, column) in bases.items()
+    }
+  return found
+
+
+def paper_direction(
+  row: Row, other: Row, columns: Sequence[str]
+) -> Optional[int]:
+  """Returns 1, 0 or -1 if the paper finds `row` better, equal or worse.
+
+  Args:
+    row: the row.
+    other: the row compared with.
+    columns: the tasks to average over, or one other column.
+
+  Returns:
+    None if the paper does not say.
+  """
+  if row.paper_says is not None:
+    return row.paper_says
+  ours, theirs = row.paper_average(columns), other.paper_average(columns)
+  if ours is None or theirs is None:
+    return None
+  if abs(ours - theirs) < _EQUAL:
+    return 0
+  return 1 if ours > theirs else -1
+
+
+def verdict(
+  paper: Optional[int], row: Optional[Number], other: Optional[Number]
+) -> str:
+  """Compares our direction with the paper's, in words.
+
+  Args:
+    paper: from `paper_direction`.
+    row: our number; None if it was not run.
+    other: the number compared with.
+
+  Returns:
+    `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction alone
+    where the paper gives none or sees no difference; "" without numbers. One
+    seed has no spread, which the verdict mentions.
+  """
+  if row is None or other is None:
+    return ""
+  one_seed = f", {ONE_SEED}" if min(row.seeds, other.seeds) == 1 else ""
+  ours = int(math.copysign(1, row.mean - other.mean))
+  if row.lowest <= other.highest and other.lowest <= row.highest:
+    ours = 0
+  if paper is None:
+    return _WORDS[ours] + one_seed
+  if ours == 0:
+    return SPREAD + one_seed
+  if ours == paper:
+    return f"{AGREES}: {_WORDS[ours]}{one_seed}"
+  if paper == 0:
+    return f"{_WORDS[ours]}, paper no different{one_seed}"
+  return f"{DISAGREES}: {_WORDS[ours]}, paper {_WORDS[paper]}{one_seed}"

@@ -1,14 +1,15 @@
-"""Runs jobs, several at once, and goes on where it was after a kill.
+"""Runs jobs, several at once, and resumes where an earlier run stopped.
 
-What a job found is written to OUTPUT/done/KEY.json, in one step, when it has
-ended well; a job that has such a file is not run again. Its output goes to
-OUTPUT/logs/KEY.log. A job that fails does not end the others: those that need
-it are left out, and the table says so.
+When a job has succeeded, its values are written to OUTPUT/done/KEY.json; a job
+with such a file is not run again. The output of its process goes to
+OUTPUT/logs/KEY.log. If a job fails, the jobs that need it are skipped and the
+others run.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import shlex
@@ -28,42 +29,65 @@ from typing import (
 
 from official_albert import distribution, files
 from tools.cli import progress_line
-from tools.experiments import jobs as jobs_lib
+from tools.experiments import declaration
 
+# The values of finished jobs, by their keys.
+Values = Mapping[str, Mapping[str, Any]]
 _POLL_SECONDS = 0.2
-_TELL_SECONDS = 60.0
-_TOLD_LENGTH = 160
-# Of linux/prctl.h.
+_REPORT_SECONDS = 60.0
+_LINE_LENGTH = 160
+# From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
-def _prepare_process(cores: Sequence[int]) -> None:
-  os.sched_setaffinity(0, cores)
-  # Where the runner is killed outright, its `finally` is not reached, and the
-  # next one would train in the same folder.
-  _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """One process. It is finished when its values have been written down.
+
+  Attributes:
+    key: unique name, and the path of its folder below the output folder.
+    title: name for people.
+    arguments: from the values of the jobs it needs to what follows `python -m`.
+    read: reads its values, which are JSON, when the process has succeeded.
+    needs: keys of the jobs that have to finish first.
+    cost: approximate floating-point operations, to estimate the time left; 0
+      for the preparation of data, whose cost is unknown.
+    result: a file that exists only if the command has succeeded, or "".
+    uses_all_cores: whether no other job may run at the same time.
+    note: a remark for --dry_run.
+  """
+
+  key: str
+  title: str
+  arguments: Callable[[Values], list[str]]
+  read: Callable[[], dict[str, Any]] = dict
+  needs: tuple[str, ...] = ()
+  cost: float = 0.0
+  result: str = ""
+  uses_all_cores: bool = False
+  note: str = ""
 
 
 def lock(output_dir: str) -> BinaryIO:
-  """Makes a folder ours until the file is closed or the process is gone.
+  """Creates a folder and locks it until the file is closed or the process ends.
 
   Raises:
-    OSError: another process has it, or it cannot be made or written.
+    OSError: another process has locked it, or it cannot be written.
   """
   files.make_folder(output_dir)
   return files.lock(
     os.path.join(output_dir, "lock"),
-    f"another process runs experiments in {output_dir}: wait for its end, or "
-    "give another --output_dir.",
+    f"another process runs experiments in {output_dir}: wait until it has "
+    "finished, or set another --output_dir.",
   )
 
 
 def check_num_parallel(num_parallel: int) -> list[int]:
-  """The cores that so many jobs at once share.
+  """Returns the cores that are available.
 
   Raises:
-    ValueError: there are fewer cores than that.
+    ValueError: there are fewer cores than parallel jobs.
   """
   cores = sorted(os.sched_getaffinity(0))
   if not 1 <= num_parallel <= len(cores):
@@ -74,55 +98,18 @@ def check_num_parallel(num_parallel: int) -> list[int]:
   return cores
 
 
-class Results:
-  """What finished jobs found, as files below the output folder."""
-
-  def __init__(self, output_dir: str):
-    self._folder = os.path.join(output_dir, "done")
-
-  def _path(self, key: str) -> str:
-    return os.path.join(self._folder, f"{key.replace('/', '__')}.json")
-
-  def read(self, key: str) -> Optional[dict[str, Any]]:
-    """What a job found; None if it is not finished.
-
-    Raises:
-      ValueError: its file is damaged.
-    """
-    try:
-      with open(self._path(key), encoding="utf-8") as file:
-        return json.load(file)["values"]
-    except FileNotFoundError:
-      return None
-    except (ValueError, KeyError) as error:
-      raise ValueError(
-        f"{self._path(key)} is damaged ({error}): remove it, and the job is "
-        "run again."
-      ) from error
-
-  def write(self, key: str, **record: Any) -> None:
-    """Keeps `values`, `seconds`, `command`, `machine`, `at_once` of a job."""
-    os.makedirs(self._folder, exist_ok=True)
-    files.write_json(self._path(key), record)
-
-  def seconds(self, key: str) -> float:
-    """How long a finished job took; 0 where its last process did only part."""
-    with open(self._path(key), encoding="utf-8") as file:
-      return json.load(file)["seconds"]
-
-  def machine(self, key: str) -> tuple[str, int]:
-    """What a finished job ran on, and how many others with it."""
-    with open(self._path(key), encoding="utf-8") as file:
-      record = json.load(file)
-    return record.get("machine", ""), record.get("at_once", 1)
+def _prepare_process(cores: Sequence[int]) -> None:
+  os.sched_setaffinity(0, cores)
+  # If the runner is killed by SIGKILL, its `finally` does not run, and the next
+  # runner would train in the same folder.
+  _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class _Running(NamedTuple):
   process: subprocess.Popen
-  # Which shares of the cores it has.
   lanes: list[int]
-  begun: float
-  # Whether an earlier process has done part of it.
+  start: float
+  # Whether an earlier process did part of the work.
   resumed: bool
 
 
@@ -130,123 +117,123 @@ class Runner:
   """Runs the jobs of a plan.
 
   Attributes:
-    failed: of each job that failed, why, in one sentence.
+    failed: by the key of a failed job, the reason in one sentence.
   """
 
   def __init__(
     self,
-    jobs: Mapping[str, jobs_lib.Job],
+    jobs: Mapping[str, Job],
     output_dir: str,
     num_parallel: int,
     note: Callable[[str], None] = lambda line: print(line, flush=True),
-    held: Optional[BinaryIO] = None,
+    lock_file: Optional[BinaryIO] = None,
   ):
-    """Nothing is run yet.
+    """Reads what is finished; runs nothing yet.
 
     Args:
       jobs: by key, each after those that it needs.
       output_dir: see the module.
-      num_parallel: jobs at once, each on its share of the cores.
-      note: is told of the progress.
-      held: of `lock`: the folder is free when the last job's process is gone,
-        not before.
+      num_parallel: jobs at once. Each gets a lane, its share of the cores.
+      note: called with lines that describe the progress.
+      lock_file: result of `lock`. Jobs inherit it, so the folder stays locked
+        until the last process has ended.
 
     Raises:
-      ValueError: there are fewer cores than that.
+      ValueError: there are fewer cores than parallel jobs, or a file of a
+        finished job is damaged.
     """
     cores = check_num_parallel(num_parallel)
     self.failed: dict[str, str] = {}
     self._jobs = jobs
-    self._results = Results(output_dir)
     self._output_dir = output_dir
     self._note = note
-    self._held = held
-    self._told = time.monotonic()
+    self._lock_file = lock_file
+    self._last_report = time.monotonic()
     self._lanes = [cores[i::num_parallel] for i in range(num_parallel)]
     self._free = list(range(num_parallel))
     self._running: dict[str, _Running] = {}
-    self._values: dict[str, dict[str, Any]] = {}
-    self._paid = self._busy_seconds = 0.0
+    records = {key: self._read_record(key) for key in jobs}
+    self._records = {key: record for key, record in records.items() if record}
 
-  def finished(self) -> dict[str, dict[str, Any]]:
-    """What the jobs that are finished have found."""
-    for key in self._jobs:
-      values = self._results.read(key)
-      if values is not None:
-        self._values[key] = values
-    return dict(self._values)
+  @property
+  def values(self) -> dict[str, dict[str, Any]]:
+    """The values of the finished jobs, by key."""
+    return {key: record["values"] for key, record in self._records.items()}
 
   def machines(self) -> str:
-    """What the finished jobs ran on."""
+    """Describes the machines that the finished jobs ran on."""
     at_once: dict[str, int] = {}
-    for key in self._values:
-      name, count = self._results.machine(key)
-      at_once[name] = max(count, at_once.get(name, 1))
+    for record in self._records.values():
+      if name := record.get("machine", ""):
+        count = record.get("at_once", 1)
+        at_once[name] = max(count, at_once.get(name, 1))
     return "; ".join(
       f"{name}, {count} jobs at once" if count > 1 else name
       for name, count in at_once.items()
-      if name
     )
 
   def run(self) -> dict[str, dict[str, Any]]:
-    """Runs what is not finished; returns what all finished jobs found."""
-    self.finished()
-    self._learn_speed()
-    found = len(self._values)
+    """Runs the unfinished jobs; returns the values of all finished ones."""
     self._note(
-      f"{len(self._jobs)} jobs, {found} finished before, "
+      f"{len(self._jobs)} jobs, {len(self._records)} already finished, "
       f"{len(self._free)} at once"
     )
     try:
-      while self._start_some() or self._running:
-        self._collect()
-        self._tell_of_running()
+      while self._start_ready_jobs() or self._running:
+        self._collect_ended_processes()
+        self._report_running_jobs()
         time.sleep(_POLL_SECONDS)
     finally:
-      # Its own processes must not outlive it; each can be taken up again.
       for running in self._running.values():
         running.process.send_signal(signal.SIGTERM)
       for running in self._running.values():
         running.process.wait()
-    return self._values
+    return self.values
 
-  def _learn_speed(self) -> None:
-    """From what was finished before."""
-    for key in self._values:
-      self._pay(self._jobs[key], self._results.seconds(key))
+  def _record_path(self, key: str) -> str:
+    name = f"{key.replace('/', '__')}.json"
+    return os.path.join(self._output_dir, "done", name)
 
-  def _pay(self, job: jobs_lib.Job, seconds: float) -> None:
-    if job.cost and seconds:
-      self._busy_seconds += seconds
-      self._paid += job.cost
+  def _read_record(self, key: str) -> Optional[dict[str, Any]]:
+    path = self._record_path(key)
+    try:
+      with open(path, encoding="utf-8") as file:
+        record = json.load(file)
+      return {**record, "values": record["values"]}
+    except FileNotFoundError:
+      return None
+    except (ValueError, KeyError, TypeError) as error:
+      raise ValueError(
+        f"{path} is damaged ({error}): remove it to run the job again."
+      ) from error
 
-  def _waiting(self) -> list[jobs_lib.Job]:
-    """Those that take all cores, which is data, come first."""
+  def _log(self, key: str) -> str:
+    return os.path.join(self._output_dir, "logs", f"{key}.log")
+
+  def _start_ready_jobs(self) -> bool:
+    """Starts the jobs that can start; returns whether any were waiting."""
     waiting = [
       job
       for key, job in self._jobs.items()
-      if key not in self._values
+      if key not in self._records
       and key not in self.failed
       and key not in self._running
     ]
-    return sorted(waiting, key=lambda job: not job.uses_all_cores)
-
-  def _start_some(self) -> bool:
-    """Starts what can be started; whether anything waits still."""
-    waiting = self._waiting()
+    # Jobs that need all cores prepare data for the others.
+    waiting.sort(key=lambda job: not job.uses_all_cores)
     for job in waiting:
-      lost = [need for need in job.needs if need in self.failed]
-      if lost:
-        self.failed[job.key] = f"needs {lost[0]}, which failed"
+      failed = [need for need in job.needs if need in self.failed]
+      if failed:
+        self.failed[job.key] = f"needs {failed[0]}, which failed"
         continue
-      if any(need not in self._values for need in job.needs):
+      if any(need not in self._records for need in job.needs):
         continue
       if not self._free or (job.uses_all_cores and self._running):
         break
       self._start(job)
     return bool(waiting)
 
-  def _start(self, job: jobs_lib.Job) -> None:
+  def _start(self, job: Job) -> None:
     if job.result and os.path.exists(job.result):
       self._finish(job, 0.0, [])
       return
@@ -257,7 +244,7 @@ class Runner:
     lanes, self._free = self._free[:count], self._free[count:]
     cores = [core for lane in lanes for core in self._lanes[lane]]
     try:
-      command = [sys.executable, "-m", *job.arguments(self._values)]
+      command = [sys.executable, "-m", *job.arguments(self.values)]
       with open(log, "a", encoding="utf-8") as file:
         file.write(f"$ python {shlex.join(command[1:])}\n")
         file.flush()
@@ -265,7 +252,7 @@ class Runner:
           command,
           stdout=file,
           stderr=subprocess.STDOUT,
-          pass_fds=[self._held.fileno()] if self._held else [],
+          pass_fds=[self._lock_file.fileno()] if self._lock_file else [],
           preexec_fn=lambda: _prepare_process(cores),
         )
     except (OSError, ValueError) as error:
@@ -274,97 +261,90 @@ class Runner:
       return
     self._running[job.key] = _Running(process, lanes, time.monotonic(), resumed)
 
-  def _collect(self) -> None:
+  def _collect_ended_processes(self) -> None:
     for key in list(self._running):
-      process, lanes, begun, resumed = self._running[key]
+      process, lanes, start, resumed = self._running[key]
       if process.poll() is None:
         continue
       del self._running[key]
       self._free += lanes
-      log = self._log(key)
+      job, log = self._jobs[key], self._log(key)
       if process.returncode:
-        self._fail(
-          self._jobs[key],
-          f"exit code {process.returncode}: {last_line(log)} ({log})",
-        )
-        continue
-      seconds = 0.0 if resumed else time.monotonic() - begun
-      self._finish(self._jobs[key], seconds, process.args)
+        reason = f"exit code {process.returncode}: {_last_line(log)} ({log})"
+        self._fail(job, reason)
+      else:
+        # The time of a part says nothing about the speed.
+        seconds = 0.0 if resumed else time.monotonic() - start
+        self._finish(job, seconds, process.args)
 
-  def _log(self, key: str) -> str:
-    return os.path.join(self._output_dir, "logs", f"{key}.log")
+  def _fail(self, job: Job, reason: str) -> None:
+    self.failed[job.key] = reason
+    self._note(f"FAILED {job.title}: {reason}")
 
-  def _fail(self, job: jobs_lib.Job, why: str) -> None:
-    self.failed[job.key] = why
-    self._note(f"FAILED {job.title}: {why}")
-
-  def _tell_of_running(self) -> None:
-    """Once a minute, the last line of each running job's log."""
-    if time.monotonic() - self._told < _TELL_SECONDS:
-      return
-    self._told = time.monotonic()
-    for key in self._running:
-      line = last_line(self._log(key))[:_TOLD_LENGTH]
-      self._note(f"  {self._jobs[key].title}: {line}")
-
-  def _finish(
-    self, job: jobs_lib.Job, seconds: float, command: Sequence[str]
-  ) -> None:
+  def _finish(self, job: Job, seconds: float, command: Sequence[str]) -> None:
     try:
       values = job.read()
     except (OSError, ValueError, KeyError, IndexError) as error:
-      self._fail(job, f"its results cannot be read: {error!r}")
+      self._fail(job, f"the results cannot be read: {error!r}")
       return
-    self._results.write(
-      job.key,
+    record = dict(
       values=values,
       seconds=seconds,
       command=list(command[1:]),
       machine=distribution.describe_machine(),
       at_once=1 if job.uses_all_cores else len(self._lanes),
     )
-    self._values[job.key] = values
-    self._pay(job, seconds)
-    done = len(self._values)
+    path = self._record_path(job.key)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    files.write_json(path, record)
+    self._records[job.key] = record
     self._note(
-      f"[{done}/{len(self._jobs)}] {job.title}: {_brief(values)}"
-      f"{progress_line.format_seconds(seconds)}, {self._left()}"
+      f"[{len(self._records)}/{len(self._jobs)}] {job.title}: {_brief(values)}"
+      f"{progress_line.format_seconds(seconds)}, {self._time_left()}"
     )
 
-  def _left(self) -> str:
-    """About how long the rest takes, at the speed of what is done."""
+  def _report_running_jobs(self) -> None:
+    """Prints the last line of each running job's log once a minute."""
+    if time.monotonic() - self._last_report < _REPORT_SECONDS:
+      return
+    self._last_report = time.monotonic()
+    for key in self._running:
+      line = _last_line(self._log(key))[:_LINE_LENGTH]
+      self._note(f"  {self._jobs[key].title}: {line}")
+
+  def _time_left(self) -> str:
+    """Estimates the time left from the speed of the finished jobs."""
     rest = sum(
       job.cost
       for key, job in self._jobs.items()
-      if key not in self._values and key not in self.failed
+      if key not in self._records and key not in self.failed
     )
     if not rest:
       return "nothing left"
-    if not self._paid:
-      return "time left not known yet"
-    seconds = rest * self._busy_seconds / self._paid / len(self._lanes)
+    timed = [
+      (record["seconds"], self._jobs[key].cost)
+      for key, record in self._records.items()
+      if record["seconds"] and self._jobs[key].cost
+    ]
+    if not timed:
+      return "time left unknown"
+    seconds_per_cost = sum(s for s, _ in timed) / sum(c for _, c in timed)
+    seconds = rest * seconds_per_cost / len(self._lanes)
     return f"about {progress_line.format_seconds(seconds)} left"
 
 
-def last_line(path: str) -> str:
-  """The last line of a log that says anything."""
+def _last_line(path: str) -> str:
   with open(path, encoding="utf-8", errors="replace") as file:
     lines = [line.strip() for line in file if line.strip()]
-  return lines[-1] if lines else "it said nothing"
-
-
-_SHOWN = (
-  ("masked_lm_loss", "masked LM loss {:.3f}"),
-  ("MNLI", "{:.1f}"),
-  ("SST-2", "{:.1f}"),
-  ("SQuAD1.1", "{:.1f}"),
-  ("SQuAD2.0", "{:.1f}"),
-  ("RACE", "{:.1f}"),
-  ("nsp_accuracy", "{:.1f}"),
-  ("sop_accuracy", "{:.1f}"),
-)
+  return lines[-1] if lines else "no output"
 
 
 def _brief(values: Mapping[str, Any]) -> str:
-  told = [form.format(values[n]) for n, form in _SHOWN if n in values]
-  return "".join(f"{text}, " for text in told)
+  """Returns the main numbers of a job for its progress line."""
+  shown = []
+  if "masked_lm_loss" in values:
+    shown.append(f"masked LM loss {values['masked_lm_loss']:.3f}, ")
+  for name in (*declaration.TASKS, "nsp_accuracy", "sop_accuracy"):
+    if name in values:
+      shown.append(f"{values[name]:.1f}, ")
+  return "".join(shown)

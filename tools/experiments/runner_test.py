@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tools.experiments import jobs, runner
+from tools.experiments import runner
 
 
 class _Lab:
@@ -23,10 +23,10 @@ class _Lab:
     self.source.write_text('{"a": 3}')
     self.notes: list[str] = []
 
-  def job(self, key: str, needs=(), arguments=None, **changes) -> jobs.Job:
+  def job(self, key: str, needs=(), arguments=None, **changes) -> runner.Job:
     target = self.folder / f"{key}.json"
     command = ["json.tool", str(self.source), str(target)]
-    return jobs.Job(
+    return runner.Job(
       key,
       f"job {key}",
       arguments or (lambda values: command),
@@ -35,7 +35,7 @@ class _Lab:
       **changes,
     )
 
-  def runner(self, *made: jobs.Job, num_parallel: int = 1) -> runner.Runner:
+  def runner(self, *made: runner.Job, num_parallel: int = 1) -> runner.Runner:
     return runner.Runner(
       {job.key: job for job in made},
       str(self.folder),
@@ -49,7 +49,7 @@ def lab(tmp_path) -> _Lab:
   return _Lab(tmp_path)
 
 
-def test_what_jobs_found_reaches_those_that_need_it(lab):
+def test_values_reach_the_jobs_that_need_them(lab):
   seen = {}
 
   def arguments(values):
@@ -60,7 +60,7 @@ def test_what_jobs_found_reaches_those_that_need_it(lab):
   assert running.run() == {"a": {"a": 3}, "b": {"a": 3}}
   assert seen == {"a": {"a": 3}}
   assert not running.failed
-  assert lab.notes[0] == "2 jobs, 0 finished before, 1 at once"
+  assert lab.notes[0] == "2 jobs, 0 already finished, 1 at once"
   assert lab.notes[-1].startswith("[2/2] job b: ")
   assert lab.notes[-1].endswith("nothing left")
 
@@ -72,12 +72,25 @@ def test_finished_jobs_are_not_run_again(lab):
     raise AssertionError("it was run again")
 
   running = lab.runner(lab.job("a", arguments=never), lab.job("b", ["a"]))
-  assert running.finished() == {"a": {"a": 3}}
+  assert running.values == {"a": {"a": 3}}
   assert set(running.run()) == {"a", "b"}
-  assert lab.notes[2] == "2 jobs, 1 finished before, 1 at once"
+  assert lab.notes[2] == "2 jobs, 1 already finished, 1 at once"
 
 
-def test_a_failure_takes_only_those_that_need_it(lab):
+def test_time_of_a_resumed_job_does_not_count(lab):
+  (lab.folder / "logs").mkdir()
+  (lab.folder / "logs" / "resumed.log").write_text("an earlier process\n")
+  lab.runner(lab.job("new"), lab.job("resumed")).run()
+  seconds = {
+    key: json.loads((lab.folder / "done" / f"{key}.json").read_text())[
+      "seconds"
+    ]
+    for key in ("new", "resumed")
+  }
+  assert seconds["new"] > 0 and seconds["resumed"] == 0
+
+
+def test_only_jobs_that_need_a_failed_one_are_skipped(lab):
   bad = lab.job("bad", arguments=lambda values: ["json.tool", "no such file"])
   running = lab.runner(bad, lab.job("next", ["bad"]), lab.job("other"))
   assert set(running.run()) == {"other"}
@@ -92,13 +105,13 @@ def test_a_failure_takes_only_those_that_need_it(lab):
 def test_results_that_cannot_be_read_are_a_failure(lab):
   lab.source.write_text("[]")
   job = lab.job("a")
-  odd = jobs.Job("a", "odd", job.arguments, lambda: {}["missing"])
+  odd = runner.Job("a", "odd", job.arguments, lambda: {}["missing"])
   running = lab.runner(odd)
   assert not running.run()
   assert "missing" in running.failed["a"]
 
 
-def test_a_result_that_is_there_is_taken(lab):
+def test_existing_results_are_reused(lab):
   (lab.folder / "a.json").write_text('{"a": 5}')
 
   def never(values):
@@ -111,7 +124,7 @@ def test_a_result_that_is_there_is_taken(lab):
 def test_a_damaged_record_is_one_sentence(lab):
   lab.runner(lab.job("a")).run()
   (lab.folder / "done" / "a.json").write_text("{")
-  with pytest.raises(ValueError, match=r"a.json is damaged .* remove it"):
+  with pytest.raises(ValueError, match=r"a.json is damaged .*: remove it"):
     lab.runner(lab.job("a")).run()
 
 
@@ -125,8 +138,8 @@ def _times(lab, name: str):
   """A job that writes when it began and ended, a second apart."""
   target = lab.folder / f"{name}.json"
   code = (
-    "import json, os, time; begun = time.time(); time.sleep(1); "
-    f"json.dump([begun, time.time(), len(os.sched_getaffinity(0))], "
+    "import json, os, time; start = time.time(); time.sleep(1); "
+    f"json.dump([start, time.time(), len(os.sched_getaffinity(0))], "
     f"open({str(target)!r}, 'w'))"
   )
   return lambda values: ["timeit", "-n1", "-r1", code]
@@ -138,7 +151,7 @@ def _times(lab, name: str):
 def test_jobs_share_the_cores_but_for_those_that_want_all(lab):
   names = ("a", "b", "all")
   made = [
-    jobs.Job(
+    runner.Job(
       name,
       name,
       _times(lab, name),
@@ -162,8 +175,8 @@ def test_jobs_share_the_cores_but_for_those_that_want_all(lab):
 _ENDLESS = """
 import signal, sys
 signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-from tools.experiments import jobs, runner
-job = jobs.Job("a", "a", lambda v: ["timeit", "-n1", "-r1",
+from tools.experiments import runner
+job = runner.Job("a", "a", lambda v: ["timeit", "-n1", "-r1",
     "import os, time; open({pid!r}, 'w').write(str(os.getpid())); "
     "time.sleep(99)"], dict)
 runner.Runner({{"a": job}}, {folder!r}, 1).run()

@@ -1,7 +1,7 @@
-"""How large an experiment is: which sizes stand for the paper's, how long.
+"""Scales: the sizes that stand for the paper's, the data and the settings.
 
-tiny    two cores, about an hour a table
-small   one GPU, about a day a table; not yet run
+tiny    two cores, about an hour per table
+small   one GPU, about a day per table; not yet run
 base    the paper's setting, a TPU pod slice; not yet run
 """
 
@@ -10,40 +10,69 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from official_albert import modeling
+from tools import inspection
+
+# Of a device's memory; docs/inspect_model.md compares the estimate with peaks.
+_USABLE_MEMORY = 0.9
+
+
+class Fit(NamedTuple):
+  """How a training step is split to fit into a device's memory.
+
+  Attributes:
+    flags: of tools.run_pretraining.
+    bytes: estimated memory of one device; 0 if the scale names no device.
+    fits: whether that is small enough.
+  """
+
+  flags: dict[str, Any]
+  bytes: int
+  fits: bool
+
+  def describe(self) -> str:
+    """Returns the estimate as text, "" without one."""
+    if not self.bytes:
+      return ""
+    size = f"about {self.bytes / 2**30:.1f} GiB per device"
+    if not self.fits:
+      return f"{size} even with the smallest steps: does not fit"
+    return ", ".join([size, *(f"{k}={v}" for k, v in self.flags.items())])
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """Sizes, data and settings of every model of an experiment.
+  """Sizes, data and settings of all models of an experiment.
 
   Attributes:
-    name: of --scale.
-    base: the base model's fields.
-    embedding_sizes, hidden_sizes, depths: what stands for the paper's sizes.
+    name: value of --scale.
+    base: `AlbertConfig` fields of the base model.
+    embedding_sizes, hidden_sizes, depths: from the paper's sizes to this
+      scale's.
     head_size: width of an attention head.
-    vocab_size: pieces of the vocabulary, which is learned from the text.
+    vocab_size: pieces of the vocabulary, which is trained on the text.
     data: flags of tools.create_pretraining_data.
     steps: updates of each model.
-    shares: by a table's name, of these steps, where its models are large.
-    rates: by a table's name, of the peak learning rate of `training`, where its
-      models are too deep or wide for that.
     training: flags of tools.run_pretraining.
     finetuning: flags of tools.run_finetuning for all tasks.
-    task_flags: and for one task.
-    tasks: columns of `declaration.TASKS` that are run by default.
-    seeds: runs of each row by default.
-    placement: flags that say where pretraining runs, not what it is.
-    finetuning_placement: and fine-tuning, whose batches are small.
-    num_devices, device_bytes: the memory that a step has to fit in; 0: it is
-      not looked at.
-    hardware: that it is made for.
-    speed: floating-point operations a second of all of it together, for
-      --dry_run's estimate; without heads and data, as `Job.cost` is.
-    speed_source: where that number is from.
-    warmup_share, evaluations: of a pretraining run.
+    task_flags: additional ones by task.
+    tasks: default columns of `declaration.TASKS`.
+    seeds: default number of runs per row.
+    hardware: what the scale is made for.
+    speed: floating-point operations per second of all the hardware, without
+      heads and data as in `Job.cost`; for --dry_run's estimate.
+    speed_source: where that number comes from.
+    warmup_share: fraction of the steps with a rising learning rate.
+    evaluations: number of evaluations of a pretraining run.
+    shares: by table, fraction of `steps`, for tables with large models.
+    rates: by table, fraction of the learning rate, for tables whose models are
+      too deep or wide for the full rate.
+    placement: flags that say where pretraining runs.
+    finetuning_placement: the same for fine-tuning, whose batches are small.
+    num_devices, device_bytes: the memory that a step has to fit into; 0 bytes:
+      unknown, not checked.
   """
 
   name: str
@@ -75,64 +104,76 @@ class Scale:
   device_bytes: int = 0
 
   def config(self, model: Mapping[str, Any]) -> modeling.AlbertConfig:
-    """The configuration of a row.
+    """Returns the configuration of a row.
 
     Args:
-      model: `Row.model`: the paper's `embedding_size` ("H": as wide as the
-        model), `hidden_size` and `depth`; other fields of `AlbertConfig` as
-        they are.
+      model: `Row.model`. The scale translates the paper's `embedding_size`
+        ("H": equal to the hidden size), `hidden_size` and `depth`; other fields
+        of `AlbertConfig` are used as they are.
 
     Raises:
-      ValueError: nothing stands for a size.
+      KeyError: the scale has no size for one of the paper's.
     """
-    values = {**self.base, "vocab_size": self.vocab_size}
-    changes = dict(model)
-    if "depth" in changes:
-      values["num_hidden_layers"] = _translate(
-        "depth", changes.pop("depth"), self.depths
-      )
-    if "hidden_size" in changes:
-      hidden = _translate(
-        "hidden_size", changes.pop("hidden_size"), self.hidden_sizes
-      )
+    values = {**self.base, "vocab_size": self.vocab_size, **model}
+    if "depth" in model:
+      values["num_hidden_layers"] = self.depths[values.pop("depth")]
+    if "hidden_size" in model:
+      hidden = self.hidden_sizes[model["hidden_size"]]
       values["hidden_size"] = hidden
       values["intermediate_size"] = 4 * hidden
       values["num_attention_heads"] = hidden // self.head_size
-    embedding = changes.pop("embedding_size", None)
-    if embedding == "H":
+    if model.get("embedding_size") == "H":
       values["embedding_size"] = values["hidden_size"]
-    elif embedding is not None:
-      values["embedding_size"] = _translate(
-        "embedding_size", embedding, self.embedding_sizes
-      )
-    return modeling.AlbertConfig(**{**values, **changes})
+    elif "embedding_size" in model:
+      values["embedding_size"] = self.embedding_sizes[model["embedding_size"]]
+    return modeling.AlbertConfig(**values)
 
   def steps_of(self, table: str, share: float = 1.0) -> int:
-    """Updates of each model of a table, or of a row with a share of them."""
+    """Returns the updates of a model, given the row's `share`."""
     return math.ceil(self.steps * self.shares.get(table, 1.0) * share)
 
   def peak_rate(self, table: str, share: float = 1.0) -> float:
-    """Of each model of a table, or of a row with a share of it."""
+    """Returns the peak learning rate, given the row's `rate`."""
     peak = self.training["learning_rate"] * self.rates.get(table, 1.0) * share
     return float(f"{peak:.6g}")
 
   @property
   def max_seq_length(self) -> int:
-    """S of pretraining."""
+    """The sequence length of pretraining."""
     return self.data["max_seq_length"]
 
+  def fit(self, config: modeling.AlbertConfig) -> Fit:
+    """Finds the fewest micro-batches that fit, or returns the last attempt."""
+    if not self.device_bytes:
+      return Fit({}, 0, True)
+    batch = -(-int(self.training["train_batch_size"]) // self.num_devices)
+    precision = self.training["precision"]
+    if precision not in inspection.model_size.PRECISIONS:
+      precision = "float32"  # "auto" may choose it, and it is the largest.
+    for recompute in (False, True):
+      micro_batches = 1
+      while micro_batches <= batch:
+        setting = inspection.model_size.Setting(
+          batch_size=batch // micro_batches,
+          max_seq_length=self.max_seq_length,
+          predictions=int(self.data["max_predictions_per_seq"]),
+          precision=precision,
+          recompute_activations=recompute,
+        )
+        sizes = inspection.model_size.training_bytes(config, setting)
+        flags: dict[str, Any] = {}
+        if micro_batches > 1:
+          flags["gradient_accumulation_steps"] = micro_batches
+        if recompute:
+          flags["recompute_activations"] = True
+        if sizes["total"] <= _USABLE_MEMORY * self.device_bytes:
+          return Fit(flags, sizes["total"], True)
+        micro_batches *= 2
+    return Fit(flags, sizes["total"], False)
 
-def _translate(name: str, size: int, sizes: Mapping[int, int]) -> int:
-  if size not in sizes:
-    raise ValueError(
-      f"nothing stands for {name} {size} at this scale; known are "
-      f"{', '.join(map(str, sizes))}."
-    )
-  return sizes[size]
 
-
-# Their models are deeper or wider than tiny's base. At its rate those of 8
-# layers learn no more than how often each piece occurs.
+# Tables whose models are deeper or wider than tiny's base model. At its
+# learning rate, models of 8 layers learn only how frequent each piece is.
 _LARGE_TABLES = ("2", "6", "8", "11", "12", "13", "figure_1", "figure_2")
 _TINY = Scale(
   name="tiny",
@@ -177,7 +218,7 @@ _TINY = Scale(
     "precision": "auto",
     "max_train_examples": 10000,
     "max_eval_examples": 2000,
-    # The weights at the end count; a search for the best would double the time.
+    # Measures the last weights; a search for the best would double the time.
     "eval_steps": 0,
   },
   task_flags={
@@ -279,8 +320,8 @@ _BASE = Scale(
     "eval_batch_size": 4096,
     "precision": "mixed_bfloat16",
   },
-  # Table 14 is the default of tools.run_finetuning. Its batches can be shared
-  # by 8 or 16 cores, not by those of a pod.
+  # tools.run_finetuning defaults to the paper's table 14. Its batches are large
+  # enough for 8 or 16 cores, not for a pod.
   finetuning={"precision": "mixed_bfloat16"},
   placement={"distribution": "tpu", "tpu": "local"},
   finetuning_placement={"distribution": "tpu", "tpu": "local"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from official_albert import modeling
@@ -32,12 +34,6 @@ def test_other_fields_stay_as_they_are():
   assert config.embedding_size == config.hidden_size == 128
 
 
-@pytest.mark.parametrize("name", ["embedding_size", "hidden_size", "depth"])
-def test_an_unknown_size_is_refused(name):
-  with pytest.raises(ValueError, match=f"nothing stands for {name} 77 "):
-    scales.SCALES["tiny"].config({name: 77})
-
-
 def test_large_tables_of_tiny_are_shorter_and_none_of_base():
   tiny, base = scales.SCALES["tiny"], scales.SCALES["base"]
   assert tiny.steps_of("11") * 4 == tiny.steps_of("3") == tiny.steps
@@ -51,6 +47,54 @@ def test_larger_sizes_stay_larger(scale):
   for sizes in (scale.hidden_sizes, scale.embedding_sizes, scale.depths):
     translated = [sizes[size] for size in sorted(sizes)]
     assert translated == sorted(translated)
+
+
+_BASE = scales.SCALES["base"]
+
+
+def test_steps_are_not_split_without_need():
+  tiny = scales.SCALES["tiny"]
+  unknown = tiny.fit(tiny.config({}))
+  assert unknown == ({}, 0, True) and unknown.describe() == ""
+  small = _BASE.fit(_BASE.config({}))
+  assert small.fits and not small.flags
+  assert small.describe().startswith("about ")
+
+
+def test_large_steps_are_split_and_then_recomputed():
+  split = _BASE.fit(_BASE.config({"hidden_size": 4096, "depth": 12}))
+  assert set(split.flags) == {"gradient_accumulation_steps"}
+  assert split.fits and split.bytes <= int(0.9 * _BASE.device_bytes)
+  assert "gradient_accumulation_steps=" in split.describe()
+  # A step of one sequence is the smallest.
+  one = dataclasses.replace(_BASE, num_devices=4096)
+  deep = one.config({"hidden_size": 4096, "num_hidden_layers": 96})
+  assert one.fit(deep).flags == {"recompute_activations": True}
+
+
+def test_a_model_may_not_fit_at_all():
+  bert = _BASE.config(
+    {
+      "hidden_size": 4096,
+      "depth": 24,
+      "embedding_size": "H",
+      "sharing": "none",
+    }
+  )
+  fit = _BASE.fit(bert)
+  # Weights, gradients and two moments alone.
+  assert fit.bytes > 16 * bert.parameter_count() > _BASE.device_bytes
+  assert not fit.fits and "does not fit" in fit.describe()
+
+
+def test_more_devices_need_fewer_micro_batches():
+  config = modeling.AlbertConfig.from_preset("albert_xlarge_v1")
+
+  def micro_batches(devices):
+    scale = dataclasses.replace(_BASE, num_devices=devices)
+    return scale.fit(config).flags.get("gradient_accumulation_steps", 1)
+
+  assert micro_batches(64) > micro_batches(512) >= 1
 
 
 if __name__ == "__main__":

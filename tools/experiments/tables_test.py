@@ -1,86 +1,84 @@
-"""Tests of tables.py."""
+"""Tests of tables.py: the numbers agree with each other and the models."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tools.experiments import jobs, results, scales, tables
+from tools.experiments import declaration, scales, tables
+from tools.experiments.declaration import Row
+
+_ROWS = [
+  pytest.param(table, row, id=f"{table.name}-{row.label}")
+  for table in tables.TABLES.values()
+  for row in table.rows
+]
 
 
-@pytest.fixture
-def planned(tmp_path):
-  return tables.plan_configurations(jobs.Place(str(tmp_path), "", "", {}))
+@pytest.mark.parametrize("table", tables.TABLES.values(), ids=lambda t: t.name)
+def test_rows_refer_to_rows(table):
+  labels = [row.label for row in table.rows]
+  assert len(set(labels)) == len(labels)
+  for i, row in enumerate(table.rows):
+    assert row.compared_with in (None, *labels)
+    assert row.starts_from in (None, *labels[:i])
+  assert table.speed_reference in ("", *labels)
 
 
-def test_models_are_measured_one_after_the_other(planned):
-  keys = list(planned.jobs)
-  assert len(keys) == 6
-  for before, key in zip(keys, keys[1:]):
-    assert planned.jobs[key].needs == (before,)
-    assert planned.jobs[key].uses_all_cores
-  arguments = planned.jobs["configurations/bert_large"].arguments({})
-  assert arguments[:3] == ["tools.benchmark", "step", "--preset=bert_large"]
+@pytest.mark.parametrize("table, row", _ROWS)
+def test_averages_are_those_that_the_paper_prints(table, row):
+  if "Avg" in row.paper:
+    average = row.paper_average(list(declaration.TASKS))
+    # Both are rounded to one decimal.
+    assert average == pytest.approx(row.paper["Avg"], abs=0.06)
 
 
-def test_speeds_are_beside_bert_large(planned, tmp_path):
-  found = {}
-  for rate, (key, job) in enumerate(planned.jobs.items(), 2):
-    folder = tmp_path / key
-    folder.mkdir(parents=True)
-    rates = {"tokens_per_second": [3.0 * rate, 2.0 * rate, 7.0 * rate]}
-    (folder / "step.json").write_text(json.dumps(rates))
-    found[key] = job.read()
-  rows = results.collect(tables.CONFIGURATIONS, planned.cells, found, ())
-  by_label = {row.row.label: row for row in rows}
-  # The second one has a rate of 3.
-  assert by_label["BERT-large"].values["speed"] == [1.0]
-  assert by_label["ALBERT-xxlarge"].values["speed"] == [7 / 3]
-  assert by_label["ALBERT-xxlarge"].values["tokens/s"] == [21.0]
-  # Sharing saves parameters, not operations.
-  base = by_label["ALBERT-base"]
-  assert base.parameters == 11_683_584
-  bert = by_label["BERT-base"].values["MFLOP/token"][0]
-  assert base.values["MFLOP/token"][0] == pytest.approx(bert, rel=0.01)
+@pytest.mark.parametrize(
+  "table, row",
+  [p for p in _ROWS if p.values[1].paper_parameters and not p.values[1].preset],
+)
+def test_models_at_base_have_the_papers_parameters(table, row):
+  count = scales.SCALES["base"].config(row.model).parameter_count() / 1e6
+  printed = float(row.paper_parameters.rstrip("M"))
+  # xxlarge is 235M in table 6 and 225M in table 12; it has 222.6M.
+  assert count == pytest.approx(printed, rel=0.06)
 
 
-# Planning writes nothing, so nothing can be written there.
-_PLACE = jobs.Place("/dev/null/out", "a.txt", "b.txt", {"MNLI": "glue"})
+def test_deeper_models_start_from_the_one_before():
+  assert [row.starts_from for row in tables.TABLE_11.rows] == [
+    *(None, "1 layer", "3 layers", "6 layers", "12 layers", "24 layers")
+  ]
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_every_table_is_planned(name):
-  planned = tables.make_plan(
-    tables.TABLES[name], scales.SCALES["tiny"], _PLACE, ("MNLI",), (1, 2)
-  )
-  labels = {cell.label for cell in planned.cells}
-  assert labels == {row.label for row in tables.TABLES[name].rows}
+def _base_configs(table):
+  base = scales.SCALES["base"]
+  return {row.label: base.config(row.model) for row in table.rows}
 
 
-@pytest.mark.parametrize("scale", ["tiny", "base"])
-def test_what_is_the_same_model_in_two_tables_is_trained_once(scale):
-  models = {}
-  for name in ("2", "6", "8", "13", "figure_1", "figure_2"):
-    planned = tables.make_plan(
-      tables.TABLES[name], scales.SCALES[scale], _PLACE, (), (1,)
-    )
-    models[name] = {cell.label: cell.model for cell in planned.cells}
-  xxlarge = models["2"]["ALBERT-xxlarge"]
-  assert models["6"]["ALBERT-xxlarge"] == models["13"]["12 layers"] == xxlarge
-  large, bert = models["2"]["ALBERT-large"], models["2"]["BERT-large"]
-  deep = models["13"]["24 layers"]
-  assert deep == models["figure_1"]["ALBERT, H 4096"] != xxlarge
-  assert models["figure_1"]["ALBERT, H 1024"] == large
-  assert models["figure_1"]["BERT, H 1024"] == bert
-  assert set(models["figure_2"].values()) == {large, bert}
-  without = models["8"]["without dropout"]
-  assert (without == xxlarge) == (scale == "tiny")  # base has dropout.
+def test_models_of_the_figures():
+  configs = _base_configs(tables.FIGURE_1)
+  wide = configs["BERT, H 2048"]
+  assert (wide.embedding_size, wide.sharing) == (2048, "none")
+  assert configs["ALBERT, H 4096"].embedding_size == 128
+  assert configs["ALBERT, H 4096"].sharing == "all"
+  configs = _base_configs(tables.FIGURE_2).values()
+  assert {c.num_hidden_layers for c in configs} == {24}
+  assert {c.sharing for c in configs} == {"all", "none"}
 
 
-def test_the_papers_tables_are_there():
-  names = {*"12345678", "11", "12", "13", "figure_1", "figure_2"}
-  assert names <= set(tables.TABLES)
+def test_schedules_end_at_the_depth_of_the_model():
+  rows = tables.DEPTH_SCHEDULE.rows
+  schedules = [row.training["depth_schedule"] for row in rows if row.training]
+  assert len(schedules) == 6
+  assert all(s.split(",")[-1].startswith("12:") for s in schedules)
+  assert not rows[0].training
+
+
+def test_average_takes_the_mean_of_f1_and_exact_match():
+  row = Row("a", paper={"SQuAD1.1": (90.0, 80.0), "MNLI": 75.0})
+  assert row.paper_average(["SQuAD1.1", "MNLI"]) == 80.0
+  assert row.paper_average(["MNLI"]) == 75.0
+  for columns in ([], ["MNLI", "RACE"]):
+    assert row.paper_average(columns) is None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""tools.run_finetuning on the official tasks, and what a kill leaves of it."""
+"""Tests of tools.run_finetuning on the official tasks, also interrupted."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def test_squad_of_both_versions(folder):
   assert results["total"] == 6 and results["HasAns_total"] == 4
   assert results["f1"] >= results["best_f1"] - 1e-6
   assert "squad_v2 dev: exact" in v2
-  # Data that is new to the run is decoded with the run's threshold and strides.
+  # New data is decoded with the run's threshold and strides.
   test = output / "predictions" / "test"
   odds = squad.read_null_odds(str(test / "null_odds.json"))
   assert list(odds) == ["q0", "q1", "q2", "q3"]
   assert f"wrote {test}/predictions.json" in new
-  # The last command had a threshold of its own, which no answer passes.
+  # The threshold of the last command rejects every answer.
   said = squad.read_predictions(str(test / "predictions.json"))
   assert set(said.values()) == {""} and "predictions.json" in given
   (again,) = run(trained)
@@ -156,14 +156,14 @@ def test_race(folder):
 
 
 def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
-  """Stops a command as soon as there is a file; returns what it printed."""
+  """Stops a command as soon as a file exists; returns its output."""
   process = subprocess.Popen(
     [sys.executable, "-m", "tools.run_finetuning", *line],
     cwd=_ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
-    # Tests that are run in the background ignore Ctrl-C from their start.
+    # Processes in the background ignore SIGINT by default.
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
   while not path.exists():
@@ -176,8 +176,8 @@ def kill_when(path, line, number=signal.SIGKILL, code=-signal.SIGKILL):
 
 
 @pytest.mark.heavy
-def test_killed_and_started_again_equals_uninterrupted(folder):
-  """With dropout; in the middle, and when all but the results was done."""
+def test_resumed_run_equals_uninterrupted_run(folder):
+  """Interrupts a run with dropout in training, and before its results."""
   common = (
     "--num_train_steps=40",
     "--save_checkpoints_steps=4",
@@ -208,11 +208,11 @@ def test_killed_and_started_again_equals_uninterrupted(folder):
 
 
 @pytest.mark.heavy
-def test_all_of_glue_goes_on_where_it_was_killed(folder):
+def test_glue_resumes_after_a_kill(folder):
   line = arguments(folder, "glue")
   output = folder / "out" / "glue"
   kill_when(output / "cola" / "best" / "best.json", line)
-  # Does not go on with the next task.
+  # The next task is not started.
   kill_when(output / "mrpc" / "best" / "best.json", line, signal.SIGINT, 130)
   done = {
     path: path.stat().st_mtime_ns
@@ -221,7 +221,7 @@ def test_all_of_glue_goes_on_where_it_was_killed(folder):
   }
   assert len(done) == 4 and not (output / "stsb").exists()
   (out,) = run(line)
-  # What was trained is measured again, and no more.
+  # Trained tasks are only evaluated again.
   assert {path: path.stat().st_mtime_ns for path in done} == done
   sections = out.split(", seed 12345: ")
   assert len(sections) == 10
@@ -238,7 +238,7 @@ def test_all_of_glue_goes_on_where_it_was_killed(folder):
     assert summary["task"] == name and summary["majority"]
 
 
-def test_all_of_glue_is_looked_for_before_it_is_trained(folder, tmp_path):
+def test_missing_glue_data_is_reported_before_training(folder, tmp_path):
   toy_data.write_glue(str(tmp_path), [n for n in glue.GLUE_TASKS if n != "rte"])
   more = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/out")
   (result,) = many_commands.run(

@@ -1,8 +1,7 @@
-"""What the names of fine-tuning tasks stand for, in one table.
+"""The table of fine-tuning tasks, and the models of their heads.
 
 Everything that depends on a task's name reads `TASKS`: the flags of its data,
-its job, its model, the rows to predict and the export. The modules of a task
-are loaded when one of them is made.
+its job, its model, the rows to predict and the export.
 """
 
 from __future__ import annotations
@@ -13,51 +12,36 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 from official_albert import modeling
 from tasks import common, pretraining, race, squad
 from tasks.classification import glue
-from tools import finetuning
+from tools.finetuning import jobs, text_jobs
 
 if TYPE_CHECKING:
   import tensorflow as tf
 
   from official_albert import serving
   from official_albert.tokenization import in_graph
+  from tools.finetuning import trained_run
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskKind:
-  """What the name of a task stands for.
+  """What distinguishes a task.
 
   Attributes:
     head: of its model, a key of `checkpoints.HEADS`.
-    roles: the cells of a row to predict.
-    make_job: the task on the data that its options name.
-    data_flags: flags that name its data or apply to few tasks.
+    roles: the columns of a row to predict.
+    make_job: maps the name and options to the job.
+    data_flags: flags for its data, and other flags of few tasks.
   """
 
   head: str
   roles: tuple[str, ...]
-  make_job: Callable[[str, finetuning.jobs.Options], finetuning.jobs.Job]
+  make_job: Callable[[str, jobs.Options], jobs.Job]
   data_flags: tuple[str, ...] = ("data_dir",)
 
   @property
   def is_text(self) -> bool:
-    """Whether it gives texts a class or a number."""
+    """Whether it predicts a class or a number for texts."""
     return self.head in ("classification", "regression")
-
-
-def _glue_job(name: str, options: finetuning.jobs.Options):
-  return finetuning.text_jobs.GlueJob(name, options)
-
-
-def _own_job(name: str, options: finetuning.jobs.Options):
-  return finetuning.text_jobs.OwnJob(name, options)
-
-
-def _squad_job(name: str, options: finetuning.jobs.Options):
-  return finetuning.squad_job.SquadJob(name, options)
-
-
-def _race_job(name: str, options: finetuning.jobs.Options):
-  return finetuning.race_job.RaceJob(name, options)
 
 
 _TEXT, _PAIR = ("text",), ("text_a", "text_b")
@@ -73,27 +57,31 @@ TASKS: Mapping[str, TaskKind] = {
     name: TaskKind(
       "regression" if task.is_regression else "classification",
       _TEXT if name in ("cola", "sst2") else _PAIR,
-      _glue_job,
+      text_jobs.GlueJob,
     )
     for name, task in glue.GLUE_TASKS.items()
   },
-  "squad_v1": TaskKind("squad1", _QUESTION, _squad_job, _SQUAD_2[:-1]),
-  "squad_v2": TaskKind("squad2", _QUESTION, _squad_job, _SQUAD_2),
-  "race": TaskKind("multiple_choice", _EXAM, _race_job),
-  "race_v2": TaskKind("multiple_choice", _EXAM, _race_job),
-  "text_classification": TaskKind("classification", _TEXT, _own_job, _OWN),
-  "text_regression": TaskKind("regression", _TEXT, _own_job, _OWN),
-  "text_pair_classification": TaskKind(
-    "classification", _PAIR, _own_job, _OWN_PAIR
+  "squad_v1": TaskKind("squad1", _QUESTION, jobs.SquadJob, _SQUAD_2[:-1]),
+  "squad_v2": TaskKind("squad2", _QUESTION, jobs.SquadJob, _SQUAD_2),
+  "race": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
+  "race_v2": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
+  "text_classification": TaskKind(
+    "classification", _TEXT, text_jobs.OwnJob, _OWN
   ),
-  "text_pair_regression": TaskKind("regression", _PAIR, _own_job, _OWN_PAIR),
+  "text_regression": TaskKind("regression", _TEXT, text_jobs.OwnJob, _OWN),
+  "text_pair_classification": TaskKind(
+    "classification", _PAIR, text_jobs.OwnJob, _OWN_PAIR
+  ),
+  "text_pair_regression": TaskKind(
+    "regression", _PAIR, text_jobs.OwnJob, _OWN_PAIR
+  ),
 }
-# All that give texts a class or a number.
+# Those that predict a class or a number for texts.
 TEXT_TASKS = tuple(name for name, kind in TASKS.items() if kind.is_text)
 
 
 def find(name: str, folder: str) -> TaskKind:
-  """The task that a run or an export names.
+  """Returns the task of a run or an export.
 
   Args:
     name: of the task.
@@ -116,16 +104,13 @@ def make_model(
   classes: int = 1,
   settings: Optional[Mapping[str, Any]] = None,
 ) -> tf.keras.Model:
-  """A model with fresh weights.
+  """Returns a model with random weights.
 
   Args:
     head: a key of `checkpoints.HEADS`.
     config: of the encoder.
-    classes: of a classification.
-    settings: of a run's record; SQuAD 2.0 has settings of its model there.
-
-  Returns:
-    The model of this package that has the head.
+    classes: number of classes of a classification.
+    settings: of a run's record, with start_n_top and end_n_top of SQuAD 2.0.
   """
   if head in ("pretraining", "masked_lm"):
     return pretraining.AlbertForPretraining(config, name="model")
@@ -149,16 +134,16 @@ def make_model(
 
 
 def make_served(
-  run: finetuning.trained_run.TrainedRun,
+  run: trained_run.TrainedRun,
   model: tf.keras.Model,
   text_layer: Optional[in_graph.TextLayer],
   max_seq_length: int,
 ) -> serving.ServedModule:
-  """The module that serves a fine-tuned model.
+  """Returns the module that serves a fine-tuned model.
 
   Args:
-    run: whose model it is.
-    model: with its weights.
+    run: the record of the run.
+    model: with the weights.
     text_layer: of the run's tokenizer; None to serve ids only.
     max_seq_length: S of the texts.
 

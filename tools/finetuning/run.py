@@ -1,4 +1,4 @@
-"""One fine-tuning run: train, take the best weights, evaluate, predict."""
+"""One run: trains, then evaluates and predicts with the best weights."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PREDICTIONS_FOLDER = "predictions"
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-  """What runs compute on."""
+  """The devices of a run."""
 
   strategy: tf.distribute.Strategy
   precision: str
 
   @property
   def is_chief(self) -> bool:
-    """Whether this process writes; of several workers, one does."""
+    """Whether this process writes files: one of several workers does."""
     return distribution.is_chief(self.strategy)
 
 
@@ -37,21 +37,20 @@ def check_folder(
   record: Mapping[str, Any],
   allow_changed_settings: bool = False,
 ) -> list[str]:
-  """Compares a training to come with what is in its folder; writes nothing.
+  """Compares a run with what is in its folder; writes nothing.
 
   Args:
     task: see `train`.
     config: see `train`.
-    devices: see `train`; only the chief looks.
+    devices: see `train`; only the chief checks.
     record: see `train`.
-    allow_changed_settings: see `run_record.check`.
+    allow_changed_settings: see `training.check`.
 
   Returns:
-    What has changed since the folder's last start, see `run_record.check`.
+    What has changed since the folder's last start, see `training.check`.
 
   Raises:
-    ValueError: the folder holds a run of another task, or see
-      `run_record.check`.
+    ValueError: the folder has a run of another task, or see `training.check`.
   """
   if not devices.is_chief:
     return []
@@ -69,7 +68,7 @@ def _record(
   config: TrainConfig,
   settings: Mapping[str, Any],
 ) -> tuple[Any, ...]:
-  """The arguments of `run_record.write`."""
+  """Returns the arguments of `training.write_run`."""
   settings = {**settings, **dataclasses.asdict(task.settings)}
   return config.model_dir, task.config, settings, task.describe()
 
@@ -82,15 +81,15 @@ def train(
   notes: Sequence[str] = (),
   allow_changed_settings: bool = False,
 ) -> None:
-  """Trains, or goes on; leaves checkpoints and `best/` in `config.model_dir`.
+  """Trains or resumes; leaves checkpoints and `best/` in `config.model_dir`.
 
   Args:
-    task: with the splits that it trains on and is evaluated on.
+    task: with the splits of training and evaluation.
     config: settings, with the run's folder.
     devices: to compute on.
     record: settings for run.json, besides the task's.
-    notes: lines for the top of the log.
-    allow_changed_settings: see `run_record.check`.
+    notes: first lines of the log.
+    allow_changed_settings: see `training.check`.
 
   Raises:
     ValueError: see `check_folder` and `training.train`.
@@ -115,7 +114,7 @@ def train(
 
 
 def find_weights(model_dir: str, checkpoint: str = "") -> str:
-  """See `checkpoint_files.find_prefix`, with advice for those who train.
+  """Returns the prefix of a run's checkpoint, see `checkpoints.find_prefix`.
 
   Raises:
     FileNotFoundError: there is no such checkpoint.
@@ -126,71 +125,36 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
     if checkpoint:
       raise
     raise FileNotFoundError(
-      f"{model_dir} holds no fine-tuned checkpoint: train first, with "
-      "--do_train."
+      f"{model_dir} has no fine-tuned checkpoint: train first, with --do_train."
     ) from error
 
 
-class Predictor:
-  """A task's model with the weights of a run."""
+def load_predictor(
+  task: common.FinetuningTask, model_dir: str, devices: Devices, batch_size: int
+) -> Callable[[str], Predictions]:
+  """Loads a run's weights; returns a function that predicts a split.
 
-  def __init__(
-    self,
-    task: common.FinetuningTask,
-    model_dir: str,
-    devices: Devices,
-    batch_size: int,
-    results_dir: str = "",
-  ):
-    """Reads the weights.
+  Args:
+    task: defines the model.
+    model_dir: the run's folder.
+    devices: to compute on.
+    batch_size: examples of a batch.
 
-    Args:
-      task: the task, with the model.
-      model_dir: the run's folder.
-      devices: to compute on.
-      batch_size: examples at once.
-      results_dir: where predictions go; "": the run's folder.
-
-    Raises:
-      FileNotFoundError: the run has no checkpoint.
-      ValueError: it is of another model.
-    """
-    self._task = task
-    self._results_dir = results_dir or model_dir
-    self._batch_size = batch_size
-    self._is_chief = devices.is_chief
-    self.checkpoint = find_weights(model_dir)
-    with devices.strategy.scope():
-      model = task.build_model()
-    report = training.warm_start(model, self.checkpoint)
-    if report.missing:
-      raise ValueError(
-        f"{self.checkpoint} is no checkpoint of {task.name}: it lacks "
-        f"{report.missing[0]}."
-      )
-    self._predict = training.make_prediction(task, model, devices.strategy)
-
-  def predictions(self, split: str) -> Predictions:
-    """What the model says of each example of a split."""
-    return self._predict(self._task.dataset(split, self._batch_size))
-
-  def evaluate(self, split: str) -> dict[str, float]:
-    """Official metrics of a labelled split, whose predictions are written."""
-    predictions = self.predictions(split)
-    values = self._task.score_split(split, predictions)
-    self._write(split, predictions)
-    return values
-
-  def predict(self, split: str) -> list[str]:
-    """Writes the predictions of a split; returns the files."""
-    return self._write(split, self.predictions(split))
-
-  def _write(self, split: str, predictions: Predictions) -> list[str]:
-    if not self._is_chief:
-      return []
-    folder = os.path.join(self._results_dir, PREDICTIONS_FOLDER)
-    os.makedirs(folder, exist_ok=True)
-    return self._task.write_predictions(split, predictions, folder)
+  Raises:
+    FileNotFoundError: the run has no checkpoint.
+    ValueError: the checkpoint is of another model.
+  """
+  checkpoint = find_weights(model_dir)
+  with devices.strategy.scope():
+    model = task.build_model()
+  report = training.warm_start(model, checkpoint)
+  if report.missing:
+    raise ValueError(
+      f"{checkpoint} is not a checkpoint of {task.name}: it lacks "
+      f"{report.missing[0]}."
+    )
+  predict = training.make_prediction(task, model, devices.strategy)
+  return lambda split: predict(task.dataset(split, batch_size))
 
 
 def run(
@@ -207,25 +171,25 @@ def run(
   allow_changed_settings: bool = False,
   results_dir: str = "",
 ) -> dict[str, dict[str, float]]:
-  """Does what is asked for, in order; returns the metrics of eval_splits.
+  """Trains, evaluates and predicts; returns the metrics of `eval_splits`.
 
   Args:
-    make_task: from the splits that are needed to the task.
+    make_task: maps the splits that are needed to the task.
     config: settings of the training, with the run's folder.
     devices: to compute on.
-    train_splits: the one to train on and the one that chooses the best
-      checkpoint; none, to leave training out.
-    eval_splits: labelled splits to measure at the end.
+    train_splits: the split to train on and the one that chooses the best
+      checkpoint; empty to skip training.
+    eval_splits: labeled splits to evaluate at the end.
     test_splits: splits to predict.
-    record: of a training, settings for run.json.
-    notes: lines for the top of a training's log.
-    note: is told what was written.
-    allow_changed_settings: of a training, see `run_record.check`.
-    results_dir: where metrics and predictions go; "": the run's folder.
+    record: settings for run.json.
+    notes: first lines of the training's log.
+    note: called with lines about what was written.
+    allow_changed_settings: see `training.check`.
+    results_dir: for metrics and predictions; "": the run's folder.
 
   Raises:
-    ValueError, OSError: the data, a setting or a checkpoint is not as it should
-      be.
+    ValueError, OSError: the data, a setting or a checkpoint is missing or
+      invalid.
   """
   wanted = [*eval_splits, *test_splits]
   task = make_task(list(dict.fromkeys([*train_splits, *wanted])))
@@ -234,14 +198,26 @@ def run(
   if not wanted:
     return {}
   results_dir = results_dir or config.model_dir
-  predictor = Predictor(
-    task, config.model_dir, devices, config.eval_batch_size, results_dir
+  predict = load_predictor(
+    task, config.model_dir, devices, config.eval_batch_size
   )
-  results = {split: predictor.evaluate(split) for split in eval_splits}
+
+  def write(split: str, predictions: Predictions) -> list[str]:
+    if not devices.is_chief:
+      return []
+    folder = os.path.join(results_dir, PREDICTIONS_FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    return task.write_predictions(split, predictions, folder)
+
+  results = {}
+  for split in eval_splits:
+    predictions = predict(split)
+    # Before the files are written: SQuAD 2.0 chooses its threshold here.
+    results[split] = task.score_split(split, predictions)
+    write(split, predictions)
   if results and devices.is_chief:
-    os.makedirs(results_dir, exist_ok=True)
     trained_run.write_results(results_dir, results)
   for split in test_splits:
-    for path in predictor.predict(split):
+    for path in write(split, predict(split)):
       note(f"wrote {path}")
   return results

@@ -1,4 +1,4 @@
-"""A run's weights are trained, found, evaluated and predicted with."""
+"""Tests of training, checkpoints, evaluation and prediction of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution, training
 from tasks import common
-from tools.finetuning import jobs as finetuning_jobs
+from tools.finetuning import jobs, text_jobs
 from tools.finetuning import run as finetuning_run
-from tools.finetuning import text_jobs
 from tools.testing import toy_data, toy_encoder
 
 _DEVICES = finetuning_run.Devices(
@@ -47,7 +46,7 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
   tokenizer = toy_encoder.write_tokenizer(str(folder))
   job = text_jobs.OwnJob(
     "text_classification",
-    finetuning_jobs.Options(
+    jobs.Options(
       data_dir="",
       cache_dir=str(folder / "records"),
       tokenizer=tokenizer,
@@ -73,7 +72,7 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
 
 
 def save(task, model_dir, step, best=False):
-  """A checkpoint with fresh weights; returns the model."""
+  """Saves a checkpoint of random weights; returns the model."""
   model = task.build_model()
   model(next(iter(task.dataset("dev", 2))))
   if best:
@@ -84,9 +83,9 @@ def save(task, model_dir, step, best=False):
   return model
 
 
-def test_the_best_weights_else_the_latest(folder):
+def test_find_weights(folder):
   task, model_dir = make_task(folder), str(folder / "run")
-  with pytest.raises(FileNotFoundError, match="holds no fine-tuned checkpoint"):
+  with pytest.raises(FileNotFoundError, match="has no fine-tuned checkpoint"):
     finetuning_run.find_weights(model_dir)
   save(task, model_dir, 9)
   save(task, model_dir, 10)
@@ -96,7 +95,7 @@ def test_the_best_weights_else_the_latest(folder):
   assert finetuning_run.find_weights(model_dir) == path
 
 
-def test_evaluates_and_predicts_with_the_runs_weights(folder):
+def test_evaluation_and_prediction(folder):
   task, model_dir = make_task(folder), str(folder / "run")
   save(task, model_dir, 5)
   model = save(task, model_dir, 3, best=True)
@@ -126,12 +125,12 @@ def test_evaluates_and_predicts_with_the_runs_weights(folder):
     for split in ("dev", "test")
   }
   assert [len(table.ids) for table in tables.values()] == [7, 3]
-  # The very model, in batches of all examples.
+  # Compared with the model on one batch of all examples.
   for split, table in tables.items():
     batch = next(iter(task.dataset(split, len(table.ids))))
     order = np.argsort(batch["example_id"].numpy())
     logits = model(batch)["logits"]
-    # Batches of other sizes sum in another order.
+    # The order of sums depends on the batch size.
     np.testing.assert_allclose(
       table.values, tf.nn.softmax(logits).numpy()[order], atol=1e-6
     )
@@ -140,8 +139,8 @@ def test_evaluates_and_predicts_with_the_runs_weights(folder):
   assert results["dev"]["accuracy"] == pytest.approx(accuracy)
 
 
-def test_results_may_go_elsewhere(folder):
-  """Those at another depth do not take the place of the run's own."""
+def test_results_dir(folder):
+  """Results of another depth do not replace the run's own."""
   task, model_dir = make_task(folder), folder / "run"
   save(task, str(model_dir), 3)
   results = finetuning_run.run(
@@ -163,8 +162,8 @@ def test_results_may_go_elsewhere(folder):
 
 
 @pytest.mark.heavy
-def test_a_training_that_is_evaluated_by_another_split(folder):
-  """And is recorded; started again, it is not trained again."""
+def test_training(folder):
+  """A finished run is recorded, and not trained again."""
   task = make_task(folder, ("train", "dev"))
   config = make_config(folder)
   wanted = []
@@ -201,7 +200,7 @@ def test_a_training_that_is_evaluated_by_another_split(folder):
   assert after == before
 
 
-def test_without_a_wish_nothing_is_done(folder):
+def test_without_splits_nothing_is_done(folder):
   task = make_task(folder)
   results = finetuning_run.run(
     lambda splits: task,
@@ -215,20 +214,22 @@ def test_without_a_wish_nothing_is_done(folder):
   assert results == {} and not (folder / "run").exists()
 
 
-def test_weights_of_another_model_are_refused(folder):
+def test_weights_of_another_model(folder):
   task, model_dir = make_task(folder), str(folder / "run")
   save(task, model_dir, 3)
   three = make_task(folder, labels=("bad", "good", "so so"))
-  with pytest.raises(ValueError, match="no checkpoint of .* it lacks classifi"):
-    finetuning_run.Predictor(three, model_dir, _DEVICES, 4)
+  with pytest.raises(
+    ValueError, match="not a checkpoint of .* it lacks classifi"
+  ):
+    finetuning_run.load_predictor(three, model_dir, _DEVICES, 4)
   # A pretrained encoder has no head.
   encoder = tf.keras.Model()
   encoder.albert = task.build_model().albert
   training.CheckpointManager(str(folder / "encoder"), 1, model=encoder).save(1)
   with pytest.raises(
-    ValueError, match="is no checkpoint of text_classificatio"
+    ValueError, match="is not a checkpoint of text_classificatio"
   ):
-    finetuning_run.Predictor(task, str(folder / "encoder"), _DEVICES, 4)
+    finetuning_run.load_predictor(task, str(folder / "encoder"), _DEVICES, 4)
 
 
 if __name__ == "__main__":

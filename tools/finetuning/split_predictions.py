@@ -1,9 +1,9 @@
-"""Files of predictions, whatever the task: read, averaged, written.
+"""Reads, averages and writes the predictions of a split, for all tasks.
 
-    predictions/dev.probabilities.tsv       classes, numbers, RACE's options
+    predictions/dev.probabilities.tsv       classes, numbers, options of RACE
     predictions/dev/nbest_predictions.json  SQuAD, with the files beside it
 
-What is in them is a `ProbabilityTable`, or SQuAD's answers by question.
+Predictions are a `ProbabilityTable`, or SQuAD's answers by question.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Predictions = Union[
 
 
 def splits(folder: str) -> list[str]:
-  """The splits that a folder has predictions of, sorted.
+  """Returns the splits of which a folder has predictions, sorted.
 
   Raises:
     OSError: there is no such folder.
@@ -27,18 +27,18 @@ def splits(folder: str) -> list[str]:
   found = []
   for name in os.listdir(folder):
     if name.endswith(common.PROBABILITIES_SUFFIX):
-      found.append(name[: -len(common.PROBABILITIES_SUFFIX)])
+      found.append(name.removesuffix(common.PROBABILITIES_SUFFIX))
     elif os.path.exists(os.path.join(folder, name, squad.NBEST_FILE)):
       found.append(name)
   return sorted(found)
 
 
 def read(folder: str, split: str) -> Predictions:
-  """The predictions of a split.
+  """Reads the predictions of a split.
 
   Raises:
-    OSError: there are none, or they cannot be read.
-    ValueError: a file is not what its name says.
+    OSError: a file is missing or cannot be read.
+    ValueError: a file is invalid.
   """
   table = _table_path(folder, split)
   if os.path.exists(table):
@@ -47,18 +47,18 @@ def read(folder: str, split: str) -> Predictions:
 
 
 def count(predictions: Predictions) -> int:
-  """The number of examples."""
+  """Returns the number of examples."""
   if isinstance(predictions, common.ProbabilityTable):
     return len(predictions.ids)
   return len(predictions)
 
 
 def average(folders: Sequence[str], split: str) -> Predictions:
-  """The mean of a split's predictions in several folders.
+  """Returns the mean of a split's predictions in several folders.
 
   Raises:
-    OSError, ValueError: see `read`; or the folders' predictions are of
-      different examples, labels or tasks.
+    OSError, ValueError: see `read`; or the predictions are of different
+      examples, labels or tasks.
   """
   members = {folder: read(folder, split) for folder in folders}
   tables = {
@@ -85,14 +85,14 @@ def write(
   """Writes predictions where `read` finds them; returns the paths.
 
   Args:
-    folder: made if missing.
+    folder: created if missing.
     split: its name.
     predictions: of the split.
-    null_score_diff_threshold: null odds of SQuAD 2.0 over it mean no answer.
+    null_score_diff_threshold: higher null odds of SQuAD 2.0 mean no answer.
 
   Raises:
-    OSError: they cannot be written.
-    ValueError: a threshold for what has no null odds.
+    OSError: a file cannot be written.
+    ValueError: there is a threshold, but no null odds.
   """
   if not isinstance(predictions, common.ProbabilityTable):
     return squad.write_predictions(

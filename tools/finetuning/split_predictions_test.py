@@ -1,4 +1,4 @@
-"""Tables and SQuAD's answers: found, read, averaged, written."""
+"""Tests of files of predictions: tables and SQuAD's answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def answers(probability, odds=None):
   }
 
 
-def test_both_kinds_come_back(tmp_path):
+def test_write_and_read(tmp_path):
   folder = str(tmp_path / "new")
   path = os.path.join(folder, "dev.probabilities.tsv")
   assert split_predictions.write(folder, "dev", table([0.25, 0.75])) == [path]
   written = split_predictions.write(folder, "test", answers(0.75, 2.0), 1.0)
   names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
   assert written == [os.path.join(folder, "test", name) for name in names]
-  # What is neither.
+  # Other files are ignored.
   os.mkdir(os.path.join(folder, "empty"))
   open(os.path.join(folder, "notes.tsv"), "w").close()
   assert split_predictions.splits(folder) == ["dev", "test"]
@@ -41,7 +41,7 @@ def test_both_kinds_come_back(tmp_path):
   assert test == answers(0.75, 2.0)
   assert split_predictions.count(dev) == 1
   assert split_predictions.count(test) == 2
-  # The threshold decided.
+  # The odds are above the threshold.
   with open(written[0], encoding="utf-8") as file:
     assert '"q1": ""' in file.read()
 
@@ -57,7 +57,7 @@ def test_averages(tmp_path):
   assert test["q1"] == QuestionAnswers([Candidate("sun", 0.375)], 3.0)
 
 
-def test_members_that_do_not_fit(tmp_path):
+def test_average_of_different_predictions(tmp_path):
   a, b, c = (str(tmp_path / name) for name in "abc")
   split_predictions.write(a, "dev", table([1, 0]))
   split_predictions.write(b, "dev", table([1, 0], [0, 1]))

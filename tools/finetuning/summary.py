@@ -1,6 +1,6 @@
-"""What several runs say together: median, best, spread; GLUE's table.
+"""Summarizes several runs: median, best and spread; GLUE's table.
 
-The paper reports medians over five runs (arXiv 1909.11942, section 4.2).
+arXiv 1909.11942, section 4.2, reports medians over five runs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def summarize(
   results: Mapping[int, Results],
   with_majority: bool,
 ) -> dict[str, Any]:
-  """Of each metric of each split the median, the best and the spread.
+  """Returns median, best, worst and spread of each metric of each split.
 
   Args:
     job: the task.
-    results: of each seed the metrics of each split.
-    with_majority: whether the training data is there to find the commonest
-      answer, which every result should beat.
+    results: the metrics of each split, by seed.
+    with_majority: whether to add the metrics of the most frequent answer, a
+      baseline that needs the training data.
 
   Returns:
-    JSON values. `spread` is the standard deviation of the runs, 0 of a single
-    one; `best_seed` is that whose `best_metric` of the first split is highest.
+    JSON values. `spread` is the standard deviation over runs, 0 for one run;
+    `best_seed` has the highest `best_metric` of the first split.
   """
   first = job.eval_splits[0]
   best = max(results, key=lambda seed: results[seed][first][job.best_metric])
@@ -72,25 +72,25 @@ def _describe_values(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def write(folder: str, summary: Mapping[str, Any]) -> None:
-  """Writes `summary.json` in one step."""
+  """Writes `summary.json`."""
   os.makedirs(folder, exist_ok=True)
   files.write_json(os.path.join(folder, checkpoints.SUMMARY_FILE), summary)
 
 
 def read(folder: str) -> Optional[dict[str, Any]]:
-  """What `write` wrote; None if there is none."""
+  """Reads `summary.json`; returns None if there is none."""
   return trained_run.read_json(os.path.join(folder, checkpoints.SUMMARY_FILE))
 
 
 def describe(summary: Mapping[str, Any]) -> str:
-  """The summary as lines for a terminal."""
+  """Returns the summary as lines for a terminal."""
   runs = len(summary["seeds"])
   lines = [f"{summary['task']}: {runs} run{'s' if runs > 1 else ''}"]
   for split, values in summary["splits"].items():
     majority = summary.get("majority", {}).get(split, {})
     for name, value in values.items():
       if name.endswith(("total", "thresh", "threshold")):
-        continue  # No results: they are in the file.
+        continue  # Not results; summary.json has them.
       line = f"  {split} {name}: {value['median']:.4g}"
       if runs > 1:
         line = (
@@ -99,7 +99,7 @@ def describe(summary: Mapping[str, Any]) -> str:
           f"deviation {value['spread']:.2g}"
         )
       if name in majority:
-        line += f" (commonest answer {majority[name]:.4g})"
+        line += f" (most frequent answer {majority[name]:.4g})"
       lines.append(line)
   return "\n".join(lines)
 
@@ -107,13 +107,13 @@ def describe(summary: Mapping[str, Any]) -> str:
 def finish_glue(
   output_dir: str, names: Sequence[str], all_rows: bool = True
 ) -> None:
-  """Prints the table of all tasks, and makes the submission file.
+  """Prints the table of all tasks, and writes the submission.
 
   Args:
     output_dir: with a folder for each task, or of the one task.
     names: the tasks.
-    all_rows: whether the test files were predicted to their ends; the site
-      takes no less.
+    all_rows: whether all rows of the test files were predicted, as the site
+      requires.
   """
   folders = {
     name: os.path.join(output_dir, name) if len(names) > 1 else output_dir
@@ -123,7 +123,7 @@ def finish_glue(
   if len(names) > 1 and all(summaries.values()):
     print(table(summaries))
   if not all_rows:
-    print("no submission: --max_eval_examples leaves rows out")
+    print("no submission: --max_eval_examples skips rows of the test files")
     return
   write_submission(
     os.path.join(output_dir, SUBMISSION_FOLDER),
@@ -137,11 +137,11 @@ def finish_glue(
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
-  """Writes GLUE's official files of what is predicted, and their zip.
+  """Writes GLUE's official files of existing predictions, and their zip.
 
   Args:
-    folder: of the submission; files of other tasks in it go into the zip too.
-    predictions: of each task the folder with its tables of probabilities.
+    folder: of the submission; the zip includes files of other tasks in it.
+    predictions: by task, the folder with its tables of probabilities.
   """
   written = False
   for name, source in predictions.items():
@@ -149,15 +149,17 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
     for split in task.test_splits:
       path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
       if os.path.exists(path):
-        said = common.read_probabilities(path)
-        glue.write_predictions(folder, task, split, said.ids, said.predictions)
+        values = common.read_probabilities(path)
+        glue.write_predictions(
+          folder, task, split, values.ids, values.predictions
+        )
         written = True
   if written:
     print(glue.write_zip(folder).describe())
 
 
 def table(summaries: Mapping[str, Any]) -> str:
-  """Scores of the nine tasks and their average, in percent, as Markdown."""
+  """Returns the scores of the nine tasks and their average as Markdown."""
   scores = {}
   for name, summary in summaries.items():
     medians = {

@@ -1,4 +1,4 @@
-"""Medians and spread, GLUE's table and submission."""
+"""Tests of summaries, GLUE's table and the submission."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.finetuning import summary as finetuning_summary
 
 
 class StandIn:
-  """A job with results but no data."""
+  """A job without data."""
 
   name = "mnli"
   best_metric = "accuracy"
@@ -44,7 +44,7 @@ def test_median_best_and_spread_of_three_runs():
     "median": 0.625,
     "best": 1.0,
     "worst": 0.5,
-    # Of n - 1: the root of (0.2083^2 + 0.2917^2 + 0.0833^2) / 2.
+    # With n - 1: the root of (0.2083^2 + 0.2917^2 + 0.0833^2) / 2.
     "spread": pytest.approx(0.2602, abs=1e-4),
   }
   assert summary["seeds"]["9"]["dev_mismatched"] == {"accuracy": 0.5}
@@ -52,13 +52,13 @@ def test_median_best_and_spread_of_three_runs():
   assert finetuning_summary.describe(summary).splitlines() == [
     "mnli: 3 runs",
     "  dev_matched accuracy: median 0.625, best 1, worst 0.5, standard "
-    "deviation 0.26 (commonest answer 0.375)",
+    "deviation 0.26 (most frequent answer 0.375)",
     "  dev_mismatched accuracy: median 0.5, best 0.75, worst 0.25, standard "
-    "deviation 0.25 (commonest answer 0.25)",
+    "deviation 0.25 (most frequent answer 0.25)",
   ]
 
 
-def test_of_one_run_there_is_no_spread():
+def test_one_run_has_no_spread():
   run = results(0.5, 0.75, best_f1_thresh=1.0, total=3)
   summary = finetuning_summary.summarize(StandIn(), {7: run}, False)
   assert "majority" not in summary
@@ -71,14 +71,14 @@ def test_of_one_run_there_is_no_spread():
   ]
 
 
-def test_of_errors_the_lowest_is_best():
+def test_the_lowest_error_is_best():
   runs = {s: results(0.5, 0.5, mean_squared_error=s) for s in (1.5, 4.0)}
   summary = finetuning_summary.summarize(StandIn(), runs, False)
   values = summary["splits"]["dev_matched"]["mean_squared_error"]
   assert (values["best"], values["worst"]) == (1.5, 4.0)
 
 
-def test_the_best_of_several_runs(tmp_path):
+def test_run_folder_of_several_seeds(tmp_path):
   folder = str(tmp_path / "new")
   assert checkpoints.run_folder(folder) == folder
   run = results(0.5, 0.5)
@@ -123,10 +123,10 @@ def test_submission_of_the_best_run(tmp_path, capsys):
   with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
     assert sorted(packed.namelist()) == ["AX.tsv", "MNLI-m.tsv"]
     assert packed.read("AX.tsv") == b"index\tprediction\n0\tneutral\n"
-  assert "2 of 11 files; the site wants CoLA.tsv" in capsys.readouterr().out
+  assert "of 11 files; the site also needs CoLA.tsv" in capsys.readouterr().out
 
 
-def test_the_table_and_submission_of_all_nine(tmp_path, capsys):
+def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
   names = list(glue.GLUE_TASKS)
   for number, name in enumerate(names):
     task = glue.get_glue_task(name)
@@ -155,13 +155,13 @@ def test_the_table_and_submission_of_all_nine(tmp_path, capsys):
   assert out[3].endswith("11 of 11 files, ready for gluebenchmark.com.")
   with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
     assert set(packed.namelist()) == set(glue.SUBMISSION_FILES.values())
-  # Without one of them there is no average.
+  # Without one of the tasks there is no average.
   (tmp_path / "rte" / "summary.json").unlink()
   finetuning_summary.finish_glue(str(tmp_path), names)
   assert "average" not in capsys.readouterr().out
 
 
-def test_a_summary_is_json(tmp_path):
+def test_summary_is_json(tmp_path):
   summary = finetuning_summary.summarize(
     StandIn(), {7: results(0.5, 0.5)}, True
   )

@@ -1,4 +1,4 @@
-"""GLUE, and the user's own texts, as jobs of tools.run_finetuning."""
+"""The jobs of GLUE and of the user's own texts."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from official_albert import checkpoints
 from tasks import classification
 from tasks.classification import glue as glue_lib
 from tasks.common import TextExample
-from tools.finetuning import jobs as finetuning_jobs
-from tools.finetuning import registry, split_predictions
+from tools import finetuning
+from tools.finetuning import jobs, split_predictions
 
 
 def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
-  """Says what the texts of a classifier are, which other formats do not.
+  """Sets the task and the labels of a classifier of another format.
 
   Args:
-    checkpoint: with a head for classes or a number; gets the task, and labels
-      if it has none.
+    checkpoint: with a head for classes or a number.
     task: one of `registry.TEXT_TASKS`.
 
   Raises:
-    ValueError: the checkpoint has another head, or the task other labels.
+    ValueError: the checkpoint has another head, task or labels.
   """
   glue = glue_lib.GLUE_TASKS.get(task)
-  source, head = checkpoint.source, registry.TASKS[task].head
+  source, head = checkpoint.source, finetuning.registry.TASKS[task].head
   if checkpoint.head != head:
     raise ValueError(
       f"{source} has the head {checkpoint.head}, but --task={task} needs "
-      f"{head}: name another task, or leave --task out."
+      f"{head}: give another task, or leave --task out."
     )
   if checkpoint.multi_label:
     raise ValueError(
-      f"{source} gives several classes or numbers to one text (its config.json "
-      f"says problem_type), which --task={task} does not: leave --task out, "
-      "and use the encoder."
+      f"{source} gives several classes or numbers to one text (problem_type in "
+      f"its config.json), but --task={task} gives one: leave --task out, and "
+      "use the encoder."
     )
   if checkpoint.task not in ("", task):
     raise ValueError(
@@ -47,31 +46,33 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   if head == "regression":
     checkpoint.labels = ()
     return
-  classes = checkpoints.shapes_of(checkpoint.tensors)
-  numbers = range(classes["output_weights"][0])
+  shapes = checkpoints.shapes_of(checkpoint.tensors)
+  numbers = range(shapes["output_weights"][0])
   if not glue:
     unnamed = tuple(f"LABEL_{i}" for i in numbers)
     checkpoint.labels = checkpoint.labels or unnamed
     return
-  # Only where labels are numbers do classes without names say which they are.
-  own = checkpoint.labels or tuple(map(str, numbers))
-  if own != glue.labels:
+  # Unnamed classes are unambiguous only where the task's labels are numbers.
+  labels = checkpoint.labels or tuple(map(str, numbers))
+  if labels != glue.labels:
     raise ValueError(
       f"{source} has the classes {', '.join(checkpoint.labels) or 'LABEL_0...'}"
       f", but --task={task} has {', '.join(glue.labels)}, in this order: give "
       "--task=text_classification or --task=text_pair_classification, which "
       "keep the model's own."
     )
-  checkpoint.labels = own
+  checkpoint.labels = labels
 
 
-class _TextJob(finetuning_jobs.Job):
-  """A class or a number for texts."""
+class _TextJob(jobs.Job):
+  """Classes or numbers for texts."""
 
   labels: Optional[Sequence[str]]
 
-  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """The task's metrics."""
+  def evaluate(
+    self, predictions: np.ndarray, labels: np.ndarray
+  ) -> dict[str, float]:
+    """Returns the task's metrics."""
     raise NotImplementedError
 
   def _records(self, split: str) -> str:
@@ -106,33 +107,33 @@ class _TextJob(finetuning_jobs.Job):
     self, split: str, predictions: split_predictions.Predictions
   ) -> dict[str, float]:
     guids = [example.guid for example in self.examples(split)]
-    finetuning_jobs.check_table(split, predictions, self.labels or (), guids)
-    said = predictions.values
+    jobs.check_table(split, predictions, self.labels or (), guids)
+    values = predictions.values
     if self.labels is not None:
-      said = np.argmax(said, axis=1)
-    return self.evaluate(said, self._gold(split))
+      values = np.argmax(values, axis=1)
+    return self.evaluate(values, self._gold(split))
 
   def majority(self, split: str) -> dict[str, float]:
-    """Always the commonest class of the training data, or its mean."""
+    """Scores the most frequent class of the training data, or its mean."""
     train, gold = self._gold("train"), self._gold(split)
-    said = train.mean()
+    value = train.mean()
     if self.labels is not None:
-      said = np.bincount(train).argmax()
-    return self.evaluate(np.full(len(gold), said), gold)
+      value = np.bincount(train).argmax()
+    return self.evaluate(np.full(len(gold), value), gold)
 
   def _gold(self, split: str) -> np.ndarray:
-    """The right classes <int64>[N], or numbers <float64>[N]."""
+    """Returns the correct classes <int64>[N], or numbers <float64>[N]."""
     labels = [example.label for example in self.examples(split)]
     if self.labels is None:
       return np.array(labels, np.float64)
-    number = {label: i for i, label in enumerate(self.labels)}
-    return np.array([number[label] for label in labels], np.int64)
+    class_of = {label: i for i, label in enumerate(self.labels)}
+    return np.array([class_of[label] for label in labels], np.int64)
 
 
 class GlueJob(_TextJob):
   """One of the nine tasks."""
 
-  def __init__(self, name: str, options: finetuning_jobs.Options):
+  def __init__(self, name: str, options: jobs.Options):
     super().__init__(glue_lib.GLUE_RECIPES[name], options)
     self.glue_task = glue_lib.get_glue_task(name)
     self.name = name
@@ -149,27 +150,29 @@ class GlueJob(_TextJob):
     read = glue_lib.read_split(self.options.data_dir, self.glue_task, split)
     if read.skipped_lines:
       self.options.note(
-        f"{split} of {self.name}: {len(read.skipped_lines)} malformed rows "
-        f"left out, the first in line {read.skipped_lines[0]}"
+        f"{split} of {self.name}: skipped {len(read.skipped_lines)} malformed "
+        f"rows, the first in line {read.skipped_lines[0]}"
       )
     return read.examples
 
-  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    return glue_lib.evaluate_glue(self.glue_task, said, labels)
+  def evaluate(
+    self, predictions: np.ndarray, labels: np.ndarray
+  ) -> dict[str, float]:
+    return glue_lib.evaluate_glue(self.glue_task, predictions, labels)
 
 
 class OwnJob(_TextJob):
-  """The user's own TSV, CSV or JSONL."""
+  """The user's own TSV, CSV or JSON lines."""
 
-  def __init__(self, name: str, options: finetuning_jobs.Options):
-    """Reads the training data if it has to say what classes there are.
+  def __init__(self, name: str, options: jobs.Options):
+    """Creates the job; reads the training data to find the classes.
 
     Args:
       name: of a task on the user's own data, such as text_regression.
-      options: with files and columns.
+      options: with files and columns; with `labels` nothing is read.
 
     Raises:
-      OSError, ValueError: the training data is not as it should be.
+      OSError, ValueError: the training data is missing or invalid.
     """
     super().__init__(classification.RECIPES[name], options)
     self.name = name
@@ -193,16 +196,16 @@ class OwnJob(_TextJob):
       classification.Columns(
         text=names["text"],
         text_b=names["text_b"] if "pair" in self.name else None,
-        # What is to be predicted needs no labels.
         label=None if split in self.test_splits else names["label"],
         guid=names["id"] or None,
       ),
-      # Those of the training file, once it has been read.
       None if split == "train" else self.labels,
       regression=self._is_regression,
     )
 
-  def evaluate(self, said: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+  def evaluate(
+    self, predictions: np.ndarray, labels: np.ndarray
+  ) -> dict[str, float]:
     if self.labels is None:
-      return classification.of_numbers(said, labels)
-    return classification.of_classes(said, labels, len(self.labels))
+      return classification.of_numbers(predictions, labels)
+    return classification.of_classes(predictions, labels, len(self.labels))

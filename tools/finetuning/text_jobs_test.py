@@ -1,4 +1,4 @@
-"""GLUE's tasks and one's own tables as jobs."""
+"""Tests of the jobs of GLUE and of the user's own texts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from official_albert import AlbertConfig, checkpoints
 from tasks import common
 from tasks.classification import glue
-from tools.finetuning import jobs as finetuning_jobs
-from tools.finetuning import text_jobs
+from tools.finetuning import jobs, text_jobs
 from tools.testing import toy_data, toy_encoder
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
@@ -27,7 +26,7 @@ def data(tmp_path):
 
 
 def options(data, **changes):
-  return finetuning_jobs.Options(
+  return jobs.Options(
     **{
       "data_dir": "",
       "cache_dir": str(data / "records"),
@@ -54,7 +53,7 @@ def test_labels_are_those_of_the_training_data(data):
   assert job.labels == ("bad", "good") and job.best_metric == "accuracy"
   assert [len(job.examples(s)) for s in ("train", "dev", "test")] == [9, 7, 3]
   assert job.examples("test")[0].label is None
-  # With those of a run nothing is read.
+  # With the labels of a run, nothing is read.
   files = {"test": str(data / "test.tsv")}
   job = own(data, files=files, labels=("bad", "good", "so so"))
   assert job.labels == ("bad", "good", "so so")
@@ -71,22 +70,22 @@ def test_labels_are_those_of_the_training_data(data):
     ("bad\t ", "line 9: 'review' is empty"),
   ],
 )
-def test_a_wrong_row_is_named(data, row, message):
+def test_invalid_rows(data, row, message):
   with open(data / "dev.tsv", "a", encoding="utf-8") as file:
     file.write(f"{row}\n")
   with pytest.raises(ValueError, match=message):
     own(data).examples("dev")
 
 
-def test_a_missing_column_is_named(data):
+def test_missing_column(data):
   columns = {**_COLUMNS, "text": "texts"}
   with pytest.raises(ValueError, match="no column 'texts'.*'review'"):
     own(data, columns=columns)
 
 
-def test_scores_of_predictions_and_of_the_commonest_class(data):
+def test_scores(data):
   job = own(data)
-  # Labels are bad, good, bad, ...: right but for rows 0 and 1.
+  # Labels alternate between bad and good; rows 0 and 1 are wrong.
   said = [[0.25, 0.75], [0.75, 0.25]] + [[0.75, 0.25], [0.25, 0.75]] * 2
   values = job.score("dev", table(("bad", "good"), [*said, [1, 0]]))
   assert values["accuracy"] == pytest.approx(5 / 7)
@@ -103,7 +102,7 @@ def test_regressions_have_numbers(data):
     (data / f"{split}.tsv").write_text("\n".join(rows) + "\n")
   job = own(data, "text_regression")
   assert job.labels is None and job.best_metric == "pearson"
-  # Always the mean, 3.
+  # The mean is 3.
   assert job.majority("dev")["mean_squared_error"] == pytest.approx(14 / 3)
   assert job.majority("dev")["pearson"] == 0
   values = job.score("dev", table((), [3.0, 5.0, 13.0]))
@@ -123,7 +122,7 @@ def test_pairs_have_two_texts(data):
   assert (example.text_a, example.text_b) == ("z", "w")
 
 
-def test_a_task_of_the_splits_that_are_asked_for(data):
+def test_make_task(data):
   tokenizer = toy_encoder.write_tokenizer(str(data))
   job = own(data, tokenizer=tokenizer, max_seq_length=19)
   config = dataclasses.replace(
@@ -143,14 +142,14 @@ def test_a_task_of_the_splits_that_are_asked_for(data):
     "columns": _COLUMNS,
   }
   assert task.records["dev"].endswith(described["records"]["dev"])
-  # What else is predicted changes nothing about the run.
+  # Splits that are only predicted do not change it.
   task = job.make_task(("train", "dev", "test"), config, settings, seed=3)
   assert task.describe() == described
   batch = next(iter(task.dataset("test", 4)))
   assert sum(batch["example_weight"].numpy()) == 3
 
 
-def test_no_records_are_made_that_the_model_cannot_read(data):
+def test_no_records_that_the_model_cannot_read(data):
   tokenizer = toy_encoder.write_tokenizer(str(data))
   job = own(data, tokenizer=tokenizer, max_seq_length=513)
   config = dataclasses.replace(
@@ -173,7 +172,7 @@ def test_glue(tmp_path):
   there = [split for split in job.test_splits if job.has_split(split)]
   assert there == ["test_matched", "ax"]
   assert job.recipe.num_train_steps == 10000
-  # Of ten rows in turn the first class has four, as it has three of seven.
+  # The first class has four of ten training rows, and three of seven in dev.
   assert job.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
   with pytest.raises(FileNotFoundError, match="mnli needs MNLI/test_mismatch"):
     job.sources("test_mismatched")
@@ -182,7 +181,7 @@ def test_glue(tmp_path):
   assert job.majority("dev") == {"pearson": 0, "spearman": 0}
 
 
-def test_malformed_rows_of_qqp_are_told(tmp_path):
+def test_malformed_rows_of_qqp_are_reported(tmp_path):
   toy_data.write_glue(str(tmp_path), ["qqp"])
   with open(tmp_path / "QQP" / "dev.tsv", "a", encoding="utf-8") as file:
     file.write("cut\n")
@@ -190,7 +189,7 @@ def test_malformed_rows_of_qqp_are_told(tmp_path):
   changes = {"data_dir": str(tmp_path), "note": notes.append}
   job = text_jobs.GlueJob("qqp", options(tmp_path, **changes))
   assert len(job.examples("dev")) == 7
-  assert notes == ["dev of qqp: 1 malformed rows left out, the first in line 9"]
+  assert notes == ["dev of qqp: skipped 1 malformed rows, the first in line 9"]
 
 
 def classifier(labels=(), classes=3, head="classification", **values):
@@ -212,7 +211,7 @@ def classifier(labels=(), classes=3, head="classification", **values):
     ("rte", {"labels": glue.GLUE_TASKS["rte"].labels}, None),
   ],
 )
-def test_a_classifier_of_another_format_gets_a_task(task, arguments, labels):
+def test_name_task(task, arguments, labels):
   checkpoint = classifier(**arguments)
   text_jobs.name_task(checkpoint, task)
   assert checkpoint.task == task
@@ -229,7 +228,7 @@ def test_a_classifier_of_another_format_gets_a_task(task, arguments, labels):
       {"head": "none"},
       "the head none, but --task=sst2 needs classific",
     ),
-    # In another order, and with names that say nothing.
+    # In another order, and unnamed.
     (
       "mnli",
       {"labels": ("entailment", "neutral", "contradiction")},
@@ -240,7 +239,7 @@ def test_a_classifier_of_another_format_gets_a_task(task, arguments, labels):
     ("text_classification", {"task": "sst2"}, "x is of --task=sst2, not of te"),
   ],
 )
-def test_tasks_that_do_not_fit(task, arguments, message):
+def test_name_task_of_another_classifier(task, arguments, message):
   with pytest.raises(ValueError, match=message):
     text_jobs.name_task(classifier(**arguments), task)
 

@@ -1,7 +1,6 @@
-"""What the folder of a fine-tuned run says of it: how its model is to be used.
+"""Reads the record of a fine-tuned run, so that its flags need not be repeated.
 
-Who evaluates a model or predicts with it should not have to repeat the flags
-that it was trained with; run.json and eval_results.json have them.
+run.json has the task and its settings, eval_results.json a threshold.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ class TrainedRun:
     task: its name.
     max_seq_length: S of its records.
     settings: of its records, such as labels, columns or doc_stride.
-    null_score_diff_threshold: the best one for the questions it was evaluated
-      on; None if it was not, or has none.
+    null_score_diff_threshold: the best one for the evaluated questions; None
+      without an evaluation or for other tasks.
   """
 
   model_dir: str
@@ -37,13 +36,13 @@ class TrainedRun:
 
   @property
   def labels(self) -> Optional[tuple[str, ...]]:
-    """The classes, in the order of the head; None if there are none."""
+    """The classes in the order of the head; None if there are none."""
     labels = self.settings.get("labels")
     return None if labels is None else tuple(labels)
 
   @property
   def columns(self) -> Mapping[str, str]:
-    """The names of columns by their roles, in the user's own data."""
+    """The columns of the user's own data, by role."""
     return self.settings.get("columns", {})
 
 
@@ -51,13 +50,13 @@ def read(model_dir: str) -> TrainedRun:
   """Reads the record of a run.
 
   Raises:
-    FileNotFoundError: the folder is not that of a run.
-    ValueError: the run is none of fine-tuning, or its record is damaged.
+    FileNotFoundError: the folder has no run.
+    ValueError: it is a pretraining run, or its record is damaged.
   """
   data = training.read_run(model_dir)["data"]
   if "task" not in data:
     raise ValueError(
-      f"{model_dir} is the folder of a pretraining run: name that of a run of "
+      f"{model_dir} is the folder of a pretraining run: give that of a run of "
       "tools.run_finetuning."
     )
   return TrainedRun(
@@ -70,15 +69,14 @@ def read(model_dir: str) -> TrainedRun:
 
 
 def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
-  """Refuses to go on in a folder whose model has learnt something else.
+  """Checks that the checkpoints of a folder, if any, are of the same task.
 
   Args:
     model_dir: of a run that may have begun already.
-    data: what `FinetuningTask.describe` says of the run to come.
+    data: what `FinetuningTask.describe` returns for the run.
 
   Raises:
-    ValueError: the folder's checkpoints are of another task, or of other
-      classes.
+    ValueError: the checkpoints are of another task, or of other classes.
   """
   path = os.path.join(model_dir, training.RECORD_FILE)
   if not os.path.exists(path) or not training.newest_step(model_dir):
@@ -86,20 +84,20 @@ def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
   run = read(model_dir)
   if run.task != data["task"]:
     raise ValueError(
-      f"{model_dir} holds a run of {run.task}, not of {data['task']}: choose "
+      f"{model_dir} has a run of {run.task}, not of {data['task']}: choose "
       "another --output_dir."
     )
   labels = data["settings"].get("labels")
   if run.labels != (None if labels is None else tuple(labels)):
     raise ValueError(
-      f"{model_dir} holds a model of the classes {', '.join(run.labels)}, but "
+      f"{model_dir} has a model of the classes {', '.join(run.labels)}, but "
       f"the training data has {', '.join(labels)}: choose another "
       "--output_dir."
     )
 
 
 def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
-  """Writes `eval_results.json`, metrics by split, in one step.
+  """Writes `eval_results.json`, the metrics by split.
 
   Raises:
     OSError: it cannot be written.
@@ -108,7 +106,7 @@ def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
 
 
 def read_json(path: str) -> Optional[dict[str, Any]]:
-  """What `files.write_json` wrote; None if there is no such file.
+  """Reads a JSON file of results; returns None if there is none.
 
   Raises:
     ValueError: it is not valid JSON.

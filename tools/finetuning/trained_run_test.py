@@ -1,4 +1,4 @@
-"""What is read back of a run, and which runs may go on in a folder."""
+"""Tests of the records of runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(folder, **changes):
   return str(folder)
 
 
-def test_a_run_is_read_back(tmp_path):
+def test_read(tmp_path):
   folder = write(tmp_path)
   run = trained_run.read(folder)
   assert (run.model_dir, run.task) == (folder, "text_classification")
@@ -34,13 +34,13 @@ def test_without_labels_or_columns(tmp_path):
   run = trained_run.read(write(tmp_path, settings={"doc_stride": 8}))
   assert run.labels is None and run.columns == {}
   assert run.settings["doc_stride"] == 8
-  # As the records of a regression say.
+  # As in the records of a regression.
   assert trained_run.read(
     write(tmp_path, settings={"labels": None})
   ).labels is (None)
 
 
-def test_the_threshold_is_that_of_the_evaluation(tmp_path):
+def test_threshold_of_the_evaluation(tmp_path):
   folder = write(tmp_path)
   results = {"dev": {"f1": 50.0, "null_score_diff_threshold": -1.25}}
   trained_run.write_results(folder, results)
@@ -51,7 +51,7 @@ def test_the_threshold_is_that_of_the_evaluation(tmp_path):
     trained_run.read(folder)
 
 
-def test_what_is_no_fine_tuned_run(tmp_path):
+def test_read_of_other_folders(tmp_path):
   with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
     trained_run.read(str(tmp_path))
   training.write_run(str(tmp_path), _CONFIG, {}, {"max_seq_length": 5})
@@ -59,16 +59,16 @@ def test_what_is_no_fine_tuned_run(tmp_path):
     trained_run.read(str(tmp_path))
 
 
-def test_only_the_same_task_goes_on(tmp_path):
+def test_check_same_task(tmp_path):
   folder = write(tmp_path)
   other = {**_DATA, "task": "cola"}
-  # Nothing has been learnt yet.
+  # There is no checkpoint yet.
   trained_run.check_same_task(str(tmp_path / "new"), other)
   trained_run.check_same_task(folder, other)
   (tmp_path / "model.ckpt-3.index").write_text("")
   trained_run.check_same_task(folder, _DATA)
   with pytest.raises(
-    ValueError, match="holds a run of text_classification, not of cola: choose"
+    ValueError, match="has a run of text_classification, not of cola: choose"
   ):
     trained_run.check_same_task(folder, other)
   other = {**_DATA, "settings": {"labels": ["no", "perhaps"]}}
@@ -78,7 +78,7 @@ def test_only_the_same_task_goes_on(tmp_path):
     trained_run.check_same_task(folder, other)
 
 
-def test_json_is_whole_or_not_there(tmp_path):
+def test_read_json(tmp_path):
   path = str(tmp_path / "x.json")
   assert trained_run.read_json(path) is None
   files.write_json(path, {"a": 1})

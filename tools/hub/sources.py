@@ -31,7 +31,7 @@ class Source:
 
   Attributes:
     path: as the user named it.
-    kind: a key of `pretrained.READERS`.
+    kind: a key of `checkpoints.READERS`.
     step: the training step; 0 if the source does not know it.
     model: with the weights, in float32.
     heads: of "masked_lm" and "sentence_order" those whose weights are there.
@@ -90,18 +90,10 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   folder = checkpoints.run_folder(folder)
   kind, weights = checkpoints.choose(folder, checkpoint)
   distribution.set_precision("float32")
-  if kind == "official_albert":
-    read = _read_own(weights, config_file)
-  else:
-    read = checkpoints.READERS[kind](weights, config_file=config_file)
+  read = checkpoints.READERS[kind](weights, config_file=config_file)
   config = read.config.at_depth(depth) if depth else read.config
   model = pretraining.AlbertForPretraining(config, name="model")
-  # Of a model that shares parts of its layers only our own checkpoints know.
-  report = (
-    training.warm_start(model, weights)
-    if kind == "official_albert" and not read.tensors
-    else checkpoints.fill(model, read)
-  )
+  report = checkpoints.fill(model, read)
   if any(name.startswith(_POOLER) for name in report.missing):
     raise ValueError(
       f"{path} has no pooler, so that pooled_output would be noise: publish a "
@@ -157,32 +149,9 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   )
 
 
-def _read_own(prefix: str, config_file: str) -> checkpoints.PortableCheckpoint:
-  """A checkpoint of ours; without values if it has no names elsewhere."""
-  folders = checkpoints.folders_of(prefix)
-  found = config_file or checkpoints.find_only_file(
-    folders, checkpoints.CONFIG_FILE
-  )
-  config = modeling.AlbertConfig.from_json_file(found) if found else None
-  if config is None or config.sharing == "all":
-    return checkpoints.READERS["official_albert"](
-      prefix, config_file=config_file
-    )
-  data = _record(*folders).get("data", {})
-  lower_case = data.get("tokenizer", {}).get("lower_case", True)
-  return checkpoints.PortableCheckpoint(
-    source=prefix,
-    config=config,
-    tensors={},
-    head="none",
-    tokenizer=checkpoints.find_tokenizer(folders, lower_case),
-  )
-
-
-def _record(*folders: str) -> dict[str, Any]:
-  for folder in folders:
-    if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
-      return training.read_run(folder)
+def _record(folder: str) -> dict[str, Any]:
+  if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+    return training.read_run(folder)
   return {}
 
 

@@ -1,9 +1,10 @@
-"""Parameters, operations and bytes of a model, from its configuration alone.
+"""Computes parameters, operations and bytes from a configuration alone.
 
-Weights, gradients and moments are exact. Activations are what the step of this
-package keeps for its gradient, block by block (`_kept`), and the largest
-tensors that live for a moment only; what allocators, compilers and TensorFlow
-itself take is not in it. docs/inspect_model.md compares it with measured peaks.
+Weights, gradients and moments are exact. Activations are an estimate: what this
+package's training step keeps for the gradient of each block (`_kept`), and the
+largest temporary tensors. The memory of allocators, compilers and TensorFlow
+itself is not included. docs/inspect_model.md compares the estimate with
+measured peaks.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from official_albert import modeling
 from tasks import pretraining
 
 _FLOAT32 = 4
-# Bytes of a number that products compute with.
+# Bytes of a number in matrix products.
 PRECISIONS = {"float32": _FLOAT32, "mixed_bfloat16": 2}
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """What is computed at once.
+  """Sizes of a training step or a request.
 
   Attributes:
-    batch_size: sequences B of one device.
+    batch_size: sequences B per device.
     max_seq_length: S.
-    predictions: masked tokens P of a sequence; of no matter for inference.
+    predictions: masked tokens P per sequence; ignored for inference.
     precision: one of `PRECISIONS`.
     recompute_activations: as in training.
   """
@@ -42,19 +43,19 @@ class Setting:
 
   @property
   def width(self) -> int:
-    """Bytes of a number."""
+    """Bytes per number."""
     return PRECISIONS[self.precision]
 
 
 def training_bytes(
   config: modeling.AlbertConfig, setting: Setting
 ) -> dict[str, int]:
-  """Bytes of a pretraining step, heads included.
+  """Returns the bytes of a pretraining step, including the heads.
 
   Returns:
-    `weights`, `gradients` and `moments` (m and v), float32 in either
-    precision; `cast_weights`, the kernels in bfloat16; `activations`, the
-    estimate; and their `total`.
+    `weights`, `gradients` and `moments` (m and v), float32 in both precisions;
+    `cast_weights`, the kernels in bfloat16; `activations`, an estimate; and
+    their `total`.
   """
   counts = parameters(config)
   count = counts["pretraining"]
@@ -76,15 +77,14 @@ def training_bytes(
 def inference_bytes(
   config: modeling.AlbertConfig, setting: Setting
 ) -> dict[str, int]:
-  """Bytes of a served encoder, whose weights have the precision themselves.
+  """Returns the bytes of a served encoder, whose weights are cast.
 
   Returns:
-    `weights`; `activations`, those of one block, the largest at a time; and
-    their `total`.
+    `weights`; `activations`, the largest of one block; and their `total`.
   """
   c, s = config, setting
-  # Scores and probabilities beside query, key and value; or the wide layer
-  # before and after its activation.
+  # Scores and probabilities next to query, key and value; or the intermediate
+  # layer before and after its activation.
   attention = 4 * c.hidden_size + 2 * c.num_attention_heads * s.max_seq_length
   ffn = c.hidden_size + 2 * c.intermediate_size
   weights = s.width * c.parameter_count()
@@ -97,10 +97,10 @@ def inference_bytes(
 
 
 def _activations(config: modeling.AlbertConfig, setting: Setting) -> int:
-  """The most that there is at once, of all that is no weight or gradient.
+  """Returns the largest memory other than weights and their gradients.
 
-  Either when the backward pass begins, and everything is kept; or when it
-  ends, and the gradients that each application of a shared kernel has added
+  The peak is either at the start of the backward pass, when everything is
+  kept, or at its end, when the gradients of all applications of a shared kernel
   wait for the last one.
   """
   c, s = config, setting
@@ -115,7 +115,7 @@ def _activations(config: modeling.AlbertConfig, setting: Setting) -> int:
     inputs = s.tokens * c.hidden_size * s.width
     start = embeddings + blocks * inputs
     start += max(head_kept + head_moment, last + moment)
-    # The first block's, when all others' inputs have been used.
+    # At the end, only the first block's input is left.
     end = embeddings + inputs + whole + moment + kernels
     if blocks > 1:
       start = max(start, embeddings + (blocks - 1) * inputs + whole + moment)
@@ -127,7 +127,7 @@ def _activations(config: modeling.AlbertConfig, setting: Setting) -> int:
 
 
 def _kept(config: modeling.AlbertConfig, s: Setting, rows: int) -> int:
-  """What the gradient of one block needs of its forward pass.
+  """Returns the bytes that a block keeps for its gradient.
 
   Args:
     config: the model.
@@ -136,19 +136,19 @@ def _kept(config: modeling.AlbertConfig, s: Setting, rows: int) -> int:
   """
   h, i = config.hidden_size, config.intermediate_size
   scores = config.num_attention_heads * s.max_seq_length
-  # The block's input, keys and values: of all positions.
+  # The block's input, keys and values, for all positions.
   numbers = s.tokens * 3 * h
-  # Query, attention's context, what its product gives, what LayerNorm makes of
-  # the sum; the wide layer before and after its activation, and the product of
-  # that. The block's output is the next one's input.
+  # Query, context, output projection and LayerNorm of the attention; the
+  # intermediate layer before and after its activation, and its projection. The
+  # block's output is the next block's input.
   numbers += rows * (5 * h + 2 * i + scores)
-  # A gather in front, where only some rows are computed.
+  # The gather, if only some rows are computed.
   numbers += rows * h if rows < s.tokens else 0
   size = numbers * s.width
   # Mean and scale of two LayerNorms.
   size += rows * 4 * _FLOAT32
-  # Dropout: which were kept, one byte each; probabilities are kept once more,
-  # since softmax needs them as they were, and the product as they became.
+  # Dropout masks have one byte per number. Probabilities are kept twice: before
+  # dropout for the softmax, after it for the matrix product.
   if config.hidden_dropout_prob:
     size += rows * 2 * h
   if config.attention_probs_dropout_prob:
@@ -157,13 +157,13 @@ def _kept(config: modeling.AlbertConfig, s: Setting, rows: int) -> int:
 
 
 def _gradient_of_block(config: modeling.AlbertConfig, s: Setting) -> int:
-  """Of probabilities and scores, or of the wide layer before and after."""
+  """Returns the larger of probabilities with scores, or the two FFN tensors."""
   scores = config.num_attention_heads * s.max_seq_length
   return s.tokens * s.width * 2 * max(scores, config.intermediate_size)
 
 
 def _waiting_kernel_gradients(config: modeling.AlbertConfig, s: Setting) -> int:
-  """A shared kernel's gradients are added up when all of them are there."""
+  """Returns the gradients of shared kernels, summed only when all exist."""
   parts = config.parameters_by_part()
   size = 0
   for part, sharing in (("attention", "attention"), ("ffn", "ffn")):
@@ -174,7 +174,7 @@ def _waiting_kernel_gradients(config: modeling.AlbertConfig, s: Setting) -> int:
 
 
 def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
-  """Bytes of the masked LM that are kept, and of its logits' gradient."""
+  """Returns what the masked LM head keeps, and its logits' gradient."""
   rows = s.batch_size * s.predictions
   e, h, v = config.embedding_size, config.hidden_size, config.vocab_size
   kept = rows * (s.width * (h + 3 * e) + _FLOAT32 * v)
@@ -183,19 +183,20 @@ def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
 
 
 def head_parameters(config: modeling.AlbertConfig) -> dict[str, int]:
-  """Those of the pretraining heads; the word table that one uses is not new."""
+  """Returns the parameters of the heads, without the shared word table."""
   v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
   return {
-    # Dense H -> E, LayerNorm, a bias for each piece.
+    # Dense H -> E, LayerNorm, a bias per piece.
     "masked_lm_head": (h * e + e) + 2 * e + v,
     "sentence_order_head": 2 * h + 2,
   }
 
 
 def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
-  """Of each part, then `encoder` (embeddings to pooler) and `pretraining`.
+  """Returns the parameters of each part, and two sums.
 
-  The last two are sums, without and with the heads of pretraining.
+  The sums are `encoder` (embeddings to pooler) and `pretraining`, which
+  includes the heads.
   """
   encoder, heads = config.parameters_by_part(), head_parameters(config)
   total = sum(encoder.values())
@@ -208,26 +209,26 @@ def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
 
 
 def default_predictions(max_seq_length: int) -> int:
-  """15% of the tokens, as the original masks."""
+  """Returns 15% of the tokens, as in the original."""
   return max(1, int(0.15 * max_seq_length))
 
 
 def flops_per_token(
   config: modeling.AlbertConfig, max_seq_length: int, predictions: int
 ) -> dict[str, float]:
-  """Operations of matrix products for each token of a full sequence.
+  """Returns the operations of matrix products per token of a full sequence.
 
-  A multiply and an add are two.
+  A multiply-add counts as two.
 
   Args:
     config: the model.
-    max_seq_length: S; attention costs more a token the longer a sequence is.
-    predictions: masked tokens P of a training sequence.
+    max_seq_length: S; attention costs more per token in longer sequences.
+    predictions: masked tokens P per training sequence.
 
   Returns:
-    `forward` of the encoder, every position of its output computed; `training`
-    with the heads of pretraining, forward and gradient, where the last block
-    computes what the heads need.
+    `forward` of the encoder for all positions; `training` with the heads,
+    forward and backward, where the last block computes only what the heads
+    need.
   """
   training = pretraining.training_flops(config, max_seq_length, predictions)
   return {

@@ -56,9 +56,9 @@ def test_kept_activations_by_hand():
   last = tokens * 4 * 3 * h + rows * (4 * (6 * h + 2 * i + n * s) + 16)
   embeddings = tokens * 6 * 8
   head = b * 2 * 4 * (h + 3 * 6 + 97)
-  slope = max(b * 2 * 97 * 4, tokens * 4 * 2 * i - head)
+  gradient = max(b * 2 * 97 * 4, tokens * 4 * 2 * i - head)
   found = model_size.training_bytes(_CONFIG, _many())
-  expected = embeddings + 2 * block + last + head + slope
+  expected = embeddings + 2 * block + last + head + gradient
   assert found["activations"] == expected
 
 
@@ -125,7 +125,7 @@ def test_inference_holds_one_block_at_a_time():
     ("xxlarge", 512, 11.30),
   ],
 )
-def test_near_to_what_a_compiler_lays_out(size, max_seq_length, gib):
+def test_estimate_is_close_to_the_compilers_layout(size, max_seq_length, gib):
   found = model_size.training_bytes(
     modeling.AlbertConfig.from_preset(f"albert_{size}_v2"),
     model_size.Setting(

@@ -1,4 +1,4 @@
-"""Draws layer similarities, attention maps and curves of runs, as PNG."""
+"""Draws layer similarities, attention maps and training curves as PNG."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from official_albert import training
 from tools.cli import figures
 from tools.cli.figures import pyplot
 
-# Inches: of a cell with room for a label, around the maps, of all maps at most.
+# Inches: of a cell with a label, around the maps, and of the largest figure.
 _CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
 _LABEL_POINTS = 6
 
 
-# Of one run: of each layer `layer`, `l2_distance` and `degrees`.
+# The layers of one run: `layer`, `l2_distance` and `degrees` of each.
 Layers = Sequence[Mapping[str, float]]
 
 
 def similarity_figure(series: Mapping[str, Sequence[Layers]]):
-  """Two panels: L2 distance and angle of each layer's input and output.
+  """Draws L2 distance and angle between each layer's input and output.
 
   Args:
-    series: by the name that the legend has, runs of a model.
+    series: runs of a model by its name in the legend.
   """
   figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8))
   panels = (
@@ -34,7 +34,7 @@ def similarity_figure(series: Mapping[str, Sequence[Layers]]):
   )
   for axis, (field, title) in zip(axes, panels):
     for place, (name, runs) in enumerate(series.items()):
-      # What begins with a line is kept out of legends.
+      # Matplotlib hides labels that start with an underscore.
       label = f"\u200b{name}" if name.startswith("_") else name
       for run in runs:
         axis.plot(
@@ -46,7 +46,7 @@ def similarity_figure(series: Mapping[str, Sequence[Layers]]):
           color=f"C{place}",
           label=label,
         )
-        label = None  # Once a name.
+        label = None  # One entry per name.
     axis.set_title(f"{title} of a layer's input and output", fontsize=11)
     axis.set_xlabel("layer")
     axis.set_ylim(bottom=0)
@@ -58,7 +58,7 @@ def similarity_figure(series: Mapping[str, Sequence[Layers]]):
 
 
 def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
-  """Writes a PNG of `similarity_figure`, one run of each model."""
+  """Writes a PNG of `similarity_figure` with one run per model."""
   figure = similarity_figure({name: [run] for name, run in series.items()})
   figure.tight_layout()
   _save(figure, output_file)
@@ -67,20 +67,19 @@ def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
 def plot_attention(
   maps: Sequence[np.ndarray], pieces: Sequence[str], title: str, file: str
 ) -> None:
-  """Writes a PNG with a row of maps for each layer, a column for each head.
+  """Writes a PNG with a row of maps per layer and a column per head.
 
-  In a map, a row is the piece that attends and a column what it attends to;
-  darker is more.
+  In a map, rows attend to columns; darker is more.
 
   Args:
     maps: of each layer, <float32>[N, S, S].
     pieces: the S labels.
-    title: above it all.
+    title: of the figure.
     file: the PNG.
   """
   layers, heads, length = len(maps), len(maps[0]), len(pieces)
   cell = min(_CELL, _MOST_INCHES / max(layers, heads) / (length + 1))
-  # One image, since a thousand axes would take minutes.
+  # One image, because a thousand axes would take minutes.
   figure, axis = pyplot.subplots(
     figsize=(
       heads * (length + 1) * cell + _MARGIN,
@@ -91,7 +90,7 @@ def plot_attention(
   axis.imshow(
     mosaic(maps), cmap="Blues", vmin=0, vmax=most, interpolation="nearest"
   )
-  # Labels that have no room are left out, evenly.
+  # Skips labels evenly if there is no room.
   step = max(1, math.ceil(_CELL / cell - 1e-6))
   shown = range(0, length, step)
   labels = [pieces[place] for place in shown]
@@ -102,7 +101,7 @@ def plot_attention(
   axis.tick_params(length=0, pad=2, labelsize=_LABEL_POINTS)
   axis.tick_params(axis="x", rotation=90)
   for text in (*axis.get_xticklabels(), *axis.get_yticklabels()):
-    text.set_parse_math(False)  # A piece may be a dollar.
+    text.set_parse_math(False)  # A piece may be a dollar sign.
   middle = (length - 1) / 2
   for head in range(heads):
     place = (starts[head] + middle, -1.5)
@@ -120,7 +119,7 @@ def plot_attention(
 
 
 def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
-  """All maps as one picture, a line of NaN between neighbours.
+  """Joins all maps to one image, with a line of NaN between them.
 
   Args:
     maps: of each of L layers, <float>[N, S, S].
@@ -140,7 +139,7 @@ def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
 
 def _save(figure, output_file: str) -> None:
   with warnings.catch_warnings():
-    # The one font that matplotlib brings has no Chinese: boxes are drawn.
+    # Matplotlib's own font has no Chinese characters and draws boxes.
     warnings.filterwarnings("ignore", message="Glyph .* missing")
     figures.save(figure, output_file, bbox_inches="tight")
 
@@ -155,12 +154,12 @@ _CURVES = (
 def plot_curves(
   model_dir: str, output_file: str, unigram_entropy: float = 0
 ) -> None:
-  """Draws a run's losses and accuracies, training and held-out.
+  """Draws training and held-out losses and accuracies of a run.
 
   Args:
     model_dir: the run's folder.
-    output_file: the PNG, which appears complete or not at all.
-    unigram_entropy: nats; 0 draws no line.
+    output_file: the PNG.
+    unigram_entropy: in nats; 0 draws no line.
 
   Raises:
     ValueError: the run has not logged anything yet.

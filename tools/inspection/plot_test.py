@@ -70,8 +70,8 @@ def test_pieces_are_on_the_axes(tmp_path, drawn):
   assert [x.get_text() for x in axis.get_xticklabels()] == pieces * 3
   assert [x.get_text() for x in axis.get_yticklabels()] == pieces * 2
   assert axis.get_yticks().tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
-  said = [text.get_text() for text in axis.texts]
-  assert said == ["head 1", "head 2", "head 3", "layer 1", "layer 2"]
+  texts = [text.get_text() for text in axis.texts]
+  assert texts == ["head 1", "head 2", "head 3", "layer 1", "layer 2"]
 
 
 def test_many_heads_of_long_sentences_have_room(tmp_path, drawn):
@@ -85,7 +85,7 @@ def test_many_heads_of_long_sentences_have_room(tmp_path, drawn):
   assert len(labels) == 2 * 15
 
 
-def test_pieces_that_the_font_lacks_are_boxes(tmp_path):
+def test_missing_glyphs_are_drawn_as_boxes(tmp_path):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     inspection_plot.plot_attention(

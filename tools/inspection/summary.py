@@ -1,4 +1,4 @@
-"""The numbers of one model, as JSON values, and the files that they go to."""
+"""Reads sentences, collects a model's numbers as JSON values, writes them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from official_albert import files, modeling
+from tasks.pretraining import data
 from tools.inspection import model_size
 
 REPORT_FILE = "inspection.json"
 SIMILARITY_FILE = "layer_similarity.png"
-# Measured as docs/inspect_model.md says.
+# Measured as described in docs/inspect_model.md.
 NOTE = (
   "Activations are an estimate. The TPU's compiler laid out 16% less to 20% "
   "more than\nall of this together; a process on a CPU took 0.8 to 1 GiB more."
@@ -19,18 +20,18 @@ NOTE = (
 
 
 def attention_file(index: int) -> str:
-  """The name of a model's attention maps; `index` counts models from 0."""
+  """Returns the file name of the attention maps of model 0, 1, ..."""
   return f"attention_{index + 1}.png" if index else "attention.png"
 
 
 class Load(NamedTuple):
-  """What is computed at once.
+  """Batch and sequence sizes.
 
   Attributes:
-    train_batch_size: sequences of one device.
-    batch_size: of inference.
-    max_seq_length: S; 0: the model's positions.
-    max_predictions_per_seq: P; 0: 15% of the tokens.
+    train_batch_size: sequences per device in training.
+    batch_size: sequences in inference.
+    max_seq_length: tokens per sequence; 0: the model's positions.
+    max_predictions_per_seq: masked tokens; 0: 15% of the tokens.
   """
 
   train_batch_size: int = 32
@@ -39,10 +40,10 @@ class Load(NamedTuple):
   max_predictions_per_seq: int = 0
 
   def check(self) -> None:
-    """Refuses numbers of no meaning.
+    """Checks the sizes.
 
     Raises:
-      ValueError: one is below its least.
+      ValueError: one is too small.
     """
     for name, least in (
       ("train_batch_size", 1),
@@ -57,12 +58,12 @@ class Load(NamedTuple):
 
 
 def names_of(paths: Sequence[str]) -> list[str]:
-  """Of each path its last part, where that says which it is; else all of it.
+  """Returns the last part of each path, or the whole path if it is ambiguous.
 
-  What lies in a run has the run's name in front: RUN/best.
+  Checkpoints in a run keep the run's name: RUN/best.
 
   Raises:
-    ValueError: a path comes twice.
+    ValueError: a path is repeated.
   """
   if len(set(paths)) < len(paths):
     raise ValueError("--model names the same path twice.")
@@ -78,17 +79,39 @@ def names_of(paths: Sequence[str]) -> list[str]:
   ]
 
 
-def length_for(config: modeling.AlbertConfig, max_seq_length: int) -> int:
-  """The length of sequences; 0 is the model's longest.
+def read_sentences(texts: Sequence[str], input_files: str) -> list[str]:
+  """Returns the sentences of the flags, those of --text first.
+
+  Args:
+    texts: values of --text.
+    input_files: names and globs, in the formats of
+      tools.create_pretraining_data; "": none.
 
   Raises:
-    ValueError: the model has not so many positions.
+    OSError: a file cannot be read.
+    ValueError: a text is empty, or a file is empty or damaged.
+  """
+  if not all(text.strip() for text in texts):
+    raise ValueError("--text is empty: set it to a sentence.")
+  found = list(texts)
+  if input_files:
+    paths = data.find_files(input_files)
+    for document in data.DocumentReader(paths, data.ReaderSettings()):
+      found += document
+  return found
+
+
+def length_for(config: modeling.AlbertConfig, max_seq_length: int) -> int:
+  """Returns the length of sequences; 0 stands for the model's longest.
+
+  Raises:
+    ValueError: the model has fewer positions.
   """
   longest = config.max_position_embeddings
   if max_seq_length > longest:
     raise ValueError(
       f"--max_seq_length is {max_seq_length}, but the model has only "
-      f"{longest} position embeddings: give at most that."
+      f"{longest} position embeddings: lower it."
     )
   return max_seq_length or longest
 
@@ -96,11 +119,11 @@ def length_for(config: modeling.AlbertConfig, max_seq_length: int) -> int:
 def figures(
   name: str, config: modeling.AlbertConfig, load: Load
 ) -> dict[str, Any]:
-  """What a configuration alone says; see inspect_model.py for the keys.
+  """Returns the numbers of a configuration; see inspect_model.py for the keys.
 
   Raises:
-    ValueError: the model has not so many positions, or a sequence not so many
-      tokens to mask.
+    ValueError: a sequence is longer than the model's positions, or has fewer
+      tokens than predictions.
   """
   length = length_for(config, load.max_seq_length)
   predictions = load.max_predictions_per_seq
@@ -108,7 +131,7 @@ def figures(
   if predictions > length:
     raise ValueError(
       f"--max_predictions_per_seq is {predictions}, more than the {length} "
-      "tokens of a sequence: give at most that."
+      "tokens of a sequence: lower it."
     )
 
   def training(recompute: bool) -> dict[str, dict[str, int]]:
@@ -158,15 +181,15 @@ def write(
   models: Sequence[Mapping[str, Any]],
   plots: Mapping[str, Callable[[str], None]],
 ) -> None:
-  """Writes a new folder, complete or not at all.
+  """Writes a new folder.
 
   Args:
     folder: does not exist, or is empty.
-    models: for inspection.json.
-    plots: by file name, what draws it to a path.
+    models: of inspection.json.
+    plots: by file name, a function that draws to a path.
 
   Raises:
-    FileExistsError: the folder holds something.
+    FileExistsError: the folder is not empty.
     OSError: it cannot be written.
   """
   with files.new_folder(folder) as temporary:

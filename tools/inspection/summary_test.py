@@ -15,7 +15,7 @@ from tools.inspection import summary as inspection
 _BASE = modeling.AlbertConfig.from_preset("albert_base_v2")
 
 
-def test_figures_are_for_what_was_asked():
+def test_figures_use_the_given_sizes():
   found = inspection.figures(
     "name", _BASE, inspection.Load(5, 3, 128, max_predictions_per_seq=20)
   )
@@ -42,7 +42,7 @@ def test_by_default_sequences_are_as_long_as_they_can_be():
   assert found["memory"]["max_seq_length"] == 512
 
 
-def test_numbers_of_no_meaning():
+def test_numbers_out_of_range():
   with pytest.raises(ValueError, match="513, but the model has only 512"):
     inspection.figures("name", _BASE, inspection.Load(max_seq_length=513))
   with pytest.raises(ValueError, match="41, more than the 40 tokens"):
@@ -58,7 +58,7 @@ def test_numbers_of_no_meaning():
   inspection.Load().check()
 
 
-def test_the_folder_is_whole(tmp_path):
+def test_the_folder_is_complete(tmp_path):
   folder = tmp_path / "new" / "out"
   inspection.write(
     str(folder),
@@ -83,7 +83,7 @@ def test_or_not_there_at_all(tmp_path, value, error):
   assert os.listdir(tmp_path) == []
 
 
-def test_an_empty_folder_is_taken(tmp_path):
+def test_an_empty_folder_is_accepted(tmp_path):
   inspection.write(str(tmp_path / "out"), [], {})
   os.remove(tmp_path / "out" / inspection.REPORT_FILE)
   inspection.write(str(tmp_path / "out"), [], {})
@@ -102,6 +102,28 @@ def test_names_say_which_model_it_is():
 def test_names_of_maps():
   names = [inspection.attention_file(index) for index in range(3)]
   assert names == ["attention.png", "attention_2.png", "attention_3.png"]
+
+
+def test_texts_precede_files(tmp_path):
+  lines = tmp_path / "a.txt"
+  lines.write_text("one\n\n two \nthree\n")
+  documents = tmp_path / "b.jsonl"
+  documents.write_text(json.dumps({"text": "four\nfive"}) + "\n")
+  read = inspection.read_sentences(["zero"], f"{lines},{documents}")
+  assert read == ["zero", "one", "two", "three", "four", "five"]
+  assert inspection.read_sentences([], "") == []
+
+
+@pytest.mark.parametrize(
+  "texts, files, message",
+  [
+    (["good", " \t"], "", "--text is empty"),
+    ([], "{0}/none-*.txt", "no input file matches"),
+  ],
+)
+def test_bad_input(tmp_path, texts, files, message):
+  with pytest.raises((ValueError, OSError), match=message):
+    inspection.read_sentences(texts, files.format(tmp_path))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What tools.inspect_model has found, as text for a terminal."""
+"""Formats the findings of tools.inspect_model for a terminal."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _RECOMPUTED = "with --recompute_activations"
 
 
 def describe(values: Mapping[str, Any]) -> str:
-  """One model's numbers.
+  """Returns one model's numbers as text.
 
   Args:
-    values: an element of `models` of inspection.json; see inspect_model.py.
+    values: an element of `models` in inspection.json; see inspect_model.py.
   """
   parts = [
     f"== {values['model']} ==",
@@ -111,7 +111,7 @@ def _sentences(sentences: Mapping[str, int]) -> str:
   return (
     f"means over {sentences['tokens']:,} tokens of {sentences['count']:,} "
     f"sentence{'s' if sentences['count'] > 1 else ''}"
-    + (f", {cut:,} of which were too long and lost their end" if cut else "")
+    + (f", {cut:,} of which were truncated" if cut else "")
   )
 
 
@@ -138,13 +138,12 @@ def _heads(layers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """Columns as wide as need be; the first to the left, others to the right."""
-  lines = [list(heading), *map(list, rows)]
-  widths = [max(map(len, column)) for column in zip(*lines)]
-  return "\n".join(
-    "  ".join(
-      cell.rjust(width) if index else cell.ljust(width)
-      for index, (cell, width) in enumerate(zip(line, widths))
-    ).rstrip()
-    for line in lines
+  """Returns a table: the first column left-aligned, others right-aligned."""
+  import tabulate  # Here, so that --help is quick.
+
+  return tabulate.tabulate(
+    [heading, *rows],
+    tablefmt="plain",
+    colalign=["left"] + ["right"] * (len(heading) - 1),
+    disable_numparse=True,
   )

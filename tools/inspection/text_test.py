@@ -41,7 +41,7 @@ def test_figures():
   assert max(map(len, text.splitlines())) <= 100
 
 
-def test_what_sentences_show():
+def test_findings_of_sentences():
   values = _values()
   head = dict(
     head=2,
@@ -66,12 +66,10 @@ def test_what_sentences_show():
   ) in text
   values["sentences"] = {"count": 3, "tokens": 9, "cut": 2}
   text = inspection_text.describe(values)
-  assert (
-    "9 tokens of 3 sentences, 2 of which were too long and lost their end\n"
-  ) in text
+  assert "9 tokens of 3 sentences, 2 of which were truncated\n" in text
 
 
-def test_groups_and_sharing_are_said():
+def test_groups_and_sharing_are_shown():
   config = modeling.AlbertConfig(
     num_hidden_groups=3, num_hidden_layers=6, sharing="ffn"
   )

@@ -1,4 +1,4 @@
-"""Checks and pictures of pretraining records; prose of docstrings."""
+"""Checks, counts and shows pretraining records; extracts prose."""
 
 import lazy_loader
 

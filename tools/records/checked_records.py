@@ -1,7 +1,7 @@
-"""Reads every record of some files, checks it and counts it.
+"""Reads, checks and counts all records of some files.
 
-What tools.inspect_tfrecords and tools.adopt_tfrecords have in common: the
-first record that is not what it must be ends the reading with one sentence.
+Shared by tools.inspect_tfrecords and tools.adopt_tfrecords. The first invalid
+record raises an error that names it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tools.records import record_check, record_survey
 
 
 class Split(NamedTuple):
-  """Records to look at.
+  """Files of records.
 
   Attributes:
     paths: the files.
     schema: of the records.
-    manifest: the folder's, if there is one, and its entry for the split.
-    described: see `manifest`.
+    manifest: of the folder, if there is one.
+    described: the manifest's entry for this split.
   """
 
   paths: Sequence[str]
@@ -31,21 +31,22 @@ class Split(NamedTuple):
 
   @property
   def length(self) -> int:
-    """Tokens of a record, S."""
+    """Tokens per record, S."""
     return next(f.length for f in self.schema if f.name == "input_ids")
 
   @property
   def has_masks(self) -> bool:
+    """Whether the records are masked."""
     return any(feature.name == "masked_lm_ids" for feature in self.schema)
 
 
 def checked_batches(
   path: str, split: Split, tokenizer
 ) -> Iterator[record_survey.Batch]:
-  """The records of a file, none of which breaks a rule.
+  """Yields the records of a file after checking them.
 
   Raises:
-    ValueError: one does; the message names it.
+    ValueError: a record is invalid; the message names it.
   """
   settings = split.manifest.settings if split.manifest else {}
   whole_words = bool(settings.get("do_whole_word_mask"))
@@ -64,7 +65,7 @@ def checked_batches(
 def first_examples(
   split: Split, tokenizer, count: int
 ) -> Iterator[dict[str, Any]]:
-  """The features of the first `count` records."""
+  """Yields the features of the first `count` records."""
   for path in split.paths if count else ():
     for _, features in checked_batches(path, split, tokenizer):
       for row in range(min(count, len(features["input_ids"]))):
@@ -77,10 +78,10 @@ def first_examples(
 def survey(
   name: str, split: Split, tokenizer, line: progress_line.ProgressLine
 ) -> record_survey.Survey:
-  """Reads every record of a split.
+  """Checks and counts every record of a split.
 
   Raises:
-    ValueError: a record or a number in the manifest is not what it must be.
+    ValueError: a record is invalid, or the manifest is wrong.
   """
   result = record_survey.Survey(split.length, tokenizer)
   sizes = [os.path.getsize(path) for path in split.paths]
@@ -114,12 +115,12 @@ def survey(
 
 
 def of_files(paths: Sequence[str]) -> Split:
-  """Files without a manifest; the first record says what all must be like."""
+  """Returns files without a manifest; the first record defines the schema."""
   return Split(paths, record_survey.infer_schema(paths[0]))
 
 
 def read_splits(directory: str) -> dict[str, Split]:
-  """The splits of a folder, their files' sizes compared with the manifest."""
+  """Returns the splits of a folder after checking the sizes of its files."""
   manifest = tfrecords.read_manifest(directory)
   splits = {}
   for name, described in manifest.splits.items():

@@ -108,7 +108,7 @@ def test_problem_is_named_by_file_and_record(tmp_path, shards, monkeypatch):
   )
 
 
-def test_whole_words_are_checked_as_the_settings_say(tmp_path, shards):
+def test_whole_words_are_checked_if_the_settings_require_it(tmp_path, shards):
   tokenizer = _Tokenizer()
   tokenizer.word_start_table = np.arange(50) != 6  # Goes on with the 5.
   tokenizer.word_start_table[:5] = False

@@ -1,226 +1,57 @@
-"""From a docstring to its English sentences.
+"""Extracts English sentences from docstrings.
 
-Documentation is prose mixed with code, tables, formulas and the marks of
-reStructuredText, Markdown, numpydoc and Google style. Three steps keep the
-prose: `paragraphs` drops the blocks that are not prose by their layout,
-`split_sentences` cuts at sentence ends, `is_prose` judges each sentence by its
-words. Standard library only.
+Documentation mixes prose with code, tables and markup. `paragraphs` drops code
+blocks by their layout and removes markup; `is_prose` accepts a sentence by its
+words. Some prose is lost, which is no harm to a demonstration. Standard library
+only.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from typing import Iterator
 
-_MIN_WORDS = 4
-_MAX_WORDS = 80
-# Over 97% of the characters of English prose are letters and the punctuation
-# below; formulas, paths and shapes are not.
+_MIN_WORDS, _MAX_WORDS = 4, 80
+# Prose has over 97% letters and simple punctuation.
 _MIN_LETTER_SHARE = 0.85
-# `batch_size`, `tf.Tensor`, `f(x)`, `float32`, `MyClass`: some belong to the
-# sentences of a manual, a list of them does not.
+# Words such as `batch_size`, `tf.Tensor` or `f(x)`.
 _MAX_CODE_WORD_SHARE = 0.25
-# One word in eight; English prose has nearer one in two.
+# In English prose nearly half of the words are function words.
 _MIN_FUNCTION_WORD_SHARE = 0.125
 
-# --- Layout -----------------------------------------------------------------
-
 _FENCE = re.compile(r"```|~~~")
-_DOCTEST = re.compile(r">>>")
-_DIRECTIVE = re.compile(r"\.\. +([\w-]+) ?::")
-# Directives whose block is prose; the blocks of all others (code-block, math,
-# plot, ...) go with the directive.
-_PROSE_DIRECTIVES = frozenset(
-  "note warning tip important caution attention hint danger admonition".split()
-)
-_RST_COMMENT = re.compile(r"\.\.( |$)")
+# The underline of a heading.
 _RULE = re.compile(r"([=\-~^*#+\"_.])\1{2,}$")
-_HEADING = re.compile(r"#{1,6} |@\w+$|[A-Z]\w*(?: \w+){0,2}:$")
-_TABLE_ROW = re.compile(r"\+[-=+]+|.*\|.*\||(=+ +)+=+$|\S+(?: \S+)?   +\S")
-_GRAMMAR = re.compile(r".*::=|\| ")
-# "(str) A name", "(optional) The ...".
-_LEADING_TYPE = re.compile(r"\([^()]{1,25}\)[:,.]? +(?=[A-Za-z])")
-_LIST_ITEM = re.compile(r"(?:[-*+•] +|\(?(?:\d{1,2}|[a-z])[.)] +)(?=\S)")
-# `name: text`, `*args: text`, `name (int): text`, `name : array_like`.
-_ENTRY = re.compile(
-  r"(?::\w+ )?\*{0,2}`?[A-Za-z_][\w.]*`?"
-  r"(?:, *\*{0,2}`?[A-Za-z_][\w.]*`?)*(?: *\([^()]*\))?(?P<colon> *: +)"
+# Directives, tables, Markdown headings, headings such as "Args:", grammar,
+# numpydoc's "name : type", and code.
+_NOT_TEXT = re.compile(
+  r"\.\. |[|+@$%)\]}]|#{1,6} |[A-Z]\w*(?: \w+){0,2}:$"
+  r"|.*(?:::=|\|.*\|)|\S+   +\S"
+  r"|[\w*, ]+ : |(?:from \S+ )?import |(?:def|class) \w|return \w+$"
+  r"|(?:with|for|if|while) .*:$|[\w.]+\(.*\)$|[\w.\[\], ]+ [-+*/]?= "
 )
-_NUMPYDOC_TYPE = re.compile(r"[^.!?]*$")
-_SKIPPED_SECTIONS = frozenset(["see also", "references", "methods"])
-_CODE_LINE = re.compile(
-  r"(from \S+ )?import |def \w|class \w|return\b|with .*:$|for .* in .*:$"
-  r"|if .*:$|@\w|# |\$ |%|[\w.\[\]'\", ]+ [-+*/|&]?= |[\w.]+\(.*\)?,?$|[)\]}]"
+# "- item", "1. item", "name: text", "*args: text", "name (int): text".
+_ITEM = re.compile(
+  r"(?:[-*+•] +|\(?(?:\d{1,2}|[a-z])[.)] +)?"
+  r"(?:(?::\w+ )?\*{0,2}`?[A-Za-z_][\w.]*`?(?: *\([^()]*\))?: +)?(?=\S)"
 )
-
-
-def _drop_blocks(lines: list[str]) -> Iterator[str]:
-  """Yields the lines outside code, doctests, tables and directives.
-
-  A blank line stands for each block that was dropped, so that the text before
-  and after it is not joined.
-  """
-  in_fence = in_doctest = False
-  skip_deeper_than = None
-  for line in lines:
-    text = line.strip()
-    indent = len(line) - len(line.lstrip())
-    if _FENCE.match(text):
-      # A fence that opens and closes on one line holds no other lines.
-      if len(_FENCE.findall(text)) == 1:
-        in_fence = not in_fence
-      in_doctest = False
-      yield ""
-      continue
-    if in_fence:
-      continue
-    if skip_deeper_than is not None:
-      if not text or indent > skip_deeper_than:
-        continue
-      skip_deeper_than = None
-      yield ""
-    if _DOCTEST.match(text):
-      in_doctest = True
-    if in_doctest:
-      in_doctest = bool(text)
-      if not text:
-        yield ""
-      continue
-    directive = _DIRECTIVE.match(text)
-    if directive and directive[1].lower() in _PROSE_DIRECTIVES:
-      yield ""
-      yield line[:indent] + text[directive.end() :]
-      continue
-    if directive or _RST_COMMENT.match(text):
-      skip_deeper_than = indent
-      yield ""
-      continue
-    if _TABLE_ROW.match(text) or _GRAMMAR.match(text):
-      yield ""
-      continue
-    if text.endswith("::"):
-      skip_deeper_than = indent
-      line = line.rstrip()[:-1]
-    yield line
-
-
-def _drop_sections(lines: list[str]) -> Iterator[str]:
-  """Yields the lines without headings and without sections of mere names."""
-  skipping = False
-  for i, line in enumerate(lines):
-    text = line.strip()
-    below = lines[i + 1].strip() if i + 1 < len(lines) else ""
-    if text and _RULE.match(below) and len(below) >= len(text) - 3:
-      skipping = text.lower() in _SKIPPED_SECTIONS
-      yield ""
-    elif _RULE.match(text) or _HEADING.match(text):
-      yield ""
-    elif not skipping:
-      yield line
-
-
-def _drop_markup(text: str) -> str:
-  """The words of `text` without reStructuredText and Markdown marks."""
-  text = text.translate(_PLAIN_CHARACTERS).replace(" -- ", " - ")
-  text = re.sub(r"(?<=\w)---?(?=\w)", " - ", text)
-  text = re.sub(r"!?\[([^\[\]]*)\]\([^()\s]*\)", r"\1", text)
-  text = re.sub(r"\[([^\[\]]*)\]\[[^\[\]]*\]", r"\1", text)
-  text = re.sub(r"`([^`<>]+?) *<[^<>`]*>`_{0,2}", r"\1", text)
-  text = re.sub(r" ?\[#?[\w-]*\]_", "", text)
-  text = re.sub(r"`(\w[\w.]*)'", r"\1", text)
-  text = re.sub(r":[a-z]+(?::[a-z]+)?:`[~!]?([^`]*)`", r"\1", text)
-  text = re.sub(r"`+([^`]*)`+_{0,2}", r"\1", text)
-  text = re.sub(r"(?<!\w)\*\*(?=\S)(.+?)(?<=\S)\*\*(?!\w)", r"\1", text)
-  text = re.sub(r"(?<!\w)\*(?=\S)([^*]+?)(?<=\S)\*(?!\w)", r"\1", text)
-  text = re.sub(
-    r"(?<![\w_])_(?=[a-zA-Z])([^_]+?)(?<=\w)_(?![\w_])", r"\1", text
-  )
-  return " ".join(text.split())
-
-
-_PLAIN_CHARACTERS = str.maketrans(
-  {
-    "\u2018": "'",
-    "\u2019": "'",
-    "\u201c": '"',
-    "\u201d": '"',
-    "\u2013": "-",
-    "\u2014": " - ",
-    "\u2026": "...",
-    "\u00a0": " ",
-  }
+_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*\)|`([^`<>]+?) *<[^<>`]*>`_*")
+_MARKUP = re.compile(
+  r":[a-z]+(?::[a-z]+)?:(?=`)|`[~!]?|`_*| ?\[#?[\w-]*\]_"
+  r"|(?<![\w*_])(?:\*{1,2}|_)(?=[A-Za-z])"
+  r"|(?<=[A-Za-z])(?:\*{1,2}|_)(?![\w*_])"
 )
-
-
-def paragraphs(docstring: str) -> list[str]:
-  """The paragraphs, list items and entries of a docstring, markup removed."""
-  lines = inspect.cleandoc(docstring).splitlines()
-  lines = list(_drop_sections(list(_drop_blocks(lines))))
-  blocks: list[list[str]] = [[]]
-  for line in lines:
-    text = line.strip()
-    item = _LIST_ITEM.match(text)
-    if item:
-      text = text[item.end() :]
-    entry = _ENTRY.match(text)
-    # "Note: the ..." is an entry by its looks, and so is "Returns: the ...".
-    if entry:
-      text = text[entry.end() :]
-      if entry["colon"].startswith(" ") and _NUMPYDOC_TYPE.match(text):
-        text = ""
-    leading_type = _LEADING_TYPE.match(text)
-    if leading_type and (entry or item or not blocks[-1]):
-      text = text[leading_type.end() :]
-    if not text or item or entry:
-      blocks.append([])
-    if text:
-      blocks[-1].append(text)
-  result = []
-  for block in blocks:
-    code_lines = sum(bool(_CODE_LINE.match(line)) for line in block)
-    if block and code_lines * 2 <= len(block):
-      result.append(_drop_markup(" ".join(block)))
-  return [text for text in result if text]
-
-
-# --- Sentences --------------------------------------------------------------
-
-# A sentence may begin with the name of something: "`tf.where` returns ...".
+_PLAIN = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+_PLAIN |= {0x2013: "-", 0x2014: " - ", 0xA0: " "}
+# Not after abbreviations and initials.
 _SENTENCE_END = re.compile(
-  r"[.!?][\"')\]]*\s+(?=[\"'(]?(?:[A-Z]|[a-z]\w*[._(]\w))"
+  r"(?:(?<=[.!?])|(?<=[.!?][\"')]))"
+  r"(?<!e\.g\.)(?<!i\.e\.)(?<!\bvs\.)(?<!\bcf\.)(?<!\b[A-Z]\.)"
+  r"\s+(?=[\"'(]?[A-Z])"
 )
-_ABBREVIATION = re.compile(
-  r"\b(?:(?i:e\.g|i\.e|etc|vs|cf|al|approx|resp|no|fig|eq|eqn|sec|ch|vol|pp"
-  r"|ed|dr|mr|mrs|st|inc|jr|viz|incl|dept|w\.r\.t|a\.k\.a)"
-  r"|[A-Z])\.[\"')\]]*\s+$"
-)
-# "etc." and "al." may well end a sentence, which a capital then shows.
-_MAY_END = re.compile(r"\b(?:etc|al|inc|jr|no)\.[\"')\]]*\s+$")
-
-
-def split_sentences(paragraph: str) -> list[str]:
-  """Cuts after `.`, `!` or `?` where a capital follows.
-
-  A cut is not made after an abbreviation ("e.g. Keras") or an initial
-  ("D. E. Knuth").
-  """
-  sentences = []
-  start = 0
-  for match in _SENTENCE_END.finditer(paragraph):
-    head = paragraph[start : match.end()]
-    if _ABBREVIATION.search(head) and not _MAY_END.search(head):
-      continue
-    sentences.append(head.strip())
-    start = match.end()
-  sentences.append(paragraph[start:].strip())
-  return [sentence for sentence in sentences if sentence]
-
-
 _NOT_PROSE = re.compile(
-  r"[=<>{}\[\]\\|^~$@#%]{2}|[{}\\|^~$\u0080-\uffff]"
-  r"|\s[=+*/<>]\s|https?:|www\.|\w/\w+/|\.\.\.|:\w+:|\b0x|::|[-+*/]{2}"
-  r"|TODO|FIXME|Copyright"
+  r"[{}\\|^~$\u0080-\uffff]|[=<>\[\]@#%]{2}|\s[=+*/<>]\s|https?:|www\.|::"
+  r"|\w/\w+/|\.\.\.|[-+*/]{2}|TODO|FIXME|Copyright"
 )
 _CODE_WORD = re.compile(r"[_\d=<>\[\]+*/@#%]|\w\.\w|\w\(|[a-z][A-Z]")
 _NAMES_LIKE_CODE = frozenset(
@@ -237,39 +68,81 @@ _FUNCTION_WORDS = frozenset(
 )
 
 
+def paragraphs(docstring: str) -> list[str]:
+  """Returns paragraphs, list items and descriptions, without markup."""
+  blocks: list[list[str]] = [[]]
+  in_fence = in_doctest = False
+  skipped_indent = None  # Skips lines that are indented deeper.
+  for line in inspect.cleandoc(docstring).splitlines():
+    text = line.strip()
+    indent = len(line) - len(line.lstrip())
+    if _RULE.match(text):
+      blocks[-1] = []  # The heading above it.
+      continue
+    fences = len(_FENCE.findall(text))
+    in_doctest = bool(text) and (in_doctest or text.startswith(">>>"))
+    if text and skipped_indent is not None and indent <= skipped_indent:
+      skipped_indent = None
+    skipped = in_fence or in_doctest or skipped_indent is not None
+    if skipped or not text or fences or _NOT_TEXT.match(text):
+      blocks.append([])
+      in_fence ^= fences == 1
+      if text.startswith(".. ") and skipped_indent is None:
+        skipped_indent = indent
+      continue
+    if text.endswith("::"):
+      skipped_indent = indent
+      text = text[:-1]
+    item = _ITEM.match(text)
+    if item.end():
+      blocks.append([])
+      text = text[item.end() :]
+    blocks[-1].append(text)
+  return [_drop_markup(" ".join(block)) for block in blocks if block]
+
+
+def _drop_markup(text: str) -> str:
+  text = _LINK.sub(lambda match: match[1] or match[2] or "", text)
+  text = _MARKUP.sub("", text.translate(_PLAIN))
+  return " ".join(text.split())
+
+
+def split_sentences(paragraph: str) -> list[str]:
+  """Splits after `.`, `!` or `?` if a capital letter follows."""
+  return [sentence for sentence in _SENTENCE_END.split(paragraph) if sentence]
+
+
 def is_prose(sentence: str) -> bool:
-  """True for a sentence of English words, with little code in it."""
+  """Whether the sentence has mostly English words and little code."""
   words = sentence.split()
   if not _MIN_WORDS <= len(words) <= _MAX_WORDS or _NOT_PROSE.search(sentence):
     return False
-  if not re.match(r"[\"'(]?[A-Za-z]", sentence):
-    return False
-  if any(sentence.count(mark) % 2 for mark in '"`'):
+  if not re.match(r"[\"'(]?[A-Za-z]", sentence) or sentence.count('"') % 2:
     return False
   if any(sentence.count(a) != sentence.count(b) for a, b in ("()", "[]")):
     return False
   characters = "".join(words)
-  plain = sum(c.isalpha() or c in ".,;:'" for c in characters)
-  bare = [word.strip(".,;:!?\"'()").lower() for word in words]
+  letters = sum(c.isalpha() or c in ".,;:'" for c in characters)
+  bare = [word.strip(".,;:!?\"'") for word in words]
   code = sum(
     bool(_CODE_WORD.search(word)) and word not in _NAMES_LIKE_CODE
-    for word in (word.strip(".,;:!?\"'") for word in words)
+    for word in bare
   )
-  known = sum(word in _FUNCTION_WORDS for word in bare)
+  known = sum(word.strip("()").lower() in _FUNCTION_WORDS for word in bare)
   return (
-    plain >= _MIN_LETTER_SHARE * len(characters)
+    letters >= _MIN_LETTER_SHARE * len(characters)
     and code <= _MAX_CODE_WORD_SHARE * len(words)
     and known >= _MIN_FUNCTION_WORD_SHARE * len(words)
   )
 
 
 def normalized(sentence: str) -> str:
-  """The key under which two sentences count as the same one."""
+  """Returns the key by which equal sentences are recognized."""
   return re.sub(r"[^a-z]+", " ", sentence.lower()).strip()
 
 
 def prose_sentences(docstring: str) -> list[str]:
-  """The sentences of a docstring that are English prose, in order."""
+  """Returns the prose sentences of a docstring, in order."""
   return [
     sentence
     for paragraph in paragraphs(docstring)

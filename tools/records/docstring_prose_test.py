@@ -1,4 +1,4 @@
-"""Layout, sentence ends and the judgement of prose, on made-up docstrings."""
+"""Tests of layout, sentence ends and prose, on made-up docstrings."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_numpydoc_drops_types_headings_and_lists_of_names():
     "name     this is the text of a cell in a table",
   ],
 )
-def test_blocks_that_are_not_prose_go_and_their_neighbours_stay(block):
+def test_blocks_that_are_not_prose_are_dropped(block):
   text = f"This stands before the block.\n\n{block}\n\nThis stands after it."
   assert docstring_prose.prose_sentences(text) == [
     "This stands before the block.",
@@ -85,7 +85,7 @@ def test_blocks_that_are_not_prose_go_and_their_neighbours_stay(block):
   ]
 
 
-def test_a_literal_block_goes_with_its_double_colon():
+def test_literal_blocks_are_dropped():
   text = """Call it as in this example::
 
       this_is_code in the_block
@@ -94,13 +94,6 @@ def test_a_literal_block_goes_with_its_double_colon():
   assert docstring_prose.prose_sentences(text) == [
     "Call it as in this example:",
     "It comes back at once.",
-  ]
-
-
-def test_the_text_of_a_note_is_kept():
-  text = ".. note:: This is for those who read notes.\n   They are few."
-  assert docstring_prose.paragraphs(text) == [
-    "This is for those who read notes. They are few."
   ]
 
 
@@ -122,7 +115,6 @@ def test_list_items_are_paragraphs():
   "marked, plain",
   [
     ("Use ``x`` or `y` of :class:`~a.B`.", "Use x or y of a.B."),
-    ("Use `this' and `that' of it.", "Use this and that of it."),
     ("See [the *guide*](http://a.b/c) first.", "See the guide first."),
     ("See `the guide <http://a.b>`_ first.", "See the guide first."),
     ("It is **very** _strange_ indeed.", "It is very strange indeed."),
@@ -130,7 +122,7 @@ def test_list_items_are_paragraphs():
     ("\u201cIt\u2019s\u201d old\u2014very old.", '"It\'s" old - very old.'),
   ],
 )
-def test_markup_goes_and_the_words_stay(marked, plain):
+def test_markup_is_removed(marked, plain):
   assert docstring_prose.paragraphs(marked) == [plain]
 
 
@@ -143,7 +135,6 @@ def test_markup_goes_and_the_words_stay(marked, plain):
     ("Cats, dogs, etc. They bite.", ["Cats, dogs, etc.", "They bite."]),
     ("Version 2.x. See there.", ["Version 2.x.", "See there."]),
     ("It is 1.5 or so. fine", ["It is 1.5 or so. fine"]),
-    ("It ends. tf.where begins.", ["It ends.", "tf.where begins."]),
     ('He said "no." "Yes," I said.', ['He said "no."', '"Yes," I said.']),
   ],
 )
@@ -160,7 +151,7 @@ def test_sentence_ends(paragraph, sentences):
     "TensorFlow and NumPy do not agree.",
   ],
 )
-def test_prose_is_kept(sentence):
+def test_prose_is_accepted(sentence):
   assert docstring_prose.is_prose(sentence)
 
 
@@ -180,11 +171,11 @@ def test_prose_is_kept(sentence):
     " ".join(["the"] * 81),
   ],
 )
-def test_what_is_not_prose_is_refused(sentence):
+def test_other_text_is_rejected(sentence):
   assert not docstring_prose.is_prose(sentence)
 
 
-def test_sentences_that_differ_in_case_marks_or_numbers_are_the_same():
+def test_equal_sentences_are_recognized():
   assert docstring_prose.normalized(
     "The 2-D input, of Type 1."
   ) == docstring_prose.normalized("the 3-d input of type 2")

@@ -1,8 +1,8 @@
-"""What must hold of every pretraining record, and of their statistics.
+"""Checks pretraining records and their statistics.
 
-`[CLS] A [SEP] B [SEP]` and zeros behind it; predictions in ascending order,
-inside the text, of whole words; with their labels put back a text without any
-[MASK]. Whole batches are checked at once.
+A record is `[CLS] A [SEP] B [SEP]` and padding. Predictions are in ascending
+order, inside the text and of whole words; with the labels in place, the text
+has no [MASK]. Rules check a batch at once.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ import numpy as np
 
 from tools.records import record_survey
 
-# [CLS] A [SEP] B [SEP] with one token in A and one in B.
+# [CLS] A [SEP] B [SEP] with one token each in A and B.
 _LEAST = 5
-# Sums of other orders, or numbers written with fewer digits.
+# Sums may have another order, and numbers fewer digits.
 _TOLERANCE = 1e-6
 
-# A rule that some rows <bool>[N] break, and the sentence about one of them.
+# Which rows <bool>[N] break a rule, and a function that describes one.
 _Rule = tuple[np.ndarray, Callable[[int], str]]
 
 
 def find_problem(
   features: Mapping[str, np.ndarray], tokenizer, whole_words: bool = False
 ) -> Optional[tuple[int, str]]:
-  """The first record of N that breaks a rule.
+  """Finds the first of N records that breaks a rule.
 
   Args:
-    features: as `record_survey.batches` reads them.
-    tokenizer: the one that the records were made with.
-    whole_words: whether words were masked as a whole.
+    features: from `record_survey.batches`.
+    tokenizer: the one that made the records.
+    whole_words: whether whole words were masked.
 
   Returns:
-    Its row and what is wrong with it, to follow "record 7 ...", or None.
+    The row and a description that follows "record 7 ...", or None.
   """
   features = record_survey.with_no_masks(features)
   for rules in (_shape_rules, _mask_rules):
     found = _first(rules(features, tokenizer))
     if found:
-      # What comes later looks up ids and positions, so it needs sound ones.
+      # Later rules use ids and positions as indices, so these must be valid.
       before = {k: v[: found[0]] for k, v in features.items()}
       return (
         find_problem(before, tokenizer, whole_words) if found[0] else None
@@ -57,7 +57,7 @@ def _first(rules: Iterator[_Rule]) -> Optional[tuple[int, str]]:
 
 
 def _rule(bad: np.ndarray, describe: Callable[[int, int], str]) -> _Rule:
-  """A rule about cells <bool>[N, columns]; the first bad one is described."""
+  """Makes a rule of cells <bool>[N, columns]; describes the first bad one."""
   return bad.any(axis=1), lambda row: describe(row, int(np.argmax(bad[row])))
 
 
@@ -181,7 +181,7 @@ def _text_rules(
   starts = expected = real & (tokenizer.word_start_table[ids] | ~text)
   if "token_boundary" in f:
     boundary = f["token_boundary"]
-    # The original asks for the written form of an unknown piece.
+    # The original decides by the text of an unknown piece.
     known = ids != tokenizer.unk_id
     yield _rule(
       (boundary != expected) & (known | (boundary < 0) | (boundary > 1)),
@@ -196,7 +196,7 @@ def _text_rules(
     masked = np.zeros((count, size), bool)
     row, column = np.nonzero(f["masked_lm_weights"] > 0)
     masked[row, f["masked_lm_positions"][row, column]] = True
-    # Truncation may have cut the word that a segment begins with.
+    # Truncation may cut the first word of a segment.
     within = text[:, 1:] & text[:, :-1] & ~starts[:, 1:]
     yield _rule(
       (masked[:, 1:] != masked[:, :-1]) & within,
@@ -207,11 +207,11 @@ def _text_rules(
 
 
 def compare_statistics(
-  said: Mapping[str, Any], counted: Mapping[str, Any]
+  stated: Mapping[str, Any], counted: Mapping[str, Any]
 ) -> Optional[str]:
-  """What a manifest says otherwise than the records, or None."""
+  """Describes where a manifest contradicts the records, or returns None."""
   for name, number in counted.items():
-    other = said.get(name, number)
+    other = stated.get(name, number)
     if not isinstance(other, (int, float)) or not np.isclose(
       other, number, rtol=_TOLERANCE, atol=_TOLERANCE
     ):

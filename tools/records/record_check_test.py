@@ -141,7 +141,7 @@ def test_boundary_of_an_unknown_piece_is_its_own_business():
   assert "token_boundary 2 at position 7" in _check(features)[1]
 
 
-def test_words_masked_in_part_only_matter_with_whole_words():
+def test_partly_masked_words_are_wrong_only_with_whole_words():
   # 5 6 is a word, of which 6 is to be predicted.
   assert _check(_features()) is None
   row, message = _check(_features(3), whole_words=True)
@@ -169,7 +169,7 @@ def test_words_masked_in_part_only_matter_with_whole_words():
   assert _check(_features(**whole), True) is None
 
 
-def test_the_first_record_is_named_whatever_its_problem_is():
+def test_the_first_invalid_record_is_named():
   features = _features(4, row=3, input_ids={1: _V})
   features["masked_lm_weights"][2, 0] = 7
   features["input_ids"][1, 0] = 5

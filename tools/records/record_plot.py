@@ -1,4 +1,4 @@
-"""Draws what a survey of records has counted, as a PNG of four panels."""
+"""Draws the counts of a survey of records as a PNG with four panels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.cli import figures
 from tools.cli.figures import pyplot
 from tools.records import record_survey
 
-_BARS = 64  # Bins of lengths and positions, at most.
+_BARS = 64  # Largest number of bins of lengths and positions.
 _MOST_WORDS = 10
 
 
@@ -22,11 +22,11 @@ def plot(
   """Writes the PNG.
 
   Args:
-    surveys: what was counted, by the name of the split.
-    output_file: the PNG, which appears complete or not at all.
-    ngram_shares: for splits whose manifest knows it, the share of the n-grams
-      of each length in words. The records show runs only, in which neighbours
-      have become one.
+    surveys: by the name of the split.
+    output_file: the PNG.
+    ngram_shares: by split, the share of n-grams of each length in words, if the
+      manifest has it. Records show only runs, where adjacent n-grams are
+      joined.
   """
   figure, axes = pyplot.subplots(2, 2, figsize=(11, 7.2))
   lengths, positions, words, labels = axes.ravel()
@@ -91,7 +91,7 @@ def plot(
 
 
 def _steps(axis, counts: np.ndarray, color: str, label: str) -> None:
-  """A histogram of counts by number, in bins of the same width."""
+  """Draws a histogram of counts in bins of equal width."""
   width = -(-len(counts) // _BARS)
   padded = np.pad(counts, (0, -len(counts) % width))
   shares = padded.reshape(-1, width).sum(axis=1) / max(1, counts.sum())

@@ -1,7 +1,7 @@
-"""Reads pretraining records batch by batch, and counts what is in them.
+"""Reads pretraining records in batches and counts their contents.
 
-Records may be this project's, with masks or without, or those of
-google-research/albert and of BERT, whose features have the same names.
+Records may come from this project, with or without masks, or from
+google-research/albert or BERT, whose features have the same names.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import tfrecords
 from tasks.pretraining import data
 
 _BATCH = 256
-# Without these a record cannot be shown; BERT's have no token_boundary.
+# Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
 _MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
 class Batch(NamedTuple):
-  """Records `first`, counted from 0, and up to 255 behind it of a file.
+  """Up to 256 consecutive records of a file.
 
-  `features` are <int64>[N, ...] and <float32>[N, ...] by name.
+  Attributes:
+    first: number of the first record, from 0.
+    features: <int64>[N, ...] and <float32>[N, ...] by name.
   """
 
   first: int
@@ -32,19 +34,19 @@ class Batch(NamedTuple):
 
 
 def infer_schema(path: str) -> tuple[tfrecords.Feature, ...]:
-  """The schema of a file without a manifest, from its first record.
+  """Infers the schema of a file from its first record.
 
-  Features that pretraining has no use for are left out.
+  Ignores features that pretraining does not use.
 
   Raises:
-    ValueError: there is no record, or it is no pretraining record.
+    ValueError: there is no record, or it is not a pretraining record.
   """
   record = next(tfrecords.read_records(path), None)
   if record is None:
     raise ValueError(f"{path} has no records.")
   try:
     features = tf.train.Example.FromString(record).features.feature
-  except Exception as error:  # DecodeError, of several protobuf versions.
+  except Exception as error:  # DecodeError differs between protobuf versions.
     raise ValueError(f"{path} does not hold tf.train.Example.") from error
   lengths = {
     name: len(feature.int64_list.value) for name, feature in features.items()
@@ -69,16 +71,16 @@ def infer_schema(path: str) -> tuple[tfrecords.Feature, ...]:
 def batches(
   path: str, schema: Sequence[tfrecords.Feature], exact: bool = False
 ) -> Iterator[Batch]:
-  """The records of a file.
+  """Yields the records of a file.
 
   Args:
     path: the file.
-    schema: what a record holds.
-    exact: whether it may hold nothing else.
+    schema: of the records.
+    exact: whether other features are errors.
 
   Raises:
     ValueError: a record is damaged or does not fit the schema; the message
-      has the file and the record.
+      names the file and the record.
   """
   spec = tfrecords.parse_spec(schema)
   names = {feature.name for feature in schema}
@@ -92,8 +94,8 @@ def batches(
       parsed = tf.io.parse_example(serialized, spec)
       problem = ""
     except tf.errors.InvalidArgumentError as error:
-      problem = error.message  # Does not say which record.
-    if problem or exact:  # The parser takes no notice of other features.
+      problem = error.message  # Does not name the record.
+    if problem or exact:  # The parser ignores other features.
       for number, record in enumerate(serialized, start=first):
         found = _misfit(record, schema if problem else (), names, exact)
         if found:
@@ -113,10 +115,10 @@ def _misfit(
   names: set[str],
   exact: bool,
 ) -> str:
-  """What is wrong with a serialized record, or nothing."""
+  """Describes what is wrong with a serialized record; "" if nothing."""
   try:
     features = tf.train.Example.FromString(record).features.feature
-  except Exception:  # DecodeError, of several protobuf versions.
+  except Exception:  # DecodeError differs between protobuf versions.
     return "it is no tf.train.Example"
   for feature in schema:
     if feature.name not in features:
@@ -135,16 +137,15 @@ def _misfit(
 
 
 class Survey:
-  """What has been counted in records of S tokens.
+  """Counts of records of S tokens.
 
   Attributes:
-    counts: sums, as they are taken while records are made.
-    lengths: <int64>[S + 1], examples by their number of tokens.
-    positions: <int64>[S], predictions by their place.
-    run_words: <int64>[S], runs of masked tokens by the words that they begin.
-      Two n-grams side by side are one run.
-    label_0, label_1: examples by label.
-    records: of each file that was read to its end; whoever reads adds them.
+    counts: the sums that are also counted when records are made.
+    lengths: <int64>[S + 1], examples by number of tokens.
+    positions: <int64>[S], predictions by position.
+    run_words: <int64>[S], runs of masked tokens by number of words. Adjacent
+      n-grams are one run.
+    records: records per completely read file, appended by the reader.
   """
 
   def __init__(self, max_seq_length: int, tokenizer):
@@ -157,16 +158,18 @@ class Survey:
 
   @property
   def label_1(self) -> int:
+    """Examples with label 1."""
     return self.counts.label_1
 
   @property
   def label_0(self) -> int:
+    """Examples with label 0."""
     return self.counts.instances - self.counts.label_1
 
   def add(self, features: Mapping[str, np.ndarray]) -> None:
-    """Counts N records that `record_check` has nothing against."""
+    """Counts N valid records."""
     features = with_no_masks(features)
-    self.counts.add(data.count_examples(features, self._tokenizer.mask_id))
+    self.counts += data.count_examples(features, self._tokenizer.mask_id)
     size = len(self.positions)
     self.lengths += np.bincount(
       features["input_mask"].sum(axis=1), minlength=size + 1
@@ -175,7 +178,7 @@ class Survey:
     position = features["masked_lm_positions"][row, column]
     self.positions += np.bincount(position, minlength=size)
     starts = self._tokenizer.word_start_table[put_labels_back(features)]
-    # A column of zeros parts the rows, so that all can be one line.
+    # A column of zeros separates the rows, so they can be flattened.
     chosen = np.zeros((len(starts), size + 1), np.int8)
     chosen[row, position] = 1
     change = np.diff(chosen.ravel(), prepend=0)
@@ -187,9 +190,9 @@ class Survey:
     self.run_words += np.bincount(words, minlength=size)
 
   def statistics(self) -> dict[str, Any]:
-    """By the names that a manifest gives them."""
+    """Returns the statistics by their names in a manifest."""
     statistics = data.summarize_examples(self.counts)
-    # Known only while records are made.
+    # These are known only when records are made.
     for name in (
       "dropped_chunks",
       "truncated_tokens",
@@ -201,13 +204,13 @@ class Survey:
 
 
 def with_no_masks(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The same, with empty features of masks where there are none."""
+  """Returns features with empty masks if there are none."""
   nothing = np.zeros((len(features["input_ids"]), 0), np.int64)
   return {**dict.fromkeys(_MASKED, nothing), **features}
 
 
 def put_labels_back(features: Mapping[str, np.ndarray]) -> np.ndarray:
-  """<int64>[N, S]: the ids before they were masked."""
+  """Returns the ids before masking, <int64>[N, S]."""
   features = with_no_masks(features)
   restored = features["input_ids"].copy()
   row, column = np.nonzero(features["masked_lm_weights"] > 0)

@@ -1,12 +1,12 @@
-"""A pretraining record as text that a person can check.
+"""Formats a pretraining record as text that a person can check.
 
     A: [CLS] in mathematics , {[MASK]:especially} order theory , ...
 
-`{shown:label}` is a token to predict: [MASK], another piece, or, as `{=label}`,
-the piece itself. In colour the braces are gone: what is shown is yellow for
-[MASK], red for a random piece and green for a kept one, and the label stands
-behind it, faint. Pieces are joined to words as the tokenizer would. A record
-without masks shows with a | where a word begins without a space.
+`{shown:label}` is a token to predict; the input shows [MASK], a random piece
+or, as `{=label}`, the piece itself. With color there are no braces: [MASK] is
+yellow, a random piece red, a kept piece green, and the label follows, faint.
+Pieces are joined to words as the tokenizer does. In a record without masks, |
+marks a word that begins without a space.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WORD_START = tokenization.WORD_START
 _YELLOW, _RED, _GREEN, _FAINT, _PLAIN = (
   f"\x1b[{code}m" for code in ("33", "31", "32", "2", "0")
 )
-# Between these stand a token's kind, what is shown and its label while lines
-# are wrapped; no vocabulary has them.
+# While lines are wrapped, these enclose a token's kind, input and label. No
+# vocabulary contains them.
 _OPEN, _MIDDLE, _CLOSE = "\x01\x02\x03"
 _MASK, _RANDOM, _KEPT = "mrk"
 _WORD_BEGINS = "\x04"
@@ -36,12 +36,12 @@ _MARKED = re.compile("\x01(.)([^\x02]*)\x02([^\x03]*)\x03")
 
 
 def use_color(color: str, stream: TextIO) -> bool:
-  """Whether to write colours to `stream`.
+  """Returns whether to write colors to `stream`.
 
   Args:
-    color: one of `COLORS`; "auto" is a terminal's matter, and the user's, who
-      may have set NO_COLOR (no-color.org).
-    stream: where the text goes.
+    color: one of `COLORS`; "auto" means on a terminal, unless NO_COLOR is set
+      (no-color.org).
+    stream: the output.
   """
   if color != "auto":
     return color == "always"
@@ -53,7 +53,7 @@ def use_color(color: str, stream: TextIO) -> bool:
 
 
 def legend(color: bool) -> str:
-  """One line that says how tokens to predict are marked."""
+  """Returns a line that explains how tokens to predict are marked."""
   samples = (
     (_MASK, "[MASK]", "masked"),
     (_RANDOM, "random", "replaced"),
@@ -68,13 +68,12 @@ def legend(color: bool) -> str:
 def describe(
   record: Mapping[str, np.ndarray], tokenizer, color: bool = False
 ) -> str:
-  """Several lines about one record: marked, then as readable text.
+  """Returns several lines: the record with marks, then its text.
 
   Args:
-    record: its features, as in `schemas.pretraining_schema`; those of masks
-      may be missing.
-    tokenizer: the one it was made with.
-    color: whether the terminal shows colours.
+    record: features of `tfrecords.pretraining_schema`; masks may be missing.
+    tokenizer: the one that made the record.
+    color: whether to use colors.
 
   Raises:
     ValueError: an id is outside the tokenizer's vocabulary.
@@ -103,7 +102,7 @@ def describe(
   for name, segment in names:
     pieces = []
     for p in np.flatnonzero(segments == segment).tolist():
-      # Where nothing is masked, what may be masked as a whole is of interest.
+      # Without masks, show which words would be masked as a whole.
       boundary = not has_masks and bool(record["token_boundary"][p])
       pieces.append(_piece(ids[p], labels.get(p), boundary, tokenizer))
     text = "".join(pieces).replace(f" {_WORD_BEGINS}", " ")
@@ -137,7 +136,7 @@ def _piece(shown_id, label_id, boundary, tokenizer) -> str:
     return f"{space}{_WORD_BEGINS if mark else ''}{shown}{space}"
   label = tokenizer.marked_piece(label_id)
   space = " " if label.startswith(_WORD_START) else ""
-  # A word mark alone is a piece too.
+  # A piece may consist of the word mark alone.
   label = label.lstrip(_WORD_START) or label
   shown = shown.lstrip(_WORD_START) or shown
   kind = _MASK if shown_id == tokenizer.mask_id else _RANDOM
@@ -147,7 +146,7 @@ def _piece(shown_id, label_id, boundary, tokenizer) -> str:
 
 
 def _render(line: str, color: bool) -> str:
-  """Marked tokens in colour, or in braces."""
+  """Replaces marked tokens by colors or braces."""
 
   def replace(match: re.Match) -> str:
     kind, shown, label = match.groups()

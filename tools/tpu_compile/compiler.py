@@ -1,9 +1,9 @@
-"""Compiles a lowered step with the TPU's compiler; no TPU is needed, or used.
+"""Compiles a lowered step with the TPU's compiler, without a TPU.
 
     python -m tools.tpu_compile.compiler STEP.hlo v3:2x2
 
 Runs with the interpreter of `tools.tpu_compile.environment` and prints a line
-of JSON. It loads nothing of this repository that needs TensorFlow.
+of JSON. Imports nothing that needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ import time
 from typing import Any, Optional
 
 from tools.cli import started_by
-from tools.tpu_compile import stablehlo as tpu_stablehlo
+
+# Name of the custom calls that stand for sums over replicas.
+ALL_REDUCE = "official_albert.all_reduce"
 
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-  """What there is to know of a kind of TPU.
+  """A kind of TPU.
 
   Attributes:
-    topology: the smallest one that has several chips.
+    topology: the smallest one with several chips.
     device: what one replica runs on.
     dimensions: of a topology's shape.
-    hbm_gib: what the compiler gives a program, of all that the device has. As
-      the compiler of requirements-tpu-compile.txt says when it refuses one.
-    options: to describe the topology with.
+    hbm_gib: memory that the compiler gives to a program, according to its
+      messages (with the versions of requirements-tpu-compile.txt).
+    options: of the topology's description.
   """
 
   topology: str
@@ -43,7 +45,7 @@ class Generation:
 GENERATIONS = {
   "v2": Generation("v2:2x2", "core", 2, 7.48),
   "v3": Generation("v3:2x2", "core", 2, 15.48),
-  # Both cores of a chip compute as one, as they do for everyone by default.
+  # By default both cores of a chip work as one.
   "v4": Generation(
     "v4:2x2x1", "chip", 3, 30.75, (("chip_config_name", "megacore"),)
   ),
@@ -51,7 +53,7 @@ GENERATIONS = {
   "v5p": Generation("v5p:2x2x1", "chip", 3, 95.74),
   "v6e": Generation("v6e:2x2", "chip", 2, 31.25),
 }
-# What libtpu looks for on a TPU's host; without it, it would wait for one.
+# libtpu expects these on a TPU host; without them it waits for one.
 ENVIRONMENT = {
   "JAX_PLATFORMS": "cpu",
   "TPU_ACCELERATOR_TYPE": "v4-8",
@@ -62,7 +64,7 @@ ENVIRONMENT = {
 
 
 def generation(topology: str) -> Generation:
-  """The kind of TPU of a topology such as "v3:4x4".
+  """Returns the kind of TPU of a topology such as "v3:4x4".
 
   Raises:
     ValueError: the topology is unknown or malformed.
@@ -72,8 +74,8 @@ def generation(topology: str) -> Generation:
   if kind is None:
     known = ", ".join(g.topology for g in GENERATIONS.values())
     raise ValueError(
-      f"unknown topology {topology!r}; choose of {known}, or a larger one of "
-      "these kinds."
+      f"unknown topology {topology!r}; choose one of {known}, or a larger one "
+      "of these kinds."
     )
   if not re.fullmatch("x".join([r"[1-9]\d*"] * kind.dimensions), shape):
     raise ValueError(
@@ -85,22 +87,23 @@ def generation(topology: str) -> Generation:
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-  """What the compiler said; sizes in bytes of one device's HBM.
+  """The compiler's answer; sizes in bytes of one device's memory.
+
+  If the compiler refused the program because of its memory, `used` is what it
+  would have needed, and the values after `available` are 0.
 
   Attributes:
     devices: of the topology, one for each replica.
     device_kind: the compiler's name of it.
-    fits: False if the compiler refused the program for want of memory, and
-      `used` is what it would have needed; or if it made one that is too large.
-    used, available: of the program with all it reads and writes.
-    arguments: weights, moments and the batch; 0 if it was refused, as all
-      that follows.
-    aliased: of the arguments what is updated where it is.
+    fits: whether `used` is available.
+    used, available: memory of the program with all its inputs and outputs.
+    arguments: weights, moments and the batch.
+    aliased: the arguments that are updated in place.
     temporary: activations and gradients, with gaps between them.
-    peak: the most that is in use at one time, without gaps.
-    flops: floating-point operations of the program.
-    all_reduces: sums over replicas in the program that was compiled.
-    seconds: that the compilation took.
+    peak: largest memory in use at one time, without gaps.
+    flops: floating-point operations.
+    all_reduces: sums over replicas.
+    seconds: duration of the compilation.
     compiler: versions.
   """
 
@@ -127,8 +130,8 @@ def compile_step(path: str, topology: str) -> Compiled:
     topology: such as "v3:2x2".
 
   Raises:
-    ValueError: libtpu knows no such topology, or refuses the program for
-      another reason than memory.
+    ValueError: libtpu does not know the topology, or refuses the program for
+      a reason other than memory.
   """
   os.environ.update(ENVIRONMENT)
   import jax
@@ -144,18 +147,17 @@ def compile_step(path: str, topology: str) -> Compiled:
     description = topologies.get_topology_desc(
       topology, "tpu", **dict(kind.options)
     )
-  except Exception as error:  # Of several types, some of them not public.
+  except Exception as error:  # Some of its types are not public.
     raise ValueError(
-      f"libtpu does not know the topology {topology} ({_line(error)}): "
-      f"{kind.topology} is one that it knows."
+      f"libtpu does not know the topology {topology} ({_first_line(error)}): "
+      f"choose another one, such as {kind.topology}."
     ) from error
   devices = tuple(description.devices)
   with open(path, "rb") as file:
     lowered = file.read()
-  context = mlir.make_ir_context()
-  with context:
+  with mlir.make_ir_context():
     stablehlo = xla_client._xla.mlir.hlo_to_stablehlo(lowered)
-    text = tpu_stablehlo.for_tpu(str(ir.Module.parse(stablehlo)), len(devices))
+    text = prepare_for_tpu(str(ir.Module.parse(stablehlo)), len(devices))
     module = ir.Module.parse(text)
   options = xla_client.CompileOptions()
   build = options.executable_build_options
@@ -167,7 +169,7 @@ def compile_step(path: str, topology: str) -> Compiled:
   about = dict(
     devices=len(devices),
     device_kind=devices[0].device_kind,
-    all_reduces=tpu_stablehlo.count_all_reduces(text),
+    all_reduces=text.count("stablehlo.all_reduce"),
     compiler=f"jax {jax.__version__}, jaxlib {jaxlib.__version__}",
   )
   start = time.monotonic()
@@ -176,59 +178,122 @@ def compile_step(path: str, topology: str) -> Compiled:
       module, _jax.DeviceList(devices), options
     )
   except Exception as error:
-    used, available = tpu_stablehlo.out_of_memory(str(error))
+    used, available = parse_out_of_memory(str(error))
     if not used:
       raise ValueError(
-        f"the TPU's compiler refused the step for {topology}: {_line(error)}"
+        f"the TPU's compiler refused the step for {topology}: "
+        f"{_first_line(error)}"
       ) from error
     seconds = time.monotonic() - start
     return Compiled(
       fits=False, used=used, available=available, seconds=seconds, **about
     )
   seconds = time.monotonic() - start
-  # Its "optimal_seconds" are negative for a step that sums over replicas.
   costs = program.cost_analysis()
   costs = costs[0] if isinstance(costs, (list, tuple)) else costs
-  return Compiled(
-    flops=costs["flops"],
-    seconds=seconds,
-    **account(program.get_compiled_memory_stats(), kind),
-    **about,
-  )
+  memory = memory_of(program.get_compiled_memory_stats(), kind)
+  return Compiled(flops=costs["flops"], seconds=seconds, **memory, **about)
 
 
-def account(memory, kind: Generation) -> dict[str, Any]:
-  """The memory of a program that the compiler made, as `Compiled` has it.
+def memory_of(stats, kind: Generation) -> dict[str, Any]:
+  """Returns the memory of a compiled program, as in `Compiled`.
 
-  Just under the limit the compiler goes by what is in use at one time and may
-  make a program whose parts are together more than there is. Whether a TPU
-  would load it nobody here can try: it counts as one that does not fit.
+  Near the limit the compiler considers only the peak, and may accept a program
+  whose parts together need more than there is. Such a program counts as one
+  that does not fit, as nobody here can try to load it on a TPU.
 
   Args:
-    memory: the program's `CompiledMemoryStats`.
-    kind: what it is for.
+    stats: the program's `CompiledMemoryStats`.
+    kind: the TPU.
   """
   used = (
-    memory.argument_size_in_bytes
-    # An output that is an updated argument lies where the argument does.
-    + memory.output_size_in_bytes
-    - memory.alias_size_in_bytes
-    + memory.temp_size_in_bytes
-    + memory.generated_code_size_in_bytes
+    stats.argument_size_in_bytes
+    # Arguments that are updated in place are outputs too.
+    + stats.output_size_in_bytes
+    - stats.alias_size_in_bytes
+    + stats.temp_size_in_bytes
+    + stats.generated_code_size_in_bytes
   )
   available = round(kind.hbm_gib * 2**30)
   return dict(
     fits=used <= available,
     used=used,
     available=available,
-    arguments=memory.argument_size_in_bytes,
-    aliased=memory.alias_size_in_bytes,
-    temporary=memory.temp_size_in_bytes,
-    peak=memory.peak_memory_in_bytes,
+    arguments=stats.argument_size_in_bytes,
+    aliased=stats.alias_size_in_bytes,
+    temporary=stats.temp_size_in_bytes,
+    peak=stats.peak_memory_in_bytes,
   )
 
 
-def _line(error: Exception) -> str:
+_TENSOR = r"tensor<[^<>]*>"
+_COPY = re.compile(rf"mhlo\.copy (%[\w#:]+) : ({_TENSOR})")
+_CUSTOM_CALL = re.compile(
+  r"(%[\w#:]+) = stablehlo\.custom_call @"
+  + rf'"?{re.escape(ALL_REDUCE)}"?\((%[\w#:]+)\)[^\n]*? : '
+  + rf"\(({_TENSOR})\) -> {_TENSOR}"
+)
+_ELEMENT = re.compile(r"tensor<(?:\d+x)*([a-z]\w*)>")
+
+
+def prepare_for_tpu(text: str, replicas: int) -> str:
+  """Replaces what the TPU's compiler does not understand.
+
+  Args:
+    text: a StableHLO module as `jaxlib` prints it.
+    replicas: number of replicas in each sum.
+
+  Raises:
+    ValueError: a custom call or a copy has an unknown form.
+  """
+
+  def all_reduce(match: re.Match) -> str:
+    result, operand, kind = match.groups()
+    element = _ELEMENT.fullmatch(kind)[1]
+    group = ", ".join(map(str, range(replicas)))
+    return (
+      f'{result} = "stablehlo.all_reduce"({operand}) <{{replica_groups = '
+      f"dense<[[{group}]]> : tensor<1x{replicas}xi64>}}> ({{\n"
+      f"    ^bb0(%lhs: tensor<{element}>, %rhs: tensor<{element}>):\n"
+      f"      %sum = stablehlo.add %lhs, %rhs : tensor<{element}>\n"
+      f"      stablehlo.return %sum : tensor<{element}>\n"
+      f"    }}) : ({kind}) -> {kind}"
+    )
+
+  text = _CUSTOM_CALL.sub(all_reduce, text)
+  # TensorFlow's programs end with copies, which StableHLO does not have.
+  text = _COPY.sub(r"stablehlo.reshape \1 : (\2) -> \2", text)
+  for name in (ALL_REDUCE, "mhlo.copy"):
+    if name in text:
+      line = next(line for line in text.splitlines() if name in line)
+      raise ValueError(f"this use of {name} is not supported: {line.strip()}")
+  return text
+
+
+# The compiler's two messages; the second if activations alone are too large:
+#   Used 11.84G of 7.48G hbm.
+#   ... required for HLO temporaries (174.00G) exceeds available HBM (15.75G).
+_SIZE = r"([\d.]+)([KMGT]?)"
+_REFUSALS = (
+  re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
+  re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_out_of_memory(message: str) -> tuple[int, int]:
+  """Returns needed and available bytes; (0, 0) for other messages."""
+  for pattern in _REFUSALS:
+    if match := pattern.search(message):
+      used, used_unit, available, available_unit = match.groups()
+      return (
+        round(float(used) * _UNITS[used_unit]),
+        round(float(available) * _UNITS[available_unit]),
+      )
+  return 0, 0
+
+
+def _first_line(error: Exception) -> str:
   lines = str(error).strip().splitlines()
   return lines[0] if lines else type(error).__name__
 

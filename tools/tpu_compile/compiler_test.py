@@ -13,11 +13,8 @@ import pytest
 
 from official_albert import modeling
 from tasks import pretraining
-from tools.tpu_compile import compiler as tpu_compiler
-from tools.tpu_compile import environment as tpu_venv
-from tools.tpu_compile import rows as tpu_rows
-from tools.tpu_compile import step as tpu_step
-from tools.tpu_compile import witness as tpu_witness
+from tools.tpu_compile import compiler, environment, rows, witness
+from tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,
@@ -36,32 +33,34 @@ _CONFIG = modeling.AlbertConfig(
   + [("v4:2x2x4", "chip", 30.75), ("v6e:4x4", "chip", 31.25)],
 )
 def test_generation(topology, device, gib):
-  kind = tpu_compiler.generation(topology)
+  kind = compiler.generation(topology)
   assert (kind.device, kind.hbm_gib) == (device, gib)
 
 
-@pytest.mark.parametrize("name", tpu_compiler.GENERATIONS)
+@pytest.mark.parametrize("name", compiler.GENERATIONS)
 def test_topologies_to_choose_from_are_well_formed(name):
-  kind = tpu_compiler.GENERATIONS[name]
-  assert tpu_compiler.generation(kind.topology) is kind
+  kind = compiler.GENERATIONS[name]
+  assert compiler.generation(kind.topology) is kind
   with pytest.raises(ValueError, match=f"as in {re.escape(kind.topology)}"):
-    tpu_compiler.generation(f"{kind.topology}x2")
+    compiler.generation(f"{kind.topology}x2")
 
 
 @pytest.mark.parametrize("topology", ["", "v9:2x2", "2x2", "v3-8"])
 def test_unknown_topology(topology):
-  with pytest.raises(ValueError, match="choose of v2:2x2, v3:2x2, v4:2x2x1"):
-    tpu_compiler.generation(topology)
+  with pytest.raises(
+    ValueError, match="choose one of v2:2x2, v3:2x2, v4:2x2x1"
+  ):
+    compiler.generation(topology)
 
 
 @pytest.mark.parametrize("shape", ["", ":", ":2", ":0x2", ":2x2x2", ":axb"])
 def test_malformed_topology(shape):
   with pytest.raises(ValueError, match="malformed topology .*v3 has 2 dimens"):
-    tpu_compiler.generation(f"v3{shape}")
+    compiler.generation(f"v3{shape}")
 
 
 @pytest.mark.parametrize("temporary, fits", [(12, True), (15, False)])
-def test_account(temporary, fits):
+def test_memory_of_a_program(temporary, fits):
   memory = types.SimpleNamespace(
     argument_size_in_bytes=3 * 2**30,
     output_size_in_bytes=2 * 2**30,
@@ -70,7 +69,7 @@ def test_account(temporary, fits):
     generated_code_size_in_bytes=7,
     peak_memory_in_bytes=11,
   )
-  counted = tpu_compiler.account(memory, tpu_compiler.GENERATIONS["v3"])
+  counted = compiler.memory_of(memory, compiler.GENERATIONS["v3"])
   assert counted == {
     "fits": fits,
     "used": (3 + temporary) * 2**30 + 12,
@@ -82,24 +81,80 @@ def test_account(temporary, fits):
   }
 
 
+_CALL = (
+  "    %7 = stablehlo.custom_call @official_albert.all_reduce(%6) "
+  "{api_version = 2 : i32} : (tensor<5x3xf32>) -> tensor<5x3xf32>\n"
+)
+
+
+def test_a_call_becomes_a_sum_over_replicas():
+  text = compiler.prepare_for_tpu(f"a\n{_CALL}b\n", 4)
+  assert "custom_call" not in text
+  assert text.startswith('a\n    %7 = "stablehlo.all_reduce"(%6) <{')
+  assert "dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>" in text
+  assert "^bb0(%lhs: tensor<f32>, %rhs: tensor<f32>):" in text
+  assert text.endswith("}) : (tensor<5x3xf32>) -> tensor<5x3xf32>\nb\n")
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "7xf32", "2x3x4xi32"])
+def test_elements_of_sums(kind):
+  call = _CALL.replace("5x3xf32", kind).replace(
+    "@official_albert.all_reduce", '@"official_albert.all_reduce"'
+  )
+  text = compiler.prepare_for_tpu(call * 2, 1)
+  element = kind.split("x")[-1]
+  assert text.count(f"stablehlo.return %sum : tensor<{element}>") == 2
+  assert text.count(f"(tensor<{kind}>) -> tensor<{kind}>") == 2
+
+
+def test_copies_become_reshapes():
+  text = "  %3 = mhlo.copy %2#1 : tensor<9x4xbf16>\n"
+  assert compiler.prepare_for_tpu(text, 2) == (
+    "  %3 = stablehlo.reshape %2#1 : (tensor<9x4xbf16>) -> tensor<9x4xbf16>\n"
+  )
+
+
+@pytest.mark.parametrize("name", ["mhlo.copy", "official_albert.all_reduce"])
+def test_unknown_forms_are_refused(name):
+  with pytest.raises(ValueError, match=f"{name}.*not supported: %3 = x"):
+    compiler.prepare_for_tpu(f"a\n  %3 = x {name} (%1, %2)\n", 2)
+
+
+def test_out_of_memory():
+  used, available = compiler.parse_out_of_memory(
+    "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 11.84G of "
+    "7.48G hbm. Exceeded hbm capacity by 4.36G."
+  )
+  assert (used, available) == (round(11.84 * 2**30), round(7.48 * 2**30))
+  assert compiler.parse_out_of_memory(
+    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required "
+    "for HLO temporaries (174.00G) exceeds available HBM (15.75G)."
+  ) == (174 * 2**30, round(15.75 * 2**30))
+  used, available = compiler.parse_out_of_memory("Used 1.5T of 800.00M hbm")
+  assert (used, available) == (3 * 2**39, 800 * 2**20)
+
+
+@pytest.mark.parametrize("message", ["", "INTERNAL: Used 3G of patience"])
+def test_other_errors_are_not_about_memory(message):
+  assert compiler.parse_out_of_memory(message) == (0, 0)
+
+
 @pytest.fixture(scope="module")
-def witness():
-  if not tpu_venv.is_complete(tpu_venv.FOLDER):
+def asked():
+  if not environment.is_complete():
     pytest.skip("make test-tpu-compile installs the TPU's compiler")
-  with tpu_witness.Witness(
-    tpu_venv.python_of(tpu_venv.FOLDER), tpu_rows.Store()
-  ) as witness:
-    yield witness
+  with witness.Witness(environment.make(), rows.Store()) as asked:
+    yield asked
 
 
 @pytest.mark.heavy
-def test_a_small_model_fits(witness):
-  step = tpu_step.Step(_CONFIG.to_dict(), batch_size=8, max_seq_length=128)
-  answer = witness.ask("small", step, "v3:2x2").compiled
+def test_a_small_model_fits(asked):
+  step = step_lib.Step(_CONFIG.to_dict(), batch_size=8, max_seq_length=128)
+  answer = asked.ask("small", step, "v3:2x2").compiled
   assert answer.fits and answer.device_kind == "TPU v3"
   assert answer.devices == 8  # Two cores on each of four chips.
-  # A gradient for each variable, and eight numbers; see tpu_step_test.py.
-  variables = len(tpu_step.make_task(step).build_model().trainable_variables)
+  # A gradient for each variable, and eight numbers; see step_test.py.
+  variables = len(step_lib.make_task(step).build_model().trainable_variables)
   assert answer.all_reduces == variables + 8
   # Weights and moments are updated where they are, and are nearly all of it.
   assert 0.9 * answer.arguments < answer.aliased < answer.arguments
@@ -113,26 +168,26 @@ def test_a_small_model_fits(witness):
 
 
 @pytest.mark.heavy
-def test_a_large_batch_does_not(witness):
+def test_a_large_batch_does_not_fit(asked):
   # Of the last layer only the first position is computed.
   config = dataclasses.replace(_CONFIG, num_hidden_layers=3)
-  step = tpu_step.Step(
+  step = step_lib.Step(
     config.to_dict(), task="classification", batch_size=2**14
   )
-  answer = witness.ask("small", step, "v5e:2x2").compiled
+  answer = asked.ask("small", step, "v5e:2x2").compiled
   assert not answer.fits and answer.devices == 4
   # 3 * 512^2 scores of two bytes for each example, at the least.
   assert answer.used > 2 * 2**14 * 3 * 512**2
-  expected = tpu_compiler.GENERATIONS["v5e"].hbm_gib
+  expected = compiler.GENERATIONS["v5e"].hbm_gib
   assert answer.available / 2**30 == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.heavy
-def test_a_shape_that_no_tpu_has(witness):
-  step = tpu_step.Step(_CONFIG.to_dict(), batch_size=1, max_seq_length=8)
+def test_a_shape_that_no_tpu_has(asked):
+  step = step_lib.Step(_CONFIG.to_dict(), batch_size=1, max_seq_length=8)
   small = dataclasses.replace(step, task="classification")
   with pytest.raises(ValueError, match="does not know the topology v3:3x3"):
-    witness.ask("small", small, "v3:3x3")
+    asked.ask("small", small, "v3:3x3")
 
 
 if __name__ == "__main__":

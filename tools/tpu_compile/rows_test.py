@@ -1,4 +1,4 @@
-"""Rows in a file and in tables."""
+"""Tests of stored rows and of tables."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import re
 import pytest
 
 from official_albert import modeling
-from tools.tpu_compile import compiler as tpu_compiler
-from tools.tpu_compile import rows as tpu_rows
-from tools.tpu_compile import step as tpu_step
+from tools.tpu_compile import compiler, rows
+from tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig.from_preset("albert_tiny").to_dict()
 _GIB = 2**30
 
 
-def row(batch=8, topology="v3:2x2", used=3.25, fits=True, **changes):
-  step = tpu_step.Step(_CONFIG, batch_size=batch, **changes)
-  answer = tpu_compiler.Compiled(
+def make_row(batch=8, topology="v3:2x2", used=3.25, fits=True, **changes):
+  step = step_lib.Step(_CONFIG, batch_size=batch, **changes)
+  answer = compiler.Compiled(
     devices=8,
     device_kind="TPU v3",
     fits=fits,
@@ -27,55 +26,54 @@ def row(batch=8, topology="v3:2x2", used=3.25, fits=True, **changes):
     flops=9.4476e12 if fits else 0.0,
     seconds=43.8,
   )
-  return tpu_rows.Row("tiny", step, topology, answer)
+  return rows.Row("tiny", step, topology, answer)
 
 
 def test_cells():
-  assert tpu_rows.cells(row()) == (
+  assert rows.cells(make_row()) == (
     *("tiny", "pretraining", "512", "8 a core", "v3:2x2, 8 cores"),
     *("3.25 GiB", "15.48 GiB", "9.45", "44 s", "yes"),
   )
-  refused = tpu_rows.cells(
-    row(topology="v4:2x2x1", fits=False, recompute_activations=True)
+  refused = rows.cells(
+    make_row(topology="v4:2x2x1", fits=False, recompute_activations=True)
   )
   assert refused[0] == "tiny, recomputed"
   assert refused[3:5] == ("8 a chip", "v4:2x2x1, 8 chips")
   assert refused[7:] == ("", "44 s", "no")
-  assert len(refused) == len(tpu_rows.HEAD)
+  assert len(refused) == len(rows.HEAD)
 
 
-def test_rows_come_back(tmp_path):
+def test_rows_are_read_back(tmp_path):
   path = str(tmp_path / "rows.jsonl")
-  store = tpu_rows.Store(path)
-  store.add(row(8))
-  store.add(row(16, used=5.0))
-  again = tpu_rows.Store(path)
-  assert again.find(row(16).step, "v3:2x2") == row(16, used=5.0)
-  assert again.find(row(16).step, "v2:2x2") is None
-  assert again.find(row(16, optimizer="adamw").step, "v3:2x2") is None
+  store = rows.Store(path)
+  store.add(make_row(8))
+  store.add(make_row(16, used=5.0))
+  again = rows.Store(path)
+  assert again.find(make_row(16).step, "v3:2x2") == make_row(16, used=5.0)
+  assert again.find(make_row(16).step, "v2:2x2") is None
+  assert again.find(make_row(16, optimizer="adamw").step, "v3:2x2") is None
 
 
-@pytest.mark.parametrize("length", [1, 14, 15, 16, 57, -2])
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_interrupted_line_is_left_out(tmp_path, length, is_first):
+def test_writes_are_complete(tmp_path):
   path = tmp_path / "rows.jsonl"
-  first, second = (row(b).to_json() + "\n" for b in (8, 16))
-  first = "" if is_first else first
-  path.write_text(first + second[:length])
-  store = tpu_rows.Store(str(path))
-  assert path.read_text() == first
-  assert store.find(row(16).step, "v3:2x2") is None
-  store.add(row(16))
-  assert path.read_text() == first + second
+  store = rows.Store(str(path))
+  assert path.read_text() == ""
+  for batch in (8, 16, 8):
+    store.add(make_row(batch))
+  assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
+  lines = [make_row(batch).to_json() + "\n" for batch in (8, 16)]
+  assert path.read_text() == "".join(lines)
 
 
-def test_a_row_that_lacks_its_line_break_is_kept(tmp_path):
+def test_a_row_without_line_break_is_kept(tmp_path):
   path = tmp_path / "rows.jsonl"
-  path.write_text(row(8).to_json())
-  store = tpu_rows.Store(str(path))
-  assert store.find(row(8).step, "v3:2x2") == row(8)
-  store.add(row(16))
-  assert path.read_text() == f"{row(8).to_json()}\n{row(16).to_json()}\n"
+  path.write_text(make_row(8).to_json())
+  store = rows.Store(str(path))
+  assert store.find(make_row(8).step, "v3:2x2") == make_row(8)
+  store.add(make_row(16))
+  assert (
+    path.read_text() == f"{make_row(8).to_json()}\n{make_row(16).to_json()}\n"
+  )
 
 
 _OTHER = [
@@ -96,27 +94,27 @@ _OTHER = [
 @pytest.mark.parametrize("line", [1, 2])
 def test_another_file_is_not_touched(tmp_path, content, line):
   path = tmp_path / "rows.jsonl"
-  content = (row().to_json() + "\n").encode() * (line - 1) + content
+  content = (make_row().to_json() + "\n").encode() * (line - 1) + content
   path.write_bytes(content)
-  message = rf"rows.jsonl, line {line}: not (text|a row .*): name .* or a new"
+  message = rf"rows.jsonl, line {line}: not (text|a row .*): choose .* or a new"
   with pytest.raises(ValueError, match=message):
-    tpu_rows.Store(str(path))
+    rows.Store(str(path))
   assert path.read_bytes() == content
 
 
-def test_nothing_is_kept_without_a_file():
-  store = tpu_rows.Store()
-  store.add(row())
-  assert store.find(row().step, "v3:2x2") == row()
+def test_store_without_a_file():
+  store = rows.Store()
+  store.add(make_row())
+  assert store.find(make_row().step, "v3:2x2") == make_row()
 
 
 def test_matrix_of_one_batch():
-  rows = [
-    row(8),
-    row(8, "v2:2x2", 11.84, fits=False),
-    row(8, max_seq_length=128, used=1.0),
+  made = [
+    make_row(8),
+    make_row(8, "v2:2x2", 11.84, fits=False),
+    make_row(8, max_seq_length=128, used=1.0),
   ]
-  assert tpu_rows.matrix(rows, ["v2:2x2", "v3:2x2"], False).splitlines() == [
+  assert rows.matrix(made, ["v2:2x2", "v3:2x2"], False).splitlines() == [
     "| model   | S   | batch   | v2 core, 7.48 GiB   | v3 core, 15.48 GiB   |",
     "|---------|-----|---------|---------------------|----------------------|",
     "| tiny    | 512 | 8       | no: 11.84           | 3.25                 |",
@@ -125,22 +123,25 @@ def test_matrix_of_one_batch():
 
 
 def test_matrix_of_a_search():
-  rows = [
-    row(32, fits=False, used=20),
-    row(8),
-    row(16, used=9.5),
-    row(24, fits=False, used=16),
-    row(2, "v2:2x2", 9, fits=False),
-    row(1, "v2:2x2", 8, fits=False),
+  made = [
+    make_row(32, fits=False, used=20),
+    make_row(8),
+    make_row(16, used=9.5),
+    make_row(24, fits=False, used=16),
+    make_row(2, "v2:2x2", 9, fits=False),
+    make_row(1, "v2:2x2", 8, fits=False),
   ]
-  assert tpu_rows.matrix(rows, ["v2:2x2", "v3:2x2"], True).splitlines()[2:] == [
+  assert rows.matrix(made, ["v2:2x2", "v3:2x2"], True).splitlines()[2:] == [
     "| tiny    | 512 | not 1: 8.00         | 16 (9.50)            |"
   ]
 
 
 def test_recomputation_has_a_line_of_its_own():
-  rows = [row(), dataclasses.replace(row(recompute_activations=True, used=1))]
-  text = re.sub(" +", " ", tpu_rows.matrix(rows, ["v3:2x2"], False))
+  made = [
+    make_row(),
+    dataclasses.replace(make_row(recompute_activations=True, used=1)),
+  ]
+  text = re.sub(" +", " ", rows.matrix(made, ["v3:2x2"], False))
   assert "| tiny | 512 | 8 | 3.25 |" in text
   assert "| tiny, recomputed | 512 | 8 | 1.00 |" in text
 

@@ -1,13 +1,12 @@
-"""The training step of one replica, lowered for the TPU's compiler.
+"""Lowers the training step of one replica for the TPU's compiler.
 
     python -m tools.tpu_compile.step \\
       '{"config": {...}, "batch_size": 8}' STEP.hlo
 
-It is the step of `official_albert.training.train_step` with the losses of
-`tasks`, and the choices that a TPU asks for: everything compiled as one
-program, no chain compiled by itself. The sums over replicas, for which XLA has
-no code on a CPU, become calls of `ALL_REDUCE`; `tools.tpu_compile.stablehlo`
-puts the real ones there.
+The step is that of `official_albert.training.train_step` with the losses of
+`tasks`, compiled as one program as on a TPU. XLA has no sums over replicas on a
+CPU, so they become custom calls named `ALL_REDUCE`, which
+`tools.tpu_compile.compiler` replaces.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, Callable, Mapping, Optional
 from official_albert import distribution, files, modeling, training
 from tasks import classification, common, pretraining, race, squad
 from tools.cli import started_by
-from tools.tpu_compile.stablehlo import ALL_REDUCE
+from tools.tpu_compile.compiler import ALL_REDUCE
 
 TASKS = (
   "pretraining",
@@ -31,32 +30,37 @@ TASKS = (
   "squad2",
   "multiple_choice",
 )
-# float16 has too small a range for the TPU's units, which know bfloat16 only.
+# TPUs support bfloat16, not float16.
 PRECISIONS = ("mixed_bfloat16", "float32")
 _CLASSES, _OPTIONS = 2, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """One step of one replica.
+  """One training step of one replica.
 
-  Raises (when made):
-    ValueError: an unknown name, no examples, or more tokens than the model has
-      positions.
+  Attributes:
+    config: `AlbertConfig.to_dict`, including the dropout.
+    task: one of `TASKS`.
+    batch_size: examples of one replica; an example of multiple choice has four
+      sequences.
+    max_seq_length: tokens per sequence.
+    max_predictions_per_seq: of pretraining; 0: 15% of the tokens, rounded up,
+      as in the recipes.
+    optimizer: one of `training.OPTIMIZERS`.
+    precision: one of `PRECISIONS`.
+    recompute_activations: whether to save memory by computing twice.
+
+  Raises (when created):
+    ValueError: an unknown name, or a number out of range.
   """
 
-  # `AlbertConfig.to_dict`, with the dropout that is trained with.
   config: Mapping[str, Any]
-  # One of `TASKS`.
   task: str = "pretraining"
-  # Examples of one replica; a question of multiple choice has four sequences.
   batch_size: int = 32
   max_seq_length: int = 512
-  # Of pretraining; 0: 15% of the tokens, rounded up, as the recipes have it.
   max_predictions_per_seq: int = 0
-  # One of `optimization.OPTIMIZERS`.
   optimizer: str = "lamb"
-  # One of `PRECISIONS`.
   precision: str = "mixed_bfloat16"
   recompute_activations: bool = False
 
@@ -96,16 +100,16 @@ class Step:
 
   @property
   def predictions(self) -> int:
-    """P, masked tokens of a sequence that are predicted."""
+    """Masked tokens per sequence."""
     return self.max_predictions_per_seq or -(-self.max_seq_length * 15 // 100)
 
   def to_json(self) -> str:
-    """For `main`; the same settings always give the same text."""
+    """Returns the argument of `main`; equal steps give equal text."""
     return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 
 def batch_spec(step: Step):
-  """The features of a batch, `tf.TensorSpec`s by name."""
+  """Returns the features of a batch: `tf.TensorSpec`s by name."""
   import tensorflow as tf
 
   b, s = step.batch_size, step.max_seq_length
@@ -139,10 +143,9 @@ def batch_spec(step: Step):
 
 
 def make_task(step: Step):
-  """The `objective.Task` of the step: model and losses, but no data.
+  """Returns the task of the step, with model and losses but no data.
 
-  The tasks' own constructors want records to read; what is trained does not
-  depend on them.
+  Bypasses the constructors of the tasks, which require records.
   """
   config = modeling.AlbertConfig.from_dict(step.config)
 
@@ -177,15 +180,15 @@ def make_task(step: Step):
   )
 
 
-def _stand_in(replica_id):
-  """A replica context that looks like one of a TPU's.
+def _tpu_replica_context(replica_id):
+  """Returns a replica context that looks like a TPU's.
 
-  The strategy is one of TPUs by type, which is what the layers look at when
-  they choose between their kernels, and does what the default strategy does.
-  Sums over replicas are calls of `ALL_REDUCE`, whatever their number.
+  Its strategy has the type of a TPU's, by which layers choose their
+  implementation, but behaves like the default one. Sums over replicas become
+  custom calls.
 
   Args:
-    replica_id: <int32>[], as a TPU program gets it: an argument.
+    replica_id: <int32>[], an argument of a TPU's program.
   """
   import tensorflow as tf
   from tensorflow.compiler.tf2xla.python import xla
@@ -196,7 +199,7 @@ def _stand_in(replica_id):
       tf.distribute.Strategy.__init__(self, type(extended)(self))
 
     def scope(self):
-      return contextlib.nullcontext()  # The default one's can't be entered.
+      return contextlib.nullcontext()  # The default one cannot be entered.
 
   class Replica(tf.distribute.ReplicaContext):
     def all_reduce(self, reduce_op, value, options=None):
@@ -214,12 +217,11 @@ def _stand_in(replica_id):
 
 
 def make_step(step: Step) -> tuple[Callable[..., Any], Any]:
-  """The step as a `tf.function`, and the model whose variables it updates.
+  """Makes the step as a `tf.function`, and the model that it updates.
 
   Returns:
-    A function from the replica's number <int32>[] and the features of a
-    batch, in the order of `batch_spec`, to the step's losses and metrics; and
-    the model.
+    A function from the replica's number <int32>[] and the features of a batch,
+    in the order of `batch_spec`, to losses and metrics; and the model.
   """
   import tensorflow as tf
 
@@ -235,7 +237,7 @@ def make_step(step: Step) -> tuple[Callable[..., Any], Any]:
     optimizer=step.optimizer,
   )
   optimizer = config.make_optimizer()
-  # Inside the program they could not be made.
+  # Variables cannot be created inside the program.
   optimizer._create_all_weights(model.trainable_variables)
   update = training.make_train_step(task, model, optimizer, config)
 
@@ -243,17 +245,17 @@ def make_step(step: Step) -> tuple[Callable[..., Any], Any]:
 
   @tf.function(jit_compile=True)
   def replica_step(replica_id, *features):
-    with _stand_in(replica_id):
+    with _tpu_replica_context(replica_id):
       return update(dict(zip(names, features)))
 
   return replica_step, model
 
 
 def lower(step: Step) -> bytes:
-  """The step as a serialized HloModuleProto.
+  """Returns the step as a serialized HloModuleProto.
 
   Raises:
-    ValueError: something in the step is not for an accelerator.
+    ValueError: an operation of the step does not run on an accelerator.
   """
   import tensorflow as tf
 
@@ -263,8 +265,7 @@ def lower(step: Step) -> bytes:
     make_ir = function.experimental_get_compiler_ir(*arguments)
     return make_ir(stage="hlo_serialized")
   except (tf.errors.OpError, TypeError, ValueError) as error:
-    # The rest is where in the graph and in the Python code; its line breaks
-    # are written as a backslash and an n.
+    # The rest of the message is a stack trace, with escaped line breaks.
     reason = re.split(r"\n|\\n|\{\{", str(error).strip())[0].strip()
     raise ValueError(
       f"the step cannot be compiled as one program: {reason}"
@@ -272,7 +273,7 @@ def lower(step: Step) -> bytes:
 
 
 def main(argv: Optional[list[str]] = None) -> int:
-  """Lowers the step that the JSON says; returns the exit code."""
+  """Lowers the step given as JSON; returns the exit code."""
   values, path = started_by.arguments(
     "tools.compile_for_tpu", started_by.json_object, str, argv=argv
   )

@@ -13,8 +13,8 @@ from tensorflow.python.distribute import distribute_lib, tpu_strategy
 from tensorflow.python.tpu import tpu_system_metadata
 
 from official_albert import distribution, modeling, training
-from tools.tpu_compile import stablehlo as tpu_stablehlo
-from tools.tpu_compile import step as tpu_step
+from tools.tpu_compile import compiler
+from tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
   vocab_size=97,
@@ -27,7 +27,7 @@ _CONFIG = modeling.AlbertConfig(
   attention_probs_dropout_prob=0.1,
   max_position_embeddings=11,
 ).to_dict()
-_STEP = tpu_step.Step(_CONFIG, batch_size=3, max_seq_length=7)
+_STEP = step_lib.Step(_CONFIG, batch_size=3, max_seq_length=7)
 # Sums over replicas besides the gradients: loss weights, summed losses, and
 # total and weight of each metric.
 _NUMBERS = {
@@ -45,8 +45,8 @@ def _precision():
   tf.keras.mixed_precision.set_global_policy("float32")
 
 
-def lowered(step: tpu_step.Step) -> hlo_pb2.HloModuleProto:
-  return hlo_pb2.HloModuleProto.FromString(tpu_step.lower(step))
+def lowered(step: step_lib.Step) -> hlo_pb2.HloModuleProto:
+  return hlo_pb2.HloModuleProto.FromString(step_lib.lower(step))
 
 
 def instructions(module: hlo_pb2.HloModuleProto) -> list:
@@ -57,13 +57,13 @@ def opcodes(module: hlo_pb2.HloModuleProto) -> collections.Counter:
   return collections.Counter(i.opcode for i in instructions(module))
 
 
-@pytest.mark.parametrize("task", tpu_step.TASKS)
+@pytest.mark.parametrize("task", step_lib.TASKS)
 def test_one_program_with_every_sum(task):
   step = dataclasses.replace(_STEP, task=task)
-  weights = len(tpu_step.make_task(step).build_model().trainable_variables)
+  weights = len(step_lib.make_task(step).build_model().trainable_variables)
   module = lowered(step)
   calls = [i for i in instructions(module) if i.opcode == "custom-call"]
-  assert {c.custom_call_target for c in calls} == {tpu_stablehlo.ALL_REDUCE}
+  assert {c.custom_call_target for c in calls} == {compiler.ALL_REDUCE}
   assert len(calls) == weights + _NUMBERS[task]
   assert not {"call", "infeed", "outfeed", "send"} & set(opcodes(module))
   # Weights, both moments and the count of steps stay where they are.
@@ -71,14 +71,14 @@ def test_one_program_with_every_sum(task):
   # Other arguments are the batch, the replica's number and three settings of
   # the optimizer that Keras has variables for.
   arguments = len(module.host_program_shape.parameters)
-  assert arguments == 3 * weights + 1 + len(tpu_step.batch_spec(step)) + 1 + 3
+  assert arguments == 3 * weights + 1 + len(step_lib.batch_spec(step)) + 1 + 3
 
 
 def test_no_chain_is_compiled_by_itself():
   """As on a TPU: nested functions would be CPUs' kernels."""
-  function, _ = tpu_step.make_step(_STEP)
+  function, _ = step_lib.make_step(_STEP)
   graph = function.get_concrete_function(
-    tf.TensorSpec([], tf.int32), *tpu_step.batch_spec(_STEP).values()
+    tf.TensorSpec([], tf.int32), *step_lib.batch_spec(_STEP).values()
   ).graph
   functions = graph.as_graph_def().library.function
   compiled = [f for f in functions if f.attr["_XlaMustCompile"].b]
@@ -144,7 +144,7 @@ def test_the_loop_keeps_the_host_out_of_the_replicated_step(
 ):
   distribution.set_precision("mixed_bfloat16")
   strategy = _tpu_strategy()
-  task = tpu_step.make_task(_STEP)
+  task = step_lib.make_task(_STEP)
   config = training.TrainConfig(
     model_dir=str(tmp_path),
     num_train_steps=10,
@@ -163,7 +163,7 @@ def test_the_loop_keeps_the_host_out_of_the_replicated_step(
   loop = training.make_train_loop(update, strategy, stop)
   batch = {
     name: tf.zeros(spec.shape, spec.dtype)
-    for name, spec in tpu_step.batch_spec(_STEP).items()
+    for name, spec in step_lib.batch_spec(_STEP).items()
   }
   iterator = distribution.iterate(
     strategy, lambda context: tf.data.Dataset.from_tensors(batch).repeat()
@@ -223,24 +223,24 @@ def test_precision_and_optimizer():
   assert set(whole) == {float32}
 
 
-def test_what_is_not_for_an_accelerator_is_said(monkeypatch):
+def test_host_operations_are_refused(monkeypatch):
   @tf.function(jit_compile=True)
   def prints(replica_id, *unused):
     return tf.strings.length(tf.strings.as_string(replica_id))
 
-  monkeypatch.setattr(tpu_step, "make_step", lambda step: (prints, None))
+  monkeypatch.setattr(step_lib, "make_step", lambda step: (prints, None))
   with pytest.raises(ValueError, match="compiled as one program: .*AsString"):
-    tpu_step.lower(_STEP)
+    step_lib.lower(_STEP)
 
 
 def test_program(tmp_path, capsys):
   path = tmp_path / "step.hlo"
   step = dataclasses.replace(_STEP, task="classification", batch_size=1)
-  assert tpu_step.main([step.to_json(), str(path)]) == 0
+  assert step_lib.main([step.to_json(), str(path)]) == 0
   hlo_pb2.HloModuleProto.FromString(path.read_bytes())
   assert list(tmp_path.iterdir()) == [path]
   values = {**json.loads(step.to_json()), "task": "poetry"}
-  assert tpu_step.main([json.dumps(values), str(path)]) == 1
+  assert step_lib.main([json.dumps(values), str(path)]) == 1
   assert "unknown task 'poetry'" in capsys.readouterr().err
 
 
@@ -264,7 +264,7 @@ def test_wrong_settings(change, message):
 @pytest.mark.parametrize("length, expected", [(128, 20), (512, 77), (7, 2)])
 def test_predictions(length, expected):
   config = {**_CONFIG, "max_position_embeddings": 512}
-  assert tpu_step.Step(config, max_seq_length=length).predictions == expected
+  assert step_lib.Step(config, max_seq_length=length).predictions == expected
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Asks the TPU's compiler about steps: one process lowers, another compiles.
+"""Lowers and compiles steps, in two processes, and searches the largest batch.
 
-The two need environments of their own, and neither gives its memory back.
+Lowering needs TensorFlow and compiling needs JAX, which conflict; and neither
+process returns its memory.
 """
 
 from __future__ import annotations
@@ -9,35 +10,36 @@ import dataclasses
 import itertools
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import tempfile
-from typing import Sequence
+from typing import Callable, Sequence
 
-from tools.tpu_compile import compiler as tpu_compiler
-from tools.tpu_compile import environment as tpu_venv
-from tools.tpu_compile import rows as tpu_rows
+from tools.tpu_compile import compiler, environment, rows
 from tools.tpu_compile.step import Step
 
-# Many times what the slowest takes.
-_SECONDS = 3600
-# Lowered steps, about 5 MB each: a search for several topologies comes back to
-# the batch that it started from.
+# Many times what the slowest step takes.
+_TIMEOUT_SECONDS = 3600
+# Lowered steps, about 5 MB each: a search for several topologies needs the
+# first batches again.
 _KEPT = 16
+# Large batches are multiples of it, like the TPU's lanes.
+BATCH_MULTIPLE = 8
+_SMALL_BATCHES = (4, 2, 1)
+_LARGEST_BATCH = 4096
 
 
 class Witness:
-  """Knows rows, and finds out about others; a context manager."""
+  """Compiles steps that are not stored yet; a context manager."""
 
-  def __init__(self, python: pathlib.Path, store: tpu_rows.Store):
-    """Keeps its arguments.
+  def __init__(self, python: str, store: rows.Store):
+    """Compiles nothing yet.
 
     Args:
       python: the interpreter of the compiler's environment.
-      store: of rows that are known, and those to come.
+      store: known rows, and a place for new ones.
     """
-    self._python = str(python)
+    self._python = python
     self._store = store
     self._folder = tempfile.TemporaryDirectory(prefix="compile_for_tpu")
     self._numbers = itertools.count()
@@ -49,17 +51,17 @@ class Witness:
   def __exit__(self, *unused) -> None:
     self._folder.cleanup()
 
-  def ask(self, name: str, step: Step, topology: str) -> tpu_rows.Row:
-    """The row of a step; compiled now unless it is known.
+  def ask(self, name: str, step: Step, topology: str) -> rows.Row:
+    """Returns the row of a step.
 
     Args:
       name: of the model, for tables.
       step: what to compile.
-      topology: what for, one that `tpu_compiler.generation` knows.
+      topology: one that `compiler.generation` knows.
 
     Raises:
-      ValueError: the step cannot be lowered, or the compiler refuses it for
-        another reason than memory.
+      ValueError: the step cannot be lowered, or the compiler refuses it for a
+        reason other than memory.
     """
     known = self._store.find(step, topology)
     if known:
@@ -68,15 +70,14 @@ class Witness:
     answer = _run(
       [self._python, "-m", "tools.tpu_compile.compiler", path, topology],
       f"compiling for {topology}",
-      {**os.environ, **tpu_compiler.ENVIRONMENT},
+      {**os.environ, **compiler.ENVIRONMENT},
     )
-    compiled = tpu_compiler.Compiled(**json.loads(answer.splitlines()[-1]))
-    row = tpu_rows.Row(name, step, topology, compiled)
+    compiled = compiler.Compiled(**json.loads(answer.splitlines()[-1]))
+    row = rows.Row(name, step, topology, compiled)
     self._store.add(row)
     return row
 
   def _lower(self, step: Step) -> str:
-    """The file of the lowered step; those of the last few are kept."""
     text = step.to_json()
     if text not in self._lowered:
       path = os.path.join(self._folder.name, f"{next(self._numbers)}.hlo")
@@ -91,30 +92,62 @@ class Witness:
     return self._lowered[text]
 
 
-def _run(command: Sequence[str], what: str, environment: dict[str, str]) -> str:
-  """What the command printed.
+def _run(command: Sequence[str], what: str, variables: dict[str, str]) -> str:
+  """Returns the output of a command.
 
   Raises:
-    ValueError: it failed; with its last line.
+    ValueError: it failed.
   """
   try:
     done = subprocess.run(
       list(command),
-      cwd=tpu_venv.ROOT,
-      env=environment,
+      cwd=environment.ROOT,
+      env=variables,
       capture_output=True,
       text=True,
-      timeout=_SECONDS,
-      check=False,
+      timeout=_TIMEOUT_SECONDS,
     )
   except subprocess.TimeoutExpired as error:
-    raise ValueError(f"{what} took over {_SECONDS} s.") from error
+    raise ValueError(f"{what} took over {_TIMEOUT_SECONDS} s.") from error
   if done.returncode < 0:
     raise ValueError(
-      f"{what} failed: the process was ended by signal {-done.returncode}; "
-      "that may be for want of memory on this machine."
+      f"{what} failed: signal {-done.returncode} ended the process, perhaps "
+      "because this machine's memory ran out."
     )
   if done.returncode:
-    lines = done.stderr.strip().splitlines() or ["it said nothing"]
+    lines = done.stderr.strip().splitlines() or ["no output"]
     raise ValueError(f"{what} failed: {lines[-1]}")
   return done.stdout
+
+
+def largest_batch(
+  fits: Callable[[int], bool], start: int = 32, limit: int = _LARGEST_BATCH
+) -> int:
+  """Searches the largest batch that fits.
+
+  Doubles or halves `start` until one batch fits and another does not, then
+  bisects. Batches are multiples of `BATCH_MULTIPLE`, or 4, 2 and 1.
+
+  Args:
+    fits: compiles a batch.
+    start: the first batch to try, rounded down.
+    limit: the largest batch to try.
+
+  Returns:
+    0 if not even 1 fits.
+  """
+  step = BATCH_MULTIPLE
+  low, high = 0, limit + step  # The largest that fits, the smallest that fails.
+  batch = min(max(start // step * step, step), limit)
+  while high - low > step:
+    if fits(batch):
+      low = batch
+    else:
+      high = batch
+    if high > limit:
+      batch = min(2 * low, limit)
+    else:
+      batch = max((low + high) // 2 // step, 1) * step
+  if not low:
+    return next(filter(fits, _SMALL_BATCHES), 0)
+  return low

@@ -11,15 +11,13 @@ import sys
 import pytest
 
 from official_albert import modeling
-from tools.tpu_compile import compiler as tpu_compiler
-from tools.tpu_compile import rows as tpu_rows
-from tools.tpu_compile import step as tpu_step
-from tools.tpu_compile import witness as tpu_witness
+from tools.tpu_compile import compiler, rows, witness
+from tools.tpu_compile import step as step_lib
 
-_STEP = tpu_step.Step(
+_STEP = step_lib.Step(
   modeling.AlbertConfig.from_preset("albert_tiny").to_dict(), batch_size=3
 )
-_ANSWER = tpu_compiler.Compiled(8, "TPU v3", True, 1000, 2000)
+_ANSWER = compiler.Compiled(8, "TPU v3", True, 1000, 2000)
 
 
 @pytest.fixture
@@ -27,46 +25,46 @@ def asked(monkeypatch):
   """Commands that would have been run; the compiler always says `_ANSWER`."""
   commands = []
 
-  def run(command, what, environment):
-    assert "PATH" in environment
+  def run(command, what, variables):
+    assert "PATH" in variables
     commands.append(command[2:])
     if "lowering" in what:
       pathlib.Path(command[-1]).write_text("lowered")
       return ""
-    assert environment["TPU_SKIP_MDS_QUERY"] == "1"
+    assert variables["TPU_SKIP_MDS_QUERY"] == "1"
     assert command[0] == "/python" and os.path.exists(command[-2])
     return f"a note\n{json.dumps(dataclasses.asdict(_ANSWER))}\n"
 
-  monkeypatch.setattr(tpu_witness, "_run", run)
+  monkeypatch.setattr(witness, "_run", run)
   return commands
 
 
 def test_a_step_is_lowered_once(asked):
   other = dataclasses.replace(_STEP, batch_size=5)
-  with tpu_witness.Witness("/python", tpu_rows.Store()) as witness:
+  with witness.Witness("/python", rows.Store()) as asker:
     for step in (_STEP, other):
       for topology in ("v2:2x2", "v3:2x2"):
-        row = witness.ask("m", step, topology)
-        assert row == tpu_rows.Row("m", step, topology, _ANSWER)
+        row = asker.ask("m", step, topology)
+        assert row == rows.Row("m", step, topology, _ANSWER)
   modules = [command[0].split(".")[-1] for command in asked]
   assert modules == ["step", "compiler", "compiler"] * 2
-  assert tpu_step.Step(**json.loads(asked[3][1])) == other
+  assert step_lib.Step(**json.loads(asked[3][1])) == other
 
 
 def test_known_rows_are_not_compiled_again(asked, tmp_path):
   path = str(tmp_path / "rows.jsonl")
   for name in ("one", "other"):
-    with tpu_witness.Witness("/python", tpu_rows.Store(path)) as witness:
-      assert witness.ask(name, _STEP, "v3:2x2").name == name
+    with witness.Witness("/python", rows.Store(path)) as asker:
+      assert asker.ask(name, _STEP, "v3:2x2").name == name
   assert len(asked) == 2
 
 
 def test_only_the_last_lowered_steps_are_kept(asked, monkeypatch):
-  monkeypatch.setattr(tpu_witness, "_KEPT", 2)
-  with tpu_witness.Witness("/python", tpu_rows.Store()) as witness:
+  monkeypatch.setattr(witness, "_KEPT", 2)
+  with witness.Witness("/python", rows.Store()) as asker:
     for index, batch in enumerate((1, 2, 1, 3, 2, 1)):
       step = dataclasses.replace(_STEP, batch_size=batch)
-      witness.ask("m", step, f"v3:{index + 1}x1")
+      asker.ask("m", step, f"v3:{index + 1}x1")
     folder = pathlib.Path(asked[0][-1]).parent
     assert len(list(folder.iterdir())) == 2
   lowered = [
@@ -78,8 +76,8 @@ def test_only_the_last_lowered_steps_are_kept(asked, monkeypatch):
 
 
 def test_files_are_removed(asked):
-  with tpu_witness.Witness("/python", tpu_rows.Store()) as witness:
-    witness.ask("m", _STEP, "v3:2x2")
+  with witness.Witness("/python", rows.Store()) as asker:
+    asker.ask("m", _STEP, "v3:2x2")
     folder = os.path.dirname(asked[0][-1])
     assert os.path.isdir(folder)
   assert not os.path.exists(folder)
@@ -88,23 +86,55 @@ def test_files_are_removed(asked):
 @pytest.mark.parametrize(
   "program, message",
   [
-    ("import sys; sys.exit('a\\nlast words')", "x failed: last words"),
+    ("import sys; sys.exit('a\\nno such layer')", "x failed: no such layer"),
     ("import os; os.kill(os.getpid(), 9)", "x failed: .*signal 9.*memory"),
   ],
 )
 def test_a_failed_process(program, message):
   with pytest.raises(ValueError, match=message):
-    tpu_witness._run([sys.executable, "-c", program], "x", dict(os.environ))
+    witness._run([sys.executable, "-c", program], "x", dict(os.environ))
 
 
 def test_a_process_that_is_no_program():
   with pytest.raises(OSError, match="no-such"):
-    tpu_witness._run(["/no-such"], "x", {})
+    witness._run(["/no-such"], "x", {})
 
 
 def test_run():
   command = [sys.executable, "-c", "import os; print(os.environ['A'])"]
-  assert tpu_witness._run(command, "x", {"A": "b"}) == "b\n"
+  assert witness._run(command, "x", {"A": "b"}) == "b\n"
+
+
+def search(largest: int, start: int, limit: int = 4096):
+  """Returns the found batch and the tried ones, if `largest` is the truth."""
+  tried = []
+
+  def fits(batch):
+    assert batch not in tried
+    tried.append(batch)
+    return batch <= largest
+
+  return witness.largest_batch(fits, start, limit), tried
+
+
+@pytest.mark.parametrize("start", [3, 8, 32, 1000, 5000])
+@pytest.mark.parametrize(
+  "largest", [0, 1, 2, 3, 4, 7, 8, 15, 16, 88, 120, 1001, 4095, 4096, 9999]
+)
+def test_search_finds_the_largest(start, largest):
+  batches = [1, 2, 4, *range(8, 4097, 8)]
+  expected = max((b for b in batches if b <= largest), default=0)
+  found, tried = search(largest, start)
+  assert found == expected
+  # Doubling from 8 to 4096, or halving back, then bisection.
+  assert len(tried) <= 9 + 9
+
+
+def test_search_doubles_then_bisects():
+  assert search(88, 32) == (88, [32, 64, 128, 96, 80, 88])
+  assert search(2, 32) == (2, [32, 16, 8, 4, 2])
+  assert search(0, 16) == (0, [16, 8, 4, 2, 1])
+  assert search(9999, 32, limit=256) == (256, [32, 64, 128, 256])
 
 
 if __name__ == "__main__":

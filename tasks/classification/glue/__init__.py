@@ -1,4 +1,4 @@
-"""GLUE: nine tasks about sentences and pairs of them, and the diagnostics."""
+"""GLUE: nine tasks on sentences or pairs of sentences, and the diagnostics."""
 
 import lazy_loader
 

@@ -2,8 +2,8 @@
 
 The recipes are those of arXiv 1909.11942, Table 14. run_glue.sh of
 google-research/albert has the same rates, batches, steps and warm-ups for eight
-tasks (not WNLI). It cannot set the encoder's dropout of QQP, RTE and WNLI,
-which is a setting of the model's JSON there.
+tasks (not WNLI). It cannot set the encoder's dropout of QQP, RTE and WNLI: that
+is in the model's JSON file.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Mapping, Optional
 
+from tasks.common import Recipe
+
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-  """What makes one task differ from the others, besides its files.
+  """What distinguishes a task, besides its files.
 
   Attributes:
     name: as in `--task`.
     folder: of its files, as in the official archives.
     labels: in the order of the head's outputs; None for a regression.
-    metrics: functions of `tasks.common.text_metrics`, in the official order.
-    main_metric: decides which checkpoint is the best; higher is better.
+    metrics: functions of `tasks.common`, in the official order.
+    main_metric: chooses the best checkpoint; higher is better.
     dev_splits: with labels; MNLI has two.
-    test_splits: without labels, to be predicted; MNLI also has the
-      diagnostics ("ax"), which are predicted with its model.
+    test_splits: without labels; MNLI's model also predicts the diagnostics,
+      "ax".
   """
 
   name: str
@@ -69,48 +71,16 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
 
 
 def get_glue_task(name: str) -> GlueTask:
-  """The task called `name`.
+  """Returns the task `name`.
 
   Raises:
-    ValueError: no such task.
+    ValueError: there is no such task.
   """
   if name not in GLUE_TASKS:
     raise ValueError(
       f"unknown GLUE task {name!r}; choose one of {', '.join(GLUE_TASKS)}."
     )
   return GLUE_TASKS[name]
-
-
-def check_split(task: GlueTask, split: str) -> None:
-  """Raises a ValueError if `task` has no such split."""
-  if split not in task.splits:
-    raise ValueError(
-      f"{task.name} has no split {split!r}; choose one of "
-      f"{', '.join(task.splits)}."
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-  """How to fine-tune on one task.
-
-  Attributes:
-    learning_rate: the peak, of AdamW.
-    train_batch_size: examples in one update.
-    num_train_steps: updates.
-    num_warmup_steps: of them, with a rising rate.
-    albert_dropout: of hidden states and attention, within the encoder.
-    classifier_dropout: of the pooled output.
-    max_seq_length: tokens of an example at most, special ones included.
-  """
-
-  learning_rate: float
-  train_batch_size: int
-  num_train_steps: int
-  num_warmup_steps: int
-  albert_dropout: float
-  classifier_dropout: float = 0.1
-  max_seq_length: int = 512
 
 
 # Rate, batch, steps, warm-up, the encoder's dropout.

@@ -1,9 +1,9 @@
-"""The official files of GLUE: where they are, and which column is what.
+"""Finds and reads the official files of GLUE.
 
-Deviation: columns are found by their names in the header, where the original
-counts (CoLA's train and dev files have no header: there the positions count).
-On the official files both agree with the positions that google-research/albert
-classifier_utils.py reads.
+Deviation: columns are found by their names in the header, while the original
+uses positions. (CoLA's train and dev files have no header; they are read by
+position.) On the official files both agree with google-research/albert
+classifier_utils.py.
 """
 
 from __future__ import annotations
@@ -12,32 +12,21 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Iterator, Mapping, Optional
+from typing import Iterator, Mapping, NamedTuple, Optional
 
 from tasks import common
 from tasks.classification.glue import benchmark
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
-  """The names of the columns that are read; "" for what a file doesn't have."""
-
-  text_a: str
-  text_b: str = ""
-  label: str = "label"
-  # Without one, examples are numbered from 0, as the site numbers its tests.
-  guid: str = "index"
-
-
-@dataclasses.dataclass(frozen=True)
 class Split:
-  """What was read of one file.
+  """The examples of one file.
 
   Attributes:
-    path: of the file.
-    examples: in its order.
-    skipped_lines: numbers of the lines that are too short to be examples; only
-      QQP has such, whose questions once had tabs and newlines in them.
+    path: the file.
+    examples: in the file's order.
+    skipped_lines: numbers of lines with too few cells. Only QQP has such lines,
+      since its questions once contained tabs and newlines.
   """
 
   path: str
@@ -45,70 +34,76 @@ class Split:
   skipped_lines: tuple[int, ...] = ()
 
 
-_PAIR = Columns("sentence1", "sentence2")
-_QUESTION = Columns("question1", "question2", "is_duplicate", "id")
-_COLUMNS: Mapping[str, Columns] = {
-  "cola": Columns("sentence"),
-  "sst2": Columns("sentence", guid=""),
-  "mrpc": Columns("#1 String", "#2 String", "Quality", guid=""),
-  "stsb": Columns("sentence1", "sentence2", "score"),
-  "qqp": _QUESTION,
-  "mnli": Columns("sentence1", "sentence2", "gold_label"),
-  "qnli": Columns("question", "sentence"),
+class _Columns(NamedTuple):
+  """Names of columns; "" for what the file does not have."""
+
+  text_a: str
+  text_b: str = ""
+  label: str = "label"
+  # Without ids, examples are numbered from 0.
+  guid: str = "index"
+
+
+_PAIR = _Columns("sentence1", "sentence2")
+_COLUMNS: Mapping[str, _Columns] = {
+  "cola": _Columns("sentence"),
+  "sst2": _Columns("sentence", guid=""),
+  "mrpc": _Columns("#1 String", "#2 String", "Quality", guid=""),
+  "stsb": _Columns("sentence1", "sentence2", "score"),
+  "qqp": _Columns("question1", "question2", "is_duplicate", "id"),
+  "mnli": _Columns("sentence1", "sentence2", "gold_label"),
+  "qnli": _Columns("question", "sentence"),
   "rte": _PAIR,
   "wnli": _PAIR,
 }
-# Of CoLA's files without a header: source, label, the linguist's mark, text.
-_COLA_POSITIONS = {"sentence": 3, "label": 1}
-_COLA_CELLS = 4
-
-_AX_FOLDERS = ("AX", "diagnostic")
-_AX_FILE = "diagnostic.tsv"
+# CoLA's files without a header have source, label, the linguist's mark, text.
+_COLA_POSITIONS = {"text_a": 3, "label": 1}
+_COLA_WIDTH = 4
 
 
 def find_file(
   data_dir: str, task: benchmark.GlueTask, split: str
 ) -> pathlib.Path:
-  """The file of a split.
+  """Returns the file of a split.
 
   Args:
-    data_dir: the folder that holds CoLA/, MNLI/ and so on (also as cola/ or
-      STSB/: neither case nor hyphens count), or the task's own.
-    task: which task.
+    data_dir: the folder with CoLA/, MNLI/ and so on, or the task's own. Names
+      are compared without case and hyphens: cola/ and STSB/ are found too.
+    task: the task.
     split: one of `task.splits`. The diagnostics ("ax") are AX/diagnostic.tsv
       or diagnostic/diagnostic.tsv, beside the folder MNLI.
 
   Raises:
-    FileNotFoundError: it isn't there.
+    FileNotFoundError: the file is not there.
     ValueError: `task` has no such split.
   """
-  benchmark.check_split(task, split)
+  if split not in task.splits:
+    raise ValueError(
+      f"{task.name} has no split {split!r}; choose one of "
+      f"{', '.join(task.splits)}."
+    )
   root = pathlib.Path(data_dir)
   if not root.is_dir():
-    raise FileNotFoundError(f"there is no folder {data_dir}.")
+    raise FileNotFoundError(f"the folder {data_dir} does not exist.")
+  names, file_name, roots = (task.folder,), f"{split}.tsv", (root,)
   if split == "ax":
-    names, file_name = _AX_FOLDERS, _AX_FILE
-    # `root` may be MNLI's own folder.
-    roots = (root, root.absolute().parent)
-  else:
-    names, file_name = (task.folder,), f"{split}.tsv"
-    roots = (root,)
+    names, file_name = ("AX", "diagnostic"), "diagnostic.tsv"
+    roots = (root, root.absolute().parent)  # `root` may be MNLI's own folder.
   candidates = [
     folder / file_name for top in roots for folder in _folders(top, names)
   ]
-  candidates.append(root / file_name)
-  for candidate in candidates:
+  for candidate in (*candidates, root / file_name):
     if candidate.is_file():
       return candidate
   expected = " or ".join(os.path.join(name, file_name) for name in names)
   raise FileNotFoundError(
     f"{task.name} needs {expected} in {data_dir}, or {file_name} if that is "
-    f"the task's own folder; neither is there."
+    "the task's own folder; neither exists."
   )
 
 
 def _folders(root: pathlib.Path, names: tuple[str, ...]) -> list[pathlib.Path]:
-  """The folders in `root` with one of `names`, exact ones first."""
+  """Returns the folders in `root` with one of `names`, exact ones first."""
 
   def plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
@@ -121,27 +116,20 @@ def _folders(root: pathlib.Path, names: tuple[str, ...]) -> list[pathlib.Path]:
 def read_split(data_dir: str, task: benchmark.GlueTask, split: str) -> Split:
   """Reads one split; labels are None in test splits.
 
-  Too many cells in a row are no error, as in the original; an empty text is an
-  example too, for each row of a test has to be answered.
+  As in the original, extra cells are ignored and a text may be empty: the site
+  expects a prediction for every row of a test file.
 
   Raises:
     FileNotFoundError: see `find_file`.
-    ValueError: the file is empty or not UTF-8, its header lacks a column, a
-      row is too short, a label unknown, or a score not a number from 0 to 5.
-      The message says which file and line.
+    ValueError: the file is empty or not UTF-8, a column or cell is missing, a
+      label is unknown, or a score is not from 0 to 5. The message has file and
+      line.
   """
   path = str(find_file(data_dir, task, split))
-  has_labels = split == "train" or split in task.dev_splits
-  columns = _COLUMNS[task.name]
-  if not has_labels:
-    # Every test file begins with its own number, which the site asks for.
-    guid = columns.guid or "index"
-    columns = dataclasses.replace(columns, label="", guid=guid)
-  elif task.name == "cola":
-    columns = dataclasses.replace(columns, guid="")
+  has_labels = split not in task.test_splits
   examples = []
   skipped = []
-  for row, cells in _named_cells(path, task, columns, has_labels):
+  for row, cells in _named_cells(path, task, has_labels):
     if cells is None:
       skipped.append(row.line)
       continue
@@ -157,22 +145,23 @@ def read_split(data_dir: str, task: benchmark.GlueTask, split: str) -> Split:
       )
     )
   if not examples:
-    raise ValueError(f"{path} holds no example, only a header.")
+    raise ValueError(f"{path} has a header, but no examples.")
   return Split(path, examples, tuple(skipped))
 
 
 def _named_cells(
-  path: str, task: benchmark.GlueTask, columns: Columns, has_labels: bool
+  path: str, task: benchmark.GlueTask, has_labels: bool
 ) -> Iterator[tuple[common.Row, Optional[dict[str, str]]]]:
-  """Yields each row and its cells by field of `Columns`; None if skipped."""
-  names = {
-    field: name for field, name in dataclasses.asdict(columns).items() if name
-  }
+  """Yields rows and their cells by field of `_Columns`; None to skip a row."""
   rows = common.read_tsv(path)
   if task.name == "cola" and has_labels:
-    positions = {field: _COLA_POSITIONS[name] for field, name in names.items()}
-    width = _COLA_CELLS
+    positions, width = _COLA_POSITIONS, _COLA_WIDTH
   else:
+    columns = _COLUMNS[task.name]
+    if not has_labels:
+      # All test files have ids, in most of them called "index".
+      columns = columns._replace(label="", guid=columns.guid or "index")
+    names = {k: name for k, name in columns._asdict().items() if name}
     header = next(rows)
     missing = [name for name in names.values() if name not in header.cells]
     if missing:
@@ -181,16 +170,14 @@ def _named_cells(
         f"{', '.join(map(repr, missing))}, it has "
         f"{', '.join(map(repr, header.cells))}; take the official file."
       )
-    positions = {
-      field: header.cells.index(name) for field, name in names.items()
-    }
+    positions = {k: header.cells.index(name) for k, name in names.items()}
     width = len(header.cells)
   for row in rows:
     if len(row.cells) >= width:
-      yield row, {f: row.cells[place] for f, place in positions.items()}
+      yield row, {k: row.cells[position] for k, position in positions.items()}
     elif task.name == "qqp" and has_labels:
-      # Deviation: the original passes over such a row of the test file too,
-      # which leaves the site without an answer.
+      # Deviation: the original also skips such a row of the test file, and
+      # leaves it without a prediction.
       yield row, None
     else:
       raise ValueError(

@@ -1,4 +1,4 @@
-"""Tests of the readers of GLUE, on files of a few rows."""
+"""Tests of reading GLUE, on files of a few rows."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def read(root, name, split):
 def test_columns(tmp_path, name, split, file, rows, expected, end):
   path = write(tmp_path, file, *rows, end=end)
   assert read(tmp_path, name, split) == examples.Split(path, expected)
-  # The task's own folder does as well.
+  # The task's own folder is accepted too.
   assert read(tmp_path / file.split("/")[0], name, split).examples == expected
 
 
@@ -220,7 +220,7 @@ _QQP = [
 ]
 
 
-def test_qqp_passes_over_rows_that_are_too_short(tmp_path):
+def test_qqp_skips_short_rows(tmp_path):
   write(tmp_path, "QQP/train.tsv", *_QQP)
   split = read(tmp_path, "qqp", "train")
   assert split.skipped_lines == (3, 4)
@@ -230,7 +230,7 @@ def test_qqp_passes_over_rows_that_are_too_short(tmp_path):
   ]
 
 
-def test_a_test_of_qqp_may_not_lose_a_row(tmp_path):
+def test_qqp_refuses_short_rows_of_the_test_file(tmp_path):
   write(tmp_path, "QQP/test.tsv", ["id", "question1", "question2"], ["0", "A?"])
   with pytest.raises(ValueError, match="test.tsv, line 2 has 2 columns, qqp n"):
     read(tmp_path, "qqp", "test")
@@ -249,7 +249,7 @@ def test_names_of_folders(tmp_path, folder, name):
   assert read(tmp_path, name, "test").path == path
 
 
-def test_where_the_diagnostics_are(tmp_path):
+def test_location_of_the_diagnostics(tmp_path):
   rows = [["index", "sentence1", "sentence2"], ["0", "A", "B"]]
   path = write(tmp_path, "AX/diagnostic.tsv", *rows)
   (tmp_path / "MNLI").mkdir()
@@ -258,20 +258,22 @@ def test_where_the_diagnostics_are(tmp_path):
 
 
 def test_missing_files(tmp_path):
-  with pytest.raises(FileNotFoundError, match="there is no folder .*absent"):
+  with pytest.raises(FileNotFoundError, match="folder .*absent does not exist"):
     read(tmp_path / "absent", "rte", "dev")
   (tmp_path / "RTE").mkdir()
   with pytest.raises(FileNotFoundError) as error:
     read(tmp_path, "rte", "dev")
   assert str(error.value) == (
     f"rte needs RTE/dev.tsv in {tmp_path}, or dev.tsv if that is the task's "
-    "own folder; neither is there."
+    "own folder; neither exists."
   )
   with pytest.raises(
     FileNotFoundError, match="AX/diagnostic.tsv or diagnostic"
   ):
     read(tmp_path, "mnli", "ax")
-  with pytest.raises(ValueError, match="mnli has no split 'dev'"):
+  with pytest.raises(
+    ValueError, match="mnli has no split 'dev'; choose one of train, "
+  ):
     read(tmp_path, "mnli", "dev")
 
 
@@ -308,7 +310,9 @@ _RTE = ["index", "sentence1", "sentence2", "label"]
       "official file.",
       id="other_header",
     ),
-    pytest.param("rte", "dev", [_RTE], "holds no example, only a", id="header"),
+    pytest.param(
+      "rte", "dev", [_RTE], "has a header, but no examples", id="header"
+    ),
     pytest.param("rte", "dev", [], "dev.tsv is empty", id="empty"),
     pytest.param(
       "cola",

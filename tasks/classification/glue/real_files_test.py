@@ -1,4 +1,4 @@
-"""Reads real files of GLUE to the last row, where somebody has put them."""
+"""Reads the real files of GLUE, if they are available."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tasks.classification.glue import benchmark, examples
 
 _REAL = pathlib.Path(__file__).resolve().parents[4] / "shared/data/glue"
 
-# Rows, and how many of them have the first label; of official files unless
-# the data that is at hand is a part of them.
+# Rows, and how many of them have the first label, of the official files or of
+# the parts of them that are available.
 _REAL_ROWS = {
   ("cola", "train"): (8551, 2528),
   ("cola", "dev"): (1043, 322),

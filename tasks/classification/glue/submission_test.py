@@ -1,4 +1,4 @@
-"""Tests of the files for gluebenchmark.com and of their zip."""
+"""Tests of scores, and of the files for gluebenchmark.com and their zip."""
 
 from __future__ import annotations
 
@@ -60,40 +60,12 @@ def test_scores_are_clipped_to_the_scale(tmp_path):
   assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
 
 
-@pytest.mark.parametrize(
-  "name, split, guids, predictions, problem",
-  [
-    (
-      "rte",
-      "test",
-      ["0"],
-      ["neutral"],
-      "RTE.tsv, row 0: 'neutral' is no label",
-    ),
-    ("cola", "test", ["0"], [1], "CoLA.tsv, row 0: 1 is no label of cola"),
-    ("cola", "test", ["3", "3"], ["0", "1"], "row 3 is predicted twice"),
-    ("cola", "test", ["3", "4"], ["0"], "got 1 for 2 rows"),
-    ("cola", "test", [], [], "got 0 for 0 rows"),
-    (
-      "cola",
-      "dev",
-      ["0"],
-      ["0"],
-      "takes no predictions of cola, dev; it takes",
-    ),
-    (
-      "stsb",
-      "test",
-      ["7"],
-      [np.nan],
-      "STS-B.tsv, row 7: the prediction is nan",
-    ),
-  ],
-  ids=["word", "integer", "twice", "lengths", "none", "split", "nan"],
-)
-def test_bad_predictions(tmp_path, name, split, guids, predictions, problem):
-  with pytest.raises(ValueError, match=problem):
-    write(tmp_path, name, split, guids, predictions)
+@pytest.mark.parametrize("name, prediction", [("rte", "neutral"), ("cola", 1)])
+def test_unknown_labels(tmp_path, name, prediction):
+  with pytest.raises(
+    ValueError, match=f"row 3: {prediction!r} is not a label of {name}"
+  ):
+    write(tmp_path, name, "test", ["3"], [prediction])
   assert os.listdir(tmp_path) == []
 
 
@@ -113,10 +85,8 @@ def test_zip_of_all_eleven(tmp_path):
       assert archive.read(name) == (tmp_path / name).read_bytes()
 
 
-def test_zip_grows_with_the_tasks_that_are_done(tmp_path):
-  with pytest.raises(
-    ValueError, match="holds none of GLUE's files .CoLA.tsv, "
-  ):
+def test_zip_of_the_tasks_so_far(tmp_path):
+  with pytest.raises(ValueError, match="has none of GLUE's files .CoLA.tsv, "):
     submission.write_zip(str(tmp_path))
   write(tmp_path, "wnli")
   assert submission.write_zip(str(tmp_path)).files == ("WNLI.tsv",)
@@ -124,7 +94,9 @@ def test_zip_grows_with_the_tasks_that_are_done(tmp_path):
   result = submission.write_zip(str(tmp_path))
   assert result.files == ("CoLA.tsv", "WNLI.tsv")
   assert len(result.missing) == 9
-  assert "2 of 11 files; the site wants SST-2.tsv, MRPC" in result.describe()
+  assert (
+    "2 of 11 files; the site also needs SST-2.tsv, MRPC" in result.describe()
+  )
   assert sorted(os.listdir(tmp_path)) == [
     "CoLA.tsv",
     "WNLI.tsv",
@@ -132,7 +104,7 @@ def test_zip_grows_with_the_tasks_that_are_done(tmp_path):
   ]
 
 
-def test_the_same_predictions_give_the_same_bytes(tmp_path):
+def test_zip_is_reproducible(tmp_path):
   digests = set()
   for number, folder in enumerate("ab"):
     path = write(tmp_path / folder, "rte")
@@ -140,13 +112,13 @@ def test_the_same_predictions_give_the_same_bytes(tmp_path):
     os.chmod(path, (0o600, 0o644)[number])
     archive = pathlib.Path(submission.write_zip(str(tmp_path / folder)).path)
     digests.add(hashlib.sha256(archive.read_bytes()).hexdigest())
-  # Also on other days and machines.
+  # The same on other days and machines.
   assert digests == {
     "eb82e99153b6c5ea7cef0f645add758e41f4c72bc2d192f20888d361eb2b47ae"
   }
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
   path = pathlib.Path(write(tmp_path, "rte"))
   before = path.read_bytes()
 
@@ -173,7 +145,7 @@ def test_metrics_in_the_official_order():
   )
   assert list(result) == ["pearson", "spearman"]
   assert result["spearman"] == pytest.approx(1.0)
-  # By hand, from the centred values.
+  # By hand, from the centered values.
   assert result["pearson"] == pytest.approx(
     (8 / 3 * 5 / 6 + 13 / 6 * -1 / 6 + 29 / 6 * 2 / 3)
     / np.sqrt(
@@ -183,41 +155,23 @@ def test_metrics_in_the_official_order():
   )
 
 
-def test_classes_that_a_task_does_not_have():
-  with pytest.raises(ValueError, match="rte has 2 classes, got class 2"):
-    submission.evaluate_glue(_TASKS["rte"], [0, 2], [0, 1])
-  with pytest.raises(ValueError, match="of no examples"):
-    submission.evaluate_glue(_TASKS["rte"], [], [])
-
-
-def test_a_score_is_the_mean_of_metrics():
+def test_task_score_is_the_mean_of_metrics():
   assert submission.task_score(
     _TASKS["qqp"], {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
   ) == pytest.approx(0.85)
 
 
-def test_the_score_of_mnli_is_the_mean_of_its_two_sets():
+def test_task_score_of_mnli_is_the_mean_of_its_two_sets():
   results = {
     "dev_matched": {"accuracy": 0.8},
     "dev_mismatched": {"accuracy": 0.7},
   }
   assert submission.task_score(_TASKS["mnli"], results) == pytest.approx(0.75)
-  del results["dev_mismatched"]
-  with pytest.raises(ValueError, match="dev_matched, dev_mismatched; got dev_"):
-    submission.task_score(_TASKS["mnli"], results)
 
 
-def test_a_score_without_its_metrics():
-  with pytest.raises(ValueError, match="mrpc, dev: no f1"):
-    submission.task_score(_TASKS["mrpc"], {"dev": {"accuracy": 0.9}})
-
-
-def test_the_average_is_over_all_nine():
+def test_average_of_all_nine_tasks():
   scores = {name: 0.1 * n for n, name in enumerate(_TASKS)}
   assert submission.glue_average({**scores, "ax": 9.0}) == pytest.approx(0.4)
-  del scores["wnli"]
-  with pytest.raises(ValueError, match="no score of wnli"):
-    submission.glue_average(scores)
 
 
 if __name__ == "__main__":

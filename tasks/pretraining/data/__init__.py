@@ -1,7 +1,7 @@
-"""Raw text to masked, SOP-labelled records, locally or with Apache Beam.
+"""Turns raw text into masked, SOP-labeled records, locally or with Apache Beam.
 
-Documents are read and split, paired, masked and written in shards whose bytes
-depend on the text and the settings only. Workers load no TensorFlow.
+Documents are split into sentences, paired, masked and written to shards, whose
+bytes depend on the text and the settings only. Workers load no TensorFlow.
 """
 
 import lazy_loader

@@ -1,8 +1,8 @@
-"""The dataset of `dataset_builder`, built by a runner of Apache Beam.
+"""Builds the dataset of `dataset_builder` with a runner of Apache Beam.
 
-For text that one machine is too slow for. The shards and the manifest are
-those of the local engine, byte by byte. A build that fails starts anew; within
-a build it is the runner that repeats what is lost.
+It is for text that takes too long on one machine. The shards and the manifest
+are those of the local engine, byte by byte. A failed build starts over; during
+a build the runner repeats lost work.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tasks.pretraining.data import (
 )
 
 _RESULT_FILE = "result.json"
-# How Beam hands on what a step has raised: somewhere in a long text.
+# Beam's errors contain the error of a step somewhere in a long text.
 _STEP_ERROR = re.compile(
   r"^(?:\w+\.)*(ValueError|FileNotFoundError|OSError|PermissionError): (.*?)"
   r" \[while running",
   re.MULTILINE | re.DOTALL,
 )
-# Runners whose workers are on other machines for sure.
+# Runners whose workers are always on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
 
 
@@ -50,19 +50,19 @@ def build_dataset_with_beam(
   runner: str = "DirectRunner",
   beam_options: str = "",
 ) -> tfrecords.Manifest:
-  """Makes the dataset.
+  """Builds a dataset.
 
   Args:
-    settings: what to make of what; `num_workers` is the runner's affair.
-    runner: its name, such as "DataflowRunner".
-    beam_options: more options of the pipeline, as on a command line.
+    settings: settings of the dataset; `num_workers` is ignored.
+    runner: name of the runner, such as "DataflowRunner".
+    beam_options: further options of the pipeline, as on a command line.
 
   Returns:
     The manifest that has been written.
 
   Raises:
-    ValueError: a setting or the input is of no use; the message says why.
-    OSError: a file can't be read or written.
+    ValueError: a setting or the input is invalid.
+    OSError: a file cannot be read or written.
   """
   options = _options(runner, beam_options)
   if settings.examples.sentence_pair == "nsp" or (
@@ -70,7 +70,7 @@ def build_dataset_with_beam(
   ):
     raise ValueError(
       "sentence_pair nsp and masking compat take segments from any other "
-      "document, which a worker of Beam cannot reach: use --engine=local."
+      "document, which Beam's workers cannot read: use --engine=local."
     )
   paths = documents.find_files(settings.input_files)
   _check_reachable(runner, [*paths, settings.output_dir])
@@ -82,7 +82,7 @@ def build_dataset_with_beam(
     folder="",
     vocab_file=settings.vocab_file,
   )
-  tokenizer = job.tokenizer  # Complains before any work.
+  tokenizer = job.tokenizer  # Raises an error before any work.
   with open(tokenizer.model_file, "rb") as file:
     model = file.read()
   fingerprint = settings.fingerprint(paths, tokenizer.sha256)
@@ -111,14 +111,14 @@ def _options(
   direct = options.view_as(pipeline_options.DirectOptions)
   if direct.direct_running_mode == "multi_threading":
     raise ValueError(
-      "direct_running_mode multi_threading loses records without saying so: "
-      "use in_memory or multi_processing."
+      "direct_running_mode multi_threading silently loses records: use "
+      "in_memory or multi_processing."
     )
   return options
 
 
 def _absolute(path: str) -> str:
-  """For workers that run in another folder."""
+  """Returns a path for workers that run in another folder."""
   return path if "://" in path else os.path.abspath(path)
 
 
@@ -126,8 +126,8 @@ def _check_reachable(runner: str, paths: Sequence[str]) -> None:
   for path in paths:
     if runner in _REMOTE_RUNNERS and "://" not in path:
       raise ValueError(
-        f"the workers of {runner} cannot reach {path!r} on this machine: name "
-        "a place like gs://bucket/folder."
+        f"the workers of {runner} cannot read {path!r} on this machine: use "
+        "a path like gs://bucket/folder."
       )
 
 
@@ -138,11 +138,11 @@ def _run(
   result_path: str,
 ) -> None:
   name = options.view_as(pipeline_options.StandardOptions).runner
-  # Of a distant runner the messages on its job are wanted.
+  # Show the messages of a remote runner about its job.
   runner, level = None, logging.INFO
   if name == "DirectRunner":
-    # By this name Beam would look for another runner to download first. It
-    # prints the traceback of what is raised here as one sentence.
+    # For this name, Beam would first try to download another runner. It also
+    # logs the traceback of errors, which are reported as one sentence here.
     runner, level = fn_api_runner.FnApiRunner(), logging.CRITICAL
   with _log_level(logging.WARNING):
     pipeline = beam.Pipeline(runner=runner, options=options)
@@ -159,7 +159,7 @@ def _run(
 
 @contextlib.contextmanager
 def _log_level(level: int) -> Iterator[None]:
-  """What Beam says at least, for a while."""
+  """Sets the level of Beam's log for a while."""
   logger = logging.getLogger("apache_beam")
   before = logger.level
   logger.setLevel(level)
@@ -170,8 +170,8 @@ def _log_level(level: int) -> Iterator[None]:
 
 
 def _raised_by_step(error: Exception) -> Optional[Exception]:
-  """The error of ours in what Beam has made of it."""
-  if isinstance(error, (ValueError, OSError)):  # Of this process.
+  """Finds the error of a step in an error of Beam."""
+  if isinstance(error, (ValueError, OSError)):  # Raised in this process.
     return type(error)(str(error).split(" [while running")[0])
   found = _STEP_ERROR.search(str(error))
   if not found:
@@ -186,7 +186,7 @@ def _manifest(
   paths: Sequence[str],
   result_path: str,
 ) -> tfrecords.Manifest:
-  """The manifest of what the pipeline has left.
+  """Makes the manifest from the pipeline's result file.
 
   Raises:
     ValueError: a split has no example.
@@ -198,7 +198,7 @@ def _manifest(
   splits = {}
   skipped = documents.Skipped(**result.pop("skipped"))
   for name, value in result.items():
-    counts = split_builder.counts_from_json(value["counts"])
+    counts = data_statistics.ExampleCounts.from_json(value["counts"])
     split_builder.check_some(name, counts)
     num_documents, num_segments, pieces = value["text"]
     text = data_statistics.TextCounts(
@@ -220,30 +220,31 @@ def _output(
   job: build_worker.Job,
   fingerprint: dict[str, Any],
 ) -> Iterator[tuple[str, _Publish]]:
-  """Where the workers write, and what puts the dataset in place."""
+  """Yields the workers' output folder and the function that publishes it."""
   if "://" in settings.output_dir:
     yield from _remote_output(settings, job)
     return
   with output_folder.staging_folder(
     settings.output_dir, settings.overwrite, fingerprint
-  ) as journal:
+  ) as staging:
 
     def publish(manifest: tfrecords.Manifest) -> None:
       shutil.copyfile(
         job.tokenizer.model_file,
-        os.path.join(journal.folder, manifest.tokenizer.file),
+        os.path.join(staging, manifest.tokenizer.file),
       )
-      output_folder.publish(journal, settings.output_dir, manifest)
+      output_folder.publish(settings.output_dir, manifest)
 
-    yield os.path.abspath(journal.folder), publish
+    yield os.path.abspath(staging), publish
 
 
 def _remote_output(
   settings: dataset_builder.BuildSettings, job: build_worker.Job
 ) -> Iterator[tuple[str, _Publish]]:
-  """On storage without folders to rename: shards go to their place at once.
+  """Does the same for storage on which folders cannot be renamed.
 
-  The manifest, without which no reader takes them, still comes last.
+  Shards are written to their final paths. The manifest, without which nobody
+  reads them, is still written last.
   """
   from tensorflow.io import gfile
 

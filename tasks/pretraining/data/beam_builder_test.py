@@ -141,7 +141,7 @@ def test_storage_with_addresses(corpus, tmp_path):
   settings = dataclasses.replace(local, output_dir=f"file://{folder}")
   beam_builder.build_dataset_with_beam(settings)
   assert _files(folder) == _files(tmp_path / "local")
-  with pytest.raises(ValueError, match="holds a dataset already"):
+  with pytest.raises(ValueError, match="already holds a dataset"):
     beam_builder.build_dataset_with_beam(settings)
   more = dataclasses.replace(settings, num_shards=3, overwrite=True)
   beam_builder.build_dataset_with_beam(more)
@@ -164,7 +164,7 @@ def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
 @pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
-    (b"", {}, r"^.*a\.txt holds no document: give a file with text"),
+    (b"", {}, r"^.*a\.txt holds no document: use a file with text"),
     (b"tea", {"heldout_share": 0.0}, "^the train documents give no example"),
     (b"tea rain\nriver", {}, "^the number of documents is 1, too few to hold"),
     (
@@ -236,7 +236,9 @@ def test_bad_input_found_by_another_process(corpus, tmp_path):
 
 def test_threads_are_refused(corpus, tmp_path):
   settings = _settings(corpus, tmp_path / "data")
-  with pytest.raises(ValueError, match="multi_threading loses records"):
+  with pytest.raises(
+    ValueError, match="multi_threading silently loses records"
+  ):
     beam_builder.build_dataset_with_beam(
       settings, "DirectRunner", "--direct_running_mode=multi_threading"
     )
@@ -245,7 +247,7 @@ def test_threads_are_refused(corpus, tmp_path):
 
 def test_dataflow_cannot_reach_local_files(corpus, tmp_path):
   settings = _settings(corpus, tmp_path / "data")
-  with pytest.raises(ValueError, match="DataflowRunner cannot reach .*gs://"):
+  with pytest.raises(ValueError, match="DataflowRunner cannot read .*gs://"):
     beam_builder.build_dataset_with_beam(
       settings, "DataflowRunner", "--project=p"
     )

@@ -1,12 +1,13 @@
-"""The steps of a build as Apache Beam runs them: the same functions, as DoFns.
+"""The steps of a build as Apache Beam runs them.
 
     files -> documents -> tokens -> examples -> buckets -> shards
 
-An element is a few hundred documents, the records of a bucket or of a shard;
-inside it arrays travel as their bytes. What has to be known of the whole (the
-number of a document, who is held out, the place of a record among all) is
-counted and comes as a side input, so that the shards are those of the local
-engine, byte by byte.
+The steps call the functions of the local engine. An element is a few hundred
+documents, or the records of a bucket or a shard; its arrays are byte strings,
+which every runner can handle. What depends on the whole input (the number of a
+document, the held-out documents, the place of a record in the order) is counted
+and passed as a side input. So the shards are those of the local engine, byte by
+byte.
 """
 
 from __future__ import annotations
@@ -15,38 +16,93 @@ import dataclasses
 import functools
 import itertools
 import json
+import operator
 import os
 import tempfile
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import apache_beam as beam
 import numpy as np
 
 import tfrecords
 from tasks.pretraining.data import (
-  beam_elements,
   build_worker,
   data_statistics,
   dataset_builder,
   documents,
+  external_sort,
   split_builder,
   token_store,
 )
 
 _BUCKET_BYTES = 1 << 26
-_BYTES_PER_TOKEN = 8  # As in split_builder: generous.
+_BYTES_PER_TOKEN = 8  # A full sequence of 512 has 5.3, shorter ones more.
 _MAX_BUCKETS = 1 << 14
 SKIPPED = "skipped"  # An output of `read_texts`.
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-  """All that the steps are told before any text is read.
+class Chunk(NamedTuple):
+  """Some tokenized documents of a file, each with at least one token.
 
   Attributes:
-    settings: of the dataset.
-    job: what workers know; its `folder` is where the shards go.
-    tokenizer_model: content of the job's file, which only the driver has.
+    file, index: the number of the file and of the chunk in it.
+    ids, lengths, segments: bytes of the arrays of `token_store.Documents`.
+  """
+
+  file: int
+  index: int
+  ids: bytes
+  lengths: bytes
+  segments: bytes
+
+  @property
+  def num_documents(self) -> int:
+    return len(self.segments) // 4
+
+  def unpack(self, vocab_size: int) -> token_store.Documents:
+    return token_store.Documents(
+      np.frombuffer(self.ids, token_store.id_dtype(vocab_size)),
+      np.frombuffer(self.lengths, np.int32),
+      np.frombuffer(self.segments, np.int32),
+    )
+
+
+class Order(NamedTuple):
+  """What is known when all text is tokenized.
+
+  Attributes:
+    first_numbers: for each file <int64>[chunks], the number of each chunk's
+      first document in the dataset.
+    heldout_numbers: ascending document numbers, <int64>.
+    num_buckets: for each split; a power of two.
+  """
+
+  first_numbers: list[np.ndarray]
+  heldout_numbers: np.ndarray
+  num_buckets: dict[str, int]
+
+
+class Part(NamedTuple):
+  """Some records of a bucket or a shard.
+
+  Attributes:
+    first: the part's place among those with the same keys, or in the shard.
+    records: the records and their keys.
+  """
+
+  first: tuple[int, ...]
+  records: external_sort.Records
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What the steps know before any text is read.
+
+  Attributes:
+    settings: settings of the dataset.
+    job: what workers know. The shards are written to its `folder`.
+    tokenizer_model: content of the job's tokenizer file, which only the driver
+      has.
   """
 
   settings: dataset_builder.BuildSettings
@@ -62,21 +118,21 @@ class Plan:
 
 @functools.lru_cache(maxsize=2)
 def _open_job(plan: Plan) -> build_worker.Job:
-  """The job with a tokenizer file of this machine; once in a process."""
+  """Returns the job with a tokenizer file on this machine; cached."""
   with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "tokenizer")
     with open(path, "wb") as file:
       file.write(plan.tokenizer_model)
     field = "vocab_file" if plan.job.vocab_file else "spm_model_file"
     job = dataclasses.replace(plan.job, **{field: path})
-    # Loaded while the file is there.
-    return job if job.vocabulary.size else job
+    _ = job.vocabulary  # Load it while the file exists.
+    return job
 
 
 def read_texts(element: tuple[int, str], plan: Plan) -> Iterator[Any]:
-  """(number of a file, its path) -> (number, number of the chunk, texts).
+  """Maps (file number, path) to (file number, chunk number, texts).
 
-  Output `SKIPPED` beside it: (number of the file, what could not be read).
+  The output `SKIPPED` has (file number, what could not be read).
   """
   number, path = element
   reader = documents.DocumentReader([path], plan.settings.reading)
@@ -85,24 +141,22 @@ def read_texts(element: tuple[int, str], plan: Plan) -> Iterator[Any]:
   yield beam.pvalue.TaggedOutput(SKIPPED, (number, reader.skipped))
 
 
-def tokenize(
-  element: tuple[int, int, list[list[str]]], plan: Plan
-) -> beam_elements.Chunk:
-  """What `read_texts` yields, tokenized."""
+def tokenize(element: tuple[int, int, list[list[str]]], plan: Plan) -> Chunk:
+  """Tokenizes an element of `read_texts`."""
   file, index, texts = element
   made = build_worker.tokenize_texts(_open_job(plan), texts)
-  return beam_elements.Chunk(file, index, *(part.tobytes() for part in made))
+  return Chunk(file, index, *(part.tobytes() for part in made))
 
 
-def count_chunk(chunk: beam_elements.Chunk) -> tuple[int, int, int, int]:
-  """Place, documents and bytes of the ids of a chunk."""
+def count_chunk(chunk: Chunk) -> tuple[int, int, int, int]:
+  """Returns the file, index, documents and bytes of ids of a chunk."""
   return chunk.file, chunk.index, chunk.num_documents, len(chunk.ids)
 
 
 def put_in_order(
   counts: Iterable[tuple[int, int, int, int]], plan: Plan, num_files: int
-) -> beam_elements.Order:
-  """Numbers the documents and decides which are held out.
+) -> Order:
+  """Numbers the documents and decides which ones are held out.
 
   Raises:
     ValueError: there are too few documents.
@@ -128,7 +182,7 @@ def put_in_order(
     ids_bytes = duplicates * share * int(counts[:, 3].sum())
     wanted = int(ids_bytes * _BYTES_PER_TOKEN / 2 / _BUCKET_BYTES)
     buckets[name] = min(_MAX_BUCKETS, 1 << wanted.bit_length())
-  return beam_elements.Order(
+  return Order(
     [firsts[counts[:, 0] == number] for number in range(num_files)],
     numbers.get(token_store.HELDOUT, np.zeros(0, np.int64)),
     buckets,
@@ -136,10 +190,10 @@ def put_in_order(
 
 
 class MakeExamples(beam.DoFn):
-  """A chunk -> ((split, bucket), Records), and counts beside them.
+  """Maps a chunk to elements ((split, bucket), Part).
 
-  Outputs `COUNTS`: (split, ExampleCounts); `TEXT`: (split, TextCounts);
-  `SIZES`: ((split, bucket), number of records).
+  Other outputs are `COUNTS`: (split, ExampleCounts), `TEXT`: (split,
+  TextCounts) and `SIZES`: ((split, bucket), number of records).
   """
 
   COUNTS, TEXT, SIZES = "counts", "text", "sizes"
@@ -147,74 +201,62 @@ class MakeExamples(beam.DoFn):
   def __init__(self, plan: Plan):
     self._plan = plan
 
-  def process(
-    self, chunk: beam_elements.Chunk, order: beam_elements.Order
-  ) -> Iterator[Any]:
+  def process(self, chunk: Chunk, order: Order) -> Iterator[Any]:
     job = _open_job(self._plan)
-    texts = chunk.documents(job.vocabulary.size)
+    texts = chunk.unpack(job.vocabulary.size).unpack()
     first = int(order.first_numbers[chunk.file][chunk.index])
     numbers = np.arange(first, first + len(texts))
     is_heldout = np.isin(numbers, order.heldout_numbers)
     for name in self._plan.splits:
       mine = is_heldout if name == token_store.HELDOUT else ~is_heldout
       if mine.any():
-        split = beam_elements.ChunkSplit(
-          [texts[index] for index in np.flatnonzero(mine)], numbers[mine]
-        )
+        split = token_store.Split(texts, np.flatnonzero(mine), first)
         yield from self._make(job, name, split, order.num_buckets[name])
 
   def _make(
     self,
     job: build_worker.Job,
     name: str,
-    split: beam_elements.ChunkSplit,
+    split: token_store.Split,
     num_buckets: int,
   ) -> Iterator[Any]:
-    text = data_statistics.TextCounts.zero(job.vocabulary.size)
-    unused = data_statistics.TextCounts.zero(job.vocabulary.size)
-    for document in split:
-      unused.move(document, text)
+    text = data_statistics.TextCounts.of(split, job.vocabulary.size)
     yield beam.pvalue.TaggedOutput(self.TEXT, (name, text))
-    shift = 63 - (num_buckets.bit_length() - 1)
     duplicates, _ = self._plan.settings.duplicates_and_shards(name)
     for duplicate in range(duplicates):
       made = build_worker.make_examples(
         job, split, build_worker.Unit(name, duplicate, 0, len(split))
       )
       yield beam.pvalue.TaggedOutput(self.COUNTS, (name, made.counts))
-      buckets = made.keys >> shift
+      buckets = external_sort.bucket_of(made.keys, num_buckets)
       for bucket in np.unique(buckets).tolist():
         places = np.flatnonzero(buckets == bucket)
-        yield beam.pvalue.TaggedOutput(
-          self.SIZES, ((name, bucket), len(places))
+        key = (name, bucket)
+        yield beam.pvalue.TaggedOutput(self.SIZES, (key, len(places)))
+        records = external_sort.Records.pack(
+          made.keys[places], [made.records[place] for place in places]
         )
-        yield (
-          (name, bucket),
-          beam_elements.Records.pack(
-            (duplicate, int(split.numbers[0])),
-            made.keys[places],
-            [made.records[place] for place in places],
-          ),
-        )
+        yield key, Part((duplicate, int(split.numbers[0])), records)
 
 
 def sort_bucket(
-  element: tuple[tuple[str, int], Iterable[beam_elements.Records]],
+  element: tuple[tuple[str, int], Iterable[Part]],
   sizes: Mapping[tuple[str, int], int],
   plan: Plan,
-) -> Iterator[tuple[tuple[str, int], beam_elements.Records]]:
-  """((split, bucket), Records) -> ((split, shard), Records in order).
+) -> Iterator[tuple[tuple[str, int], Part]]:
+  """Maps ((split, bucket), parts) to elements ((split, shard), sorted Part).
 
   Args:
     element: all records of a bucket.
     sizes: the number of records of every bucket.
-    plan: of the build.
+    plan: plan of the build.
   """
   (name, bucket), parts = element
-  # As they come to the local engine, which keeps the order of equal keys.
+  # Equal keys are ordered by (duplicate, document), as in the local engine.
   parts = sorted(parts, key=lambda part: part.first)
-  keys = np.concatenate([np.frombuffer(part.keys, np.int64) for part in parts])
-  records = list(itertools.chain.from_iterable(part.unpack() for part in parts))
+  unpacked = [part.records.unpack() for part in parts]
+  keys = np.concatenate([part_keys for part_keys, _ in unpacked])
+  records = list(itertools.chain.from_iterable(part for _, part in unpacked))
   places = np.argsort(keys, kind="stable")
   own = {b: count for (split, b), count in sizes.items() if split == name}
   first = sum(count for b, count in own.items() if b < bucket)
@@ -224,27 +266,30 @@ def sort_bucket(
     start, end = max(start, first), min(end, first + len(keys))
     if start < end:
       chosen = places[start - first : end - first]
-      yield (
-        (name, shard),
-        beam_elements.Records.pack(
-          (start,), keys[chosen], [records[i] for i in chosen]
-        ),
+      packed = external_sort.Records.pack(
+        keys[chosen], [records[place] for place in chosen]
       )
+      yield (name, shard), Part((start,), packed)
 
 
 def write_shard(
-  element: tuple[tuple[str, int], Iterable[beam_elements.Records]], plan: Plan
+  element: tuple[tuple[str, int], Iterable[Part]], plan: Plan
 ) -> tuple[str, int, dict[str, Any]]:
-  """Writes a shard; returns its split, its number and its manifest entry."""
+  """Writes a shard and returns its split, number and manifest entry."""
   (name, index), parts = element
   job = _open_job(plan)
   _, num_shards = plan.settings.duplicates_and_shards(name)
   path = os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
   with tfrecords.ShardWriter(path, job.schema) as shard:
     for part in sorted(parts, key=lambda part: part.first):
-      for record in part.unpack():
+      for record in part.records.unpack()[1]:
         shard.write_encoded(record)
   return name, index, dataclasses.asdict(shard.result)
+
+
+def add_up(values: Iterable[Any]) -> Any:
+  """Returns the sum of at least one ExampleCounts or TextCounts."""
+  return functools.reduce(operator.add, values)
 
 
 def write_result(
@@ -256,7 +301,7 @@ def write_result(
   text: Mapping[str, data_statistics.TextCounts],
   skipped: Sequence[tuple[int, documents.Skipped]],
 ) -> None:
-  """Leaves what the manifest needs for the driver, who may be far away."""
+  """Writes what the driver needs for the manifest to a file."""
   import tensorflow as tf
 
   value = {
@@ -266,14 +311,14 @@ def write_result(
         for split, _, entry in sorted(shards, key=lambda shard: shard[:2])
         if split == name
       ],
-      "counts": split_builder.counts_to_json(counts[name]),
+      "counts": counts[name].to_json(),
       "text": [
         text[name].documents,
         text[name].segments,
         text[name].pieces.tolist(),
       ],
     }
-    # Not in the order in which they come.
+    # In the order of the manifest.
     for name in plan.splits
   }
   total = documents.Skipped()
@@ -287,7 +332,7 @@ def write_result(
 def build(
   pipeline: beam.Pipeline, plan: Plan, paths: Sequence[str], result_path: str
 ) -> None:
-  """Adds all steps to a pipeline; `result_path` is what it writes last."""
+  """Adds all steps to a pipeline, which writes `result_path` last."""
   read = (
     pipeline
     | "Files" >> beam.Create(list(enumerate(paths)))
@@ -297,7 +342,7 @@ def build(
   )
   chunks = (
     read["texts"]
-    # Else a large file would be tokenized by one worker.
+    # Otherwise one worker would tokenize a whole file.
     | "SpreadTexts" >> beam.Reshuffle()
     | "Tokenize" >> beam.Map(tokenize, plan)
     | "SpreadTokens" >> beam.Reshuffle()
@@ -322,9 +367,10 @@ def build(
     | "Buckets" >> beam.GroupByKey()
     | "Sort" >> beam.FlatMap(sort_bucket, beam.pvalue.AsDict(sizes), plan)
   )
-  # A shard without records is a file too.
+  # Shards without records are written too.
+  no_records = Part((0,), external_sort.Records(b"", b"", b""))
   every_shard = [
-    ((name, index), beam_elements.Records((0,), b"", b"", b""))
+    ((name, index), no_records)
     for name in plan.splits
     for index in range(plan.settings.duplicates_and_shards(name)[1])
   ]
@@ -335,7 +381,7 @@ def build(
     | "Write" >> beam.Map(write_shard, plan)
   )
   counts, text = (
-    made[name] | f"AddUp_{name}" >> beam.CombinePerKey(beam_elements.add_up)
+    made[name] | f"AddUp_{name}" >> beam.CombinePerKey(add_up)
     for name in (MakeExamples.COUNTS, MakeExamples.TEXT)
   )
   _ = (

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tasks.pretraining.data import (
-  beam_elements,
   build_worker,
   data_statistics,
   dataset_builder,
   documents,
+  external_sort,
 )
 
 if __name__ == "__main__" and not importlib.util.find_spec("apache_beam"):
@@ -55,21 +55,47 @@ def test_no_text():
 
 
 def test_bucket_is_sorted_and_dealt_to_shards_by_rank():
-  pack = beam_elements.Records.pack
+  def pack(first, keys, records):
+    packed = external_sort.Records.pack(np.array(keys), records)
+    return beam_steps.Part(first, packed)
+
   parts = [
-    pack((1, 0), np.array([7, 5]), [b"d", b"b"]),
-    pack((0, 4), np.array([5, 9]), [b"a", b"e"]),
-    pack((0, 9), np.array([5]), [b"A"]),
+    pack((1, 0), [7, 5], [b"d", b"b"]),
+    pack((0, 4), [5, 9], [b"a", b"e"]),
+    pack((0, 9), [5], [b"A"]),
   ]
   # Two records come before, four behind: 11 in 3 shards of 4, 4 and 3.
   sizes = {("train", 0): 2, ("train", 1): 5, ("train", 3): 4, ("heldout", 0): 9}
   dealt = beam_steps.sort_bucket(
     (("train", 1), parts), sizes, _plan(num_shards=3)
   )
-  assert [(key, part.first, part.unpack()) for key, part in dealt] == [
+  assert [
+    (key, part.first, part.records.unpack()[1]) for key, part in dealt
+  ] == [
     (("train", 0), (2,), [b"a", b"A"]),
     (("train", 1), (4,), [b"b", b"d", b"e"]),
   ]
+
+
+@pytest.mark.parametrize("vocab_size", [97, (1 << 16) + 1])
+def test_documents_of_a_chunk_come_back(vocab_size):
+  dtype = np.uint16 if vocab_size == 97 else np.int32
+  chunk = beam_steps.Chunk(
+    3,
+    1,
+    np.array([5, 96, 6, 7, 8, 9], dtype).tobytes(),
+    np.array([2, 1, 1, 2], np.int32).tobytes(),
+    np.array([2, 1, 1], np.int32).tobytes(),
+  )
+  assert chunk.num_documents == 3
+  documents = chunk.unpack(vocab_size).unpack()
+  assert [d.ids.tolist() for d in documents] == [[5, 96, 6], [7], [8, 9]]
+  assert [d.offsets.tolist() for d in documents] == [[0, 2, 3], [0, 1], [0, 2]]
+
+
+def test_chunk_without_documents():
+  chunk = beam_steps.Chunk(0, 0, b"", b"", b"")
+  assert (chunk.num_documents, chunk.unpack(97).unpack()) == (0, [])
 
 
 def test_result_has_the_order_of_the_manifest(tmp_path):

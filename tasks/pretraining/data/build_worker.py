@@ -1,9 +1,9 @@
-"""The work on pretraining data that any process can do: what workers run.
+"""The work on pretraining data that any process can do.
 
-Three jobs, in this order: `tokenize` turns text into token arrays, `make`
-turns documents of the token store into encoded records, and `write_shards`
-puts these in order. None depends on anything but its argument and the
-settings, so the workers' number and order leave no trace in the data.
+Worker processes run `tokenize`, `count_pieces`, `make_run` and `write_shard`;
+Beam's steps call the functions below these. The results depend on the
+arguments and the settings only, so the number and the order of the workers
+leave no trace in the data.
 """
 
 from __future__ import annotations
@@ -11,33 +11,39 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 import os
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 import tfrecords
-from official_albert import files, tokenization
+from official_albert import tokenization
 from tasks.pretraining.data import (
   data_statistics,
   documents,
   example_settings,
   examples,
+  external_sort,
+  pieces,
   token_store,
 )
+
+# Estimated bytes of the examples that are arrays at the same time.
+_BATCH_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What all workers have to know, and what they open of it when needed.
+  """What all workers know, and what they open when they need it.
 
   Attributes:
-    spm_model_file: of the tokenizer; empty if `vocab_file` is given.
+    spm_model_file: SentencePiece model; empty if `vocab_file` is given.
     do_lower_case: whether text is lower-cased.
-    settings: what examples look like.
-    random_seed: of all random choices.
-    folder: where the token store and the splits are.
-    vocab_file: of a WordPiece tokenizer.
+    settings: settings of the examples.
+    random_seed: seed of all random choices.
+    folder: folder of the unfinished build.
+    vocab_file: WordPiece vocabulary.
     reading: how text becomes sentences.
   """
 
@@ -50,7 +56,7 @@ class Job:
   reading: documents.ReaderSettings = documents.ReaderSettings()
 
   def __getstate__(self) -> dict[str, Any]:
-    # What is opened belongs to one process.
+    # Open files belong to one process.
     return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
   @functools.cached_property
@@ -83,11 +89,14 @@ class Job:
 
   @functools.cached_property
   def store(self) -> token_store.TokenStore:
-    """Can be opened when all text is tokenized."""
-    return token_store.TokenStore(self.store_folder, self.vocabulary.size)
+    """The token store; all text must be tokenized."""
+    num_chunks = sum("." not in name for name in os.listdir(self.store_folder))
+    return token_store.TokenStore(
+      self.store_folder, num_chunks, self.vocabulary.size
+    )
 
   def split_file(self, name: str) -> str:
-    """The numbers of a split's documents, <int64>, as np.save writes them."""
+    """Returns the file with the document numbers of a split, <int64>."""
     return os.path.join(self.folder, f"{name}.npy")
 
   @functools.cached_property
@@ -95,56 +104,115 @@ class Job:
     return {}
 
   def split(self, name: str) -> token_store.Split:
+    """Returns the documents of a split."""
     if name not in self._splits:
       numbers = np.load(self.split_file(name))
       self._splits[name] = token_store.Split(self.store, numbers)
     return self._splits[name]
 
+  def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
+    """Estimates the size of a document's examples; rather high than low.
+
+    Args:
+      token_counts: <int64>[documents], the tokens of each document.
+
+    Returns:
+      <int64>[documents], bytes for one duplicate.
+    """
+    settings = self.settings
+    # Ids have up to 3 bytes, flags 1, positions 2 and weights 4.
+    record = 6 * settings.max_seq_length + 300
+    record += 9 * settings.max_predictions_per_seq
+    full = token_counts / (settings.max_seq_length - 3)
+    # The mean of 1 / length, for random lengths, is some 5 / max_seq_length.
+    full *= 1 + 5 * settings.short_seq_prob
+    if settings.sentence_pair == "nsp":
+      full *= 2  # Half of a pair's tokens are from another document.
+    return (record * (1 + full)).astype(np.int64)
+
+
+def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
+  """Cuts a sequence into parts of about `limit`, each of one item at least.
+
+  Args:
+    sizes: <int64>[N], the size of each item.
+    limit: size of a part. The item that reaches it is the part's last.
+
+  Returns:
+    The first item of each part and the one after its last.
+  """
+  ends = np.cumsum(sizes)
+  edges = [0]
+  while edges[-1] < len(sizes):
+    done = ends[edges[-1] - 1] if edges[-1] else 0
+    edges.append(min(int(np.searchsorted(ends, done + limit)) + 1, len(sizes)))
+  return list(zip(edges, edges[1:]))
+
 
 class Unit(NamedTuple):
-  """Documents first..end - 1 of a split, for one duplicate.
-
-  `num_buckets` are those of the sort that the examples go to.
-  """
+  """Documents first to end - 1 of a split, for one duplicate."""
 
   split: str
   duplicate: int
   first: int
   end: int
-  num_buckets: int = 1
 
 
 class Made(NamedTuple):
-  """Encoded examples, a random key for the place of each, and counts."""
+  """N encoded examples, the random sort key of each, and what was counted."""
 
   keys: np.ndarray
   records: list[bytes]
   counts: data_statistics.ExampleCounts
 
 
-class Shards(NamedTuple):
-  """Neighbouring shards of a split.
+class Run(NamedTuple):
+  """A unit of work whose examples go to one run file of the sort."""
+
+  unit: Unit
+  path: str
+  num_buckets: int
+
+
+class FinishedRun(NamedTuple):
+  """A run file that can be read.
 
   Attributes:
-    directory: of the sort that has the records.
-    state: of that sort.
-    first: place of their first record in the order.
-    paths: of the shards.
-    sizes: the number of records of each.
+    counts: of the run's examples.
+    bucket_records: <int64>[num_buckets], the records of each bucket.
+    first_bucket: the buckets before this one have been cut off.
   """
 
-  directory: str
-  state: Mapping[str, Any]
-  first: int
-  paths: Sequence[str]
-  sizes: Sequence[int]
+  counts: data_statistics.ExampleCounts
+  bucket_records: np.ndarray
+  first_bucket: int
+
+
+class ShardTask(NamedTuple):
+  """A shard to be written.
+
+  Attributes:
+    path: path of the shard.
+    run_paths: all runs of the split.
+    num_buckets: number of buckets of each run.
+    first_bucket: the bucket of the shard's first record.
+    skip: records of that bucket that belong to earlier shards.
+    size: number of records.
+  """
+
+  path: str
+  run_paths: Sequence[str]
+  num_buckets: int
+  first_bucket: int
+  skip: int
+  size: int
 
 
 _job: Optional[Job] = None
 
 
 def set_job(job: Optional[Job]) -> None:
-  """The workers' initializer; None lets go of all files."""
+  """Initializes a worker; None closes all files."""
   global _job
   _job = job
 
@@ -161,18 +229,82 @@ def tokenize(
   return tokenize_texts(_job, texts), outcome
 
 
+def count_pieces(chunk: int) -> np.ndarray:
+  """Returns how often each piece occurs in a chunk, <int64>[V]."""
+  return _job.store.count_pieces(chunk)
+
+
+def make_run(run: Run) -> FinishedRun:
+  """Finds an intact run file, or makes it. Buckets may have been cut off."""
+  value = pieces.find_piece(run.path)
+  if value is not None:
+    bucket, is_cut = external_sort.first_intact_bucket(
+      run.path, run.num_buckets
+    )
+    if is_cut:
+      counts = data_statistics.ExampleCounts.from_json(value)
+      records = external_sort.count_records(run.path, run.num_buckets)
+      return FinishedRun(counts, records, bucket)
+    pieces.report_damage(run.path)
+  return remake_run(run)
+
+
+def remake_run(run: Run) -> FinishedRun:
+  """Makes a run file, whether or not there is one."""
+  made = list(_make_batches(run.unit))
+  counts = functools.reduce(operator.add, (batch.counts for batch in made))
+  external_sort.write_run(
+    run.path,
+    np.concatenate([batch.keys for batch in made]),
+    list(itertools.chain.from_iterable(batch.records for batch in made)),
+    run.num_buckets,
+  )
+  pieces.finish_piece(
+    run.path, counts.to_json(), external_sort.table_bytes(run.num_buckets)
+  )
+  records = external_sort.count_records(run.path, run.num_buckets)
+  return FinishedRun(counts, records, 0)
+
+
+def _make_batches(unit: Unit) -> Iterator[Made]:
+  """Yields the examples of a unit, few documents at a time."""
+  split = _job.split(unit.split)
+  numbers = range(unit.first, unit.end)
+  tokens = np.array([len(split[index].ids) for index in numbers])
+  for first, end in cut(_job.estimate_bytes(tokens), _BATCH_BYTES):
+    part = unit._replace(first=unit.first + first, end=unit.first + end)
+    yield make_examples(_job, split, part)
+
+
+def write_shard(task: ShardTask) -> dict[str, Any]:
+  """Writes a shard and returns its entry in the manifest.
+
+  Raises:
+    OSError: the disk is full, or a run file was changed.
+  """
+  records = external_sort.read_sorted(
+    task.run_paths, task.first_bucket, task.num_buckets
+  )
+  with tfrecords.ShardWriter(task.path, _job.schema) as shard:
+    for record in itertools.islice(records, task.skip, task.skip + task.size):
+      shard.write_encoded(record)
+  entry = dataclasses.asdict(shard.result)
+  pieces.finish_piece(task.path, entry)
+  return entry
+
+
 def tokenize_texts(
   job: Job, texts: Sequence[Sequence[str]]
 ) -> token_store.Documents:
-  """Tokenizes documents, given as their sentences.
+  """Tokenizes documents, each given as its sentences.
 
-  Sentences without tokens are left out, and documents without any.
+  Sentences without tokens are left out, and so are documents without any.
   """
   rows = job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
   lengths = np.fromiter(map(len, rows), np.int32, len(rows))
   ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-  # A document's segments are the sentences with tokens up to its end, less
-  # those up to its beginning.
+  # A document's segments are the non-empty sentences up to its end, less those
+  # up to its beginning.
   filled = np.concatenate([[0], np.cumsum(lengths > 0)])[ends]
   segments = np.diff(filled, prepend=0).astype(np.int32)
   return token_store.Documents(
@@ -186,22 +318,8 @@ def tokenize_texts(
   )
 
 
-def count_pieces() -> np.ndarray:
-  """How often each piece occurs in the whole token store, <int64>[V]."""
-  return _job.store.count_pieces(_job.vocabulary.size)
-
-
-def make(
-  unit: Unit,
-) -> tuple[Unit, list[tfrecords.Part], data_statistics.ExampleCounts]:
-  """Makes the examples of a unit and packs them for their buckets."""
-  made = make_examples(_job, _job.split(unit.split), unit)
-  parts = tfrecords.pack_key(made.keys, made.records, unit.num_buckets)
-  return unit, parts, made.counts
-
-
 def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
-  """`make` for those who have the job and the documents of the split."""
+  """Makes the examples of a unit, given the documents of its split."""
   settings, vocabulary = job.settings, job.vocabulary
   instances, keys = [], []
   for index in range(unit.first, unit.end):
@@ -212,7 +330,7 @@ def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
       examples.create_instances(documents, index, vocabulary, settings, rng)
     )
     instances += made
-    keys.append(rng.integers(1 << tfrecords.KEY_BITS, size=len(made)))
+    keys.append(rng.integers(1 << external_sort.KEY_BITS, size=len(made)))
   kept = [instance is not None for instance in instances]
   instances = [instance for instance in instances if instance is not None]
   features = examples.pad_instances(instances, settings)
@@ -229,23 +347,3 @@ def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
     tfrecords.encode_examples(job.schema, features),
     counts,
   )
-
-
-def write_shards(shards: Shards) -> list[dict[str, Any]]:
-  """Writes shards; returns what a build remembers of each.
-
-  Raises:
-    OSError: the disk is full, or a file was changed by others.
-  """
-  num_buckets = len(shards.state["records"])
-  order = tfrecords.ExternalSort(shards.directory, num_buckets, shards.state)
-  records = order.drain(shards.first)
-  written = []
-  for path, size in zip(shards.paths, shards.sizes):
-    with tfrecords.ShardWriter(path, _job.schema) as shard:
-      for record in itertools.islice(records, size):
-        shard.write_encoded(record)
-    written.append(
-      {"shard": dataclasses.asdict(shard.result), "sha256": files.sha256(path)}
-    )
-  return written

@@ -1,9 +1,9 @@
-"""Tests of what a worker makes of texts and documents."""
+"""Tests of the work that worker processes do."""
 
 from __future__ import annotations
 
-import hashlib
-import pathlib
+import dataclasses
+import os
 import pickle
 
 import numpy as np
@@ -16,6 +16,8 @@ from tasks.pretraining.data import (
   build_worker,
   documents,
   example_settings,
+  external_sort,
+  pieces,
   token_store,
 )
 
@@ -53,9 +55,10 @@ def job(tmp_path, texts):
 
 def _store(job, texts, numbers):
   """Tokenizes, and makes documents `numbers` the split "some"."""
-  vocab_size = job.vocabulary.size
-  with token_store.TokenStoreWriter(job.store_folder, vocab_size) as store:
-    store.append(build_worker.tokenize_texts(job, texts))
+  os.mkdir(job.store_folder)
+  path = token_store.chunk_path(job.store_folder, 0)
+  made = build_worker.tokenize_texts(job, texts)
+  token_store.write_chunk(path, [made], job.vocabulary.size)
   np.save(job.split_file("some"), np.array(numbers))
 
 
@@ -96,25 +99,83 @@ def test_tokenize_a_block(job):
     )
 
 
-def test_make(job, texts):
+def test_make_examples(job, texts):
   _store(job, texts, [1, 3, 5])
-  unit = build_worker.Unit("some", 0, 0, 3, num_buckets=4)
-  made = _make(job, unit)
+  made = _make(job, build_worker.Unit("some", 0, 0, 3))
   count = len(made.records)
   assert count == made.counts.instances > 3
   assert made.keys.shape == (count,)
   assert made.keys.min() >= 0
   assert len(set(made.keys.tolist())) == count
   assert made.counts.predictions > 0
-  same, parts, counts = build_worker.make(unit)
-  assert (same, counts.instances) == (unit, count)
-  assert parts == tfrecords.pack_key(made.keys, made.records, 4)
   example = tf.train.Example.FromString(made.records[0])
   sizes = {
     name: len(feature.int64_list.value or feature.float_list.value)
     for name, feature in example.features.feature.items()
   }
   assert sizes == {feature.name: feature.length for feature in job.schema}
+
+
+def test_run_has_the_examples_and_is_made_once(
+  job, texts, tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(build_worker, "_BATCH_BYTES", 1000)
+  _store(job, texts, [1, 3, 5])
+  unit = build_worker.Unit("some", 0, 0, 3)
+  made = _make(job, unit)
+  path = tmp_path / "run"
+  run = build_worker.Run(unit, str(path), 4)
+  finished = build_worker.make_run(run)
+  assert finished.counts.to_json() == made.counts.to_json()
+  buckets = external_sort.bucket_of(made.keys, 4)
+  assert finished.bucket_records.tolist() == np.bincount(buckets).tolist()
+  assert finished.first_bucket == 0
+  order = np.argsort(made.keys)
+  assert list(external_sort.read_sorted([str(path)], 0, 4)) == [
+    made.records[place] for place in order
+  ]
+  inode = path.stat().st_ino
+  external_sort.discard(str(path), 3, 4)
+  again = build_worker.make_run(run)
+  assert path.stat().st_ino == inode
+  assert again.counts.to_json() == made.counts.to_json()
+  assert again.bucket_records.tolist() == finished.bucket_records.tolist()
+  assert again.first_bucket == 3
+  assert capsys.readouterr().err == ""
+  content = bytearray(path.read_bytes())
+  content[-1] ^= 1
+  path.write_bytes(content)
+  assert build_worker.make_run(run).first_bucket == 0
+  assert capsys.readouterr().err == (
+    f"{path} is damaged or incomplete: it is made again.\n"
+  )
+
+
+@pytest.mark.parametrize("changes", [{}, {"sentence_pair": "nsp"}])
+def test_estimated_bytes_are_near_the_real_ones(job, texts, changes):
+  settings = dataclasses.replace(job.settings, **changes)
+  job = dataclasses.replace(job, settings=settings)
+  _store(job, texts, range(len(texts)))
+  split = job.split("some")
+  made = build_worker.make_examples(
+    job, split, build_worker.Unit("some", 0, 0, len(texts))
+  )
+  real = sum(map(len, made.records))
+  estimated = job.estimate_bytes(job.store.token_counts()).sum()
+  assert real < estimated < 4 * real
+
+
+@pytest.mark.parametrize(
+  ("sizes", "limit", "expected"),
+  [
+    ([3, 3, 3, 3], 6, [(0, 2), (2, 4)]),
+    ([9, 1, 9], 6, [(0, 1), (1, 3)]),
+    ([1], 6, [(0, 1)]),
+    ([1, 1], 1, [(0, 1), (1, 2)]),
+  ],
+)
+def test_cut(sizes, limit, expected):
+  assert build_worker.cut(np.array(sizes), limit) == expected
 
 
 def test_examples_do_not_depend_on_how_the_work_is_cut(job, texts):
@@ -139,27 +200,29 @@ def test_dropped_chunks_are_counted(job):
   assert made.counts.dropped_chunks == 1
 
 
-def test_write_shards(job, tmp_path):
-  keys = np.arange(12) * (1 << 58) + 5
+@pytest.mark.parametrize(
+  ("bucket", "skip", "size", "expected"),
+  [(0, 2, 4, slice(2, 6)), (2, 1, 3, slice(9, 12)), (4, 0, 0, slice(0))],
+)
+def test_write_shard(job, tmp_path, bucket, skip, size, expected):
+  keys = np.arange(12) * (1 << 59) + 5  # 4 x 2^59 a bucket, 3 buckets.
   records = [b"%d" % number for number in range(12)]
-  folder = str(tmp_path / "sort")
-  with tfrecords.ExternalSort(folder, 4) as sort:
-    sort.add(tfrecords.pack_key(keys[::-1], records[::-1], 4))
-    state = sort.state()
-  paths = [str(tmp_path / name) for name in "abc"]
-  written = build_worker.write_shards(
-    build_worker.Shards(folder, state, 2, paths, [4, 3, 0])
+  paths = [str(tmp_path / name) for name in ("odd", "even")]
+  for path, part in zip(paths, (slice(1, None, 2), slice(None, None, 2))):
+    external_sort.write_run(path, keys[part][::-1], records[part][::-1], 4)
+  path = str(tmp_path / "a.tfrecord")
+  entry = build_worker.write_shard(
+    build_worker.ShardTask(path, paths, 4, bucket, skip, size)
   )
-  assert [list(tfrecords.read_records(path)) for path in paths] == [
-    records[2:6],
-    records[6:9],
-    [],
-  ]
-  for path, entry in zip(paths, written):
-    content = pathlib.Path(path).read_bytes()
-    assert entry["sha256"] == hashlib.sha256(content).hexdigest()
-    assert entry["shard"]["bytes"] == len(content)
-  assert [entry["shard"]["records"] for entry in written] == [4, 3, 0]
+  assert list(tfrecords.read_records(path)) == records[expected]
+  assert entry == {
+    "file": "a.tfrecord",
+    "records": size,
+    "bytes": os.path.getsize(path),
+  }
+  assert pieces.find_piece(path) == entry
+  os.truncate(path, 1)
+  assert pieces.find_piece(path) is None
 
 
 def test_job_can_be_sent_to_other_processes(job):

@@ -1,21 +1,21 @@
-"""The original's pairs and masks, quirks included, for repeating old runs.
+"""The pairs and masks of the original with its quirks, to repeat old runs.
 
-`--masking=compat` puts these in the place of `sentence_pairs.create_pairs`,
-`masking.choose_ngrams` and the pieces that random replacements are drawn from.
-Each quirk below changes what a model sees, which is why the other ways of
-masking leave it out:
+With `--masking=compat` these functions replace `sentence_pairs.create_pairs`
+and `masking.choose_ngrams`, and `examples` draws random pieces from all pieces.
+The other kinds of masking do not have these quirks, each of which changes the
+examples:
 
-1. A chunk of a single segment is paired with a random one and labelled 1, with
-   "sop" too, so that more than half of the labels are 1.
-2. A random segment may come from the document itself, after ten vain draws; a
-   document alone in its corpus is always paired with itself.
-3. Words and n-grams reach across the [SEP] between A and B, as if it was not
-   there.
-4. A random replacement is any piece: [PAD], [CLS], [SEP] and [MASK] as well.
+1. A chunk of a single segment is paired with a random one and labeled 1, also
+   with "sop", so more than half of the labels are 1.
+2. After drawing it ten times, a random segment comes from the document itself.
+   The only document of a corpus is always paired with itself.
+3. Words and n-grams reach across the [SEP] between A and B.
+4. A random replacement can be any piece, including [PAD], [CLS], [SEP] and
+   [MASK].
 
-The distribution is the original's, the very draws are not: its lengths of
-n-grams come from a generator that no seed of its own reaches, so that no two
-of its runs agree either.
+The distribution is that of the original, but the random numbers are not: its
+n-gram lengths come from a generator that it does not seed, so its own runs
+differ from each other too.
 
 Reference: google-research/albert create_pretraining_data.py
 (create_instances_from_document, create_masked_lm_predictions).
@@ -42,19 +42,19 @@ def create_pairs(
   kind: str,
   word_start_table: np.ndarray,
 ) -> Iterator[sentence_pairs.Pair]:
-  """Pairs from document `index`, with quirks 1 and 2.
+  """Cuts document `index` into pairs, with quirks 1 and 2.
 
   Args:
-    documents: documents[index] is cut up; any other may be drawn from.
-    index: of the document.
-    rng: all that is random.
-    max_tokens: A and B together, at most.
+    documents: all documents; random ones are read besides documents[index].
+    index: see `sentence_pairs.create_pairs`.
+    rng: see `sentence_pairs.create_pairs`.
+    max_tokens: see `sentence_pairs.create_pairs`.
     short_seq_prob: see `sentence_pairs.create_pairs`.
     kind: one of `example_settings.COMPAT_PAIR_KINDS`.
-    word_start_table: not looked at; here because the other way needs it.
+    word_start_table: ignored.
 
   Yields:
-    A pair for every chunk; none is dropped.
+    A pair for every chunk.
   """
   del word_start_table
   ids, offsets = documents[index]
@@ -65,7 +65,7 @@ def create_pairs(
     a = ids[offsets[first] : offsets[a_end]]
     b = ids[offsets[a_end] : offsets[end]]
     label = 0
-    # Only "nsp" draws for pairs that need not be random.
+    # "sop" draws random segments for single segments only.
     if not len(b) or (kind == "nsp" and rng.random() < 0.5):
       label = 1
       other = documents[_another(len(documents), index, rng)]
@@ -78,7 +78,7 @@ def create_pairs(
 
 
 def _another(count: int, index: int, rng: np.random.Generator) -> int:
-  """Another document's number, or its own after ten draws of it."""
+  """Draws another document, or `index` if ten draws gave only that."""
   for _ in range(_DRAWS_OF_ANOTHER_DOCUMENT):
     other = int(rng.integers(count))
     if other != index:
@@ -95,13 +95,12 @@ def choose_ngrams(
 ) -> tuple[np.ndarray, list[int]]:
   """Chooses n-grams of the text without its [SEP]: quirk 3.
 
-  A piece at the head of B that starts no word goes on with the last word of A.
-
-  Args and returns are those of `masking.choose_ngrams`.
+  A piece at the start of B that does not start a word belongs to the last word
+  of A. The arguments and results are those of `masking.choose_ngrams`.
   """
   text = np.delete(np.arange(len(starts) - 1), [0, first_separator])
   edges = np.flatnonzero(starts[text])
-  # The first piece is a unit's start, whatever it is; the end closes the last.
+  # The first piece always starts a unit; the end of the text closes the last.
   edges = np.concatenate([[0], edges[edges > 0], [len(text)]])
   last = len(edges) - 1
   units = rng.permutation(last)
@@ -109,8 +108,3 @@ def choose_ngrams(
   ends = np.minimum(units + lengths, last)
   covered, taken = masking.take_ngrams(edges, units, ends, budget)
   return text[covered], taken
-
-
-def replacement_ids(vocab_size: int) -> np.ndarray:
-  """<int32>[V]: every piece, special ones too: quirk 4."""
-  return np.arange(vocab_size, dtype=np.int32)

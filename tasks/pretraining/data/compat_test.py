@@ -24,7 +24,7 @@ _TEXT = "data/corpus/wikipedia_sentences_4mb.txt.gz"
 _TOKENIZER = "data/tokenizer/30k-clean.model"
 
 _VOCAB_SIZE = 97
-# Of the ids from 5 on, every third one goes on with a word.
+# Of the ids from 5 on, every third one continues a word.
 _WORD_STARTS = np.arange(_VOCAB_SIZE) % 3 != 0
 
 
@@ -186,7 +186,9 @@ def test_records_are_whole_and_differ_from_static_ones():
 
 
 def test_none_is_refused():
-  with pytest.raises(ValueError, match="compat has only what .*: sop, nsp"):
+  with pytest.raises(
+    ValueError, match="compat has only the kinds .*: sop, nsp"
+  ):
     example_settings.ExampleSettings(masking="compat", sentence_pair="none")
 
 

@@ -1,7 +1,8 @@
-"""What is counted while pretraining data is made, and the shares it gives.
+"""What is counted while pretraining data is made, and the statistics of it.
 
-Counts are sums, so that those of many processes add up to the same whatever
-the processes were; only `summarize` divides.
+Counts are sums, so the counts of many processes add up to the same total
+however the work is divided. Only `summarize_text` and `summarize_examples`
+divide.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from tasks.pretraining.data import examples, sentence_pairs
 
 @dataclasses.dataclass
 class TextCounts:
-  """Of the documents, each counted once however often it is duplicated.
+  """Counts of documents, each counted once whatever the number of duplicates.
 
   Attributes:
-    documents, segments: those with tokens.
+    documents, segments: number of documents and segments with tokens.
     pieces: <int64>[V], occurrences of each piece.
   """
 
@@ -28,21 +29,35 @@ class TextCounts:
   pieces: np.ndarray
 
   @classmethod
-  def zero(cls, vocab_size: int) -> TextCounts:
-    return cls(0, 0, np.zeros(vocab_size, np.int64))
+  def of(
+    cls, documents: Iterable[sentence_pairs.Document], vocab_size: int
+  ) -> TextCounts:
+    """Counts documents with token ids below `vocab_size`."""
+    counts = cls(0, 0, np.zeros(vocab_size, np.int64))
+    for document in documents:
+      counts.documents += 1
+      counts.segments += len(document.offsets) - 1
+      counts.pieces += np.bincount(document.ids, minlength=vocab_size)
+    return counts
 
-  def move(self, document: sentence_pairs.Document, to: TextCounts) -> None:
-    """Counts a document there instead of here."""
-    pieces = np.bincount(document.ids, minlength=len(self.pieces))
-    for counts, sign in ((self, -1), (to, 1)):
-      counts.documents += sign
-      counts.segments += sign * (len(document.offsets) - 1)
-      counts.pieces = counts.pieces + sign * pieces
+  def __add__(self, other: TextCounts) -> TextCounts:
+    return TextCounts(
+      self.documents + other.documents,
+      self.segments + other.segments,
+      self.pieces + other.pieces,
+    )
+
+  def __sub__(self, other: TextCounts) -> TextCounts:
+    return TextCounts(
+      self.documents - other.documents,
+      self.segments - other.segments,
+      self.pieces - other.pieces,
+    )
 
   def unigram_entropy(self, special_ids: Iterable[int]) -> float:
-    """Of the tokens that are not special, in nats.
+    """Returns the entropy of the tokens that are not special, in nats.
 
-    The loss of the best masked LM that does not look at the context.
+    This is the loss of the best masked LM that does not look at the context.
     """
     counts = np.delete(self.pieces, sorted(special_ids))
     shares = counts[counts > 0] / max(1, counts.sum())
@@ -51,14 +66,24 @@ class TextCounts:
 
 @dataclasses.dataclass
 class ExampleCounts:
-  """Of examples; `slots` is N x S, padding included.
+  """Counts of N examples.
 
-  Unmasked examples have no predictions, which all others have.
+  Examples for dynamic masking have no predictions. `ngrams`, `dropped_chunks`
+  and `truncated_tokens` are only known while the examples are made; they are
+  empty or 0 for records that are read.
 
-  `ngrams` <int64>[ngram] counts the masked n-grams by their words.
-  `truncated_tokens` did not fit into the examples. These two and
-  `dropped_chunks` are only known while the examples are made, and empty or 0
-  for records that are read back.
+  Attributes:
+    ngrams: <int64>[ngram], the masked n-grams of each number of words.
+    instances: N.
+    dropped_chunks: chunks of a document that did not become examples.
+    truncated_tokens: tokens that did not fit into the examples.
+    slots: N x S, padding included.
+    tokens: tokens without padding.
+    segment_a_tokens: tokens with segment id 0.
+    predictions: tokens to predict.
+    masked, kept: predictions that are [MASK], or the token itself, in the
+      input.
+    label_1: examples with the sentence-order label 1.
   """
 
   ngrams: np.ndarray
@@ -73,10 +98,22 @@ class ExampleCounts:
   kept: int = 0
   label_1: int = 0
 
-  def add(self, other: ExampleCounts) -> None:
-    for field in dataclasses.fields(self):
-      name = field.name
-      setattr(self, name, getattr(self, name) + getattr(other, name))
+  def to_json(self) -> dict[str, Any]:
+    """Returns the counts as JSON values."""
+    return {**vars(self), "ngrams": self.ngrams.tolist()}
+
+  @classmethod
+  def from_json(cls, value: Mapping[str, Any]) -> ExampleCounts:
+    """Returns the counts that `to_json` was called on."""
+    return cls(**{**value, "ngrams": np.array(value["ngrams"], np.int64)})
+
+  def __add__(self, other: ExampleCounts) -> ExampleCounts:
+    return ExampleCounts(
+      **{
+        field.name: getattr(self, field.name) + getattr(other, field.name)
+        for field in dataclasses.fields(self)
+      }
+    )
 
 
 def count_examples(
@@ -90,12 +127,12 @@ def count_examples(
   """Counts N examples.
 
   Args:
-    features: as `examples.pad_instances` makes them, masked or not.
+    features: features as `examples.pad_instances` makes them, masked or not.
     mask_id: id of [MASK].
-    ngram: longest n-gram in words.
-    ngram_lengths: words of each masked n-gram, from 1 to `ngram`.
-    dropped_chunks: chunks that did not become examples.
-    truncated_tokens: tokens of pairs that were too long.
+    ngram: most words of an n-gram.
+    ngram_lengths: number of words of each masked n-gram.
+    dropped_chunks: see `ExampleCounts`.
+    truncated_tokens: see `ExampleCounts`.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)
@@ -124,7 +161,7 @@ def count_examples(
 def summarize_text(
   text: TextCounts, vocabulary: examples.Vocabulary, unk_id: int
 ) -> dict[str, Any]:
-  """What a manifest says of the documents."""
+  """Returns the statistics of the documents for the manifest."""
   text_tokens = int(text.pieces.sum())
   return {
     "documents": text.documents,
@@ -136,11 +173,11 @@ def summarize_text(
 
 
 def summarize_examples(counts: ExampleCounts) -> dict[str, Any]:
-  """What a manifest says of the examples.
+  """Returns the statistics of the examples for the manifest.
 
-  `kept_share` holds the 10% of kept tokens and the rare random pieces that
-  happen to be the token itself. Of unmasked examples nothing is said of masks.
-  `truncated_share` is of the tokens of all pairs before they were truncated.
+  `kept_share` includes the rare random pieces that happen to be the token
+  itself. Examples without predictions have no statistics of masks.
+  `truncated_share` is a share of the tokens of all pairs before truncation.
   """
   # Without [CLS], [SEP] and [SEP].
   text_tokens = counts.tokens - 3 * counts.instances
@@ -180,7 +217,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def format_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
-  """A table with a column for each split and a row for each statistic."""
+  """Formats a table with a column for each split, a row for each statistic."""
   rows = [("", *splits)]
   flat = {
     split: {

@@ -53,9 +53,7 @@ def test_examples():
 
 def test_counts_add_up():
   one = data_statistics.count_examples(_features(), _MASK, 3, [1, 2, 1, 1])
-  total = data_statistics.ExampleCounts(np.zeros(3, np.int64))
-  total.add(one)
-  total.add(one)
+  total = one + one
   expected, summary = map(data_statistics.summarize_examples, (one, total))
   assert summary.pop("instances") == 2 * expected.pop("instances")
   assert summary.pop("tokens") == 2 * expected.pop("tokens")
@@ -63,7 +61,7 @@ def test_counts_add_up():
   assert summary == expected
 
 
-def test_of_unmasked_examples_nothing_is_said_of_masks():
+def test_unmasked_examples_have_no_statistics_of_masks():
   features = {
     name: value
     for name, value in _features().items()
@@ -110,16 +108,18 @@ def test_entropy_of_one_kind_and_of_nothing():
   assert data_statistics.TextCounts(1, 1, np.array([5, 3])).unigram_entropy(
     [0]
   ) == pytest.approx(0)
-  assert data_statistics.TextCounts.zero(7).unigram_entropy([0]) == 0
+  assert data_statistics.TextCounts.of([], 7).unigram_entropy([0]) == 0
 
 
-def test_a_document_is_moved():
-  here = data_statistics.TextCounts(2, 5, np.array([0, 4, 3, 2]))
-  there = data_statistics.TextCounts.zero(4)
+def test_text_counts_are_added_and_subtracted():
+  whole = data_statistics.TextCounts(2, 5, np.array([0, 4, 3, 2]))
   document = sentence_pairs.Document(np.array([1, 2, 2]), np.array([0, 1, 3]))
-  here.move(document, to=there)
-  assert (here.documents, here.segments, *here.pieces) == (1, 3, 0, 3, 1, 2)
-  assert (there.documents, there.segments, *there.pieces) == (1, 2, 0, 1, 2, 0)
+  part = data_statistics.TextCounts.of([document], 4)
+  assert (part.documents, part.segments, *part.pieces) == (1, 2, 0, 1, 2, 0)
+  rest = whole - part
+  assert (rest.documents, rest.segments, *rest.pieces) == (1, 3, 0, 3, 1, 2)
+  again = rest + part
+  assert (again.documents, again.segments, *again.pieces) == (2, 5, 0, 4, 3, 2)
 
 
 def test_table():

@@ -1,42 +1,45 @@
-"""Text files to a folder of pretraining records, start to end.
+"""Builds a folder of pretraining records from text files.
 
-    text --tokenize--> token store --make--> bucket files --> shards, manifest
+    text --tokenize--> token store --make--> sorted runs --> shards, manifest
 
-Two passes: all text is tokenized into a store on disk; then, for each
-duplicate of each document, examples are made and put in a random global order.
-The same input, settings and seed give the same bytes for any number of
-workers. Everything is written in a folder of its own inside the output folder
-and moved into place at the end, the manifest last. After a kill the same
-settings go on there where the build stopped, with the same bytes in the end.
+There are two passes. First, all text is tokenized into a store on disk. Then
+the examples of each duplicate of each document are made and put in a random
+global order. The same input, settings and seed give the same bytes for any
+number of workers. The work is done in a folder inside the output folder, and
+the results are moved into place at the end, the manifest last. A build that
+was killed is resumed by the same settings, with the same bytes in the end; see
+`pieces`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import operator
 import os
 import shutil
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 import tfrecords
 from official_albert import distribution
 from tasks.pretraining.data import (
-  build_journal,
   build_worker,
   data_statistics,
   documents,
   output_folder,
+  pieces,
   split_builder,
   token_store,
   worker_pool,
 )
 from tasks.pretraining.data.example_settings import ExampleSettings
 
-_STORE = "token store"  # Its entry in the journal.
-# Settings that leave no trace in the records, and files whose content counts
-# and not their names.
+_BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
+# Settings that do not change the records, and files that are identified by
+# their content instead of their name.
 _NOT_CONTENT = (
   "input_files",
   "output_dir",
@@ -53,7 +56,7 @@ class BuildSettings:
 
   Exactly one of `spm_model_file` (SentencePiece) and `vocab_file` (WordPiece)
   must be given. `num_workers` 0 means one for each processor. Held-out
-  documents are written once, whatever `dupe_factor` is.
+  documents are used once, whatever `dupe_factor` is.
   """
 
   input_files: str
@@ -85,12 +88,12 @@ class BuildSettings:
         )
     if not 0 <= self.heldout_share < 1:
       raise ValueError(
-        f"heldout_share is {self.heldout_share}, but must be from 0 to below "
-        "1: the share of documents that are not trained on."
+        f"heldout_share is {self.heldout_share}, but must be at least 0 and "
+        "below 1: it is the share of documents that are not trained on."
       )
 
   def content(self, input_files: Sequence[str]) -> dict[str, Any]:
-    """What shapes the records, for the manifest."""
+    """Returns the settings that shape the records, for the manifest."""
     return {
       "input_files": [os.path.basename(path) for path in input_files],
       "do_lower_case": self.do_lower_case,
@@ -101,7 +104,7 @@ class BuildSettings:
     }
 
   def duplicates_and_shards(self, split: str) -> tuple[int, int]:
-    """Times that a document of a split is used, and files of the split."""
+    """Returns how often each document is used, and the number of shards."""
     if split == token_store.TRAIN:
       return self.dupe_factor, self.num_shards
     return 1, self.num_heldout_shards
@@ -109,24 +112,24 @@ class BuildSettings:
   def fingerprint(
     self, input_files: Sequence[str], tokenizer_sha256: str
   ) -> dict[str, Any]:
-    """What an unfinished build and one that goes on must have in common."""
+    """Returns what must be the same for an unfinished build to be resumed."""
     values = dataclasses.asdict(self)
     for name in _NOT_CONTENT:
       del values[name]
     values.update(values.pop("examples"))
     del values["reading"]
     values.update(self.reading.content(input_files))
-    return build_journal.fingerprint(values, input_files, tokenizer_sha256)
+    return output_folder.fingerprint(values, input_files, tokenizer_sha256)
 
 
 def build_dataset(
   settings: BuildSettings,
   report: Callable[[split_builder.Progress], None] = lambda progress: None,
 ) -> tfrecords.Manifest:
-  """Makes the dataset.
+  """Builds a dataset, or resumes an unfinished build.
 
   Args:
-    settings: what to make of what.
+    settings: settings of the dataset.
     report: called with the progress after every piece of work.
 
   Returns:
@@ -134,8 +137,8 @@ def build_dataset(
 
   Raises:
     FileNotFoundError: an input or model file is missing.
-    ValueError: a setting or the input is of no use; the message says why.
-    OSError: the output folder can't be written.
+    ValueError: a setting or the input is invalid.
+    OSError: the output folder cannot be written.
   """
   paths = documents.find_files(settings.input_files)
   reader = documents.DocumentReader(paths, settings.reading)
@@ -148,7 +151,7 @@ def build_dataset(
     settings.vocab_file,
     settings.reading,
   )
-  tokenizer = job.tokenizer  # Complains before any work.
+  tokenizer = job.tokenizer  # Raises an error before any work.
   with worker_pool.WorkerPool(
     settings.num_workers or distribution.cpu_count(),
     build_worker.set_job,
@@ -159,29 +162,28 @@ def build_dataset(
       settings.overwrite,
       settings.fingerprint(paths, tokenizer.sha256),
     )
-    with staging as journal, pool:  # No worker is left when the folder goes.
-      skipped = _tokenize(pool, job, reader, journal, report)
-      pieces = pool.start(build_worker.count_pieces)
-      built = {}
-      for name in _split(job, settings):
-        built[name] = split_builder.SplitBuilder(
+    with staging, pool:  # The workers end before the folder is removed.
+      skipped = _tokenize(pool, job, reader, report)
+      texts = _split(pool, job, settings)
+      splits = {}
+      for name, text in texts.items():
+        shards, counts = split_builder.build_split(
           job,
           name,
           *settings.duplicates_and_shards(name),
-          journal,
           settings.output_dir,
-        ).build(pool, report)
-      texts = _count_texts(job, tuple(built), pieces())
-      splits = {
-        name: tfrecords.Split(shards, statistics(job, texts[name], counts))
-        for name, (shards, counts) in built.items()
-      }
+          pool,
+          report,
+        )
+        splits[name] = tfrecords.Split(
+          tuple(shards), statistics(job, text, counts)
+        )
       build_worker.set_job(None)
       manifest = make_manifest(settings, job, paths, splits, skipped)
       shutil.copyfile(
         tokenizer.model_file, os.path.join(job.folder, manifest.tokenizer.file)
       )
-      output_folder.publish(journal, settings.output_dir, manifest)
+      output_folder.publish(settings.output_dir, manifest)
   return manifest
 
 
@@ -190,7 +192,7 @@ def statistics(
   text: data_statistics.TextCounts,
   counts: data_statistics.ExampleCounts,
 ) -> dict[str, Any]:
-  """What the manifest says of a split, whichever engine has built it."""
+  """Returns a split's statistics for the manifest; used by both engines."""
   return {
     **data_statistics.summarize_text(
       text, job.vocabulary, job.tokenizer.unk_id
@@ -206,7 +208,7 @@ def make_manifest(
   splits: Mapping[str, tfrecords.Split],
   skipped: documents.Skipped,
 ) -> tfrecords.Manifest:
-  """The manifest of a dataset, whichever engine has built it."""
+  """Returns the manifest of a dataset; used by both engines."""
   tokenizer = job.tokenizer
   return tfrecords.Manifest(
     task="pretraining",
@@ -230,7 +232,7 @@ def make_manifest(
 
 
 def _masking_ids(job: build_worker.Job) -> dict[str, Any]:
-  """What masking while training has to know of the tokenizer."""
+  """Returns the ids that masking during training needs."""
   if job.settings.masking != "dynamic":
     return {}
   return {
@@ -243,56 +245,66 @@ def _tokenize(
   pool: worker_pool.WorkerPool,
   job: build_worker.Job,
   reader: documents.DocumentReader,
-  journal: build_journal.Journal,
   report: Callable[[split_builder.Progress], None],
 ) -> documents.Skipped:
-  """Fills the token store; returns what could not be read."""
-  vocab_size = job.vocabulary.size
-  done = journal.get(_STORE)
-  if done and not token_store.is_intact(job.store_folder, done["files"]):
-    build_journal.report_damage(job.store_folder)
-    done = None
-  done = done or {
-    "read": dataclasses.asdict(documents.Tally()),
-    "documents": 0,
-    "tokens": 0,
-    "files": None,
-    "is_whole": False,
-  }
-  tally = documents.Tally.from_json(done["read"])
-  with token_store.TokenStoreWriter(
-    job.store_folder, vocab_size, done["files"]
-  ) as store:
-    if not done["is_whole"]:
-      # Reading again what is in the store already takes little, and needs no
-      # way into the middle of a compressed file.
-      blocks = itertools.islice(reader.blocks(), tally.blocks, None)
-      for made, outcome in pool.map(build_worker.tokenize, blocks):
+  """Fills the token store and returns what could not be read."""
+  os.makedirs(job.store_folder, exist_ok=True)
+  paths = (
+    token_store.chunk_path(job.store_folder, number)
+    for number in itertools.count()
+  )
+  started = itertools.takewhile(lambda p: os.path.exists(f"{p}.json"), paths)
+  chunks = dict(enumerate(pool.map(pieces.find_piece, started)))
+
+  def missing_blocks() -> Iterator[documents.Block]:
+    # All blocks are read, because seeking in compressed files is complicated.
+    for number, block in enumerate(reader.blocks()):
+      if not chunks.get(number // _BLOCKS_PER_CHUNK):
+        yield block
+
+  made = pool.map(build_worker.tokenize, missing_blocks())
+  tally = documents.Tally()
+  number = num_documents = num_tokens = 0
+  while tally.finished_files < reader.num_files:
+    chunk = chunks.get(number)
+    if not chunk:
+      parts = []
+      for part, outcome in itertools.islice(made, _BLOCKS_PER_CHUNK):
         tally.add(outcome, job.reading)
-        store.append(made)
-        done["read"] = dataclasses.asdict(tally)
-        done["documents"] += len(made.segments)
-        done["tokens"] += len(made.ids)
-        if journal.is_due():
-          done["files"] = store.state()
-          journal.put(_STORE, done)
+        parts.append(part)
+        num_documents += len(part.segments)
+        num_tokens += len(part.ids)
         fraction = reader.bytes_read / max(1, reader.total_bytes)
         report(
           split_builder.Progress(
-            "tokenizing", done["documents"], 0, done["tokens"], fraction
+            "tokenizing", num_documents, 0, num_tokens, fraction
           )
         )
-      if not done["documents"]:
-        raise ValueError(
-          "no text in the input files: there must be at least one document."
-        )
-      done["files"], done["is_whole"] = store.state(), True
-      journal.put(_STORE, done)
+      path = token_store.chunk_path(job.store_folder, number)
+      token_store.write_chunk(path, parts, job.vocabulary.size)
+      chunk = {
+        "tally": dataclasses.asdict(tally),
+        "documents": num_documents,
+        "tokens": num_tokens,
+      }
+      pieces.finish_piece(path, chunk)
+    # The sums up to the end of the chunk.
+    tally = documents.Tally.from_json(chunk["tally"])
+    num_documents, num_tokens = chunk["documents"], chunk["tokens"]
+    number += 1
+  if not num_documents:
+    raise ValueError(
+      "the input files have no text: there must be at least one document."
+    )
   return tally.skipped
 
 
-def _split(job: build_worker.Job, settings: BuildSettings) -> tuple[str, ...]:
-  """Decides which documents are held out; returns the names of the splits."""
+def _split(
+  pool: worker_pool.WorkerPool,
+  job: build_worker.Job,
+  settings: BuildSettings,
+) -> dict[str, data_statistics.TextCounts]:
+  """Decides which documents are held out and counts each split's text."""
   numbers = token_store.split_documents(
     len(job.store),
     settings.heldout_share,
@@ -301,20 +313,15 @@ def _split(job: build_worker.Job, settings: BuildSettings) -> tuple[str, ...]:
   )
   for name, values in numbers.items():
     np.save(job.split_file(name), values)
-  return tuple(numbers)
-
-
-def _count_texts(
-  job: build_worker.Job, splits: Sequence[str], pieces: np.ndarray
-) -> dict[str, data_statistics.TextCounts]:
-  """Counts the text of each split, given all pieces' counts <int64>[V]."""
-  counts = {
-    name: data_statistics.TextCounts.zero(len(pieces)) for name in splits
-  }
-  counts[token_store.TRAIN] = data_statistics.TextCounts(
-    len(job.store), job.store.num_segments, pieces
+  chunks = pool.map(build_worker.count_pieces, range(job.store.num_chunks))
+  counts = data_statistics.TextCounts(
+    len(job.store),
+    job.store.num_segments,
+    functools.reduce(operator.add, chunks),
   )
-  if token_store.HELDOUT in counts:
-    for document in job.split(token_store.HELDOUT):
-      counts[token_store.TRAIN].move(document, counts[token_store.HELDOUT])
-  return counts
+  if token_store.HELDOUT not in numbers:
+    return {token_store.TRAIN: counts}
+  heldout = data_statistics.TextCounts.of(
+    job.split(token_store.HELDOUT), job.vocabulary.size
+  )
+  return {token_store.TRAIN: counts - heldout, token_store.HELDOUT: heldout}

@@ -16,11 +16,12 @@ import tensorflow as tf
 import tfrecords
 from official_albert.testing import toy_vocabulary
 from tasks.pretraining.data import (
-  build_journal,
+  build_worker,
   dataset_builder,
   documents,
   example_settings,
-  split_builder,
+  external_sort,
+  pieces,
   token_store,
 )
 
@@ -206,12 +207,18 @@ def test_same_bytes_for_any_number_of_workers(corpus, tmp_path, sentence_pair):
   assert _hashes(tmp_path / "1") == _hashes(tmp_path / "2")
 
 
+def _cut_small(monkeypatch):
+  monkeypatch.setattr(dataset_builder, "_BLOCKS_PER_CHUNK", 2)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
+  monkeypatch.setattr(build_worker, "_BATCH_BYTES", 5_000)
+  for name in ("_MIN_BUCKET_BYTES", "_MAX_BUCKET_BYTES"):
+    monkeypatch.setattr(external_sort, name, 20_000)
+
+
 def test_same_bytes_however_the_work_is_cut(
   corpus, built, tmp_path, monkeypatch
 ):
-  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
-  monkeypatch.setattr(split_builder, "_BYTES_PER_TOKEN", 1 << 20)
+  _cut_small(monkeypatch)
   _build(corpus, tmp_path)
   assert _hashes(tmp_path) == _hashes(built[0])
 
@@ -310,7 +317,7 @@ def test_more_shards_than_examples(corpus, tmp_path):
 @pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
-    ("", {}, "a.txt holds no document: give a file with text"),
+    ("", {}, "a.txt holds no document: use a file with text"),
     ("\n \n", {}, "a.txt holds no document"),
     ("one", {"heldout_share": 0.0}, "train documents give no example"),
     ("the cat\nsat", {}, "documents is 1, too few to hold some of them out"),
@@ -339,17 +346,15 @@ def test_bad_input_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
   ("owner", "name", "calls"),
   [
-    (token_store.TokenStoreWriter, "append", 5),
-    (tfrecords.ExternalSort, "add", 5),
+    (token_store, "write_chunk", 3),
+    (external_sort, "write_run", 5),
     (tfrecords.ShardWriter, "write_encoded", 150),
   ],
 )
-def test_full_disk_can_be_gone_on_from(
+def test_build_resumes_after_a_full_disk(
   corpus, built, tmp_path, monkeypatch, owner, name, calls
 ):
-  monkeypatch.setattr(build_journal, "_INTERVAL_SECONDS", 0)
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
-  monkeypatch.setattr(split_builder, "_UNIT_TOKENS", 300)
+  _cut_small(monkeypatch)
   original, left = getattr(owner, name), calls
 
   def fills_up(*args):
@@ -363,8 +368,8 @@ def test_full_disk_can_be_gone_on_from(
     patch.setattr(owner, name, fills_up)
     with pytest.raises(
       OSError,
-      match="the disk of .*data is full: make room and the same command goes "
-      "on where this one stopped; or remove .*unfinished to give up",
+      match="the disk of .*data is full: free some space and run the same "
+      "command again, which resumes .*; or remove .*unfinished to give up",
     ):
       _build(corpus, tmp_path / "data")
   assert os.listdir(tmp_path / "data") == [".unfinished"]
@@ -377,8 +382,8 @@ def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
   def full(*unused):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-  monkeypatch.setattr(build_journal.Journal, "start", full)
-  with pytest.raises(OSError, match="full: make room and the same command sta"):
+  monkeypatch.setattr(pieces, "write_note", full)
+  with pytest.raises(OSError, match="full: .* run the same command again.$"):
     _build(corpus, tmp_path / "data")
   assert os.listdir(tmp_path) == []
 

@@ -1,15 +1,14 @@
-"""Text files to documents: lists of sentences.
+"""Reads documents, which are lists of sentences, from text files.
 
-Plain text holds one sentence a line and a blank line between documents (the
-form of google-research/albert create_pretraining_data.py); with
-`split_sentences` its lines are paragraphs. JSON lines hold one document a line
-in the field `text`, whose lines are paragraphs. The name decides: `.jsonl`,
-`.json` and the same with `.gz`, `.zst` or `.zstd` are JSON lines, anything
-else is text.
+Plain text has one sentence on a line and a blank line between documents, as in
+google-research/albert create_pretraining_data.py. With `split_sentences` its
+lines are paragraphs. JSON lines have one document on a line, in the field
+`text`, whose lines are paragraphs. Files named `.jsonl` or `.json`, also with
+`.gz`, `.zst` or `.zstd`, are JSON lines; all others are plain text.
 
-Reading is in two steps, so that many processes can do the second, the long
-one: `DocumentReader` cuts files into blocks of whole documents, `parse` makes
-documents of a block, and a `Tally` adds up what has come of the blocks.
+`DocumentReader` cuts files into blocks of whole documents, and `parse` turns a
+block into documents, which takes longer and can be done by many processes. A
+`Tally` adds up the outcomes of the blocks.
 """
 
 from __future__ import annotations
@@ -31,34 +30,16 @@ from typing import (
 
 from tasks.pretraining.data import input_files
 
-# Sentences are split by sentencex (Wikimedia, MIT): of what is on PyPI it is
-# the fastest, and the one that errs least on 40 hard cases in 15 languages
-# (abbreviations, initials, decimals, quotes, ellipses, full stops of other
-# scripts). It needs no data at run time and loses no character. Releases cut
+# Sentences are split by sentencex (Wikimedia, MIT). Of nine packages on PyPI it
+# was the fastest (37 MB/s on one core) and made the fewest errors on 40 hard
+# cases in 15 languages: 34 were right, 31 with pysbd, 20 to 27 with others. It
+# needs no data at run time and loses no character. Other releases may cut
 # differently, so the manifest of a dataset names the version.
-#
-#     newest release       right of 40   MB/s on one core
-#     sentencex 1.0.32              34   37    30 with language "en" throughout
-#     pysbd 0.3.4                   31   0.25  23 with language "en" throughout
-#     sentence-splitter 1.4         27   1.5   LGPL
-#     blingfire 0.1.8               26   12    cuts before closing quotes
-#     mwtokenizer 0.2.0             25   5.4
-#     a regular expression          24   23    what was used before
-#     syntok 1.4.4                  23   1.2   changes characters
-#     razdel 0.5.0                  21   8.1   made for Russian
-#     segtok 1.5.11                 20   2.6
-#
-# Not measured: NLTK's punkt, which downloads data, and wtpsplit, a neural
-# network.
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
 def check_language(language: str) -> None:
-  """Complains about what is no language code.
-
-  Raises:
-    ValueError: it is not of the form of one.
-  """
+  """Raises ValueError for a string that does not look like a language code."""
   if not _LANGUAGE.fullmatch(language):
     raise ValueError(
       f"sentence_language is {language!r}, but must be an ISO code such as en, "
@@ -68,35 +49,34 @@ def check_language(language: str) -> None:
 
 @functools.cache
 def splitter_name() -> str:
-  """For example "sentencex 1.0.32"; another version may cut differently."""
-  import importlib.metadata  # Here, for workers start faster without it.
+  """Returns, for example, "sentencex 1.0.32"."""
+  import importlib.metadata  # Workers start faster without it.
 
   return f"sentencex {importlib.metadata.version('sentencex')}"
 
 
 def split_sentences(paragraph: str, language: str = "en") -> list[str]:
-  """Cuts a paragraph; but for space between sentences, nothing is lost.
+  """Splits a paragraph; only space between sentences is removed.
 
   Args:
-    paragraph: text without line breaks that would mean anything.
-    language: ISO code; it decides what is an abbreviation. A language that
-      sentencex does not know is cut like a related one, or like English.
+    paragraph: text in which line breaks have no meaning.
+    language: ISO code of the text, which determines the abbreviations. An
+      unknown language is split like a related one or like English.
   """
-  import sentencex  # Here, for most text comes in sentences.
+  import sentencex  # Most text is already split.
 
   if not paragraph.isascii():
-    # Half a surrogate pair, which JSON can hold, is no character.
+    # Remove unpaired surrogates, which JSON may contain.
     paragraph = paragraph.encode("utf-8", "ignore").decode("utf-8")
   sentences = (part.strip() for part in sentencex.segment(language, paragraph))
   return [sentence for sentence in sentences if sentence]
 
 
-# Those who read want to find the files first.
 find_files = input_files.find_files
 
 _JSON_ENDINGS = (".jsonl", ".json")
 _MAX_NAMED = 100
-_BLOCK_BYTES = 1 << 18  # What is worth a worker's while.
+_BLOCK_BYTES = 1 << 18  # Enough work to be sent to another process.
 _LINE_END = re.compile(rb"\n")
 _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
@@ -106,12 +86,12 @@ class ReaderSettings:
   """How files become documents.
 
   Attributes:
-    split_sentences: the lines of plain text are paragraphs, not sentences.
-      (Those of JSON lines always are.)
-    sentence_language: ISO code of the text, for what is split.
-    skip_bad_documents: pass over documents that can't be read, and over files
-      without any; a compressed file that is cut or damaged stays an error, for
-      nobody knows how much of it is lost.
+    split_sentences: whether the lines of plain text are paragraphs instead of
+      sentences. The lines in JSON always are.
+    sentence_language: ISO code of the language of paragraphs.
+    skip_bad_documents: whether to skip documents that cannot be read, and files
+      without documents. A compressed file that is cut or damaged is always an
+      error, because any part of it may be missing.
   """
 
   split_sentences: bool = False
@@ -122,7 +102,7 @@ class ReaderSettings:
     check_language(self.sentence_language)
 
   def content(self, paths: Sequence[str]) -> dict[str, Any]:
-    """What decides the sentences of these files, for a manifest."""
+    """Returns what determines the sentences of these files, for a manifest."""
     value = dataclasses.asdict(self)
     if self.split_sentences or any(map(_is_json, paths)):
       value["sentence_splitter"] = splitter_name()
@@ -131,7 +111,7 @@ class ReaderSettings:
 
 @dataclasses.dataclass
 class Skipped:
-  """What was passed over: how many, and the first hundred by name."""
+  """Skipped documents: their number, and descriptions of the first hundred."""
 
   count: int = 0
   named: list[str] = dataclasses.field(default_factory=list)
@@ -139,7 +119,7 @@ class Skipped:
   def complain(
     self, settings: ReaderSettings, problem: str, advice: str
   ) -> None:
-    """Counts what is to be passed over; else raises a ValueError."""
+    """Counts a problem, or raises ValueError if nothing may be skipped."""
     if not settings.skip_bad_documents:
       raise ValueError(f"{problem}: {advice}")
     self.add(problem)
@@ -154,7 +134,7 @@ class Skipped:
     self.named += other.named[: _MAX_NAMED - len(self.named)]
 
   def describe(self, max_named: int = 10) -> str:
-    """Lines for a person; nothing if nothing was skipped."""
+    """Returns a message for the user; "" if nothing was skipped."""
     if not self.count:
       return ""
     lines = [f"Skipped {self.count:,} bad documents:", *self.named[:max_named]]
@@ -164,13 +144,13 @@ class Skipped:
 
 
 class Block(NamedTuple):
-  """Some neighbouring documents of a file as they are stored.
+  """Some consecutive documents of a file, not parsed.
 
   Attributes:
-    path: of the file.
-    first_line: its number in the file, from 1.
-    data: whole lines; with plain text it ends at a blank one, or the file does.
-    ends_file: whether the file has no more.
+    path: path of the file.
+    first_line: number of the first line in the file, from 1.
+    data: whole lines. A block of plain text ends with a blank line or the file.
+    ends_file: whether this is the last block of the file.
   """
 
   path: str
@@ -180,7 +160,7 @@ class Block(NamedTuple):
 
 
 class Outcome(NamedTuple):
-  """What has come of a block; `ended_file` is the file that it ends, if any."""
+  """The outcome of a block; `ended_file` is set if it ends its file."""
 
   num_documents: int
   skipped: Skipped
@@ -189,40 +169,40 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass
 class Tally:
-  """What has come of all blocks so far; as JSON for those who go on later.
+  """The outcome of all blocks so far.
 
   Attributes:
-    blocks: how many.
-    skipped: what was passed over.
-    is_empty: whether nothing has been found in the latest file so far.
+    finished_files: number of files that have been read to the end.
+    skipped: the documents that were skipped.
+    is_empty: whether the current file has had no document so far.
   """
 
-  blocks: int = 0
+  finished_files: int = 0
   skipped: Skipped = dataclasses.field(default_factory=Skipped)
   is_empty: bool = True
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> Tally:
-    """Of what `dataclasses.asdict` has made of one."""
+    """Returns the tally that `dataclasses.asdict` was called on."""
     return cls(**{**value, "skipped": Skipped(**value["skipped"])})
 
   def add(self, outcome: Outcome, settings: ReaderSettings) -> None:
-    """Adds that of the next block.
+    """Adds the outcome of the next block.
 
     Raises:
       ValueError: its file has ended without any document.
     """
-    self.blocks += 1
     self.skipped.add_all(outcome.skipped)
     if outcome.num_documents or outcome.skipped.count:
       self.is_empty = False
     if outcome.ended_file is None:
       return
+    self.finished_files += 1
     if self.is_empty:
       self.skipped.complain(
         settings,
         f"{outcome.ended_file} holds no document",
-        "give a file with text, or pass over it with --skip_bad_documents.",
+        "use a file with text, or skip it with --skip_bad_documents.",
       )
     self.is_empty = True
 
@@ -231,8 +211,9 @@ class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
-    total_bytes: size of all files, as they are stored.
-    skipped: what the latest iteration has passed over.
+    num_files: number of files.
+    total_bytes: size of all files as they are stored.
+    skipped: what the latest iteration has skipped.
   """
 
   def __init__(
@@ -242,6 +223,7 @@ class DocumentReader:
   ):
     self._sizes = {path: input_files.size_bytes(path) for path in paths}
     self._settings = settings
+    self.num_files = len(self._sizes)
     self.total_bytes = sum(self._sizes.values())
     self.skipped = Skipped()
     self._finished_bytes = 0
@@ -249,17 +231,17 @@ class DocumentReader:
 
   @property
   def bytes_read(self) -> int:
-    """How far reading has come, out of `total_bytes`."""
+    """Bytes that have been read, out of `total_bytes`."""
     if self._file is None:
       return self._finished_bytes
     return self._finished_bytes + self._file.bytes_read
 
   def blocks(self) -> Iterator[Block]:
-    """Yields all files in blocks; the same whenever it is called.
+    """Yields the blocks of all files; the same blocks in each iteration.
 
     Raises:
-      ValueError: a file is not the compressed file that its name says; what
-        comes before the damage has been yielded.
+      ValueError: a compressed file is cut or damaged. The blocks before the
+        damage have been yielded.
     """
     self._finished_bytes = 0
     for path, size in self._sizes.items():
@@ -274,10 +256,10 @@ class DocumentReader:
       self._finished_bytes += size
 
   def batches(self) -> Iterator[list[list[str]]]:
-    """Yields the documents of a block at once; see `parse`.
+    """Yields the documents of each block as a list; see `parse`.
 
     Raises:
-      ValueError: as `blocks`, `parse` and `Tally.add` say.
+      ValueError: see `blocks`, `parse` and `Tally.add`.
     """
     tally = Tally()
     self.skipped = tally.skipped
@@ -295,15 +277,15 @@ class DocumentReader:
 def parse(
   block: Block, settings: ReaderSettings
 ) -> tuple[list[list[str]], Outcome]:
-  """The documents of a block: non-empty lists of non-blank sentences.
+  """Parses a block into documents: non-empty lists of non-blank sentences.
 
   Raises:
-    ValueError: a line is not UTF-8, or no JSON object with a text, and bad
-      documents are not to be skipped; the message has the file and the line.
+    ValueError: a line is not UTF-8 or not a JSON object with a text, and bad
+      documents are not skipped. The message names the file and the line.
   """
   parser = _Parser(block.path, settings)
   read = parser.json_documents if _is_json(block.path) else parser.documents
-  # Not bytes.splitlines, which knows other ends of lines too.
+  # bytes.splitlines would split at other characters too.
   lines = enumerate(io.BytesIO(block.data), block.first_line)
   documents = list(read(lines))
   ended_file = block.path if block.ends_file else None
@@ -311,7 +293,7 @@ def parse(
 
 
 class _Parser:
-  """Lines to documents; `skipped` is what it has passed over."""
+  """Parses lines; `skipped` counts the documents that were skipped."""
 
   def __init__(self, path: str, settings: ReaderSettings):
     self._path = path
@@ -327,16 +309,16 @@ class _Parser:
     return split_sentences(paragraph, self._settings.sentence_language)
 
   def _decoded(self, number: int, line: bytes) -> Optional[str]:
-    """The text of a line; None if it is none and to be skipped."""
+    """Returns the text of a line; None if it is skipped."""
     try:
-      # A byte order mark is no part of the text.
+      # "utf-8-sig" removes a byte order mark.
       return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
       self._complain(
         number,
         f"not UTF-8 (byte {error.start + 1} of the line)",
-        "convert the file, for example with iconv, or pass over such "
-        "documents with --skip_bad_documents.",
+        "convert the file, for example with iconv, or skip such documents with "
+        "--skip_bad_documents.",
       )
       return None
 
@@ -344,8 +326,8 @@ class _Parser:
     self, lines: Iterable[tuple[int, bytes]]
   ) -> Iterator[list[str]]:
     document: list[str] = []
-    # A document is skipped as a whole: without one of its sentences, those
-    # around it would be taken for neighbours.
+    # A document is skipped as a whole. Without one of its sentences, the others
+    # would seem to be consecutive.
     is_bad = False
     for number, raw in lines:
       if is_bad:
@@ -380,7 +362,7 @@ class _Parser:
         yield document
 
   def _json_text(self, number: int, line: str) -> Optional[str]:
-    """The field `text` of a line; None if there is none."""
+    """Returns the field `text` of a line; None if there is none."""
     if not line.strip():
       return None
     try:
@@ -389,8 +371,8 @@ class _Parser:
       self._complain(
         number,
         f"not JSON ({error})",
-        'each line must be one whole object like {"text": "..."}; pass over '
-        "such lines with --skip_bad_documents.",
+        'each line must be a complete object like {"text": "..."}; skip other '
+        "lines with --skip_bad_documents.",
       )
       return None
     text = value.get("text") if isinstance(value, dict) else None
@@ -398,7 +380,7 @@ class _Parser:
       self._complain(
         number,
         'no JSON object with a string in its field "text"',
-        "name the text so, or pass over such lines with --skip_bad_documents.",
+        "rename the field, or skip such lines with --skip_bad_documents.",
       )
       return None
     return text

@@ -85,8 +85,8 @@ def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
     ("a.jsonl", b'{"text": 5}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"body": "x"}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"text": "\xff"}\n', "line 1, is not UTF-8"),
-    ("a.gz", b"not compressed\n", "a.gz is not a whole gzip file"),
-    ("a.zst", b"not compressed\n", "a.zst is not a whole zstd file"),
+    ("a.gz", b"not compressed\n", "a.gz is not a complete gzip file"),
+    ("a.zst", b"not compressed\n", "a.zst is not a complete zstd file"),
   ],
 )
 def test_wrong_files_are_named_with_their_line(
@@ -150,7 +150,7 @@ def test_blocks_are_whole_documents(tmp_path, monkeypatch):
     documents.parse(blocks[4], documents.ReaderSettings())
 
 
-def test_tally_goes_on_from_json():
+def test_tally_comes_back_from_json():
   settings = documents.ReaderSettings(skip_bad_documents=True)
   nothing = documents.Skipped()
   outcomes = [
@@ -169,13 +169,13 @@ def test_tally_goes_on_from_json():
     )
     tally.add(outcome, settings)
   assert tally == documents.Tally(
-    7, documents.Skipped(2, ["b, line 3", "c holds no document"]), True
+    3, documents.Skipped(2, ["b, line 3", "c holds no document"]), True
   )
   tally = documents.Tally()
-  with pytest.raises(ValueError, match="c holds no document: give a file"):
+  with pytest.raises(ValueError, match="c holds no document: use a file"):
     for outcome in outcomes:
       tally.add(outcome, documents.ReaderSettings())
-  assert tally.blocks == len(outcomes)
+  assert tally.finished_files == 3
 
 
 def test_a_bad_line_is_named_before_damage_that_comes_later(tmp_path):
@@ -189,7 +189,7 @@ def test_a_cut_file_is_not_skipped(tmp_path):
   path = tmp_path / "a.gz"
   path.write_bytes(gzip.compress(b"x\n" * 99)[:-9])
   settings = documents.ReaderSettings(skip_bad_documents=True)
-  with pytest.raises(ValueError, match="a.gz is not a whole gzip file"):
+  with pytest.raises(ValueError, match="a.gz is not a complete gzip file"):
     list(documents.DocumentReader([str(path)], settings))
 
 

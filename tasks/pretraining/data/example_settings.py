@@ -1,6 +1,6 @@
-"""The settings of examples, apart from the code that makes examples.
+"""Settings of pretraining examples, which flags and dynamic masking need too.
 
-Flags and masking while training need these alone. numpy only.
+Only NumPy is imported.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import functools
 
 import numpy as np
 
-# Drawn once, when records are made; anew in each epoch, while training; or
-# once with all quirks of the original.
+# Static masks are drawn once, when records are made; dynamic masks in each
+# epoch of the training; compat masks once, with all quirks of the original.
 MASKING_KINDS = ("static", "dynamic", "compat")
 PAIR_KINDS = ("sop", "nsp", "none")
 # The original has no "none".
 COMPAT_PAIR_KINDS = ("sop", "nsp")
 
-# Of the chosen tokens; the rest becomes random pieces.
+# Shares of the chosen tokens; the others become random pieces.
 MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
 
@@ -27,19 +27,18 @@ _MIN_SEQ_LENGTH = 5
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
-  """What shapes an example; names and defaults are those of the original.
+  """Settings of an example, with the names and defaults of the original.
 
   Attributes:
     max_seq_length: S.
-    max_predictions_per_seq: P, most predictions in a sequence.
+    max_predictions_per_seq: P, the maximum number of predictions in a sequence.
     masked_lm_prob: share of a sequence's tokens to predict, above 0.
-    ngram: most words in a masked n-gram.
-    favor_shorter_ngram: p(n) ~ 1/n; the longest are the likeliest otherwise.
-    do_whole_word_mask: mask whole words rather than single pieces.
+    ngram: maximum number of words in a masked n-gram.
+    favor_shorter_ngram: p(n) ~ 1/n; otherwise the longest are the likeliest.
+    do_whole_word_mask: whether to mask whole words instead of single pieces.
     short_seq_prob: share of documents cut to a random shorter length.
-    masking: when masks are drawn, one of `MASKING_KINDS`. With "dynamic"
-      examples are unmasked here, and the swap of "sop" is left to training,
-      too.
+    masking: one of `MASKING_KINDS`. With "dynamic", records are not masked and
+      the segments of "sop" are not swapped; training does both.
     sentence_pair: "sop": A and B in order (label 0) or swapped (1);
       "nsp": B follows A (0) or is from another document (1); "none": always
       in order, always 0.
@@ -72,8 +71,8 @@ class ExampleSettings:
         )
     if self.masked_lm_prob == 0:
       raise ValueError(
-        "masked_lm_prob is 0, but must be above 0, or there is nothing to "
-        "learn from; records without masks are made with --masking=dynamic."
+        "masked_lm_prob is 0, but must be above 0, because training needs "
+        "predictions; for records without masks, use --masking=dynamic."
       )
     for name, kinds in (
       ("masking", MASKING_KINDS),
@@ -87,7 +86,7 @@ class ExampleSettings:
     if self.masking == "compat" and self.sentence_pair not in COMPAT_PAIR_KINDS:
       raise ValueError(
         f"sentence_pair is {self.sentence_pair!r}, but masking compat has only "
-        f"what the original has: {', '.join(COMPAT_PAIR_KINDS)}."
+        f"the kinds of the original: {', '.join(COMPAT_PAIR_KINDS)}."
       )
 
   @functools.cached_property
@@ -99,9 +98,9 @@ class ExampleSettings:
 def ngram_probabilities(
   ngram: int, favor_shorter_ngram: bool = True
 ) -> np.ndarray:
-  """<float64>[ngram]: p(n) ~ 1/n for n = 1..ngram, or in reverse.
+  """Returns p(n) ~ 1/n for n = 1..ngram, or the reverse, <float64>[ngram].
 
-  6/11, 3/11, 2/11 for ngram 3.
+  For ngram 3 they are 6/11, 3/11 and 2/11.
   """
   weights = 1.0 / np.arange(1, ngram + 1)
   probabilities = weights / weights.sum()
@@ -109,17 +108,20 @@ def ngram_probabilities(
 
 
 def ngram_thresholds(ngram: int, favor_shorter_ngram: bool) -> np.ndarray:
-  """<float64>[ngram - 1]: a uniform draw is at or above as many as n - 1."""
+  """Returns the cumulative probabilities but the last, <float64>[ngram - 1].
+
+  n is 1 plus the number of thresholds that a uniform draw reaches.
+  """
   return np.cumsum(ngram_probabilities(ngram, favor_shorter_ngram))[:-1]
 
 
 def num_to_predict(
   length: int, masked_lm_prob: float, max_predictions_per_seq: int
 ) -> int:
-  """Predictions in a sequence of `length` tokens, [CLS] and [SEP] counted.
+  """Returns the number of predictions in a sequence, at least 1.
 
-  At least one, as in the original; a half is rounded to the even neighbour
-  (Python's `round`).
+  `length` includes [CLS] and [SEP]. Halves are rounded to even by Python's
+  `round`, as in the original.
   """
   wanted = max(1, int(round(length * masked_lm_prob)))
   return min(max_predictions_per_seq, wanted)

@@ -1,12 +1,12 @@
-"""Documents to masked, labelled examples for masked LM and sentence order.
+"""Turns documents into masked, labeled examples for masked LM and SOP.
 
-`sentence_pairs` cuts a document into pairs of segments A and B; here a pair is
-laid out as `[CLS] A [SEP] B [SEP]`, `masking` chooses what is to be predicted,
-and many examples are padded to the features of the records.
+`sentence_pairs` cuts a document into pairs of segments A and B. This module
+joins a pair to `[CLS] A [SEP] B [SEP]`, lets `masking` choose the tokens to
+predict, and pads examples to the features of the records.
 
-Every random choice comes from one generator per (seed, document, duplicate):
-an example does not depend on which process makes it, nor on what it made
-before. numpy only.
+All random choices come from one generator for each (seed, document, duplicate).
+So an example does not depend on the process that makes it, nor on the examples
+made before. Only NumPy is imported.
 
 arXiv 1909.11942 section 3.1; reference: google-research/albert
 create_pretraining_data.py (create_instances_from_document,
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -30,11 +30,11 @@ from tasks.pretraining.data.example_settings import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vocabulary:
-  """What masking has to know of a tokenizer with V pieces; [PAD] is 0.
+  """What masking needs of a tokenizer with V pieces; [PAD] is 0.
 
   Attributes:
     word_start_table: <bool>[V], whether a piece starts a word.
-    special_ids: ids that are not text.
+    special_ids: ids of pieces that are not text.
     cls_id, sep_id, mask_id: ids of [CLS], [SEP], [MASK].
   """
 
@@ -50,18 +50,18 @@ class Vocabulary:
 
   @functools.cached_property
   def replacement_ids(self) -> np.ndarray:
-    """<int32>[R], ascending: what a masked token may be replaced with.
+    """Ids of random replacements, ascending, <int32>[R].
 
-    Deviation: without the special pieces. The original also draws <pad>,
-    [CLS], [SEP] and [MASK], and so does `compat`.
+    Deviation: these are without the special pieces. The original also draws
+    <pad>, [CLS], [SEP] and [MASK], and so does `compat`.
     """
     ids = np.arange(self.size, dtype=np.int32)
     return np.delete(ids, sorted(self.special_ids))
 
   @functools.cached_property
   def all_ids(self) -> np.ndarray:
-    """<int32>[V]: see `compat.replacement_ids`."""
-    return compat.replacement_ids(self.size)
+    """All ids, including special ones, <int32>[V]; for `compat`."""
+    return np.arange(self.size, dtype=np.int32)
 
 
 class Instance(NamedTuple):
@@ -72,9 +72,9 @@ class Instance(NamedTuple):
     boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
       word.
     first_separator: position of the first [SEP].
-    label: 0 in order, 1 swapped or random.
-    masked: what is to be predicted; nothing with dynamic masking.
-    truncated_tokens: of the pair; see `sentence_pairs.Pair`.
+    label: 0 for segments in order, 1 for swapped or random ones.
+    masked: the tokens to predict; none with dynamic masking.
+    truncated_tokens: see `sentence_pairs.Pair`.
   """
 
   original: np.ndarray
@@ -85,33 +85,10 @@ class Instance(NamedTuple):
   truncated_tokens: int = 0
 
 
-class _Rules(NamedTuple):
-  """The choices that `masking` "compat" makes in another way."""
-
-  create_pairs: Callable[..., Iterator[Optional[sentence_pairs.Pair]]]
-  choose_ngrams: Callable[..., tuple[np.ndarray, list[int]]]
-  replacement_ids: Callable[[Vocabulary], np.ndarray]
-
-
-def _rules(settings: ExampleSettings) -> _Rules:
-  """The one place that knows which they are."""
-  if settings.masking == "compat":
-    return _Rules(
-      compat.create_pairs,
-      compat.choose_ngrams,
-      lambda vocabulary: vocabulary.all_ids,
-    )
-  return _Rules(
-    sentence_pairs.create_pairs,
-    masking.choose_ngrams,
-    lambda vocabulary: vocabulary.replacement_ids,
-  )
-
-
 def generator(
   seed: int, document_index: int, duplicate: int
 ) -> np.random.Generator:
-  """The one source of randomness of a document's examples."""
+  """Returns the only source of randomness of a document's examples."""
   return np.random.default_rng([seed, document_index, duplicate])
 
 
@@ -122,20 +99,20 @@ def create_instances(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Iterator[Optional[Instance]]:
-  """Masked examples of document `index`.
+  """Makes the examples of document `index`.
 
   Args:
-    documents: only documents[index] is looked at, and with "nsp" others that
-      `rng` draws.
-    index: of the document.
-    vocabulary: of the tokenizer that made the documents.
-    settings: what an example looks like.
+    documents: only documents[index] is read, and with "nsp" random others.
+    index: index of the document.
+    vocabulary: vocabulary of the documents' tokenizer.
+    settings: settings of the examples.
     rng: see `generator`.
 
   Yields:
-    An example, or None for a chunk that had to be dropped.
+    An example, or None for a chunk that is dropped.
   """
-  for pair in _rules(settings).create_pairs(
+  pairs = compat if settings.masking == "compat" else sentence_pairs
+  for pair in pairs.create_pairs(
     documents,
     index,
     rng,
@@ -148,7 +125,7 @@ def create_instances(
 
 
 def _kind_of_pairs(settings: ExampleSettings) -> str:
-  """What `sentence_pairs` is asked for."""
+  """Returns the kind of pairs to create; dynamic masking swaps them later."""
   swapped_later = (settings.masking, settings.sentence_pair) == (
     "dynamic",
     "sop",
@@ -162,7 +139,7 @@ def create_instance(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Instance:
-  """Lays out a pair and masks it, unless training will."""
+  """Joins a pair to a sequence and masks it, unless masking is dynamic."""
   separator = len(pair.a) + 1
   length = separator + len(pair.b) + 2
   tokens = np.empty(length, np.int32)
@@ -180,8 +157,9 @@ def create_instance(
       tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
     )
 
-  rules = _rules(settings)
-  positions, ngram_lengths = rules.choose_ngrams(
+  is_compat = settings.masking == "compat"
+  choose_ngrams = (compat if is_compat else masking).choose_ngrams
+  positions, ngram_lengths = choose_ngrams(
     boundary if settings.do_whole_word_mask else np.ones(length, bool),
     separator,
     num_to_predict(
@@ -195,7 +173,7 @@ def create_instance(
       tokens,
       positions,
       vocabulary.mask_id,
-      rules.replacement_ids(vocabulary),
+      vocabulary.all_ids if is_compat else vocabulary.replacement_ids,
       rng,
     ),
     positions,
@@ -210,21 +188,20 @@ def create_instance(
 def pad_instances(
   instances: Sequence[Instance], settings: ExampleSettings
 ) -> dict[str, np.ndarray]:
-  """Features of N records, checked.
+  """Pads N examples to the features of records, and checks them.
 
   Args:
     instances: N examples.
-    settings: those that they were made with.
+    settings: settings of the examples.
 
   Returns:
     <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
     <int32>[N, P] `masked_lm_positions`, `masked_lm_ids`; <float32>[N, P]
     `masked_lm_weights`; <int32>[N, 1] `next_sentence_labels`. With dynamic
-    masking those that start with `masked_lm_` are not there.
+    masking, features that start with `masked_lm_` are missing.
 
   Raises:
-    AssertionError: an example is not what it must be; a bug, never the user's
-      fault.
+    AssertionError: an example is invalid, which is a bug.
   """
   sequence = (len(instances), settings.max_seq_length)
   predictions = (len(instances), settings.max_predictions_per_seq)
@@ -272,7 +249,7 @@ def _check_masking(
   labels: np.ndarray,
   used: np.ndarray,
 ) -> None:
-  """Positions ascend, and the labels put back give the original."""
+  """Checks that positions ascend and that the labels restore the original."""
   ascending = np.diff(positions, axis=1) > 0
   rows = np.flatnonzero((used[:, 1:] & ~ascending).any(axis=1))
   _check(not len(rows), rows, "has a position twice or out of order")
@@ -280,10 +257,10 @@ def _check_masking(
   row, column = np.nonzero(used)
   restored[row, positions[row, column]] = labels[row, column]
   rows = np.flatnonzero((restored != original).any(axis=1))
-  _check(not len(rows), rows, "does not give its text back")
+  _check(not len(rows), rows, "does not restore its text")
 
 
 def _check(condition: bool, row, problem: str) -> None:
-  # Not an assert statement: these hold under `python -O` too.
+  # `python -O` would skip assert statements.
   if not condition:
     raise AssertionError(f"example {row} of the batch {problem}.")

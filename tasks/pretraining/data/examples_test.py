@@ -21,7 +21,7 @@ _SPECIAL = frozenset(range(5))
 
 @pytest.fixture(scope="module")
 def vocabulary():
-  # Of the ids from 5 on, every third one goes on with a word.
+  # Of the ids from 5 on, every third one continues a word.
   return examples.Vocabulary(np.arange(_VOCAB_SIZE) % 3 != 0, _SPECIAL)
 
 
@@ -217,7 +217,7 @@ def test_no_instances():
   [
     ({"positions": [3, 2]}, "a position twice or out of order"),
     ({"positions": [2, 2]}, "a position twice or out of order"),
-    ({"labels": [50, 6]}, "does not give its text back"),
+    ({"labels": [50, 6]}, "does not restore its text"),
     ({"positions": [1, 2, 3] * 3, "labels": [5] * 9}, "too many predictions"),
     ({"tokens": [2] * 40, "original": [2] * 40}, "is too long"),
   ],

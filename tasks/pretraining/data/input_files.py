@@ -1,10 +1,9 @@
-"""Files as people have them: globs, compressed ones, local ones and buckets.
+"""Finds and reads input files: local or remote, compressed or not.
 
-`find_files` turns names and globs into paths, `InputFile` reads one of them in
-pieces that end where the caller says. The ending decides how: `.gz` and `.zst`
-(also `.zstd`) are decompressed while reading. A name with `://`, such as
-`gs://bucket/corpus-*.jsonl.gz`, is opened by tf.io.gfile, and TensorFlow is
-imported only then, so that other programs do without it.
+`find_files` turns names and globs into paths, and `InputFile` reads a file in
+blocks. Files that end in `.gz`, `.zst` or `.zstd` are decompressed. A path with
+`://`, such as `gs://bucket/corpus-*.jsonl.gz`, is opened by tf.io.gfile;
+TensorFlow is imported only then.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typing import Any, BinaryIO, Iterator, Union
 
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _READ_AHEAD_BYTES = 1 << 20
-# Of compressed bytes: what they become is held in memory.
+# Compressed bytes; their decompressed content is held in memory.
 _ZSTD_CHUNK_BYTES = 1 << 16
-# The largest that `zstd --long=31` asks for; the default refuses over 2^27.
+# The largest window of `zstd --long=31`; the default limit is 2^27.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 31
 
 
 class CorruptFileError(ValueError):
-  """A compressed file is cut or damaged: nobody knows how much is lost."""
+  """A compressed file is cut or damaged, and its rest cannot be read."""
 
 
 def find_files(patterns: str) -> list[str]:
-  """The files that a comma-separated list of names and globs stands for.
+  """Finds the files of a comma-separated list of names and globs.
 
   Returns:
-    Paths in the order of the list, sorted within a glob, each once.
+    Paths in the order of the list, sorted within a glob, without repetitions.
 
   Raises:
-    FileNotFoundError: nothing matches one of the patterns.
+    FileNotFoundError: no file matches one of the patterns.
     ValueError: the list is empty, or TensorFlow cannot read such an address.
   """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
@@ -50,38 +49,39 @@ def find_files(patterns: str) -> list[str]:
     if not matches:
       hint = ""
       if system.is_folder(name):
-        hint = f", which is a folder; its files are {os.path.join(name, '*')}"
+        hint = f", which is a folder: use {os.path.join(name, '*')}"
       raise FileNotFoundError(f"no input file matches {name!r}{hint}.")
     found.update(dict.fromkeys(matches))
   return list(found)
 
 
 def size_bytes(path: str) -> int:
-  """As it is stored, compressed or not."""
+  """Returns the size of a file as it is stored, compressed or not."""
   return _system(path).size_bytes(path)
 
 
 def name_without_compression(path: str) -> str:
-  """For example "a.jsonl" for "a.JSONL.gz": what the content is."""
+  """Returns, for example, "a.jsonl" for "a.JSONL.gz"."""
   root, ending = os.path.splitext(path.lower())
   return root if ending in _COMPRESSED else path.lower()
 
 
 class InputFile:
-  """The content of one file; a context manager.
+  """The decompressed content of a file; a context manager.
 
   with InputFile("a.txt.gz") as file:
-    for line, data, is_last in file.blocks(re.compile(rb"\n"), 1 << 18): ...
+    for line, data, is_last in file.blocks(re.compile(rb"\n"), 1 << 18):
+      ...
   """
 
   def __init__(self, path: str):
     """Opens the file.
 
     Raises:
-      OSError: it can't be read.
+      OSError: the file cannot be read.
     """
     self.path = path
-    self._file: BinaryIO = _system(path).open(path)
+    self._file = _system(path).open(path)
     self._kind = _COMPRESSED.get(os.path.splitext(path.lower())[1])
     self._stream = self._file
     if self._kind == "gzip":
@@ -99,25 +99,26 @@ class InputFile:
 
   @property
   def bytes_read(self) -> int:
-    """Of the file as it is stored."""
+    """Bytes that have been read of the file as it is stored."""
     return self._file.tell()
 
   def blocks(
     self, end: re.Pattern[bytes], size: int
   ) -> Iterator[tuple[int, bytes, bool]]:
-    """Cuts the file into pieces, none of which is much larger than need be.
+    """Cuts the file into blocks.
 
     Args:
-      end: what all pieces but the last end with; it ends with a line break.
-      size: bytes that all pieces but the last have at least, above 0.
+      end: pattern that all blocks but the last end with. It must end with a
+        line break.
+      size: least number of bytes of all blocks but the last, above 0.
 
     Yields:
-      (number of its first line, from 1; piece, maybe empty; whether it is the
-      last).
+      The number of the block's first line (from 1), its content, which may be
+      empty, and whether it is the last block.
 
     Raises:
-      CorruptFileError: it is not the compressed file that its name says, or
-        only a part of it; the lines before that have been yielded.
+      CorruptFileError: the compressed file is cut or damaged. The lines before
+        the damage have been yielded.
     """
     buffer, line, is_more = bytearray(), 1, True
     while is_more:
@@ -127,8 +128,8 @@ class InputFile:
         yield line, bytes(buffer[: buffer.rfind(b"\n") + 1]), False
         line += buffer.count(b"\n")
         raise CorruptFileError(
-          f"{self.path} is not a whole {self._kind} file (after line "
-          f"{line - 1}: {error}): copy it again, or take the ending off its "
+          f"{self.path} is not a complete {self._kind} file (after line "
+          f"{line - 1}: {error}): copy it again, or remove the suffix from its "
           "name if it is not compressed."
         ) from error
       while found := end.search(buffer, size - 1):
@@ -139,10 +140,12 @@ class InputFile:
 
 
 def _fill(buffer: bytearray, stream: BinaryIO, size: int) -> bool:
-  """Reads until there are `size` bytes; returns whether there may be more."""
+  """Reads until the buffer has `size` bytes; returns False at the end."""
+  # `read1` returns what comes before a damaged place before it raises. A GFile,
+  # which is not compressed, has no `read1`.
+  read = getattr(stream, "read1", stream.read)
   while len(buffer) < size:
-    # What comes before a damaged place is returned, and only then it raises.
-    data = stream.read1(_READ_AHEAD_BYTES)
+    data = read(_READ_AHEAD_BYTES)
     if not data:
       return False
     buffer += data
@@ -150,21 +153,20 @@ def _fill(buffer: bytearray, stream: BinaryIO, size: int) -> bool:
 
 
 class _ZstdStream(io.RawIOBase):
-  """Frames of zstd as bytes.
+  """Decompresses zstd frames.
 
-  Not zstandard's own stream_reader, which takes a file that was cut for one
-  that has ended.
+  zstandard's own `stream_reader` does not notice that a file was cut.
   """
 
   def __init__(self, file: BinaryIO):
-    import zstandard  # Few need it, and each worker would load it.
+    import zstandard  # Few inputs need it, and every worker would load it.
 
     self._file = file
     self._error = zstandard.ZstdError
     self._decompressor = zstandard.ZstdDecompressor(
       max_window_size=_ZSTD_MAX_WINDOW_BYTES
     )
-    self._frame: Any = None  # The one that is being read, if any.
+    self._frame: Any = None  # The frame that is being read, if any.
     self._input = b""
     self._output = memoryview(b"")
 
@@ -193,7 +195,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 class _LocalFiles:
-  """The operating system's."""
+  """Files of the operating system."""
 
   is_file = staticmethod(os.path.isfile)
   is_folder = staticmethod(os.path.isdir)
@@ -205,7 +207,7 @@ class _LocalFiles:
 
 
 class _RemoteFiles:
-  """Those that tf.io.gfile knows."""
+  """Files that tf.io.gfile can read."""
 
   def __init__(self, path: str):
     import tensorflow as tf
@@ -216,8 +218,8 @@ class _RemoteFiles:
     except tf.errors.UnimplementedError as error:
       scheme = path.split("://")[0]
       raise ValueError(
-        f"TensorFlow cannot read {scheme}:// addresses such as {path!r} (gs:// "
-        "it can): copy the files, or install and import tensorflow-io."
+        f"TensorFlow cannot read {scheme}:// addresses such as {path!r}, but "
+        "gs:// ones: copy the files there or to a local disk."
       ) from error
 
   def is_file(self, path: str) -> bool:
@@ -232,38 +234,8 @@ class _RemoteFiles:
   def size_bytes(self, path: str) -> int:
     return self._gfile.stat(path).length
 
-  def open(self, path: str) -> BinaryIO:
-    return io.BufferedReader(
-      _RemoteStream(self._gfile.GFile(path, "rb")), _READ_AHEAD_BYTES
-    )
-
-
-class _RemoteStream(io.RawIOBase):
-  """A GFile as Python's io knows files, which makes it fast by the line."""
-
-  def __init__(self, file: Any):
-    self._file = file
-    self._position = 0
-
-  def readable(self) -> bool:
-    return True
-
-  def readinto(self, buffer) -> int:
-    data = self._file.read(len(buffer))
-    buffer[: len(data)] = data
-    self._position += len(data)
-    return len(data)
-
-  def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-    raise io.UnsupportedOperation("seek")
-
-  def tell(self) -> int:
-    return self._position
-
-  def close(self) -> None:
-    if not self.closed:
-      self._file.close()
-    super().close()
+  def open(self, path: str) -> Any:
+    return self._gfile.GFile(path, "rb")
 
 
 def _system(path: str) -> Union[_LocalFiles, _RemoteFiles]:

@@ -126,20 +126,28 @@ def test_lines_before_the_damage_come_first(tmp_path):
   assert text.startswith(found) and found.endswith(b"\n")
   assert len(text) / 2 < len(found) < len(text)
   lines = found.count(b"\n")
-  assert f"not a whole gzip file (after line {lines}:" in str(error.value)
+  assert f"not a complete gzip file (after line {lines}:" in str(error.value)
 
 
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("a.gz", b"not compressed\n", r"a\.gz is not a whole gzip file \(after li"),
-    ("a.gz", _gzip(b"x\n" * 99)[:-9], "is not a whole gzip file"),
-    ("a.gz", _gzip(b"x\n")[:12] + b"\xff" * 9, "not a whole gzip"),
+    (
+      "a.gz",
+      b"not compressed\n",
+      r"a\.gz is not a complete gzip file \(after li",
+    ),
+    ("a.gz", _gzip(b"x\n" * 99)[:-9], "is not a complete gzip file"),
+    ("a.gz", _gzip(b"x\n")[:12] + b"\xff" * 9, "not a complete gzip"),
     ("a.gz", _gzip(b"x\n") + b"rest", "after line 1: Not a gzipped"),
-    ("a.zst", b"not compressed\n", r"a\.zst is not a whole zstd file \(after"),
+    (
+      "a.zst",
+      b"not compressed\n",
+      r"a\.zst is not a complete zstd file \(after",
+    ),
     ("a.zst", _zstd(_DATA * 9)[:-3], "zstd file .* in the middle of a frame"),
-    ("a.zst", _zstd(b"x\n") + _zstd(b"y\n")[:-1], "not a whole zstd file"),
-    ("a.zst", _zstd(b"x\n") + b"rest", "not a whole zstd file"),
+    ("a.zst", _zstd(b"x\n") + _zstd(b"y\n")[:-1], "not a complete zstd file"),
+    ("a.zst", _zstd(b"x\n") + b"rest", "not a complete zstd file"),
   ],
 )
 def test_damage(tmp_path, name, content, message):

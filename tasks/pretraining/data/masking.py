@@ -1,15 +1,15 @@
-"""N-gram whole-word masking: which tokens a model must predict, and how.
+"""N-gram masking of whole words: chooses and replaces the tokens to predict.
 
-A sequence is cut into units (words, or single pieces without whole-word
-masking). Units are visited in random order; each visit draws a length n with
-p(n) ~ 1/n and takes the n units from there on, fewer where the segment ends
-or the budget of predictions would be overdrawn, none where one of them is
-taken already. Of the chosen tokens 80% become [MASK], 10% stay, 10% become a
-random piece.
+A sequence is cut into units: words, or single pieces without whole-word
+masking. The units are visited in random order. Each visit draws a length n with
+p(n) ~ 1/n and takes the n units from there on. It takes fewer units if the
+segment ends or the budget of predictions is short, and none if one of them is
+already taken. Of the chosen tokens, 80% become [MASK], 10% stay and 10% become
+a random piece.
 
-Deviation: the lengths come from the same seeded generator as all else. The
-original draws them from NumPy's global one, which its --random_seed leaves
-alone, so that it never writes the same records twice.
+Deviation: the lengths come from the same seeded generator as everything else.
+The original draws them from NumPy's global generator, which its --random_seed
+does not seed, so two runs never write the same records.
 
 arXiv 1909.11942 section 3.1 and 4.1; reference: google-research/albert
 create_pretraining_data.py (create_masked_lm_predictions).
@@ -25,13 +25,13 @@ from tasks.pretraining.data.example_settings import KEEP_SHARE, MASK_SHARE
 
 
 class MaskedTokens(NamedTuple):
-  """The choice of M tokens of a sequence of length L.
+  """M masked tokens of a sequence of length L.
 
   Attributes:
-    tokens: <int32>[L], the sequence as the model gets it.
+    tokens: <int32>[L], the masked sequence, which is the model's input.
     positions: <int32>[M], ascending.
-    labels: <int32>[M], the tokens that were there.
-    ngram_lengths: units taken by each n-gram, in the order they were chosen.
+    labels: <int32>[M], the original tokens at the positions.
+    ngram_lengths: number of units of each n-gram, in the order of the choice.
   """
 
   tokens: np.ndarray
@@ -50,22 +50,22 @@ def choose_ngrams(
   """Chooses whole n-grams of units, at most `budget` tokens in total.
 
   Deviation: no n-gram reaches across [SEP]. The original's list of words skips
-  [CLS] and [SEP] without breaking there, so that the last word of A and the
-  first of B can be one n-gram, and a piece that does not start a word is glued
-  to the word before the [SEP].
+  [CLS] and [SEP] without a break, so the last word of A and the first of B can
+  form an n-gram, and a piece at the start of B that does not start a word is
+  joined to the last word of A.
 
   Args:
-    starts: <bool>[L], True where a unit starts and at [CLS] and both [SEP]. A
-      segment begins with a unit whatever stands there, for truncation may have
+    starts: <bool>[L], True where a unit starts and at [CLS] and both [SEP]. The
+      first token of a segment always starts a unit, because truncation may have
       cut its first word.
     first_separator: position of the first [SEP]; the second is at L - 1.
-    budget: tokens to choose.
+    budget: maximum number of tokens.
     thresholds: <float64>[ngram - 1], see `example_settings.ngram_thresholds`.
-    rng: draws the order of units and the lengths.
+    rng: draws the order of the units and the lengths.
 
   Returns:
-    <int64>[M] chosen positions, ascending, and the lengths of the n-grams in
-    units, in the order they were chosen.
+    The chosen positions <int64>[M], ascending, and the number of units of each
+    n-gram, in the order of the choice.
   """
   starts = starts.copy()
   starts[[1, first_separator + 1]] = True
@@ -83,17 +83,19 @@ def choose_ngrams(
 def take_ngrams(
   edges: np.ndarray, units: np.ndarray, ends: np.ndarray, budget: int
 ) -> tuple[np.ndarray, list[int]]:
-  """Takes n-grams in turn, each if it is free and the budget allows.
+  """Takes n-grams in turn, each if it is free and fits into the budget.
 
   Args:
-    edges: <int>[U + 1], ascending, where units begin; the last one's end.
-    units: <int>[N], each n-gram's first unit, in the order of the visits.
-    ends: <int>[N], the unit that each n-gram ends before. It may shrink to
-      one unit where the budget is short.
-    budget: tokens to take, at most.
+    edges: <int>[U + 1], ascending, the start of each unit and the end of the
+      last.
+    units: <int>[N], the first unit of each n-gram, in the order of the visits.
+    ends: <int>[N], the unit after each n-gram. If the budget is short, the
+      n-gram is shortened to as few as one unit.
+    budget: maximum number of tokens.
 
   Returns:
-    <int64>[M] places taken, ascending, and the units of each n-gram taken.
+    The positions taken <int64>[M], ascending, and the number of units of each
+    n-gram taken.
   """
   edge = edges.tolist()
   covered = bytearray(edge[-1])
@@ -104,7 +106,7 @@ def take_ngrams(
     while size > budget and end > unit + 1:
       end -= 1
       size = edge[end] - start
-    # Skipped rather than cut, as in the original: words stay whole.
+    # Skip it, as in the original: words stay whole.
     if size > budget or covered.find(1, start, start + size) >= 0:
       continue
     covered[start : start + size] = b"\x01" * size
@@ -122,16 +124,16 @@ def replace_tokens(
   replacement_ids: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """A copy of `tokens` with 80% / 10% / 10% of `positions` replaced.
+  """Returns `tokens` with [MASK], the token or a random piece at `positions`.
 
-  Each token draws for itself, also within an n-gram.
+  The choice is made for each token, also within an n-gram.
 
   Args:
     tokens: <int32>[L].
     positions: <int>[M].
     mask_id: id of [MASK].
-    replacement_ids: <int32>[R], the pieces that a random one is drawn from.
-    rng: draws both what to do and the random pieces.
+    replacement_ids: <int32>[R], the pieces to draw random ones from.
+    rng: draws the choices and the random pieces.
 
   Returns:
     <int32>[L].

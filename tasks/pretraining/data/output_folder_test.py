@@ -1,10 +1,11 @@
-"""Tests that a dataset's folder changes as a whole or not at all."""
+"""Tests that the folder of a dataset appears complete or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import tfrecords
 from official_albert import files
-from tasks.pretraining.data import output_folder
+from tasks.pretraining.data import output_folder, pieces
 
 _SHARD = "train-00000-of-00001.tfrecord"
 
@@ -37,12 +38,18 @@ def _staging(output_dir, overwrite=False, seed=0):
   )
 
 
+def _finish_shard(staging):
+  path = os.path.join(staging, _SHARD)
+  pathlib.Path(path).write_text("x")
+  pieces.finish_piece(path, {"work": 7})
+
+
 def _publish(output_dir, seed, overwrite=False):
-  with _staging(output_dir, overwrite, seed) as journal:
-    pathlib.Path(journal.folder, _SHARD).write_text(f"s{seed}")
-    pathlib.Path(journal.folder, "tokenizer.model").write_text(f"t{seed}")
-    pathlib.Path(journal.folder, "rest").write_text("not wanted")
-    output_folder.publish(journal, str(output_dir), _manifest(seed))
+  with _staging(output_dir, overwrite, seed) as staging:
+    pathlib.Path(staging, _SHARD).write_text(f"s{seed}")
+    pathlib.Path(staging, "tokenizer.model").write_text(f"t{seed}")
+    pathlib.Path(staging, "rest").write_text("not wanted")
+    output_folder.publish(str(output_dir), _manifest(seed))
 
 
 def test_dataset_is_put_in_place_and_replaced(tmp_path):
@@ -51,7 +58,7 @@ def test_dataset_is_put_in_place_and_replaced(tmp_path):
   (output_dir / "train-00007-of-00009.tfrecord").write_text("of another set")
   (output_dir / "notes.txt").write_text("mine")
   (output_dir / "vocab.txt").write_text("of another set")
-  with pytest.raises(ValueError, match="holds a dataset already"):
+  with pytest.raises(ValueError, match="already holds a dataset"):
     _publish(output_dir, 2)
   assert (output_dir / _SHARD).read_text() == "s1"
 
@@ -71,8 +78,8 @@ def test_failure_before_any_work_leaves_nothing(tmp_path, error):
   for output_dir in (tmp_path / "new", tmp_path / "there"):
     if output_dir.name == "there":
       output_dir.mkdir()
-    with pytest.raises(error, match="stop"), _staging(output_dir) as journal:
-      pathlib.Path(journal.folder, "half").write_text("x")
+    with pytest.raises(error, match="stop"), _staging(output_dir) as staging:
+      pathlib.Path(staging, "half").write_text("x")
       raise error("stop")
   assert os.listdir(tmp_path) == ["there"]
   assert os.listdir(tmp_path / "there") == []
@@ -81,7 +88,7 @@ def test_failure_before_any_work_leaves_nothing(tmp_path, error):
 @pytest.mark.parametrize(
   ("error", "remains"),
   [
-    # What is of no use to a second try goes; else the work is kept.
+    # A second try would fail again after a ValueError; else it may succeed.
     (ValueError("bad input"), False),
     (OSError("disk"), True),
     (RuntimeError("bug"), True),
@@ -89,20 +96,20 @@ def test_failure_before_any_work_leaves_nothing(tmp_path, error):
     (SystemExit(143), True),
   ],
 )
-def test_work_is_kept_if_it_can_be_gone_on_with(tmp_path, error, remains):
+def test_work_is_kept_if_it_can_be_resumed(tmp_path, error, remains):
   output_dir = tmp_path / "data"
-  with pytest.raises(type(error)), _staging(output_dir) as journal:
-    journal.put("work", 7)
-    pathlib.Path(journal.folder, _SHARD).write_text("x")
-    pathlib.Path(journal.folder, f"{_SHARD}.5.tmp").write_text("half")
+  with pytest.raises(type(error)), _staging(output_dir) as staging:
+    _finish_shard(staging)
+    pathlib.Path(staging, f"{_SHARD}.5.tmp").write_text("half")
     raise error
   assert output_dir.exists() == remains
   # A folder of an older version, or of a kill within the removal.
   (output_dir / ".unfinished-12").mkdir(parents=True)
-  with _staging(output_dir) as journal:
-    assert journal.get("work") == (7 if remains else None)
-    assert os.path.exists(os.path.join(journal.folder, _SHARD)) == remains
-    assert not os.path.exists(f"{journal.folder}/{_SHARD}.5.tmp")
+  with _staging(output_dir) as staging:
+    found = pieces.find_piece(os.path.join(staging, _SHARD))
+    assert found == ({"work": 7} if remains else None)
+    assert os.path.exists(os.path.join(staging, _SHARD)) == remains
+    assert not os.path.exists(f"{staging}/{_SHARD}.5.tmp")
     assert os.listdir(output_dir) == [".unfinished"]
   assert os.listdir(output_dir) == []
 
@@ -110,10 +117,9 @@ def test_work_is_kept_if_it_can_be_gone_on_with(tmp_path, error, remains):
 def _leave_unfinished(output_dir, seed):
   with (
     pytest.raises(RuntimeError),
-    _staging(output_dir, overwrite=True, seed=seed) as journal,
+    _staging(output_dir, overwrite=True, seed=seed) as staging,
   ):
-    journal.put("work", 7)
-    pathlib.Path(journal.folder, _SHARD).write_text("x")
+    _finish_shard(staging)
     raise RuntimeError
 
 
@@ -124,16 +130,15 @@ def test_build_with_other_settings_is_refused_or_replaced(tmp_path):
     _staging(tmp_path, seed=2),
   ):
     pass
-  with _staging(tmp_path, overwrite=True, seed=2) as journal:
-    assert not journal.holds_work
-    assert sorted(os.listdir(journal.folder)) == ["lock", "progress.json"]
+  with _staging(tmp_path, overwrite=True, seed=2) as staging:
+    assert sorted(os.listdir(staging)) == ["lock", "progress.json"]
 
 
 def test_dataset_is_refused_beside_an_unfinished_build_too(tmp_path):
   _publish(tmp_path, 1)
   _leave_unfinished(tmp_path, seed=1)
   with (
-    pytest.raises(ValueError, match="holds a dataset already"),
+    pytest.raises(ValueError, match="already holds a dataset"),
     _staging(tmp_path, seed=1),
   ):
     pass
@@ -142,18 +147,18 @@ def test_dataset_is_refused_beside_an_unfinished_build_too(tmp_path):
   assert ".unfinished" not in os.listdir(tmp_path)
 
 
-def test_publishing_that_was_stopped_halfway_goes_on(tmp_path):
+def test_interrupted_publishing_is_finished(tmp_path):
   (tmp_path / "train-00007-of-00009.tfrecord").write_text("of another set")
-  with pytest.raises(RuntimeError), _staging(tmp_path) as journal:
-    pathlib.Path(journal.folder, _SHARD).write_text("s")
-    journal.put("publishing", True)
-    os.replace(f"{journal.folder}/{_SHARD}", tmp_path / _SHARD)
+  with pytest.raises(RuntimeError), _staging(tmp_path) as staging:
+    _finish_shard(staging)
+    pieces.write_note(f"{staging}/publishing", {})
+    os.replace(f"{staging}/{_SHARD}", tmp_path / _SHARD)
     raise RuntimeError
-  with _staging(tmp_path) as journal:
-    found = output_folder.find(journal, str(tmp_path), _SHARD)
-    assert found == str(tmp_path / _SHARD)
-    pathlib.Path(journal.folder, "tokenizer.model").write_text("t")
-    output_folder.publish(journal, str(tmp_path), _manifest(3))
+  with _staging(tmp_path) as staging:
+    found = pieces.find_piece(f"{staging}/{_SHARD}", str(tmp_path))
+    assert found == {"work": 7}
+    pathlib.Path(staging, "tokenizer.model").write_text("t")
+    output_folder.publish(str(tmp_path), _manifest(3))
   assert sorted(os.listdir(tmp_path)) == [
     "dataset.json",
     "tokenizer.model",
@@ -171,15 +176,17 @@ def test_failure_leaves_the_old_dataset(tmp_path):
 
 _HOLDER = """
 import sys, time
-from tasks.pretraining.data import output_folder
-with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}) as journal:
-  journal.put("work", 7)
+from tasks.pretraining.data import output_folder, pieces
+with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}) as staging:
+  path = f"{staging}/train-00000-of-00001.tfrecord"
+  open(path, "w").close()
+  pieces.finish_piece(path, {"work": 7})
   print("ready", flush=True)
   time.sleep(60)
 """
 
 
-def test_two_builds_at_once_are_refused_and_a_killed_one_is_not_in_the_way(
+def test_second_build_is_refused_until_the_first_has_ended(
   tmp_path,
 ):
   command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
@@ -193,11 +200,12 @@ def test_two_builds_at_once_are_refused_and_a_killed_one_is_not_in_the_way(
       ):
         pass
     holder.kill()
-  with _staging(tmp_path) as journal:
-    assert journal.get("work") == 7
+  with _staging(tmp_path) as staging:
+    found = pieces.find_piece(os.path.join(staging, _SHARD))
+    assert found == {"work": 7}
 
 
-def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
+def test_lock_is_taken_again_when_its_folder_was_just_removed(
   tmp_path, monkeypatch
 ):
   flock = files.fcntl.flock
@@ -210,9 +218,9 @@ def test_lock_is_taken_anew_when_its_folder_has_just_been_removed(
     flock(file, how)
 
   monkeypatch.setattr(files.fcntl, "flock", remove_first)
-  with _staging(tmp_path) as journal:
-    assert removed == [journal.folder]
-    assert sorted(os.listdir(journal.folder)) == ["lock", "progress.json"]
+  with _staging(tmp_path) as staging:
+    assert removed == [staging]
+    assert sorted(os.listdir(staging)) == ["lock", "progress.json"]
 
 
 def test_file_system_without_locks(tmp_path, monkeypatch):
@@ -234,6 +242,45 @@ def test_output_that_is_a_file(tmp_path):
   staging = _staging(path / "below", True)
   with refused, staging:
     pass
+
+
+def _fingerprint(paths, seed=1, sha256="ab"):
+  settings = {"seed": seed, "lengths": (3, 5)}
+  return output_folder.fingerprint(settings, [str(p) for p in paths], sha256)
+
+
+def test_settings_that_differ_are_named(tmp_path):
+  text = tmp_path / "a.txt"
+  text.write_text("one")
+  ours = _fingerprint([text])
+  folder = str(tmp_path / "data")
+
+  def differences(wanted):
+    """Returns what an unfinished build with `ours` is refused for."""
+    unfinished = output_folder.staging_folder(folder, True, ours)
+    with pytest.raises(RuntimeError), unfinished as staging:
+      _finish_shard(staging)
+      raise RuntimeError
+    try:
+      with output_folder.staging_folder(folder, False, wanted):
+        return ""
+    except ValueError as error:
+      return re.search(r"other settings \((.*)\): repeat", str(error))[1]
+
+  assert differences(_fingerprint([text])) == ""
+  assert differences(_fingerprint([text], seed=2)) == "seed"
+  assert differences(_fingerprint([text], 2, "cd")) == "tokenizer, seed"
+  assert differences(_fingerprint([text, text])) == "input_files"
+  text.write_text("three")
+  assert differences(_fingerprint([text])) == "input_files"
+
+
+def test_fingerprint_of_files_on_other_file_systems(tmp_path):
+  # TensorFlow knows file:// too.
+  text = tmp_path / "a.txt"
+  text.write_text("one")
+  ((path, size, _),) = _fingerprint([f"file://{text}"])["input_files"]
+  assert (path, size) == (f"file://{text}", 3)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Documents to pairs of segments A and B with an order label.
+"""Cuts documents into pairs of segments A and B with a label.
 
-Consecutive segments (sentences) of a document are gathered into chunks of
-about the target length, and each chunk is cut between two segments into A and
-B. With "sop" the two are swapped half of the time, with "nsp" B comes from
-another document half of the time.
+Consecutive segments (sentences) of a document are joined to chunks of about the
+target length, and each chunk is cut between two segments into A and B. With
+"sop", A and B are swapped half of the time. With "nsp", B comes from another
+document half of the time.
 
 arXiv 1909.11942 section 3.1; reference: google-research/albert
 create_pretraining_data.py (create_instances_from_document).
@@ -17,12 +17,12 @@ import numpy as np
 
 
 class Document(NamedTuple):
-  """Segments laid end to end.
+  """The tokens of a document.
 
   Attributes:
     ids: <integer>[T], all tokens.
-    offsets: <int64>[segments + 1], where segments begin; the last is T. No
-      segment is empty.
+    offsets: <int64>[segments + 1], the start of each segment, and T. No segment
+      is empty.
   """
 
   ids: np.ndarray
@@ -30,16 +30,16 @@ class Document(NamedTuple):
 
   @classmethod
   def from_segments(cls, segments: Sequence[Sequence[int]]) -> Document:
-    """Joins segments; empty ones vanish."""
+    """Joins segments; empty ones are dropped."""
     lengths = [len(segment) for segment in segments if len(segment)]
     ids = [token for segment in segments for token in segment]
     return cls(np.array(ids, np.int32), np.cumsum([0, *lengths]))
 
 
 class Pair(NamedTuple):
-  """Two segments <integer>[La], <integer>[Lb] and their label, 0 or 1.
+  """Two segments <integer>[La] and <integer>[Lb], and their label, 0 or 1.
 
-  `truncated_tokens` is the number of tokens that did not fit.
+  `truncated_tokens` is the number of tokens that were removed to fit.
   """
 
   a: np.ndarray
@@ -58,21 +58,20 @@ def create_pairs(
   kind: str,
   word_start_table: np.ndarray,
 ) -> Iterator[Optional[Pair]]:
-  """Pairs from document `index`.
+  """Cuts document `index` into pairs.
 
   Args:
-    documents: only documents[index] is looked at, and with "nsp" others that
-      `rng` draws.
-    index: of the document.
-    rng: all that is random.
-    max_tokens: A and B together, at most.
-    short_seq_prob: probability that the target length is not `max_tokens` but
-      anything from 2 tokens up, drawn once for the document.
+    documents: only documents[index] is read, and with "nsp" random others.
+    index: index of the document.
+    rng: source of all randomness.
+    max_tokens: maximum length of A and B together.
+    short_seq_prob: probability that the document's target length is a random
+      number from 2 to `max_tokens` instead of `max_tokens`.
     kind: one of `example_settings.PAIR_KINDS`.
     word_start_table: <bool>[V], whether a piece starts a word.
 
   Yields:
-    A pair, or None for a chunk that had to be dropped.
+    A pair, or None for a chunk that is dropped.
 
   Raises:
     ValueError: "nsp" with a single document.
@@ -93,9 +92,9 @@ def create_pairs(
         end = a_end  # The other segments are for the next chunk.
     else:
       if not len(b):
-        # Deviation: the original pairs a single segment with a random one,
-        # labelled 1, which gives away the order by the topic and puts label 1
-        # above one half.
+        # Deviation: the original pairs a single segment with a random one and
+        # labels the pair 1. The topic would reveal that label, and more than
+        # half of the labels would be 1.
         cut = _middle_word_start(a, word_start_table)
         a, b = a[:cut], a[cut:]
       if kind == "sop" and rng.random() < 0.5:
@@ -108,7 +107,7 @@ def create_pairs(
 
 
 def _middle_word_start(ids: np.ndarray, word_start_table: np.ndarray) -> int:
-  """Where the word nearest to the middle starts; 0 for a single word."""
+  """Returns the word start nearest to the middle; 0 for a single word."""
   starts = 1 + np.flatnonzero(word_start_table[ids[1:]])
   if not len(starts):
     return 0
@@ -118,7 +117,7 @@ def _middle_word_start(ids: np.ndarray, word_start_table: np.ndarray) -> int:
 def draw_target(
   max_tokens: int, short_seq_prob: float, rng: np.random.Generator
 ) -> int:
-  """Tokens that the chunks of a document are to have."""
+  """Draws the target length of a document's chunks in tokens."""
   if rng.random() < short_seq_prob:
     return int(rng.integers(2, max_tokens + 1))
   return max_tokens
@@ -127,19 +126,19 @@ def draw_target(
 def draw_chunk(
   offsets: np.ndarray, first: int, target: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-  """Where the chunk that begins with segment `first` ends, and A in it.
+  """Finds the end of the chunk that starts with a segment, and cuts it.
 
   Args:
-    offsets: the document's.
-    first: a segment.
-    target: tokens that the chunk is to have, at least.
+    offsets: offsets of the document.
+    first: the first segment of the chunk.
+    target: target length of the chunk in tokens.
     rng: draws the end of A.
 
   Returns:
-    The segments that the chunk ends before and that A ends before; they are
-    the same for a chunk of one segment.
+    The segment after the chunk and the segment after A. They are the same for
+    a chunk of one segment.
   """
-  # The fewest segments that reach the target, or all that are left.
+  # The fewest segments that reach the target, or all remaining ones.
   end = int(np.searchsorted(offsets, offsets[first] + target))
   end = min(end, len(offsets) - 1)
   if end - first < 2:
@@ -150,18 +149,18 @@ def draw_chunk(
 def _another_document(
   documents: Sequence[Document], index: int, rng: np.random.Generator
 ) -> Document:
-  """A random document other than `index`, for "nsp".
+  """Draws a document other than `index`, for "nsp".
 
-  Deviation: never the document itself, which the original resorts to after
-  ten vain draws.
+  Deviation: the original uses the document itself after drawing it ten times in
+  a row.
 
   Raises:
     ValueError: there is no other document.
   """
   if len(documents) < 2:
     raise ValueError(
-      "sentence_pair nsp takes its random segments from another document, "
-      "but there is only one: separate documents by blank lines, or use sop."
+      "sentence_pair nsp takes random segments from another document, but "
+      "there is only one: separate documents by blank lines, or use sop."
     )
   other = int(rng.integers(len(documents) - 1))
   return documents[other + (other >= index)]
@@ -170,9 +169,10 @@ def _another_document(
 def random_segments(
   document: Document, target: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """<integer>[Lb]: segments from a random one on, to `target` tokens or more.
+  """Returns the segments from a random one on, <integer>[Lb].
 
-  At least one segment; fewer tokens where the document ends.
+  They are the fewest, at least one, that have `target` tokens, or fewer tokens
+  at the end of the document.
   """
   ids, offsets = document
   first = int(rng.integers(len(offsets) - 1))
@@ -188,7 +188,7 @@ def fitted_pair(
   max_tokens: int,
   rng: np.random.Generator,
 ) -> Pair:
-  """The pair after `truncate_pair`, which counts the tokens removed."""
+  """Makes a pair of segments that `truncate_pair` has shortened."""
   excess = max(0, len(a) + len(b) - max_tokens)
   return Pair(*truncate_pair(a, b, max_tokens, rng), label, excess)
 
@@ -196,15 +196,15 @@ def fitted_pair(
 def truncate_pair(
   a: np.ndarray, b: np.ndarray, max_tokens: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Shortens the longer of two segments until both fit, B if they are equal.
+  """Shortens the longer segment, or B if they are equal, until both fit.
 
-  Each removed token is the segment's first or last with equal probability, so
-  that the number taken from the front is binomial.
+  Each removed token is the first or the last of its segment with equal
+  probability, so the number of tokens removed from the front is binomial.
   """
   excess = len(a) + len(b) - max_tokens
   if excess <= 0:
     return a, b
-  # First the longer one down to the other's length, then in turns.
+  # First shorten the longer one to the other's length, then both in turns.
   from_longer = min(excess, abs(len(a) - len(b)))
   in_turns = excess - from_longer
   from_a, from_b = in_turns // 2, in_turns - in_turns // 2

@@ -32,13 +32,14 @@ def test_counts_come_back_from_json():
   counts = data_statistics.ExampleCounts(
     np.array([5, 2, 1]), instances=3, tokens=70
   )
-  value = json.loads(json.dumps(split_builder.counts_to_json(counts)))
-  again = split_builder.counts_from_json(value)
+  value = json.loads(json.dumps(counts.to_json()))
+  again = data_statistics.ExampleCounts.from_json(value)
   assert again.ngrams.tolist() == [5, 2, 1]
   assert again.ngrams.dtype == np.int64
   assert (again.instances, again.tokens, again.slots) == (3, 70, 0)
-  again.add(counts)
-  assert (again.ngrams[0], again.tokens) == (10, 140)
+  total = again + counts
+  assert (total.ngrams.tolist(), total.tokens) == ([10, 4, 2], 140)
+  assert (counts.ngrams.tolist(), counts.tokens) == ([5, 2, 1], 70)
 
 
 if __name__ == "__main__":

@@ -1,50 +1,37 @@
 """The tokenized corpus on disk, so that its size is not bound by memory.
 
-Text is read and tokenized once, whatever `dupe_factor` is; every process maps
-the same files, so that any of them can make the examples of any document, and
-"nsp" can reach into another one.
+Text is read and tokenized once, whatever `dupe_factor` is. The corpus is a
+sequence of chunk files. Every process maps them, so that any process can make
+the examples of any document, and "nsp" can draw segments of another one.
 """
 
 from __future__ import annotations
 
-import contextlib
+import bisect
+import functools
 import hashlib
 import os
-import zlib
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Sequence
 
 import numpy as np
 
-import tfrecords
+from official_albert import files
 from tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
-_IDS = "ids.bin"
-_LENGTHS = "segment_lengths.bin"
-_TABLE = "documents.bin"
-# A row of the table: where a document's tokens end, where its segments end.
-_FIRST_ROW = np.zeros(2, np.int64)
-_COUNT_AT_ONCE = 1 << 24  # Ids.
+_MAX_OPEN_CHUNKS = 256
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-  """The smallest type for ids: half the disk for all released vocabularies."""
+  """Returns the smallest type for ids; 2 bytes for up to 65,536 pieces."""
   return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
-
-
-def is_intact(directory: str, state: Mapping[str, Any]) -> bool:
-  """Whether the files hold what `TokenStoreWriter.state` says."""
-  return all(
-    tfrecords.is_intact(os.path.join(directory, name), *state[name])
-    for name in (_IDS, _LENGTHS, _TABLE)
-  )
 
 
 class Documents(NamedTuple):
   """Some tokenized documents, each with at least one token.
 
   Attributes:
-    ids: <integer>[T], of all of them.
+    ids: <integer>[T], the tokens of all documents.
     lengths: <int32>[segments], the tokens of each segment, above 0.
     segments: <int32>[documents], the segments of each document.
   """
@@ -54,146 +41,167 @@ class Documents(NamedTuple):
   segments: np.ndarray
 
   def ends(self) -> np.ndarray:
-    """Where the tokens and the segments of each end, <int64>[documents, 2]."""
+    """Returns the end of each document, <int64>[documents, 2].
+
+    The columns count tokens and segments.
+    """
     segments = np.cumsum(self.segments, dtype=np.int64)
     tokens = np.cumsum(self.lengths, dtype=np.int64)[segments - 1]
     return np.stack([tokens, segments], axis=1)
 
+  def unpack(self) -> list[sentence_pairs.Document]:
+    """Returns the documents one by one."""
+    offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+    edges = [0, *np.cumsum(self.segments).tolist()]
+    parts = [offsets[a : b + 1] for a, b in zip(edges, edges[1:])]
+    return [
+      sentence_pairs.Document(self.ids[part[0] : part[-1]], part - part[0])
+      for part in parts
+    ]
 
-class TokenStoreWriter:
-  """Appends documents; leaving its context makes the folder a `TokenStore`."""
 
-  def __init__(
-    self,
-    directory: str,
-    vocab_size: int,
-    state: Optional[Mapping[str, Any]] = None,
-  ):
-    """Creates the folder, or goes on with one.
+def chunk_path(directory: str, number: int) -> str:
+  """Returns the path of a chunk of a store."""
+  return os.path.join(directory, f"chunk-{number:05d}")
 
-    Args:
-      directory: of the files.
-      vocab_size: V of the tokenizer.
-      state: of the writer to go on after; the files are cut to it. See
-        `is_intact`.
-    """
-    os.makedirs(directory, exist_ok=True)
-    self._dtype = id_dtype(vocab_size)
-    names = (_IDS, _LENGTHS, _TABLE)
-    # Of each file: bytes and checksum.
-    self._state = {name: (state[name] if state else (0, 0)) for name in names}
-    self._closing = contextlib.ExitStack()
-    self._files = {}
-    for name, (size, _) in self._state.items():
-      path = os.path.join(directory, name)
-      self._files[name] = self._closing.enter_context(open(path, "ab"))
-      self._files[name].truncate(size)
-    if not state:
-      self._write(_TABLE, _FIRST_ROW)
 
-  def _write(self, name: str, values: np.ndarray) -> None:
-    size, checksum = self._state[name]
-    self._files[name].write(values)
-    self._state[name] = size + values.nbytes, zlib.crc32(values, checksum)
+def write_chunk(path: str, parts: Sequence[Documents], vocab_size: int) -> None:
+  """Writes documents to a file that appears when it is complete.
 
-  def append(self, documents: Documents) -> None:
-    """Adds them after those that are there."""
-    tokens = self._state[_IDS][0] // self._dtype.itemsize
-    segments = self._state[_LENGTHS][0] // 4
-    table = documents.ends() + (tokens, segments)
-    self._write(_IDS, np.ascontiguousarray(documents.ids, self._dtype))
-    self._write(_LENGTHS, np.ascontiguousarray(documents.lengths, np.int32))
-    self._write(_TABLE, table.astype(np.int64))
+  Args:
+    path: see `chunk_path`.
+    parts: the documents, in order; may be empty.
+    vocab_size: V of the tokenizer.
 
-  def state(self) -> dict[str, Any]:
-    """What the files hold, for another writer to go on; a JSON value.
+  Raises:
+    OSError: the file cannot be written.
+  """
+  joined = Documents(*map(np.concatenate, zip(*parts)))
+  # The ids come last, as they may have 2 bytes and the others need alignment.
+  sizes = np.array([len(joined.segments), len(joined.lengths)], np.int64)
+  content = (
+    sizes,
+    joined.ends(),
+    np.ascontiguousarray(joined.lengths, np.int32),
+    np.ascontiguousarray(joined.ids, id_dtype(vocab_size)),
+  )
+  files.write_bytes(path, b"".join(part.tobytes() for part in content))
 
-    The system has the bytes then, so that no kill of the process loses them.
-    """
-    for file in self._files.values():
-      file.flush()
-    return dict(self._state)
 
-  def __enter__(self) -> TokenStoreWriter:
-    return self
+class _Chunk:
+  """A mapped chunk file."""
 
-  def __exit__(self, *unused_error) -> None:
-    self._closing.close()
+  def __init__(self, path: str, dtype: np.dtype):
+    # A plain array over the map: slicing np.memmap is ten times slower.
+    data = np.asarray(np.memmap(path, np.uint8, mode="r"))
+    documents, segments = data[:16].view(np.int64).tolist()
+    lengths_at = 16 + 16 * documents
+    ids_at = lengths_at + 4 * segments
+    # Where the tokens and segments of each document end, <int64>[documents, 2].
+    self.ends = data[16:lengths_at].view(np.int64).reshape(-1, 2)
+    self.lengths = data[lengths_at:ids_at].view(np.int32)
+    self.ids = data[ids_at:].view(dtype)
+
+  def __getitem__(self, index: int) -> sentence_pairs.Document:
+    start, first = self.ends[index - 1] if index else (0, 0)
+    stop, end = self.ends[index]
+    offsets = np.zeros(end - first + 1, np.int64)
+    np.cumsum(self.lengths[first:end], out=offsets[1:])
+    return sentence_pairs.Document(self.ids[start:stop], offsets)
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
-  """A sequence of documents, read from mapped files when asked for.
+  """The documents of all chunks in a folder, read when asked for.
 
   Attributes:
-    token_counts: <int64>[documents].
-    num_segments: of all documents.
+    num_chunks: number of chunks.
+    num_segments: number of segments of all documents.
   """
 
-  def __init__(self, directory: str, vocab_size: int):
-    """Maps the files that a `TokenStoreWriter` has closed."""
-    self._ids = _map(os.path.join(directory, _IDS), id_dtype(vocab_size))
-    self._lengths = _map(os.path.join(directory, _LENGTHS), np.int32)
-    table = _map(os.path.join(directory, _TABLE), np.int64).reshape(-1, 2)
-    self._tokens, self._segments = table[:, 0], table[:, 1]
-    self.token_counts = np.diff(self._tokens)
-    self.num_segments = len(self._lengths)
+  def __init__(self, directory: str, num_chunks: int, vocab_size: int):
+    """Maps the chunks 0 to `num_chunks` - 1."""
 
-  def count_pieces(self, vocab_size: int) -> np.ndarray:
-    """How often each piece occurs, <int64>[V]."""
-    counts = np.zeros(vocab_size, np.int64)
-    for start in range(0, len(self._ids), _COUNT_AT_ONCE):
-      part = self._ids[start : start + _COUNT_AT_ONCE]
-      counts += np.bincount(part, minlength=vocab_size)
-    return counts
+    def open_chunk(number: int) -> _Chunk:
+      return _Chunk(chunk_path(directory, number), id_dtype(vocab_size))
+
+    # Each map holds a file descriptor.
+    self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
+    self._vocab_size = vocab_size
+    self.num_chunks = num_chunks
+    self.num_segments = 0
+    self._firsts = [0]  # The first document of each chunk; the total.
+    for chunk in map(self._chunk, range(num_chunks)):
+      self.num_segments += len(chunk.lengths)
+      self._firsts.append(self._firsts[-1] + len(chunk.ends))
+
+  def token_counts(self) -> np.ndarray:
+    """Returns the tokens of each document, <int64>[documents]."""
+    chunks = map(self._chunk, range(self.num_chunks))
+    return np.concatenate(
+      [np.diff(chunk.ends[:, 0], prepend=0) for chunk in chunks]
+    )
+
+  def count_pieces(self, chunk: int) -> np.ndarray:
+    """Returns how often each token id occurs in a chunk, <int64>[V]."""
+    return np.bincount(self._chunk(chunk).ids, minlength=self._vocab_size)
 
   def __len__(self) -> int:
-    return len(self.token_counts)
+    return self._firsts[-1]
 
   def __getitem__(self, index: int) -> sentence_pairs.Document:
     if not 0 <= index < len(self):
       raise IndexError(f"document {index} of {len(self)}")
-    first, end = self._segments[index : index + 2]
-    offsets = np.zeros(end - first + 1, np.int64)
-    np.cumsum(self._lengths[first:end], out=offsets[1:])
-    start, stop = self._tokens[index : index + 2]
-    return sentence_pairs.Document(self._ids[start:stop], offsets)
+    chunk = bisect.bisect_right(self._firsts, index) - 1
+    return self._chunk(chunk)[index - self._firsts[chunk]]
 
 
 class Split(Sequence[sentence_pairs.Document]):
-  """Some documents of a store.
+  """Some documents of a longer sequence.
 
   Attributes:
-    numbers: <int64>[documents], their indices in the store.
+    numbers: <int64>[documents], the number of each document in the dataset.
   """
 
-  def __init__(self, store: TokenStore, numbers: np.ndarray):
-    self._store = store
-    self.numbers = numbers
+  def __init__(
+    self,
+    documents: Sequence[sentence_pairs.Document],
+    indices: np.ndarray,
+    first_number: int = 0,
+  ):
+    """Selects `documents[i]` for the `indices`, <int64>[documents].
+
+    `first_number` is the number of `documents[0]` in the dataset.
+    """
+    self._documents = documents
+    self._indices = indices
+    self.numbers = indices + first_number
 
   def __len__(self) -> int:
-    return len(self.numbers)
+    return len(self._indices)
 
   def __getitem__(self, index: int) -> sentence_pairs.Document:
-    return self._store[self.numbers[index]]
+    return self._documents[self._indices[index]]
 
 
 def split_documents(
   num_documents: int, share: float, seed: int, kind: str
 ) -> dict[str, np.ndarray]:
-  """Splits documents 0..num_documents - 1 at random.
+  """Splits documents 0 to `num_documents` - 1 at random.
 
-  A document is held out if its hash is in the lowest `share` of all hashes, so
-  that its side does not depend on the other documents; but each side gets at
-  least the documents it needs, one, or two for the random pairs of "nsp".
+  A document is held out if its hash is among the lowest `share` of all hashes,
+  so the choice does not depend on the other documents. However, each split
+  gets at least the documents it needs: one, or two for the random pairs of
+  "nsp".
 
   Args:
-    num_documents: at least 1.
-    share: of the documents to hold out, from 0 to below 1.
-    seed: of the choice.
-    kind: of the pairs, one of `example_settings.PAIR_KINDS`.
+    num_documents: number of documents, at least 1.
+    share: share of the documents to hold out, from 0 to below 1.
+    seed: seed of the hash.
+    kind: kind of the pairs, one of `example_settings.PAIR_KINDS`.
 
   Returns:
-    "train" and, with a share above 0, "heldout": numbers <int64>, ascending.
+    "train" and, with a share above 0, "heldout": ascending document numbers,
+    <int64>.
 
   Raises:
     ValueError: there are too few documents.
@@ -222,13 +230,6 @@ def split_documents(
 
 
 def _hash(seed: int, number: int) -> int:
-  """64 bits; not Python's `hash`, which may differ between versions."""
+  """Returns 64 bits. Python's `hash` may differ between versions."""
   text = f"{seed}:{number}".encode()
   return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-
-
-def _map(path: str, dtype: np.dtype) -> np.ndarray:
-  if not os.path.getsize(path):  # An empty file cannot be mapped.
-    return np.zeros(0, dtype)
-  # A plain array over the map: slicing np.memmap is ten times slower.
-  return np.asarray(np.memmap(path, dtype, mode="r"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
@@ -21,10 +20,13 @@ def _documents(*documents):
 
 
 def _write(folder, vocab_size, *documents):
-  with token_store.TokenStoreWriter(folder, vocab_size) as store:
-    store.append(_documents(*documents[:1]))
-    store.append(_documents(*documents[1:]))  # May be none.
-  return token_store.TokenStore(folder, vocab_size)
+  """Writes the first document, no document, and the others, as chunks."""
+  os.makedirs(folder)
+  for number, part in enumerate((documents[:1], (), documents[1:])):
+    token_store.write_chunk(
+      token_store.chunk_path(folder, number), [_documents(*part)], vocab_size
+    )
+  return token_store.TokenStore(folder, 3, vocab_size)
 
 
 @pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])
@@ -39,7 +41,7 @@ def test_documents_come_back(tmp_path, vocab_size):
   )
   assert len(store) == 3
   assert store.num_segments == 6
-  assert store.token_counts.tolist() == [3, 1, 4]
+  assert store.token_counts().tolist() == [3, 1, 4]
   assert [d.ids.tolist() for d in store] == [
     [5, high, 6],
     [7],
@@ -59,76 +61,30 @@ def test_documents_come_back(tmp_path, vocab_size):
 
 
 def test_ids_take_two_bytes_where_they_can(tmp_path):
-  folder = str(tmp_path / "store")
-  _write(folder, 30000, ([5, 6, 7], [3]))
-  assert os.path.getsize(os.path.join(folder, "ids.bin")) == 6
+  sizes = []
+  for vocab_size in (30000, 70000):
+    folder = str(tmp_path / str(vocab_size))
+    _write(folder, vocab_size, ([5, 6, 7], [3]))
+    sizes.append(os.path.getsize(token_store.chunk_path(folder, 0)))
+  assert sizes[1] - sizes[0] == 6
 
 
-def test_goes_on_after_the_documents_that_are_kept(tmp_path):
-  folder = str(tmp_path / "store")
-  documents = [([5, 6, 7], [2, 1]), ([8], [1]), ([9, 10], [1, 1])]
-  with token_store.TokenStoreWriter(folder, 97) as store:
-    store.append(_documents(*documents[:2]))
-    state = json.loads(json.dumps(store.state()))
-    store.append(_documents(([1, 1], [2])))
-  # A kill may leave half a row.
-  with open(os.path.join(folder, "documents.bin"), "ab") as file:
-    file.write(b"half")
-  assert token_store.is_intact(folder, state)
-  with token_store.TokenStoreWriter(folder, 97, state) as store:
-    store.append(_documents(documents[2]))
-    state = store.state()
-  assert token_store.is_intact(folder, state)
-  again = token_store.TokenStore(folder, 97)
-  whole = _write(str(tmp_path / "whole"), 97, *documents)
-  assert [d.ids.tolist() for d in again] == [d.ids.tolist() for d in whole]
-  assert [d.offsets.tolist() for d in again] == [
-    d.offsets.tolist() for d in whole
-  ]
-  for name in os.listdir(folder):
-    ours = (tmp_path / "store" / name).read_bytes()
-    assert ours == (tmp_path / "whole" / name).read_bytes()
-  assert np.flatnonzero(again.count_pieces(97)).tolist() == list(range(5, 11))
+def test_few_chunks_are_open(tmp_path, monkeypatch):
+  monkeypatch.setattr(token_store, "_MAX_OPEN_CHUNKS", 1)
+  store = _write(str(tmp_path / "store"), 97, ([5], [1]), ([6], [1]))
+  assert [store[n].ids.tolist() for n in (0, 1, 0)] == [[5], [6], [5]]
 
 
-@pytest.mark.parametrize(
-  "name", ["ids.bin", "segment_lengths.bin", "documents.bin"]
-)
-def test_store_that_was_changed_is_not_intact(tmp_path, name):
-  folder = str(tmp_path / "store")
-  with token_store.TokenStoreWriter(folder, 97) as store:
-    store.append(_documents(([5, 6, 7], [2, 1])))
-    one = store.state()
-    store.append(_documents(([8], [1])))
-    two = store.state()
-  assert token_store.is_intact(folder, two)
-  path = tmp_path / "store" / name
-  path.write_bytes(path.read_bytes()[:-1])
-  assert token_store.is_intact(folder, one)
-  assert not token_store.is_intact(folder, two)
-  path.write_bytes(b"\1" + path.read_bytes()[1:])
-  assert not token_store.is_intact(folder, one)
-  path.unlink()
-  assert not token_store.is_intact(folder, one)
-
-
-def test_pieces_are_counted_part_by_part(tmp_path, monkeypatch):
-  monkeypatch.setattr(token_store, "_COUNT_AT_ONCE", 3)
+def test_pieces_of_a_chunk_are_counted(tmp_path):
   store = _write(str(tmp_path / "store"), 7, ([5, 6, 5, 1, 5], [5]), ([1], [1]))
-  assert store.count_pieces(7).tolist() == [0, 2, 0, 0, 0, 3, 1]
+  assert store.count_pieces(0).tolist() == [0, 1, 0, 0, 0, 3, 1]
+  assert store.count_pieces(1).tolist() == [0] * 7
+  assert store.count_pieces(2).tolist() == [0, 1, 0, 0, 0, 0, 0]
 
 
 def test_empty_store(tmp_path):
   store = _write(str(tmp_path / "store"), 97)
   assert (len(store), store.num_segments) == (0, 0)
-
-
-def test_failure_leaves_no_table(tmp_path):
-  folder = str(tmp_path / "store")
-  writer = token_store.TokenStoreWriter(folder, 97)
-  with pytest.raises(RuntimeError, match="stop"), writer:
-    raise RuntimeError("stop")
-  assert "documents.npy" not in os.listdir(folder)
 
 
 def _split(num_documents, share, seed=1, kind="sop"):

@@ -1,8 +1,7 @@
-"""One function over many items in several processes, results in order.
+"""Maps a function over many items in several processes, results in order.
 
-With one worker everything happens in the calling process, by the same code.
-Only a few items are under way at a time, so that neither a long input nor slow
-results fill the memory.
+With one worker everything runs in the calling process. Only a few items are in
+flight at a time, so neither a long input nor a slow consumer fills the memory.
 """
 
 from __future__ import annotations
@@ -23,18 +22,19 @@ _ITEMS_PER_WORKER = 3
 
 
 def start_method() -> str:
-  """How workers begin: as a copy of this process if that is safe.
+  """Returns "fork" if that is safe, else "spawn".
 
-  A copy has its modules and its tokenizer at once, a new process takes half a
-  second of a processor for them. But a copy of a process with other threads,
-  such as TensorFlow's, may wait for ever for a lock that one of them holds.
+  A forked process has the modules and the tokenizer at once, while a new one
+  spends half a second loading them. But a fork of a process with other
+  threads, such as TensorFlow's, may wait forever for a lock that one of them
+  holds.
   """
   alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
   return "fork" if alone and sys.platform == "linux" else "spawn"
 
 
 class WorkerPool:
-  """Processes that are set up once and then given work; a context manager."""
+  """Processes that are initialized once; a context manager."""
 
   def __init__(
     self,
@@ -45,10 +45,10 @@ class WorkerPool:
     """Starts the processes.
 
     Args:
-      num_workers: 1 for the calling process itself.
+      num_workers: number of processes; 1 is the calling process itself.
       initializer: called once in each process.
-      arguments: of the initializer; must be picklable. What they have opened
-        and loaded by now is there in the workers too, where they are forked.
+      arguments: arguments of the initializer; must be picklable. Forked
+        workers share what these have loaded before.
     """
     self._num_workers = num_workers
     self._executor = None
@@ -61,11 +61,11 @@ class WorkerPool:
       initializer=_initialize,
       initargs=(initializer, *arguments),
     )
-    # Workers multiply no matrices, and to start numpy's threads for that would
-    # cost each new process about as much as to import numpy.
+    # Workers multiply no matrices, and starting NumPy's threads for that would
+    # take each new process about as long as importing NumPy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for _ in range(num_workers):
-      self._executor.submit(os.getpid)  # They start now, not when needed.
+      self._executor.submit(os.getpid)  # Start them now, not when needed.
 
   def map(
     self, function: Callable[[Any], Any], items: Iterable[Any]
@@ -89,25 +89,14 @@ class WorkerPool:
         yield pending.popleft().result()
     except process.BrokenProcessPool as error:
       raise OSError(
-        "a worker process died; if the system ran out of memory, use a "
+        "a worker process died: if the system ran out of memory, use a "
         "smaller --num_workers."
       ) from error
-
-  def start(self, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Has a worker call `function` when one is free.
-
-    Returns:
-      A function that waits for the result and returns it, or raises what
-      `function` has raised. With one worker it is `function` itself.
-    """
-    if self._executor is None:
-      return function
-    return self._executor.submit(function).result
 
   def _submit(
     self, function: Callable[[Any], Any], items: Iterable[Any]
   ) -> Iterator[futures.Future]:
-    """A future for each item; an error of `items` comes in its turn, too."""
+    """Yields a future for each item, and one for an error of `items`."""
     try:
       for item in items:
         yield self._executor.submit(function, item)
@@ -125,19 +114,19 @@ class WorkerPool:
 
 
 def _initialize(initializer: Callable[..., None], *arguments: Any) -> None:
-  # Ctrl-C reaches every process of the terminal; the parent alone answers.
+  # Ctrl-C reaches every process of the terminal; only the parent handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_die_with_parent, daemon=True).start()
-  # At the end the system takes all back at once, not Python piece by piece.
+  # Exit without Python's cleanup, which takes time and does nothing useful.
   atexit.register(os._exit, 0)
   initializer(*arguments)
 
 
 def _die_with_parent() -> None:
-  """Ends this process when its parent is gone.
+  """Ends this process when its parent has ended.
 
-  A worker of a killed parent would wait for work for ever, for it holds the
-  other end of its queue open itself.
+  Otherwise a worker of a killed parent would wait for work forever, because it
+  holds the other end of the queue open itself.
   """
   parent = multiprocessing.parent_process()
   multiprocessing.connection.wait([parent.sentinel])

@@ -68,18 +68,8 @@ def test_items_are_taken_as_they_are_needed(num_workers):
     assert len(taken) <= 3 * num_workers + 1
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_single_call(num_workers):
-  with worker_pool.WorkerPool(num_workers, _set_offset, [0]) as pool:
-    result = pool.start(os.getpid)
-    assert list(pool.map(_fail, range(2))) == [0, 1]
-    assert (result() == os.getpid()) is (num_workers == 1)
-    with pytest.raises(TypeError):
-      pool.start(_fail)()
-
-
-def test_workers_are_copies_only_of_a_process_without_other_threads():
-  # This one has TensorFlow's threads in some test runs, so ask a new one.
+def test_only_a_process_without_other_threads_is_forked():
+  # This process has TensorFlow's threads in some test runs.
   code = (
     "from tasks.pretraining.data import worker_pool as p\n"
     "import sys, threading\n"
@@ -88,10 +78,10 @@ def test_workers_are_copies_only_of_a_process_without_other_threads():
     "thread.start(); second = p.start_method()\n"
     "print(first, second)"
   )
-  said = subprocess.run(
+  printed = subprocess.run(
     [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True
   ).stdout.split()
-  assert said == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
+  assert printed == ["fork" if sys.platform == "linux" else "spawn", "spawn"]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -150,10 +140,10 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_go_with_a_killed_parent(tmp_path):
+def test_workers_end_with_a_killed_parent(tmp_path):
   script = tmp_path / "orphans.py"
   script.write_text(_ORPHANS)
-  # The end of the output is only read when no process can write to it.
+  # Reading the output ends when no process can write to it any more.
   done = subprocess.run(
     [sys.executable, str(script)],
     env={**os.environ, "PYTHONPATH": str(_ROOT)},

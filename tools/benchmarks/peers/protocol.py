@@ -1,12 +1,13 @@
-"""How a benchmark talks with the programs that it compares.
+"""The protocol between a benchmark and the programs that it measures.
 
-Each program is a process of its own with packages of its own, so nothing but
-the standard library is used here. It is started with a `Workload` as JSON,
-builds its model, takes a few steps, and answers on stdout, one JSON object a
-line: first a `Ready`, then for each line "run K" on stdin a `Timed`, for each
-line "product K" the best of K measurements in FLOP/s of a product of matrices,
-{"flops": number or null}. It ends when stdin does. A failure at any time is
-{"error": sentence}, and the end.
+Each program is a process with packages of its own, so only the standard library
+is used here. It starts with a `Workload` as JSON, builds its model and takes a
+few steps. On stdout it answers with one JSON object per line: first a `Ready`;
+then a `Timed` for each line "run K" on stdin, and for each line "product K" the
+speed of the fastest of K matrix products, {"flops": number or null}. It ends
+with stdin. A failure is answered with {"error": sentence}.
+
+`Peer` is the benchmark's side, `serve` the program's.
 """
 
 from __future__ import annotations
@@ -15,36 +16,43 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 from tools.cli import started_by
 
 if TYPE_CHECKING:
   import numpy as np
 
-# Of all programs that speak this protocol.
+# The program that starts all others.
 STARTER = "tools.benchmark"
 PRECISIONS = ("float32", "mixed_bfloat16")
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+_STOP_SECONDS = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
   """What every program computes: steps of one model on one random batch.
 
-  A step is an update, or for programs that serve a request. No position is
-  padding, all predictions are used. The dropouts are for this
-  project's own program; the others have none.
+  A step is an update or, for programs that serve a model, a request. The batch
+  has no padding and uses all predictions.
+
+  Raises (when created):
+    ValueError: an unknown precision, or a size below 1.
   """
 
   batch_size: int = 16
   max_seq_length: int = 128
-  # One of PRECISIONS; both keep variables in float32.
+  # One of PRECISIONS; variables are float32 in both.
   precision: str = "mixed_bfloat16"
   threads: int = 2
-  # Which of a program's ways to do it; "" where there is only one.
+  # A variant of the program; "" is the default one.
   variant: str = ""
   vocab_size: int = 30000
   embedding_size: int = 128
@@ -53,7 +61,7 @@ class Workload:
   num_attention_heads: int = 12
   intermediate_size: int = 3072
   max_position_embeddings: int = 512
-  # What layers share: for this project's own program; the others share all.
+  # Only our own program supports other sharing than "all", and dropout.
   sharing: str = "all"
   hidden_dropout_prob: float = 0.0
   attention_probs_dropout_prob: float = 0.0
@@ -61,9 +69,9 @@ class Workload:
   learning_rate: float = 1e-4
   weight_decay: float = 0.01
   clip_norm: float = 1.0
-  # Where a program finds a model, if it does not make one.
+  # Folder of the model to serve; "": train a new one.
   model_dir: str = ""
-  # Steps before the first that is timed; the first of them compiles.
+  # Untimed steps, the first of which compiles.
   warmup_steps: int = 3
   seed: int = 1
 
@@ -81,33 +89,46 @@ class Workload:
 
   @property
   def predictions(self) -> int:
-    """Masked positions of a sequence."""
+    """Masked positions per sequence."""
     return max(1, int(0.15 * self.max_seq_length))
 
   @property
   def tokens(self) -> int:
-    """Of a step."""
+    """Tokens per step."""
     return self.batch_size * self.max_seq_length
 
   @property
   def product_dtype(self) -> str:
-    """Of matrix products: "float32" or "bfloat16"."""
+    """The dtype of matrix products: "float32" or "bfloat16"."""
     return self.precision.split("_")[-1]
+
+  def choose_variant(self, variants: Mapping[str, Any]) -> Any:
+    """Returns the value of the program's variant.
+
+    Raises:
+      ValueError: the program has no such variant.
+    """
+    if self.variant not in variants:
+      names = ", ".join(filter(None, variants))
+      raise ValueError(
+        f"unknown variant {self.variant!r}; choose one of {names}."
+      )
+    return variants[self.variant]
 
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-  """A program has warmed up.
+  """The answer after the warm-up.
 
   Attributes:
-    losses: of the warm-up's steps, masked LM plus sentence order, in nats.
-    build_seconds: all that came before the first step, imports too.
-    trace_seconds: of that, to trace the step; 0 if the program traces it in
-      the first step, or not at all.
-    first_step_seconds: the first step, with what is compiled in it.
-    versions: of the packages that matter.
-    about: how it was set up, in a few words.
-    peak_bytes: the most memory so far.
+    losses: of the warm-up steps, masked LM plus sentence order, in nats. A
+      program that serves a model gives the mean of its outputs.
+    build_seconds: everything before the first step, including imports.
+    trace_seconds: the part of it that traces the step, if it is separate.
+    first_step_seconds: the first step, including compilation.
+    versions: of the main packages.
+    about: a short description of the setup.
+    peak_bytes: the largest memory so far.
   """
 
   losses: list[float]
@@ -121,7 +142,7 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-  """Steps that were timed, each until its loss was known."""
+  """Timed steps, each until its loss was read."""
 
   seconds: list[float]
   losses: list[float]
@@ -133,9 +154,10 @@ class Program:
   """What a program does when it is asked.
 
   Attributes:
-    step: takes one update and returns its loss.
+    step: takes one step and returns its loss.
     versions, about, trace_seconds: see `Ready`.
-    product: see `best_product`; None if the program measures none.
+    product: multiplies [B * S, H] by [H, I], the first matrix product of the
+      feed-forward network, in the workload's precision; None: not measured.
   """
 
   step: Callable[[], float]
@@ -146,12 +168,11 @@ class Program:
 
 
 def serve(build: Callable[[Workload], Program]) -> None:
-  """The life of a program; `build` gets what the command line says."""
+  """Runs a program: builds it from the command line and answers requests."""
   (values,) = started_by.arguments(STARTER, started_by.json_object)
   with _answers() as answer:
     try:
-      workload = Workload(**values)
-      _serve(workload, build, answer)
+      _serve(Workload(**values), build, answer)
     except Exception as error:
       traceback.print_exc()
       text = " ".join(str(error).split()) or "no reason given"
@@ -159,97 +180,9 @@ def serve(build: Callable[[Workload], Program]) -> None:
       sys.exit(1)
 
 
-def _serve(workload, build, answer) -> None:
-  begun = time.monotonic()
-  program = build(workload)
-  build_seconds = time.monotonic() - begun
-  warmup = _timed(program.step, workload.warmup_steps)
-  answer(
-    dataclasses.asdict(
-      Ready(
-        warmup.losses,
-        build_seconds,
-        program.trace_seconds,
-        warmup.seconds[0],
-        program.versions,
-        program.about,
-        warmup.peak_bytes,
-      )
-    )
-  )
-  for line in sys.stdin:
-    command, count = line.split()
-    if command == "run":
-      answer(dataclasses.asdict(_timed(program.step, int(count))))
-    elif command == "product":
-      flops = None
-      if program.product:
-        flops = best_product(program.product, workload, int(count))
-      answer({"flops": flops})
-    else:
-      raise ValueError(f"unknown command {command!r}.")
-
-
-def _timed(step: Callable[[], float], count: int) -> Timed:
-  seconds, losses = [], []
-  for _ in range(count):
-    begun = time.monotonic()
-    losses.append(float(step()))
-    seconds.append(time.monotonic() - begun)
-  return Timed(seconds, losses, peak_bytes())
-
-
-def best_product(
-  product: Callable[[], Any], workload: Workload, count: int
-) -> float:
-  """FLOP/s of the fastest of `count` products.
-
-  Args:
-    product: multiplies [B * S, H] with [H, I], the first product of the
-      feed-forward network, in the workload's precision.
-    workload: B, S, H and I.
-    count: how many.
-  """
-  product()
-  seconds = []
-  for _ in range(count):
-    begun = time.monotonic()
-    product()
-    seconds.append(time.monotonic() - begun)
-  sizes = workload.hidden_size * workload.intermediate_size
-  return 2 * workload.tokens * sizes / min(seconds)
-
-
-def peak_bytes() -> int:
-  """The most memory that this process had; Linux only."""
-  # Not getrusage's: that remembers the process that started this one.
-  with open("/proc/self/status", encoding="utf-8") as file:
-    line = next(line for line in file if line.startswith("VmHWM:"))
-  return int(line.split()[1]) * 1024
-
-
-def request(workload: Workload) -> dict[str, np.ndarray]:
-  """Makes the batch that programs which serve a model are asked for.
-
-  Returns:
-    `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], without padding.
-  """
-  import numpy as np
-
-  shape = [workload.batch_size, workload.max_seq_length]
-  generator = np.random.default_rng(workload.seed)
-  # The ids below are ALBERT's special pieces.
-  ids = generator.integers(5, workload.vocab_size, shape)
-  return {
-    "input_ids": ids.astype(np.int32),
-    "input_mask": np.ones(shape, np.int32),
-    "segment_ids": generator.integers(0, 2, shape).astype(np.int32),
-  }
-
-
 @contextlib.contextmanager
 def _answers() -> Iterator[Callable[[dict], None]]:
-  """The way to the benchmark; what libraries print goes to stderr."""
+  """Yields a function that answers; other output to stdout goes to stderr."""
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
 
@@ -258,3 +191,190 @@ def _answers() -> Iterator[Callable[[dict], None]]:
     stdout.flush()
 
   yield answer
+
+
+def _serve(workload: Workload, build, answer) -> None:
+  start = time.monotonic()
+  program = build(workload)
+  build_seconds = time.monotonic() - start
+  warmup = _time_steps(program.step, workload.warmup_steps)
+  ready = Ready(
+    warmup.losses,
+    build_seconds,
+    program.trace_seconds,
+    warmup.seconds[0],
+    program.versions,
+    program.about,
+    warmup.peak_bytes,
+  )
+  answer(dataclasses.asdict(ready))
+  for line in sys.stdin:
+    command, count = line.split()
+    if command == "run":
+      answer(dataclasses.asdict(_time_steps(program.step, int(count))))
+    elif command == "product":
+      flops = None
+      if program.product:
+        flops = _product_flops(program.product, workload, int(count))
+      answer({"flops": flops})
+    else:
+      raise ValueError(f"unknown command {command!r}.")
+
+
+def _time_steps(step: Callable[[], float], count: int) -> Timed:
+  seconds, losses = [], []
+  for _ in range(count):
+    start = time.monotonic()
+    losses.append(float(step()))
+    seconds.append(time.monotonic() - start)
+  return Timed(seconds, losses, peak_bytes())
+
+
+def _product_flops(
+  product: Callable[[], Any], workload: Workload, count: int
+) -> float:
+  """Returns FLOP/s of the fastest of `count` products."""
+  product()
+  seconds = []
+  for _ in range(count):
+    start = time.monotonic()
+    product()
+    seconds.append(time.monotonic() - start)
+  sizes = workload.hidden_size * workload.intermediate_size
+  return 2 * workload.tokens * sizes / min(seconds)
+
+
+def peak_bytes() -> int:
+  """Returns the largest memory that this process had (Linux only)."""
+  # getrusage would include the process that forked this one.
+  with open("/proc/self/status", encoding="utf-8") as file:
+    line = next(line for line in file if line.startswith("VmHWM:"))
+  return int(line.split()[1]) * 1024
+
+
+def request(workload: Workload) -> dict[str, np.ndarray]:
+  """Makes the batch for programs that serve a model.
+
+  Returns:
+    `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], without padding.
+  """
+  import numpy as np
+
+  shape = [workload.batch_size, workload.max_seq_length]
+  generator = np.random.default_rng(workload.seed)
+  # Smaller ids are ALBERT's special pieces.
+  ids = generator.integers(5, workload.vocab_size, shape)
+  return {
+    "input_ids": ids.astype(np.int32),
+    "input_mask": np.ones(shape, np.int32),
+    "segment_ids": generator.integers(0, 2, shape).astype(np.int32),
+  }
+
+
+class Peer:
+  """A program that has warmed up and idles until it is asked.
+
+  Attributes:
+    ready: its first answer.
+  """
+
+  def __init__(
+    self,
+    python: str,
+    program: str,
+    workload: Workload,
+    environment: Mapping[str, str] | None = None,
+  ):
+    """Starts the program and waits until it has warmed up.
+
+    Args:
+      python: an interpreter that has the program's packages.
+      program: a module, such as "tools.benchmarks.peers.huggingface".
+      workload: what it computes.
+      environment: additional variables.
+
+    Raises:
+      ValueError: it failed; the message gives the reason.
+    """
+    self._stderr = tempfile.TemporaryFile()
+    self._name = program
+    self._process = subprocess.Popen(
+      [python, "-m", program, json.dumps(dataclasses.asdict(workload))],
+      cwd=_ROOT,
+      env={
+        **os.environ,
+        "OMP_NUM_THREADS": str(workload.threads),
+        **(environment or {}),
+      },
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=self._stderr,
+      text=True,
+    )
+    try:
+      self.ready = Ready(**self._read_answer())
+    except BaseException:
+      self.stop()
+      raise
+
+  def run(self, steps: int) -> Timed:
+    """Takes steps.
+
+    Raises:
+      ValueError: the program failed.
+    """
+    return Timed(**self._ask(f"run {steps}"))
+
+  def product_flops(self, count: int) -> Optional[float]:
+    """Returns FLOP/s of the fastest of `count` matrix products, if measured.
+
+    Raises:
+      ValueError: the program failed.
+    """
+    return self._ask(f"product {count}")["flops"]
+
+  def stop(self) -> None:
+    """Ends the program."""
+    with contextlib.suppress(BrokenPipeError):  # It has ended already.
+      self._process.stdin.close()
+    try:
+      self._process.wait(_STOP_SECONDS if hasattr(self, "ready") else 0)
+    except subprocess.TimeoutExpired:
+      self._process.kill()
+      self._process.wait()
+    self._process.stdout.close()
+    self._stderr.close()
+
+  def __enter__(self) -> Peer:
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self.stop()
+
+  def _ask(self, command: str) -> dict[str, Any]:
+    # If the program has ended, `_read_answer` tells why.
+    with contextlib.suppress(BrokenPipeError):
+      self._process.stdin.write(command + "\n")
+      self._process.stdin.flush()
+    return self._read_answer()
+
+  def _read_answer(self) -> dict[str, Any]:
+    line = self._process.stdout.readline()
+    try:
+      answer = json.loads(line)
+    except ValueError:
+      raise ValueError(f"{self._name} {self._failure(line)}") from None
+    if "error" in answer:
+      raise ValueError(f"{self._name} failed: {answer['error']}")
+    return answer
+
+  def _failure(self, line: str) -> str:
+    if line:
+      return f"does not follow the benchmark's protocol: {line.strip()!r}."
+    code = self._process.wait()
+    self._stderr.seek(0)
+    lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+    reason = lines[-1] if lines else "no output"
+    if code == -9:
+      reason = "killed, perhaps because memory ran out"
+    return f"ended with exit code {code}: {reason}"

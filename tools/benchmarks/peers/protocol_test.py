@@ -1,4 +1,4 @@
-"""Tests of the protocol with a program of our own, and of its pieces."""
+"""Tests of both sides of the protocol, with toy programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 import numpy as np
 import pytest
 
-from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import protocol
 
-# Prints where the protocol has to be kept clear of it; losses 9, 8, 7, ...
+# Prints to stdout, which must not reach the benchmark; losses 9, 8, 7, ...
 _PROGRAM = """
 import os
-from tools.benchmarks.peers import protocol as peer_protocol
+from tools.benchmarks.peers import protocol
 
 def build(workload):
   print("a library's greeting")
@@ -23,13 +23,13 @@ def build(workload):
   losses = iter(range(9, -9, -1))
   if workload.variant == "broken":
     raise ValueError("no such\\n   package")
-  return peer_protocol.Program(
+  return protocol.Program(
     lambda: next(losses), {"toy": "1.2"}, "a toy",
     (lambda: sum(range(20000))) if workload.variant == "multiplies" else None,
     0.25,
   )
 
-peer_protocol.serve(build)
+protocol.serve(build)
 """
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -45,7 +45,7 @@ def _talk(commands: str = "", **workload):
   return done, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_conversation():
+def test_requests_and_answers():
   done, (ready, timed, again, product) = _talk(
     "run 3\nrun 1\nproduct 2\n", warmup_steps=2
   )
@@ -78,7 +78,7 @@ def test_products_are_measured():
     ("run 99\n", {}, "StopIteration"),
   ],
 )
-def test_a_failure_is_told(commands, workload, message):
+def test_failures_are_answered(commands, workload, message):
   done, answers = _talk(commands, **workload)
   assert done.returncode == 1
   assert message in answers[-1]["error"]
@@ -86,34 +86,88 @@ def test_a_failure_is_told(commands, workload, message):
 
 
 def test_workload():
-  workload = peer_protocol.Workload(batch_size=3, max_seq_length=47)
+  workload = protocol.Workload(batch_size=3, max_seq_length=47)
   assert (workload.tokens, workload.predictions) == (141, 7)
-  assert peer_protocol.Workload(max_seq_length=5).predictions == 1
+  assert protocol.Workload(max_seq_length=5).predictions == 1
   assert workload.product_dtype == "bfloat16"
-  assert peer_protocol.Workload(precision="float32").product_dtype == "float32"
+  assert protocol.Workload(precision="float32").product_dtype == "float32"
 
 
-def test_best_product(monkeypatch):
-  clock = iter([0.0, 3.0, 10.0, 10.5, 20.0, 22.0])
-  monkeypatch.setattr(peer_protocol.time, "monotonic", lambda: next(clock))
-  workload = peer_protocol.Workload(
-    batch_size=2, max_seq_length=3, hidden_size=5, intermediate_size=7
-  )
-  calls = []
-  flops = peer_protocol.best_product(lambda: calls.append(1), workload, 3)
-  assert flops == 2 * 6 * 5 * 7 / 0.5
-  assert len(calls) == 4  # The first is not timed.
-
-
-def test_features_follow_the_workload():
-  workload = peer_protocol.Workload(3, 7, vocab_size=9, seed=4)
-  first, again = (peer_protocol.request(workload) for _ in range(2))
+def test_request_follows_the_workload():
+  workload = protocol.Workload(3, 7, vocab_size=9, seed=4)
+  first, again = (protocol.request(workload) for _ in range(2))
   for name, value in first.items():
     assert value.shape == (3, 7) and value.dtype == np.int32
     np.testing.assert_array_equal(value, again[name])
   assert first["input_ids"].min() >= 5 and first["input_ids"].max() < 9
   assert set(first["segment_ids"].ravel()) == {0, 1}
   assert first["input_mask"].all()
+
+
+_READY = dict(
+  losses=[9.0, 8.5],
+  build_seconds=1.0,
+  trace_seconds=0.5,
+  first_step_seconds=0.25,
+  versions={"toy": "1"},
+  about="a toy",
+  peak_bytes=12345,
+)
+# A shell script, which starts faster than an interpreter.
+_SHELL = f"#!/bin/sh\necho '{json.dumps(_READY)}'\n"
+
+
+def _start(tmp_path, text, environment=None):
+  """Starts the script `text` in place of the interpreter."""
+  python = tmp_path / "python"
+  python.write_text(text)
+  python.chmod(0o755)
+  return protocol.Peer(
+    str(python),
+    "tools.toy",
+    protocol.Workload(batch_size=3, threads=5),
+    environment,
+  )
+
+
+def test_peer_sends_requests(tmp_path):
+  text = _SHELL + (
+    'echo "$@" "$OMP_NUM_THREADS" "$EXTRA" >"$OUT"\n'
+    'read question; echo "$question" >>$OUT\n'
+    'echo \'{"seconds": [0.5, 1.5], "losses": [8, 7], "peak_bytes": 77}\'\n'
+    'read question; echo "$question" >>$OUT; echo \'{"flops": 5e9}\'\n'
+    "read question || echo over >>$OUT\n"
+  )
+  out = tmp_path / "out"
+  with _start(tmp_path, text, {"OUT": str(out), "EXTRA": "more"}) as process:
+    assert process.ready == protocol.Ready(**_READY)
+    assert process.run(2) == protocol.Timed([0.5, 1.5], [8, 7], 77)
+    assert process.product_flops(4) == 5e9
+  lines = out.read_text().splitlines()
+  assert lines[0].startswith("-m tools.toy {") and lines[0].endswith("5 more")
+  assert '"batch_size": 3' in lines[0]
+  assert lines[1:] == ["run 2", "product 4", "over"]
+
+
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    ('echo \'{"error": "no torch"}\'', "tools.toy failed: no torch"),
+    ("echo hello", "does not follow the benchmark's protocol: 'hello'"),
+    ("echo 1 >&2; echo why >&2; exit 3", "ended with exit code 3: why"),
+    ("exit 4", "exit code 4: no output"),
+    ("kill -9 $$", "perhaps because memory ran out"),
+  ],
+)
+def test_a_program_that_does_not_start(tmp_path, text, message):
+  with pytest.raises(ValueError, match=message):
+    _start(tmp_path, f"#!/bin/sh\n{text}\n")
+
+
+def test_a_program_that_ends_early(tmp_path):
+  process = _start(tmp_path, _SHELL + "echo bad step >&2; exit 1\n")
+  with process, pytest.raises(ValueError, match="exit code 1: bad step"):
+    process.run(3)
 
 
 if __name__ == "__main__":

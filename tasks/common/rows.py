@@ -1,0 +1,310 @@
+"""Reads rows of text: lines, TSV, CSV and JSON lines, each also gzipped.
+
+Files are UTF-8, with or without a byte order mark. TSV is GLUE's: a tab ends a
+cell, a newline ends a row, and quotation marks are text, as in
+google-research/albert run_classifier.py. CSV follows RFC 4180: a quoted cell
+may hold commas, newlines and doubled quotation marks.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import difflib
+import gzip
+import json
+import sys
+import zlib
+from typing import (
+  Any,
+  BinaryIO,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+  TypeVar,
+)
+
+# As a path: standard input, which can be read once.
+STANDARD_INPUT = "-"
+
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
+# A cell may be a whole document; csv's own limit is 131,072.
+_MAX_CELL_CHARACTERS = 1 << 30
+_T = TypeVar("_T")
+
+
+class MissingColumnError(ValueError):
+  """A requested column is not in the table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextExample:
+  """A text or a pair of texts.
+
+  Attributes:
+    guid: the id that the file gives it, or else its number from 0.
+    text_a: the text.
+    text_b: the second text of a pair.
+    label: as written in the file, also for a regression; None if unknown.
+  """
+
+  guid: str
+  text_a: str
+  text_b: Optional[str] = None
+  label: Optional[str] = None
+
+
+class Row(NamedTuple):
+  """The cells of one row.
+
+  Attributes:
+    path: the file.
+    line: number of the row's first line, from 1.
+    cells: as written.
+  """
+
+  path: str
+  line: int
+  cells: list[str]
+
+  @property
+  def where(self) -> str:
+    """The file and line, for messages."""
+    return f"{self.path}, line {self.line}"
+
+
+class Record(NamedTuple):
+  """One row of a table.
+
+  Attributes:
+    where: the file and line, for messages.
+    cells: values by column: strings, or any value of JSON.
+  """
+
+  where: str
+  cells: Mapping[str, Any]
+
+
+def read_lines(path: str) -> Iterator[tuple[int, str]]:
+  """Yields each line with its number from 1, including its line ending.
+
+  Only a newline ends a line: a lone carriage return or a Unicode line
+  separator is text.
+
+  Args:
+    path: a file, gzipped if it ends in .gz; or `STANDARD_INPUT`.
+
+  Raises:
+    OSError: the file cannot be opened.
+    ValueError: it is empty, not UTF-8, or a damaged gzip file.
+  """
+  number = 0
+  with _open(path) as file:
+    try:
+      for number, line in enumerate(file, 1):
+        try:
+          text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+          raise ValueError(
+            f"{path}, line {number} is not UTF-8 (byte 0x"
+            f"{error.object[error.start]:02x}): convert the file to UTF-8."
+          ) from error
+        yield number, text
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+      raise ValueError(
+        f"{path} is not a complete gzip file (after line {number}: {error}): "
+        "copy it again."
+      ) from error
+  if number == 0:
+    raise ValueError(f"{path} is empty: rows are missing.")
+
+
+def _open(path: str) -> BinaryIO:
+  if path == STANDARD_INPUT:
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+  opener = gzip.open if path.endswith(".gz") else open
+  return opener(path, "rb")
+
+
+def read_tsv(path: str) -> Iterator[Row]:
+  """Yields the rows of a TSV file.
+
+  Rows end with a newline, or a carriage return and a newline. Empty lines at
+  the end are skipped; elsewhere they are rows with one empty cell.
+
+  Raises:
+    OSError, ValueError: see `read_lines`; or all lines are empty.
+  """
+  return _at_least_one(path, _tsv_rows(path))
+
+
+def _tsv_rows(path: str) -> Iterator[Row]:
+  empty: list[Row] = []
+  for number, line in read_lines(path):
+    text = line[:-2] if line.endswith("\r\n") else line.rstrip("\n")
+    row = Row(path, number, text.split("\t"))
+    if not text:
+      empty.append(row)
+      continue
+    yield from empty
+    empty.clear()
+    yield row
+
+
+def _csv_rows(path: str) -> Iterator[Row]:
+  """Yields the rows of a CSV file; empty lines are skipped."""
+  csv.field_size_limit(_MAX_CELL_CHARACTERS)
+  reader = csv.reader((line for _, line in read_lines(path)), strict=True)
+  while True:
+    line = reader.line_num + 1
+    try:
+      cells = next(reader)
+    except StopIteration:
+      return
+    except csv.Error as error:
+      raise ValueError(
+        f"{path}, line {line}: the row that begins here is not CSV ({error}); "
+        'put a cell with commas, newlines or " in quotation marks, and double '
+        'each " in it.'
+      ) from error
+    if cells:
+      yield Row(path, line, cells)
+
+
+def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
+  for number, line in read_lines(path):
+    if not line.strip():
+      continue
+    where = f"{path}, line {number}"
+    try:
+      value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+      raise ValueError(f"{where} is not JSON ({error}).") from error
+    if not isinstance(value, dict):
+      raise ValueError(
+        f"{where} is not a JSON object: write one {{...}} on each line."
+      )
+    _check_columns(where, list(value), columns)
+    yield Record(where, value)
+
+
+def _at_least_one(path: str, rows: Iterator[_T]) -> Iterator[_T]:
+  found = False
+  for row in rows:
+    found = True
+    yield row
+  if not found:
+    raise ValueError(f"{path} holds empty lines only: rows are missing.")
+
+
+def read_table(
+  path: str, columns: Sequence[str], ending: str = ""
+) -> Iterator[Record]:
+  """Yields the rows of a table with named columns.
+
+  The file name selects the format: `.tsv` or `.csv` with a header, `.jsonl` or
+  `.json` with one object a line; each may be followed by `.gz`.
+
+  Args:
+    path: the file, or `STANDARD_INPUT`.
+    columns: names that must be there; a record may have others too.
+    ending: the format, for example ".tsv", if the name does not say it.
+
+  Raises:
+    OSError: the file cannot be opened.
+    MissingColumnError: a column is missing.
+    ValueError: see `read_lines`; or the format is unknown, a column occurs
+      twice, the number of cells differs from the header's, or a line is not a
+      JSON object.
+  """
+  plain = ending or path.removesuffix(".gz")
+  if plain.endswith((".jsonl", ".json")):
+    yield from _at_least_one(path, _json_records(path, columns))
+  elif plain.endswith(".csv"):
+    yield from _with_header(_at_least_one(path, _csv_rows(path)), columns)
+  elif plain.endswith(".tsv"):
+    yield from _with_header(read_tsv(path), columns)
+  else:
+    raise ValueError(
+      f"{path}: the name must end in {', '.join(_ENDINGS)}, or in one of them "
+      "and .gz, to tell the format."
+    )
+
+
+def _with_header(
+  rows: Iterator[Row], columns: Sequence[str]
+) -> Iterator[Record]:
+  header = next(rows)
+  names = header.cells
+  _check_columns(header.where, names, columns)
+  for name in columns:
+    if names.count(name) > 1:
+      raise ValueError(
+        f"{header.where}: column {name!r} occurs {names.count(name)} times: "
+        "rename all but one."
+      )
+  row = None
+  for row in rows:
+    if len(row.cells) != len(names):
+      raise ValueError(
+        f"{row.where} has {len(row.cells)} columns, the header has "
+        f"{len(names)}."
+      )
+    yield Record(row.where, dict(zip(names, row.cells)))
+  if row is None:
+    raise ValueError(f"{header.path} has a header, but no rows.")
+
+
+def _check_columns(
+  where: str, names: Sequence[str], columns: Sequence[str]
+) -> None:
+  for column in columns:
+    if column not in names:
+      near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
+      hint = f"; did you mean {near[0]!r}?" if near else ""
+      raise MissingColumnError(
+        f"{where}: there is no column {column!r}, the columns are "
+        f"{', '.join(map(repr, names)) or 'none'}{hint or '.'}"
+      )
+
+
+def text_cell(record: Record, column: str) -> str:
+  """Returns the text of a column.
+
+  Raises:
+    ValueError: it is empty or not text.
+  """
+  value = record.cells[column]
+  if not isinstance(value, str):
+    raise ValueError(
+      f"{record.where}: {column!r} must be text, got {value!r:.40}."
+    )
+  if not value.strip():
+    raise ValueError(f"{record.where}: {column!r} is empty.")
+  try:
+    value.encode("utf-8")
+  except UnicodeEncodeError as error:
+    # JSON can write one half of a surrogate pair, which is no character.
+    raise ValueError(
+      f"{record.where}: {column!r} contains the lone surrogate "
+      f"{value[error.start]!a}."
+    ) from error
+  return value
+
+
+def plain_cell(record: Record, column: str) -> str:
+  """Returns a label or an id as text, also if JSON has a number or a boolean.
+
+  Raises:
+    ValueError: it is empty or none of these.
+  """
+  value: Any = record.cells[column]
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, (int, float)):
+    return str(value)
+  if value is None or value == "":
+    raise ValueError(f"{record.where}: {column!r} is empty.")
+  return text_cell(record, column)

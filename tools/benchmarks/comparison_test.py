@@ -1,0 +1,309 @@
+"""Tests of workloads, turns, tables and files, with toys as peers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tools.benchmarks import comparison
+from tools.benchmarks.peers import protocol
+
+_OURS = comparison.Result(
+  "official_albert",
+  [200.0, 300.0, 220.0],
+  [],
+  3 * 2**29,
+  [11.0, 10.5],
+  9.0,
+  2.0,
+  "as it is",
+  {"tensorflow": "2.15.1"},
+)
+_PEER = comparison.Result(
+  "other", [100.0, 100.0, 220.0], [2.0, 3.0, 1.0], 2**30, [11.0, 10.75]
+)
+_BROKEN = comparison.Result("broken", failure="no torch")
+
+
+def make(
+  precision: str = "float32", batch_size: int = 3
+) -> comparison.Comparison:
+  return comparison.Comparison(
+    "a machine",
+    "albert_tiny",
+    protocol.Workload(batch_size, 7, precision, 5),
+    1e6,
+    4e8,
+    [_OURS, _PEER, _BROKEN],
+  )
+
+
+def test_rows():
+  rows = [comparison.row(make(), result) for result in make().results]
+  # 220 tokens a second of a megaflop are 55% of 400 megaflops a second.
+  assert rows[0] == (
+    *("official_albert", "220", "200 to 300", "1", "1.50 GiB", "55%"),
+    *("11.00 to 10.50", "tensorflow 2.15.1: as it is"),
+  )
+  assert rows[1][:5] == (
+    *("other", "100", "100 to 220", "2.00 (1.00 to 3.00)", "1.00 GiB"),
+  )
+  assert rows[2] == ("broken", "failed: no torch")
+
+
+def test_table():
+  lines = comparison.table(make()).splitlines()
+  assert lines[0] == (
+    "albert_tiny, S 7, B 3, float32: a machine, 5 threads; matrix products "
+    "reach 0 GFLOP/s."
+  )
+  assert {line.count("|") for line in lines[2:]} == {9} and len(lines) == 7
+
+
+def test_saved_comparisons_can_be_loaded(tmp_path):
+  folder = tmp_path / "new"
+  for made in (make(), make("mixed_bfloat16"), make()):
+    comparison.save(made, str(folder))
+  assert comparison.load_all(str(folder)) == [make(), make("mixed_bfloat16")]
+  assert len(list(folder.glob("*.json"))) == 2
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"workload": {"S": 3}}'])
+def test_another_file_is_refused(tmp_path, text):
+  (tmp_path / "peers-x.json").write_text(text)
+  with pytest.raises(ValueError, match="peers-x.json was not written"):
+    comparison.load_all(str(tmp_path))
+
+
+class Toy:
+  """A peer with a given time per step; the journal records the order."""
+
+  def __init__(self, journal, name, seconds, fails_at=99, flops=None):
+    self._journal, self._name = journal, name
+    self._seconds, self._fails_at, self._flops = seconds, fails_at, flops
+    self._runs = 0
+    self.ready = protocol.Ready([9.0], 1.0, 0.5, 2.0, {}, name, 1000)
+
+  def run(self, steps):
+    self._journal.append(self._name)
+    self._runs += 1
+    if self._runs == self._fails_at:
+      raise ValueError(f"{self._name} has crashed")
+    seconds = self._seconds * self._runs
+    return protocol.Timed([seconds] * steps, [8.0] * steps, 2000)
+
+  def product_flops(self, count):
+    return self._flops
+
+  def stop(self):
+    self._journal.append(f"{self._name} stops")
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused):
+    self.stop()
+
+
+def _compare(toys, peers, rounds=3):
+  def start(name):
+    if name not in toys:
+      raise ValueError(f"{name} does not start")
+    return toys[name]
+
+  return comparison.take_turns(start, peers, tokens=70, rounds=rounds, steps=2)
+
+
+def make_toys(journal, **others):
+  toys = {"official_albert": Toy(journal, "ours", 0.5, flops=3e9)}
+  toys.update({n: Toy(journal, n, **kw) for n, kw in others.items()})
+  return toys
+
+
+def test_they_take_turns():
+  journal = []
+  toys = make_toys(
+    journal, a=dict(seconds=1.0, flops=7e9), b=dict(seconds=0.25)
+  )
+  (ours, a, b), flops = _compare(toys, ["a", "b"])
+  assert journal == (
+    "ours a b b a ours ours a b".split() + ["a stops", "b stops", "ours stops"]
+  )
+  assert ours.tokens_per_second == [140, 70, 70 / 1.5] and ours.ratios == []
+  assert a.tokens_per_second == [70, 35, 70 / 3]
+  # Ratios are taken within a round, as the machine becomes slower.
+  assert a.ratios == pytest.approx([2, 2, 2])
+  assert b.ratios == pytest.approx([0.5, 0.5, 0.5])
+  assert (a.system, a.about, a.peak_bytes) == ("a", "a", 2000)
+  assert a.losses == [9.0] + [8.0] * 6
+  assert flops == 7e9
+
+
+def test_products_are_optional():
+  toys = {"official_albert": Toy([], "ours", 0.5), "a": Toy([], "a", 1.0)}
+  results, flops = _compare(toys, ["a"])
+  assert flops == 0 and results[1].ratios == [2.0] * 3
+
+
+def test_the_others_go_on_after_a_failure():
+  journal = []
+  toys = make_toys(
+    journal, a=dict(seconds=1.0, fails_at=2), c=dict(seconds=1.0)
+  )
+  (ours, a, b, c), unused = _compare(toys, ["a", "b", "c"])
+  assert a.failure == "a has crashed" and not a.tokens_per_second
+  assert b.failure == "b does not start"
+  assert c.ratios == pytest.approx([2, 2, 2]) and not c.failure
+  assert journal.count("a") == 2
+
+
+def test_our_own_failure_is_an_error():
+  journal = []
+  toys = {
+    "official_albert": Toy(journal, "ours", 0.5, fails_at=2),
+    "a": Toy(journal, "a", 1.0),
+  }
+  with pytest.raises(ValueError, match="ours has crashed"):
+    _compare(toys, ["a"])
+  assert journal[-2:] == ["a stops", "ours stops"]
+
+
+def test_peers_come_in_groups_when_memory_is_short(monkeypatch):
+  journal = []
+  toys = make_toys(journal, **{name: dict(seconds=1.0) for name in "abc"})
+  # Memory for one more peer, then for none.
+  room = iter([10**9, 0])
+  monkeypatch.setattr(comparison, "available_bytes", lambda: next(room))
+  results, unused = _compare(toys, ["a", "b", "c"], rounds=1)
+  assert journal == (
+    ["ours", "a", "b", "a stops", "b stops"]
+    + ["ours", "c", "c stops", "ours stops"]
+  )
+  assert [len(r.ratios) for r in results] == [0, 1, 1, 1]
+  assert len(results[0].tokens_per_second) == 2
+
+
+def test_workload():
+  workload = comparison.workload_of("albert_base_v1", 3, 17, "mixed_bfloat16")
+  assert (workload.hidden_size, workload.vocab_size) == (768, 30000)
+  assert workload.hidden_dropout_prob == 0 and workload.threads >= 1
+  with_dropout = comparison.workload_of(
+    "albert_base_v1", 3, 17, "float32", dropout=True
+  )
+  assert with_dropout.hidden_dropout_prob == 0.1
+
+
+def test_flops():
+  """About 6 operations per weight of the 12 layers.
+
+  Attention and the heads add to it; in the last layer only the positions that
+  the heads read are computed.
+  """
+  workload = protocol.Workload()
+  layers = 6 * 12 * (4 * 768**2 + 2 * 768 * 3072)
+  flops = comparison.flops_per_token(workload)
+  assert 0.95 * layers < flops < layers
+
+
+@pytest.mark.parametrize(
+  "arguments, message",
+  [
+    (("albert_bass", 3, 5, "float32"), "unknown preset"),
+    (("albert_base_v2", 3, 5, "float16"), "unknown precision 'float16'"),
+    (("albert_base_v2", 3, 513, "float32"), "at most 512 tokens, not 513"),
+    (("bert_base", 3, 5, "float32"), "does not share one block"),
+  ],
+)
+def test_workloads_out_of_range(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    comparison.workload_of(*arguments)
+
+
+def _run(systems, folder):
+  workload = comparison.workload_of("albert_base_v2", 3, 31, "mixed_bfloat16")
+  return comparison.run(
+    *("albert_base_v2", workload, systems, 3, 4, f"{folder}/peers"),
+    output_dir=str(folder),
+  )
+
+
+def test_unknown_systems_are_refused_before_an_installation(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(comparison, "make_environment", None)
+  with pytest.raises(ValueError, match="unknown systems weather; choose some"):
+    _run(["hf_tuned", "weather"], tmp_path)
+
+
+def test_run_saves_everything(tmp_path, monkeypatch, capsys):
+  toys = make_toys([], hf_tuned=dict(seconds=1.0, flops=7e9))
+  pythons = []
+
+  def start(system, workload, python):
+    pythons.append(python)
+    tuned = system.variant == "tuned"
+    assert ("MALLOC_TRIM_THRESHOLD_" in system.environment) == tuned
+    return toys["hf_tuned" if tuned else "official_albert"]
+
+  monkeypatch.setattr(comparison, "start", start)
+  monkeypatch.setattr(
+    comparison, "make_environment", lambda name, folder: f"{folder}/{name}"
+  )
+  made = _run(["hf_tuned", "official_albert"], tmp_path)
+  assert pythons[1:] == [f"{tmp_path}/peers/huggingface"]
+  names = [result.system for result in made.results]
+  assert names == ["official_albert", "hf_tuned"]
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+    "benchmark_peers.png",
+    "peers-albert_base_v2-s31-b3-mixed_bfloat16.json",
+    "peers.md",
+  ]
+  assert comparison.load_all(str(tmp_path)) == [made]
+  assert (tmp_path / "peers.md").read_text() in capsys.readouterr().out
+
+
+def test_pins():
+  files = {path.stem for path in comparison.REQUIREMENTS_DIR.iterdir()}
+  assert files == {s.venv for s in comparison.SYSTEMS.values() if s.venv}
+  lines = [
+    line
+    for name in sorted(files)
+    for line in (comparison.REQUIREMENTS_DIR / f"{name}.txt")
+    .read_text()
+    .splitlines()
+    if not line.startswith("#")
+  ]
+  assert all(re.fullmatch(r"[\w-]+==\d[\w.]*", line) for line in lines)
+  assert {
+    "torch==2.13.0",
+    "transformers==4.57.1",
+    "keras-hub==0.31.1",
+    "tensorflow-cpu==2.20.0",
+    "tf-models-official==2.15.0",
+    "tensorflow==2.15.1",
+  } <= set(lines)
+
+
+def test_our_own_step_may_have_layers_of_their_own():
+  workload = comparison.workload_of(
+    "bert_base", 4, 128, "mixed_bfloat16", ours_alone=True
+  )
+  assert (workload.sharing, workload.embedding_size) == ("none", 768)
+
+
+def test_our_own_step_may_have_any_precision():
+  for precision in ("auto", "float32", "mixed_bfloat16", "mixed_float16"):
+    comparison.check_own("albert_base_v2", 3, 512, precision)
+  for changed, message in (
+    (("nope", 3, 5, "auto"), "unknown preset 'nope'"),
+    (("albert_base_v2", 0, 5, "auto"), "batch_size must be at least 1, got 0"),
+    (("albert_base_v2", 3, 513, "auto"), "at most 512 tokens, not 513"),
+    (("albert_base_v2", 3, 5, "bf16"), "of auto, float32, mixed_bfloat16, m"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      comparison.check_own(*changed)
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,158 @@
+"""Hugging Face's ALBERT in PyTorch, as a program that a benchmark measures.
+
+Trains, or serves the model in `Workload.model_dir`. Runs in a virtual
+environment of its own; see `protocol`.
+"""
+
+from __future__ import annotations
+
+from tools.benchmarks.peers import protocol
+
+# Descriptions of the variants. The first two are the public model as it is,
+# which computes logits for all positions; eager attention is faster on CPUs.
+TRAINING_VARIANTS = {
+  "eager": "eager attention",
+  "sdpa": "scaled_dot_product_attention",
+  "tuned": "eager attention, logits of masked positions only, fused tanh GELU",
+  "compiled": "as tuned, with torch.compile",
+}
+SERVING_VARIANTS = {
+  "eager": "eager attention",
+  "sdpa": "scaled_dot_product_attention",
+  "half": "scaled_dot_product_attention, all in bfloat16, not autocast",
+}
+
+
+def build(workload: protocol.Workload) -> protocol.Program:
+  """Builds the program that trains or serves.
+
+  Raises:
+    ValueError: there is no such variant.
+  """
+  if workload.model_dir:
+    return _build_serving(workload)
+  return _build_training(workload)
+
+
+def _build_training(workload: protocol.Workload) -> protocol.Program:
+  about = workload.choose_variant(TRAINING_VARIANTS)
+  import torch
+  import transformers
+
+  torch.set_num_threads(workload.threads)
+  torch.manual_seed(workload.seed)
+  tuned = workload.variant in ("tuned", "compiled")
+  config = transformers.AlbertConfig(
+    vocab_size=workload.vocab_size,
+    embedding_size=workload.embedding_size,
+    hidden_size=workload.hidden_size,
+    num_hidden_layers=workload.num_hidden_layers,
+    num_attention_heads=workload.num_attention_heads,
+    intermediate_size=workload.intermediate_size,
+    max_position_embeddings=workload.max_position_embeddings,
+    # The same function, but the library computes gelu_new in eight operations.
+    hidden_act="gelu_pytorch_tanh" if tuned else "gelu_new",
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    classifier_dropout_prob=0.0,
+    attn_implementation="sdpa" if workload.variant == "sdpa" else "eager",
+  )
+  model = transformers.AlbertForPreTraining(config).train()
+  optimizer = torch.optim.AdamW(
+    model.parameters(),
+    lr=workload.learning_rate,
+    weight_decay=workload.weight_decay,
+    fused=True,
+  )
+  shape = [workload.batch_size, workload.max_seq_length]
+  ids = torch.randint(5, workload.vocab_size, shape)
+  positions = torch.rand(shape).topk(workload.predictions).indices
+  targets = ids.gather(1, positions)
+  inputs = {
+    "input_ids": ids.scatter(1, positions, 4),
+    "attention_mask": torch.ones(shape, dtype=torch.long),
+    "token_type_ids": torch.randint(0, 2, shape),
+  }
+  order = torch.randint(0, 2, shape[:1])
+  # The model's own loss ignores -100.
+  labels = torch.full(shape, -100).scatter(1, positions, targets)
+  rows = torch.arange(shape[0])[:, None]
+
+  def loss():
+    if not tuned:
+      outputs = model(**inputs, labels=labels, sentence_order_label=order)
+      return outputs.loss
+    outputs = model.albert(**inputs)
+    logits = model.predictions(outputs.last_hidden_state[rows, positions])
+    cross_entropy = torch.nn.functional.cross_entropy
+    return cross_entropy(
+      logits.flatten(0, 1), targets.flatten()
+    ) + cross_entropy(model.sop_classifier(outputs.pooler_output), order)
+
+  if workload.variant == "compiled":
+    loss = torch.compile(loss)
+
+  def step() -> float:
+    optimizer.zero_grad()
+    with torch.autocast(
+      "cpu", torch.bfloat16, enabled=workload.product_dtype == "bfloat16"
+    ):
+      value = loss()
+    value.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
+    optimizer.step()
+    return value.item()
+
+  dtype = getattr(torch, workload.product_dtype)
+  left = torch.randn([workload.tokens, workload.hidden_size], dtype=dtype)
+  right = torch.randn(
+    [workload.hidden_size, workload.intermediate_size], dtype=dtype
+  )
+  return protocol.Program(
+    step,
+    {"torch": torch.__version__, "transformers": transformers.__version__},
+    f"{about}, fused AdamW",
+    lambda: torch.matmul(left, right),
+  )
+
+
+def _build_serving(workload: protocol.Workload) -> protocol.Program:
+  about = workload.choose_variant(SERVING_VARIANTS)
+  import torch
+  import transformers
+
+  torch.set_num_threads(workload.threads)
+  half = workload.variant == "half"
+  model = transformers.AlbertModel.from_pretrained(
+    workload.model_dir,
+    attn_implementation="eager" if workload.variant == "eager" else "sdpa",
+  ).eval()
+  if half:
+    model = model.to(torch.bfloat16)
+  autocast = workload.product_dtype == "bfloat16" and not half
+  features = {
+    name: torch.from_numpy(array).long()
+    for name, array in protocol.request(workload).items()
+  }
+
+  def step() -> float:
+    with (
+      torch.inference_mode(),
+      torch.autocast("cpu", torch.bfloat16, enabled=autocast),
+    ):
+      outputs = model(
+        input_ids=features["input_ids"],
+        attention_mask=features["input_mask"],
+        token_type_ids=features["segment_ids"],
+      )
+      return float(outputs.pooler_output.float().numpy().mean())
+
+  return protocol.Program(
+    step,
+    {"torch": torch.__version__, "transformers": transformers.__version__},
+    about,
+  )
+
+
+if __name__ == "__main__":
+  protocol.serve(build)
