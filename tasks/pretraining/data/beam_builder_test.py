@@ -175,7 +175,7 @@ def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
     (
       b"tea",
       {"examples": example_settings.ExampleSettings(sentence_pair="nsp")},
-      "worker of Beam cannot reach: use --engine=local",
+      "Beam's workers cannot read: use --engine=local",
     ),
     (b"tea", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     (b"tea", {"input_files": "nowhere*"}, "no input file matches"),

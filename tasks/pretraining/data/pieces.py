@@ -38,10 +38,10 @@ def read_note(path: str) -> Optional[dict[str, Any]]:
     with open(f"{path}.json", encoding="utf-8") as file:
       content = json.load(file)
     checksum = content.pop("crc32c")
-    is_intact = checksum == _checksum_of(content) and content[
-      "name"
-    ] == os.path.basename(path)
-    return content["value"] if is_intact else None
+    name = content["name"]
+    if checksum == _checksum_of(content) and name == os.path.basename(path):
+      return content["value"]
+    return None
   except (
     AttributeError,
     FileNotFoundError,
