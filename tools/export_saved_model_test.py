@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -13,10 +14,10 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 from tensorflow.python.client import pywrap_tf_session
 
-from official_albert import AlbertConfig, tokenization, training
+from official_albert import AlbertConfig, serving, tokenization, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
-from tools import prediction, train_vocabulary
+from tools import conversion, train_vocabulary
 from tools.testing import many_commands, toy_encoder, toy_finetuned
 
 _TEXT = [
@@ -87,10 +88,25 @@ def run(tmp_path):
   return folder, model
 
 
+def export_run(folder, exported, **wanted):
+  """Does in this process what the program does."""
+  source = conversion.export_source.open_source(
+    str(folder), conversion.export_source.Wanted(**wanted)
+  )
+  serving.write_saved_model(
+    source.module,
+    str(exported),
+    serving.DEFAULT_OPTIONS,
+    source.task,
+    source.checkpoint,
+    source.tokenizer,
+  )
+
+
 def test_export_answers_with_the_runs_weights(run, tmp_path):
   folder, model = run
   exported = str(tmp_path / "exports" / "1")
-  pretraining.export_run(folder, exported, top_k=4)
+  export_run(folder, exported, top_k=4)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["The [MASK] runs"]))
   assert answers["tokens"].shape == [1, 1, 4]
@@ -135,21 +151,19 @@ def test_wordpiece_run(tmp_path):
   model = pretraining.AlbertForPretraining(config)
   training.CheckpointManager(str(folder), 1, model=model).save(3)
   exported = str(tmp_path / "export")
-  pretraining.export_run(str(folder), exported, top_k=10)
+  export_run(folder, exported, top_k=10)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["天[MASK]玄黄"]))
   assert answers["mask_positions"].numpy().tolist() == [[2]]
   tokens = [token.decode() for token in answers["tokens"].numpy()[0, 0]]
   assert sorted(tokens) == sorted(pieces)
-  assert (
-    prediction.saved_model.read_export(exported).tokenizer_kind == "wordpiece"
-  )
+  assert read_record(exported)["tokenizer"]["kind"] == "wordpiece"
 
 
 def test_longer_texts_lose_their_end(run, tmp_path):
   folder, _ = run
   exported = str(tmp_path / "export")
-  pretraining.export_run(folder, exported, top_k=2, max_seq_length=9)
+  export_run(folder, exported, top_k=2, max_seq_length=9)
   fill = tf.saved_model.load(exported).signatures["serving_default"]
   answers = fill(text=tf.constant(["[MASK] " * 30]))
   assert answers["tokens"].shape == [1, 7, 2]
@@ -161,25 +175,24 @@ def test_refusals_leave_nothing(run, tmp_path):
   there.mkdir()
   (there / "file").touch()
   with pytest.raises(FileExistsError, match="exists and is not empty"):
-    pretraining.export_run(folder, str(there), 4)
+    export_run(folder, there)
   missing = str(tmp_path / "new")
-  with pytest.raises(FileNotFoundError, match="not the folder of a run"):
-    pretraining.export_run(str(there), missing, 4)
   with pytest.raises(ValueError, match="top_k must be between"):
-    pretraining.export_run(folder, missing, 0)
+    export_run(folder, missing, top_k=0)
   with pytest.raises(ValueError, match="20 exceeds the model's 19"):
-    pretraining.export_run(folder, missing, 4, max_seq_length=20)
+    export_run(folder, missing, max_seq_length=20)
   config_path = os.path.join(folder, "albert_config.json")
   with open(config_path, encoding="utf-8") as file:
     values = json.load(file)
   with open(config_path, "w", encoding="utf-8") as file:
     json.dump(dict(values, num_hidden_groups=2), file)
   with pytest.raises(ValueError, match="lacks weights of the model"):
-    pretraining.export_run(folder, missing, 4)
-  toy_finetuned.write(str(tmp_path / "sst2"), "sst2", _LABELS)
-  with pytest.raises(ValueError, match="sst2 is a run of sst2, not of pretr"):
-    pretraining.export_run(str(tmp_path / "sst2"), missing, 4)
-  assert sorted(os.listdir(tmp_path)) == ["run", "sst2", "there"]
+    export_run(folder, missing)
+  assert sorted(os.listdir(tmp_path)) == ["run", "there"]
+
+
+def read_record(exported):
+  return json.loads(pathlib.Path(exported, "assets", "export.json").read_text())
 
 
 def packed(folder, *texts):
@@ -243,15 +256,14 @@ def test_exports_of_the_command_line(tmp_path):
   for result in results:
     assert (result.code, result.err) == (0, ""), result.err
   assert results[0].out == f"exported {sst2}/model.ckpt-1 to {out}/sst2/1\n"
-  export = prediction.saved_model.read_export(f"{out}/sst2/1")
-  assert export.kind == "classification" and export.labels == _LABELS
+  record = read_record(f"{out}/sst2/1")
+  assert record["kind"] == "classification"
+  assert record["labels"] == list(_LABELS)
   assert (tmp_path / "exports/sst2/1/assets/labels.txt").read_text() == (
     "bad\ngood\n"
   )
-  assert prediction.saved_model.read_export(f"{out}/race/1").signatures == (
-    "choose",
-  )
-  assert prediction.saved_model.read_export(f"{out}/encoder").task == "encoder"
+  assert read_record(f"{out}/race/1")["signatures"] == ["choose"]
+  assert read_record(f"{out}/encoder")["task"] == "encoder"
 
   rows = [packed(sst2, text) for text in _TEXTS]
   example = tf.train.Example()

@@ -7,10 +7,10 @@ r"""Predicts texts, questions or exams: a table in, a table out.
     zcat big.tsv.gz | python -m tools.predict --model_dir=RUN --input_file=- \
         --input_format=tsv --output_file=- | gzip > predictions.tsv.gz
 
-RUN is a run of tools.run_finetuning (of several seeds the best is taken) or of
+RUN is a run of tools.run_finetuning (the best seed is taken) or of
 tools.run_pretraining, or with --task a classifier of Hugging Face or
-google-research; EXPORT is a SavedModel of tools.export_saved_model. What a row
-needs depends on the task:
+google-research. EXPORT is a SavedModel of tools.export_saved_model. The task
+decides which columns a row needs:
 
     texts                    text, or text_a and text_b
     SQuAD                    question, context
@@ -18,38 +18,42 @@ needs depends on the task:
     pretraining              --signature=fill_mask or encode: text
                              sentence_order or encode_pair: text_a, text_b
 
-A run on the user's own texts takes the columns that it was trained with;
+A run on the user's own texts reads the columns that it was trained with;
 --columns=text=review,id=number names others. Each row gives one line, in the
-rows' order: see tools/prediction/output.py. Rows are read in windows of 32
-batches and sorted by length inside of them, so that memory does not depend on
-how many there are. Files are checked to their end before the first prediction;
-pipes are read once, and checked as they come.
+order of the rows; tools/prediction/output.py describes the lines. Rows are
+sorted by length within windows of 32 batches, so memory does not depend on
+their number. Files are checked to their end before the first prediction; pipes
+can be read only once, so they are checked while they are read.
 
-For scores on the official tasks' test files: tools.run_finetuning --nodo_train
+For scores on the official test files: tools.run_finetuning --nodo_train
 --nodo_eval.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import sys
 import time
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from absl import flags
 
-from official_albert import checkpoints, training
+from official_albert import checkpoints, distribution, training
 from tasks import classification
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
+  encoder_flags,
   model_depth_flag,
   path_flags,
   progress_line,
   training_flags,
 )
-from tools.cli import encoder_flags as finetuning_encoder
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
@@ -59,7 +63,8 @@ _SAVED_MODEL_DIR = path_flags.define(
 _SIGNATURE = flags.DEFINE_string(
   "signature",
   "",
-  "Of a SavedModel or a pretraining run; by default the first one with text.",
+  "The signature of a SavedModel or a pretraining run; by default the first "
+  "one that takes text.",
 )
 _TEXT_TASK = flags.DEFINE_enum(
   "task",
@@ -75,7 +80,8 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
   None,
   prediction.input.FORMATS,
-  "Of all input; by default as the files are named. text: a text a line.",
+  "Of all input; by default from the names of the files. text: one text per "
+  "line.",
 )
 _OUTPUT_FILE = path_flags.define(
   "output_file", None, "The predictions; - is standard output."
@@ -84,72 +90,64 @@ _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
   None,
   prediction.output.FORMATS,
-  "By default jsonl if the file is named so, else tsv.",
+  "By default jsonl if the file name ends so, else tsv.",
 )
 _COLUMNS = flags.DEFINE_list(
-  "columns", [], "Columns that are not named as expected: text=review,id=key."
+  "columns", [], "Columns with other names than expected: text=review,id=key."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 0, "Tokens of a run's sequences at most; 0: as trained."
+  "max_seq_length", 0, "The most tokens of a run's sequences; 0: as trained."
 )
 _NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
   None,
-  "SQuAD 2.0: null odds over it mean no answer; by default the run's own.",
+  "SQuAD 2.0: higher null odds mean no answer; by default the run's own.",
 )
-_TOP_K = flags.DEFINE_integer("top_k", 5, "Pieces for each [MASK] of a run.")
+_TOP_K = flags.DEFINE_integer(
+  "top_k", 5, "Pieces that a run returns for each [MASK]."
+)
 
 
-def open_backend(devices: finetuning.run.Devices):
-  """The model that the flags name.
+def open_backend(
+  strategy: tf.distribute.Strategy,
+) -> prediction.backend.Backend:
+  """Opens the model that the flags name.
 
   Raises:
-    OSError, ValueError: there is none, or it is of no use.
+    OSError: a file of the model is missing.
+    ValueError: the model or a flag does not fit.
   """
   if _SAVED_MODEL_DIR.value:
-    if model_depth_flag.given():
-      raise ValueError(
-        "an export has the depth that it was made with: leave out "
-        "--num_hidden_layers, or give it to tools.export_saved_model."
-      )
-    settled = (_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K)
-    for flag in (
-      *settled,
-      _CHECKPOINT,
-      _TEXT_TASK,
-      training_flags.PRECISION,
-      training_flags.DISTRIBUTION,
-    ):
-      if flag.present:
-        raise ValueError(
-          f"{_SAVED_MODEL_DIR.value} is an export, which settled "
-          f"--{flag.name}: leave it out, or name a run by --model_dir."
-        )
-    return prediction.saved_model.SavedModelBackend(
+    _refuse_flags_of_runs()
+    return prediction.backend.open_export(
       _SAVED_MODEL_DIR.value, _SIGNATURE.value
     )
   model_dir = checkpoints.run_folder(_MODEL_DIR.value)
   task, checkpoint = _TEXT_TASK.value, _CHECKPOINT.value
-  recorded = {}  # As of a TF1 checkpoint, which has no record.
+  recorded = {}  # A TF1 checkpoint has no record.
   if os.path.exists(os.path.join(model_dir, training.RECORD_FILE)):
     recorded = training.read_run(model_dir)["data"]
   if conversion.own_copy.is_foreign(model_dir) or (
     task and "task" not in recorded
   ):
-    # The copy holds the one checkpoint that was chosen.
-    prepare = task and functools.partial(
+    name_task = task and functools.partial(
       finetuning.text_jobs.name_task, task=task
     )
-    copy = conversion.own_copy.of(model_dir, checkpoint, prepare)
-    backend = _open_run(copy, "", devices)
-    backend.source = model_dir
-    backend.about = backend.about.replace(copy, model_dir, 1)
-    return backend
-  return _open_run(model_dir, checkpoint, devices)
+    # The copy holds only the chosen checkpoint.
+    copy = conversion.own_copy.of(model_dir, checkpoint, name_task)
+    backend = _open_run(copy, "", strategy)
+    return dataclasses.replace(
+      backend,
+      source=model_dir,
+      about=backend.about.replace(copy, model_dir, 1),
+    )
+  return _open_run(model_dir, checkpoint, strategy)
 
 
-def _open_run(model_dir: str, checkpoint: str, devices: finetuning.run.Devices):
-  """The model in a folder of this package."""
+def _open_run(
+  model_dir: str, checkpoint: str, strategy: tf.distribute.Strategy
+) -> prediction.backend.Backend:
+  """Opens a folder in this package's format."""
   data, task = training.read_run(model_dir)["data"], _TEXT_TASK.value
   if task and data.get("task", "") != task:
     raise ValueError(
@@ -163,37 +161,51 @@ def _open_run(model_dir: str, checkpoint: str, devices: finetuning.run.Devices):
       f"give --task, such as --task=text_{head}."
     )
   _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
-  found = finetuning_encoder.find(model_dir, _MODEL_DIR.value)
-  encoder = prediction.run.Encoder(
-    model_depth_flag.at_depth(found.config), found.tokenizer
-  )
-  settings = prediction.run.Settings(
-    devices=devices,
+  encoder = encoder_flags.find(model_dir, _MODEL_DIR.value)
+  return prediction.backend.open_run(
+    model_dir,
+    model_depth_flag.at_depth(encoder.config),
+    encoder.tokenizer,
+    strategy,
     batch_size=training_flags.EVAL_BATCH_SIZE.value,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    null_score_diff_threshold=_NULL_THRESHOLD.value,
-    top_k=_TOP_K.value,
     checkpoint=checkpoint,
+    signature=_SIGNATURE.value,
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    top_k=_TOP_K.value,
+    null_score_diff_threshold=_NULL_THRESHOLD.value,
   )
-  if "task" not in data:
-    return prediction.pretraining.PretrainedBackend(
-      model_dir, _SIGNATURE.value, encoder, settings
+
+
+def _refuse_flags_of_runs() -> None:
+  """Raises ValueError for flags whose values an export has fixed."""
+  if model_depth_flag.given():
+    raise ValueError(
+      "an export has the depth that it was made with: leave out "
+      "--num_hidden_layers, or give it to tools.export_saved_model."
     )
-  run = finetuning.trained_run.read(model_dir)
-  if "context" in finetuning.registry.find(run.task, run.model_dir).roles:
-    return prediction.questions.QuestionBackend(run, encoder, settings)
-  return prediction.run.TextBackend(run, encoder, settings)
+  for flag in (
+    _MAX_SEQ_LENGTH,
+    _NULL_THRESHOLD,
+    _TOP_K,
+    _CHECKPOINT,
+    _TEXT_TASK,
+    training_flags.PRECISION,
+    training_flags.DISTRIBUTION,
+  ):
+    if flag.present:
+      raise ValueError(
+        f"{_SAVED_MODEL_DIR.value} is an export, which has a fixed "
+        f"--{flag.name}: leave it out, or name a run by --model_dir."
+      )
 
 
 def _refuse_flags_of_other_runs(model_dir: str, task: str) -> None:
-  """Tells who gives a pretraining run for a fine-tuned one, or vice versa."""
+  """Raises ValueError for flags that another kind of run takes."""
   kind = f"run of {task}" if task else "pretraining run"
   others = {} if task == "squad_v2" else {_NULL_THRESHOLD.name: "squad_v2"}
   if task:
-    of_pretraining = dict.fromkeys(
-      (_SIGNATURE.name, _TOP_K.name), "tools.run_pretraining"
-    )
-    others.update(of_pretraining)
+    of_pretraining = (_SIGNATURE.name, _TOP_K.name)
+    others.update(dict.fromkeys(of_pretraining, "tools.run_pretraining"))
   for name, other in others.items():
     if flags.FLAGS[name].present:
       raise ValueError(
@@ -202,12 +214,14 @@ def _refuse_flags_of_other_runs(model_dir: str, task: str) -> None:
       )
 
 
-def _check(source: prediction.input.Source, backend) -> Optional[int]:
-  """The number of rows, if they can be counted beforehand."""
+def _check(
+  source: prediction.input.Source, backend: prediction.backend.Backend
+) -> Optional[int]:
+  """Returns the number of rows; None if the input can be read only once."""
   try:
     return source.check()
   except classification.MissingColumnError as error:
-    # Who gave another model than he thinks has other columns.
+    # The user may have named another model than intended.
     raise ValueError(
       f"{str(error).rstrip('.')}; {backend.about}, which takes "
       f"{', '.join(backend.roles)}."
@@ -218,8 +232,9 @@ def main(argv) -> None:
   del argv
   if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
     raise ValueError("give either --model_dir or --saved_model_dir.")
-  devices = finetuning.run.Devices(*training_flags.start_devices())
-  backend = open_backend(devices)
+  strategy, _ = training_flags.start_devices()
+  is_chief = distribution.is_chief(strategy)
+  backend = open_backend(strategy)
   source = prediction.input.make_source(
     _INPUT_FILE.value,
     backend.roles,
@@ -229,24 +244,23 @@ def main(argv) -> None:
   )
   total = _check(source, backend)
   path = _OUTPUT_FILE.value
-  ending = os.path.splitext(path)[1][1:]
   output_format = _OUTPUT_FORMAT.value or (
-    "jsonl" if ending == "jsonl" else "tsv"
+    "jsonl" if path.endswith(".jsonl") else "tsv"
   )
   progress = progress_line.ProgressLine()
   start = time.monotonic()
   with prediction.output.Writer(
-    path if devices.is_chief else "", backend.layout, output_format
+    path if is_chief else "", backend.layout, output_format
   ) as writer:
-    for row, said in prediction.stream.predict(
+    for row, answer in prediction.stream.predict(
       backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
     ):
-      writer.write(row.guid, said)
+      writer.write(row.guid, answer)
       seconds = time.monotonic() - start
       details = _describe(writer.count, total, seconds)
       progress.show("predicting", 0.0, 0, details)
   progress.close()
-  if devices.is_chief:
+  if is_chief:
     to_stdout = path == prediction.output.STANDARD_OUTPUT
     print(
       f"wrote {'standard output' if to_stdout else path} ({writer.count:,} "
@@ -256,7 +270,7 @@ def main(argv) -> None:
 
 
 def _describe(count: int, total: Optional[int], seconds: float) -> str:
-  """How far it has come, how fast, and how long it will be."""
+  """Returns progress, speed and, if the total is known, the time left."""
   speed = count / max(seconds, 1e-9)
   if total is None:
     return f"{count:,} examples, {speed:,.1f} examples/s"

@@ -145,7 +145,9 @@ def test_flags_of_other_runs_are_refused(folder):
     (encoder, "--null_score_diff_threshold=1", "is a pretraining run, and --n"),
     (run, "--checkpoint=newest", "no checkpoint at newest: newest.index does"),
     (encoder, "--signature=classify", "or name a run of tools.run_finetuning"),
-    (encoder, "--top_k=3", "the text has no [MASK], and "),
+    (encoder, "--top_k=3", "texts.txt, line 1: "),
+    (encoder, "--top_k=3", "every text needs a [MASK], written so"),
+    (encoder, "--top_k=3", "encoder is a pretraining run (--signature=fill_m"),
   )
   results = many_commands.run(
     "predict",
@@ -182,7 +184,7 @@ def test_a_pretraining_run(folder):
   assert rows[1]["prediction"][0] == rows[1]["masks"][0]["tokens"][0]
   header, *lines = vectors.out.splitlines()
   assert header == "id\tembedding" and len(lines[1].split()) == 1 + 24
-  assert order.code == 1 and "text_a, text_b are wanted" in order.err
+  assert order.code == 1 and "text_a, text_b are needed" in order.err
 
 
 if __name__ == "__main__":

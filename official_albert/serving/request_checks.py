@@ -33,9 +33,11 @@ def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
     *data: <int32> or <string>, shown behind it.
 
   Returns:
-    The operation that does so, for `after`; None outside of a graph.
+    The operation, for `after_checks`; None if executed eagerly.
   """
-  return tf.debugging.Assert(condition, [sentence, *data], summarize=8)
+  return tf.raw_ops.Assert(
+    condition=condition, data=[sentence, *data], summarize=8
+  )
 
 
 def after_checks(

@@ -9,7 +9,7 @@ signatures it has.
 from __future__ import annotations
 
 import functools
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -146,8 +146,20 @@ class ServedModule(tf.Module):
     self.__dict__.pop("_traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:
-    """`forward`, traced once, with the weights of that time."""
+    """Calls `forward`, traced once with the weights of that time.
+
+    After `run_with(function)`, calls the function instead.
+    """
     return self._traced(features)
+
+  def run_with(self, function: Callable[..., Tensors]) -> None:
+    """Makes every signature call `function` where it would call `forward`.
+
+    Args:
+      function: has the arguments and results of `forward`.
+    """
+    # `setattr` of tf.Module reads the attribute first, which would trace.
+    self.__dict__["_traced"] = lambda features: function(**features)
 
   @functools.cached_property
   def _traced(self):

@@ -10,7 +10,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "export": [
-      "export_run",
       "open_run",
       "trained_length",
     ],

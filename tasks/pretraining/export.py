@@ -1,28 +1,22 @@
-"""Reads the weights of a pretraining run and exports them as a SavedModel.
-
-`serving` has the signatures of the SavedModel.
-"""
+"""Reads the weights of a pretraining run for an export."""
 
 from __future__ import annotations
 
 import os
 from typing import NamedTuple
 
-from official_albert import checkpoints, files, modeling, training
-from official_albert import serving as serving_lib
-from official_albert.tokenization import in_graph
+from official_albert import checkpoints, modeling, training
 from tasks.pretraining import model as model_lib
-from tasks.pretraining import serving
 
 
 class PretrainedRun(NamedTuple):
-  """A pretraining run that has been read.
+  """What an export needs of a run.
 
   Attributes:
     model: the model with the run's weights.
-    path: prefix of the checkpoint with the weights.
-    tokenizer: tokenizer of the run.
-    max_seq_length: length of the training examples.
+    path: the prefix of their checkpoint.
+    tokenizer: the run's tokenizer.
+    max_seq_length: the length that the weights were trained with.
   """
 
   model: model_lib.AlbertForPretraining
@@ -34,23 +28,24 @@ class PretrainedRun(NamedTuple):
 def open_run(
   model_dir: str, checkpoint: str = "", num_hidden_layers: int = 0
 ) -> PretrainedRun:
-  """Reads a run, in the current precision of the process.
+  """Reads a run, in the precision of this process.
 
   Args:
-    model_dir: folder of the run, with its record and tokenizer.
+    model_dir: the run's folder, with its record and its tokenizer.
     checkpoint: see `checkpoints.find_prefix`.
-    num_hidden_layers: number of layers to apply; 0 means as trained.
+    num_hidden_layers: how many times the shared layers are applied; 0: as
+      trained.
 
   Raises:
     FileNotFoundError: `model_dir` lacks a checkpoint or its record.
-    ValueError: the checkpoint does not fit its record, the model cannot have
-      the depth, or it is a fine-tuning run.
+    ValueError: the checkpoint does not fit its record, the model has no such
+      depth, or the run is a run of fine-tuning.
   """
   record = training.read_run(model_dir)
   if "task" in record["data"]:
     raise ValueError(
       f"{model_dir} is a run of {record['data']['task']}, not of pretraining: "
-      "use a run of tools.run_pretraining, or export it with "
+      "name a run of tools.run_pretraining, or export it with "
       "tools.export_saved_model."
     )
   config = modeling.AlbertConfig.from_json_file(
@@ -71,62 +66,15 @@ def open_run(
   )
 
 
-def export_run(
-  model_dir: str,
-  export_dir: str,
-  top_k: int = 5,
-  max_seq_length: int = 0,
-  checkpoint: str = "",
-  options: serving_lib.ExportOptions = serving_lib.DEFAULT_OPTIONS,
-) -> str:
-  """Writes the SavedModel of a run.
-
-  This sets the precision of the process to that of `options`.
-
-  Args:
-    model_dir: folder of the run, with its record and tokenizer.
-    export_dir: a new or empty folder.
-    top_k: number of pieces returned for each mask.
-    max_seq_length: length to which texts are truncated; 0 means that of the
-      training examples.
-    checkpoint: see `checkpoints.find_prefix`.
-    options: see `serving.ExportOptions`.
-
-  Returns:
-    The prefix of the exported checkpoint.
-
-  Raises:
-    FileNotFoundError: `model_dir` lacks a checkpoint or its record.
-    FileExistsError: `export_dir` is not empty.
-    ValueError: the checkpoint does not fit its record, or a setting the model.
-  """
-  files.check_new_folder(export_dir, "export_dir")
-  # A server may not support the precision of the training.
-  options.set_precision()
-  run = open_run(model_dir, checkpoint)
-  module = serving.ServedPretraining(
-    run.model,
-    in_graph.make_text_layer(
-      run.tokenizer.kind, run.tokenizer.path, run.tokenizer.lower_case
-    ),
-    max_seq_length or run.max_seq_length,
-    top_k,
-  )
-  serving_lib.write_saved_model(
-    module, export_dir, options, module.kind, run.path, run.tokenizer
-  )
-  return run.path
-
-
 def trained_length(record, path: str) -> int:
-  """Returns the longest sequence that a checkpoint was trained on.
+  """Returns how many positions had been trained when `path` was written.
 
   Args:
-    record: record of the run, as `training.read_run` returns it.
-    path: prefix of the checkpoint, of this or another run.
+    record: a run's record, as `training.read_run` returns it.
+    path: the prefix of one of its checkpoints, or of another checkpoint.
   """
   try:
     step = training.step_of(path)
-  except ValueError:  # It is not a run's checkpoint.
+  except ValueError:  # Not a checkpoint of a run.
     return record["data"]["max_seq_length"]
   return training.max_seq_length(record, step)

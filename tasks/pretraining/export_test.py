@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, serving, training
+from official_albert import AlbertConfig, checkpoints, training
 from tasks.pretraining import export
 from tasks.pretraining import model as model_lib
 
@@ -22,8 +22,6 @@ _CONFIG = AlbertConfig(
   intermediate_size=7,
   max_position_embeddings=13,
 )
-# Only what these tests look at.
-_SMALL = serving.ExportOptions(signatures="text", warmup_seq_lengths=())
 
 
 def _model(value):
@@ -51,54 +49,35 @@ def run(tmp_path):
   return folder
 
 
-def _exported(folder):
-  """The piece that an export says, and for how many masks at most."""
-  loaded = tf.saved_model.load(folder).signatures["serving_default"]
-  tokens = loaded(text=tf.constant(["[MASK]" * 20]))["tokens"].numpy()
-  assert len(np.unique(tokens)) == 1
-  return tokens[0, 0, 0].decode(), tokens.shape[1]
-
-
-def test_the_best_comes_first_then_the_latest(run, tmp_path):
+def test_the_best_comes_first_then_the_latest(run):
   prefix = os.path.join(run, "model.ckpt-3")
-  for name, checkpoint, expected in (
-    ("default", "", ("a", 5)),
-    ("best", "best", ("a", 5)),
-    # Two of the positions are [CLS] and [SEP].
-    ("latest", "latest", ("c", 11)),
+  for checkpoint, piece, length in (
+    ("", 5, 7),
+    ("best", 5, 7),
+    ("latest", 7, 13),
     # At the border, longer sequences have not been seen.
-    ("prefix", prefix, ("b", 5)),
+    (prefix, 6, 7),
   ):
-    folder = str(tmp_path / name)
-    path = export.export_run(run, folder, 1, 0, checkpoint, _SMALL)
-    assert _exported(folder) == expected
-    assert path == checkpoints.find_prefix(run, checkpoint)
+    opened = export.open_run(run, checkpoint)
+    assert opened.path == checkpoints.find_prefix(run, checkpoint)
+    assert opened.max_seq_length == length
+    bias = next(w for w in opened.model.weights if w.shape == [len(_PIECES)])
+    assert np.argmax(bias) == piece
+    assert opened.tokenizer.kind == "wordpiece"
   training.BestCheckpoint(run, _model(5), "loss").clear()
   assert checkpoints.find_prefix(run).endswith("model.ckpt-4")
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
     checkpoints.find_prefix(run, "best")
 
 
-def test_an_export_computes_in_float32(run, tmp_path):
-  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-  try:
-    export.export_run(run, str(tmp_path / "e"), 1)
-    loaded = tf.saved_model.load(str(tmp_path / "e"))
-    graph = loaded.signatures["serving_default"].graph
-    functions = graph.as_graph_def().library.function
-    nodes = [node for function in functions for node in function.node_def]
-    dtypes = {node.attr["T"].type for node in nodes if "MatMul" in node.op}
-    assert dtypes == {tf.float32.as_datatype_enum}
-  finally:
-    tf.keras.mixed_precision.set_global_policy("float32")
-
-
-def test_missing_checkpoints_are_named(run, tmp_path):
+def test_what_is_not_a_pretraining_run(run, tmp_path):
   with pytest.raises(FileNotFoundError, match="no checkpoint at elsewhere"):
-    export.export_run(run, str(tmp_path / "e"), checkpoint="elsewhere")
-  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    checkpoints.find_prefix(str(tmp_path), "latest")
-  assert os.listdir(tmp_path) == ["run"]
+    export.open_run(run, "elsewhere")
+  with pytest.raises(FileNotFoundError, match="not the folder of a run"):
+    export.open_run(str(tmp_path))
+  training.write_run(run, _CONFIG, {}, {"task": "sst2"})
+  with pytest.raises(ValueError, match="is a run of sst2, not of pretraining"):
+    export.open_run(run)
 
 
 if __name__ == "__main__":

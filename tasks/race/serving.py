@@ -74,61 +74,17 @@ class ServedMultipleChoice(serving.ServedModule):
 
     @tf.function(input_signature=specs)
     def choose(passage, question, options):
-      return self.ids_outputs(self.features(passage, question, options))
+      features = pack_options(
+        self.text_layer,
+        self.max_seq_length,
+        self.max_qa_length,
+        passage,
+        question,
+        options,
+      )
+      return self.ids_outputs(features)
 
     return {"choose": choose}
-
-  def features(
-    self, passage: tf.Tensor, question: tf.Tensor, options: tf.Tensor
-  ) -> Tensors:
-    """`make_all_inputs` of tasks/race/examples.py, in the graph.
-
-    Args:
-      passage: <string>[B].
-      question: <string>[B], with "_" where the option belongs, or without.
-      options: <string>[B, 4].
-
-    Returns:
-      `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
-    """
-    texts = serving.check_texts({"passage": passage, "question": question})
-    passage, question = texts["passage"], texts["question"]
-    options = serving.check_rank("options", options, "B 4")
-    shape = tf.shape(options)
-    rows = tf.size(question)
-    check = serving.refuse_unless(
-      tf.reduce_all(tf.equal(shape, [rows, self.options])),
-      f"options must hold {self.options} texts for each question, but the "
-      "number of questions and the shape of options are",
-      rows,
-      shape,
-    )
-    options = serving.after_checks([check], {"options": options})["options"]
-    layer = self.text_layer
-    # As the original does before it joins them; see tasks/race/examples.py.
-    if hasattr(layer, "normalize"):
-      question, options = layer.normalize(question), layer.normalize(options)
-    tail = layer.tokenize(_with_options(question, options, self.options))
-    tail = tail[:, -self.max_qa_length :]  # [4 * B, (tokens)]
-    context = layer.tokenize(passage)
-    context = tf.gather(context, tf.repeat(tf.range(rows), self.options))
-    # The passage is cut to what question and option leave, never they.
-    room = self.max_seq_length - 3 - tail.row_lengths()
-    lengths = tf.minimum(context.row_lengths(), room)
-    starts = context.row_starts()
-    kept = tf.ragged.range(starts, starts + lengths)
-    packed = in_graph.pack_pair(
-      kept.with_values(tf.gather(context.values, kept.values)),
-      tail,
-      self.max_seq_length,
-      layer.cls_id,
-      layer.sep_id,
-    )
-    length = tf.shape(packed["input_ids"])[1]
-    return {
-      name: tf.reshape(x, [-1, self.options, length])
-      for name, x in packed.items()
-    }
 
   def settings(self) -> dict[str, Any]:
     return {"max_qa_length": self.max_qa_length}
@@ -138,6 +94,67 @@ class ServedMultipleChoice(serving.ServedModule):
   ) -> dict[str, str]:
     texts = super().example_texts(signature, {"passage": None}, length - 6)
     return {**texts, "question": "the _ the", "options": "the"}
+
+
+def pack_options(
+  text_layer: in_graph.TextLayer,
+  max_seq_length: int,
+  max_qa_length: int,
+  passage: tf.Tensor,
+  question: tf.Tensor,
+  options: tf.Tensor,
+) -> Tensors:
+  """Does in the graph what `make_all_inputs` of examples.py does.
+
+  Args:
+    text_layer: the tokenizer.
+    max_seq_length: the most tokens of a sequence.
+    max_qa_length: the most tokens of question and option.
+    passage: <string>[B].
+    question: <string>[B], with "_" where the option belongs, or without.
+    options: <string>[B, 4].
+
+  Returns:
+    `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
+  """
+  number = len(LETTERS)
+  texts = serving.check_texts({"passage": passage, "question": question})
+  passage, question = texts["passage"], texts["question"]
+  options = serving.check_rank("options", options, "B 4")
+  shape = tf.shape(options)
+  rows = tf.size(question)
+  check = serving.refuse_unless(
+    tf.reduce_all(tf.equal(shape, [rows, number])),
+    f"options must hold {number} texts for each question, but the number of "
+    "questions and the shape of options are",
+    rows,
+    shape,
+  )
+  options = serving.after_checks([check], {"options": options})["options"]
+  # As the original does before it joins them; see tasks/race/examples.py.
+  if hasattr(text_layer, "normalize"):
+    question = text_layer.normalize(question)
+    options = text_layer.normalize(options)
+  tail = text_layer.tokenize(_with_options(question, options, number))
+  tail = tail[:, -max_qa_length:]  # [4 * B, (tokens)]
+  context = text_layer.tokenize(passage)
+  context = tf.gather(context, tf.repeat(tf.range(rows), number))
+  # Only the passage is cut, to what question and option leave.
+  room = max_seq_length - 3 - tail.row_lengths()
+  lengths = tf.minimum(context.row_lengths(), room)
+  starts = context.row_starts()
+  kept = tf.ragged.range(starts, starts + lengths)
+  packed = in_graph.pack_pair(
+    kept.with_values(tf.gather(context.values, kept.values)),
+    tail,
+    max_seq_length,
+    text_layer.cls_id,
+    text_layer.sep_id,
+  )
+  length = tf.shape(packed["input_ids"])[1]
+  return {
+    name: tf.reshape(x, [-1, number, length]) for name, x in packed.items()
+  }
 
 
 def _with_options(

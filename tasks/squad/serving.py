@@ -41,9 +41,12 @@ class AnswerQuestions(serving.ServedModule):
 
   Attributes:
     has_impossible: whether a question may have no answer, as in SQuAD 2.0.
+    max_windows: the most windows of a request.
+    min_length: windows are padded to at least this length.
   """
 
   text_signatures = ("answer",)
+  min_length = 1
 
   def __init__(
     self,
@@ -83,10 +86,10 @@ class AnswerQuestions(serving.ServedModule):
       "max_query_length": max_query_length,
       "n_best_size": n_best_size,
       "max_answer_length": max_answer_length,
-      "max_windows": max_windows,
     }
+    self.max_windows = max_windows
     self._threshold = null_score_diff_threshold
-    for name, value in self._decoding.items():
+    for name, value in (*self._decoding.items(), ("max_windows", max_windows)):
       if value < 1:
         raise ValueError(f"{name} is {value}, but must be at least 1.")
     if max_seq_length < 5:
@@ -137,7 +140,8 @@ class AnswerQuestions(serving.ServedModule):
       self.max_seq_length,
       settings["doc_stride"],
       settings["max_query_length"],
-      settings["max_windows"],
+      self.max_windows,
+      self.min_length,
     )
     scores = self.run(**windows.features)
     longest = settings["max_answer_length"]
@@ -191,7 +195,7 @@ class AnswerQuestions(serving.ServedModule):
     return {**first, **others}
 
   def settings(self) -> dict[str, Any]:
-    settings = dict(self._decoding)
+    settings = {**self._decoding, "max_windows": self.max_windows}
     if self.has_impossible:
       settings["null_score_diff_threshold"] = self._threshold
     return settings

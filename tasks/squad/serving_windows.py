@@ -52,6 +52,7 @@ def make_windows(
   doc_stride: int,
   max_query_length: int,
   max_windows: int,
+  min_length: int = 1,
 ) -> Windows:
   """The windows of B questions.
 
@@ -65,6 +66,7 @@ def make_windows(
     doc_stride: tokens from one window's begin to the next one's.
     max_query_length: the most tokens of a question.
     max_windows: more of them are refused.
+    min_length: the least S.
   """
   query = questions[:, :max_query_length]
   room = max_seq_length - 3 - query.row_lengths()  # [B]
@@ -113,8 +115,8 @@ def make_windows(
   ids = tf.concat([head, parts, column(sep_id)], 1)
   context_start = head.row_lengths()[:, None]  # [W, 1]
   input_ids = ids.to_tensor(0)
-  # The model takes no sequences without any position, not even none of them.
-  missing = tf.maximum(1 - tf.shape(input_ids)[1], 0)
+  # The model refuses S = 0, even for a batch of no sequences.
+  missing = tf.maximum(min_length - tf.shape(input_ids)[1], 0)
   input_ids = tf.pad(input_ids, [[0, 0], [0, missing]])
   place = tf.range(tf.shape(input_ids, tf.int64)[1]) - context_start  # [W, S]
   size = length[:, None]

@@ -156,8 +156,12 @@ def make_served(
       model, text_layer, max_seq_length, run.labels, kind.roles == _PAIR
     )
   if kind.head == "multiple_choice":
+    recipe = race.RECIPES["race"]
     return race.ServedMultipleChoice(
-      model, text_layer, max_seq_length, run.settings["max_qa_length"]
+      model,
+      text_layer,
+      max_seq_length,
+      run.settings.get("max_qa_length", recipe.max_qa_length),
     )
   return squad.served_squad(
     model,

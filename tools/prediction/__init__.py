@@ -1,18 +1,14 @@
-"""Predictions for tools.predict: rows in, backends, rows out."""
+"""Predictions for tools.predict: rows in, a model, lines out."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
-    "ids",
+    "backend",
     "input",
     "output",
-    "pretraining",
     "program",
-    "questions",
-    "run",
-    "saved_model",
     "stream",
   ],
 )

@@ -1,13 +1,13 @@
-"""Rows to be predicted, one by one: from files, or from standard input.
+"""Rows to predict, one at a time: from files, or from standard input.
 
     --input_file=a.tsv,b.csv.gz,c.jsonl   tables, see tasks/classification
-    --input_file=lines.txt                a text a line
+    --input_file=lines.txt                one text per line
     --input_file=- --input_format=tsv     standard input
 
-A row is only in memory while it is needed, so a file may have any length. Files
-are read twice: a first pass looks for rows that are not as they should be,
-before an hour's work is lost to the last of them, and counts. What can be read
-only once, pipes and the standard input, has no first pass.
+Memory holds one row at a time, so a file may have any length. Files are read
+twice: the first pass counts the rows and finds malformed ones before any
+prediction. Pipes and standard input can be read only once, so they have no
+first pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tasks import classification, common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
 _KNOWN_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".gz")
-# What a row may have, by the names that SavedModels use too.
+# The cells that a row may have; SavedModels use the same names.
 OPTIONS = "options"
 ROLES = (
   "text",
@@ -39,8 +39,8 @@ class InputRow(NamedTuple):
 
   Attributes:
     where: file and line, for messages.
-    guid: what it is called in the predictions.
-    cells: text by role; of `options` a list of texts.
+    guid: the id of the row in the predictions.
+    cells: texts by role; a list of texts for `options`.
   """
 
   where: str
@@ -50,17 +50,17 @@ class InputRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """Where rows come from.
+  """The files that rows come from.
 
   Attributes:
-    paths: of files, read one after the other; or "-" alone.
-    columns: of each role that is read, the column.
-    id_column: what rows are called; "" for numbers from 0.
-    input_format: one of `FORMATS`; "" goes by the names of the files.
-    num_options: how many options a question has.
+    paths: files that are read one after the other; or "-" alone.
+    columns: the column of each role.
+    id_column: the column of the ids; "" numbers the rows from 0.
+    input_format: one of `FORMATS`; "" takes it from the names of the files.
+    num_options: the number of options of a question.
 
   Raises (when made):
-    ValueError: the parts contradict each other.
+    ValueError: the arguments contradict each other.
   """
 
   paths: tuple[str, ...]
@@ -71,19 +71,19 @@ class Source:
 
   def __post_init__(self):
     if not self.paths:
-      raise ValueError("no input is named: give --input_file.")
+      raise ValueError("there is no input: give --input_file.")
     if self.is_standard_input and len(self.paths) > 1:
       raise ValueError("--input_file names - and files: give one or the other.")
     if self.is_standard_input and not self.input_format:
       raise ValueError(
-        "standard input has no name to go by: give --input_format, one of "
+        "the format of standard input is unknown: give --input_format, one of "
         f"{', '.join(FORMATS)}."
       )
     for path in filter(_is_pipe, self.paths):
       if not self.input_format and not path.endswith(_KNOWN_ENDINGS):
         raise ValueError(
-          f"{path} is a pipe, whose name does not say what is in it: give "
-          f"--input_format, one of {', '.join(FORMATS)}."
+          f"{path} is a pipe of unknown format: give --input_format, one of "
+          f"{', '.join(FORMATS)}."
         )
     names = [*self.columns.values(), *filter(None, [self.id_column])]
     twice = [name for name in names if names.count(name) > 1]
@@ -93,7 +93,7 @@ class Source:
       if self._is_text(path) and (len(self.columns) > 1 or self.id_column):
         raise ValueError(
           f"{_shown(path)} has one text a line, but "
-          f"{', '.join(names)} are wanted: give a table."
+          f"{', '.join(names)} are needed: give a table."
         )
 
   @property
@@ -101,20 +101,20 @@ class Source:
     return common.STANDARD_INPUT in self.paths
 
   def check(self) -> Optional[int]:
-    """Reads all files once; returns the number of rows.
+    """Reads all files once and returns the number of rows.
 
-    If one of them can only be read once: None.
+    Returns None, without reading, if one of them can be read only once.
 
     Raises:
       OSError: a file cannot be read.
-      ValueError: a row is not as it should be; the message says file and line.
+      ValueError: a row is malformed; the message names its file and line.
     """
     if self.is_standard_input or any(map(_is_pipe, self.paths)):
       return None
     return sum(1 for _ in self.rows())
 
   def rows(self) -> Iterator[InputRow]:
-    """The rows in order.
+    """Yields the rows in order.
 
     Raises:
       OSError, ValueError: as `check`.
@@ -169,7 +169,7 @@ class Source:
       raise type(error)(_shown(path) + text[len(path) :]) from error
 
   def _options(self, record: classification.Record, column: str) -> list[str]:
-    """A list in JSON lines; in a cell of a table, a list as JSON."""
+    """Returns the options: a list in JSON lines, a JSON list in a cell."""
     value = record.cells[column]
     if isinstance(value, str):
       try:
@@ -195,20 +195,21 @@ def make_source(
   changes: Sequence[str],
   input_format: str = "",
 ) -> Source:
-  """A source from flags.
+  """Returns a source from flags.
 
   Args:
-    paths: of files, or "-".
-    roles: what a row needs.
-    trained: of a role, and of "id", the column that the model knows it by;
-      others are called like the role.
+    paths: files, or "-".
+    roles: the cells that a row needs.
+    trained: columns of the training data by role, or by "id"; the column of
+      any other role has the name of the role.
     changes: "role=column" each.
     input_format: see `Source`.
 
   Raises:
-    ValueError: a change is of no use, or see `Source`.
+    ValueError: a change does not fit, or see `Source`.
   """
-  columns = {role: role for role in roles} | {"id": ""} | dict(trained)
+  columns = {role: role for role in roles} | {"id": ""}
+  columns |= {role: trained[role] for role in columns if role in trained}
   for change in changes:
     role, _, column = change.partition("=")
     if role not in columns or not column:
@@ -228,7 +229,7 @@ def _shown(path: str) -> str:
 
 
 def _is_pipe(path: str) -> bool:
-  """Whether it is gone once it was read, as /dev/stdin behind a pipe."""
+  """Returns whether a path can be read only once, such as /dev/stdin."""
   return (
     path != common.STANDARD_INPUT
     and os.path.exists(path)

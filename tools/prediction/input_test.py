@@ -58,7 +58,9 @@ def test_several_files_of_all_kinds(tmp_path):
 def test_pipes_are_read_once(tmp_path):
   pipe = tmp_path / "pipe"
   os.mkfifo(pipe)
-  with pytest.raises(ValueError, match="pipe is a pipe, .*--input_format"):
+  with pytest.raises(
+    ValueError, match="pipe is a pipe of unknown .*--input_format"
+  ):
     source([pipe])
   named = source([pipe], input_format="tsv")
   assert named.check() is None
@@ -133,7 +135,7 @@ def test_standard_input(kind, text, said):
 
 def test_contradictions(tmp_path):
   cases = (
-    (dict(paths=[]), "no input is named"),
+    (dict(paths=[]), "there is no input"),
     (dict(paths=["-", "a.tsv"], input_format="tsv"), "names - and files"),
     (dict(paths=["-"]), "give --input_format, one of tsv"),
     (dict(paths=["a.tsv"], changes=["text=x", "id=x"]), "'x' is named for two"),

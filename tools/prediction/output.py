@@ -1,21 +1,21 @@
 """Predictions as files: a line for each row, as a table or as JSON.
 
-What a model says of a row is a dict with the names of a SavedModel's outputs
+The answer to a row is a dict with the names of a SavedModel's outputs
 (docs/serving.md). A layout makes a line of it:
 
     classes     id, prediction, probability of each label
     number      id, prediction
-    options     id, prediction (A to D), probability of each
+    options     id, prediction (A to D), probability of each option
     answers     id, prediction, probability, start, end (, null_score_diff);
-                JSON lines have the n best besides
-    masks       id, prediction: the best piece of each [MASK]; JSON lines have
+                JSON lines also hold the n best answers
+    masks       id, prediction: the best piece for each [MASK]; JSON lines hold
                 the k best with their probabilities
     vector      id, the numbers of the pooled output
     swapped     id, prediction: the probability that B comes before A
 
-A cell of a table cannot hold a tab or a line break: spaces stand for them
-there, while JSON lines have the text as it is. Nine digits, so that a float32
-is read as it was written.
+A cell of a table cannot hold tabs and line breaks, so spaces replace them;
+JSON lines keep the text. Numbers have nine digits, which restore a float32
+exactly.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _CELL = str.maketrans("\t\n\r", "   ")
 
 
 class Layout(NamedTuple):
-  """How what is said of a row becomes a line.
+  """How an answer becomes a line.
 
   Attributes:
-    header: of a table, behind "id".
-    cells: of a row, behind its id.
-    fields: of a JSON line, behind its id.
+    header: the columns of a table after "id".
+    cells: returns the cells of an answer after the id.
+    fields: returns the fields of a JSON line after the id.
   """
 
   header: tuple[str, ...]
@@ -51,21 +51,21 @@ class Layout(NamedTuple):
 
 
 def layout_of(outputs: Sequence[str], labels: Sequence[str] = ()) -> Layout:
-  """The layout for the outputs of a model.
+  """Returns the layout for the outputs of a model.
 
   Args:
-    outputs: their names.
-    labels: of a classification, in the order of its probabilities.
+    outputs: the names of the outputs.
+    labels: the classes, in the order of their probabilities.
 
   Raises:
-    ValueError: the outputs are none of a task's.
+    ValueError: no task has such outputs.
   """
   for name, make in _LAYOUTS.items():
     if name in outputs:
       return make(outputs, labels)
   raise ValueError(
-    f"no table is made of the outputs {', '.join(sorted(outputs))}: name "
-    "another --signature."
+    f"the outputs {', '.join(sorted(outputs))} fit no table: choose another "
+    "--signature."
   )
 
 
@@ -84,10 +84,10 @@ def _probabilities(
 ) -> Layout:
   return Layout(
     ("prediction", *labels),
-    lambda said: [to_text(said[name]), *said["probabilities"]],
-    lambda said: {
-      "prediction": to_text(said[name]),
-      "probabilities": dict(zip(labels, _numbers(said["probabilities"]))),
+    lambda answer: [to_text(answer[name]), *answer["probabilities"]],
+    lambda answer: {
+      "prediction": to_text(answer[name]),
+      "probabilities": dict(zip(labels, _numbers(answer["probabilities"]))),
     },
   )
 
@@ -95,8 +95,8 @@ def _probabilities(
 def _number(name: str) -> Callable[..., Layout]:
   return lambda outputs, labels: Layout(
     ("prediction",),
-    lambda said: [said[name]],
-    lambda said: {"prediction": _numbers(said[name])},
+    lambda answer: [answer[name]],
+    lambda answer: {"prediction": _numbers(answer[name])},
   )
 
 
@@ -106,19 +106,19 @@ def _answers(outputs, labels) -> Layout:
   if "null_score_diff" in outputs:
     names.append("null_score_diff")
 
-  def fields(said: Mapping[str, Any]) -> dict[str, Any]:
+  def fields(answer: Mapping[str, Any]) -> dict[str, Any]:
     n_best = zip(
-      said["n_best_answers"],
+      answer["n_best_answers"],
       *(
-        _numbers(said[f"n_best_{name}"])
+        _numbers(answer[f"n_best_{name}"])
         for name in ("probabilities", "starts", "ends")
       ),
     )
     keys = ("text", "probability", "start", "end")
     return {
-      "prediction": said["answer"],
-      **{name: _numbers(said[name]) for name in names},
-      # Of an export, rows are filled up with no text.
+      "prediction": answer["answer"],
+      **{name: _numbers(answer[name]) for name in names},
+      # Rows of a batch are filled up with empty answers.
       "n_best": [
         dict(zip(keys, candidate))
         for place, candidate in enumerate(n_best)
@@ -128,7 +128,7 @@ def _answers(outputs, labels) -> Layout:
 
   return Layout(
     ("prediction", *names),
-    lambda said: [said["answer"], *(said[name] for name in names)],
+    lambda answer: [answer["answer"], *(answer[name] for name in names)],
     fields,
   )
 
@@ -136,29 +136,29 @@ def _answers(outputs, labels) -> Layout:
 def _masks(outputs, labels) -> Layout:
   del outputs, labels
 
-  def there(said: Mapping[str, Any]) -> list[int]:
-    # Rows of a batch are filled up with masks at -1.
-    return [i for i, at in enumerate(said["mask_positions"]) if at >= 0]
+  def there(answer: Mapping[str, Any]) -> list[int]:
+    # Rows of a batch are filled up with masks at position -1.
+    return [i for i, at in enumerate(answer["mask_positions"]) if at >= 0]
 
-  def fields(said: Mapping[str, Any]) -> dict[str, Any]:
+  def fields(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {
-      "prediction": [said["tokens"][i][0] for i in there(said)],
+      "prediction": [answer["tokens"][i][0] for i in there(answer)],
       "masks": [
         {
-          "position": int(said["mask_positions"][i]),
-          "tokens": list(said["tokens"][i]),
-          "token_ids": _numbers(said["token_ids"][i]),
-          "probabilities": _numbers(said["probabilities"][i]),
+          "position": int(answer["mask_positions"][i]),
+          "tokens": list(answer["tokens"][i]),
+          "token_ids": _numbers(answer["token_ids"][i]),
+          "probabilities": _numbers(answer["probabilities"][i]),
         }
-        for i in there(said)
+        for i in there(answer)
       ],
     }
 
   return Layout(
     ("prediction", "probability"),
-    lambda said: [
-      " ".join(said["tokens"][i][0] for i in there(said)),
-      " ".join(_text(said["probabilities"][i][0]) for i in there(said)),
+    lambda answer: [
+      " ".join(answer["tokens"][i][0] for i in there(answer)),
+      " ".join(_text(answer["probabilities"][i][0]) for i in there(answer)),
     ],
     fields,
   )
@@ -168,12 +168,12 @@ def _vector(outputs, labels) -> Layout:
   del outputs, labels
   return Layout(
     ("embedding",),
-    lambda said: [" ".join(map(_text, said["pooled_output"]))],
-    lambda said: {"embedding": _numbers(said["pooled_output"])},
+    lambda answer: [" ".join(map(_text, answer["pooled_output"]))],
+    lambda answer: {"embedding": _numbers(answer["pooled_output"])},
   )
 
 
-# By the output that says which it is.
+# By the output that only this kind of answer has.
 _LAYOUTS = {
   "choice": _options,
   "label": _classes,
@@ -186,7 +186,7 @@ _LAYOUTS = {
 
 
 def _numbers(value: Any) -> Any:
-  """Python's numbers, of nine digits, in lists where there are several."""
+  """Returns Python numbers with nine digits, in lists for arrays."""
   array = np.asarray(value)
   if array.dtype.kind in "iu":
     return array.tolist()
@@ -204,21 +204,21 @@ def _text(value: Any) -> str:
 
 
 class Writer:
-  """Writes lines; a file is whole in the end, or not there.
+  """Writes lines; a file appears complete or not at all.
 
       with Writer("predictions.tsv", layout, "tsv") as writer:
         writer.write("0", {"label": "good", "probabilities": [0.25, 0.75]})
 
   Attributes:
-    count: lines that were written, the header not counted.
+    count: the number of lines written, without the header.
   """
 
   def __init__(self, path: str, layout: Layout, output_format: str):
-    """Opens what is written to.
+    """Opens the output.
 
     Args:
-      path: of the file, whose folder is made if missing; "-" is the standard
-        output; "" is nowhere.
+      path: the file, whose folder is made if missing; "-" is standard output;
+        "" writes nothing.
       layout: of the lines.
       output_format: one of `FORMATS`.
 
@@ -235,29 +235,25 @@ class Writer:
         open(os.devnull, "w", encoding="utf-8")
       )
     elif path != STANDARD_OUTPUT:
-      if os.path.isdir(path):  # Before an hour's work has no place.
+      if os.path.isdir(path):  # Else the error would come after all the work.
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
       os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
       temporary = self._stack.enter_context(files.replacing(path))
-      # Line ends are those of the format on every system.
+      # Every system writes the same line ends.
       self._file = self._stack.enter_context(
         open(temporary, "w", encoding="utf-8", newline="\n")
       )
     if self._is_table:
       self._write_cells("id", layout.header)
 
-  def write(self, guid: str, said: Mapping[str, Any]) -> None:
-    """Writes a row's line."""
+  def write(self, guid: str, answer: Mapping[str, Any]) -> None:
+    """Writes the line of a row."""
     if self._is_table:
-      self._write_cells(guid, self._layout.cells(said))
+      self._write_cells(guid, self._layout.cells(answer))
     else:
-      fields = {"id": guid, **self._layout.fields(said)}
+      fields = {"id": guid, **self._layout.fields(answer)}
       self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
     self.count += 1
-
-  def flush(self) -> None:
-    """Lets readers of a pipe see what was written."""
-    self._file.flush()
 
   def _write_cells(self, guid: str, cells: Sequence[Any]) -> None:
     self._file.write("\t".join(map(_text, [guid, *cells])) + "\n")

@@ -98,18 +98,18 @@ _CASES = (
 )
 
 
-@pytest.mark.parametrize("said, header, cells, fields", _CASES)
-def test_lines(tmp_path, said, header, cells, fields):
-  layout = prediction_output.layout_of(list(said), ("a", "b c"))
+@pytest.mark.parametrize("answer, header, cells, fields", _CASES)
+def test_lines(tmp_path, answer, header, cells, fields):
+  layout = prediction_output.layout_of(list(answer), ("a", "b c"))
   path = tmp_path / "new" / "out.tsv"
   with prediction_output.Writer(str(path), layout, "tsv") as writer:
-    writer.write("x\ty", said)
+    writer.write("x\ty", answer)
   expected = [["id", *header], ["x y", *cells]]
   assert path.read_text() == "".join("\t".join(r) + "\n" for r in expected)
   path = tmp_path / "out.jsonl"
   with prediction_output.Writer(str(path), layout, "jsonl") as writer:
-    writer.write("x\ty", said)
-    writer.write("1", said)
+    writer.write("x\ty", answer)
+    writer.write("1", answer)
   assert writer.count == 2
   lines = [json.loads(line) for line in path.read_text().splitlines()]
   assert lines == [{"id": "x\ty", **fields}, {"id": "1", **fields}]
@@ -131,7 +131,7 @@ def test_nothing_half_written(tmp_path, capsys):
   with pytest.raises(OSError, match="is a folder: name a file in it"):
     prediction_output.Writer(str(tmp_path), layout, "tsv")
   assert os.listdir(tmp_path) == ["out.tsv"]
-  with pytest.raises(ValueError, match="no table is made of the outputs x, y"):
+  with pytest.raises(ValueError, match="the outputs x, y fit no table"):
     prediction_output.layout_of(["y", "x"])
 
 

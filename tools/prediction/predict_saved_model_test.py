@@ -1,4 +1,4 @@
-"""tools.predict with SavedModels: all kinds of input and output."""
+"""tools.predict with exports and with checkpoints of other formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from tools.testing import many_commands, toy_data
+from official_albert import checkpoints
+from tasks import common
+from tools.testing import many_commands, toy_data, toy_finetuned
 from tools.testing import prediction_toy_models as toys
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -157,11 +159,11 @@ def test_refusals_are_one_sentence(folder):
     ),
     (
       [model, "--input_file=FOLDER/a.tsv", output, "--precision=auto"],
-      "classify is an export, which settled --precision: leave it out",
+      "classify is an export, which has a fixed --precision: leave it out",
     ),
     (
       [model, "--input_file=FOLDER/a.tsv", output, "--top_k=3"],
-      "classify is an export, which settled --top_k: leave it out",
+      "classify is an export, which has a fixed --top_k: leave it out",
     ),
   )
   results = predict(folder, *[case for case, _ in cases])
@@ -170,6 +172,77 @@ def test_refusals_are_one_sentence(folder):
     message = message.replace("FOLDER", str(folder))
     assert result.err.count("\n") == 1 and message in result.err
   assert not (folder / "never.tsv").exists()
+
+
+def test_a_classifier_of_another_format(tmp_path):
+  run, hf = str(tmp_path / "run"), tmp_path / "hf"
+  toy_finetuned.write(run, "text_classification", ["x", "y", "z"])
+  hf.mkdir()
+  read = checkpoints.read_checkpoint(run)
+  checkpoints.WRITERS["hf"](read, str(hf))
+  read.task = ""  # As an older version, which did not carry it.
+  (tmp_path / "own").mkdir()
+  checkpoints.WRITERS["official_albert"](read, str(tmp_path / "own"))
+  (tmp_path / "textless").mkdir()
+  checkpoints.WRITERS["hf"](read, str(tmp_path / "textless"))
+  (tmp_path / "textless" / "spiece.model").unlink()
+  (tmp_path / "tf1").mkdir()
+  checkpoints.WRITERS["tf1"](read, str(tmp_path / "tf1"))
+  (tmp_path / "new.txt").write_text("the old tree\na cold day\n")
+
+  def line(model_dir, *more):
+    output = tmp_path / f"{model_dir}.tsv"
+    return [
+      f"--model_dir={tmp_path / model_dir}",
+      f"--input_file={tmp_path / 'new.txt'}",
+      f"--output_file={output}",
+      *more,
+    ]
+
+  task = "--task=text_classification"
+  *good, unnamed, other, wrong, textless = many_commands.run(
+    "predict",
+    [
+      line("run"),
+      line("hf", task),
+      line("own", task),
+      line("tf1", task),
+      line("hf"),
+      line("run", "--task=text_pair_classification"),
+      line("hf", "--task=text_regression"),
+      line("textless", task),
+    ],
+  )
+  for result in good:
+    assert result.code == 0, result.err
+  assert good[1].out.endswith(f"predicted with {hf}\n")
+  tokenized = "tokenized with spiece.model by the rules of this package"
+  assert [tokenized in result.err for result in good] == [0, 1, 0, 0]
+  said = {
+    name: common.read_probabilities(str(tmp_path / f"{name}.tsv"))
+    for name in ("run", "hf", "own", "tf1")
+  }
+  assert said["hf"].labels == ("x", "y", "z")
+  # TF1 does not name its classes.
+  assert said["tf1"].labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+  for name in ("hf", "own"):
+    assert said[name].predictions == said["run"].predictions
+  for name in ("hf", "own", "tf1"):
+    np.testing.assert_allclose(said[name].values, said["run"].values, atol=1e-6)
+  for result, message in (
+    (
+      unnamed,
+      "does not name its task: give --task, such as --task=te",
+    ),
+    (other, "is a run of text_classification, not of text_pair_classification"),
+    (
+      wrong,
+      "has the head classification, but --task=text_regression needs reg",
+    ),
+    # Not in the temporary copy, where nobody can look.
+    (textless, f"no tokenizer in {tmp_path / 'textless'}: give --spm_model"),
+  ):
+    assert result.code == 1 and message in result.err
 
 
 if __name__ == "__main__":

@@ -1,105 +1,117 @@
-"""A Keras model as a program for batches of any number of rows.
+"""A served model's `forward` for any number of rows, on one device or several.
 
-One device takes batches as they come. Several share a batch, so it has to have
-as many rows as was agreed on, and is filled up with copies of its last row; so
-it is on TPUs, which compile a program for each shape.
+One device takes batches of any size. Several devices share each batch, so every
+batch is filled up to a fixed number of rows. TPUs also need a fixed sequence
+length, because they compile a program for each shape.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping
+from typing import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from official_albert import training
+from official_albert.serving import Tensors
 from official_albert.training import Batch
+
+IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Program:
-  """Arrays in, arrays out.
+  """Features in, outputs out.
 
   Attributes:
-    fixed_length: whether sequences should always be padded to one length.
+    fixed_length: whether all sequences are padded to one length.
   """
 
   def __init__(
     self,
-    model: tf.keras.Model,
-    predict: Callable[[Any, Batch], Mapping[str, tf.Tensor]],
+    forward: Callable[..., Mapping[str, tf.Tensor]],
     strategy: tf.distribute.Strategy,
     batch_size: int,
+    max_seq_length: int,
   ):
-    """Compiles nothing yet.
+    """Checks the batch size; compiles nothing yet.
 
     Args:
-      model: made under `strategy`.
-      predict: of the model and a batch, the outputs, a row for each of its.
-      strategy: the devices.
-      batch_size: rows of a batch at most.
+      forward: takes features [B, ...] by name, returns outputs [B, ...].
+      strategy: the devices; the model's variables were made under it.
+      batch_size: the most rows of a batch.
+      max_seq_length: the length that TPUs pad to.
 
     Raises:
-      ValueError: the rows of a batch cannot be shared out.
+      ValueError: the devices cannot share a batch equally.
     """
     replicas = strategy.num_replicas_in_sync
     if batch_size < 1 or batch_size % replicas:
       raise ValueError(
-        f"eval_batch_size is {batch_size}, but has to be a multiple of the "
-        f"{replicas} devices and above 0."
+        f"eval_batch_size is {batch_size}, but must be a positive multiple of "
+        f"the {replicas} devices."
       )
     self.fixed_length = isinstance(strategy, tf.distribute.TPUStrategy)
-    self._rows = batch_size if replicas > 1 or self.fixed_length else None
-    shares = replicas > 1
+    self._max_seq_length = max_seq_length
+    self._batch_size = batch_size
+    self._fixed_rows = replicas > 1 or self.fixed_length
 
-    def step(batch):
-      rows = training.own_rows(batch) if shares else batch
-      return training.gather_predictions(predict(model, rows))
+    def step(batch: Batch) -> Tensors:
+      rows = training.own_rows(batch) if replicas > 1 else batch
+      return training.gather_predictions(dict(forward(**rows)))
 
-    @tf.function
-    def run(batch):
+    @tf.function(autograph=False)
+    def run(batch: Batch) -> Tensors:
       return training.run_step(strategy, step, batch)
 
     self._run = run
-    self._concrete = None
 
-  def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs the model on B rows, as many as a batch has at most.
+  def __call__(self, **features: tf.Tensor) -> Tensors:
+    """Returns the outputs [B, ...] for features [B, ..., S].
 
-    Args:
-      arrays: [B, ..., S] by name, always of the same names and dtypes; S may
-        change from call to call.
-
-    Returns:
-      The outputs, [B, ...] each.
+    B and S may change from call to call. More than `batch_size` rows are
+    computed in several batches.
     """
-    count = len(next(iter(arrays.values())))
-    missing = self._rows - count if self._rows else 0
-    if missing:
+    arrays = {name: np.asarray(x) for name, x in features.items()}
+    if self.fixed_length:
+      for name in IDS:
+        missing = self._max_seq_length - arrays[name].shape[-1]
+        widths = [(0, 0)] * (arrays[name].ndim - 1) + [(0, missing)]
+        arrays[name] = np.pad(arrays[name], widths)
+    count = len(arrays["input_ids"])
+    batches = [
+      self._run_batch(
+        {name: x[i : i + self._batch_size] for name, x in arrays.items()}
+      )
+      for i in range(0, count, self._batch_size)
+    ]
+    return {
+      name: tf.concat([outputs[name] for outputs in batches], axis=0)
+      for name in batches[0]
+    }
+
+  def _run_batch(self, arrays: Mapping[str, np.ndarray]) -> Tensors:
+    count = len(arrays["input_ids"])
+    if self._fixed_rows and count < self._batch_size:
       arrays = {
-        name: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
+        name: np.concatenate(
+          [x, np.repeat(x[-1:], self._batch_size - count, axis=0)]
+        )
         for name, x in arrays.items()
       }
-    if self._concrete is None:
-      self._concrete = self._run.get_concrete_function(
-        {name: self._spec(x) for name, x in arrays.items()}
-      )
-    outputs = self._concrete(
-      {name: tf.constant(x) for name, x in arrays.items()}
+    # One graph for all shapes; TensorFlow caches it.
+    graph = self._run.get_concrete_function(
+      {name: self._spec(x) for name, x in arrays.items()}
     )
-    return {name: x.numpy()[:count] for name, x in outputs.items()}
+    with tf.device(None):  # The caller's choice is not the program's.
+      outputs = graph({name: tf.constant(x) for name, x in arrays.items()})
+    return {name: x[:count] for name, x in outputs.items()}
 
   def _spec(self, array: np.ndarray) -> tf.TensorSpec:
-    length = array.shape[-1] if self.fixed_length else None
     return tf.TensorSpec(
-      [self._rows, *array.shape[1:-1], length], tf.as_dtype(array.dtype)
+      [
+        len(array) if self._fixed_rows else None,
+        *array.shape[1:-1],
+        array.shape[-1] if self.fixed_length else None,
+      ],
+      tf.as_dtype(array.dtype),
     )
-
-
-def to_numpy(tensor: tf.Tensor) -> np.ndarray:
-  """A tensor as an array; texts as `str`, without bytes that are no UTF-8."""
-  array = tensor.numpy()
-  if array.dtype != object:
-    return array
-  texts = np.empty(array.size, object)
-  texts[:] = [text.decode("utf-8", "replace") for text in array.ravel()]
-  return texts.reshape(array.shape)

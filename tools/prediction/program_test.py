@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
-from typing import Optional
+from typing import Sequence
 
 import numpy as np
 import pytest
@@ -20,48 +20,49 @@ class Toy(tf.Module):
     super().__init__()
     self.scale = tf.Variable(3.0)
 
-
-def _predict(model, batch):
-  return {
-    "sum": model.scale * tf.reduce_sum(tf.cast(batch["x"], tf.float32), -1),
-    "rows": tf.fill([tf.shape(batch["x"])[0]], tf.shape(batch["x"])[0]),
-  }
+  def forward(self, input_ids):
+    rows = tf.shape(input_ids)[0]
+    sums = tf.reduce_sum(tf.cast(input_ids, tf.float32), -1)
+    return {"sum": self.scale * sums, "rows": tf.fill([rows], rows)}
 
 
-def check(strategy: tf.distribute.Strategy, rows: Optional[int]) -> None:
-  """Predicts batches of several sizes.
+def check(strategy: tf.distribute.Strategy, rows: Sequence[int]) -> None:
+  """Computes batches of several sizes, the last one larger than a batch.
 
   Args:
     strategy: the devices.
-    rows: of each device's share; None: all of a batch.
+    rows: how many rows the device of the first row gets, for each size.
   """
   with strategy.scope():
     model = Toy()
-  program = prediction_program.Program(model, _predict, strategy, 4)
+  program = prediction_program.Program(model.forward, strategy, 4, 9)
   assert not program.fixed_length
-  for shape in ((4, 5), (1, 7), (3, 2)):
+  for shape, count in zip(((4, 5), (1, 7), (3, 2), (11, 3)), rows):
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    said = program({"x": x})
-    np.testing.assert_array_equal(said["sum"], 3.0 * x.sum(1))
-    assert said["rows"].tolist() == [rows or shape[0]] * shape[0]
+    # The caller's device is not the program's.
+    with tf.device(tf.config.list_logical_devices("CPU")[0].name):
+      outputs = program(input_ids=tf.constant(x))
+    np.testing.assert_array_equal(outputs["sum"], 3.0 * x.sum(1))
+    assert outputs["rows"].shape == shape[:1]
+    assert outputs["rows"].numpy()[0] == count
 
 
 def check_two_devices() -> None:
   """Each has its share of a batch that is filled up."""
   two = distribution.make_strategy("mirrored", 2, "")
-  check(two, 2)
+  check(two, [2, 2, 2, 2])
   with pytest.raises(
-    ValueError, match="is 3, but has to be a multiple of the 2"
+    ValueError, match="is 3, but must be a positive multiple of"
   ):
-    prediction_program.Program(Toy(), _predict, two, 3)
+    prediction_program.Program(Toy().forward, two, 3, 9)
 
 
 def test_one_device():
-  check(tf.distribute.get_strategy(), None)
+  check(tf.distribute.get_strategy(), [4, 1, 3, 4])
 
 
 def test_two_devices():
-  """In a process of their own: they must be made before all else."""
+  """In a new process: devices must be made before anything else."""
   program = "from tools.prediction import program_test as t\n"
   done = subprocess.run(
     [sys.executable, "-c", program + "t.check_two_devices()"],
@@ -74,14 +75,15 @@ def test_two_devices():
 
 def test_rows_of_options():
   program = prediction_program.Program(
-    None,
-    lambda model, batch: {"y": tf.reduce_max(batch["x"], [1, 2])},
+    lambda input_ids: {"y": tf.reduce_max(input_ids, [1, 2])},
     tf.distribute.get_strategy(),
     9,
+    5,
   )
   for length in (3, 5):
     x = np.random.default_rng(0).integers(0, 9, (2, 4, length), np.int32)
-    np.testing.assert_array_equal(program({"x": x})["y"], x.max((1, 2)))
+    outputs = program(input_ids=tf.constant(x))
+    np.testing.assert_array_equal(outputs["y"], x.max((1, 2)))
 
 
 if __name__ == "__main__":

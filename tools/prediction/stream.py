@@ -1,77 +1,24 @@
-"""Rows through a model and out again in their order, a window at a time.
+"""Answers rows in their order, a window of rows at a time.
 
-Rows of similar length should share a batch, or most of it is padding; but
-millions of rows cannot be sorted. So a window of rows is read ahead, what goes
-through the model is sorted by length and cut into batches, and the answers
-leave in the order of the rows. At no time is there more than one window.
+Rows of similar length should share a batch; otherwise most of a batch is
+padding. So a window of rows is read, sorted by length, cut into batches, and
+answered in the original order. Memory holds one window at a time.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import (
-  Any,
-  Iterable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Protocol,
-  Sequence,
-)
+import re
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
+from tools.prediction.backend import Backend
 from tools.prediction.input import InputRow
 
 # Batches that are sorted together.
 WINDOW_BATCHES = 32
-
-
-class Part(NamedTuple):
-  """What goes through the model of a row: all of it, or one of its windows.
-
-  Attributes:
-    length: in any unit, of a backend always the same.
-    inputs: what the backend makes of it.
-  """
-
-  length: int
-  inputs: Any
-
-
-class Backend(Protocol):
-  """A model with its tokenizer, or without.
-
-  Attributes:
-    about: a sentence's beginning: which model it is, and of what.
-    roles: what a row has to have.
-  """
-
-  about: str
-  roles: tuple[str, ...]
-
-  def parts(self, cells: Mapping[str, Any]) -> Sequence[Part]:
-    """What goes through the model, at least one part.
-
-    Raises:
-      ValueError: the row cannot be predicted.
-    """
-
-  def run(self, inputs: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-    """The model's outputs for each of a batch of parts' inputs.
-
-    Raises:
-      tf.errors.InvalidArgumentError: the model refuses one of them, or so
-        many at once.
-    """
-
-  def answer(
-    self,
-    cells: Mapping[str, Any],
-    parts: Sequence[Part],
-    outputs: Sequence[Mapping[str, Any]],
-  ) -> dict[str, Any]:
-    """What is said of a row, from the outputs for its parts."""
 
 
 def predict(
@@ -79,66 +26,56 @@ def predict(
   rows: Iterable[InputRow],
   batch_size: int,
   window_batches: int = WINDOW_BATCHES,
-) -> Iterator[tuple[InputRow, dict[str, Any]]]:
-  """Each row with its answer, in the rows' order.
+) -> Iterator[tuple[InputRow, Mapping[str, Any]]]:
+  """Yields each row with its answer, in the order of the rows.
 
   Args:
     backend: the model.
     rows: any number of them.
-    batch_size: parts that go through the model together, at most.
-    window_batches: how many batches are read ahead.
+    batch_size: the most rows of a batch.
+    window_batches: how many batches are sorted together.
 
   Raises:
-    ValueError: a batch has no place for a part, or a row cannot be predicted;
-      the message says file and line.
+    ValueError: the batch size is below 1, or the model refuses a row; the
+      message names the row's file and line.
   """
-  if batch_size < 1 or window_batches < 1:
-    raise ValueError(
-      f"eval_batch_size is {batch_size}, and {window_batches} batches are read "
-      "ahead: both have to be at least 1."
-    )
+  if batch_size < 1:
+    raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
   for window in _blocks(rows, batch_size * window_batches):
-    yield from zip(window, _answers(backend, window, batch_size))
+    lengths = np.asarray(backend.lengths([row.cells for row in window]))
+    # The longest first: if memory is too small, the first batch shows it.
+    order = np.argsort(-lengths, kind="stable")
+    answers: list[Mapping[str, Any]] = [{}] * len(window)
+    for batch in _blocks(order, batch_size):
+      results = _answers(backend, [window[i] for i in batch])
+      for index, answer in zip(batch, results):
+        answers[index] = answer
+    yield from zip(window, answers)
 
 
 def _answers(
-  backend: Backend, window: Sequence[InputRow], batch_size: int
-) -> Iterator[dict[str, Any]]:
-  parts, owners, begins = [], [], []
-  for row in window:
-    begins.append(len(parts))
-    try:
-      parts += backend.parts(row.cells)
-    except ValueError as error:
-      raise ValueError(f"{row.where}: {error}") from error
-    owners += [row] * (len(parts) - begins[-1])
-  # The longest first: if memory is short, it is so at once.
-  order = sorted(range(len(parts)), key=lambda i: -parts[i].length)
-  outputs: list[Mapping[str, Any]] = [{}] * len(parts)
-  for batch in _blocks(order, batch_size):
-    results = _run(backend, [(owners[i], parts[i].inputs) for i in batch])
-    for index, result in zip(batch, results):
-      outputs[index] = result
-  for row, begin, end in zip(window, begins, [*begins[1:], len(parts)]):
-    yield backend.answer(row.cells, parts[begin:end], outputs[begin:end])
-
-
-def _run(
-  backend: Backend, batch: Sequence[tuple[InputRow, Any]]
+  backend: Backend, batch: Sequence[InputRow]
 ) -> Sequence[Mapping[str, Any]]:
   try:
-    return backend.run([inputs for _, inputs in batch])
+    return backend([row.cells for row in batch])
   except tf.errors.InvalidArgumentError:
-    # Which row is it? Maybe none: an export reads so many windows of SQuAD's
-    # contexts at once, and long contexts come together.
-    results = []
-    for row, inputs in batch:
+    # One row may be wrong; or the rows are too much together, because an export
+    # limits the windows of SQuAD's contexts in a request.
+    answers = []
+    for row in batch:
       try:
-        results += backend.run([inputs])
+        answers += backend([row.cells])
       except tf.errors.InvalidArgumentError as error:
-        message = error.message.split("\n\t [[")[0].split("[Op:")[0]
-        raise ValueError(f"{row.where}: {message}") from error
-    return results
+        raise ValueError(
+          f"{row.where}: {_reason(error)} ({backend.about})"
+        ) from error
+    return answers
+
+
+def _reason(error: tf.errors.InvalidArgumentError) -> str:
+  """Returns the message without TensorFlow's names of nodes."""
+  text = error.message.split("\n\t [[")[0].split(" [Op:")[0]
+  return re.sub(r"^\{\{.*?\}\} ", "", text)
 
 
 def _blocks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -10,29 +10,27 @@ import tensorflow as tf
 
 from tools.prediction import stream as prediction_stream
 from tools.prediction.input import InputRow
-from tools.prediction.stream import Part
 
 
-class Words:
-  """A part for each word; says how many letters a row has."""
+class Letters:
+  """Counts the letters of each row."""
+
+  about = "letters is a toy"
 
   def __init__(self):
     self.batches = []
 
-  def parts(self, cells):
-    if not cells["text"]:
-      raise ValueError("nothing there.")
-    return [Part(len(word), word) for word in cells["text"].split()]
+  def lengths(self, rows):
+    return [len(row["text"]) for row in rows]
 
-  def run(self, inputs):
-    if "bomb" in inputs:
-      raise tf.errors.InvalidArgumentError(None, None, "boom\n\t [[{{node}}]]")
-    self.batches.append(list(inputs))
-    return [{"letters": len(word)} for word in inputs]
-
-  def answer(self, cells, parts, outputs):
-    assert [part.length for part in parts] == [o["letters"] for o in outputs]
-    return {"sum": sum(output["letters"] for output in outputs)}
+  def __call__(self, rows):
+    texts = [row["text"] for row in rows]
+    if "bomb" in texts:
+      raise tf.errors.InvalidArgumentError(
+        None, None, "{{node x}} boom\n\t [[{{node}}]]"
+      )
+    self.batches.append(texts)
+    return [{"letters": len(text)} for text in texts]
 
 
 def rows(texts):
@@ -42,56 +40,50 @@ def rows(texts):
 
 def test_answers_in_order_and_batches_by_length():
   rng = np.random.default_rng(1)
-  texts = [
-    " ".join("x" * n for n in rng.integers(1, 9, rng.integers(1, 4)))
-    for _ in range(23)
-  ]
-  words = Words()
-  said = list(prediction_stream.predict(words, rows(texts), 5, 2))
-  assert [row.guid for row, _ in said] == [str(n) for n in range(23)]
-  sums = [len(text.replace(" ", "")) for text in texts]
-  assert [answer["sum"] for _, answer in said] == sums
+  texts = ["x" * n for n in rng.integers(1, 99, 23)]
+  model = Letters()
+  answers = list(prediction_stream.predict(model, rows(texts), 5, 2))
+  assert [row.guid for row, _ in answers] == [str(n) for n in range(23)]
+  assert [answer["letters"] for _, answer in answers] == list(map(len, texts))
   # Windows of ten, ten and three rows, each from the longest to the shortest.
-  windows = [texts[:10], texts[10:20], texts[20:]]
-  counts = [sum(len(t.split()) for t in window) for window in windows]
-  assert sum(map(len, words.batches)) == sum(counts)
-  assert len(words.batches) == sum(-(-count // 5) for count in counts)
-  first = [
-    len(w) for batch in words.batches[: -(-counts[0] // 5)] for w in batch
-  ]
-  assert first == sorted(first, reverse=True) and len(first) == counts[0]
+  assert [len(batch) for batch in model.batches] == [5, 5, 5, 5, 3]
+  for first, window in ((0, texts[:10]), (2, texts[10:20]), (4, texts[20:])):
+    found = sum(model.batches[first : first + 2], [])
+    assert found == sorted(window, key=len, reverse=True)
 
 
 def test_no_more_is_read_than_a_window():
   read = []
   endless = (read.append(row) or row for row in rows(itertools.repeat("ab")))
-  said = prediction_stream.predict(Words(), endless, 3, 2)
-  next(said)
+  answers = prediction_stream.predict(Letters(), endless, 3, 2)
+  next(answers)
   assert len(read) == 6
   for _ in range(6):
-    next(said)
+    next(answers)
   assert len(read) == 12
 
 
 def test_a_bad_row_is_named():
-  with pytest.raises(ValueError, match="^a.tsv, line 4: boom$"):
-    list(prediction_stream.predict(Words(), rows(["a", "bc", "bomb", "d"]), 3))
-  with pytest.raises(ValueError, match="^a.tsv, line 3: nothing there.$"):
-    list(prediction_stream.predict(Words(), rows(["a", "", "b"]), 3))
+  with pytest.raises(
+    ValueError, match=r"^a.tsv, line 4: boom \(letters is a toy\)$"
+  ):
+    texts = ["a", "bc", "bomb", "d"]
+    list(prediction_stream.predict(Letters(), rows(texts), 3))
   with pytest.raises(ValueError, match="eval_batch_size is 0"):
-    list(prediction_stream.predict(Words(), rows(["a"]), 0))
+    list(prediction_stream.predict(Letters(), rows(["a"]), 0))
 
 
-def test_what_is_too_much_at_once_goes_one_by_one():
-  class Small(Words):
-    def run(self, inputs):
-      if len(inputs) > 1 and max(map(len, inputs)) > 2:
+def test_rows_that_are_too_much_together_go_one_by_one():
+  class Small(Letters):
+    def __call__(self, rows):
+      if len(rows) > 1 and max(self.lengths(rows)) > 2:
         raise tf.errors.InvalidArgumentError(None, None, "too much")
-      return super().run(inputs)
+      return super().__call__(rows)
 
   small = Small()
-  said = prediction_stream.predict(small, rows(["a", "xxxx", "bb", "c"]), 2)
-  assert [answer["sum"] for _, answer in said] == [1, 4, 2, 1]
+  texts = ["a", "xxxx", "bb", "c"]
+  answers = prediction_stream.predict(small, rows(texts), 2)
+  assert [answer["letters"] for _, answer in answers] == [1, 4, 2, 1]
   assert small.batches == [["xxxx"], ["bb"], ["a", "c"]]
 
 

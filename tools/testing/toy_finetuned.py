@@ -6,12 +6,12 @@ Beside what toy_encoder writes they differ in the task and its head.
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
 from official_albert import modeling, tokenization, training
-from tools import finetuning, prediction
+from tools import finetuning
 from tools.testing import toy_encoder
 
 SIZES = {
@@ -77,9 +77,16 @@ def write(
   return model
 
 
-def read_encoder(folder: str) -> prediction.run.Encoder:
-  """The model's configuration and the Python tokenizer of a folder."""
-  return prediction.run.Encoder(
+class Encoder(NamedTuple):
+  """The configuration and the Python tokenizer of a model."""
+
+  config: modeling.AlbertConfig
+  tokenizer: tokenization.Tokenizer
+
+
+def read_encoder(folder: str) -> Encoder:
+  """Reads both from the folder of a run."""
+  return Encoder(
     modeling.AlbertConfig.from_json_file(
       os.path.join(folder, training.CONFIG_FILE)
     ),
