@@ -180,7 +180,7 @@ def test_refusals():
       "classifier_dropout must be at least 0 and under 1, got 1.0",
       "layerwise_lr_decay",
       "num_warmup_steps",
-      "there is no folder glue",
+      "the folder glue does not exist",
     ),
   ):
     assert message in text

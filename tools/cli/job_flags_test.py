@@ -155,7 +155,7 @@ def test_flags_of_other_tasks_are_refused():
     ("squad_v2", ["--label_column=x"], "--label_column says nothing to --task"),
     ("text_regression", [_DATA], "--data_dir says nothing to --task=text_regr"),
     ("text_classification", ["--text_b_column=x"], "--text_b_column says noth"),
-    ("cola", [_DATA, "--doc_stride=3"], "--doc_stride says nothing to this ta"),
+    ("cola", [_DATA, "--doc_stride=3"], "--doc_stride does not apply to this"),
     ("cola", [_DATA, "--max_seq_length=-3"], "max_seq_length must not be nega"),
     ("text_classification", [], "--task=text_classification needs --train_fil"),
   )
