@@ -50,7 +50,6 @@ def test_fine_tuned_runs(tmp_path, task, labels, kind, inputs):
 
 @pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
 def test_questions(tmp_path, version, threshold):
-  pytest.importorskip("tasks.squad.serving")
   toy_finetuned.write(
     str(tmp_path / "run"),
     f"squad_{version}",

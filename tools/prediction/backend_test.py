@@ -280,7 +280,8 @@ def test_masks(pretrained):
     pieces = [tokenizer.id_to_piece(i) for i in expected[0].numpy().tolist()]
     assert answer["tokens"][0].tolist() == [p.lstrip("\u2581") for p in pieces]
   with pytest.raises(
-    ValueError, match="^a, line 1: .*every text needs a .MASK"
+    ValueError,
+    match=r"^a, line 1: every text must have a .MASK. .*add one to each",
   ):
     predict(backend, [{"text": "a [MASK]"}, {"text": "mask"}])
 

@@ -73,9 +73,12 @@ def _answers(
 
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:
-  """Returns the message without TensorFlow's names of nodes."""
+  """Returns the message without what TensorFlow adds to it."""
   text = error.message.split("\n\t [[")[0].split(" [Op:")[0]
-  return re.sub(r"^\{\{.*?\}\} ", "", text)
+  text = re.sub(r"^\{\{.*?\}\} ", "", text)
+  failed = re.search(r"assertion failed: \[(.*)\]$", text, re.DOTALL)
+  # The message and the numbers of a failed check are in brackets each.
+  return failed[1].replace("] [", " ") if failed else text
 
 
 def _blocks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
