@@ -125,8 +125,8 @@ def test_refusals_are_one_sentence(folder):
       "encoder is a pretraining run (--signature=fill_mask), which takes text.",
     ),
     ("none", "new.tsv", "is not the folder of a run"),
-    ("cola", "new.tsv", "cola holds no fine-tuned checkpoint: train first"),
-    ("bare", "new.tsv", "holds no fine-tuned checkpoint: train first"),
+    ("cola", "new.tsv", "cola has no fine-tuned checkpoint: train first"),
+    ("bare", "new.tsv", "has no fine-tuned checkpoint: train first"),
   )
   results = predict(folder, *[(a, b, "bad.tsv") for a, b, _ in cases])
   for result, (*_, message) in zip(results, cases):
@@ -146,7 +146,7 @@ def test_flags_of_other_runs_are_refused(folder):
     (run, "--checkpoint=newest", "no checkpoint at newest: newest.index does"),
     (encoder, "--signature=classify", "or name a run of tools.run_finetuning"),
     (encoder, "--top_k=3", "texts.txt, line 1: "),
-    (encoder, "--top_k=3", "every text needs a [MASK], written so"),
+    (encoder, "--top_k=3", "every text must have a [MASK] within its first"),
     (encoder, "--top_k=3", "encoder is a pretraining run (--signature=fill_m"),
   )
   results = many_commands.run(
