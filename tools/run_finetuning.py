@@ -243,6 +243,7 @@ def main(argv) -> None:
     raise ValueError(
       "nothing to do: set one of --do_train, --do_eval and --do_predict."
     )
+  training_flags.refuse_phases()
   if _SEEDS.value < 1:
     raise ValueError(f"--seeds must be at least 1, got {_SEEDS.value}.")
   output_dir, names = _OUTPUT_DIR.value, [_TASK.value]

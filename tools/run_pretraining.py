@@ -261,12 +261,14 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
 
 
 def export(report: training.Reporter) -> None:
-  """Writes the SavedModel of --export_dir, unless it exists.
+  """Writes the SavedModel of --export_dir, unless the folder holds files.
 
   In a new process: an export computes on a CPU, in float32, whatever devices
   and precision this process has set up.
   """
-  if os.path.exists(_EXPORT_DIR.value):
+  try:
+    files.check_new_folder(_EXPORT_DIR.value)
+  except FileExistsError:
     report.note(f"{_EXPORT_DIR.value} exists and is not replaced")
     return
   done = subprocess.run(

@@ -141,10 +141,12 @@ def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
   """In the first phase, right at the border, and in the second."""
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   exported = f"--export_dir={tmp_path}/export"
+  (tmp_path / "export").mkdir()  # An empty folder is as good as none.
   result = run(folder, whole, *_PHASES, exported)
   assert result.returncode == 0, result.stderr
   assert result.stderr == ""
   assert "phase 2 of 2: to step 22, batch 6, 27 tokens" in result.stdout
+  assert (tmp_path / "export" / "saved_model.pb").exists()
   for step in (4, 13, 16):
     kill_at(folder, killed, f"model.ckpt-{step}", *_PHASES)
   result = run(folder, killed, *_PHASES)
