@@ -37,13 +37,7 @@ class AlbertForPretraining(modeling.FeatureModel):
     recompute_activations: bool = False,
     **kwargs,
   ):
-    """Makes the layers and their variables.
-
-    Args:
-      config: the model.
-      recompute_activations: see `SharedTransformerEncoder`.
-      **kwargs: of `tf.keras.Model`.
-    """
+    """Creates the layers and their variables; see `AlbertModel`."""
     super().__init__(config, **kwargs)
     self.albert = modeling.AlbertModel(
       config, recompute_activations, name="albert"
@@ -91,6 +85,7 @@ class AlbertForPretraining(modeling.FeatureModel):
     """
     inputs, others = self.named_inputs(features)
     positions = others["masked_lm_positions"]
+    modeling.check_ids("masked_lm_positions", positions, "B P")
     outputs = self.albert(
       inputs,
       training=training,
