@@ -1,8 +1,10 @@
-"""Tests of the formats and of AlbertModel.from_checkpoint."""
+"""Tests of AlbertModel.from_checkpoint with every format, and of archives."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import io
 import json
 import math
 import os
@@ -47,11 +49,17 @@ def _make(kind, folder):
   return folder
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", sorted(formats.READERS))
-def test_an_encoder_from_every_format(kind, tmp_path):
+def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   path = _make(kind, str(tmp_path / "there"))
-  assert formats.find_format(path) == kind
+  assert formats.choose(path)[0] == kind
+  if packed:
+    path = _pack(path, str(tmp_path / "albert.tar.gz"))
+  (tmp_path / "scratch").mkdir()
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
   model = AlbertModel.from_checkpoint(path, recompute_activations=True)
+  assert not os.listdir(tmp_path / "scratch")
   assert model.encoder.recompute_activations
   source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
   assert model.config == source.config
@@ -63,8 +71,23 @@ def test_an_encoder_from_every_format(kind, tmp_path):
     np.testing.assert_array_equal(variable, source.tensors[name])
 
 
-@pytest.mark.parametrize("kind", ["tf1", "official_albert"])
-def test_optimizer_state_is_not_unexpected(kind, tmp_path):
+def _pack(path, archive):
+  """Writes a .tar.gz as the releases have it: with one folder."""
+  with tarfile.open(archive, "w:gz", dereference=True) as file:
+    if os.path.isdir(path):
+      file.add(path, "base")
+    else:  # The folder holds more than a release does.
+      for end in ("index", "data-00000-of-00001"):
+        file.add(f"{path}.{end}", f"base/model.ckpt.{end}")
+      config = os.path.join(os.path.dirname(path), "albert_config.json")
+      file.add(config, "base/albert_config.json")
+  return archive
+
+
+@pytest.mark.parametrize(
+  "kind, ignored", [("tf1", 64), ("official_albert", 69)]
+)
+def test_optimizer_state_is_not_unexpected(kind, ignored, tmp_path):
   path = str(_GOLDEN / "one_group" / "trained_lamb.ckpt-10")
   if kind == "official_albert":
     source = tf1_checkpoints.read_tf1_checkpoint(path, include_optimizer=True)
@@ -74,7 +97,7 @@ def test_optimizer_state_is_not_unexpected(kind, tmp_path):
   assert not report.missing and len(report.matched) == 25
   assert len(report.unexpected) == 7  # Of the two heads.
   # m and v of 32 variables; our runs have five more values.
-  assert len(report.ignored) == {"tf1": 64, "official_albert": 69}[kind]
+  assert len(report.ignored) == ignored
   assert len(str(report).splitlines()) == 8
 
 
@@ -205,38 +228,98 @@ def test_exact_gelu_and_projections_of_equal_width(act, equal_widths, tmp_path):
     assert not (tmp_path / "tf1").exists()
 
 
-@pytest.mark.parametrize("kind", sorted(formats.READERS))
-def test_an_encoder_from_an_archive(kind, tmp_path, monkeypatch):
-  path = _make(kind, str(tmp_path / "there"))
-  archive = str(tmp_path / "albert.tar.gz")
-  with tarfile.open(archive, "w:gz", dereference=True) as file:
-    folder = os.path.dirname(path) if kind == "tf1" else path
-    if kind == "tf1":  # The folder holds more than a release does.
-      for end in ("index", "data-00000-of-00001"):
-        file.add(f"{path}.{end}", f"base/model.ckpt.{end}")
-      file.add(
-        os.path.join(folder, "albert_config.json"), "base/albert_config.json"
-      )
-    else:
-      file.add(folder, "base")
+def _archive(path, members):
+  """Writes an archive; members are names with contents, or TarInfos."""
+  with tarfile.open(path, "w:gz") as archive:
+    for name, content in members:
+      if isinstance(name, tarfile.TarInfo):
+        archive.addfile(name)
+        continue
+      info = tarfile.TarInfo(name)
+      info.size = len(content)
+      archive.addfile(info, io.BytesIO(content))
+  return str(path)
+
+
+def _special(kind):
+  info = tarfile.TarInfo("link")
+  info.type, info.linkname = kind, "/etc/passwd"
+  return info
+
+
+def test_the_content_of_an_archive(tmp_path):
+  path = _archive(tmp_path / "a.tgz", [("./x", b"1"), ("/etc/y", b"2")])
+  with formats.unpacked_archive(path) as folder:
+    # An absolute path stays in the folder.
+    assert sorted(os.listdir(folder)) == ["etc", "x"]
+  assert not os.path.exists(folder)
+  path = _archive(tmp_path / "b.tgz", [("base/assets/x", b"one")])
+  with formats.unpacked_archive(path) as folder:
+    assert pathlib.Path(folder, "assets", "x").read_bytes() == b"one"
+  with formats.unpacked_archive(str(tmp_path)) as folder:
+    assert folder == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+  "name, message",
+  [
+    ("../x", "outside the destination"),
+    ("a/../../x", "outside the destination"),
+    (_special(tarfile.SYMTYPE), "neither a file nor a folder"),
+    (_special(tarfile.LNKTYPE), "neither a file nor a folder"),
+    (_special(tarfile.CHRTYPE), "neither a file nor a folder"),
+  ],
+  ids=["up", "up_later", "symlink", "hardlink", "device"],
+)
+def test_unsafe_members_are_refused(name, message, tmp_path, monkeypatch):
+  path = _archive(tmp_path / "a.tar.gz", [("good", b"1"), (name, b"2")])
   (tmp_path / "scratch").mkdir()
   monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-  model = AlbertModel.from_checkpoint(archive)
-  source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
-  assert model.config == source.config and not model.load_report.missing
-  for name, variable in loading.tf1_variables(model).items():
-    np.testing.assert_array_equal(variable, source.tensors[name])
+  with pytest.raises(ValueError, match=message):
+    AlbertModel.from_checkpoint(path)
+  assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "scratch"]
   assert not os.listdir(tmp_path / "scratch")
 
 
-def test_paths_without_a_checkpoint(tmp_path):
-  with pytest.raises(FileNotFoundError, match="no checkpoint at"):
-    AlbertModel.from_checkpoint(str(tmp_path / "none"))
-  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    AlbertModel.from_checkpoint(str(tmp_path))
-  for path in ("gs://bucket/run", "gs://bucket/albert.tar.gz"):
-    with pytest.raises(ValueError, match="gs:// addresses are not supported"):
-      AlbertModel.from_checkpoint(path)
+def _refusal(path, **arguments):
+  opened = formats.unpacked_archive(str(path), **arguments)
+  with pytest.raises(ValueError) as caught, opened:
+    pass
+  return str(caught.value)
+
+
+def test_archives_that_unpack_to_too_much(tmp_path):
+  path = _archive(tmp_path / "a.tar.gz", [("x", bytes(3_000_000))])
+  assert os.path.getsize(path) < 10_000
+  message = _refusal(path, max_bytes=1_000_000)
+  assert "unpacks to more than 1,000,000 bytes" in message
+  _archive(path, [(f"f{i}", b"") for i in range(1001)])
+  assert "or 1000 files" in _refusal(path)
+  info = tarfile.TarInfo("PaxHeaders/x")
+  info.type, info.size = tarfile.XHDTYPE, 5 * 2**30
+  content = gzip.compress(info.tobuf() + bytes(2**20))
+  pathlib.Path(path).write_bytes(content)
+  assert "a header claims 5,368,709,120 bytes" in _refusal(path)
+
+
+def test_damaged_archives_and_an_old_python(tmp_path, monkeypatch):
+  path = tmp_path / "a.tar.gz"
+  path.write_bytes(b"not gzip at all")
+  assert "damaged, truncated or not a .tar.gz" in _refusal(path)
+  _archive(path, [("x", os.urandom(5000))])
+  path.write_bytes(path.read_bytes()[:-2500])
+  assert "damaged, truncated or not a .tar.gz" in _refusal(path)
+  monkeypatch.delattr(tarfile, "data_filter")
+  assert "use 3.10.12, 3.11.4 or newer" in _refusal(path)
+
+
+@pytest.mark.parametrize(
+  "path", ["none", "gs://bucket/run", "gs://bucket/albert.tar.gz"]
+)
+def test_paths_without_a_checkpoint(path):
+  message = "addresses are not supported" if ":" in path else "no checkpoint at"
+  with pytest.raises((OSError, ValueError), match=message):
+    AlbertModel.from_checkpoint(path)
 
 
 _CONFIG = modeling.AlbertConfig(
@@ -288,12 +371,6 @@ def test_the_tokenizer_and_its_record(tmp_path):
   (tmp_path / "spm.model").write_bytes(toy_vocabulary.numbers(41))
   found = formats.read_checkpoint(str(tmp_path)).tokenizer
   assert found.kind == "sentencepiece" and not found.lower_case
-
-
-def test_an_edited_record(tmp_path):
-  _write(tmp_path, tokenizer="spm.model")
-  with pytest.raises(ValueError, match="run.json holds tokenizer of"):
-    AlbertModel.from_checkpoint(str(tmp_path))
 
 
 if __name__ == "__main__":

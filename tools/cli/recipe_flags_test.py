@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
 import pytest
 
 from tasks import pretraining
+from tasks.pretraining import data
 from tools import quickstart
 from tools.cli import recipe_flags
 
@@ -91,11 +92,8 @@ def test_flags_given_by_hand_win(taken):
 
 
 def test_data_flags_exist():
-  text = (ROOT / "tools" / "create_pretraining_data.py").read_text()
-  known = set(
-    re.findall(r'(?:DEFINE_\w+|path_flags\.define)\(\s*"(\w+)"', text)
-  )
-  assert "max_seq_length" in known
+  settings = (data.ExampleSettings, data.BuildSettings)
+  known = {f.name for kind in settings for f in dataclasses.fields(kind)}
   for recipe in ALL:
     assert set(recipe.data) <= known
 

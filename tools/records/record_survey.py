@@ -149,7 +149,7 @@ class Survey:
   """
 
   def __init__(self, max_seq_length: int, tokenizer):
-    self.counts = data.ExampleCounts(np.zeros(0, np.int64))
+    self.counts = data.Counts()
     self.lengths = np.zeros(max_seq_length + 1, np.int64)
     self.positions = np.zeros(max_seq_length, np.int64)
     self.run_words = np.zeros(max_seq_length, np.int64)

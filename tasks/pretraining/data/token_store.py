@@ -19,7 +19,7 @@ from official_albert import files
 from tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
-_MAX_OPEN_CHUNKS = 256
+_MAX_OPEN_CHUNKS = 256  # Each holds a file descriptor.
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -40,15 +40,6 @@ class Documents(NamedTuple):
   lengths: np.ndarray
   segments: np.ndarray
 
-  def ends(self) -> np.ndarray:
-    """Returns the end of each document, <int64>[documents, 2].
-
-    The columns count tokens and segments.
-    """
-    segments = np.cumsum(self.segments, dtype=np.int64)
-    tokens = np.cumsum(self.lengths, dtype=np.int64)[segments - 1]
-    return np.stack([tokens, segments], axis=1)
-
   def unpack(self) -> list[sentence_pairs.Document]:
     """Returns the documents one by one."""
     offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
@@ -68,22 +59,18 @@ def chunk_path(directory: str, number: int) -> str:
 def write_chunk(path: str, parts: Sequence[Documents], vocab_size: int) -> None:
   """Writes documents to a file that appears when it is complete.
 
-  Args:
-    path: see `chunk_path`.
-    parts: the documents, in order; may be empty.
-    vocab_size: V of the tokenizer.
-
   Raises:
     OSError: the file cannot be written.
   """
-  joined = Documents(*map(np.concatenate, zip(*parts)))
+  ids, lengths, segments = map(np.concatenate, zip(*parts))
+  segment_ends = np.cumsum(segments, dtype=np.int64)
+  token_ends = np.cumsum(lengths, dtype=np.int64)[segment_ends - 1]
   # The ids come last, as they may have 2 bytes and the others need alignment.
-  sizes = np.array([len(joined.segments), len(joined.lengths)], np.int64)
   content = (
-    sizes,
-    joined.ends(),
-    np.ascontiguousarray(joined.lengths, np.int32),
-    np.ascontiguousarray(joined.ids, id_dtype(vocab_size)),
+    np.array([len(segments), len(lengths)], np.int64),
+    np.stack([token_ends, segment_ends], axis=1),
+    lengths.astype(np.int32),
+    ids.astype(id_dtype(vocab_size)),
   )
   files.write_bytes(path, b"".join(part.tobytes() for part in content))
 
@@ -99,51 +86,38 @@ class _Chunk:
     ids_at = lengths_at + 4 * segments
     # Where the tokens and segments of each document end, <int64>[documents, 2].
     self.ends = data[16:lengths_at].view(np.int64).reshape(-1, 2)
-    self.lengths = data[lengths_at:ids_at].view(np.int32)
-    self.ids = data[ids_at:].view(dtype)
+    self._lengths = data[lengths_at:ids_at].view(np.int32)
+    self._ids = data[ids_at:].view(dtype)
 
   def __getitem__(self, index: int) -> sentence_pairs.Document:
     start, first = self.ends[index - 1] if index else (0, 0)
     stop, end = self.ends[index]
     offsets = np.zeros(end - first + 1, np.int64)
-    np.cumsum(self.lengths[first:end], out=offsets[1:])
-    return sentence_pairs.Document(self.ids[start:stop], offsets)
+    np.cumsum(self._lengths[first:end], out=offsets[1:])
+    return sentence_pairs.Document(self._ids[start:stop], offsets)
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
-  """The documents of all chunks in a folder, read when asked for.
+  """The documents of all chunks in a folder, read when asked for."""
 
-  Attributes:
-    num_chunks: number of chunks.
-    num_segments: number of segments of all documents.
-  """
-
-  def __init__(self, directory: str, num_chunks: int, vocab_size: int):
-    """Maps the chunks 0 to `num_chunks` - 1."""
+  def __init__(self, directory: str, vocab_size: int):
+    """Maps the chunks in the folder, which must be complete."""
 
     def open_chunk(number: int) -> _Chunk:
       return _Chunk(chunk_path(directory, number), id_dtype(vocab_size))
 
-    # Each map holds a file descriptor.
     self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
-    self._vocab_size = vocab_size
-    self.num_chunks = num_chunks
-    self.num_segments = 0
+    self._num_chunks = sum("." not in name for name in os.listdir(directory))
     self._firsts = [0]  # The first document of each chunk; the total.
-    for chunk in map(self._chunk, range(num_chunks)):
-      self.num_segments += len(chunk.lengths)
+    for chunk in map(self._chunk, range(self._num_chunks)):
       self._firsts.append(self._firsts[-1] + len(chunk.ends))
 
   def token_counts(self) -> np.ndarray:
     """Returns the tokens of each document, <int64>[documents]."""
-    chunks = map(self._chunk, range(self.num_chunks))
+    chunks = map(self._chunk, range(self._num_chunks))
     return np.concatenate(
       [np.diff(chunk.ends[:, 0], prepend=0) for chunk in chunks]
     )
-
-  def count_pieces(self, chunk: int) -> np.ndarray:
-    """Returns how often each token id occurs in a chunk, <int64>[V]."""
-    return np.bincount(self._chunk(chunk).ids, minlength=self._vocab_size)
 
   def __len__(self) -> int:
     return self._firsts[-1]
@@ -165,22 +139,19 @@ class Split(Sequence[sentence_pairs.Document]):
   def __init__(
     self,
     documents: Sequence[sentence_pairs.Document],
-    indices: np.ndarray,
+    numbers: np.ndarray,
     first_number: int = 0,
   ):
-    """Selects `documents[i]` for the `indices`, <int64>[documents].
-
-    `first_number` is the number of `documents[0]` in the dataset.
-    """
+    """Selects documents; `first_number` is the number of `documents[0]`."""
     self._documents = documents
-    self._indices = indices
-    self.numbers = indices + first_number
+    self._first_number = first_number
+    self.numbers = numbers
 
   def __len__(self) -> int:
-    return len(self._indices)
+    return len(self.numbers)
 
   def __getitem__(self, index: int) -> sentence_pairs.Document:
-    return self._documents[self._indices[index]]
+    return self._documents[self.numbers[index] - self._first_number]
 
 
 def split_documents(
@@ -194,10 +165,10 @@ def split_documents(
   "nsp".
 
   Args:
-    num_documents: number of documents, at least 1.
+    num_documents: number of documents.
     share: share of the documents to hold out, from 0 to below 1.
     seed: seed of the hash.
-    kind: kind of the pairs, one of `example_settings.PAIR_KINDS`.
+    kind: kind of the pairs, see `ExampleSettings`.
 
   Returns:
     "train" and, with a share above 0, "heldout": ascending document numbers,
@@ -208,6 +179,10 @@ def split_documents(
   """
   least = 2 if kind == "nsp" else 1
   advice = "separate documents by blank lines"
+  if not num_documents:
+    raise ValueError(
+      "the input files have no text: there must be at least one document."
+    )
   if num_documents < least:
     raise ValueError(
       "sentence_pair nsp takes random segments from another document, but "
@@ -220,16 +195,13 @@ def split_documents(
       f"the number of documents is {num_documents}, too few to hold some of "
       f"them out: {advice}, or use --heldout_share=0."
     )
-  hashes = np.array(
-    [_hash(seed, number) for number in range(num_documents)], np.uint64
+  # Python's `hash` may differ between versions.
+  digests = (
+    hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest()
+    for number in range(num_documents)
   )
+  hashes = np.frombuffer(b"".join(digests), "<u8")
   count = int((hashes < share * 2.0**64).sum())
   count = min(max(count, least), num_documents - least)
   order = np.argsort(hashes, kind="stable")
   return {TRAIN: np.sort(order[count:]), HELDOUT: np.sort(order[:count])}
-
-
-def _hash(seed: int, number: int) -> int:
-  """Returns 64 bits. Python's `hash` may differ between versions."""
-  text = f"{seed}:{number}".encode()
-  return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
