@@ -281,7 +281,6 @@ class SquadJob(Job):
           self.max_seq_length,
           self.recipe.doc_stride,
           self.recipe.max_query_length,
-          is_training=split == "train",
         )
       )
     return self._made_windows[split]
