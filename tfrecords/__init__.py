@@ -6,13 +6,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "bucketed_reader": [
+      "default_lengths",
       "read_bucketed_dataset",
     ],
     "encoding": [
       "encode_examples",
-    ],
-    "length_buckets": [
-      "default_lengths",
     ],
     "reader": [
       "check_shards",

@@ -32,6 +32,7 @@ _CLIENT = """
 import json, sys
 for name in ("official_albert", "tasks", "tools", "sentencepiece"):
   sys.modules[name] = None
+import numpy as np
 import tensorflow as tf
 results = []
 for text, path, signature, inputs in json.loads(sys.argv[1]):
@@ -44,8 +45,10 @@ for text, path, signature, inputs in json.loads(sys.argv[1]):
             function.structured_input_signature[1].values()}
   answers = function(**{n: tf.constant(v, dtypes[n])
                         for n, v in inputs.items()})
-  results.append({n: x.numpy().astype(str).tolist() if x.dtype == tf.string
-                  else x.numpy().tolist() for n, x in answers.items()})
+  results.append({
+    n: np.char.decode(x.numpy().astype(bytes), "utf-8").tolist()
+    if x.dtype == tf.string else x.numpy().tolist()
+    for n, x in answers.items()})
 print("RESULT" + json.dumps(results))
 """
 
@@ -186,7 +189,9 @@ def test_refusals_leave_nothing(run, tmp_path):
     values = json.load(file)
   with open(config_path, "w", encoding="utf-8") as file:
     json.dump(dict(values, num_hidden_groups=2), file)
-  with pytest.raises(ValueError, match="lacks weights of the model"):
+  with pytest.raises(
+    ValueError, match="does not fit the record in .*: it lacks"
+  ):
     export_run(folder, missing)
   assert sorted(os.listdir(tmp_path)) == ["run", "there"]
 
@@ -324,15 +329,15 @@ def test_refusals_are_one_sentence(tmp_path):
     (["--model_name=a/b"], 1, "model_name 'a/b' must be of letters"),
     (["--max_seq_length=-3"], 1, "is -3, but must be at least 1"),
     (["--max_seq_length=41"], 1, "41 exceeds the model's 40 position embed"),
-    (["--quantization=int8"], 1, "says nothing to --format=saved_model"),
+    (["--quantization=int8"], 1, "no effect with --format=saved_model"),
     (
       ["--format=tflite", "--signatures=ids"],
       1,
-      "--signatures says nothing to --format=tflite: leave it out.",
+      "--signatures has no effect with --format=tflite: leave it out.",
     ),
     (["--checkpoint=best"], 1, "keeps no best checkpoint"),
-    (["--top_k=3"], 1, "run is no pretraining run but one of sst2, which fil"),
-    (["--top_k=3", "--head=encoder"], 1, "--top_k is for masks, and an enco"),
+    (["--top_k=3"], 1, "that fill masks, but the export is of sst2: leave it"),
+    (["--top_k=3", "--head=encoder"], 1, "but the export is of sst2"),
   )
   lines = [
     [

@@ -14,10 +14,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "AlbertConfig",
       "PRESETS",
     ],
-    "dropout": [
-      "fold_in",
-      "seeded_dropout",
-    ],
     "factorized_embedding": [
       "FactorizedEmbedding",
     ],
@@ -32,24 +28,23 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "MaskedLMHead",
       "SentenceOrderHead",
     ],
-    "inputs": [
-      "INPUTS",
-      "check_ids",
-      "named_inputs",
-    ],
-    "layer_norm": [
+    "layers": [
       "LayerNorm",
+      "fold_in",
+      "seeded_dropout",
     ],
     "model": [
       "AlbertForSequenceClassification",
       "AlbertModel",
       "FeatureModel",
+      "INPUTS",
+      "check_ids",
+      "named_inputs",
     ],
     "shared_transformer_encoder": [
       "SharedTransformerEncoder",
     ],
     "transformer_block": [
-      "AttentionWeights",
       "FeedForward",
       "SelfAttention",
     ],

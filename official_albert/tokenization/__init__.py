@@ -9,14 +9,17 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
+    "file_tokenizer": [
+      "WORD_START",
+    ],
     "packing": [
+      "available_tokens",
       "pack_pair",
     ],
     "sentencepiece_tokenizer": [
       "SPECIAL_PIECES",
       "SentencePieceTokenizer",
       "Tokenizer",
-      "WORD_START",
       "ends_in_digit_comma",
       "normalize_text",
       "open_tokenizer",
@@ -37,6 +40,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "MAX_WORD_CHARACTERS",
       "WORDPIECE_SPECIAL_PIECES",
       "WordPieceTokenizer",
+      "character_ranges",
       "is_chinese",
       "is_control",
       "is_punctuation",

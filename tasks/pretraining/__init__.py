@@ -25,7 +25,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "serving": [
       "ServedPretraining",
-      "fill_masks",
     ],
     "task": [
       "PretrainingTask",

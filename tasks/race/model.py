@@ -47,7 +47,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
       features: `input_ids`, `input_mask` and `segment_ids` <int32>[B, O, S] of
         O options.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `modeling/dropout.py`.
+      dropout_seed: <int32>[2], see `modeling.seeded_dropout`.
       logits_only: see `AlbertForSequenceClassification`.
       num_layers: see `AlbertForSequenceClassification`.
 

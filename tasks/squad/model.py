@@ -81,7 +81,7 @@ class AlbertForSpans(modeling.FeatureModel):
     Args:
       features: the inputs of `AlbertModel`; `other_features` are ignored.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `modeling/dropout.py`.
+      dropout_seed: <int32>[2], see `modeling.seeded_dropout`.
       num_layers: see `SharedTransformerEncoder`.
 
     Returns:
@@ -175,7 +175,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
       features: the inputs of `AlbertModel`; `p_mask` <float32>[B, S], 1 where
         no answer may begin or end; in training `start_positions` <int32>[B].
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `modeling/dropout.py`.
+      dropout_seed: <int32>[2], see `modeling.seeded_dropout`.
       num_layers: see `SharedTransformerEncoder`.
 
     Returns:

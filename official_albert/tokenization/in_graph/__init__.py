@@ -9,22 +9,22 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "graph_text": [
-      "character_class",
-    ],
     "offset_text_layer": [
       "EncodedTexts",
       "make_offset_layer",
     ],
     "packed_text_layer": [
+      "FillMaskTextLayer",
       "PackedTextLayer",
+      "make_text_layer",
       "pack_pair",
     ],
-    "sentencepiece_layers": [
-      "FillMaskTextLayer",
+    "sentencepiece_layer": [
       "SentencePieceTextLayer",
+    ],
+    "text_layer": [
       "TextLayer",
-      "make_text_layer",
+      "character_class",
     ],
     "wordpiece_layer": [
       "WordPieceTextLayer",

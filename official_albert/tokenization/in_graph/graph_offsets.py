@@ -138,6 +138,26 @@ class Letters(NamedTuple):
   text_begins: tf.Tensor
   text_lengths: tf.Tensor
 
+  def starts_at(self, place: tf.Tensor) -> tf.Tensor:
+    """Returns the starts of the letters of bytes of the normalized texts.
+
+    Args:
+      place: <int64>[K], counted from the first byte of the first text.
+
+    Returns:
+      <int64>[K], characters from the beginning of the text.
+    """
+    return self._look_up(self.starts, place)
+
+  def ends_at(self, place: tf.Tensor) -> tf.Tensor:
+    """Returns the ends of the letters, exclusive; see `starts_at`."""
+    return self._look_up(self.ends, place)
+
+  def _look_up(self, values: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    # If all texts are empty, positions are one past the end.
+    values = tf.concat([values, [0]], 0)
+    return tf.gather(values, bound(self.bytes_up_to, place, after=True))
+
 
 def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
   """Finds the letters of texts, see `text_offsets.character_spans`.
@@ -188,33 +208,6 @@ def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
 def _shifted(values: tf.Tensor, first) -> tf.Tensor:
   """Shifts `values` by one, with `first` in front."""
   return tf.concat([[first], values[:-1]], 0)[: tf.size(values)]
-
-
-def letter_starts(letters: Letters, place: tf.Tensor) -> tf.Tensor:
-  """Returns the starts of the letters of bytes of the normalized texts.
-
-  Args:
-    letters: the letters of the original texts.
-    place: <int64>[K], counted from the first byte of the first text.
-
-  Returns:
-    <int64>[K], characters from the beginning of the text.
-  """
-  return _look_up(letters.starts, letters, place)
-
-
-def letter_ends(letters: Letters, place: tf.Tensor) -> tf.Tensor:
-  """Returns the ends of the letters, exclusive; see `letter_starts`."""
-  return _look_up(letters.ends, letters, place)
-
-
-def _look_up(
-  values: tf.Tensor, letters: Letters, place: tf.Tensor
-) -> tf.Tensor:
-  found = bound(letters.bytes_up_to, place, after=True)
-  # If all texts are empty, positions are one past the end.
-  values = tf.concat([values, [0]], 0)
-  return tf.gather(values, found)
 
 
 def bound(ordered: tf.Tensor, values: tf.Tensor, after: bool) -> tf.Tensor:

@@ -51,9 +51,9 @@ def test_letters_equal_those_of_python(count):
   assert letters.text_begins.numpy().tolist() == begins.tolist()
   places = tf.range(sum(lengths), dtype=tf.int64)
   starts, ends = (np.concatenate(x) for x in zip(*expected))
-  got = graph_offsets.letter_starts(letters, places)
+  got = letters.starts_at(places)
   assert got.numpy().tolist() == starts.tolist()
-  got = graph_offsets.letter_ends(letters, places)
+  got = letters.ends_at(places)
   assert got.numpy().tolist() == ends.tolist()
 
 
@@ -61,9 +61,9 @@ def test_without_spaces():
   letters = _letters([" 2 a' ", ".", "a_2"], keeps_spaces=False)
   assert letters.text_lengths.numpy().tolist() == [3, 0, 3]
   places = tf.range(6, dtype=tf.int64)
-  got = graph_offsets.letter_starts(letters, places).numpy().tolist()
+  got = letters.starts_at(places).numpy().tolist()
   assert got == [1, 1, 3, 0, 2, 2]
-  got = graph_offsets.letter_ends(letters, places).numpy().tolist()
+  got = letters.ends_at(places).numpy().tolist()
   assert got == [2, 2, 5, 1, 3, 3]
 
 
@@ -72,7 +72,7 @@ def test_empty_batches_and_texts():
   letters = graph_offsets.find_letters(forms, keeps_spaces=True)
   assert all(x.shape == [0] for x in letters)
   places = tf.zeros([0], tf.int64)
-  assert graph_offsets.letter_starts(letters, places).shape == [0]
+  assert letters.starts_at(places).shape == [0]
 
 
 def test_bound():

@@ -16,7 +16,7 @@ import sys
 import threading
 from concurrent import futures
 from concurrent.futures import process
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator
 
 _ITEMS_PER_WORKER = 3
 
@@ -37,29 +37,26 @@ class WorkerPool:
   """Processes that are initialized once; a context manager."""
 
   def __init__(
-    self,
-    num_workers: int,
-    initializer: Callable[..., None],
-    arguments: Sequence[Any],
+    self, num_workers: int, initializer: Callable[[Any], None], argument: Any
   ):
     """Starts the processes.
 
     Args:
       num_workers: number of processes; 1 is the calling process itself.
       initializer: called once in each process.
-      arguments: arguments of the initializer; must be picklable. Forked
-        workers share what these have loaded before.
+      argument: of the initializer; must be picklable. Forked workers share what
+        it has loaded before.
     """
-    self._num_workers = num_workers
+    self._max_pending = _ITEMS_PER_WORKER * num_workers
     self._executor = None
     if num_workers == 1:
-      initializer(*arguments)
+      initializer(argument)
       return
     self._executor = futures.ProcessPoolExecutor(
       num_workers,
       mp_context=multiprocessing.get_context(start_method()),
       initializer=_initialize,
-      initargs=(initializer, *arguments),
+      initargs=(initializer, argument),
     )
     # Workers multiply no matrices, and starting NumPy's threads for that would
     # take each new process about as long as importing NumPy.
@@ -82,7 +79,7 @@ class WorkerPool:
     pending = collections.deque()
     try:
       for submitted in self._submit(function, items):
-        if len(pending) >= _ITEMS_PER_WORKER * self._num_workers:
+        if len(pending) >= self._max_pending:
           yield pending.popleft().result()
         pending.append(submitted)
       while pending:
@@ -113,13 +110,13 @@ class WorkerPool:
       self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _initialize(initializer: Callable[..., None], *arguments: Any) -> None:
+def _initialize(initializer: Callable[[Any], None], argument: Any) -> None:
   # Ctrl-C reaches every process of the terminal; only the parent handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_die_with_parent, daemon=True).start()
   # Exit without Python's cleanup, which takes time and does nothing useful.
   atexit.register(os._exit, 0)
-  initializer(*arguments)
+  initializer(argument)
 
 
 def _die_with_parent() -> None:
