@@ -56,11 +56,6 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   Args:
     run_dir: a fine-tuned run, for files that no flag names.
     shown: name of `run_dir` in messages, if it is a temporary copy.
-
-  Raises:
-    ValueError: a file is not found or invalid, or the encoder was trained with
-      another tokenizer.
-    FileNotFoundError: a file that a flag names does not exist.
   """
   named = training_flags.INIT_CHECKPOINT.value
   checkpoint = named and checkpoints.run_folder(conversion.own_copy.of(named))

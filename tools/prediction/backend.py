@@ -70,7 +70,6 @@ class Backend:
     source: the checkpoint or the SavedModel, for messages.
     about: what the model is, for messages.
     columns: the columns of the training data by role, where they are known.
-    text_layer: the tokenizer; None if it is not known.
   """
 
   function: Callable[..., Tensors]
@@ -79,27 +78,13 @@ class Backend:
   source: str
   about: str
   columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  text_layer: Optional[in_graph.TextLayer] = None
 
-  def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Returns the length of each row in tokens, or in characters."""
-    total = np.zeros(len(rows), np.int64)
-    for role in self.roles:
-      texts = [row[role] for row in rows]
-      if role == OPTIONS:
-        texts = [" ".join(options) for options in texts]
-      if self.text_layer is None:
-        total += [len(text) for text in texts]
-      else:
-        tokens = self.text_layer.tokenize(tf.constant(texts))
-        total += tokens.row_lengths().numpy()
-    return total
+  def lengths(self, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Returns the number of characters of each row."""
+    return [sum(len("".join(row[role])) for role in self.roles) for row in rows]
 
   def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the outputs of the signature for each row.
-
-    Args:
-      rows: B rows, texts by role.
+    """Returns the outputs of the signature for each of B rows.
 
     Raises:
       tf.errors.InvalidArgumentError: the model refuses one of the rows, or so
@@ -132,9 +117,8 @@ def predict(
 ) -> Iterator[tuple[InputRow, Mapping[str, Any]]]:
   """Yields each row with its answer, in the order of the rows.
 
-  Rows of similar length should share a batch; otherwise most of a batch is
-  padding. So a window of rows is read, sorted by length, cut into batches, and
-  answered in the original order. Memory holds one window at a time.
+  A window of rows is read, sorted by length to save padding, and cut into
+  batches. Memory holds one window at a time.
 
   Args:
     backend: the model.
@@ -143,8 +127,7 @@ def predict(
     window_batches: how many batches are sorted together.
 
   Raises:
-    ValueError: the batch size is below 1, or the model refuses a row; the
-      message names the row's file and line.
+    ValueError: the model refuses a row; the message names its file and line.
   """
   if batch_size < 1:
     raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
@@ -220,8 +203,8 @@ def open_run(
     null_score_diff_threshold: of SQuAD 2.0; None: the run's own.
 
   Raises:
-    OSError: the run has no checkpoint.
-    ValueError: the checkpoint is of another model, or a setting does not fit.
+    ValueError, OSError: the checkpoint is missing or of another model, or a
+      setting does not fit.
   """
   record = training.read_run(model_dir)
   run, head = None, "pretraining"
@@ -299,7 +282,6 @@ def open_run(
     source=source,
     about=about,
     columns={k: columns[v] for k, v in names.items() if columns.get(v)},
-    text_layer=layer,
   )
 
 
@@ -315,8 +297,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     signature: its name; "" is serving_default.
 
   Raises:
-    OSError: there is no SavedModel.
-    ValueError: it has no such signature, or one that no row fits.
+    ValueError, OSError: there is no SavedModel, or no signature that rows fit.
   """
   if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
     raise FileNotFoundError(
@@ -330,7 +311,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
       f"{saved_model_dir} has no signature {signature!r}: it has "
       f"{', '.join(sorted(model.signatures)) or 'none'}."
     )
-  record, layer = _read_record(saved_model_dir)
+  record = _read_record(saved_model_dir)
   function = model.signatures[signature]
   inputs = set(function.structured_input_signature[1])
   to_inputs = dict
@@ -338,7 +319,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     roles = tuple(role for role in ROLES if role in inputs)
   elif inputs == set(prediction_program.IDS):
     roles = _roles_of_ids(saved_model_dir, record)
-    to_inputs = _packer(roles, record, layer)
+    to_inputs = _packer(roles, record, saved_model_dir)
   else:
     raise ValueError(
       f"the signature {signature} of {saved_model_dir} takes "
@@ -359,44 +340,27 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     ),
     source=saved_model_dir,
     about=f"{saved_model_dir} is {kind}",
-    text_layer=layer,
   )
 
 
-def _read_record(
-  saved_model_dir: str,
-) -> tuple[dict[str, Any], Optional[in_graph.TextLayer]]:
-  """Returns the export.json and the tokenizer of a SavedModel, or {}, None."""
-  assets = os.path.join(saved_model_dir, serving.ASSETS)
-  path = os.path.join(assets, serving.EXPORT_FILE)
+def _read_record(saved_model_dir: str) -> dict[str, Any]:
+  """Returns the export.json of a SavedModel; {} if it has none."""
+  path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
   if not os.path.exists(path):
-    return {}, None
-  try:
-    with open(path, encoding="utf-8") as file:
-      record = json.load(file)
-    layer, tokenizer = None, record["tokenizer"]
-    if tokenizer:
-      layer = in_graph.make_text_layer(
-        tokenizer["kind"],
-        os.path.join(assets, tokenizer["file"]),
-        record["lower_case"],
-      )
-  except (json.JSONDecodeError, KeyError, TypeError) as error:
-    raise ValueError(
-      f"{path} is not what tools.export_saved_model writes "
-      f"({type(error).__name__}: {error}): export again."
-    ) from error
-  return record, layer
+    return {}
+  with open(path, encoding="utf-8") as file:
+    try:
+      return json.load(file)
+    except ValueError as error:
+      raise ValueError(
+        f"{path} is not JSON ({error}): export the model again."
+      ) from error
 
 
 def _roles_of_ids(
   saved_model_dir: str, record: Mapping[str, Any]
 ) -> tuple[str, ...]:
-  """Returns the roles of an export's signature of ids.
-
-  Raises:
-    ValueError: texts cannot become its ids, or its ids cannot become answers.
-  """
+  """Returns the roles for an export's signature of ids."""
   if not record:
     raise ValueError(
       f"{saved_model_dir} takes ids, and its assets have no "
@@ -420,10 +384,15 @@ def _roles_of_ids(
 
 
 def _packer(
-  roles: Sequence[str], record: Mapping[str, Any], layer: in_graph.TextLayer
+  roles: Sequence[str], record: Mapping[str, Any], saved_model_dir: str
 ) -> Callable[..., Tensors]:
   """Returns a function from texts by role to `IDS`."""
-  length = record["max_seq_length"]
+  length, tokenizer = record["max_seq_length"], record["tokenizer"]
+  layer = in_graph.make_text_layer(
+    tokenizer["kind"],
+    os.path.join(saved_model_dir, serving.ASSETS, tokenizer["file"]),
+    record["lower_case"],
+  )
   if OPTIONS in roles:
     qa_length = record["settings"]["max_qa_length"]
     return functools.partial(race.pack_options, layer, length, qa_length)

@@ -372,21 +372,6 @@ def test_all_kinds_of_exports(exports):
   assert answers == expected
 
 
-def test_lengths_are_tokens(exports):
-  backend = prediction_backend.open_export(str(exports / "choose"))
-  texts = ("the", "the old tree")
-  rows = [
-    {"passage": text, "question": "the", "options": ["a", "the", "a", "a"]}
-    for text in texts
-  ]
-  tokenizer = tokenization.open_tokenizer(
-    str(exports / "choose/assets/tokenizer.model")
-  )
-  others = len(tokenizer.encode("the a the a a"))
-  expected = [len(tokenizer.encode(text)) + others for text in texts]
-  assert backend.lengths(rows).tolist() == expected
-
-
 def test_refused_exports(exports, tmp_path):
   def refused(folder, message, signature="", error=ValueError):
     with pytest.raises(error, match=message):
@@ -399,11 +384,8 @@ def test_refused_exports(exports, tmp_path):
   kept = json.loads(record.read_text())
   record.write_text(json.dumps({**kept, "tokenizer": None}))
   refused(exports / "bare", "was exported without a tokenizer: put")
-  del kept["lower_case"]
-  record.write_text(json.dumps(kept))
-  refused(exports / "bare", r"KeyError: 'lower_case'\): export again")
   record.write_text("{")
-  refused(exports / "bare", "export.json is not what .*JSON.*: export again")
+  refused(exports / "bare", "export.json is not JSON .*: export the model ag")
   record.unlink()
   refused(exports / "bare", "have no export.json that tells .*: export it ag")
   module = tf.Module()
