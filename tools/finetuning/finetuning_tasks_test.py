@@ -229,7 +229,7 @@ def test_glue_resumes_after_a_kill(folder):
     assert "resumed from" in section and "step 6/6" not in section
   for section in sections[4:]:
     assert "warm start from" in section and "step 6/6" in section
-  assert "| cola | sst2 | mrpc |" in out and "| average |" in out
+  assert "| cola " in out and "| average " in out
   assert "11 of 11 files, ready for gluebenchmark.com." in out
   with zipfile.ZipFile(output / "submission" / "submission.zip") as packed:
     assert len(packed.namelist()) == 11

@@ -296,8 +296,8 @@ def _add_steps(
   no_records = ((0,), np.zeros(0, np.int64), [])
   every_shard = [
     ((name, index), no_records)
-    for name in plan.settings.splits
-    for index in range(plan.settings.duplicates_and_shards(name)[1])
+    for name, (_, num_shards) in plan.settings.splits.items()
+    for index in range(num_shards)
   ]
   shards = (
     (in_order, pipeline | "Shards" >> beam.Create(every_shard))
@@ -336,7 +336,7 @@ def _tokenize(element, plan: Plan):
 
 def _count_chunk(element) -> tuple[int, int, int, int]:
   file, index, tokens = element
-  return file, index, len(tokens.segments), len(tokens.ids)
+  return file, index, len(tokens), len(tokens.ids)
 
 
 def _put_in_order(
@@ -368,7 +368,7 @@ def _put_in_order(
   )
   buckets = {}
   for name, chosen in numbers.items():
-    duplicates, _ = plan.settings.duplicates_and_shards(name)
+    duplicates, _ = plan.settings.splits[name]
     share = len(chosen) / num_documents
     size = int(num_tokens * share * duplicates * _BYTES_PER_TOKEN)
     wanted = min(max(1, -(-size // _BUCKET_BYTES)), _MAX_BUCKETS)
@@ -382,20 +382,16 @@ def _make_examples(element, order, plan: Plan):
   file, index, tokens = element
   first_numbers, heldout, num_buckets = order
   job = _open_job(plan)
-  texts = tokens.unpack()
   first = first_numbers[file, index]
-  numbers = np.arange(first, first + len(texts))
+  numbers = np.arange(first, first + len(tokens))
   is_heldout = np.isin(numbers, heldout)
   for name in plan.settings.splits:
     mine = is_heldout if name == token_store.HELDOUT else ~is_heldout
     if not mine.any():
       continue
-    split = token_store.Split(texts, numbers[mine], first)
-    duplicates, _ = plan.settings.duplicates_and_shards(name)
-    for duplicate in range(duplicates):
-      made = build_worker.make_examples(
-        job, split, build_worker.Unit(name, duplicate, 0, len(split))
-      )
+    split = token_store.Split(tokens, numbers[mine], first)
+    for duplicate in range(plan.settings.splits[name][0]):
+      made = build_worker.make_examples(job, split, duplicate, 0, len(split))
       yield beam.pvalue.TaggedOutput(_COUNTS, (name, made.counts))
       buckets = external_sort.bucket_of(made.keys, num_buckets[name])
       for bucket in np.unique(buckets).tolist():
@@ -422,7 +418,7 @@ def _sort_bucket(
   places = np.argsort(keys, kind="stable")
   own = {b: count for (split, b), count in sizes.items() if split == name}
   first = sum(count for b, count in own.items() if b < bucket)
-  _, num_shards = plan.settings.duplicates_and_shards(name)
+  _, num_shards = plan.settings.splits[name]
   for shard in range(num_shards):
     start, end = dataset_builder.shard_range(
       sum(own.values()), shard, num_shards
@@ -440,7 +436,7 @@ def _write_shard(
   """Writes a shard and returns its split, number and manifest entry."""
   (name, index), parts = element
   job = _open_job(plan)
-  _, num_shards = plan.settings.duplicates_and_shards(name)
+  _, num_shards = plan.settings.splits[name]
   path = os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
   with tfrecords.ShardWriter(path, job.schema) as shard:
     for _, _, records in sorted(parts, key=lambda part: part[0]):
@@ -492,7 +488,6 @@ def _read_result(
   splits = {}
   for name in job.settings.splits:
     counts = data_statistics.Counts.from_json(result["counts"][name])
-    dataset_builder.check_some(name, counts)
     shards = [entry for split, _, entry in result["shards"] if split == name]
     splits[name] = dataset_builder.make_split(job, name, shards, counts)
   skipped = documents.Skipped(**result["skipped"])

@@ -23,23 +23,18 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, BinaryIO, Iterator, Mapping, Optional, Sequence
+from typing import Any, BinaryIO, Iterator, Mapping, Optional
 
 import google_crc32c
-import numpy as np
 
 import tfrecords
 from official_albert import files
-from tasks.pretraining.data import input_files
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 _LOCK_FILE = "lock"
 # Notes in the folder of the unfinished build.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
-# Must increase when other pieces or records are made of the same settings: an
-# older unfinished build cannot be resumed then.
-_FORMAT = 5
 _READ_BYTES = 1 << 20
 
 
@@ -122,30 +117,6 @@ def staging_path(output_dir: str) -> str:
   return os.path.join(output_dir, ".unfinished")
 
 
-def fingerprint(
-  settings: Mapping[str, Any], paths: Sequence[str], tokenizer_sha256: str
-) -> dict[str, Any]:
-  """Returns what must be the same for a build to be resumed, as JSON values.
-
-  Files are identified by their size and modification time. Reading a corpus
-  twice for a checksum would take longer than most resumed builds save.
-
-  Args:
-    settings: all settings that shape the records, by name.
-    paths: the input files, in order.
-    tokenizer_sha256: SHA-256 of the tokenizer.
-  """
-  value = {
-    "format": _FORMAT,
-    # Its generators may give other numbers in another release.
-    "numpy": np.__version__,
-    "tokenizer": tokenizer_sha256,
-    "input_files": [[path, *input_files.size_and_time(path)] for path in paths],
-    **settings,
-  }
-  return json.loads(json.dumps(value))
-
-
 @contextlib.contextmanager
 def staging_folder(
   output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
@@ -156,7 +127,8 @@ def staging_folder(
     output_dir: folder of the dataset. It is created if it does not exist, and
       removed if it is empty in the end.
     overwrite: whether a dataset or another unfinished build is replaced.
-    wanted: the `fingerprint` of the build.
+    wanted: settings that must be the same for a build to be resumed, as JSON
+      values.
 
   Yields:
     `staging_path(output_dir)`.
