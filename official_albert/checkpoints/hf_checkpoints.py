@@ -151,11 +151,9 @@ def read(
       f"{weights.path} has global_step {step[:40]!r}, which is not a step and "
       "is ignored."
     )
-  for name, dtype in weights.dtypes.items():
-    if name not in weights.shapes and not _BUFFERS.search(name):
-      result.unexpected[name] = f"not floating point, but {dtype}"
-  if "F64" in weights.dtypes.values():
-    result.notes.append(f"float64 values of {weights.path} became float32.")
+  for name in weights.others:
+    if not _BUFFERS.search(name):
+      result.unexpected[name] = "not floating point"
   for copy, original in originals.items():
     if copy in weights.shapes:
       _check_copy(copy, original, weights, result)
@@ -174,10 +172,7 @@ def read(
 def _resolve_projection(
   config: modeling.AlbertConfig, names: dict[str, str], weights: _Weights
 ) -> modeling.AlbertConfig:
-  """Removes the names of a projection E -> E if it is the identity.
-
-  Returns the configuration, with the projection unless it is the identity.
-  """
+  """Removes a projection E -> E that is the identity; returns what is left."""
   size = config.hidden_size
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in names]
   for row in rows:
@@ -196,11 +191,7 @@ def _check_copy(
   weights: _Weights,
   result: portable.PortableCheckpoint,
 ) -> None:
-  """Compares a copy of a tied weight with the original.
-
-  Raises:
-    ValueError: the word table and its copy differ.
-  """
+  """Compares a copy of a tied weight with the original."""
   if "cls/predictions/output_bias" not in result.tensors:
     result.unexpected[copy] = f"not part of an encoder with head {result.head}"
     return
@@ -286,20 +277,12 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
 
 
 class _Weights(NamedTuple):
-  """An open file of weights.
-
-  Attributes:
-    path: of the file.
-    shapes: of the floating point values, by name.
-    get: returns such a value as <float32>.
-    dtypes: of all values by name, as in safetensors: F32, BF16, I64.
-    metadata: strings by name.
-  """
+  """An open file: shapes and getter of floats, names of other values."""
 
   path: str
   shapes: dict[str, tuple[int, ...]]
   get: Callable[[str], np.ndarray]
-  dtypes: dict[str, str]
+  others: list[str]
   metadata: dict[str, str]
 
 
@@ -325,20 +308,16 @@ def _open_safetensors(path: str) -> _Weights:
     file = safetensors.safe_open(path, framework="numpy")
     names = file.keys()
     slices = {name: file.get_slice(name) for name in names}
-    dtypes = {name: value.get_dtype() for name, value in slices.items()}
   except Exception as error:  # SafetensorError has no useful base class.
     raise ValueError(
       f"{path} is damaged or truncated ({error}): copy it again."
     ) from error
+  floats = [n for n in names if "F" in slices[n].get_dtype()]  # F32, BF16, ...
   return _Weights(
     path,
-    {
-      name: tuple(value.get_shape())
-      for name, value in slices.items()
-      if dtypes[name] in ("F64", "F32", "F16", "BF16")
-    },
+    {name: tuple(slices[name].get_shape()) for name in floats},
     lambda name: np.asarray(file.get_tensor(name), np.float32),
-    dtypes,
+    sorted(set(names) - set(floats)),
     file.metadata() or {},
   )
 
@@ -365,16 +344,13 @@ def _open_bin(path: str) -> _Weights:
       f"{path} holds something other than tensors, or is damaged; no code of "
       "it was run."
     ) from error
-  return _Weights(
-    path,
-    {n: tuple(v.shape) for n, v in state.items() if v.is_floating_point()},
-    lambda name: state[name].float().numpy(),
-    {
-      name: str(value.dtype).replace("torch.float64", "F64")
-      for name, value in state.items()
-    },
-    {},
-  )
+  shapes = {
+    name: tuple(value.shape)
+    for name, value in state.items()
+    if value.is_floating_point()
+  }
+  others = sorted(set(state) - set(shapes))
+  return _Weights(path, shapes, lambda n: state[n].float().numpy(), others, {})
 
 
 def _write_safetensors(
@@ -426,9 +402,6 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
 
   Where E = H, only the weights show whether the projection changes values, so
   none is assumed here.
-
-  Raises:
-    ValueError: a setting is missing, of the wrong type or not supported.
   """
   for name, value in _FIXED.items():
     if values.get(name, value) != value:
@@ -456,9 +429,6 @@ def settings_of(
   """Returns the settings for an encoder with a head of `ARCHITECTURES`.
 
   The special ids are those of a SentencePiece vocabulary.
-
-  Raises:
-    ValueError: transformers would use other groups.
   """
   checkpoint_names.check_groups(config, _PROGRAM, "the model")
   values = {name: getattr(config, name) for name in _SAME}

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -34,16 +34,9 @@ from tasks.pretraining.data.example_settings import (
 
 # Estimated bytes of the examples that are arrays at the same time.
 _BATCH_BYTES = 1 << 20
-# Settings that do not change the records, and files that are identified by
-# their content instead of their name.
-_NOT_CONTENT = (
-  "input_files",
-  "output_dir",
-  "spm_model_file",
-  "vocab_file",
-  "num_workers",
-  "overwrite",
-)
+# Must increase when other pieces or records are made of the same settings: an
+# older unfinished build cannot be resumed then.
+_FORMAT = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +50,6 @@ class BuildSettings:
       exactly one is given.
     reading: how files become documents.
     examples: settings of the examples.
-
-  Raises (in the constructor):
-    ValueError: a setting is out of range.
   """
 
   input_files: str
@@ -105,39 +95,43 @@ class BuildSettings:
       )
 
   @property
-  def splits(self) -> tuple[str, ...]:
-    """Names of the splits, in the order of the manifest."""
+  def splits(self) -> dict[str, tuple[int, int]]:
+    """How often each document is used, and the number of shards, by split."""
+    splits = {token_store.TRAIN: (self.dupe_factor, self.num_shards)}
     if self.heldout_share:
-      return token_store.TRAIN, token_store.HELDOUT
-    return (token_store.TRAIN,)
+      splits[token_store.HELDOUT] = (1, self.num_heldout_shards)
+    return splits
 
-  def duplicates_and_shards(self, split: str) -> tuple[int, int]:
-    """Returns how often each document is used, and the number of shards."""
-    if split == token_store.TRAIN:
-      return self.dupe_factor, self.num_shards
-    return 1, self.num_heldout_shards
-
-  def content(self, input_files: Sequence[str]) -> dict[str, Any]:
+  def content(self, paths: Sequence[str]) -> dict[str, Any]:
     """Returns the settings that shape the records, for the manifest."""
     return {
-      "input_files": [os.path.basename(path) for path in input_files],
+      "input_files": [os.path.basename(path) for path in paths],
       "do_lower_case": self.do_lower_case,
-      **self.reading.content(input_files),
+      **self.reading.content(paths),
       **dataclasses.asdict(self.examples),
       "dupe_factor": self.dupe_factor,
       "heldout_share": self.heldout_share,
     }
 
   def fingerprint(
-    self, input_files: Sequence[str], tokenizer_sha256: str
+    self, paths: Sequence[str], tokenizer_sha256: str
   ) -> dict[str, Any]:
-    """Returns what must be the same for an unfinished build to be resumed."""
-    values = dataclasses.asdict(self)
-    for name in (*_NOT_CONTENT, "reading"):
-      del values[name]
-    values.update(values.pop("examples"))
-    values.update(self.reading.content(input_files))
-    return output_folder.fingerprint(values, input_files, tokenizer_sha256)
+    """Returns what must be the same for an unfinished build to be resumed.
+
+    Files are identified by their size and modification time. Reading a corpus
+    twice for a checksum would take longer than most resumed builds save.
+    """
+    return {
+      "format": _FORMAT,
+      # Its generators may give other numbers in another release.
+      "numpy": np.__version__,
+      "tokenizer": tokenizer_sha256,
+      **self.content(paths),
+      "random_seed": self.random_seed,
+      "num_shards": self.num_shards,
+      "num_heldout_shards": self.num_heldout_shards,
+      "input_files": [[path, *documents.size_and_time(path)] for path in paths],
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +198,7 @@ class Job:
     }
 
   def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
-    """Estimates the size of a document's examples; rather high than low.
+    """Estimates the size of the examples of each document; rather too high.
 
     Args:
       token_counts: <int64>[documents], the tokens of each document.
@@ -225,11 +219,7 @@ class Job:
 
 
 def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
-  """Cuts a sequence into parts of about `limit`, each of one item at least.
-
-  Args:
-    sizes: <int64>[N], the size of each item.
-    limit: size of a part. The item that reaches it is the part's last.
+  """Cuts N items of <int64>[N] sizes into parts that reach a limit.
 
   Returns:
     The first item of each part and the one after its last.
@@ -242,15 +232,6 @@ def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
   return list(zip(edges, edges[1:]))
 
 
-class Unit(NamedTuple):
-  """Documents first to end - 1 of a split, for one duplicate."""
-
-  split: str
-  duplicate: int
-  first: int
-  end: int
-
-
 class Made(NamedTuple):
   """N encoded examples, the random sort key of each, and what was counted."""
 
@@ -260,23 +241,20 @@ class Made(NamedTuple):
 
 
 class Run(NamedTuple):
-  """A unit of work whose examples go to one run file of the sort."""
+  """The examples of documents first to end - 1 of a split, in one file."""
 
-  unit: Unit
+  split: str
+  duplicate: int
+  first: int
+  end: int
   path: str
   num_buckets: int
 
 
 class ShardTask(NamedTuple):
-  """A shard to be written.
+  """A shard to be written: `size` records of the sorted runs.
 
-  Attributes:
-    path: path of the shard.
-    run_paths: all runs of the split.
-    num_buckets: number of buckets of each run.
-    first_bucket: the bucket of the shard's first record.
-    skip: records of that bucket that belong to earlier shards.
-    size: number of records.
+  The first one comes after `skip` others of its bucket.
   """
 
   path: str
@@ -299,11 +277,7 @@ def set_job(job: Optional[Job]) -> None:
 def tokenize(
   block: documents.Block,
 ) -> tuple[token_store.Documents, documents.Outcome]:
-  """Reads the documents of a block and tokenizes them.
-
-  Raises:
-    ValueError: see `documents.parse`.
-  """
+  """Reads the documents of a block and tokenizes them."""
   texts, outcome = documents.parse(block, _job.settings.reading)
   return tokenize_texts(_job, texts), outcome
 
@@ -320,7 +294,15 @@ def make_run(run: Run) -> tuple[data_statistics.Counts, np.ndarray, bool]:
   if value is not None:
     counts = data_statistics.Counts.from_json(value)
     return counts, external_sort.count_records(run.path), False
-  parts = list(_make_batches(run.unit))
+  split = _job.splits[run.split]
+  tokens = [len(split[index].ids) for index in range(run.first, run.end)]
+  sizes = _job.estimate_bytes(np.array(tokens))
+  parts = [
+    make_examples(
+      _job, split, run.duplicate, run.first + first, run.first + end
+    )
+    for first, end in cut(sizes, _BATCH_BYTES)
+  ]
   external_sort.write_run(
     run.path,
     np.concatenate([part.keys for part in parts]),
@@ -343,22 +325,8 @@ def repair_run(task: tuple[Run, int]) -> None:
   make_run(run)
 
 
-def _make_batches(unit: Unit) -> Iterator[Made]:
-  """Yields the examples of a unit, few documents at a time."""
-  split = _job.splits[unit.split]
-  numbers = range(unit.first, unit.end)
-  tokens = np.array([len(split[index].ids) for index in numbers])
-  for first, end in cut(_job.estimate_bytes(tokens), _BATCH_BYTES):
-    part = unit._replace(first=unit.first + first, end=unit.first + end)
-    yield make_examples(_job, split, part)
-
-
 def write_shard(task: ShardTask) -> dict[str, Any]:
-  """Writes a shard and returns its entry in the manifest.
-
-  Raises:
-    OSError: the disk is full, or a run file was changed.
-  """
+  """Writes a shard and returns its entry in the manifest."""
   records = external_sort.read_sorted(
     task.run_paths, task.first_bucket, task.num_buckets
   )
@@ -379,36 +347,36 @@ def tokenize_texts(
   """
   rows = job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
   lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-  ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-  # A document's segments are the non-empty sentences up to its end, less those
-  # up to its beginning.
-  filled = np.concatenate([[0], np.cumsum(lengths > 0)])[ends]
-  segments = np.diff(filled, prepend=0).astype(np.int32)
-  return token_store.Documents(
-    np.fromiter(
-      itertools.chain.from_iterable(rows),
-      token_store.id_dtype(job.vocabulary.size),
-      int(lengths.sum()),
-    ),
-    lengths[lengths > 0],
-    segments[segments > 0],
+  token_ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+  segment_ends = np.concatenate([[0], np.cumsum(lengths > 0, dtype=np.int64)])
+  # Where each text ends among the sentences.
+  text_ends = np.cumsum([0, *map(len, texts)])
+  ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
+  ids = np.fromiter(
+    itertools.chain.from_iterable(rows),
+    token_store.id_dtype(job.vocabulary.size),
+    int(token_ends[-1]),
   )
+  is_filled = np.diff(ends[:, 0]) > 0
+  return token_store.Documents(ids, lengths[lengths > 0], ends[1:][is_filled])
 
 
-def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
-  """Makes the examples of a unit, given the documents of its split."""
+def make_examples(
+  job: Job, split: token_store.Split, duplicate: int, first: int, end: int
+) -> Made:
+  """Makes the examples of documents `first` to `end` - 1 of a split."""
   settings, vocabulary = job.settings.examples, job.vocabulary
   instances, keys = [], []
-  for index in range(unit.first, unit.end):
+  for index in range(first, end):
     rng = examples.generator(
-      job.settings.random_seed, int(documents.numbers[index]), unit.duplicate
+      job.settings.random_seed, int(split.numbers[index]), duplicate
     )
     made = list(
-      examples.create_instances(documents, index, vocabulary, settings, rng)
+      examples.create_instances(split, index, vocabulary, settings, rng)
     )
     instances += made
     keys.append(rng.integers(1 << external_sort.KEY_BITS, size=len(made)))
-  kept = [instance is not None for instance in instances]
+  is_kept = np.array([instance is not None for instance in instances], bool)
   instances = [instance for instance in instances if instance is not None]
   features = examples.pad_instances(instances, settings)
   counts = data_statistics.count_examples(
@@ -417,14 +385,14 @@ def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
     settings.ngram,
     [n for instance in instances for n in instance.masked.ngram_lengths],
   )
-  counts.dropped_chunks = len(kept) - len(instances)
+  counts.dropped_chunks = int((~is_kept).sum())
   counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
-  if not unit.duplicate:
+  if not duplicate:
     counts += data_statistics.count_documents(
-      map(documents.__getitem__, range(unit.first, unit.end)), vocabulary.size
+      map(split.__getitem__, range(first, end)), vocabulary.size
     )
   return Made(
-    np.concatenate(keys)[np.array(kept, bool)],
+    np.concatenate(keys)[is_kept],
     tfrecords.encode_examples(job.schema, features),
     counts,
   )

@@ -55,12 +55,8 @@ def build_dataset(
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build.
 
-  Args:
-    settings: settings of the dataset.
-    report: called with the progress after every piece of work.
-
-  Returns:
-    The manifest that has been written.
+  `report` is called after every piece of work. Returns the manifest that has
+  been written.
 
   Raises:
     FileNotFoundError: an input or model file is missing.
@@ -105,7 +101,17 @@ def make_split(
   shards: Sequence[Mapping[str, Any]],
   counts: data_statistics.Counts,
 ) -> tfrecords.Split:
-  """Returns the manifest's entry of a split; used by both engines."""
+  """Returns the manifest's entry of a split; used by both engines.
+
+  Raises:
+    ValueError: there are no examples.
+  """
+  if not counts.instances:
+    raise ValueError(
+      f"the {name} documents give no example, because each of them is a "
+      "single word: put one sentence on a line, and blank lines only between "
+      "documents."
+    )
   return tfrecords.Split(
     tuple(tfrecords.Shard(**shard) for shard in shards),
     {
@@ -115,16 +121,6 @@ def make_split(
       **data_statistics.summarize_examples(counts),
     },
   )
-
-
-def check_some(name: str, counts: data_statistics.Counts) -> None:
-  """Raises ValueError for a split without examples; used by both engines."""
-  if not counts.instances:
-    raise ValueError(
-      f"the {name} documents give no example, because each of them is a "
-      "single word: put one sentence on a line, and blank lines only between "
-      "documents."
-    )
 
 
 def make_manifest(
@@ -192,12 +188,12 @@ def _tokenize(
       for part, outcome in itertools.islice(made, _BLOCKS_PER_CHUNK):
         tally.add(outcome, job.settings.reading)
         parts.append(part)
-        num_documents += len(part.segments)
+        num_documents += len(part)
         num_tokens += len(part.ids)
         fraction = reader.bytes_read / max(1, reader.total_bytes)
         report(Progress("tokenizing", num_documents, 0, num_tokens, fraction))
       path = path_of(number)
-      token_store.write_chunk(path, parts, job.vocabulary.size)
+      token_store.write_chunk(path, parts)
       chunk = {
         "tally": dataclasses.asdict(tally),
         "documents": num_documents,
@@ -237,11 +233,8 @@ def _build_split(
   shard is found damaged after that, the runs are made again, but no other shard
   is.
 
-  Raises:
-    ValueError: the documents give no example.
-    OSError: the disk is full, or a file was changed by others.
   """
-  duplicates, num_shards = job.settings.duplicates_and_shards(name)
+  duplicates, num_shards = job.settings.splits[name]
   paths = [
     os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
     for index in range(num_shards)
@@ -266,18 +259,15 @@ def _build_split(
     bucket_records += run_records
     if not is_new:
       old_runs.append(run)
-    _, duplicate, _, end = run.unit
     report(
       Progress(
         f"making {name} examples",
-        duplicate * len(sizes) + end,
+        run.duplicate * len(sizes) + run.end,
         counts.instances,
         counts.tokens,
-        (duplicate * done[-1] + done[end]) / (duplicates * done[-1]),
+        (run.duplicate + done[run.end] / done[-1]) / duplicates,
       )
     )
-  check_some(name, counts)
-
   # The places of the buckets and of the shards in the order.
   ends = np.cumsum(bucket_records)
   starts = np.concatenate([[0], ends])
@@ -324,7 +314,10 @@ def _plan_runs(
   )
   return [
     build_worker.Run(
-      build_worker.Unit(name, duplicate, first, end),
+      name,
+      duplicate,
+      first,
+      end,
       os.path.join(
         folder, f"{duplicate:05d}-{first:09d}-{end:09d}-{num_buckets}"
       ),

@@ -441,11 +441,13 @@ def test_texts_are_tokenized_without_empty_sentences(job):
   rows = [row for segments in expected for row in segments]
   assert made.ids.tolist() == [i for row in rows for i in row]
   assert made.lengths.tolist() == [len(row) for row in rows]
-  assert made.segments.tolist() == [len(segments) for segments in expected]
-  assert made.ids.dtype == np.uint16
+  sizes = [[sum(map(len, part)), len(part)] for part in expected]
+  assert made.ends.tolist() == np.cumsum(sizes, axis=0).tolist()
+  dtypes = [made.ids.dtype, made.lengths.dtype, made.ends.dtype]
+  assert dtypes == [np.uint16, np.int32, np.int64]
   for nothing in ([], [empty]):
     made = build_worker.tokenize_texts(job, nothing)
-    assert [part.tolist() for part in made] == [[], [], []]
+    assert (made.ids.size, made.lengths.size, made.ends.size) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
@@ -460,13 +462,35 @@ def test_estimated_bytes_are_near_the_real_ones(job, sentence_pair):
     [" ".join(rng.choice(_WORDS, size=5)) for _ in range(2 * number)]
     for number in range(1, 7)
   ]
-  texts = build_worker.tokenize_texts(job, lines).unpack()
+  texts = build_worker.tokenize_texts(job, lines)
   split = token_store.Split(texts, np.arange(len(texts)))
-  unit = build_worker.Unit("train", 0, 0, len(texts))
-  made = build_worker.make_examples(job, split, unit)
+  made = build_worker.make_examples(job, split, 0, 0, len(texts))
   real = sum(map(len, made.records))
   tokens = np.array([len(document.ids) for document in texts])
   assert real < job.estimate_bytes(tokens).sum() < 4 * real
+
+
+def test_fingerprint_changes_with_what_shapes_the_records(tmp_path):
+  text = tmp_path / "a.txt"
+  text.write_text("one")
+
+  def fingerprint(path=text, sha256="ab", **changes):
+    settings = build_worker.BuildSettings("*", "out", **changes)
+    return settings.fingerprint([str(path)], sha256)
+
+  before = fingerprint()
+  for name, other in (
+    ("random_seed", fingerprint(random_seed=2)),
+    ("num_shards", fingerprint(num_shards=2)),
+    ("tokenizer", fingerprint(sha256="cd")),
+  ):
+    assert [key for key in before if before[key] != other[key]] == [name]
+  assert fingerprint(num_workers=2, overwrite=True) == before
+  text.write_text("three")
+  assert fingerprint()["input_files"] != before["input_files"]
+  # TensorFlow knows file:// too.
+  ((path, size, _),) = fingerprint(f"file://{text}")["input_files"]
+  assert (path, size) == (f"file://{text}", 5)
 
 
 @pytest.mark.parametrize(

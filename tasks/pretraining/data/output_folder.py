@@ -23,23 +23,18 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, BinaryIO, Iterator, Mapping, Optional, Sequence
+from typing import Any, BinaryIO, Iterator, Mapping, Optional
 
 import google_crc32c
-import numpy as np
 
 import tfrecords
 from official_albert import files
-from tasks.pretraining.data import input_files
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 _LOCK_FILE = "lock"
 # Notes in the folder of the unfinished build.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
-# Must increase when other pieces or records are made of the same settings: an
-# older unfinished build cannot be resumed then.
-_FORMAT = 5
 _READ_BYTES = 1 << 20
 
 
@@ -49,17 +44,10 @@ def finish_piece(path: str, value: dict[str, Any]) -> None:
 
 
 def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
-  """Returns the value of a finished piece whose file is as its note says.
+  """Returns what `finish_piece` was given; None if the piece has to be made.
 
-  Reports a damaged piece on stderr.
-
-  Args:
-    path: the piece's file. Its note lies beside it.
-    moved_to: another folder in which the file may be.
-
-  Returns:
-    The object that was given to `finish_piece`; None if the piece has to be
-    made.
+  Reports a damaged piece on stderr. The file may have been moved to another
+  folder; its note lies at `path`.
   """
   note = _read_note(path)
   if note is not None:
@@ -85,7 +73,7 @@ def _write_note(path: str, value: Mapping[str, Any]) -> None:
 
 
 def _read_note(path: str) -> Optional[dict[str, Any]]:
-  """Returns the object in `path`.json; None if it is missing or damaged."""
+  """Returns None if the note is missing or damaged."""
   try:
     with open(f"{path}.json", encoding="utf-8") as file:
       content = json.load(file)
@@ -122,30 +110,6 @@ def staging_path(output_dir: str) -> str:
   return os.path.join(output_dir, ".unfinished")
 
 
-def fingerprint(
-  settings: Mapping[str, Any], paths: Sequence[str], tokenizer_sha256: str
-) -> dict[str, Any]:
-  """Returns what must be the same for a build to be resumed, as JSON values.
-
-  Files are identified by their size and modification time. Reading a corpus
-  twice for a checksum would take longer than most resumed builds save.
-
-  Args:
-    settings: all settings that shape the records, by name.
-    paths: the input files, in order.
-    tokenizer_sha256: SHA-256 of the tokenizer.
-  """
-  value = {
-    "format": _FORMAT,
-    # Its generators may give other numbers in another release.
-    "numpy": np.__version__,
-    "tokenizer": tokenizer_sha256,
-    "input_files": [[path, *input_files.size_and_time(path)] for path in paths],
-    **settings,
-  }
-  return json.loads(json.dumps(value))
-
-
 @contextlib.contextmanager
 def staging_folder(
   output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
@@ -156,10 +120,8 @@ def staging_folder(
     output_dir: folder of the dataset. It is created if it does not exist, and
       removed if it is empty in the end.
     overwrite: whether a dataset or another unfinished build is replaced.
-    wanted: the `fingerprint` of the build.
-
-  Yields:
-    `staging_path(output_dir)`.
+    wanted: settings that must be the same for a build to be resumed, as JSON
+      values.
 
   Raises:
     ValueError: the folder holds a dataset or another unfinished build, and

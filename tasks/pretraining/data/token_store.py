@@ -8,10 +8,11 @@ the examples of any document, and "nsp" can draw segments of another one.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 import hashlib
 import os
-from typing import NamedTuple, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -27,28 +28,30 @@ def id_dtype(vocab_size: int) -> np.dtype:
   return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32)
 
 
-class Documents(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Documents(Sequence[sentence_pairs.Document]):
   """Some tokenized documents, each with at least one token.
 
   Attributes:
     ids: <integer>[T], the tokens of all documents.
     lengths: <int32>[segments], the tokens of each segment, above 0.
-    segments: <int32>[documents], the segments of each document.
+    ends: <int64>[documents, 2], where the tokens and the segments of each
+      document end.
   """
 
   ids: np.ndarray
   lengths: np.ndarray
-  segments: np.ndarray
+  ends: np.ndarray
 
-  def unpack(self) -> list[sentence_pairs.Document]:
-    """Returns the documents one by one."""
-    offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
-    edges = [0, *np.cumsum(self.segments).tolist()]
-    parts = [offsets[a : b + 1] for a, b in zip(edges, edges[1:])]
-    return [
-      sentence_pairs.Document(self.ids[part[0] : part[-1]], part - part[0])
-      for part in parts
-    ]
+  def __len__(self) -> int:
+    return len(self.ends)
+
+  def __getitem__(self, index: int) -> sentence_pairs.Document:
+    start, first = self.ends[index - 1] if index else (0, 0)
+    stop, end = self.ends[index]
+    offsets = np.zeros(end - first + 1, np.int64)
+    np.cumsum(self.lengths[first:end], out=offsets[1:])
+    return sentence_pairs.Document(self.ids[start:stop], offsets)
 
 
 def chunk_path(directory: str, number: int) -> str:
@@ -56,45 +59,33 @@ def chunk_path(directory: str, number: int) -> str:
   return os.path.join(directory, f"chunk-{number:05d}")
 
 
-def write_chunk(path: str, parts: Sequence[Documents], vocab_size: int) -> None:
-  """Writes documents to a file that appears when it is complete.
-
-  Raises:
-    OSError: the file cannot be written.
-  """
-  ids, lengths, segments = map(np.concatenate, zip(*parts))
-  segment_ends = np.cumsum(segments, dtype=np.int64)
-  token_ends = np.cumsum(lengths, dtype=np.int64)[segment_ends - 1]
+def write_chunk(path: str, parts: Sequence[Documents]) -> None:
+  """Writes documents to a file that appears when it is complete."""
+  sizes = np.array([[len(part.ids), len(part.lengths)] for part in parts])
+  starts = np.cumsum(sizes, axis=0) - sizes
+  ends = [part.ends + start for part, start in zip(parts, starts)]
+  num_documents = sum(map(len, parts))
   # The ids come last, as they may have 2 bytes and the others need alignment.
   content = (
-    np.array([len(segments), len(lengths)], np.int64),
-    np.stack([token_ends, segment_ends], axis=1),
-    lengths.astype(np.int32),
-    ids.astype(id_dtype(vocab_size)),
+    np.array([num_documents, sizes[:, 1].sum()], np.int64),
+    *ends,
+    *(part.lengths for part in parts),
+    *(part.ids for part in parts),
   )
   files.write_bytes(path, b"".join(part.tobytes() for part in content))
 
 
-class _Chunk:
-  """A mapped chunk file."""
-
-  def __init__(self, path: str, dtype: np.dtype):
-    # A plain array over the map: slicing np.memmap is ten times slower.
-    data = np.asarray(np.memmap(path, np.uint8, mode="r"))
-    documents, segments = data[:16].view(np.int64).tolist()
-    lengths_at = 16 + 16 * documents
-    ids_at = lengths_at + 4 * segments
-    # Where the tokens and segments of each document end, <int64>[documents, 2].
-    self.ends = data[16:lengths_at].view(np.int64).reshape(-1, 2)
-    self._lengths = data[lengths_at:ids_at].view(np.int32)
-    self._ids = data[ids_at:].view(dtype)
-
-  def __getitem__(self, index: int) -> sentence_pairs.Document:
-    start, first = self.ends[index - 1] if index else (0, 0)
-    stop, end = self.ends[index]
-    offsets = np.zeros(end - first + 1, np.int64)
-    np.cumsum(self._lengths[first:end], out=offsets[1:])
-    return sentence_pairs.Document(self._ids[start:stop], offsets)
+def _map_chunk(path: str, dtype: np.dtype) -> Documents:
+  # A plain array over the map: slicing np.memmap is ten times slower.
+  data = np.asarray(np.memmap(path, np.uint8, mode="r"))
+  documents, segments = data[:16].view(np.int64).tolist()
+  lengths_at = 16 + 16 * documents
+  ids_at = lengths_at + 4 * segments
+  return Documents(
+    data[ids_at:].view(dtype),
+    data[lengths_at:ids_at].view(np.int32),
+    data[16:lengths_at].view(np.int64).reshape(-1, 2),
+  )
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
@@ -103,18 +94,18 @@ class TokenStore(Sequence[sentence_pairs.Document]):
   def __init__(self, directory: str, vocab_size: int):
     """Maps the chunks in the folder, which must be complete."""
 
-    def open_chunk(number: int) -> _Chunk:
-      return _Chunk(chunk_path(directory, number), id_dtype(vocab_size))
+    def open_chunk(number: int) -> Documents:
+      return _map_chunk(chunk_path(directory, number), id_dtype(vocab_size))
 
     self._chunk = functools.lru_cache(_MAX_OPEN_CHUNKS)(open_chunk)
-    self._num_chunks = sum("." not in name for name in os.listdir(directory))
+    num_chunks = sum("." not in name for name in os.listdir(directory))
     self._firsts = [0]  # The first document of each chunk; the total.
-    for chunk in map(self._chunk, range(self._num_chunks)):
-      self._firsts.append(self._firsts[-1] + len(chunk.ends))
+    for chunk in map(self._chunk, range(num_chunks)):
+      self._firsts.append(self._firsts[-1] + len(chunk))
 
   def token_counts(self) -> np.ndarray:
     """Returns the tokens of each document, <int64>[documents]."""
-    chunks = map(self._chunk, range(self._num_chunks))
+    chunks = map(self._chunk, range(len(self._firsts) - 1))
     return np.concatenate(
       [np.diff(chunk.ends[:, 0], prepend=0) for chunk in chunks]
     )
@@ -123,14 +114,14 @@ class TokenStore(Sequence[sentence_pairs.Document]):
     return self._firsts[-1]
 
   def __getitem__(self, index: int) -> sentence_pairs.Document:
-    if not 0 <= index < len(self):
-      raise IndexError(f"document {index} of {len(self)}")
+    if index >= len(self):
+      raise IndexError(index)  # Ends an iteration.
     chunk = bisect.bisect_right(self._firsts, index) - 1
     return self._chunk(chunk)[index - self._firsts[chunk]]
 
 
 class Split(Sequence[sentence_pairs.Document]):
-  """Some documents of a longer sequence.
+  """Some documents of a dataset, of which `documents` are consecutive ones.
 
   Attributes:
     numbers: <int64>[documents], the number of each document in the dataset.
@@ -162,13 +153,7 @@ def split_documents(
   A document is held out if its hash is among the lowest `share` of all hashes,
   so the choice does not depend on the other documents. However, each split
   gets at least the documents it needs: one, or two for the random pairs of
-  "nsp".
-
-  Args:
-    num_documents: number of documents.
-    share: share of the documents to hold out, from 0 to below 1.
-    seed: seed of the hash.
-    kind: kind of the pairs, see `ExampleSettings`.
+  `kind` "nsp".
 
   Returns:
     "train" and, with a share above 0, "heldout": ascending document numbers,
