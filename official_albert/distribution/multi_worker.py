@@ -102,8 +102,10 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   # lock; this watchdog works without it.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS, exit=True)
   try:
-    with _naming_lost_workers():
-      strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
+    strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
+  except tf.errors.OpError as error:
+    _raise_if_lost(error)
+    raise
   finally:
     faulthandler.cancel_dump_traceback_later()
   # Replaces TensorFlow's handler of SIGTERM, which does not end the process.
@@ -165,27 +167,25 @@ class SharedFlag:
     self.value.assign(votes[0] > 0)
 
 
-def naming_lost_workers(
-  strategy: tf.distribute.Strategy,
-) -> contextlib.AbstractContextManager:
-  """Returns a context that raises WorkerLost if another worker is lost.
+@contextlib.contextmanager
+def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
+  """Raises WorkerLost if another worker is lost in the body.
 
   TensorFlow notices immediately if a process has ended, and after a minute if a
   machine does not answer.
   """
-  if num_workers(strategy) == 1:
-    return contextlib.nullcontext()
-  return _naming_lost_workers()
-
-
-@contextlib.contextmanager
-def _naming_lost_workers() -> Iterator[None]:
   try:
     yield
   except tf.errors.OpError as error:
-    gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
-    if not isinstance(error, gone) and "aborted by" not in error.message:
+    if num_workers(strategy) == 1:
       raise
+    _raise_if_lost(error)
+    raise
+
+
+def _raise_if_lost(error: tf.errors.OpError) -> None:
+  gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
+  if isinstance(error, gone) or "aborted by" in error.message:
     # The sentence about the other worker.
     reason = error.message.strip().splitlines()[0]
     if "aborted by: " in error.message:

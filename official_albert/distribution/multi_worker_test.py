@@ -32,7 +32,11 @@ def _interruptible():
 def _slow_job(folder):
   """Starts two workers; a context of their processes."""
   command = toy_job.command(
-    folder, _CONFIG, distribution="multi_worker", task={"step_seconds": 0.2}
+    folder,
+    _CONFIG,
+    distribution="multi_worker",
+    num_devices=1,
+    task={"step_seconds": 0.2},
   )
   return toy_job.started(2, command, cwd=_ROOT, preexec_fn=_interruptible)
 

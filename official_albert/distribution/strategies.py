@@ -44,8 +44,7 @@ def make_strategy(
     tpu_address: of `tpu`; see `make_tpu_strategy`.
 
   Raises:
-    ValueError: the strategy is unknown, there are fewer GPUs than
-      `num_devices`, a setting is for another strategy, or TF_CONFIG is invalid.
+    ValueError: the devices do not exist, or a setting is for another strategy.
     OSError: another worker or the TPU cannot be reached.
   """
   if name not in STRATEGIES:
@@ -113,8 +112,7 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
       or grpc://HOST:PORT of a TPU's TensorFlow server.
 
   Raises:
-    OSError: the TPU does not exist or answer, or this TensorFlow has no TPU
-      runtime.
+    OSError: the TPU does not answer, or this TensorFlow has no TPU runtime.
     ValueError: `address` is malformed.
   """
   if address.startswith(_GRPC):
@@ -214,9 +212,6 @@ def set_precision(name: str) -> str:
 
   Returns:
     The precision that was set.
-
-  Raises:
-    ValueError: the precision is unknown.
   """
   check_precision(name)
   if name == "auto":
@@ -237,10 +232,9 @@ def make_deterministic() -> None:
 
 
 def start_compiler() -> None:
-  """Compiles a first function, without XLA's notice on stderr.
+  """Compiles a first function, without the notice that XLA writes to stderr.
 
-  XLA logs a notice when a process compiles for the first time. Call it after
-  `make_strategy`. Does nothing on TPUs.
+  Call it after `make_strategy`. Does nothing on TPUs.
 
   Raises:
     OSError: XLA cannot compile for this device.

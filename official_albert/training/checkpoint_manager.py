@@ -73,7 +73,7 @@ class CheckpointManager:
 
   def _open(self) -> None:
     # Lists the files, because their index may be lost or outdated.
-    prefix = os.path.join(self._directory, f"{_NAME}-*")
+    prefix = os.path.join(self._directory, f"{_NAME}-[0-9]*")
     parts = tf.io.gfile.glob([f"{prefix}.index", f"{prefix}.data-*-of-?????"])
     paths = sorted({part.rsplit(".", 1)[0] for part in parts}, key=step_of)
     if paths:
@@ -361,7 +361,8 @@ def best_prefix(model_dir: str, record: Mapping[str, Any]) -> str:
 
 def list_checkpoints(model_dir: str) -> list[str]:
   """Returns the prefixes of the complete checkpoints in a folder, by step."""
-  names = tf.io.gfile.glob(os.path.join(model_dir, f"{_NAME}-*.index"))
+  pattern = os.path.join(model_dir, f"{_NAME}-[0-9]*.index")
+  names = tf.io.gfile.glob(pattern)
   return sorted((name.removesuffix(".index") for name in names), key=step_of)
 
 

@@ -120,11 +120,12 @@ _NEWER_PHASES = [
   [
     # Converted weights have no settings.
     ({}, {"max_seq_length": 512}, SETTINGS, {"max_seq_length": 24}),
-    # Earlier versions had neither.
+    # Earlier versions lacked some settings.
     (
-      {},
+      SETTINGS,
       {},
       {
+        **SETTINGS,
         "best_is": "lowest",
         "early_stopping_evaluations": 0,
         "layerwise_lr_decay": 1.0,
