@@ -36,7 +36,7 @@ from official_albert import (
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks import pretraining, race
-from tools import finetuning
+from tools import conversion, finetuning
 from tools.prediction import program as prediction_program
 from tools.prediction.input import OPTIONS, ROLES, InputRow
 from tools.prediction.output import Layout, layout_of
@@ -206,39 +206,25 @@ def open_run(
     ValueError, OSError: the checkpoint is missing or of another model, or a
       setting does not fit.
   """
-  record = training.read_run(model_dir)
-  run, head = None, "pretraining"
-  if "task" in record["data"]:
-    run = finetuning.trained_run.read(model_dir)
-    head = finetuning.registry.find(run.task, model_dir).head
-    if null_score_diff_threshold is not None:
-      run = dataclasses.replace(
-        run, null_score_diff_threshold=null_score_diff_threshold
-      )
   with strategy.scope():
-    model = finetuning.registry.make_model(
-      head,
-      config,
-      len(run.labels or "1") if run else 1,
-      run.settings if run else None,
-    )
-  source = finetuning.run.find_weights(model_dir, checkpoint)
-  report = training.warm_start(model, source)
-  if report.missing:
-    raise ValueError(
-      f"{source} does not fit the record in {model_dir}: it lacks "
-      f"{report.missing[0]}."
+    run, model, source = conversion.export_source.load_run(
+      model_dir, config, checkpoint
     )
   layer = in_graph.make_text_layer(
     tokenizer.kind, os.fspath(tokenizer.model_file), tokenizer.lower_case
   )
   if run:
+    if null_score_diff_threshold is not None:
+      run = dataclasses.replace(
+        run, null_score_diff_threshold=null_score_diff_threshold
+      )
     module = finetuning.registry.make_served(
       run, model, layer, max_seq_length or run.max_seq_length
     )
     signature = module.text_signatures[0]
     about = f"{model_dir} is a run of {run.task}"
   else:
+    record = training.read_run(model_dir)
     if not max_seq_length and "max_seq_length" in record["data"]:
       max_seq_length = pretraining.trained_length(record, source)
     # The record of a converted checkpoint has no length.
@@ -257,12 +243,12 @@ def open_run(
   )
   module.run_with(program)
   outputs = [_OUTPUTS[signature]]
-  if head.startswith("squad"):
+  if signature == "answer":
     # The program computes windows in batches, so their number has no limit.
     module.max_windows = tf.int32.max
     if program.fixed_length:
       module.min_length = module.max_seq_length
-    if head == "squad2":
+    if run.task == "squad_v2":
       outputs.append("null_score_diff")
   function = module.text_functions()[signature]
   host = tf.config.list_logical_devices("CPU")[0].name
