@@ -228,7 +228,6 @@ class SquadJob(Job):
         self.max_seq_length,
         self.recipe.doc_stride,
         self.recipe.max_query_length,
-        is_training=split == "train",
       )
     )
 

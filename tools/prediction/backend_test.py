@@ -151,18 +151,8 @@ def decoded(model, tokenizer, cells):
   p_mask = [squad.p_mask(window, length) for window in made]
   outputs = model({**features, "p_mask": tf.constant(p_mask, tf.float32)})
   contexts = {"q": cells["context"]}
-  decode, names = squad.decode_v1, ("start_logits", "end_logits")
-  if "cls_logits" in outputs:
-    decode = squad.decode_v2
-    names = (
-      "start_top_log_probs",
-      "start_top_index",
-      "end_top_log_probs",
-      "end_top_index",
-      "cls_logits",
-    )
-  scores = [outputs[name] for name in names]
-  return len(made), decode(made, contexts, *scores)["q"]
+  scores = {name: outputs[name].numpy() for name in model.scores}
+  return len(made), squad.decode(made, contexts, scores)["q"]
 
 
 @pytest.mark.parametrize("task", ["squad_v1", "squad_v2"])
