@@ -75,7 +75,7 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
     kwargs.pop("settings", _NO_DROPOUT),
     labels=labels,
     evaluate=(
-      (lambda said, right: of_classes(said, right, len(labels)))
+      (lambda found, right: of_classes(found, right, len(labels)))
       if labels
       else of_numbers
     ),
@@ -201,9 +201,9 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path, labels):
 
 def test_score_calls_evaluate(tmp_path):
   task = make(tmp_path)
-  said = np.eye(3)[[0, 1, 2, 0, 0]]
+  chosen = np.eye(3)[[0, 1, 2, 0, 0]]
   values = task.score_split(
-    "dev", {"probabilities": said, "label_ids": np.array([0, 1, 2, 0, 1])}
+    "dev", {"probabilities": chosen, "label_ids": np.array([0, 1, 2, 0, 1])}
   )
   assert values["accuracy"] == 0.8
   assert values.keys() == {"accuracy", "macro_f1"}

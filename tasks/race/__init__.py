@@ -14,15 +14,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "make_inputs",
       "read_examples",
     ],
-    "model": [
-      "AlbertForMultipleChoice",
-    ],
-    "serving": [
-      "ServedMultipleChoice",
-      "pack_options",
-    ],
-    "task": [
-      "RaceTask",
-    ],
+    "model": ["AlbertForMultipleChoice"],
+    "serving": ["ServedMultipleChoice", "pack_options"],
+    "task": ["RaceTask"],
   },
 )

@@ -76,17 +76,16 @@ def models(tokenizer):
 
 
 def _module(models, tokenizer_file, version, **options):
+  settings = {
+    "doc_stride": _STRIDE,
+    "max_query_length": _QUERY,
+    "n_best_size": _BEST,
+    "max_answer_length": _LONGEST,
+  }
   return serving.AnswerQuestions(
     models[version],
     in_graph.SentencePieceTextLayer(tokenizer_file),
-    **{
-      "max_seq_length": _LENGTH,
-      "doc_stride": _STRIDE,
-      "max_query_length": _QUERY,
-      "n_best_size": _BEST,
-      "max_answer_length": _LONGEST,
-      **options,
-    },
+    **{"max_seq_length": _LENGTH, "settings": settings, **options},
   )
 
 
@@ -117,17 +116,17 @@ def _in_python(model, tokenizer, questions, contexts):
     "input_mask": dense([[1] * len(w.input_ids) for w in found]),
     "segment_ids": dense([w.segment_ids for w in found]),
   }
-  by_id = {row.question_id: row.context for row in rows}
-  options = {"n_best_size": _BEST, "max_answer_length": _LONGEST}
-  if isinstance(model, model_lib.AlbertForSpans):
-    said = model(features)
-    scores = said["start_logits"], said["end_logits"]
-    return decoding.decode_v1(found, by_id, *map(np.array, scores), **options)
   mask = [windows.p_mask(w, length) for w in found]
-  features["p_mask"] = tf.constant(mask, tf.float32)
-  said = model(features)
-  scores = {name: said[name].numpy() for name in serving._SCORES_V2}
-  return decoding.decode_v2(found, by_id, **scores, **options)
+  if isinstance(model, model_lib.AlbertForSpansOrNone):
+    features["p_mask"] = tf.constant(mask, tf.float32)
+  outputs = model(features)
+  return decoding.decode(
+    found,
+    {row.question_id: row.context for row in rows},
+    {name: outputs[name].numpy() for name in model.scores},
+    _BEST,
+    _LONGEST,
+  )
 
 
 def _assert_equal(got, expected):
@@ -137,10 +136,10 @@ def _assert_equal(got, expected):
     missing = [0] * (_BEST - len(best))
     texts = [text.decode() for text in np.array(got["n_best_answers"])[i]]
     assert texts == [c.text for c in best] + [""] * len(missing)
-    starts = [c.start_char or 0 for c in best] + missing
-    assert np.array(got["n_best_starts"])[i].tolist() == starts
-    ends = [c.end_char or 0 for c in best] + missing
-    assert np.array(got["n_best_ends"])[i].tolist() == ends
+    for text, start, end in zip(
+      texts, got["n_best_starts"][i].numpy(), got["n_best_ends"][i].numpy()
+    ):
+      assert _CONTEXTS[i][start:end] == text
     np.testing.assert_allclose(
       got["n_best_probabilities"][i],
       [c.probability for c in best] + missing,
@@ -236,11 +235,10 @@ def test_ids(models, tokenizer, tokenizer_file, version):
   got = module.signatures("ids")["ids"](**features)
   p_mask = tf.constant([windows.p_mask(window, length)], tf.float32)
   expected = models[version]({**features, "p_mask": p_mask})
-  names = {"squad1": ("start_logits", "end_logits")}
-  assert set(got) == set(names.get(version, serving._SCORES_V2))
+  assert set(got) == set(models[version].scores)
   for name, value in got.items():
     np.testing.assert_allclose(value, expected[name], atol=1e-5)
-  bare = serving.AnswerQuestions(models[version], None, _LENGTH)
+  bare = serving.AnswerQuestions(models[version], None, _LENGTH, {})
   assert set(bare.signatures("ids")) == {"ids", "examples"}
 
 
@@ -314,8 +312,9 @@ def test_bytes_that_are_not_utf8_are_no_characters(answer):
 
 def test_refused_requests(models, tokenizer_file):
   module = _module(
-    models, tokenizer_file, "squad1", max_windows=3, max_query_length=40
+    models, tokenizer_file, "squad1", settings={"max_query_length": 40}
   )
+  module.max_windows = 3
   answer = module.signatures("text")["answer"]
 
   def refused(message, questions, contexts):
@@ -356,15 +355,89 @@ def test_from_run(models, tokenizer_file):
 
 
 def test_bad_settings(models, tokenizer_file):
-  def refused(message, version="squad1", **options):
+  for message, options in (
+    ("max_seq_length is 4", {"max_seq_length": 4}),
+    ("position embeddings", {"max_seq_length": _LENGTH + 3}),
+    ("is for SQuAD 2.0", {"null_score_diff_threshold": 0.5}),
+  ):
     with pytest.raises(ValueError, match=message):
-      _module(models, tokenizer_file, version, **options)
+      _module(models, tokenizer_file, "squad1", **options)
 
-  refused("doc_stride is 0", doc_stride=0)
-  refused("n_best_size is -1", n_best_size=-1)
-  refused("max_seq_length is 4", max_seq_length=4)
-  refused("position embeddings", max_seq_length=_LENGTH + 3)
-  refused("is for SQuAD 2.0", null_score_diff_threshold=0.5)
+
+_WORDS = "a b c d e f g h i j k l m n o p q".split()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+  """Returns a tokenizer of single letters, and the same in the graph."""
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, "##x"]
+  path.write_text("\n".join(pieces))
+  layer = in_graph.make_text_layer("wordpiece", str(path), True)
+  return tokenization.WordPieceTokenizer(path), layer
+
+
+def _both_windows(models, words, questions, contexts, length, stride, query):
+  """Returns features and windows of the graph, and those of Python."""
+  tokenizer, layer = words
+  settings = {"doc_stride": stride, "max_query_length": query}
+  module = serving.AnswerQuestions(models["squad1"], layer, length, settings)
+  module.max_windows = 9999
+  rows = [
+    examples.SquadExample(str(i), *texts)
+    for i, texts in enumerate(zip(questions, contexts))
+  ]
+  made = windows.make_all_windows(rows, tokenizer, length, stride, query)
+  return (
+    *tf.function(module.make_windows)(
+      tf.constant(questions, tf.string), tf.constant(contexts, tf.string)
+    ),
+    list(made),
+  )
+
+
+def _random_words(rng, most):
+  chosen = rng.choice(_WORDS, rng.integers(0, most)).tolist()
+  return "".join(word + rng.choice([" ", "  ", "x "]) for word in chosen)
+
+
+@pytest.mark.parametrize(
+  "length,stride,query", [(13, 3, 4), (11, 70, 2), (9, 1, 5), (23, 6, 3)]
+)
+def test_windows_equal_python(models, words, length, stride, query):
+  rng = np.random.default_rng(length)
+  questions = ["", *(_random_words(rng, 9) for _ in range(60))]
+  contexts = ["", *(_random_words(rng, 50) for _ in range(60))]
+  features, got, expected = _both_windows(
+    models, words, questions, contexts, length, stride, query
+  )
+  numbers = [int(window.question_id) for window in expected]
+  assert got.counts.numpy().tolist() == np.bincount(numbers).tolist()
+  assert len(set(numbers)) == 61 and max(got.counts.numpy()) > 2
+  longest = max(len(window.input_ids) for window in expected)
+  assert features["input_ids"].shape == [len(expected), longest]
+  starts, ends = got.starts.numpy(), got.ends.numpy()
+  for n, window in enumerate(expected):
+    padding = [0] * (longest - len(window.input_ids))
+    mask = [1] * len(window.input_ids) + padding
+    assert features["input_ids"][n].numpy().tolist() == (
+      window.input_ids + padding
+    )
+    assert features["input_mask"][n].numpy().tolist() == mask
+    assert features["segment_ids"][n].numpy().tolist() == (
+      window.segment_ids + padding
+    )
+    assert got.context_starts[n] == window.context_start
+    first = int(got.first_tokens[n])
+    part = slice(first, first + int(got.lengths[n]))
+    assert starts[part].tolist() == window.token_starts
+    assert ends[part].tolist() == window.token_ends
+
+
+def test_no_question(models, words):
+  features, got, _ = _both_windows(models, words, [], [], 13, 3, 4)
+  assert got.counts.shape == got.lengths.shape == [0]
+  assert features["input_ids"].shape == [0, 1]
 
 
 if __name__ == "__main__":

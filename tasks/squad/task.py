@@ -14,9 +14,8 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert import training as training_lib
 from tasks import common
-from tasks.common import Batch, Predictions
+from tasks.common import Batch, Outputs, Predictions
 from tasks.squad import answers, decoding, metrics
 from tasks.squad import model as model_lib
 from tasks.squad.examples import SquadExample
@@ -95,19 +94,14 @@ class SquadTask(common.FinetuningTask):
 
   def build_model(self) -> tf.keras.Model:
     """Builds the encoder with the head of the version."""
-    arguments = {
-      "recompute_activations": self.settings.recompute_activations,
-      "layerwise_lr_decay": self.settings.layerwise_lr_decay,
-      "name": "model",
-    }
     if not self.has_impossible:
-      return model_lib.AlbertForSpans(self.config, **arguments)
+      return model_lib.AlbertForSpans(self.config, **self.model_options())
     return model_lib.AlbertForSpansOrNone(
       self.config,
       self._decoding.start_n_top,
       self._decoding.end_n_top,
       self.settings.classifier_dropout,
-      **arguments,
+      **self.model_options(),
     )
 
   def forward(
@@ -116,7 +110,7 @@ class SquadTask(common.FinetuningTask):
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
+  ) -> Outputs:
     """Returns the summed loss in nats, and accuracies of starts and ends."""
     outputs = model(
       batch,
@@ -149,26 +143,16 @@ class SquadTask(common.FinetuningTask):
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """Returns the arguments of `decoding` for each window."""
+    """Returns the scores that `decoding` takes, for each window."""
     outputs = model(batch, training=False, num_layers=self.num_layers)
-    if self.has_impossible:
-      names = (
-        "start_top_log_probs",
-        "start_top_index",
-        "end_top_log_probs",
-        "end_top_index",
-        "cls_logits",
-      )
-      scores = {name: outputs[name] for name in names}
-    else:
+    scores = {name: outputs[name] for name in model.scores}
+    if not self.has_impossible:
       # Pads to S, so that batches of all lengths have one shape.
       missing = self.max_seq_length - tf.shape(batch["input_ids"])[1]
+      shape = [None, self.max_seq_length]
       scores = {
-        name: tf.ensure_shape(
-          tf.pad(outputs[name], [[0, 0], [0, missing]]),
-          [None, self.max_seq_length],
-        )
-        for name in ("start_logits", "end_logits")
+        name: tf.ensure_shape(tf.pad(x, [[0, 0], [0, missing]]), shape)
+        for name, x in scores.items()
       }
     return {"example_id": batch["example_id"], **scores}
 
@@ -177,25 +161,20 @@ class SquadTask(common.FinetuningTask):
   ) -> dict[str, answers.QuestionAnswers]:
     """Returns the n best answers to each question of a split."""
     questions = self._questions[split]
-    contexts = {e.question_id: e.context for e in questions.examples}
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
-    decode = decoding.decode_v2 if self.has_impossible else decoding.decode_v1
-    return decode(
+    return decoding.decode(
       questions.windows,
-      contexts,
-      **scores,
-      n_best_size=self._decoding.n_best_size,
-      max_answer_length=self._decoding.max_answer_length,
+      {e.question_id: e.context for e in questions.examples},
+      scores,
+      self._decoding.n_best_size,
+      self._decoding.max_answer_length,
     )
 
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
     values = self.score_split(self.eval_split, predictions)
-    return {
-      name: values[name]
-      for name in ("exact_match", "exact", "f1")
-      if name in values
-    }
+    names = ("exact", "f1") if self.has_impossible else ("exact_match", "f1")
+    return {name: values[name] for name in names}
 
   def score_split(
     self, split: str, predictions: Predictions
