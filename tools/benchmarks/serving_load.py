@@ -16,20 +16,19 @@ import subprocess
 import sys
 import threading
 import time
+from typing import NamedTuple
 
 from tools.benchmarks.peers import protocol
 from tools.cli import markdown, started_by
 
 _CLIENTS = (1, 2, 4, 8, 16)
-SECONDS = 8.0
 _MAX_BATCH = 8
 _TIMEOUT_MICROSECONDS = 2000
 _TEXT_ROUNDS = 15
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-@dataclasses.dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
   """The answers to a number of clients.
 
   Attributes:
@@ -50,8 +49,7 @@ class Load:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Loads:
+class Loads(NamedTuple):
   """All measurements.
 
   Attributes:
@@ -67,12 +65,10 @@ class Loads:
   text_tokens: int
 
 
-def measure(workload: protocol.Workload, seconds: float = SECONDS) -> Loads:
+def measure(workload: protocol.Workload, seconds: float) -> Loads:
   """Measures the SavedModel in `workload.model_dir` in its own process.
 
-  Args:
-    workload: the requests.
-    seconds: duration for each number of clients.
+  `seconds` is the duration for each number of clients.
 
   Raises:
     ValueError: the process failed.
@@ -87,9 +83,8 @@ def measure(workload: protocol.Workload, seconds: float = SECONDS) -> Loads:
   )
   if done.returncode:
     raise ValueError(f"the clients' program failed: {done.stderr.strip()}")
-  values = json.loads(done.stdout.splitlines()[-1])
-  values["loads"] = [Load(**each) for each in values["loads"]]
-  return Loads(**values)
+  loads, *texts = json.loads(done.stdout.splitlines()[-1])
+  return Loads([Load(*each) for each in loads], *texts)
 
 
 def table(loads: Loads) -> str:
@@ -217,8 +212,8 @@ def main() -> None:
   values, seconds = started_by.arguments(
     protocol.STARTER, started_by.json_object, float
   )
-  loads = _measure_here(protocol.Workload(**values), seconds)
-  print(json.dumps(dataclasses.asdict(loads)))
+  # Named tuples become lists.
+  print(json.dumps(_measure_here(protocol.Workload(**values), seconds)))
 
 
 if __name__ == "__main__":

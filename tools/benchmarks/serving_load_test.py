@@ -74,7 +74,7 @@ def test_a_model_that_is_not_there(tmp_path):
     toy_peer.WORKLOAD, model_dir=str(tmp_path / "none")
   )
   with pytest.raises(ValueError, match="the clients' program failed"):
-    serving_load.measure(workload)
+    serving_load.measure(workload, 1.0)
 
 
 if __name__ == "__main__":
