@@ -119,7 +119,7 @@ def test_options(tmp_path):
     example = race.RaceExample(
       "", cells["passage"], question, tuple(cells["options"]), None, ""
     )
-    sequences = race.make_inputs(example, tokenizer, 23, 8)
+    (sequences,) = race.make_all_inputs([example], tokenizer, 23, 8)
     features = {k: x[None] for k, x in features_of(*sequences).items()}
     logits = model(features)["logits"][0]
     np.testing.assert_allclose(
