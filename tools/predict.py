@@ -111,12 +111,7 @@ _TOP_K = flags.DEFINE_integer(
 def open_backend(
   strategy: tf.distribute.Strategy,
 ) -> prediction.backend.Backend:
-  """Opens the model that the flags name.
-
-  Raises:
-    OSError: a file of the model is missing.
-    ValueError: the model or a flag does not fit.
-  """
+  """Opens the model that the flags name."""
   saved_model_dir, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value
   if saved_model_dir:
     _refuse(
@@ -195,20 +190,6 @@ def _refuse(
       raise ValueError(f"{about} --{flag.name}{advice}")
 
 
-def _check(
-  source: prediction.input.Source, backend: prediction.backend.Backend
-) -> Optional[int]:
-  """Returns the number of rows; None if the input can be read only once."""
-  try:
-    return source.check()
-  except classification.MissingColumnError as error:
-    # The user may have named another model than intended.
-    raise ValueError(
-      f"{str(error).rstrip('.')}; {backend.about}, which takes "
-      f"{', '.join(backend.roles)}."
-    ) from error
-
-
 def main(argv) -> None:
   del argv
   if bool(_MODEL_DIR.value) == bool(_SAVED_MODEL_DIR.value):
@@ -223,7 +204,15 @@ def main(argv) -> None:
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
-  total, path = _check(source, backend), _OUTPUT_FILE.value
+  try:
+    total = source.check()
+  except classification.MissingColumnError as error:
+    # The user may have named another model than intended.
+    raise ValueError(
+      f"{str(error).rstrip('.')}; {backend.about}, which takes "
+      f"{', '.join(backend.roles)}."
+    ) from error
+  path = _OUTPUT_FILE.value
   output_format = _OUTPUT_FORMAT.value
   if not output_format:
     output_format = "jsonl" if path.endswith(".jsonl") else "tsv"

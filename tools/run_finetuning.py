@@ -79,12 +79,7 @@ class _Run(NamedTuple):
 def open_run(
   name: str, model_dir: str
 ) -> tuple[encoder_flags.Encoder, finetuning.jobs.Job]:
-  """Returns the encoder and the task; without training, those of the run.
-
-  Raises:
-    ValueError, OSError: a flag, a file or the run is missing or invalid, or the
-      run is of another task.
-  """
+  """Returns the encoder and the task; without training, those of the run."""
   run, threshold = None, None
   if not _DO_TRAIN.value:
     run = finetuning.trained_run.read(model_dir)
@@ -121,12 +116,7 @@ def prepare(job, encoder, model_dir: str, seed: int, devices) -> _Run:
 
 
 def check_folders(job, encoder, folders: Mapping[int, str], devices) -> None:
-  """Checks that the runs of all seeds can start or resume.
-
-  Raises:
-    ValueError: a folder has a run that cannot resume with these settings.
-    OSError: the data cannot be read.
-  """
+  """Raises ValueError if the run of a seed cannot resume as the flags say."""
   task = None
   for seed, folder in folders.items():
     if training.newest_step(folder):

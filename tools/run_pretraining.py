@@ -136,10 +136,10 @@ def make_tasks(num_phases: int):
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
-  eval_folders = [_EVAL_INPUT_DIR.value] if _EVAL_INPUT_DIR.value else []
-  if "," in _EVAL_INPUT_DIR.value and num_phases > 1:
+  eval_dirs, eval_folders = _EVAL_INPUT_DIR.value, []
+  if eval_dirs:
     eval_folders = training_flags.phase_folders(
-      "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
+      "eval_input_dir", eval_dirs, num_phases if "," in eval_dirs else 1
     )
   config = model_depth_flag.at_depth(model_config(folders[0]))
   return config, pretraining.make_tasks(
@@ -154,8 +154,9 @@ def make_tasks(num_phases: int):
 def start_from(path: str, sha256: str) -> str:
   """Returns --init_checkpoint in this package's format.
 
-  Raises:
-    ValueError: its tokenizer has another `sha256` than that of the data.
+  Args:
+    path: the flag.
+    sha256: of the tokenizer of the data, which must be that of the checkpoint.
   """
   path = conversion.own_copy.of(path)
   prefix = checkpoints.find_prefix(path)
@@ -178,7 +179,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
   step = training.newest_step(model_dir)
   if _EXPORT_DIR.value and step < config.num_train_steps:
     files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
-  depths = training_flags.scheduled_depths(config)
+  depths = [phase.num_layers for phase in config.phases if phase.num_layers]
   albert_config, tasks = make_tasks(1 if depths else len(config.phase_ends))
   config = training_flags.with_random_depths(config, albert_config)
   data = training.combined_data([task.describe() for task in tasks])

@@ -51,15 +51,7 @@ class DynamicMasking:
     seed: int,
     purpose: int,
   ):
-    """Prepares tables.
-
-    Args:
-      settings: settings of the records.
-      mask_id: id of [MASK].
-      replacement_ids: the pieces to draw random ones from.
-      seed: seed of all random numbers.
-      purpose: `TRAIN` or `EVALUATION`.
-    """
+    """Prepares tables; random pieces are drawn from `replacement_ids`."""
     self._settings = settings
     self._mask_id = mask_id
     self._replacement_ids = np.asarray(replacement_ids, np.int32)
@@ -76,11 +68,7 @@ class DynamicMasking:
   def from_manifest(
     cls, manifest: tfrecords.Manifest, seed: int, purpose: int
   ) -> DynamicMasking:
-    """Returns the masking for a folder of unmasked records.
-
-    Raises:
-      ValueError: the manifest lacks a setting, or a setting is out of range.
-    """
+    """Returns the masking for a folder of unmasked records."""
     names = [field.name for field in dataclasses.fields(data.ExampleSettings)]
     missing = {*names, "mask_id", "special_ids"} - manifest.settings.keys()
     if missing:
@@ -310,15 +298,10 @@ def replace_tokens(
   choice: tf.Tensor,
   piece: tf.Tensor,
 ) -> tf.Tensor:
-  """Does what `data.masking.replace_tokens` does, for B sequences.
+  """Does what `data.masking.replace_tokens` does, for the chosen tokens.
 
-  Args:
-    ids: <int32>[B, S].
-    chosen: <bool>[B, S], the tokens to predict.
-    mask_id: id of [MASK].
-    replacement_ids: <int32>[R].
-    choice: <float64>[B, S], random numbers for the kind of replacement.
-    piece: <float64>[B, S], random numbers for the random pieces.
+  All tensors are [B, S]. `choice` has random numbers for the kind of
+  replacement, and `piece` for the random pieces.
   """
   index = tf.cast(piece * len(replacement_ids), tf.int32)
   shown = tf.where(choice < data.MASK_SHARE, mask_id, ids)

@@ -97,11 +97,7 @@ class PretrainingTask:
     )
 
   def at_depth(self, num_layers: int) -> PretrainingTask:
-    """Returns this task with another number of layers applied.
-
-    Raises:
-      ValueError: the model cannot have this depth.
-    """
+    """Returns this task with another number of layers applied."""
     task = copy.copy(self)
     task.num_layers = num_layers
     task.flops_per_example = self._flops(self.config.at_depth(num_layers))
@@ -277,8 +273,7 @@ def loss_totals(
   """Returns summed cross entropies in nats.
 
   Args:
-    outputs: `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
-      <float32>[B, 2].
+    outputs: the logits of `AlbertForPretraining`.
     batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
       `next_sentence_labels` <int32>[B, 1] and optionally `example_weight`
       <float32>[B].
@@ -347,9 +342,8 @@ def make_tasks(
     recompute_activations: see `SharedTransformerEncoder`.
 
   Raises:
-    FileNotFoundError: a folder or a shard is missing.
-    ValueError: a folder does not fit the model, or its tokenizer or objective
-      differs from that of the first folder.
+    FileNotFoundError, ValueError: see `PretrainingTask`; or a shard is missing,
+      or the tokenizers or objectives of the folders differ.
   """
   if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
     raise ValueError(

@@ -183,13 +183,6 @@ def test_padded_rows_change_no_sum(folder):
   np.testing.assert_allclose(sums(7), sums(4), rtol=1e-5)
 
 
-def test_train_dataset_starts_at_an_example(folder):
-  task = task_lib.PretrainingTask(CONFIG, folder, seed=3)
-  whole = [b["input_ids"].numpy() for b in task.train_dataset(2, 0).take(9)]
-  late = next(iter(task.train_dataset(2, 14)))
-  np.testing.assert_array_equal(late["input_ids"], whole[7])
-
-
 def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
   folder = write_data(tmp_path, sentence_pair="none")
   task = task_lib.PretrainingTask(CONFIG, folder)

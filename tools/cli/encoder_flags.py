@@ -56,11 +56,6 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   Args:
     run_dir: a fine-tuned run, for files that no flag names.
     shown: name of `run_dir` in messages, if it is a temporary copy.
-
-  Raises:
-    ValueError: a file is not found or invalid, or the encoder was trained with
-      another tokenizer.
-    FileNotFoundError: a file that a flag names does not exist.
   """
   named = training_flags.INIT_CHECKPOINT.value
   checkpoint = named and checkpoints.run_folder(conversion.own_copy.of(named))
@@ -74,8 +69,9 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   where = f"in {shown or run_dir or named}"
   if not folders:
     where = "without --init_checkpoint"
-  config_file = _CONFIG_FILE.value or checkpoints.find_only_file(
-    folders, training.CONFIG_FILE
+  candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
+  config_file = _CONFIG_FILE.value or next(
+    filter(os.path.exists, candidates), ""
   )
   if not config_file:
     raise ValueError(

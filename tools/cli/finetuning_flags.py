@@ -92,10 +92,6 @@ def train_config(
     hidden_size: of the model; the default rate depends on it.
     model_dir: the folder of the run.
     do_train: whether it trains; otherwise no data is read.
-
-  Raises:
-    ValueError: a flag is out of range, or two contradict each other.
-    OSError: the training data, whose examples are counted, cannot be read.
   """
   training_flags.refuse_phases()
   given, recipe = flags.FLAGS, job.recipe

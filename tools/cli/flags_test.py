@@ -92,7 +92,6 @@ def answer(model):
   return {
     **training_flags.settings(config, strategy, "mixed_bfloat16"),
     "lines": lines,
-    "depths": training_flags.scheduled_depths(config),
     "depth": model and depth,
   }
 """
@@ -148,7 +147,6 @@ def test_training():
     "num_replicas": 1,
     "precision": "mixed_bfloat16",
     "distribution": "one_device",
-    "depths": [],
   }
   assert {name: default[name] for name in expected} == expected
   assert any("0.00176" in line for line in default["lines"])
@@ -164,7 +162,6 @@ def test_training():
   assert (best["best_metric"], best["best_is"]) == ("accuracy", "highest")
   assert best["early_stopping_evaluations"] == 3
   # Each depth is a phase that continues in the same data.
-  assert schedule["depths"] == [2, 3, 5]
   assert schedule["phases"] == [
     phase(3, num_layers=2),
     phase(3, num_layers=3, same_data=True),

@@ -99,10 +99,6 @@ def make_job(
     run: a trained run, whose settings apply where no flag is given.
     null_score_diff_threshold: of SQuAD 2.0, where the flag is not given.
     one_length: pad all batches to the same length, as TPUs need.
-
-  Raises:
-    ValueError, OSError: a flag is missing or does not apply to the task, or the
-      data is invalid.
   """
   kind = finetuning.registry.TASKS[name]
   for flag in (_DATA_DIR, *_FILES.values(), *_COLUMNS.values(), NULL_THRESHOLD):

@@ -119,11 +119,7 @@ def whole_numbers(flag: str, value: str) -> list[int]:
 def train_config(
   model_dir: str,
 ) -> tuple[training.TrainConfig, list[str]]:
-  """Returns the settings, and lines about the learning rate for the log.
-
-  Raises:
-    ValueError: a flag is out of range, or two contradict each other.
-  """
+  """Returns the settings, and lines about the learning rate for the log."""
   if (DISTRIBUTION.value, PRECISION.value) == ("tpu", "mixed_float16"):
     raise ValueError(
       "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
@@ -193,15 +189,9 @@ def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
 
 
 def phase_folders(flag: str, value: str, phases: int) -> list[str]:
-  """Returns the folder of each phase.
+  """Returns the folder of each phase that the value of a flag names.
 
-  Args:
-    flag: its name, for messages.
-    value: of the flag. With one phase, the folder's name may have commas.
-    phases: their number.
-
-  Raises:
-    ValueError: the flag names more or fewer folders than there are phases.
+  With one phase, the folder's name may have commas.
   """
   parts = value.split(",")
   if phases == 1 and (len(parts) == 1 or os.path.exists(value)):
@@ -215,20 +205,10 @@ def phase_folders(flag: str, value: str, phases: int) -> list[str]:
   return parts
 
 
-def scheduled_depths(config: training.TrainConfig) -> tuple[int, ...]:
-  """Returns the depth of each phase; () without a depth schedule."""
-  depths = tuple(phase.num_layers for phase in config.phases)
-  return depths if any(depths) else ()
-
-
 def with_random_depths(
   config: training.TrainConfig, model: modeling.AlbertConfig
 ) -> training.TrainConfig:
-  """Returns the settings with --random_depths.
-
-  Raises:
-    ValueError: the flag is not a list of depths, or not of this model's.
-  """
+  """Returns the settings with --random_depths, which the model must have."""
   if not _RANDOM_DEPTHS.value:
     return config
   depths = training.parse_depths(_RANDOM_DEPTHS.value)
@@ -248,10 +228,6 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
   """Makes the strategy and sets the precision; returns both.
 
   Call it before TensorFlow's first operation.
-
-  Raises:
-    ValueError: the flags ask for devices that do not exist.
-    OSError: a device, or another worker, does not answer.
   """
   if DISTRIBUTION.value == "multi_worker":
     job = distribution.read_cluster()

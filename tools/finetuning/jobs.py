@@ -56,13 +56,14 @@ class Options:
 class Job:
   """One task with its data.
 
-  Subclasses define `sources`, `_read`, `_records`, `_task`, `ids`, `gold` and
-  `evaluate`.
+  Subclasses define `_read`, `_records`, `_task` and
+
+      sources(split)        its files; raises FileNotFoundError without them
+      ids(split)            of the examples, as files of predictions have them
+      gold(split)           the correct classes <int>[N], or numbers <float>[N]
+      evaluate(split, x)    the metrics of predicted classes or numbers [N]
 
   Attributes:
-    name: of the task.
-    recipe: with the changes of the options.
-    options: see `Options`.
     labels: the classes in order; None for numbers and for SQuAD.
     best_metric: selects the best checkpoint; higher is better.
     eval_splits: with labels; the first is evaluated during training.
@@ -103,10 +104,6 @@ class Job:
     """Returns the number of examples in an epoch; windows for SQuAD."""
     return len(self.examples("train"))
 
-  def sources(self, split: str) -> list[str]:
-    """Returns the files of a split; raises FileNotFoundError without one."""
-    raise NotImplementedError
-
   def has_split(self, split: str) -> bool:
     """Returns whether there is data of a split."""
     try:
@@ -122,11 +119,7 @@ class Job:
     settings: common.ModelSettings,
     seed: int,
   ) -> common.FinetuningTask:
-    """Reads splits, builds their records, and returns the task on them.
-
-    Raises:
-      ValueError, OSError: the data is invalid, or does not fit the model.
-    """
+    """Reads splits, builds their records, and returns the task on them."""
     # Checked before the records of a large task are built.
     common.check_fits(
       config, self.options.tokenizer.vocab_size, self.max_seq_length
@@ -168,7 +161,7 @@ class Job:
     """Returns the metrics of the predictions of any model.
 
     Raises:
-      ValueError: they are of other examples, or of another task.
+      ValueError: they are of other examples or of another task.
     """
     if not isinstance(predictions, common.ProbabilityTable):
       raise ValueError(
@@ -195,18 +188,6 @@ class Job:
     if self.labels is not None:
       answer = np.bincount(train).argmax()
     return self.evaluate(split, np.full(len(self.examples(split)), answer))
-
-  def ids(self, split: str) -> list[str]:
-    """Returns the ids of the examples, as files of predictions have them."""
-    raise NotImplementedError
-
-  def gold(self, split: str) -> np.ndarray:
-    """Returns the correct classes <int64>[N], or numbers <float64>[N]."""
-    raise NotImplementedError
-
-  def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
-    """Returns the metrics of predicted classes <int>[N], or numbers [N]."""
-    raise NotImplementedError
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -247,7 +228,6 @@ class SquadJob(Job):
         self.max_seq_length,
         self.recipe.doc_stride,
         self.recipe.max_query_length,
-        is_training=split == "train",
       )
     )
 
@@ -285,13 +265,8 @@ class SquadJob(Job):
         split: squad.Questions(self.examples(split), self._windows(split))
         for split in held_out
       },
-      decode=squad.Decoding(
-        n_best_size=self.recipe.n_best_size,
-        max_answer_length=self.recipe.max_answer_length,
-        start_n_top=self.recipe.start_n_top,
-        end_n_top=self.recipe.end_n_top,
-        null_score_diff_threshold=self.options.null_score_diff_threshold,
-      ),
+      recipe=self.recipe,
+      null_score_diff_threshold=self.options.null_score_diff_threshold,
     )
 
   def score(

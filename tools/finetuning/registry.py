@@ -77,15 +77,7 @@ TEXT_TASKS = tuple(name for name, kind in TASKS.items() if kind.is_text)
 
 
 def find(name: str, folder: str) -> TaskKind:
-  """Returns the task of a run or an export.
-
-  Args:
-    name: of the task.
-    folder: of the run or export, for the message.
-
-  Raises:
-    ValueError: this version has no such task.
-  """
+  """Returns the task of a run or an export in `folder`."""
   if name not in TASKS:
     raise ValueError(
       f"{folder} is of the task {name!r}, which this version does not know: "
@@ -135,7 +127,7 @@ def make_served(
   text_layer: Optional[in_graph.TextLayer],
   max_seq_length: int,
 ) -> serving.ServedModule:
-  """Returns the module that serves a fine-tuned model.
+  """Returns the module that serves a model of a run.
 
   Args:
     run: the record of the run.

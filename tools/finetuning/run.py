@@ -41,9 +41,6 @@ def check_folder(
 
   Returns:
     What has changed since the last start, see `training.check`.
-
-  Raises:
-    ValueError: the folder has a run of another task, or see `training.check`.
   """
   trained_run.check_same_task(config.model_dir, task.describe())
   return training.check(
@@ -93,16 +90,12 @@ def run(
     eval_splits: labeled splits to evaluate at the end.
     test_splits: splits to predict.
     settings: for run.json, besides those of the task.
-    notes: first lines of the training's log.
+    notes: first lines of the log.
     allow_changed_settings: see `training.check`.
     results_dir: for metrics and predictions; "" is the folder of the run.
 
   Returns:
     The metrics of `eval_splits`.
-
-  Raises:
-    ValueError, OSError: the data, a setting or a checkpoint is missing or
-      invalid.
   """
   held_out = [*eval_splits, *test_splits]
   task = make_task(list(dict.fromkeys([*train_splits, *held_out])))

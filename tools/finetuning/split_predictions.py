@@ -73,9 +73,6 @@ def write(
     split: its name.
     predictions: of the split.
     null_score_diff_threshold: higher null odds of SQuAD 2.0 mean no answer.
-
-  Raises:
-    ValueError: there is a threshold, but no null odds.
   """
   if not isinstance(predictions, common.ProbabilityTable):
     return squad.write_predictions(

@@ -47,12 +47,7 @@ class TrainedRun:
 
 
 def read(model_dir: str) -> TrainedRun:
-  """Reads the record of a run.
-
-  Raises:
-    FileNotFoundError: the folder has no run.
-    ValueError: it is a pretraining run, or its record is damaged.
-  """
+  """Reads the record of a run; raises ValueError for a pretraining run."""
   data = training.read_run(model_dir)["data"]
   if "task" not in data:
     raise ValueError(
@@ -72,14 +67,11 @@ def read(model_dir: str) -> TrainedRun:
 
 
 def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
-  """Checks that the checkpoints of a folder, if any, are of the same task.
+  """Checks that checkpoints in a folder, if any, are of this task and classes.
 
   Args:
     model_dir: of a run that may have begun already.
     data: what `FinetuningTask.describe` returns for the run.
-
-  Raises:
-    ValueError: the checkpoints are of another task, or of other classes.
   """
   path = os.path.join(model_dir, training.RECORD_FILE)
   if not os.path.exists(path) or not training.newest_step(model_dir):

@@ -36,7 +36,7 @@ from official_albert import (
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks import pretraining, race
-from tools import finetuning
+from tools import conversion, finetuning
 from tools.prediction import program as prediction_program
 from tools.prediction.input import OPTIONS, ROLES, InputRow
 from tools.prediction.output import Layout, layout_of
@@ -70,7 +70,7 @@ class Backend:
     source: the checkpoint or the SavedModel, for messages.
     about: what the model is, for messages.
     columns: the columns of the training data by role, where they are known.
-    text_layer: the tokenizer; None if it is not known.
+    text_layer: the tokenizer, if it is known.
   """
 
   function: Callable[..., Tensors]
@@ -82,7 +82,10 @@ class Backend:
   text_layer: Optional[in_graph.TextLayer] = None
 
   def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Returns the length of each row in tokens, or in characters."""
+    """Returns the length of each row in tokens, or in characters.
+
+    Sorted by characters, batches hold a third more padding than by tokens.
+    """
     total = np.zeros(len(rows), np.int64)
     for role in self.roles:
       texts = [row[role] for row in rows]
@@ -96,10 +99,7 @@ class Backend:
     return total
 
   def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the outputs of the signature for each row.
-
-    Args:
-      rows: B rows, texts by role.
+    """Returns the outputs of the signature for each of B rows.
 
     Raises:
       tf.errors.InvalidArgumentError: the model refuses one of the rows, or so
@@ -132,9 +132,8 @@ def predict(
 ) -> Iterator[tuple[InputRow, Mapping[str, Any]]]:
   """Yields each row with its answer, in the order of the rows.
 
-  Rows of similar length should share a batch; otherwise most of a batch is
-  padding. So a window of rows is read, sorted by length, cut into batches, and
-  answered in the original order. Memory holds one window at a time.
+  A window of rows is read, sorted by length to save padding, and cut into
+  batches. Memory holds one window at a time.
 
   Args:
     backend: the model.
@@ -143,8 +142,7 @@ def predict(
     window_batches: how many batches are sorted together.
 
   Raises:
-    ValueError: the batch size is below 1, or the model refuses a row; the
-      message names the row's file and line.
+    ValueError: the model refuses a row; the message names its file and line.
   """
   if batch_size < 1:
     raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
@@ -220,42 +218,28 @@ def open_run(
     null_score_diff_threshold: of SQuAD 2.0; None: the run's own.
 
   Raises:
-    OSError: the run has no checkpoint.
-    ValueError: the checkpoint is of another model, or a setting does not fit.
+    ValueError, OSError: the checkpoint is missing or of another model, or a
+      setting does not fit.
   """
-  record = training.read_run(model_dir)
-  run, head = None, "pretraining"
-  if "task" in record["data"]:
-    run = finetuning.trained_run.read(model_dir)
-    head = finetuning.registry.find(run.task, model_dir).head
-    if null_score_diff_threshold is not None:
-      run = dataclasses.replace(
-        run, null_score_diff_threshold=null_score_diff_threshold
-      )
   with strategy.scope():
-    model = finetuning.registry.make_model(
-      head,
-      config,
-      len(run.labels or "1") if run else 1,
-      run.settings if run else None,
-    )
-  source = finetuning.run.find_weights(model_dir, checkpoint)
-  report = training.warm_start(model, source)
-  if report.missing:
-    raise ValueError(
-      f"{source} does not fit the record in {model_dir}: it lacks "
-      f"{report.missing[0]}."
+    run, model, source = conversion.export_source.load_run(
+      model_dir, config, checkpoint
     )
   layer = in_graph.make_text_layer(
     tokenizer.kind, os.fspath(tokenizer.model_file), tokenizer.lower_case
   )
   if run:
+    if null_score_diff_threshold is not None:
+      run = dataclasses.replace(
+        run, null_score_diff_threshold=null_score_diff_threshold
+      )
     module = finetuning.registry.make_served(
       run, model, layer, max_seq_length or run.max_seq_length
     )
     signature = module.text_signatures[0]
     about = f"{model_dir} is a run of {run.task}"
   else:
+    record = training.read_run(model_dir)
     if not max_seq_length and "max_seq_length" in record["data"]:
       max_seq_length = pretraining.trained_length(record, source)
     # The record of a converted checkpoint has no length.
@@ -274,12 +258,12 @@ def open_run(
   )
   module.run_with(program)
   outputs = [_OUTPUTS[signature]]
-  if head.startswith("squad"):
+  if signature == "answer":
     # The program computes windows in batches, so their number has no limit.
     module.max_windows = tf.int32.max
     if program.fixed_length:
       module.min_length = module.max_seq_length
-    if head == "squad2":
+    if run.task == "squad_v2":
       outputs.append("null_score_diff")
   function = module.text_functions()[signature]
   host = tf.config.list_logical_devices("CPU")[0].name
@@ -315,8 +299,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     signature: its name; "" is serving_default.
 
   Raises:
-    OSError: there is no SavedModel.
-    ValueError: it has no such signature, or one that no row fits.
+    ValueError, OSError: there is no SavedModel, or no signature that rows fit.
   """
   if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
     raise FileNotFoundError(
@@ -330,10 +313,10 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
       f"{saved_model_dir} has no signature {signature!r}: it has "
       f"{', '.join(sorted(model.signatures)) or 'none'}."
     )
-  record, layer = _read_record(saved_model_dir)
+  record = _read_record(saved_model_dir)
   function = model.signatures[signature]
   inputs = set(function.structured_input_signature[1])
-  to_inputs = dict
+  to_inputs, layer = dict, _text_layer(saved_model_dir, record)
   if inputs <= set(ROLES):
     roles = tuple(role for role in ROLES if role in inputs)
   elif inputs == set(prediction_program.IDS):
@@ -363,40 +346,34 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   )
 
 
-def _read_record(
-  saved_model_dir: str,
-) -> tuple[dict[str, Any], Optional[in_graph.TextLayer]]:
-  """Returns the export.json and the tokenizer of a SavedModel, or {}, None."""
-  assets = os.path.join(saved_model_dir, serving.ASSETS)
-  path = os.path.join(assets, serving.EXPORT_FILE)
+def _read_record(saved_model_dir: str) -> dict[str, Any]:
+  """Returns the export.json of a SavedModel; {} if it has none."""
+  path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
   if not os.path.exists(path):
-    return {}, None
-  try:
-    with open(path, encoding="utf-8") as file:
-      record = json.load(file)
-    layer, tokenizer = None, record["tokenizer"]
-    if tokenizer:
-      layer = in_graph.make_text_layer(
-        tokenizer["kind"],
-        os.path.join(assets, tokenizer["file"]),
-        record["lower_case"],
-      )
-  except (json.JSONDecodeError, KeyError, TypeError) as error:
-    raise ValueError(
-      f"{path} is not what tools.export_saved_model writes "
-      f"({type(error).__name__}: {error}): export again."
-    ) from error
-  return record, layer
+    return {}
+  with open(path, encoding="utf-8") as file:
+    try:
+      return json.load(file)
+    except ValueError as error:
+      raise ValueError(
+        f"{path} is not JSON ({error}): export the model again."
+      ) from error
+
+
+def _text_layer(
+  saved_model_dir: str, record: Mapping[str, Any]
+) -> Optional[in_graph.TextLayer]:
+  file = record.get("tokenizer")
+  if not file:
+    return None
+  path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
+  return in_graph.make_text_layer(file["kind"], path, record["lower_case"])
 
 
 def _roles_of_ids(
   saved_model_dir: str, record: Mapping[str, Any]
 ) -> tuple[str, ...]:
-  """Returns the roles of an export's signature of ids.
-
-  Raises:
-    ValueError: texts cannot become its ids, or its ids cannot become answers.
-  """
+  """Returns the roles for an export's signature of ids."""
   if not record:
     raise ValueError(
       f"{saved_model_dir} takes ids, and its assets have no "

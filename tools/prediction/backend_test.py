@@ -119,7 +119,7 @@ def test_options(tmp_path):
     example = race.RaceExample(
       "", cells["passage"], question, tuple(cells["options"]), None, ""
     )
-    sequences = race.make_inputs(example, tokenizer, 23, 8)
+    (sequences,) = race.make_all_inputs([example], tokenizer, 23, 8)
     features = {k: x[None] for k, x in features_of(*sequences).items()}
     logits = model(features)["logits"][0]
     np.testing.assert_allclose(
@@ -151,18 +151,8 @@ def decoded(model, tokenizer, cells):
   p_mask = [squad.p_mask(window, length) for window in made]
   outputs = model({**features, "p_mask": tf.constant(p_mask, tf.float32)})
   contexts = {"q": cells["context"]}
-  decode, names = squad.decode_v1, ("start_logits", "end_logits")
-  if "cls_logits" in outputs:
-    decode = squad.decode_v2
-    names = (
-      "start_top_log_probs",
-      "start_top_index",
-      "end_top_log_probs",
-      "end_top_index",
-      "cls_logits",
-    )
-  scores = [outputs[name] for name in names]
-  return len(made), decode(made, contexts, *scores)["q"]
+  scores = {name: outputs[name].numpy() for name in model.scores}
+  return len(made), squad.decode(made, contexts, scores)["q"]
 
 
 @pytest.mark.parametrize("task", ["squad_v1", "squad_v2"])
@@ -409,11 +399,8 @@ def test_refused_exports(exports, tmp_path):
   kept = json.loads(record.read_text())
   record.write_text(json.dumps({**kept, "tokenizer": None}))
   refused(exports / "bare", "was exported without a tokenizer: put")
-  del kept["lower_case"]
-  record.write_text(json.dumps(kept))
-  refused(exports / "bare", r"KeyError: 'lower_case'\): export again")
   record.write_text("{")
-  refused(exports / "bare", "export.json is not what .*JSON.*: export again")
+  refused(exports / "bare", "export.json is not JSON .*: export the model ag")
   record.unlink()
   refused(exports / "bare", "have no export.json that tells .*: export it ag")
   module = tf.Module()

@@ -25,7 +25,6 @@ import shlex
 import tempfile
 from typing import (
   Any,
-  Callable,
   Iterable,
   Iterator,
   Mapping,
@@ -67,7 +66,6 @@ _SKIPPED, _COUNTS, _SIZES = "skipped", "counts", "sizes"
 # (place among the parts, keys <int64>[N], records).
 _Key = tuple[str, int]
 _Part = tuple[tuple[int, ...], np.ndarray, list[bytes]]
-_Publish = Callable[[tfrecords.Manifest], None]
 
 
 def build_dataset_with_beam(
@@ -116,60 +114,40 @@ def build_dataset_with_beam(
   tokenizer = job.tokenizer  # Raises an error before any work.
   with open(tokenizer.model_file, "rb") as file:
     model = file.read()
-  if "://" in settings.output_dir:
-    output = _remote_output(settings, tokenizer.model_file)
+  is_remote = "://" in settings.output_dir
+  if is_remote:
+    output = _remote_folder(settings.output_dir, settings.overwrite)
   else:
     fingerprint = settings.fingerprint(paths, tokenizer.sha256)
-    output = _local_output(
-      settings, tokenizer.model_file, {"engine": "beam", **fingerprint}
+    output = output_folder.staging_folder(
+      settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
     )
-  with output as (folder, publish):
-    result_path = os.path.join(folder, _RESULT_FILE)
-    plan = Plan(settings, folder, model)
+  with output as folder:
     # Workers may run in another folder.
-    inputs = [
-      path if "://" in path else os.path.abspath(path) for path in paths
-    ]
-    _run(options, plan, inputs, result_path)
+    folder, *inputs = (
+      path if "://" in path else os.path.abspath(path)
+      for path in (folder, *paths)
+    )
+    result_path = os.path.join(folder, _RESULT_FILE)
+    _run(options, Plan(settings, folder, model), inputs, result_path)
     manifest = _read_result(job, paths, result_path)
-    publish(manifest)
+    publish = _publish_remotely if is_remote else output_folder.publish
+    publish(settings.output_dir, manifest, tokenizer.model_file)
   return manifest
 
 
 @contextlib.contextmanager
-def _local_output(
-  settings: build_worker.BuildSettings,
-  tokenizer_file: str,
-  fingerprint: Mapping[str, Any],
-) -> Iterator[tuple[str, _Publish]]:
-  """Yields the workers' output folder and the function that publishes it."""
-  output_dir = settings.output_dir
-  with output_folder.staging_folder(
-    output_dir, settings.overwrite, fingerprint
-  ) as staging:
-    yield (
-      os.path.abspath(staging),
-      lambda manifest: output_folder.publish(
-        output_dir, manifest, tokenizer_file
-      ),
-    )
-
-
-@contextlib.contextmanager
-def _remote_output(
-  settings: build_worker.BuildSettings, tokenizer_file: str
-) -> Iterator[tuple[str, _Publish]]:
-  """Does the same for storage on which folders cannot be renamed.
+def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
+  """Opens an output folder on storage on which folders cannot be renamed.
 
   Shards are written to their final paths. The manifest, without which nobody
   reads them, is still written last.
   """
   from tensorflow.io import gfile
 
-  folder = settings.output_dir
   manifest_path = os.path.join(folder, tfrecords.MANIFEST_FILE)
   if gfile.exists(manifest_path):
-    if not settings.overwrite:
+    if not overwrite:
       raise ValueError(output_folder.holds_dataset(folder))
     gfile.remove(manifest_path)
 
@@ -178,21 +156,29 @@ def _remote_output(
       if output_folder.is_shard(name) or name == _RESULT_FILE:
         gfile.remove(os.path.join(folder, name))
 
-  def publish(manifest: tfrecords.Manifest) -> None:
-    gfile.remove(os.path.join(folder, _RESULT_FILE))
-    tokenizer_path = os.path.join(folder, manifest.tokenizer.file)
-    gfile.copy(tokenizer_file, tokenizer_path, overwrite=True)
-    with tempfile.TemporaryDirectory() as local:
-      tfrecords.write_manifest(local, manifest)
-      gfile.copy(os.path.join(local, tfrecords.MANIFEST_FILE), manifest_path)
-
   gfile.makedirs(folder)
   remove_shards()
   try:
-    yield folder, publish
+    yield folder
   except BaseException:
     remove_shards()
     raise
+
+
+def _publish_remotely(
+  folder: str, manifest: tfrecords.Manifest, tokenizer_file: str
+) -> None:
+  from tensorflow.io import gfile
+
+  gfile.remove(os.path.join(folder, _RESULT_FILE))
+  tokenizer_path = os.path.join(folder, manifest.tokenizer.file)
+  gfile.copy(tokenizer_file, tokenizer_path, overwrite=True)
+  with tempfile.TemporaryDirectory() as local:
+    tfrecords.write_manifest(local, manifest)
+    gfile.copy(
+      os.path.join(local, tfrecords.MANIFEST_FILE),
+      os.path.join(folder, tfrecords.MANIFEST_FILE),
+    )
 
 
 def _run(
@@ -351,9 +337,6 @@ def _put_in_order(
   Returns:
     The number of the first document of each (file, chunk), the numbers of the
     held-out documents, and the number of buckets of each split.
-
-  Raises:
-    ValueError: there are too few documents.
   """
   first_numbers, num_documents, num_tokens = {}, 0, 0
   for file, index, documents_here, tokens_here in sorted(counts):
@@ -433,7 +416,7 @@ def _sort_bucket(
 def _write_shard(
   element: tuple[_Key, Iterable[_Part]], plan: Plan
 ) -> tuple[str, int, dict[str, Any]]:
-  """Writes a shard and returns its split, number and manifest entry."""
+  """Returns the split, the number and the manifest's entry of the shard."""
   (name, index), parts = element
   job = _open_job(plan)
   _, num_shards = plan.settings.splits[name]
@@ -463,7 +446,7 @@ def _write_result(
 
   total = documents.Skipped()
   for _, part in sorted(skipped, key=lambda pair: pair[0]):
-    total.add_all(part)
+    total.add(part)
   value = {
     "shards": sorted(shards, key=lambda shard: shard[:2]),
     "counts": {name: part.to_json() for name, part in counts.items()},
@@ -476,11 +459,6 @@ def _write_result(
 def _read_result(
   job: build_worker.Job, paths: Sequence[str], result_path: str
 ) -> tfrecords.Manifest:
-  """Makes the manifest from the pipeline's result file.
-
-  Raises:
-    ValueError: a split has no example.
-  """
   import tensorflow as tf
 
   with tf.io.gfile.GFile(result_path) as file:

@@ -23,7 +23,6 @@ from tasks.pretraining.data import (
   documents,
   examples,
   external_sort,
-  input_files,
   output_folder,
   token_store,
 )
@@ -131,9 +130,7 @@ class BuildSettings:
       "random_seed": self.random_seed,
       "num_shards": self.num_shards,
       "num_heldout_shards": self.num_heldout_shards,
-      "input_files": [
-        [path, *input_files.size_and_time(path)] for path in paths
-      ],
+      "input_files": [[path, *documents.size_and_time(path)] for path in paths],
     }
 
 

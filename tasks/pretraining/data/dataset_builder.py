@@ -55,12 +55,8 @@ def build_dataset(
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build.
 
-  Args:
-    settings: settings of the dataset.
-    report: called with the progress after every piece of work.
-
-  Returns:
-    The manifest that has been written.
+  `report` is called after every piece of work. Returns the manifest that has
+  been written.
 
   Raises:
     FileNotFoundError: an input or model file is missing.

@@ -1,4 +1,4 @@
-"""Reads documents, which are lists of sentences, from text files.
+"""Finds text files and reads documents, which are lists of sentences.
 
 Plain text has one sentence on a line and a blank line between documents, as in
 google-research/albert create_pretraining_data.py. With `split_sentences` its
@@ -6,27 +6,35 @@ lines are paragraphs. JSON lines have one document on a line, in the field
 `text`, whose lines are paragraphs. Files named `.jsonl` or `.json`, also with
 `.gz`, `.zst` or `.zstd`, are JSON lines; all others are plain text.
 
-`DocumentReader` cuts files into blocks of whole documents, and `parse` turns a
-block into documents, which takes longer and can be done by many processes. A
-`Tally` adds up the outcomes of the blocks.
+A path with `://`, such as `gs://bucket/corpus-*.jsonl.gz`, is opened by
+tf.io.gfile; TensorFlow is imported only then. `DocumentReader` cuts files into
+blocks of whole documents, and `parse` turns a block into documents, which takes
+longer and can be done by many processes. A `Tally` adds up the outcomes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import glob
+import gzip
 import io
 import json
+import os
 import re
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
-
-from tasks.pretraining.data import input_files
-
-find_files = input_files.find_files
+import types
+import zlib
+from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
 
 _JSON_ENDINGS = (".jsonl", ".json")
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 _MAX_NAMED = 100
 _BLOCK_BYTES = 1 << 18  # Enough work to be sent to another process.
+_READ_BYTES = 1 << 20
+# Compressed bytes; their decompressed content is held in memory.
+_ZSTD_READ_BYTES = 1 << 16
+# The largest window of `zstd --long=31`; the default limit is 2^27.
+_ZSTD_MAX_WINDOW_BYTES = 1 << 31
 _LINE_END = re.compile(rb"\n")
 _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
@@ -89,11 +97,7 @@ class Skipped:
   count: int = 0
   named: list[str] = dataclasses.field(default_factory=list)
 
-  def add(self, *problems: str) -> None:
-    """Counts skipped documents, given their descriptions."""
-    self.add_all(Skipped(len(problems), list(problems)))
-
-  def add_all(self, other: Skipped) -> None:
+  def add(self, other: Skipped) -> None:
     self.count += other.count
     self.named += other.named[: _MAX_NAMED - len(self.named)]
 
@@ -140,7 +144,7 @@ class Tally:
     Raises:
       ValueError: its file has ended without any document.
     """
-    self.skipped.add_all(outcome.skipped)
+    self.skipped.add(outcome.skipped)
     if outcome.num_documents or outcome.skipped.count:
       self.is_empty = False
     if not outcome.ended_file:
@@ -153,7 +157,7 @@ class Tally:
           f"{problem}: use a file with text, or skip it with "
           "--skip_bad_documents."
         )
-      self.skipped.add(problem)
+      self.skipped.add(Skipped(1, [problem]))
     self.is_empty = True
 
 
@@ -168,11 +172,9 @@ class DocumentReader:
   """
 
   def __init__(
-    self,
-    paths: Sequence[str],
-    settings: ReaderSettings = ReaderSettings(),
+    self, paths: Sequence[str], settings: ReaderSettings = ReaderSettings()
   ):
-    self._sizes = {path: input_files.size_and_time(path)[0] for path in paths}
+    self._sizes = {path: size_and_time(path)[0] for path in paths}
     self._settings = settings
     self.num_files = len(self._sizes)
     self.total_bytes = sum(self._sizes.values())
@@ -189,15 +191,14 @@ class DocumentReader:
     finished = 0
     for path, size in self._sizes.items():
       end = _LINE_END if _is_json(path) else _BLANK_LINE
-      blocks = input_files.read_blocks(path, end, _BLOCK_BYTES)
-      for line, data, is_last, bytes_read in blocks:
+      for block, bytes_read in read_blocks(path, end, _BLOCK_BYTES):
         self.bytes_read = finished + bytes_read
-        yield Block(path, line, data, is_last)
+        yield block
       finished += size
     self.bytes_read = finished
 
   def batches(self) -> Iterator[list[list[str]]]:
-    """Yields the documents of each block as a list; see `parse`.
+    """Yields the documents of each block as a list.
 
     Raises:
       ValueError: see `blocks`, `parse` and `Tally.add`.
@@ -210,7 +211,6 @@ class DocumentReader:
       yield documents
 
   def __iter__(self) -> Iterator[list[str]]:
-    """Yields the documents of all `batches`."""
     for batch in self.batches():
       yield from batch
 
@@ -249,7 +249,7 @@ def parse(
       problem = f"{block.path}, line {number}, is {problem}"
       if not settings.skip_bad_documents:
         raise ValueError(f"{problem}: {advice}") from None
-      skipped.add(problem)
+      skipped.add(Skipped(1, [problem]))
       documents[-1] = []
       is_bad = True
       continue
@@ -311,12 +311,8 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
   was the fastest (37 MB/s on one core) and made the fewest errors on 40 hard
   cases in 15 languages: 34 were right, 31 with pysbd, 20 to 27 with others. It
   needs no data at run time and loses no character. Other releases may cut
-  differently, so the manifest of a dataset names the version.
-
-  Args:
-    paragraph: text in which line breaks have no meaning.
-    language: ISO code of the text, which determines the abbreviations. An
-      unknown language is split like a related one or like English.
+  differently, so the manifest of a dataset names the version. An unknown
+  language is split like a related one or like English.
   """
   import sentencex  # Most text is already split.
 
@@ -328,4 +324,148 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
 
 
 def _is_json(path: str) -> bool:
-  return input_files.name_without_compression(path).endswith(_JSON_ENDINGS)
+  root, ending = os.path.splitext(path.lower())
+  name = root if ending in _COMPRESSED else path.lower()
+  return name.endswith(_JSON_ENDINGS)
+
+
+_LOCAL = types.SimpleNamespace(
+  exists=os.path.exists, isdir=os.path.isdir, glob=glob.glob, GFile=open
+)
+
+
+def _file_system(path: str) -> Any:
+  """Returns tf.io.gfile, or its functions that are used here."""
+  if "://" not in path:
+    return _LOCAL
+  import tensorflow as tf
+
+  try:
+    tf.io.gfile.exists(path)
+  except tf.errors.UnimplementedError as error:
+    scheme = path.split("://")[0]
+    raise ValueError(
+      f"TensorFlow cannot read {scheme}:// addresses such as {path!r}, but "
+      "gs:// ones: copy the files there or to a local disk."
+    ) from error
+  return tf.io.gfile
+
+
+def find_files(patterns: str) -> list[str]:
+  """Finds the files of a comma-separated list of names and globs.
+
+  Returns:
+    Paths in the order of the list, sorted within a glob, without repetitions.
+
+  Raises:
+    FileNotFoundError: no file matches one of the patterns.
+    ValueError: the list is empty, or TensorFlow cannot read such an address.
+  """
+  names = [name.strip() for name in patterns.split(",") if name.strip()]
+  if not names:
+    raise ValueError("input_files is empty: name at least one text file.")
+  found: dict[str, None] = {}
+  for name in names:
+    system = _file_system(name)
+    matches = [name] if system.exists(name) else sorted(system.glob(name))
+    matches = [path for path in matches if not system.isdir(path)]
+    if not matches:
+      hint = ""
+      if system.isdir(name):
+        hint = f", which is a folder: use {os.path.join(name, '*')}"
+      raise FileNotFoundError(f"no input file matches {name!r}{hint}.")
+    found.update(dict.fromkeys(matches))
+  return list(found)
+
+
+def size_and_time(path: str) -> tuple[int, int]:
+  """Returns a file's size as it is stored and its time of change in ns."""
+  if "://" not in path:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+  found = _file_system(path).stat(path)
+  return int(found.length), int(found.mtime_nsec)
+
+
+def read_blocks(
+  path: str, end: re.Pattern[bytes], size: int
+) -> Iterator[tuple[Block, int]]:
+  """Cuts the decompressed content of a file into blocks.
+
+  Args:
+    path: the file.
+    end: pattern that all blocks but the last end with. It must end with a line
+      break.
+    size: least number of bytes of all blocks but the last, above 0.
+
+  Yields:
+    A block, the last of which may be empty, and how many bytes of the file as
+    it is stored have been read.
+
+  Raises:
+    ValueError: a compressed file is cut or damaged. The lines before the damage
+      have been yielded.
+  """
+  kind = _COMPRESSED.get(os.path.splitext(path.lower())[1], "")
+  with _file_system(path).GFile(path, "rb") as file:
+    parts = _read_parts(file, kind)
+    buffer, line, is_more = bytearray(), 1, True
+    while is_more:
+      wanted = 2 * max(size, len(buffer))
+      try:
+        while is_more and len(buffer) < wanted:
+          part = next(parts, b"")
+          buffer += part
+          is_more = bool(part)
+      except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        whole = bytes(buffer[: buffer.rfind(b"\n") + 1])
+        yield Block(path, line, whole, False), file.tell()
+        line += whole.count(b"\n")
+        raise ValueError(
+          f"{path} is not a complete {kind} file (after line {line - 1}: "
+          f"{error}): copy it again, or remove the suffix from its name if it "
+          "is not compressed."
+        ) from error
+      while found := end.search(buffer, size - 1):
+        block = Block(path, line, bytes(buffer[: found.end()]), False)
+        yield block, file.tell()
+        line += block.data.count(b"\n")
+        del buffer[: found.end()]
+    yield Block(path, line, bytes(buffer), True), file.tell()
+
+
+def _read_parts(file: BinaryIO, kind: str) -> Iterator[bytes]:
+  """Yields the decompressed content in parts that are not empty."""
+  if kind == "zstd":
+    yield from _decompress_zstd(file)
+    return
+  read: Any = file.read
+  if kind == "gzip":
+    # `read1` returns what comes before a damaged place before it raises.
+    read = gzip.GzipFile(fileobj=file).read1
+  while data := read(_READ_BYTES):
+    yield data
+
+
+def _decompress_zstd(file: BinaryIO) -> Iterator[bytes]:
+  """Decompresses frames; zstandard's `stream_reader` overlooks a cut file."""
+  import zstandard  # Few inputs need it, and every worker would load it.
+
+  decompressor = zstandard.ZstdDecompressor(
+    max_window_size=_ZSTD_MAX_WINDOW_BYTES
+  )
+  frame = None
+  while data := file.read(_ZSTD_READ_BYTES):
+    while data:
+      frame = frame or decompressor.decompressobj()
+      try:
+        output = frame.decompress(data)
+      except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from error
+      if output:
+        yield output
+      data = b""
+      if frame.eof:
+        data, frame = frame.unused_data, None
+  if frame:
+    raise EOFError("it ends in the middle of a frame")

@@ -13,7 +13,7 @@ import sys
 import pytest
 import zstandard
 
-from tasks.pretraining.data import documents, input_files
+from tasks.pretraining.data import documents
 
 _TEXT = "One.\n  Two. \r\n\n\n \nThree.\n\u3000\nFour."
 _TEXT_DOCUMENTS = [["One.", "Two."], ["Three."], ["Four."]]
@@ -173,7 +173,7 @@ def test_only_a_hundred_are_named():
   skipped = documents.Skipped()
   assert skipped.describe() == ""
   for number in range(123):
-    skipped.add(str(number))
+    skipped.add(documents.Skipped(1, [str(number)]))
   assert (skipped.count, len(skipped.named)) == (123, 100)
   assert skipped.describe().endswith("and 113 more")
 
@@ -231,13 +231,13 @@ def test_tally_comes_back_from_json():
 def test_blocks_end_where_they_may(
   tmp_path, monkeypatch, read_bytes, end, size, expected
 ):
-  monkeypatch.setattr(input_files, "_READ_BYTES", read_bytes)
+  monkeypatch.setattr(documents, "_READ_BYTES", read_bytes)
   path = tmp_path / "a"
   path.write_bytes(b"a\n\nb\ncc\n  \n\ndd\n")
-  found = list(input_files.read_blocks(str(path), end, size))
-  assert [(line, data) for line, data, *_ in found] == expected
+  found = [block for block, _ in documents.read_blocks(str(path), end, size)]
+  assert [(block.first_line, block.data) for block in found] == expected
   is_last = [False] * (len(expected) - 1) + [True]
-  assert [block[2] for block in found] == is_last
+  assert [block.ends_file for block in found] == is_last
 
 
 def test_lines_before_the_damage_come_first(tmp_path):
@@ -246,11 +246,10 @@ def test_lines_before_the_damage_come_first(tmp_path):
   path.write_bytes(_gzip(text)[:-5000])
   found = b""
   with pytest.raises(ValueError, match="not a complete gzip file") as error:
-    for line, data, is_last, _ in input_files.read_blocks(
-      str(path), _LINE, 1000
-    ):
-      assert line == found.count(b"\n") + 1 and not is_last
-      found += data
+    for block, _ in documents.read_blocks(str(path), _LINE, 1000):
+      assert block.first_line == found.count(b"\n") + 1
+      assert not block.ends_file
+      found += block.data
   assert text.startswith(found) and found.endswith(b"\n")
   assert len(text) / 2 < len(found) < len(text)
   assert f"(after line {found.count(bytes([10]))}:" in str(error.value)
@@ -260,8 +259,8 @@ def test_large_zstd_is_read_a_piece_at_a_time(tmp_path):
   text = b"".join(b"%d" % n + b"x" * 999 + b"\n" for n in range(3000))
   path = tmp_path / "a.zst"
   path.write_bytes(zstandard.ZstdCompressor(level=1).compress(text))
-  blocks = input_files.read_blocks(str(path), _LINE, 5000)
-  assert b"".join(data for _, data, *_ in blocks) == text
+  blocks = documents.read_blocks(str(path), _LINE, 5000)
+  assert b"".join(block.data for block, _ in blocks) == text
 
 
 def test_find_files(tmp_path):

@@ -98,17 +98,9 @@ def create_instances(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Iterator[Optional[Instance]]:
-  """Makes the examples of document `index`.
+  """Yields the examples of document `index`, and None for a dropped chunk.
 
-  Args:
-    documents: only documents[index] is read, and random others if needed.
-    index: index of the document.
-    vocabulary: vocabulary of the documents' tokenizer.
-    settings: settings of the examples.
-    rng: see `generator`.
-
-  Yields:
-    An example, or None for a chunk that is dropped.
+  Of `documents`, only this one is read, and random others if needed.
   """
   kind = settings.sentence_pair
   if (settings.masking, kind) == ("dynamic", "sop"):

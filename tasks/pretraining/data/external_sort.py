@@ -31,16 +31,10 @@ _OFFSET, _SIZE, _RECORDS, _CHECKSUM = range(4)
 
 
 def plan(total_bytes: int, min_buckets: int = 1) -> tuple[int, int]:
-  """Chooses the sizes for a sort of about `total_bytes`.
+  """Returns the bytes that a run should have, and the number of buckets.
 
-  Args:
-    total_bytes: of all records.
-    min_buckets: the least number of buckets. A reader that starts within a
-      bucket reads it from its start, so one for each reader is good.
-
-  Returns:
-    The bytes of records that a run should have, and the number of buckets, a
-    power of two.
+  The latter is a power of two. A reader that starts within a bucket reads it
+  from its start, so at least one for each reader is good.
   """
   balanced = int((total_bytes * _PART_BYTES) ** 0.5)
   size = min(max(balanced, _MIN_BUCKET_BYTES), _MAX_BUCKET_BYTES)
@@ -72,9 +66,6 @@ def write_run(
     keys: <int64>[N], from 0 to 2^63 - 1.
     records: N of them. Equal keys keep their order.
     num_buckets: a power of two, the same for all runs of a sort.
-
-  Raises:
-    OSError: the files cannot be written.
   """
   order = np.argsort(keys, kind="stable")
   edges = np.searchsorted(

@@ -107,16 +107,9 @@ def _take_ngrams(
 ) -> tuple[np.ndarray, list[int]]:
   """Takes n-grams in turn, each if it is free and fits into the budget.
 
-  Args:
-    edges: <int>[U + 1], ascending, the start of each unit and the end of the
-      last.
-    units: <int>[N], the first unit of each n-gram, in the order of the visits.
-    ends: <int>[N], the unit after each n-gram. If the budget is short, the
-      n-gram is shortened to as few as one unit.
-    budget: maximum number of tokens.
-
-  Returns:
-    See `choose_ngrams`.
+  `edges` <int>[U + 1] are the starts of the units and the end of the last.
+  N-gram n has the units from units[n] to ends[n] - 1, or as few as one of them
+  if the budget is short.
   """
   edge = edges.tolist()
   covered = bytearray(edge[-1])
@@ -148,13 +141,6 @@ def replace_tokens(
   """Returns <int32>[L] with [MASK], the token or a random piece at `positions`.
 
   The choice is made for each token, also within an n-gram.
-
-  Args:
-    tokens: <int32>[L].
-    positions: <int>[M].
-    mask_id: id of [MASK].
-    replacement_ids: <int32>[R], the pieces to draw random ones from.
-    rng: draws the choices and the random pieces.
   """
   choice = rng.random(len(positions))
   random = replacement_ids[

@@ -44,17 +44,10 @@ def finish_piece(path: str, value: dict[str, Any]) -> None:
 
 
 def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
-  """Returns the value of a finished piece whose file is as its note says.
+  """Returns what `finish_piece` was given; None if the piece has to be made.
 
-  Reports a damaged piece on stderr.
-
-  Args:
-    path: the piece's file. Its note lies beside it.
-    moved_to: another folder in which the file may be.
-
-  Returns:
-    The object that was given to `finish_piece`; None if the piece has to be
-    made.
+  Reports a damaged piece on stderr. The file may have been moved to another
+  folder; its note lies at `path`.
   """
   note = _read_note(path)
   if note is not None:
@@ -80,7 +73,7 @@ def _write_note(path: str, value: Mapping[str, Any]) -> None:
 
 
 def _read_note(path: str) -> Optional[dict[str, Any]]:
-  """Returns the object in `path`.json; None if it is missing or damaged."""
+  """Returns None if the note is missing or damaged."""
   try:
     with open(f"{path}.json", encoding="utf-8") as file:
       content = json.load(file)
@@ -129,9 +122,6 @@ def staging_folder(
     overwrite: whether a dataset or another unfinished build is replaced.
     wanted: settings that must be the same for a build to be resumed, as JSON
       values.
-
-  Yields:
-    `staging_path(output_dir)`.
 
   Raises:
     ValueError: the folder holds a dataset or another unfinished build, and

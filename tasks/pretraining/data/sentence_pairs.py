@@ -141,7 +141,7 @@ def _draw_another(
 ) -> int:
   """Draws a document other than `index`.
 
-  Deviation: the original (and compat) uses the document itself after drawing it
+  Deviation: the original, and compat, uses the document itself after drawing it
   ten times in a row.
   """
   if not compat:
@@ -157,11 +157,7 @@ def _draw_another(
 def _random_segments(
   document: Document, target: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns the segments from a random one on, <integer>[Lb].
-
-  They are the fewest, at least one, that have `target` tokens, or fewer tokens
-  at the end of the document.
-  """
+  """Returns the fewest segments from a random one on that reach `target`."""
   ids, offsets = document
   first = int(rng.integers(len(offsets) - 1))
   end = int(np.searchsorted(offsets, offsets[first] + target))

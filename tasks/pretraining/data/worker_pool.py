@@ -22,12 +22,10 @@ _ITEMS_PER_WORKER = 3
 
 
 def start_method() -> str:
-  """Returns "fork" if that is safe, else "spawn".
+  """Returns "fork", which starts faster, if that is safe; else "spawn".
 
-  A forked process has the modules and the tokenizer at once, while a new one
-  spends half a second loading them. But a fork of a process with other
-  threads, such as TensorFlow's, may wait forever for a lock that one of them
-  holds.
+  A fork of a process with other threads, such as TensorFlow's, may wait forever
+  for a lock that one of them holds.
   """
   alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
   return "fork" if alone and sys.platform == "linux" else "spawn"
@@ -39,14 +37,7 @@ class WorkerPool:
   def __init__(
     self, num_workers: int, initializer: Callable[[Any], None], argument: Any
   ):
-    """Starts the processes.
-
-    Args:
-      num_workers: number of processes; 1 is the calling process itself.
-      initializer: called once in each process.
-      argument: of the initializer; must be picklable. Forked workers share what
-        it has loaded before.
-    """
+    """Starts processes, which call initializer(argument) first."""
     self._max_pending = _ITEMS_PER_WORKER * num_workers
     self._executor = None
     if num_workers == 1:
@@ -69,9 +60,8 @@ class WorkerPool:
   ) -> Iterator[Any]:
     """Yields function(item) for each item, in order.
 
-    Raises:
-      OSError: a worker died.
-      Exception: what `function` or the iterator of the items raises.
+    The error that is raised is the first in the order of the items. If a worker
+    dies, it is an OSError.
     """
     if self._executor is None:
       yield from map(function, items)
