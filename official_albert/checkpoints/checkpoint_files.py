@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import glob
 import json
+import math
 import os
 import re
 import shutil
@@ -278,15 +279,26 @@ class TensorBundle:
       for name, shape in shapes.items()
       if self._dtypes[name] != tf.string
     }
+    listed = sum(
+      math.prod(value.shape) * self._dtypes[name].size
+      for name, value in self.values.items()
+    )
+    data = glob.glob(f"{glob.escape(prefix)}.data-*")
+    actual = sum(map(os.path.getsize, data))
+    if listed > actual:
+      raise ValueError(
+        f"{prefix}.index lists {listed:,} bytes, but the data files hold "
+        f"{actual:,}: they are truncated; copy them again."
+      )
 
   def get(self, name: str) -> np.ndarray:
     """Returns a value."""
     try:
       value = self._reader.get_tensor(name)
-    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
       raise ValueError(
-        f"{name} in {self._prefix} cannot be read: the file is damaged or "
-        "truncated; copy it again."
+        f"{name} in {self._prefix} cannot be read: the file is damaged; copy "
+        "it again."
       ) from error
     if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)

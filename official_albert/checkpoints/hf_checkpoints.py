@@ -10,12 +10,14 @@ github.com/huggingface/safetensors.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
+import math
 import os
 import re
 import struct
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import safetensors
@@ -169,16 +171,22 @@ def _transposed(
   return value._replace(shape=value.shape[::-1], read=lambda: value.read().T)
 
 
+def _identity(
+  row: checkpoint_names.Row, config: modeling.AlbertConfig
+) -> np.ndarray:
+  """Returns the kernel or the bias of a projection that changes no value."""
+  size = config.hidden_size
+  return np.eye(size) if row.transposed else np.zeros(size)
+
+
 def _resolve_projection(
   config: modeling.AlbertConfig,
   values: dict[str, checkpoint_files.StoredValue],
 ) -> modeling.AlbertConfig:
   """Removes a projection E -> E that is the identity; returns what is left."""
-  size = config.hidden_size
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
-    identity = np.eye(size) if row.transposed else np.zeros(size)
-    if not np.array_equal(values[row.hf].read(), identity):
+    if not np.array_equal(values[row.hf].read(), _identity(row, config)):
       return dataclasses.replace(config, always_project_embedding=True)
   for row in rows:
     del values[row.hf]
@@ -225,35 +233,28 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   config, head = checkpoint.config, checkpoint.head
   # In an AlbertModel, names do not begin with "albert.".
   cut = len("albert.") if head == "none" else 0
-  by_hf = {
-    row.hf[cut:]: row
-    for row in checkpoint.rows
-    if not checkpoint_names.may_lack(head, row.tf1)
-  }
   shapes = portable.shapes_of(checkpoint.tensors)
-  out = {
-    name: shapes[row.tf1][:: -1 if row.transposed else 1]
-    for name, row in by_hf.items()
-  }
-  made: dict[str, np.ndarray] = {}
+  values = {}
+  for row in checkpoint.rows:
+    if not checkpoint_names.may_lack(head, row.tf1):
+      value = checkpoint_files.StoredValue(
+        row.hf[cut:],
+        shapes[row.tf1],
+        functools.partial(checkpoint.tensors.get, row.tf1),
+      )
+      values[value.name] = _transposed(value) if row.transposed else value
   if not config.has_projection:
     # transformers always has a projection; this one changes no value.
-    kernel, bias = (row.hf[cut:] for row in checkpoint_names.PROJECTION)
-    made[kernel] = np.eye(config.hidden_size, dtype=np.float32)
-    made[bias] = np.zeros([config.hidden_size], np.float32)
-    out.update({name: value.shape for name, value in made.items()})
-
-  def get(name: str) -> np.ndarray:
-    if name in made:
-      return made[name]
-    value = checkpoint.tensors[by_hf[name].tf1]
-    return value.T if by_hf[name].transposed else value
-
+    for row in checkpoint_names.PROJECTION:
+      array = _identity(row, config)
+      values[row.hf[cut:]] = checkpoint_files.StoredValue(
+        row.hf[cut:], array.shape, lambda array=array: array
+      )
   metadata = {"format": "pt"}  # Required by transformers.
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     metadata["global_step"] = str(checkpoint.step)
   path = os.path.join(folder, _WEIGHTS_FILE)
-  _write_safetensors(path, out, get, metadata)
+  _write_safetensors(path, values, metadata)
   settings = settings_of(
     config, head, checkpoint.labels, shapes.get("output_weights", (0,))[0]
   )
@@ -359,8 +360,7 @@ def _open_bin(path: str) -> _Weights:
 
 def _write_safetensors(
   path: str,
-  shapes: Mapping[str, Sequence[int]],
-  get: Callable[[str], np.ndarray],
+  values: Mapping[str, checkpoint_files.StoredValue],
   metadata: Mapping[str, str],
 ) -> None:
   """Writes float32 values one at a time; the library needs all at once.
@@ -369,11 +369,11 @@ def _write_safetensors(
   """
   header: dict[str, Any] = {"__metadata__": dict(metadata)}
   offset = 0
-  for name in sorted(shapes):
-    end = offset + 4 * int(np.prod(shapes[name], dtype=np.int64))
+  for name in sorted(values):
+    end = offset + 4 * math.prod(values[name].shape)
     header[name] = {
       "dtype": "F32",
-      "shape": list(shapes[name]),
+      "shape": list(values[name].shape),
       "data_offsets": [offset, end],
     }
     offset = end
@@ -381,8 +381,8 @@ def _write_safetensors(
   text += b" " * (-len(text) % 8)  # Values are aligned.
   with open(path, "wb") as file:
     file.write(struct.pack("<Q", len(text)) + text)
-    for name in sorted(shapes):
-      file.write(np.asarray(get(name), "<f4", order="C").data)
+    for name in sorted(values):
+      file.write(np.asarray(values[name].read(), "<f4", order="C").data)
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:

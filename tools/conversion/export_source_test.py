@@ -55,7 +55,6 @@ def test_questions(tmp_path, version, threshold):
     f"squad_{version}",
     threshold=threshold,
     doc_stride=7,
-    max_query_length=6,
     n_best_size=3,
     start_n_top=2,
     end_n_top=4,
@@ -63,20 +62,13 @@ def test_questions(tmp_path, version, threshold):
   module = opened(tmp_path / "run").module
   assert module.kind == f"squad{version[1]}"
   assert list(module.text_functions()) == ["answer"]
-  assert module.settings()["doc_stride"] == 7
-  assert module.settings()["n_best_size"] == 3
+  settings = module.settings()
+  assert (settings["doc_stride"], settings["n_best_size"]) == (7, 3)
   # Runs of older versions do not record it.
-  assert module.settings()["max_answer_length"] == 30
+  assert settings["max_answer_length"] == 30
+  assert settings.get("null_score_diff_threshold") == threshold
   if version == "v2":
-    ids = tf.constant([[2, 5, 3, 6, 7, 3]])
-    outputs = module.forward(
-      input_ids=ids,
-      input_mask=tf.ones_like(ids),
-      segment_ids=tf.constant([[0, 0, 0, 1, 1, 1]]),
-    )
-    assert outputs["start_top_index"].shape == [1, 2]
-    assert outputs["end_top_index"].shape == [1, 2 * 4]
-  assert module.settings().get("null_score_diff_threshold") == threshold
+    assert (module.model.start_n_top, module.model.end_n_top) == (2, 4)
 
 
 def test_the_best_of_several_seeds(tmp_path):
@@ -91,30 +83,23 @@ def test_the_best_of_several_seeds(tmp_path):
   assert source.module.max_seq_length == 11
 
 
-def test_the_encoder_alone(tmp_path):
-  toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+def test_the_encoder_alone_and_another_number_of_layers(tmp_path):
+  trained = toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
   toy_encoder.write(str(tmp_path / "pretrained"))
   for name, task in (("run", "sst2"), ("pretrained", "encoder")):
     source = opened(tmp_path / name, head="encoder", max_seq_length=20)
     assert (source.module.kind, source.task) == ("encoder", task)
     assert not hasattr(source.module.model, "albert")
-
-
-def test_another_number_of_layers(tmp_path):
-  trained = toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
-  toy_encoder.write(str(tmp_path / "pretrained"))
-  own = trained.config.num_hidden_layers
-  for path in ("run", "pretrained"):
-    for depth in (own + 2, 1):
-      source = opened(tmp_path / path, num_hidden_layers=depth)
-      assert source.module.model.config.num_hidden_layers == depth
-  # The fine-tuned run again.
-  source = opened(tmp_path / "run", num_hidden_layers=own + 2)
-  ids = tf.constant([[2, 7, 9, 6, 3]])
-  with_more = trained({"input_ids": ids}, num_layers=own + 2)["logits"]
-  served = source.module.model({"input_ids": ids})["logits"]
-  np.testing.assert_array_equal(served, with_more)
-  assert np.any(served != trained({"input_ids": ids})["logits"])
+    source = opened(tmp_path / name, num_hidden_layers=1)
+    assert source.module.model.config.num_hidden_layers == 1
+  deeper = trained.config.num_hidden_layers + 2
+  served = opened(tmp_path / "run", num_hidden_layers=deeper).module.model
+  ids = {"input_ids": tf.constant([[2, 7, 9, 6, 3]])}
+  logits = served(ids)["logits"]
+  np.testing.assert_array_equal(
+    logits, trained(ids, num_layers=deeper)["logits"]
+  )
+  assert np.any(logits != trained(ids)["logits"])
 
 
 def test_signatures_of_ids_need_no_tokenizer(tmp_path):
