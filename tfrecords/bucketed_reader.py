@@ -52,12 +52,12 @@ def read_bucketed_dataset(
   do not depend on the number of replicas.
 
   Args:
-    directory: folder with the shards and their manifest.
-    split: name of a split.
+    directory: see `read_dataset`.
+    split: see `read_dataset`.
     batch_size: B, of one replica.
     bucket_lengths: the possible lengths of batches, ascending. The last is
       that of the records.
-    seed: seed of the order.
+    seed: see `read_dataset`.
     start_example: place of an example at which an update begins.
     repeat: see `read_dataset`.
     shuffle: whether the order is random; otherwise each window is sorted by

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords import bucketed_reader, reader, schemas, writer
+from tfrecords import bucketed_reader, reader, reader_test, schemas
 
 _LONGEST = 23
 _LENGTHS = (5, 11, 14, _LONGEST)
@@ -23,38 +23,24 @@ def _tokens(number):
   return 2 + 7 * number % (_LONGEST - 1)
 
 
+def _record(number):
+  mask = np.arange(_LONGEST) < _tokens(number)
+  return {
+    "input_ids": mask * (number + 1),
+    "input_mask": mask.astype(int),
+    "segment_ids": mask * (np.arange(_LONGEST) > 1),
+    "example_id": np.array(number),
+    "label_ids": np.array(number % 5),
+  }
+
+
 def _write_folder(directory, records=_RECORDS):
+  shards = [
+    [_record(number) for number in range(index, records, _SHARDS)]
+    for index in range(_SHARDS)
+  ]
   schema = schemas.classification_schema(_LONGEST)
-  shards = []
-  for index in range(_SHARDS):
-    name = schemas.shard_name("train", index, _SHARDS)
-    with writer.ShardWriter(str(directory / name), schema) as shard:
-      for number in range(index, records, _SHARDS):
-        mask = np.arange(_LONGEST) < _tokens(number)
-        shard.write(
-          {
-            "input_ids": mask * (number + 1),
-            "input_mask": mask.astype(int),
-            "segment_ids": mask * (np.arange(_LONGEST) > 1),
-            "example_id": np.array(number),
-            "label_ids": np.array(number % 5),
-          }
-        )
-    shards.append(shard.result)
-  schemas.write_manifest(
-    str(directory),
-    schemas.Manifest(
-      task="toy",
-      max_seq_length=_LONGEST,
-      max_predictions_per_seq=0,
-      features=schema,
-      tokenizer=schemas.TokenizerInfo("0" * 64, 97, True),
-      settings={},
-      random_seed=0,
-      splits={"train": schemas.Split(tuple(shards), {})},
-    ),
-  )
-  return str(directory)
+  return reader_test.write_folder(directory, schema, shards, _LONGEST)
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +93,22 @@ def test_batches_are_what_the_reader_gives_but_shorter(folder):
         expected = expected[:, :length]
       np.testing.assert_array_equal(values, expected)
   assert seen == set(_LENGTHS)
+
+
+def test_the_longest_option_of_an_example_counts(tmp_path):
+  mask = np.arange(_LONGEST) < np.array([[3], [12]])
+  record = {
+    "input_ids": mask * 7,
+    "input_mask": mask.astype(int),
+    "segment_ids": mask * 0,
+    "example_id": np.array(0),
+    "label_ids": np.array(1),
+  }
+  schema = schemas.multiple_choice_schema(_LONGEST, 2)
+  shards = [[record] * _BATCH]
+  folder = reader_test.write_folder(tmp_path, schema, shards, _LONGEST)
+  batch = next(iter(_read(folder)))
+  assert batch["input_ids"].shape == [_BATCH, 2, 14]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -30,37 +30,42 @@ def _record(number):
   }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("data")
-  _write_folder(directory)
-  return str(directory)
-
-
-def _write_folder(directory):
-  schema = schemas.pretraining_schema(_SEQ, _PREDICTIONS)
-  number, shards = 0, []
-  for index, size in enumerate(_SHARD_SIZES):
-    name = schemas.shard_name("train", index, len(_SHARD_SIZES))
+def write_folder(directory, schema, shards, length):
+  """Writes a folder with a train split of these shards, lists of records."""
+  written = []
+  for index, records in enumerate(shards):
+    name = schemas.shard_name("train", index, len(shards))
     with writer.ShardWriter(str(directory / name), schema) as shard:
-      for _ in range(size):
-        shard.write(_record(number))
-        number += 1
-    shards.append(shard.result)
+      for record in records:
+        shard.write(record)
+    written.append(shard.result)
   manifest = schemas.Manifest(
-    task="pretraining",
-    max_seq_length=_SEQ,
-    max_predictions_per_seq=_PREDICTIONS,
+    task="toy",
+    max_seq_length=length,
+    max_predictions_per_seq=0,
     features=schema,
     tokenizer=schemas.TokenizerInfo("0" * 64, 97, True),
     settings={},
     random_seed=1,
     splits={
-      "train": schemas.Split(tuple(shards), {}),
+      "train": schemas.Split(tuple(written), {}),
       "empty": schemas.Split((), {}),
     },
   )
   schemas.write_manifest(str(directory), manifest)
+  return str(directory)
+
+
+def _write_folder(directory):
+  records = map(_record, itertools.count())
+  shards = [list(itertools.islice(records, size)) for size in _SHARD_SIZES]
+  schema = schemas.pretraining_schema(_SEQ, _PREDICTIONS)
+  return write_folder(directory, schema, shards, _SEQ)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return _write_folder(tmp_path_factory.mktemp("data"))
 
 
 def _numbers(folder, count, batch_size=1, **kwargs):

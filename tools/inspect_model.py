@@ -38,7 +38,8 @@ With inner_group_num above 1, each application of a block counts as a layer.
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional, Sequence
+import os
+from typing import Any, Mapping, Sequence
 
 from absl import flags
 
@@ -76,15 +77,25 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   0,
   "Tokens per sequence, for operations and memory; longer sentences are "
   "truncated. 0: the model's positions.",
+  lower_bound=0,
 )
 _MAX_PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq", 0, "Masked tokens of training; 0: 15%."
+  "max_predictions_per_seq",
+  0,
+  "Masked tokens of training; 0: 15%.",
+  lower_bound=0,
 )
 _TRAIN_BATCH_SIZE = flags.DEFINE_integer(
-  "train_batch_size", 32, "Sequences per device, for the memory of training."
+  "train_batch_size",
+  32,
+  "Sequences per device, for the memory of training.",
+  lower_bound=1,
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-  "batch_size", 1, "Sequences, for the memory of inference."
+  "batch_size",
+  1,
+  "Sequences, for the memory of inference.",
+  lower_bound=1,
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", "", "SentencePiece model; default: the one next to --model."
@@ -124,27 +135,11 @@ def configurations() -> dict[str, modeling.AlbertConfig]:
   }
 
 
-def flag_tokenizer() -> Optional[tokenization.Tokenizer]:
-  """Returns the tokenizer of the flags, None without one."""
-  if not _SPM_MODEL_FILE.value and not _VOCAB_FILE.value:
-    return None
-  return tokenization.open_tokenizer(
-    _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
-  )
-
-
 def main(argv: Sequence[str]) -> None:
   del argv
-  load = inspection.summary.Load(
-    _TRAIN_BATCH_SIZE.value,
-    _BATCH_SIZE.value,
-    _MAX_SEQ_LENGTH.value,
-    _MAX_PREDICTIONS.value,
-  )
-  load.check()
   alone = configurations()
-  names = inspection.summary.names_of(_MODEL.value)
-  sentences = inspection.summary.read_sentences(_TEXT.value, _INPUT_FILES.value)
+  names = inspection.report.names_of(_MODEL.value)
+  sentences = inspection.report.read_sentences(_TEXT.value, _INPUT_FILES.value)
   if sentences and not _MODEL.value:
     raise ValueError(
       "sentences need a model with weights: set --model, or remove --text and "
@@ -152,43 +147,67 @@ def main(argv: Sequence[str]) -> None:
     )
   if _OUTPUT_DIR.value:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
+  figures = functools.partial(
+    inspection.report.figures,
+    train_batch_size=_TRAIN_BATCH_SIZE.value,
+    batch_size=_BATCH_SIZE.value,
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    max_predictions_per_seq=_MAX_PREDICTIONS.value,
+  )
+  tokenizer = None
+  if _SPM_MODEL_FILE.value or _VOCAB_FILE.value:
+    tokenizer = tokenization.open_tokenizer(
+      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
+    )
   models: list[dict[str, Any]] = []
-  series: dict[str, Any] = {}
-  plots: dict[str, Any] = {}
-  tokenizer = flag_tokenizer()
-  for index, (path, name) in enumerate(zip(_MODEL.value, names)):
-    depth = model_depth_flag.NUM_HIDDEN_LAYERS.value
-    opened = inspection.inspected_model.open_model(
-      path, _CONFIG_FILE.value, depth, tokenizer
+  found: dict[str, Any] = {}
+  for path, name in zip(_MODEL.value, names):
+    opened = inspection.layers.open_model(
+      path,
+      _CONFIG_FILE.value,
+      model_depth_flag.NUM_HIDDEN_LAYERS.value,
+      tokenizer,
     )
     print(f"{name}: weights of {opened.source}")
-    values = inspection.summary.figures(name, opened.model.config, load)
+    values = figures(name, opened.model.config)
     if sentences:
-      findings = inspection.inspected_model.look_into(
-        opened, sentences, values["flops_per_token"]["max_seq_length"], path
-      )
-      values.update(findings.values)
-      series[name] = values["layers"]
-      plots[inspection.summary.attention_file(index)] = functools.partial(
-        inspection.plot.plot_attention, findings.maps, findings.pieces, name
-      )
+      length = values["flops_per_token"]["max_seq_length"]
+      found[name] = inspection.layers.look_into(opened, sentences, length, path)
+      values.update(found[name].values)
     models.append(values)
-    print(inspection.text.describe(values) + "\n", flush=True)
+    print(inspection.report.describe(values) + "\n", flush=True)
   for name, config in alone.items():
-    models.append(inspection.summary.figures(name, config, load))
-    print(inspection.text.describe(models[-1]) + "\n")
-  if series:
-    plots[inspection.summary.SIMILARITY_FILE] = functools.partial(
-      inspection.plot.plot_similarity, series
-    )
-  else:
+    models.append(figures(name, config))
+    print(inspection.report.describe(models[-1]) + "\n")
+  if not found:
     print(
       "No sentences: layers and attention need --model, and --text or "
       "--input_files."
     )
   if _OUTPUT_DIR.value:
-    inspection.summary.write(_OUTPUT_DIR.value, models, plots)
+    with files.new_folder(_OUTPUT_DIR.value) as folder:
+      write(folder, models, found)
     print(f"written to {_OUTPUT_DIR.value}")
+
+
+def write(
+  folder: str,
+  models: Sequence[Mapping[str, Any]],
+  found: Mapping[str, Any],
+) -> None:
+  """Writes the numbers, and the plots of the findings by model."""
+  report = os.path.join(folder, "inspection.json")
+  files.write_json(report, {"models": models}, allow_nan=False)
+  for number, (name, findings) in enumerate(found.items(), 1):
+    file = f"attention_{number}.png" if number > 1 else "attention.png"
+    inspection.plot.plot_attention(
+      findings.maps, findings.pieces, name, os.path.join(folder, file)
+    )
+  if found:
+    inspection.plot.plot_similarity(
+      {name: findings.values["layers"] for name, findings in found.items()},
+      os.path.join(folder, "layer_similarity.png"),
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -65,6 +64,8 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   assert "== shared ==" in done.stdout and "== unshared ==" in done.stdout
   line = f"\n1  {shared['layers'][0]['l2_distance']:>37.3f}"
   assert line.split() == done.stdout[done.stdout.index("\n1 ") :].split()[:2]
+  invalid = _run("--preset=albert_tiny", "--batch_size=0")
+  assert invalid.returncode == 2 and "not a positive" in invalid.stderr
   again = _run("--preset=albert_tiny", f"--output_dir={folder}")
   assert again.returncode == 1
   assert again.stderr.startswith(
@@ -81,7 +82,6 @@ def test_a_preset_needs_no_tensorflow():
     "assert 'tensorflow' not in sys.modules\n"
     "assert 'matplotlib' not in sys.modules\n"
   )
-  start = time.monotonic()
   done = subprocess.run(
     [sys.executable, "-c", program],
     cwd=_ROOT,
@@ -95,8 +95,6 @@ def test_a_preset_needs_no_tensorflow():
     "No sentences: layers and attention need --model, and --text or "
     "--input_files."
   )
-  # 0.3 s by itself: more would be TensorFlow, or a model.
-  assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(
@@ -108,7 +106,6 @@ def test_a_preset_needs_no_tensorflow():
     (["--preset=albert_tiny", "--max_seq_length=513"], "only 512 position"),
     (["--preset=albert_tiny", "--num_hidden_layers=-1"], "at least 1, got -1"),
     (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
-    (["--preset=albert_tiny", "--batch_size=0"], "--batch_size must be at"),
     (["--model=a", "--model=a"], "names the same path twice"),
     (
       ["--model=a", "--model=b", "--albert_config_file=c"],

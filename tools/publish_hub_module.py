@@ -4,9 +4,9 @@
       --handle=my-team/albert_en/1 --license=apache-2.0 --language=en \\
       --asset_root=https://storage.googleapis.com/BUCKET
 
-The two take the place of tensorflow/albert_en_base and albert_en_preprocess in
-anybody's program; see docs/tf_hub.md. They need tensorflow and, the
-preprocessor, tensorflow_text, but nothing of this package.
+The modules replace tensorflow/albert_en_base and albert_en_preprocess in other
+programs; see docs/tf_hub.md. They need tensorflow, and the preprocessor also
+tensorflow_text, but nothing of this package.
 """
 
 from __future__ import annotations
@@ -29,14 +29,11 @@ _INPUT = path_flags.define(
   "A run's folder, a checkpoint of any format that convert_checkpoint reads, "
   "or a .tar.gz of one.",
 )
-_OUTPUT_DIR = path_flags.define(
-  "output_dir", None, "The new folder; must be empty or not there."
-)
+_OUTPUT_DIR = path_flags.define("output_dir", None, "A new or empty folder.")
 _HANDLE = flags.DEFINE_string(
   "handle",
   None,
-  "PUBLISHER/NAME/VERSION; the preprocessor gets its name from "
-  "it: NAME_preprocess.",
+  "PUBLISHER/NAME/VERSION; the preprocessor is named NAME_preprocess.",
 )
 _LICENSE = flags.DEFINE_enum(
   "license", None, hub.handle.LICENSES, "Of the weights, for the pages."
@@ -50,13 +47,13 @@ _DESCRIPTION = flags.DEFINE_string(
 _ASSET_ROOT = flags.DEFINE_string(
   "asset_root",
   "",
-  "The address under which --output_dir will be found, for the pages; without "
-  "it they name the archives by their place in the folder.",
+  "The future address of --output_dir, for the pages; by default they name "
+  "the archives by their path in the folder.",
 )
 _SEQ_LENGTH = flags.DEFINE_integer(
   "seq_length",
   serving_hub.SEQ_LENGTH,
-  "Length of the preprocessor's inputs, where its caller does not say one.",
+  "Default length of the preprocessor's inputs.",
 )
 _CONFIG_FILE = path_flags.define(
   "albert_config_file",
@@ -77,23 +74,21 @@ _LOWER_CASE = flags.DEFINE_bool(
 def main(argv) -> None:
   del argv
   files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  publisher, name, version = hub.handle.parse_handle(_HANDLE.value)
   publication = hub.handle.Publication(
-    publisher,
-    name,
-    version,
+    _HANDLE.value,
     _LICENSE.value,
     _LANGUAGE.value,
     _DESCRIPTION.value,
     _ASSET_ROOT.value,
   )
+  tokenizer = checkpoints.chosen_tokenizer(
+    _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
+  )
   with hub.sources.opened(
     _INPUT.value,
     _CHECKPOINT.value,
     _CONFIG_FILE.value,
-    checkpoints.chosen_tokenizer(
-      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
-    ),
+    tokenizer,
     model_depth_flag.NUM_HIDDEN_LAYERS.value,
   ) as source:
     hub.publication.publish(
@@ -101,26 +96,18 @@ def main(argv) -> None:
     )
     for note in source.notes:
       print(f"note: {note}")
-    print(f"published {publisher}/{name}/{version} with {_said(source.heads)}")
-    _note_length(source.data)
+    names = {"masked_lm": "mlm", "sentence_order": "sop"}
+    heads = " and ".join(names[head] for head in source.heads)
+    print(f"published {_HANDLE.value} with {heads or 'no pretraining heads'}")
+    trained = source.data.get("max_seq_length", 0)
+    # A converted checkpoint has its model's length there.
+    if "head" not in source.data and 0 < trained < _SEQ_LENGTH.value:
+      print(
+        f"note: the model was trained on {trained} tokens at most, and the "
+        f"preprocessor makes {_SEQ_LENGTH.value}; see --seq_length."
+      )
   if not publication.asset_root:
     print("the pages name no address: give --asset_root, or edit asset-path")
-
-
-def _note_length(data) -> None:
-  """Says so if the preprocessor's inputs are longer than any in training."""
-  trained, length = data.get("max_seq_length", 0), _SEQ_LENGTH.value
-  # Of a converted checkpoint that number is the model's.
-  if "head" not in data and 0 < trained < length:
-    print(
-      f"note: the model was trained on {trained} tokens at most, and the "
-      f"preprocessor makes {length}; see --seq_length."
-    )
-
-
-def _said(heads) -> str:
-  names = {"masked_lm": "mlm", "sentence_order": "sop"}
-  return " and ".join(names[head] for head in heads) or "no pretraining heads"
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ model/albert/pooler/kernel.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Iterable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from official_albert.checkpoints import checkpoint_files, names, portable
@@ -168,38 +167,8 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   }
 
 
-def tf1_names(stored: Iterable[str]) -> dict[str, str]:
-  """Returns the names in a checkpoint or Hub module by their released names."""
-  return {name.removeprefix("module/"): name for name in stored}
-
-
-def is_head(name: str) -> bool:
-  """Returns whether a TF1 name or a path belongs to a head."""
+def _is_head(name: str) -> bool:
   return not name.startswith(("bert/", "albert/"))
-
-
-def _assign(
-  variables: Mapping[str, tf.Variable],
-  shapes: Mapping[str, Sequence[int]],
-  load: Callable[[str], np.ndarray],
-  path: str,
-) -> LoadReport:
-  """Assigns stored values to the variables of the same names.
-
-  Nothing is assigned unless all shapes of the encoder agree.
-  """
-  both = sorted(set(shapes) & set(variables))
-  matched, other_shape = split_by_shape(both, shapes, variables, is_head, path)
-  for name in matched:
-    variables[name].assign(load(name))
-  ignored = {n for n in shapes if names.is_slot(n) or n == names.GLOBAL_STEP}
-  return LoadReport(
-    matched=tuple(matched),
-    missing=tuple(sorted(set(variables) - set(matched))),
-    unexpected=tuple(sorted(set(shapes) - set(variables) - ignored)),
-    ignored=tuple(sorted(ignored)),
-    other_shape=tuple(other_shape),
-  )
 
 
 def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
@@ -215,17 +184,15 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   """
   path = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(path)
-  stored = tf1_names(bundle.shapes)
-  report = _assign(
-    tf1_variables(model),
-    {name: bundle.shapes[key] for name, key in stored.items()},
-    lambda name: bundle.get(stored[name]),
-    path,
+  tensors = portable.LazyTensors(bundle.values)
+  config = getattr(model, "albert", model).config
+  report = fill(
+    model, portable.PortableCheckpoint(path, config, tensors, "none")
   )
   if not report.matched and not report.other_shape:
     raise ValueError(
       f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(stored)!r}."
+      f"{min(bundle.values)!r}."
     )
   return report
 
@@ -239,29 +206,32 @@ def fill(
   all layers share their weights; see `tf1_variables` for its attributes.
 
   Raises:
-    ValueError: the layers share less than everything and the checkpoint lacks
-      a weight of the encoder.
+    ValueError: a shape of the encoder differs, and nothing is assigned; or the
+      layers share less than everything and a weight of the encoder is missing.
   """
+  source, shapes = checkpoint.source, portable.shapes_of(checkpoint.tensors)
   is_shared = checkpoint.config.sharing == "all"
-  shapes = portable.shapes_of(checkpoint.tensors)
-  shapes.pop(names.GLOBAL_STEP, None)
-  report = _assign(
-    tf1_variables(model) if is_shared else own_variables(model),
-    shapes,
-    checkpoint.tensors.__getitem__,
-    checkpoint.source,
+  variables = tf1_variables(model) if is_shared else own_variables(model)
+  matched, other_shape = split_by_shape(
+    sorted(set(shapes) & set(variables)), shapes, variables, _is_head, source
   )
-  lacking = [name for name in report.missing if not is_head(name)]
+  for name in matched:
+    variables[name].assign(checkpoint.tensors[name])
+  missing = sorted(set(variables) - set(matched))
+  lacking = [name for name in missing if not _is_head(name)]
   if lacking and not is_shared:
     raise ValueError(
-      f"{checkpoint.source} lacks {lacking[0]}: it is incomplete, or of "
-      "another configuration."
+      f"{source} lacks {lacking[0]}: it is incomplete, or of another "
+      "configuration."
     )
   left = checkpoint.unexpected
   no_weights = (portable.OPTIMIZER_STATE, portable.RUN_STATE)
-  state = {name for name in left if left[name] in no_weights}
-  return dataclasses.replace(
-    report,
-    unexpected=tuple(sorted({*report.unexpected, *left} - state)),
-    ignored=tuple(sorted({*report.ignored, *state})),
+  ignored = {n for n in shapes if names.is_slot(n) or n == names.GLOBAL_STEP}
+  ignored |= {name for name in left if left[name] in no_weights}
+  return LoadReport(
+    matched=tuple(matched),
+    missing=tuple(missing),
+    unexpected=tuple(sorted({*shapes, *left} - set(variables) - ignored)),
+    ignored=tuple(sorted(ignored)),
+    other_shape=tuple(other_shape),
   )

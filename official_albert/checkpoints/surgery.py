@@ -27,12 +27,9 @@ def expand_groups(
 ) -> None:
   """Increases the number of groups; each new group copies an old one.
 
-  The model computes the same until it is trained further. With as many groups
-  as layers nothing is shared, as in BERT.
-
-  Slots are copied too. A gradient is a sum over the layers that share a
-  variable, so the copied moments are those of larger gradients: for about
-  1 / (1 - beta_2) steps, the updates are smaller than they could be.
+  The model computes the same until it is trained further. Slots are copied too.
+  A gradient is a sum over the layers that share a variable, so for about
+  1 / (1 - beta_2) steps the updates are smaller than they could be.
 
   Raises:
     ValueError: two layers would share a group that did not before; multiples
@@ -73,15 +70,11 @@ def resize_positions(
 ) -> None:
   """Makes the table of positions longer or shorter.
 
-  "tile" repeats the table: position p gets row p mod P, as in Longformer
-  (arXiv 2004.05150, section 5). Up to the old length the model computes the
-  same as before. "interpolate" stretches the table by linear interpolation, as
-  ViT does for larger images (arXiv 2010.11929, section 3.2). The first and the
-  last row stay the same, so [CLS] keeps its embedding, but those of all other
-  positions change, in short texts too. Both methods need some training at the
-  new length.
-
-  A shorter table keeps the first rows, whatever the method.
+  A shorter table keeps the first rows. To make it longer, "tile" repeats it, as
+  in Longformer (arXiv 2004.05150, section 5): up to the old length the model
+  computes the same. "interpolate" stretches it linearly, as ViT does for larger
+  images (arXiv 2010.11929, section 3.2): [CLS] keeps its embedding, all other
+  positions change, in short texts too. Both need some training.
   """
   config, new = checkpoint.config, max_position_embeddings
   old = config.max_position_embeddings
@@ -114,11 +107,10 @@ def change_vocabulary(
 
   A piece in both vocabularies keeps its row. A new piece gets the mean of the
   rows of the old pieces that its text is cut into. If there are none, it gets
-  the mean of all rows except those of special pieces. Random values near zero
-  would be worse: trained models give most pieces very negative logits, so new
-  pieces would be predicted everywhere. With the mean of the embeddings a new
-  piece is at most as likely as the average one (exp is convex; John Hewitt,
-  "Initializing New Word Embeddings for Pretrained Language Models", 2021).
+  the mean of all ordinary rows, with which it is at most as likely as the
+  average piece. With random values near zero it would be predicted everywhere
+  (John Hewitt, "Initializing New Word Embeddings for Pretrained Language
+  Models", 2021).
 
   Raises:
     ValueError: the old vocabulary is not known or does not have one piece per
@@ -205,11 +197,8 @@ def _pieces(tokenizer: tokenization.Tokenizer) -> list[str]:
 def cutter(tokenizer: tokenization.Tokenizer) -> Callable[[str], list[str]]:
   """Returns a function that tokenizes the text of another vocabulary's piece.
 
-  A piece from within a word is tokenized as within a word, if the vocabulary
-  has such pieces. Unknown text is returned as `tokenize` does.
-
-      cut = cutter(SentencePieceTokenizer("30k-clean.model"))
-      cut("▁harbourfront")  # ["▁harbour", "front"]
+  For example, "▁harbourfront" becomes ["▁harbour", "front"]. A piece from
+  within a word is tokenized as such, if the vocabulary has such pieces.
   """
 
   def cut_sentencepiece(piece: str) -> list[str]:

@@ -152,11 +152,7 @@ class AlbertConfig:
 
   @classmethod
   def from_json_file(cls, path: str) -> AlbertConfig:
-    """Reads an albert_config.json file.
-
-    Raises:
-      ValueError: it is not JSON or not an ALBERT configuration.
-    """
+    """Reads an albert_config.json file."""
     with open(path, encoding="utf-8") as file:
       try:
         values = json.load(file)
@@ -234,10 +230,7 @@ class AlbertConfig:
     return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
 
   def parameters_by_part(self) -> dict[str, int]:
-    """Returns the number of parameters of each part of the model.
-
-    `layer_norms` counts those of the embeddings and of all blocks.
-    """
+    """Returns the number of parameters of each part of the model."""
     v, e, h = self.vocab_size, self.embedding_size, self.hidden_size
     i = self.intermediate_size
     attentions = self.num_sets("attention") * self.inner_group_num
@@ -263,12 +256,7 @@ class AlbertConfig:
     """Returns the floating-point operations of the forward pass of a sequence.
 
     Counts matrix products only, a multiplication and an addition as two
-    operations. Training costs three times as much.
-
-    Args:
-      sequence_length: S.
-      last_rows: the number of positions that the last block computes; None
-        means all.
+    operations. The last block computes `last_rows` positions; None means all.
     """
     s, e, h = sequence_length, self.embedding_size, self.hidden_size
     # Keys and values are computed at all positions, everything else per row.

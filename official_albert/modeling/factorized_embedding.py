@@ -66,7 +66,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
       input_ids: <int32>[B, S], in [0, V).
       segment_ids: <int32>[B, S], in [0, type_vocab_size); None means all 0.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `layers.seeded_dropout`.
+      dropout_seed: <int32>[2].
 
     Returns:
       The hidden states <float>[B, S, H], and the embedding before the

@@ -166,13 +166,8 @@ def gelu(
   """Returns the GELU of y = x + bias.
 
   This is y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))), as in every release,
-  or the exact y/2 (1 + erf(y / sqrt(2))) if not `approximate`.
-
-  Args:
-    x: <float>[..., I].
-    bias: <float32>[I], or None.
-    compiled: whether XLA compiles it.
-    approximate: whether to use the tanh approximation.
+  or the exact y/2 (1 + erf(y / sqrt(2))) if not `approximate`. `x` is
+  <float>[..., I] and `bias` <float32>[I].
   """
   forward, backward = (
     (_gelu, _gelu_gradient) if approximate else (_gelu_erf, _gelu_erf_gradient)
@@ -222,14 +217,8 @@ def add_layer_norm(
 ) -> tf.Tensor:
   """Returns LayerNorm(x + bias + residual) over the last axis.
 
-  Args:
-    x: <float>[..., H].
-    bias: <float32>[H], or None.
-    residual: <float>[..., H] of the dtype of `x`, or None.
-    gamma: <float32>[H], the scale.
-    beta: <float32>[H], the offset.
-    epsilon: added to the variance.
-    compiled: whether XLA compiles it.
+  `x` and `residual` are <float>[..., H]; `bias`, the scale `gamma` and the
+  offset `beta` are <float32>[H]. `epsilon` is added to the variance.
   """
 
   @_with_gradient
@@ -269,15 +258,8 @@ def split_heads(
 ) -> tuple[tf.Tensor, ...]:
   """Splits a product, plus bias, into parts (query, key, value) and heads.
 
-  Args:
-    x: <float>[B, S, parts * N * D].
-    bias: <float32>[parts * N * D].
-    parts: the number of parts, 1 to 3.
-    heads: N.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    The parts, each <float>[B, N, S, D].
+  `x` is <float>[B, S, parts * N * D], `bias` <float32>[parts * N * D] and each
+  result <float>[B, N, S, D], with N = `heads`.
   """
 
   @_with_gradient
@@ -309,14 +291,8 @@ def attention_probs(
 ) -> tf.Tensor:
   """Returns softmax(q k^T / sqrt(D)) over the tokens that are not padding.
 
-  Args:
-    q: <float>[B, N, S, D].
-    k: <float>[B, N, T, D].
-    mask: <int32>[B, T], 1 for tokens and 0 for padding.
-    compiled: whether XLA or oneDNN compiles it.
-
-  Returns:
-    <float>[B, N, S, T].
+  `q` is <float>[B, N, S, D], `k` <float>[B, N, T, D], the result
+  <float>[B, N, S, T]. `mask` <int32>[B, T] is 1 for tokens, 0 for padding.
   """
   scale = q.shape[-1] ** -0.5
 
@@ -374,15 +350,10 @@ def _cross_entropy_gradient(logits, labels, normalizer, dy):
 def cross_entropy(
   logits: tf.Tensor, labels: tf.Tensor, compiled: bool = False
 ) -> tf.Tensor:
-  """Returns -log softmax(logits)[label].
+  """Returns -log softmax(logits)[label], <float32>[...] in nats.
 
-  Args:
-    logits: <float>[..., V].
-    labels: <int32>[...], in [0, V). Any other label gives NaN.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    <float32>[...] in nats.
+  `logits` are <float>[..., V]; `labels` are <int32>[...] in [0, V). Any other
+  label gives NaN.
   """
 
   @tf.custom_gradient
@@ -410,18 +381,9 @@ def adam_direction(
   *settings: tf.Tensor,
   compiled: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Returns the updated moments and the direction of an Adam update.
+  """Returns the new moments and m / (sqrt(v) + epsilon) + decay * w.
 
-  Args:
-    gradient: <float32>[...], like the next three.
-    m: the first moment.
-    v: the second moment.
-    w: the weights.
-    *settings: <float32>[] each: beta_1, beta_2, the divisors of m and v (one
-      tensor <float32>[2]), epsilon and the weight decay.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    m, v and m / (sqrt(v) + epsilon) + decay * w, <float32>[...] each.
+  All are <float32>[...]. The settings are <float32>[] each: beta_1, beta_2, the
+  divisors of m and v (one tensor <float32>[2]), epsilon and the weight decay.
   """
   return _run(_adam_direction, compiled, gradient, m, v, w, *settings)

@@ -99,12 +99,7 @@ def activation(
 
 
 def fold_in(seed: Optional[tf.Tensor], data) -> Optional[tf.Tensor]:
-  """Returns a new seed for part number `data` of a model; None stays None.
-
-  Args:
-    seed: <int32>[2] or None.
-    data: an integer or a scalar integer tensor, different for each part.
-  """
+  """Returns a new seed <int32>[2] for part number `data`; None stays None."""
   if seed is None:
     return None
   return tf.random.experimental.stateless_fold_in(seed, data)
@@ -118,12 +113,8 @@ def seeded_dropout(
 ) -> tf.Tensor:
   """Zeroes a fraction `rate` of `x` in training and scales up the rest.
 
-  Args:
-    x: <float>[...].
-    rate: the probability in [0, 1) of dropping an element.
-    training: False or None returns `x` itself.
-    seed: <int32>[2]; None draws from TensorFlow's global generator, which
-      is convenient in a notebook but not repeatable after a restart.
+  The seed is <int32>[2]. None draws from TensorFlow's global generator, which
+  is convenient in a notebook but not repeatable after a restart.
   """
   if not training or rate == 0.0:
     return x

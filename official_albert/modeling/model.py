@@ -29,15 +29,7 @@ _SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 def named_inputs(
   features: Mapping[str, tf.Tensor], others: Sequence[str] = ()
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-  """Splits features into the inputs of the encoder and others.
-
-  Args:
-    features: `input_ids`, and optionally `input_mask` (or `attention_mask`)
-      and `segment_ids` (or `token_type_ids`).
-    others: further names that are accepted.
-
-  Returns:
-    The tensors by the names in `INPUTS`, and those by the names in `others`.
+  """Splits features into those named in `INPUTS` and those in `others`.
 
   Raises:
     ValueError: `features` is not a dict, has no `input_ids`, or has an unknown
@@ -72,13 +64,7 @@ def named_inputs(
 
 
 def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
-  """Checks that a tensor holds integers and has one dimension for each axis.
-
-  Args:
-    name: the name of the tensor in messages.
-    tensor: any dense tensor.
-    axes: letters separated by spaces.
-  """
+  """Checks that a tensor holds integers and has one dimension for each axis."""
   letters = axes.split()
   if tensor.shape.rank not in (None, len(letters)):
     raise ValueError(
@@ -134,7 +120,7 @@ class FeatureModel(tf.keras.Model):
   it is saved and loaded under another policy.
 
   Attributes:
-    config: the `AlbertConfig`.
+    config: the `AlbertConfig` of the encoder.
     other_features: names that a call accepts besides `INPUTS`: further inputs,
       and the labels that records hold.
   """
@@ -142,13 +128,7 @@ class FeatureModel(tf.keras.Model):
   other_features: Sequence[str] = ()
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs):
-    """Must be called before a subclass creates its layers.
-
-    Args:
-      config: the configuration of the encoder.
-      **kwargs: arguments of `tf.keras.Model`; `dtype` must be the global
-        policy.
-    """
+    """Must be called before a subclass creates its layers."""
     # Keras must not cast ids to the compute dtype.
     super().__init__(autocast=False, **kwargs)
     self.config = config
@@ -224,13 +204,13 @@ class AlbertModel(FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Creates the layers and their variables.
+    """Creates the layers and their variables; see also the encoder.
 
     Args:
       config: the configuration.
-      recompute_activations: see `SharedTransformerEncoder`.
+      recompute_activations: saves memory, takes more time.
       layerwise_lr_decay: the factor by which the learning rate shrinks from
-        each layer to the one below it; see `training.optimization`.
+        each layer to the one below it.
       **kwargs: arguments of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
@@ -266,7 +246,7 @@ class AlbertModel(FeatureModel):
         positions and the first one; None computes all. The values are the
         same either way.
       num_layers: the number of layers to apply; None means that of the
-        configuration. See `SharedTransformerEncoder`.
+        configuration.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
@@ -385,12 +365,11 @@ class AlbertForSequenceClassification(FeatureModel):
     """Creates the layers and their variables; see also `AlbertModel`.
 
     Args:
-      config: the configuration of the encoder, with the dropout rates of
-        fine-tuning.
+      config: has the dropout rates of fine-tuning.
       num_classes: 1 for a regression.
       classifier_dropout_prob: dropout rate of the pooled output (paper, Table
         14).
-      recompute_activations: see `SharedTransformerEncoder`.
+      recompute_activations: see `AlbertModel`.
       layerwise_lr_decay: see `AlbertModel`.
       **kwargs: arguments of `tf.keras.Model`.
     """
@@ -415,16 +394,15 @@ class AlbertForSequenceClassification(FeatureModel):
     logits_only: bool = False,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Runs the encoder and the head.
+    """Runs the encoder and the head; see also `AlbertModel`.
 
     Args:
-      features: the inputs of `AlbertModel`. Names in `other_features` are
-        ignored.
+      features: the inputs of `AlbertModel`; `other_features` are ignored.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `AlbertModel`.
+      dropout_seed: <int32>[2].
       logits_only: whether the last block computes only the first position,
         which is all that the logits need.
-      num_layers: see `AlbertModel`.
+      num_layers: the number of layers to apply.
 
     Returns:
       `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of

@@ -83,9 +83,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
   def blocks(self, num_layers: Optional[int] = None) -> Iterator[Block]:
     """Yields the pairs (attention, ffn) in the order of their application.
 
-    Args:
-      num_layers: the number of layers; None means `num_hidden_layers`.
-        Another number requires that all layers share everything.
+    Another number of layers requires that all layers share everything.
     """
     c = self.config if num_layers is None else self.config.at_depth(num_layers)
     for layer in range(c.num_hidden_layers):
@@ -103,11 +101,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     }
 
   def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Returns the learning rate multiplier of each variable.
-
-    It is d^n, where n counts the layers above the last one that uses the
-    variable.
-    """
+    """Returns d^n for each variable; n layers are above the last to use it."""
     top = self.config.num_hidden_layers - 1
     return [
       (variable, self.layerwise_lr_decay ** (top - layer))
@@ -237,11 +231,8 @@ def recomputed(
   cost of one more forward pass (arXiv 1604.06174). This saves memory only
   inside a `tf.function`, because eager tapes keep all tensors.
 
-  Args:
-    block: must return the same both times, so its dropout needs seeds. Only
-      its arguments get gradients.
-    x: <float>[...].
-    *weights: structures of tensors.
+  `block` must return the same both times, so its dropout needs seeds. Only its
+  arguments get gradients: `x` <float>[...] and structures of tensors.
   """
 
   @tf.custom_gradient

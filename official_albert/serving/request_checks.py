@@ -1,12 +1,11 @@
-"""What a served model refuses, inside the graph.
+"""Checks of a served model's requests, inside the graph.
 
-A server hands a request to the graph as it is: C++ sessions do not compare it
-with the shapes that a signature names. TensorFlow's own operations would then
-answer some wrong requests, such as a mask of other numbers than 0 and 1, so
-everything that a model relies on is asserted here. Whoever asks is told
-InvalidArgument, and why.
+A C++ session does not compare a request with the shapes of its signature, and
+TensorFlow's operations would answer some wrong requests, such as a mask of 2s.
+So the graph asserts everything that the model relies on. The client gets
+InvalidArgument and the reason.
 
-The data of assertions are strings and int32 only: others would put each
+The data of assertions are strings and int32 only: other dtypes would put each
 assertion into a branch of its own (tensorflow's control_flow_assert.py).
 """
 
@@ -17,10 +16,8 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 Features = dict[str, tf.Tensor]
-# What every model of this package takes.
+# The inputs of every model of this package.
 IDS = ("input_ids", "input_mask", "segment_ids")
-# Ids that come as int64 are brought into this range before they are cast, so
-# that none of them turns into another id.
 _INT32_MAX = 2**31 - 1
 
 
@@ -29,11 +26,11 @@ def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
 
   Args:
     condition: what has to be true.
-    sentence: what is wrong and what to do.
-    *data: <int32> or <string>, shown behind it.
+    sentence: what is wrong, and what to do.
+    *data: <int32> or <string>, shown after the sentence.
 
   Returns:
-    The operation, for `after_checks`; None if executed eagerly.
+    The operation, for `after_checks`; None in eager execution.
   """
   return tf.raw_ops.Assert(
     condition=condition, data=[sentence, *data], summarize=8
@@ -43,29 +40,27 @@ def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
 def after_checks(
   checks: Sequence[Any], tensors: Mapping[str, tf.Tensor]
 ) -> Features:
-  """The same tensors, which nobody sees before the checks are over.
+  """Returns the same tensors, available only after the checks.
 
-  Without it the model might fail first, and with another sentence.
+  Otherwise the model might fail first, with another sentence.
   """
-  with tf.control_dependencies(
-    [check for check in checks if check is not None]
-  ):
+  with tf.control_dependencies([x for x in checks if x is not None]):
     return {name: tf.identity(tensor) for name, tensor in tensors.items()}
 
 
 def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
-  """Refuses a tensor that has not one axis per letter, such as "B S".
+  """Refuses a tensor without one axis for each letter, such as "B S".
 
   Returns:
     The tensor, to be used after the check.
   """
-  # Operations that ask for a rank itself are answered beforehand, from the
-  # signature, by whatever optimizes the graph.
+  # tf.rank would be replaced by a constant from the signature when the graph
+  # is optimized.
   rank = tf.raw_ops.Size(input=tf.raw_ops.Shape(input=tensor))
-  wanted = letters.split()
+  axes = letters.split()
   check = refuse_unless(
-    tf.equal(rank, len(wanted)),
-    f"{name} must have the shape [{', '.join(wanted)}], but its number of "
+    tf.equal(rank, len(axes)),
+    f"{name} must have the shape [{', '.join(axes)}], but its number of "
     "axes is",
     rank,
   )
@@ -73,10 +68,7 @@ def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
 
 
 def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
-  """Refuses texts that are not one string for each row of the batch.
-
-  Args:
-    texts: the inputs of a request by their names, <string>[B] each.
+  """Refuses texts, <string>[B] by name, that do not all have the same B.
 
   Returns:
     The same, to be used after the checks.
@@ -102,12 +94,12 @@ def check_range(name: str, tensor: tf.Tensor, limit: Any, end: str = ""):
     name: of the tensor.
     tensor: <int32> of any shape.
     limit: an int or <int32>[].
-    end: what to call the largest value where the limit is not known.
+    end: the name of the largest value, if `limit` is a tensor.
 
   Returns:
-    The operation that does so.
+    The operation, for `after_checks`.
   """
-  # Of no values at all these are the ends of int32, the wrong way round.
+  # The minimum of no values is the largest int32, and the other way round.
   lowest, highest = tf.reduce_min(tensor), tf.reduce_max(tensor)
   return refuse_unless(
     (lowest >= 0) & (highest < limit),
@@ -125,38 +117,36 @@ def check_ids(
   type_vocab_size: int,
   max_position_embeddings: int,
 ) -> Features:
-  """Refuses ids, masks and segments that the model was not made for.
+  """Refuses ids, masks and segments that the model cannot take.
 
   Args:
-    features: `IDS`, <int32>[B, S] or with further axes between.
-    letters: their axes, S the last; a number is the size of its axis.
-    vocab_size: V, which ids are below.
-    type_vocab_size: which segment ids are below.
+    features: `IDS`, <int32>[B, S] or [B, 4, S].
+    letters: their axes; a number is the size of its axis.
+    vocab_size: V.
+    type_vocab_size: the number of segments.
     max_position_embeddings: the longest S.
 
   Returns:
-    The three, to be used after the checks.
+    `IDS`, to be used after the checks.
   """
   features = {name: check_rank(name, features[name], letters) for name in IDS}
   shape = tf.shape(features["input_ids"])
-  checks = []
-  for axis, letter in enumerate(letters.split()):
-    if letter.isdigit():
-      # Else so many options too many would be taken for further examples.
-      checks.append(
-        refuse_unless(
-          tf.equal(shape[axis], int(letter)),
-          f"input_ids must have the shape [{', '.join(letters.split())}], but "
-          "its shape is",
-          shape,
-        )
-      )
+  # Without a check, too many options would count as further examples.
+  checks = [
+    refuse_unless(
+      tf.equal(shape[axis], int(letter)),
+      f"input_ids must have the shape [{', '.join(letters.split())}], but "
+      "its shape is",
+      shape,
+    )
+    for axis, letter in enumerate(letters.split())
+    if letter.isdigit()
+  ]
   for name in IDS[1:]:
     other = tf.shape(features[name])
-    same = tf.reduce_all(tf.equal(other, shape))
     checks.append(
       refuse_unless(
-        same,
+        tf.reduce_all(tf.equal(other, shape)),
         f"{name} must have the shape of input_ids, but their shapes are",
         other,
         shape,
@@ -170,9 +160,10 @@ def check_ids(
       shape[-1],
     )
   )
-  limits = (vocab_size, 2, type_vocab_size)
-  for name, limit in zip(IDS, limits):
-    checks.append(check_range(name, features[name], limit))
+  checks += [
+    check_range(name, features[name], limit)
+    for name, limit in zip(IDS, (vocab_size, 2, type_vocab_size))
+  ]
   return after_checks(checks, features)
 
 
@@ -181,13 +172,13 @@ def without_server_padding(
 ) -> Features:
   """Masks what a batching server has appended to shorter requests.
 
-  TF Serving, told to pad_variable_length_inputs, fills each tensor up with its
-  own first element (batching_util.cc): ids with [CLS], and masks with 1. No
-  sequence ends in [CLS], so a mask is 0 where nothing but [CLS] follows.
+  With pad_variable_length_inputs, TF Serving fills each tensor up with its own
+  first element (batching_util.cc): ids with [CLS], and masks with 1. No
+  sequence ends in [CLS], so a mask is 0 where only [CLS] follows.
 
   Args:
     features: `IDS`, checked.
-    cls_id: of [CLS]; None leaves all as it is.
+    cls_id: of [CLS]; None changes nothing.
   """
   if cls_id is None:
     return dict(features)
@@ -201,14 +192,15 @@ def without_server_padding(
 def parse_examples(
   examples: tf.Tensor, options: int, extra: Sequence[str]
 ) -> Features:
-  """Serialized tf.Examples to features, padded to the longest.
+  """Parses serialized tf.Examples and pads them to the longest.
 
   Args:
-    examples: <string>[B], with int64 lists: `input_ids`, and if they are not
-      all 1 or all 0, `input_mask` and `segment_ids`, equally long.
-    options: 0, or how many sequences of one length an example holds one after
-      the other.
-    extra: further lists, each padded with 0.
+    examples: <string>[B], with int64 lists: `input_ids`, and, of the same
+      length or left out, `input_mask` (default 1) and `segment_ids` (default
+      0).
+    options: 0, or the number of sequences of one length that each list holds
+      one after the other.
+    extra: names of further lists, each padded with 0.
 
   Returns:
     `IDS` <int32>[B, S] or [B, options, S], and `extra` <int32>[B, P].
@@ -235,9 +227,9 @@ def parse_examples(
     )
   lengths = after_checks(checks, {"lengths": lengths})["lengths"] // parts
   length = tf.maximum(tf.reduce_max(lengths), 1)
-  there = tf.sequence_mask(tf.repeat(lengths, parts), length, tf.int32)
+  mask = tf.sequence_mask(tf.repeat(lengths, parts), length, tf.int32)
   result = {"input_ids": _sequences(lists["input_ids"], parts, length)}
-  for name, default in zip(IDS[1:], (there, tf.zeros_like(there))):
+  for name, default in zip(IDS[1:], (mask, tf.zeros_like(mask))):
     left_out = tf.equal(lists[name].row_lengths(), 0)
     result[name] = tf.where(
       tf.repeat(left_out, parts)[:, None],
@@ -256,8 +248,9 @@ def parse_examples(
 def _sequences(
   lists: tf.RaggedTensor, parts: int, length: tf.Tensor
 ) -> tf.Tensor:
-  """<int64>[B, (parts * S)] to <int32>[B * parts, length], padded with 0."""
+  """Maps <int64>[B, (parts * S)] to <int32>[B * parts, length], 0 padded."""
   rows = tf.repeat(lists.row_lengths() // parts, parts)
   rows = tf.RaggedTensor.from_row_lengths(lists.values, rows, validate=False)
   dense = rows.to_tensor(shape=tf.stack([-1, length]))
+  # The cast must not turn a large id into another valid one.
   return tf.cast(tf.clip_by_value(dense, -1, _INT32_MAX), tf.int32)

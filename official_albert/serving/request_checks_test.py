@@ -1,4 +1,4 @@
-"""What is refused in the graph, with which sentence, and what is not."""
+"""Requests that the graph refuses, and the sentences."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import tensorflow as tf
 
 from official_albert.serving import request_checks
 
-V, TYPES, LONGEST, OPTIONS = 11, 3, 7, 2
+V, TYPES, LONGEST = 11, 3, 7
+_WRONG = tf.errors.InvalidArgumentError
+# A C++ session does not compare shapes with the signature either.
+_ANY_SHAPE = [{n: tf.TensorSpec(None, tf.int32) for n in request_checks.IDS}]
 
 
-@tf.function(
-  # As a C++ session does: nobody compares shapes beforehand.
-  input_signature=[
-    {n: tf.TensorSpec(None, tf.int32) for n in request_checks.IDS}
-  ]
-)
-def checked(features):
-  return request_checks.check_ids(features, "B S", V, TYPES, LONGEST)
+def checker(letters):
+  return tf.function(
+    lambda features: request_checks.check_ids(
+      features, letters, V, TYPES, LONGEST
+    ),
+    input_signature=_ANY_SHAPE,
+  )
+
+
+checked, checked_options = checker("B S"), checker("B 2 S")
 
 
 def request(ids, mask=None, segments=None):
@@ -26,18 +31,17 @@ def request(ids, mask=None, segments=None):
   return {
     "input_ids": ids,
     "input_mask": tf.ones_like(ids) if mask is None else tf.constant(mask),
-    "segment_ids": tf.zeros_like(ids)
-    if segments is None
-    else tf.constant(segments),
+    "segment_ids": tf.constant(segments) if segments else tf.zeros_like(ids),
   }
 
 
-def test_what_is_right_passes_unchanged():
+def test_valid_requests_pass_unchanged():
   features = request([[10, 0, 3]], [[1, 1, 0]], [[0, 2, 1]])
   for name, value in checked(features).items():
     np.testing.assert_array_equal(value, features[name])
-  # No row at all is no wrong row.
   assert checked(request(np.zeros([0, 5])))["input_ids"].shape == [0, 5]
+  passed = checked_options(request([[[3], [4]]]))
+  assert passed["input_ids"].shape == [1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -55,29 +59,16 @@ def test_what_is_right_passes_unchanged():
     (request([[[3, 4]]]), r"input_ids must have the shape \[B, S], .*\[3\]"),
   ],
 )
-def test_what_is_wrong_is_named(features, sentence):
-  with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
+def test_invalid_ids(features, sentence):
+  with pytest.raises(_WRONG, match=sentence):
     checked(features)
 
 
-def test_options_are_counted():
-  @tf.function(
-    # Nor are sizes compared that the signature has.
-    input_signature=[
-      {n: tf.TensorSpec(None, tf.int32) for n in request_checks.IDS}
-    ]
-  )
-  def of_options(features):
-    return request_checks.check_ids(features, "B 2 S", V, TYPES, LONGEST)
-
-  assert of_options(request([[[3], [4]]]))["input_ids"].shape == [1, 2, 1]
-  # As many sequences as two examples have, and as one has.
-  for shape in ([1, 4, 3], [2, 1, 3], [2, 3, 3]):
-    with pytest.raises(
-      tf.errors.InvalidArgumentError,
-      match=r"must have the shape \[B, 2, S], but its shape is",
-    ):
-      of_options(request(np.ones(shape)))
+# As many sequences as two examples have, and as one has.
+@pytest.mark.parametrize("shape", [[1, 4, 3], [2, 1, 3], [2, 3, 3]])
+def test_invalid_numbers_of_options(shape):
+  with pytest.raises(_WRONG, match=r"the shape \[B, 2, S], but its shape is"):
+    checked_options(request(np.ones(shape)))
 
 
 def test_texts():
@@ -87,31 +78,27 @@ def test_texts():
   def texts(both):
     return request_checks.check_texts(both)
 
-  assert texts({"a": tf.constant(["x"]), "b": tf.constant([""])})["a"] == b"x"
-  empty = tf.zeros([0], tf.string)
-  assert texts({"a": empty, "b": empty})["b"].shape == [0]
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match="equally many texts"
-  ):
-    texts({"a": tf.constant(["x", "y"]), "b": tf.constant(["z"])})
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match=r"b must have .*\[B"
-  ):
-    texts({"a": tf.constant(["x"]), "b": tf.constant([["z"]])})
+  def pair(a, b):
+    return {"a": tf.constant(a, tf.string), "b": tf.constant(b, tf.string)}
+
+  assert texts(pair(["x"], [""]))["a"] == b"x"
+  assert texts(pair([], []))["b"].shape == [0]
+  with pytest.raises(_WRONG, match="equally many texts"):
+    texts(pair(["x", "y"], ["z"]))
+  with pytest.raises(_WRONG, match=r"b must have .*\[B"):
+    texts(pair(["x"], [["z"]]))
 
 
-def test_what_a_server_appends_is_masked():
+def test_padding_of_a_server_is_masked():
   cls = 2
-  # TF Serving fills each tensor with its first element.
   ids = [[cls, 4, 3, cls, cls], [cls, cls, 5, 6, 3]]
   features = request(ids, [[1, 1, 1, 1, 1], [1, 1, 1, 0, 1]])
   masked = request_checks.without_server_padding(features, cls)
-  # Only what nothing but [CLS] follows: not the second token of row 2.
+  # Not the second token of row 2, which others follow.
   assert masked["input_mask"].numpy().tolist() == [
     [1, 1, 1, 0, 0],
     [1, 1, 1, 0, 1],
   ]
-  # The first position always stays, and so does all where [CLS] is unknown.
   alone = request_checks.without_server_padding(request([[cls, cls]]), cls)
   assert alone["input_mask"].numpy().tolist() == [[1, 0]]
   kept = request_checks.without_server_padding(features, None)
@@ -128,67 +115,60 @@ def serialized(*examples):
   return tf.constant(result, tf.string, [len(result)])
 
 
+parse = tf.function(request_checks.parse_examples)
+
+
+def lists_of(features):
+  return {name: x.numpy().tolist() for name, x in features.items()}
+
+
 def test_examples_of_any_length():
-  parse = tf.function(request_checks.parse_examples)
-  features = parse(
-    serialized(
-      {"input_ids": [2, 5, 3], "segment_ids": [0, 1, 1], "places": [1, 2]},
-      {"input_ids": [2, 5, 6, 7, 3], "input_mask": [1, 1, 1, 1, 0]},
-      {"input_ids": [2**40]},
-    ),
-    0,
-    ["places"],
+  examples = serialized(
+    {"input_ids": [2, 5, 3], "segment_ids": [0, 1, 1], "places": [1, 2]},
+    {"input_ids": [2, 5, 6, 7, 3], "input_mask": [1, 1, 1, 1, 0]},
+    {"input_ids": [2**40]},
   )
-  assert {n: x.numpy().tolist() for n, x in features.items()} == {
-    # Not cut off to another id, but left outside of any vocabulary.
+  assert lists_of(parse(examples, 0, ["places"])) == {
+    # A large id must not become another valid one.
     "input_ids": [[2, 5, 3, 0, 0], [2, 5, 6, 7, 3], [2**31 - 1, 0, 0, 0, 0]],
     "input_mask": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 0, 0, 0, 0]],
     "segment_ids": [[0, 1, 1, 0, 0], [0] * 5, [0] * 5],
     "places": [[1, 2], [0, 0], [0, 0]],
   }
-  nothing = parse(serialized(), 0, [])
-  assert nothing["input_ids"].shape == [0, 1]
+  assert parse(serialized(), 0, [])["input_ids"].shape == [0, 1]
   none = parse(serialized({"input_ids": [4]}), 0, ["places"])
   assert none["places"].shape == [1, 0]
 
 
 def test_examples_of_several_sequences():
-  parse = tf.function(request_checks.parse_examples)
-  features = parse(
-    serialized(
-      {"input_ids": [2, 5, 2, 6], "input_mask": [1, 1, 1, 0]},
-      {"input_ids": [2, 5, 3, 2, 6, 7], "segment_ids": [0, 0, 1, 0, 1, 1]},
-    ),
-    OPTIONS,
-    [],
+  examples = serialized(
+    {"input_ids": [2, 5, 2, 6], "input_mask": [1, 1, 1, 0]},
+    {"input_ids": [2, 5, 3, 2, 6, 7], "segment_ids": [0, 0, 1, 0, 1, 1]},
   )
-  assert {n: x.numpy().tolist() for n, x in features.items()} == {
+  assert lists_of(parse(examples, 2, [])) == {
     "input_ids": [[[2, 5, 0], [2, 6, 0]], [[2, 5, 3], [2, 6, 7]]],
     "input_mask": [[[1, 1, 0], [1, 0, 0]], [[1, 1, 1], [1, 1, 1]]],
     "segment_ids": [[[0, 0, 0], [0, 0, 0]], [[0, 0, 1], [0, 1, 1]]],
   }
-  assert parse(serialized(), OPTIONS, [])["input_ids"].shape == [0, OPTIONS, 1]
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match="2 sequences of one"
-  ):
-    parse(serialized({"input_ids": [2, 5, 3]}), OPTIONS, [])
+  assert parse(serialized(), 2, [])["input_ids"].shape == [0, 2, 1]
 
 
 @pytest.mark.parametrize(
-  "example, sentence",
+  "examples, options, sentence",
   [
-    ({"segment_ids": [0]}, "every example needs an int64 list input_ids"),
+    (serialized({"segment_ids": [0]}), 0, "needs an int64 list input_ids"),
     (
-      {"input_ids": [2, 3], "input_mask": [1]},
+      serialized({"input_ids": [2, 3], "input_mask": [1]}),
+      0,
       "input_mask of an example must be as long as its input_ids",
     ),
+    (serialized({"input_ids": [2, 5, 3]}), 2, "of 2 sequences of one length"),
+    (tf.constant(["no example"]), 0, "Could not parse"),
   ],
 )
-def test_wrong_examples(example, sentence):
-  with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
-    tf.function(request_checks.parse_examples)(serialized(example), 0, [])
-  with pytest.raises(tf.errors.InvalidArgumentError):
-    request_checks.parse_examples(tf.constant(["no example"]), 0, [])
+def test_invalid_examples(examples, options, sentence):
+  with pytest.raises(_WRONG, match=sentence):
+    parse(examples, options, [])
 
 
 if __name__ == "__main__":

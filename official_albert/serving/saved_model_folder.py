@@ -1,7 +1,7 @@
-"""The folder of an export: SavedModel, assets, and what TF Serving reads.
+"""The folder of an export: SavedModel, assets, and TF Serving's files.
 
-It is written under another name beside its place and renamed, so that a server
-which watches the place never sees half of it.
+The folder is written under a temporary name and renamed, so a server that
+watches its parent never loads half of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import shutil
 import tempfile
 from typing import Any, Mapping, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.saved_model import fingerprinting_utils
 
 from official_albert import (
   checkpoints,
@@ -24,8 +28,6 @@ from official_albert import (
 )
 from official_albert.serving import (
   EXPORT_PRECISIONS,
-  SELECTIONS,
-  compact_saved_model,
   served_module,
   serving_files,
 )
@@ -34,8 +36,6 @@ EXPORT_FILE = "export.json"
 LABELS_FILE = "labels.txt"
 ASSETS, EXTRA = "assets", "assets.extra"
 DEFAULT_SIGNATURE = "serving_default"
-# What is put into paths and into files of quoted strings.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,13 @@ class ExportOptions:
   Attributes:
     signatures: one of `SELECTIONS`.
     precision: a key of `EXPORT_PRECISIONS`.
-    model_name: what a server calls the model.
-    warmup_batch_sizes: rows of the requests that a server sends itself first.
-    warmup_seq_lengths: their tokens; what is longer than the model's
-      max_seq_length is as long as that. If one of the two is empty, there is
-      no warm-up.
+    model_name: the model's name in TF Serving.
+    warmup_batch_sizes: batch sizes of the requests that TF Serving sends
+      itself at first. Without sizes or lengths there is no warm-up.
+    warmup_seq_lengths: their numbers of tokens, limited to max_seq_length.
 
-  Raises (when made):
-    ValueError: an unknown choice, a name that is none, or a number under 1.
+  Raises:
+    ValueError: the name is invalid, or a number is less than 1.
   """
 
   signatures: str = "all"
@@ -62,16 +61,7 @@ class ExportOptions:
   warmup_seq_lengths: Sequence[int] = (32, 128)
 
   def __post_init__(self):
-    for name, known in (
-      ("signatures", SELECTIONS),
-      ("precision", tuple(EXPORT_PRECISIONS)),
-    ):
-      if getattr(self, name) not in known:
-        raise ValueError(
-          f"unknown {name} {getattr(self, name)!r}; choose one of "
-          f"{', '.join(known)}."
-        )
-    if not _NAME.fullmatch(self.model_name):
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]*", self.model_name):
       raise ValueError(
         f"model_name {self.model_name!r} must be of letters, digits, '_', '.' "
         "and '-', as it is part of a path and of a URL."
@@ -82,7 +72,7 @@ class ExportOptions:
           raise ValueError(f"{name} must be at least 1, got {number}.")
 
   def set_precision(self) -> None:
-    """To be called before the model is made."""
+    """Sets the Keras policy; to be called before the model is made."""
     distribution.set_precision(EXPORT_PRECISIONS[self.precision])
 
 
@@ -97,25 +87,24 @@ def write_saved_model(
   checkpoint: str,
   tokenizer: Optional[checkpoints.TokenizerFile],
 ) -> None:
-  """Writes everything.
+  """Writes the folder of an export.
 
   Args:
-    module: what is served; its model is frozen by it.
+    module: the served model, which this freezes.
     export_dir: a folder that does not exist or is empty.
-    options: how.
+    options: how to export.
     task: the fine-tuned task, or the kind.
-    checkpoint: where the weights are from, for the record.
+    checkpoint: the path of the weights, for the record.
     tokenizer: None if there is none.
 
   Raises:
     FileExistsError: `export_dir` is not empty.
     ValueError: the options do not fit the module.
-    OSError: it cannot be written; nothing is left of it.
+    OSError: the folder cannot be written; nothing is left behind.
   """
   files.check_new_folder(export_dir, "export_dir")
   module.freeze(options.precision)
   signatures = module.signatures(options.signatures)
-  # The first one: of texts if there are any, else of ids.
   default = next(iter(signatures))
   with (
     files.new_folder(export_dir) as folder,
@@ -129,8 +118,8 @@ def write_saved_model(
       DEFAULT_SIGNATURE: default,
     }
     assets = write_assets(asset_folder, module, tokenizer, record)
-    # Saved as they are, Keras layers would add every function they have been
-    # traced with, those of the training step too, which need XLA.
+    # Not the module itself: Keras layers would add the functions of the
+    # training step too, which need XLA.
     root = tf.Module(name="export")
     root.assets = [tf.saved_model.Asset(path) for path in assets]
     if options.signatures != "ids":
@@ -141,12 +130,12 @@ def write_saved_model(
       signatures={DEFAULT_SIGNATURE: signatures[default], **signatures},
       options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
     )
-    compact_saved_model.compact(folder)
+    _store_compactly(folder)
     _write_extra(os.path.join(folder, EXTRA), module, options, signatures)
 
 
 def short_path(checkpoint: str) -> str:
-  """The last two names of a path: whoever gets a model need not see more."""
+  """Returns the last two names of a path; the others are private."""
   return "/".join(os.path.normpath(checkpoint).split(os.sep)[-2:])
 
 
@@ -156,22 +145,17 @@ def write_assets(
   tokenizer: Optional[checkpoints.TokenizerFile],
   record: Mapping[str, Any],
 ) -> list[str]:
-  """Writes configuration, record, tokenizer and labels.
+  """Writes configuration, export.json, tokenizer and labels.
 
   Args:
-    folder: where to.
-    module: what is served.
+    folder: an existing folder.
+    module: the served model.
     tokenizer: None if there is none.
-    record: what export.json holds besides what the module and the tokenizer
-      say of themselves.
+    record: further values of export.json.
 
   Returns:
     The paths.
-
-  Raises:
-    OSError: one cannot be written, or the tokenizer not read.
   """
-  names = [training.CONFIG_FILE, EXPORT_FILE]
   settings = module.settings()
   labels = settings.get("labels") or []
   record = {
@@ -185,6 +169,7 @@ def write_assets(
     "tokenizer": None,
     "lower_case": None,
   }
+  names = [training.CONFIG_FILE, EXPORT_FILE]
   if tokenizer:
     names.append(tokenization.TOKENIZER_FILES[tokenizer.kind])
     record["lower_case"] = tokenizer.lower_case
@@ -198,10 +183,33 @@ def write_assets(
     names.append(LABELS_FILE)
     text = "".join(f"{label}\n" for label in labels)
     files.write_text(os.path.join(folder, LABELS_FILE), text)
-  module.config.to_json_file(os.path.join(folder, training.CONFIG_FILE))
-  path = os.path.join(folder, EXPORT_FILE)
-  files.write_json(path, record, ensure_ascii=False)
-  return [os.path.join(folder, name) for name in names]
+  paths = [os.path.join(folder, name) for name in names]
+  module.config.to_json_file(paths[0])
+  files.write_json(paths[1], record, ensure_ascii=False)
+  return paths
+
+
+def _store_compactly(folder: str) -> None:
+  """Stores 16-bit constants with 2 bytes a number.
+
+  Freezing stores them as lists of integers, which take 2.5 bytes in the file
+  and 4 in memory. This loads ALBERT base in bfloat16 in half the time.
+  """
+  path = os.path.join(folder, "saved_model.pb")
+  with open(path, "rb") as file:
+    saved_model = saved_model_pb2.SavedModel.FromString(file.read())
+  for function in saved_model.meta_graphs[0].graph_def.library.function:
+    for node in function.node_def:
+      tensor = node.attr["value"].tensor if node.op == "Const" else None
+      if tensor and tensor.dtype in (types_pb2.DT_BFLOAT16, types_pb2.DT_HALF):
+        shape = [dim.size for dim in tensor.tensor_shape.dim]
+        # A shorter list repeats its last number.
+        if len(tensor.half_val) == np.prod(shape, dtype=np.int64):
+          content = np.array(tensor.half_val, np.uint16).tobytes()
+          tensor.tensor_content = content
+          tensor.ClearField("half_val")
+  files.write_bytes(path, saved_model.SerializeToString(deterministic=True))
+  fingerprinting_utils.write_fingerprint(folder)
 
 
 def _write_extra(
@@ -210,29 +218,25 @@ def _write_extra(
   options: ExportOptions,
   signatures: Mapping[str, Any],
 ) -> None:
-  """Writes what TF Serving reads beside the graph."""
+  """Writes TF Serving's files."""
   os.makedirs(folder)
-  for name, text in (
-    (
-      serving_files.MODELS_FILE,
-      serving_files.models_config(options.model_name),
-    ),
-    (
-      serving_files.BATCHING_FILE,
-      serving_files.batching_parameters(
-        options.warmup_batch_sizes, module.cls_id is not None
-      ),
-    ),
-  ):
-    files.write_text(os.path.join(folder, name), text)
+  sizes = sorted(set(options.warmup_batch_sizes))
+  files.write_text(
+    os.path.join(folder, serving_files.MODELS_FILE),
+    serving_files.models_config(options.model_name),
+  )
+  files.write_text(
+    os.path.join(folder, serving_files.BATCHING_FILE),
+    serving_files.batching_parameters(sizes, module.cls_id is not None),
+  )
   lengths = {
     min(length, module.max_seq_length) for length in options.warmup_seq_lengths
   }
   requests = []
-  for batch in sorted(set(options.warmup_batch_sizes)):
+  for batch in sizes:
     for length in sorted(lengths):
       named = module.example_requests(signatures, batch, length)
-      # TensorFlow prepares a graph for each name, although two share one.
+      # TensorFlow prepares one graph for each name, also of equal signatures.
       requests.append((DEFAULT_SIGNATURE, named[next(iter(signatures))]))
       requests += named.items()
   if requests:

@@ -1,9 +1,8 @@
-"""What all served models have in common: signatures around one function.
+"""The part that all served models share: signatures around one function.
 
-A model is traced once, by ids; each signature is a function around that, which
-makes ids of what it is given (texts, tf.Examples, or checked ids) and answers
-of what comes back. So a SavedModel holds the weights once, however many
-signatures it has.
+A model is traced once, as a function of ids. Each signature is a function
+around it that makes ids of its inputs (texts, tf.Examples, or ids to check), so
+a SavedModel holds the weights once, however many signatures it has.
 """
 
 from __future__ import annotations
@@ -14,31 +13,28 @@ from typing import Any, Callable, Mapping, Optional
 import numpy as np
 import tensorflow as tf
 
-from official_albert.serving import SELECTIONS, frozen_encoder, request_checks
+from official_albert.serving import frozen_encoder, request_checks
 from official_albert.tokenization import in_graph
 
 Tensors = dict[str, tf.Tensor]
 Requests = dict[str, dict[str, np.ndarray]]
+TEXT_SIGNATURES = ("encode", "encode_pair")
 
 
 class ServedModule(tf.Module):
-  """A model that answers requests; subclasses say how.
+  """A model that answers requests; subclasses implement `forward`.
 
   Attributes:
-    kind: what it does, as export.json calls it.
-    text_signatures: names of signatures that take texts; the first is the
-      default one.
-    extra_ids: further inputs of `ids`, <int32>, and their axes.
-    forward_inputs: further inputs of `forward`, likewise; None: those of
-      `extra_ids`.
-    options: of how many sequences an example is; 0: of one, without an axis
-      of its own.
-    cls_id: of [CLS]; None if nobody knows it.
+    kind: what the model does, for export.json.
+    text_signatures: names of the signatures of texts, the default one first.
+    extra_ids: further <int32> inputs of `ids`, and their axes.
+    forward_inputs: further inputs of `forward`; None: those of `extra_ids`.
+    options: the number of sequences of an example; 0: one, without an axis.
+    cls_id: of [CLS]; None if it is unknown.
     model: the Keras model.
     config: its `AlbertConfig`.
-    text_layer: holds every resource of tensorflow_text; None if only ids are
-      served.
-    max_seq_length: S at most, for texts.
+    text_layer: holds every resource of tensorflow_text; None to serve ids only.
+    max_seq_length: the largest S of texts.
   """
 
   kind = ""
@@ -54,11 +50,11 @@ class ServedModule(tf.Module):
     text_layer: Optional[in_graph.TextLayer],
     max_seq_length: int,
   ):
-    """Composes the module.
+    """Initializes the module.
 
     Raises:
-      ValueError: texts would become longer sequences, or other ids, than the
-        model can take.
+      ValueError: the model cannot take sequences this long, or ids of this
+        tokenizer.
     """
     super().__init__(name="served")
     self.model = model
@@ -77,7 +73,7 @@ class ServedModule(tf.Module):
       )
     if text_layer is None:
       return
-    # Fewer may be: some models of other people have rows to spare.
+    # Some models of others have more rows than their tokenizer has pieces.
     if text_layer.vocab_size > self.config.vocab_size:
       raise ValueError(
         f"the tokenizer has {text_layer.vocab_size} pieces, but the model has "
@@ -86,10 +82,8 @@ class ServedModule(tf.Module):
       )
     self.cls_id = text_layer.cls_id
 
-  # What a subclass has to say.
-
   def forward(self, **features: tf.Tensor) -> Tensors:
-    """The model, with training=False; every signature calls it by `run`.
+    """Calls the model with training=False; signatures call this by `run`.
 
     Args:
       **features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], and
@@ -98,30 +92,28 @@ class ServedModule(tf.Module):
     raise NotImplementedError
 
   def text_functions(self) -> dict[str, Any]:
-    """A tf.function with its input_signature for each of text_signatures."""
+    """Returns a tf.function with its signature for each text signature."""
     return {}
 
   def ids_outputs(self, features: Tensors) -> Tensors:
-    """The answers to checked <int32> features."""
+    """Returns the outputs of `ids` and `examples` for checked features."""
     return self.run(**features)
 
   def plain_outputs(self, features: Tensors) -> Tensors:
-    """Numbers only, of features that nobody checks: for phones."""
+    """Returns numeric outputs for unchecked features, for TFLite."""
     return self.forward(**features)
 
   def settings(self) -> dict[str, Any]:
-    """What else a client may want to know, as JSON values."""
+    """Returns further JSON values for export.json."""
     return {}
 
   def example_texts(
     self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
   ) -> dict[str, str]:
-    """Texts of about `length` tokens in all, one for each input."""
+    """Returns a text for each input, about `length` tokens in all."""
     del signature
     words = max(1, (length - 1) // len(names) - 1)
     return {name: " ".join(["the"] * words) for name in names}
-
-  # What is the same for all.
 
   @property
   def plain_inputs(self) -> dict[str, str]:
@@ -132,17 +124,9 @@ class ServedModule(tf.Module):
     }
 
   def freeze(self, precision: str) -> None:
-    """Makes an encoder for servers of the model's, which is lost by it.
-
-    Args:
-      precision: of products, a key of `frozen_encoder.DTYPES`; the model was
-        made under the policy that goes with it.
-
-    Raises:
-      ValueError: it is frozen already, in another precision.
-    """
+    """Replaces the model's encoder by a frozen one, see `freeze_encoder`."""
     self.model = frozen_encoder.freeze_encoder(self.model, precision)
-    # What was traced before has the variables' values of that time.
+    # A trace has the values that the variables had then.
     self.__dict__.pop("_traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:
@@ -153,11 +137,7 @@ class ServedModule(tf.Module):
     return self._traced(features)
 
   def run_with(self, function: Callable[..., Tensors]) -> None:
-    """Makes every signature call `function` where it would call `forward`.
-
-    Args:
-      function: has the arguments and results of `forward`.
-    """
+    """Makes every signature call `function` instead of `forward`."""
     # `setattr` of tf.Module reads the attribute first, which would trace.
     self.__dict__["_traced"] = lambda features: function(**features)
 
@@ -175,7 +155,6 @@ class ServedModule(tf.Module):
     return f"B {self.options} S" if self.options else "B S"
 
   def _specs(self, extra: Mapping[str, str]) -> dict[str, tf.TensorSpec]:
-    """Of ids and further inputs, all of any size but for the options."""
     letters = {**dict.fromkeys(request_checks.IDS, self._letters), **extra}
     return {
       name: tf.TensorSpec(
@@ -185,19 +164,14 @@ class ServedModule(tf.Module):
     }
 
   def signatures(self, which: str = "all") -> dict[str, Any]:
-    """Concrete functions by the names of their signatures.
+    """Returns concrete functions by the names of their signatures.
 
     Args:
       which: one of `SELECTIONS`; "ids" needs no tensorflow_text.
 
     Raises:
-      ValueError: no such selection, or texts are asked for and there is no
-        tokenizer.
+      ValueError: signatures of texts are requested without a tokenizer.
     """
-    if which not in SELECTIONS:
-      raise ValueError(
-        f"unknown signatures {which!r}; choose one of {', '.join(SELECTIONS)}."
-      )
     functions: dict[str, Any] = {}
     if which != "ids":
       if self.text_layer is None:
@@ -205,98 +179,83 @@ class ServedModule(tf.Module):
           "there is no tokenizer, so that texts cannot be served: export with "
           "--signatures=ids, or give the tokenizer."
         )
-      functions = self.text_functions()
-    concrete = {
-      name: function.get_concrete_function()
-      for name, function in functions.items()
-    }
-    return {**concrete, **({} if which == "text" else self._id_signatures())}
+      for name, function in self.text_functions().items():
+        functions[name] = function.get_concrete_function()
+    if which != "text":
+      functions.update(self._id_signatures())
+    return functions
 
   def _id_signatures(self) -> dict[str, Any]:
-    def ids(**features):
-      return self._checked_outputs(features)
+    config = self.config
 
+    def outputs(features: Tensors) -> Tensors:
+      checked = request_checks.check_ids(
+        features,
+        self._letters,
+        config.vocab_size,
+        config.type_vocab_size,
+        config.max_position_embeddings,
+      )
+      checked = request_checks.without_server_padding(checked, self.cls_id)
+      extra = {name: features[name] for name in self.extra_ids}
+      return self.ids_outputs({**checked, **extra})
+
+    @tf.function
+    def ids(**features):
+      return outputs(features)
+
+    @tf.function
     def examples(examples):
-      return self._checked_outputs(
-        request_checks.parse_examples(
-          examples, self.options, list(self.extra_ids)
-        )
+      names = list(self.extra_ids)
+      return outputs(
+        request_checks.parse_examples(examples, self.options, names)
       )
 
-    one = tf.TensorSpec([None], tf.string, "examples")
+    serialized = tf.TensorSpec([None], tf.string, "examples")
     return {
-      "ids": tf.function(ids).get_concrete_function(
-        **self._specs(self.extra_ids)
-      ),
-      "examples": tf.function(examples).get_concrete_function(one),
+      "ids": ids.get_concrete_function(**self._specs(self.extra_ids)),
+      "examples": examples.get_concrete_function(serialized),
     }
-
-  def _checked_outputs(self, features: Tensors) -> Tensors:
-    config = self.config
-    checked = request_checks.check_ids(
-      features,
-      self._letters,
-      config.vocab_size,
-      config.type_vocab_size,
-      config.max_position_embeddings,
-    )
-    checked = request_checks.without_server_padding(checked, self.cls_id)
-    extra = {name: features[name] for name in self.extra_ids}
-    return self.ids_outputs({**checked, **extra})
 
   def example_requests(
     self, signatures: Mapping[str, Any], batch: int, length: int
   ) -> Requests:
-    """A request for each signature, of so many rows and tokens.
+    """Returns a request of `batch` rows for each signature.
 
     Args:
-      signatures: those of `signatures`.
-      batch: rows.
-      length: S; texts come near to it.
+      signatures: the concrete functions.
+      batch: the number of rows.
+      length: S; texts have about as many tokens.
     """
-    requests = {}
-    for name, function in signatures.items():
-      specs = tf.nest.flatten(function.structured_input_signature)
-      specs = {spec.name: spec for spec in specs}
-      if name == "ids":
-        requests[name] = self._example_ids(specs, batch, length)
-      elif name == "examples":
-        requests[name] = {"examples": _serialized(self, batch, length)}
-      else:
-        texts = self.example_texts(name, specs, length)
-        requests[name] = {
-          key: np.full([batch, *specs[key].shape[1:]], text, object)
-          for key, text in texts.items()
-        }
-    return requests
-
-  def _example_ids(self, names, batch: int, length: int):
-    shape = [batch, self.options, length] if self.options else [batch, length]
     ids = np.arange(length, dtype=np.int32) % self.config.vocab_size
-    values = {
-      "input_ids": np.broadcast_to(ids, shape).copy(),
-      "input_mask": np.ones(shape, np.int32),
-      "segment_ids": np.zeros(shape, np.int32),
+    shape = [batch, self.options, length] if self.options else [batch, length]
+    features = tf.train.Features()
+    features.feature["input_ids"].int64_list.value.extend(
+      np.tile(ids, max(self.options, 1))
+    )
+    example = tf.train.Example(features=features).SerializeToString()
+    requests: Requests = {
+      "ids": {
+        "input_ids": np.broadcast_to(ids, shape).copy(),
+        "input_mask": np.ones(shape, np.int32),
+        "segment_ids": np.zeros(shape, np.int32),
+        **{name: np.zeros([batch, 1], np.int32) for name in self.extra_ids},
+      },
+      "examples": {"examples": np.full([batch], example, object)},
     }
-    for name in set(names) - set(values):
-      values[name] = np.zeros([batch, 1], np.int32)
-    return values
-
-
-def _serialized(module: ServedModule, batch: int, length: int) -> np.ndarray:
-  """<string>[batch], tf.Examples of `length` tokens a sequence."""
-  ids = np.arange(length) % module.config.vocab_size
-  values = np.tile(ids, max(module.options, 1))
-  example = tf.train.Example()
-  example.features.feature["input_ids"].int64_list.value.extend(values)
-  return np.full([batch], example.SerializeToString(), object)
-
-
-TEXT_SIGNATURES = ("encode", "encode_pair")
+    for name in set(signatures) - set(requests):
+      specs = tf.nest.flatten(signatures[name].structured_input_signature)
+      specs = {spec.name: spec for spec in specs}
+      texts = self.example_texts(name, specs, length)
+      requests[name] = {
+        key: np.full([batch, *specs[key].shape[1:]], text, object)
+        for key, text in texts.items()
+      }
+    return {name: requests[name] for name in signatures}
 
 
 def encoder_outputs(outputs: Tensors) -> Tensors:
-  """What is served of `AlbertModel`'s outputs, in float32."""
+  """Returns the vectors of `AlbertModel`'s outputs in float32."""
   return {
     name: tf.cast(outputs[name], tf.float32)
     for name in ("pooled_output", "sequence_output")
@@ -304,11 +263,7 @@ def encoder_outputs(outputs: Tensors) -> Tensors:
 
 
 class ServedEncoder(ServedModule):
-  """`pooled_output` <float32>[B, H], `sequence_output` <float32>[B, S, H].
-
-  Attributes:
-    model: the `AlbertModel`.
-  """
+  """`pooled_output` <float32>[B, H], `sequence_output` <float32>[B, S, H]."""
 
   kind = "encoder"
   text_signatures = TEXT_SIGNATURES
@@ -324,11 +279,11 @@ class ServedEncoder(ServedModule):
 def encode_functions(
   packed: in_graph.PackedTextLayer, encode
 ) -> dict[str, Any]:
-  """`encode` and `encode_pair`, which also say what ids the texts became.
+  """Returns the signatures `encode` and `encode_pair`.
 
   Args:
-    packed: makes features.
-    encode: from features to `encoder_outputs`.
+    packed: makes features of texts.
+    encode: maps features to `encoder_outputs`.
   """
   text, text_a, text_b = (
     tf.TensorSpec([None], tf.string, name)
@@ -337,7 +292,7 @@ def encode_functions(
 
   @tf.function(input_signature=[text])
   def encode_one(text):
-    """<string>[B]: vectors, `input_ids` and `input_mask` <int32>[B, S]."""
+    """Maps <string>[B] to vectors, `input_ids` and `input_mask`."""
     features = packed(request_checks.check_texts({"text": text})["text"])
     outputs = encode(features)
     del features["segment_ids"]
@@ -345,7 +300,7 @@ def encode_functions(
 
   @tf.function(input_signature=[text_a, text_b])
   def encode_pair(text_a, text_b):
-    """<string>[B] each: vectors, ids, mask and `segment_ids`."""
+    """Maps <string>[B] each to vectors, ids, mask and `segment_ids`."""
     texts = request_checks.check_texts({"text_a": text_a, "text_b": text_b})
     features = packed(texts["text_a"], texts["text_b"])
     return {**encode(features), **features}

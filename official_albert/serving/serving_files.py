@@ -1,8 +1,7 @@
 """Files that TF Serving reads beside a SavedModel: warm-up, models, batching.
 
-Their formats are Protocol Buffers of tensorflow-serving-api, which nobody needs
-to install for an export: two of the files are text, and of the third one's
-messages only six fields are used, all of them strings of bytes.
+Two are text; of the warm-up's messages in tensorflow-serving-api only six
+fields are needed, so they are encoded here.
 
 Sources: tensorflow/serving: saved_model_warmup.md, prediction_log.proto,
 predict.proto, model.proto, session_bundle_config.proto.
@@ -21,19 +20,9 @@ BATCHING_FILE = "batching_parameters.txt"
 # TF Serving reads no more of them.
 MAX_WARMUP_REQUESTS = 1000
 
-# Numbers of fields.
-_PREDICT_LOG = 6  # in PredictionLog
-_REQUEST = 1  # in PredictLog
-_MODEL_SPEC, _INPUTS = 1, 2  # in PredictRequest
-_NAME, _SIGNATURE_NAME = 1, 3  # in ModelSpec
-_KEY, _VALUE = 1, 2  # in an entry of a map
-
 
 def _field(number: int, value: bytes) -> bytes:
-  """A field of strings, bytes or a message: key, length, value.
-
-  Both numbers are written seven bits a byte, the lowest first.
-  """
+  """Encodes a field of bytes: key, length, value; numbers as varints."""
   head = bytearray()
   for rest in (number << 3 | 2, len(value)):
     while rest > 0x7F:
@@ -46,30 +35,25 @@ def _field(number: int, value: bytes) -> bytes:
 def prediction_log(
   model_name: str, signature: str, inputs: Mapping[str, np.ndarray]
 ) -> bytes:
-  """A serialized PredictionLog of one request.
-
-  Args:
-    model_name: as in models.config.
-    signature: which one is asked.
-    inputs: what it is sent, by names.
-  """
-  spec = _field(_NAME, model_name.encode())
-  spec += _field(_SIGNATURE_NAME, signature.encode())
-  request = _field(_MODEL_SPEC, spec)
+  """Returns a serialized PredictionLog of one request."""
+  # ModelSpec: 1 name, 3 signature_name.
+  spec = _field(1, model_name.encode()) + _field(3, signature.encode())
+  # PredictRequest: 1 model_spec, 2 a map of inputs.
+  request = _field(1, spec)
   for name, value in inputs.items():
     tensor = tf.make_tensor_proto(value).SerializeToString()
-    entry = _field(_KEY, name.encode()) + _field(_VALUE, tensor)
-    request += _field(_INPUTS, entry)
-  return _field(_PREDICT_LOG, _field(_REQUEST, request))
+    request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+  # PredictionLog: 6 predict_log; PredictLog: 1 request.
+  return _field(6, _field(1, request))
 
 
 def write_warmup(
   path: str, model_name: str, requests: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> None:
-  """Writes the requests, pairs of signature and inputs, as a TFRecord.
+  """Writes requests, pairs of signature and inputs, as a TFRecord.
 
   Raises:
-    ValueError: they are more than TF Serving reads.
+    ValueError: there are more requests than TF Serving reads.
   """
   if len(requests) > MAX_WARMUP_REQUESTS:
     raise ValueError(
@@ -82,7 +66,7 @@ def write_warmup(
 
 
 def models_config(model_name: str) -> str:
-  """A ModelServerConfig of one model, in /models/NAME of the server."""
+  """Returns a ModelServerConfig of one model, in /models/NAME."""
   return (
     "model_config_list {\n"
     "  config {\n"
@@ -95,15 +79,15 @@ def models_config(model_name: str) -> str:
 
 
 def batching_parameters(batch_sizes: Sequence[int], pads: bool = True) -> str:
-  """BatchingParameters whose batches are no larger than those warmed up.
+  """Returns BatchingParameters with batches no larger than those warmed up.
 
-  A batch is filled up to the next allowed size. Powers of two are allowed
-  besides those given, so that less than half of it is filling.
+  A batch is filled up to the next allowed size. Powers of two are allowed too,
+  so that less than half of a batch is filling.
 
   Args:
-    batch_sizes: those of the warm-up; none: up to 32, of any size.
-    pads: whether requests of different lengths may share a batch, for which
-      the model has to know what they are filled up with.
+    batch_sizes: those of the warm-up; without any, all up to 32 are allowed.
+    pads: whether requests of different lengths may share a batch, which needs
+      a model with a known `cls_id`.
   """
   largest = max(batch_sizes, default=32)
   allowed = set(batch_sizes)

@@ -64,24 +64,23 @@ def test_tf_serving_reads_the_models():
   assert model.model_platform == "tensorflow"
 
 
-def lines(batch_sizes):
-  return serving_files.batching_parameters(batch_sizes).splitlines()
-
-
 def test_allowed_batches_end_with_the_largest():
-  said = lines([3, 12])
-  assert said[0] == "max_batch_size { value: 12 }"
+  def lines(*arguments):
+    return serving_files.batching_parameters(*arguments).splitlines()
+
+  written = lines([3, 12])
+  assert written[0] == "max_batch_size { value: 12 }"
   # Powers of two between, so that 4 rows are not filled up to 12.
-  allowed = [line for line in said if line.startswith("allowed")]
+  allowed = [line for line in written if line.startswith("allowed")]
   assert allowed == [f"allowed_batch_sizes: {n}" for n in (1, 2, 3, 4, 8, 12)]
-  assert said[-1] == "pad_variable_length_inputs: true"
-  assert lines([8])[-2] == "allowed_batch_sizes: 8"
-  alone = serving_files.batching_parameters([8], pads=False).splitlines()
-  assert alone[:-1] == lines([8])[:-1]
-  assert alone[-1] == "pad_variable_length_inputs: false"
-  free = lines([])
-  assert free[0] == "max_batch_size { value: 32 }"
-  assert not any(line.startswith("allowed") for line in free)
+  assert written[-1] == "pad_variable_length_inputs: true"
+  assert lines([3, 12], False) == [
+    *written[:-1],
+    "pad_variable_length_inputs: false",
+  ]
+  any_size = lines([])
+  assert any_size[0] == "max_batch_size { value: 32 }"
+  assert not any(line.startswith("allowed") for line in any_size)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "file_tokenizer": [
-      "WORD_START",
-    ],
-    "packing": [
-      "available_tokens",
-      "pack_pair",
-    ],
+    "packing": ["available_tokens", "pack_pair"],
     "sentencepiece_tokenizer": [
       "SPECIAL_PIECES",
       "SentencePieceTokenizer",
@@ -24,14 +18,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "normalize_text",
       "open_tokenizer",
     ],
-    "sentencepiece_tokenizer_test": [
-      "train_model",
-    ],
+    "sentencepiece_tokenizer_test": ["train_model"],
     "text_offsets": [
       "EncodedText",
       "FormTable",
       "GONE",
       "SPACE",
+      "WORD_START",
       "character_spans",
       "visible_form",
     ],

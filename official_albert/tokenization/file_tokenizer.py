@@ -11,8 +11,6 @@ import numpy as np
 
 from official_albert.tokenization import text_offsets
 
-WORD_START = "\u2581"  # SentencePiece's mark of a space.
-
 
 class FileTokenizer:
   """Maps text to ids; picklable, so it can be sent to workers.

@@ -10,11 +10,7 @@ from typing import Optional, Sequence
 
 
 def available_tokens(max_seq_length: int, texts: int) -> int:
-  """Returns how many tokens fit besides [CLS] and the [SEP] of each text.
-
-  Raises:
-    ValueError: there is no place for one token of each text.
-  """
+  """Returns how many tokens fit besides [CLS] and the [SEP] of each text."""
   available = max_seq_length - 1 - texts
   if available < texts:
     raise ValueError(
@@ -46,9 +42,6 @@ def pack_pair(
   Returns:
     (input_ids, segment_ids) of equal length, not padded. Segment 0 ends with
     the first [SEP].
-
-  Raises:
-    ValueError: `max_seq_length` is too small for one token of each text.
   """
   available = available_tokens(max_seq_length, 1 if ids_b is None else 2)
   length_b = len(ids_b or ())

@@ -25,7 +25,7 @@ from official_albert.tokenization import (
   wordpiece,
 )
 
-WORD_START = file_tokenizer.WORD_START
+WORD_START = text_offsets.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")

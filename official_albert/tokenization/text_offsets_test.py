@@ -7,14 +7,11 @@ import pathlib
 import random
 import unicodedata
 
-import numpy as np
 import pytest
-import sentencepiece
 
 from official_albert.testing import odd_texts, toy_vocabulary
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
 from official_albert.tokenization import text_offsets, wordpiece
-from official_albert.tokenization.text_offsets import Spans
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -206,24 +203,6 @@ def test_known_ranges(model_file):
   assert tokenizer.encode_with_offsets("\u3000\u0301") == ([], [], [])
 
 
-def test_ranges_exclude_dropped_characters(tmp_path):
-  for options in ({}, {"treat_whitespace_as_suffix": True}):
-    tokenizer = tokenization.SentencePieceTokenizer(
-      train(tmp_path / "other.model", **options)
-    )
-    assert [x for x in spans(tokenizer, "(k\x01)") if x] == ["(", "k", ")"]
-
-
-def test_added_word_marks_take_no_characters(model_file):
-  tokenizer = tokenization.SentencePieceTokenizer(model_file)
-  raw = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
-  # The second split adds a mark to a "7" inside a word, without a space.
-  assert "7," in raw.encode("(7,", out_type=str)
-  pieces = tokenizer.tokenize("(7,")
-  assert "".join(pieces).count("▁") == 2
-  assert "".join(spans(tokenizer, "(7,")) == "(7,"
-
-
 def test_known_ranges_of_wordpiece(tmp_path):
   tokenizer = tokenization.WordPieceTokenizer(vocab_file(tmp_path / "v.txt"))
   text = "The 日国,\x00  1922ing 🙂x"
@@ -266,11 +245,6 @@ def toy_form(char: str) -> int:
   return text_offsets.visible_form(length, char in "'\"")
 
 
-def toy_spans(text: str) -> list[tuple[int, int]]:
-  spans = text_offsets.character_spans(text, text_offsets.FormTable(toy_form))
-  return list(zip(spans.starts.tolist(), spans.ends.tolist()))
-
-
 @pytest.mark.parametrize(
   "text,expected",
   [
@@ -296,42 +270,8 @@ def toy_spans(text: str) -> list[tuple[int, int]]:
   ],
 )
 def test_character_spans(text, expected):
-  assert toy_spans(text) == expected
-
-
-def test_piece_spans():
-  ids, spans = text_offsets.piece_spans(
-    [7, 8, 9, 5],
-    ["▁tea", "▁", "▁▁x", "▁19,"],
-    {5: [(3, 1, 3), (4, 3, 4)]},
-  )
-  assert ids == [7, 8, 9, 3, 4]
-  assert spans.starts.tolist() == [1, 5, 7, 9, 11]
-  assert spans.ends.tolist() == [4, 5, 8, 11, 12]
-
-
-def pairs(*pairs: tuple[int, int]) -> Spans:
-  return Spans(*np.array(pairs).reshape(-1, 2).T)
-
-
-def test_compose():
-  # "x2y z" of the toy rules: x22y z.
-  outer = pairs((0, 1), (1, 2), (1, 2), (2, 3), (3, 4), (4, 5))
-  inner = pairs((0, 2), (2, 2), (2, 4), (5, 5), (5, 6), (6, 6))
-  starts, ends = text_offsets.compose(inner, outer)
-  # The empty span inside "2" gets all of it, like its neighbors.
-  assert starts.tolist() == [0, 1, 1, 4, 4, 5]
-  assert ends.tolist() == [2, 2, 3, 4, 5, 5]
-
-
-def test_normalizer_spans():
-  # "ab\x01  cd" becomes "▁ab▁e": c and d together become e.
-  spans = text_offsets.normalizer_spans(
-    [0, 0, 1, 3, 5, 7], [True, True, False, False, False, True, True]
-  )
-  assert spans.starts.tolist() == [0, 0, 1, 3, 5]
-  # b ends before the dropped character, and a space ends where it begins.
-  assert spans.ends.tolist() == [1, 1, 2, 3, 7]
+  spans = text_offsets.character_spans(text, text_offsets.FormTable(toy_form))
+  assert list(zip(spans.starts.tolist(), spans.ends.tolist())) == expected
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
   def decode(self, ids: Iterable[int]) -> str:
     hidden = self.special_ids - {self.unk_id}
     text = "".join(self.marked_piece(i) for i in ids if i not in hidden)
-    return text.replace(file_tokenizer.WORD_START, " ").strip()
+    return text.replace(text_offsets.WORD_START, " ").strip()
 
   def piece_to_id(self, piece: str) -> int:
     return self._ids.get(piece, self.unk_id)
@@ -237,7 +237,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     first, code = piece[0], ord(piece[0])
     if is_chinese(first) or 0x3000 <= code < 0x3100 or code > 0xFF00:
       return piece
-    return file_tokenizer.WORD_START + piece
+    return text_offsets.WORD_START + piece
 
   def _starts_word(self, piece: str) -> bool:
     # As in the original, each Chinese character is a word.

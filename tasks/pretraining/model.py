@@ -64,7 +64,7 @@ class AlbertForPretraining(modeling.FeatureModel):
     logits_only: bool = False,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Applies the encoder and the heads.
+    """Applies the encoder and the heads; see also `AlbertModel`.
 
     Args:
       features: inputs of `AlbertModel`, and `masked_lm_positions`
@@ -75,8 +75,7 @@ class AlbertForPretraining(modeling.FeatureModel):
       logits_only: whether the last block computes only the positions that the
         heads need. The logits are the same, for 6% less work with twelve
         layers and 17% less with four.
-      num_layers: number of layers to apply; None applies all. See
-        `SharedTransformerEncoder`.
+      num_layers: number of layers to apply; None applies all.
 
     Returns:
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`

@@ -1,4 +1,4 @@
-"""What the publisher of a module decides: names, licence, addresses.
+"""The publisher's choices: names, license, addresses.
 
 Source: "Write documentation" of TF Hub's documentation; the tags in tags/*.yaml
 and the patterns in tools/validator.py of tensorflow/tfhub.dev.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-# The values that TF Hub's site knows.
+# The values that TF Hub's site accepts.
 LICENSES = (
   "apache-2.0",
   "bsd-2-clause",
@@ -26,40 +26,38 @@ LICENSES = (
   "mit",
   "mpl-2.0",
 )
-_HANDLE = re.compile(r"([a-z\d-]+)/(\w[\w.-]*(?:/\w[\w.-]*)*)/(\d+)")
-_LANGUAGE = re.compile(r"[a-z]{2}(-[a-z]{2})?|multilingual")
 
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-  """What the publisher decides.
+  """The publisher's choices.
 
   Attributes:
-    publisher: such as "google".
-    name: of the encoder, such as "albert_en_base".
-    version: from 1.
+    handle: of the encoder, PUBLISHER/NAME/VERSION.
     license: one of `LICENSES`.
-    language: ISO 639-1, such as "en"; "" leaves it out.
+    language: ISO 639-1, such as "en"; "" omits it.
     description: one line; "" for the sizes of the model.
-    asset_root: the address under which the output folder will be found; "" if
-      it is not known yet.
+    asset_root: the address of the output folder; "" if it is unknown.
+
+  Raises:
+    ValueError: TF Hub's site would refuse a value.
   """
 
-  publisher: str
-  name: str
-  version: int
+  handle: str
   license: str
   language: str = ""
   description: str = ""
   asset_root: str = ""
 
   def __post_init__(self):
-    if self.license not in LICENSES:
+    if not re.fullmatch(r"[a-z\d-]+/\w[\w.-]*(/\w[\w.-]*)*/\d+", self.handle):
       raise ValueError(
-        f"unknown license {self.license!r}; choose one of "
-        f"{', '.join(LICENSES)}."
+        f"handle {self.handle!r} must be PUBLISHER/NAME/VERSION, such as "
+        "my-team/albert_en/1: the publisher in lower case, digits and hyphens, "
+        "the version a whole number."
       )
-    if self.language and not _LANGUAGE.fullmatch(self.language):
+    language = r"[a-z]{2}(-[a-z]{2})?|multilingual|"
+    if not re.fullmatch(language, self.language):
       raise ValueError(
         f"language {self.language!r} is no code of ISO 639-1: write en, de, "
         "zh-cn, multilingual and so on."
@@ -75,27 +73,24 @@ class Publication:
       )
 
   @property
+  def publisher(self) -> str:
+    return self.handle.split("/")[0]
+
+  @property
+  def name(self) -> str:
+    """The name of the encoder."""
+    return self.handle.split("/", 1)[1].rsplit("/", 1)[0]
+
+  @property
   def preprocess_name(self) -> str:
-    """Of the preprocessor."""
+    """The name of the preprocessor."""
     return f"{self.name}_preprocess"
 
+  @property
+  def version(self) -> int:
+    return int(self.handle.rsplit("/", 1)[1])
+
   def archive(self, name: str) -> str:
-    """The address of an archive, or its place in the output folder."""
+    """Returns the address of an archive, or its path in the output folder."""
     path = f"{name}/{self.version}.tar.gz"
     return f"{self.asset_root.rstrip('/')}/{path}" if self.asset_root else path
-
-
-def parse_handle(handle: str) -> tuple[str, str, int]:
-  """PUBLISHER/NAME/VERSION in parts.
-
-  Raises:
-    ValueError: it is of another form.
-  """
-  match = _HANDLE.fullmatch(handle)
-  if not match:
-    raise ValueError(
-      f"handle {handle!r} must be PUBLISHER/NAME/VERSION, such as "
-      "my-team/albert_en/1: the publisher in lower case, digits and hyphens, "
-      "the version a whole number."
-    )
-  return match[1], match[2], int(match[3])

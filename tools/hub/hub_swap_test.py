@@ -1,9 +1,8 @@
-"""Programs of TF Hub's users, run with our modules.
+"""Runs programs of TF Hub's users with our modules.
 
-`fine_tune` is what a user of tensorflow/albert_en_base/3 and
-tensorflow/albert_en_preprocess/3 writes, who gives two handles. Those two could
-not be fetched where this was written; here the handles are ours, of folders and
-of archives behind http.
+`fine_tune` is a program for tensorflow/albert_en_base/3 and
+tensorflow/albert_en_preprocess/3. Here its two handles are those of our own
+modules, as folders and as archives behind http.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _TEXTS = [
   toy_data.sentence(_RNG, toy_data.GOOD if label else toy_data.BAD)
   for label in _LABELS
 ]
-# Of a trainable layer: one group of layers, with a projection of E to H.
+# Variables of the encoder: one group of layers, with a projection E to H.
 _WEIGHTS = 25
 
 
@@ -42,7 +41,7 @@ def published(tmp_path_factory):
     num_hidden_layers=2,
     hidden_dropout_prob=0.1,
   )
-  publication = hub_handle.Publication("my-team", "albert_toy", 1, "mit")
+  publication = hub_handle.Publication("my-team/albert_toy/1", "mit")
   with hub_sources.opened(run) as source:
     hub_publication.publish(source, publication, str(folder / "out"))
   return folder / "out"
@@ -50,7 +49,7 @@ def published(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(published):
-  """Of a web server that has nothing but the output folder."""
+  """The address of a web server with the output folder."""
   handler = functools.partial(_Silent, directory=str(published))
   with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
     thread = threading.Thread(target=server.serve_forever)
@@ -67,7 +66,7 @@ class _Silent(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def handles(request, published, address, tmp_path, monkeypatch):
-  """Of the preprocessor and of the encoder."""
+  """The handles of the preprocessor and of the encoder."""
   monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
   monkeypatch.setenv("NO_PROXY", "127.0.0.1")
   names = ("albert_toy_preprocess", "albert_toy")
@@ -77,7 +76,7 @@ def handles(request, published, address, tmp_path, monkeypatch):
 
 
 def fine_tune(preprocess_handle, encoder_handle, texts, labels):
-  """A classifier of texts, as TF Hub's own tutorial builds it."""
+  """Builds and trains a classifier as TF Hub's own tutorial does."""
   text_input = tf.keras.layers.Input(shape=(), dtype=tf.string, name="text")
   preprocessor = hub.KerasLayer(preprocess_handle, name="preprocessing")
   encoder_inputs = preprocessor(text_input)
@@ -98,7 +97,7 @@ def fine_tune(preprocess_handle, encoder_handle, texts, labels):
 
 
 @pytest.mark.parametrize("handles", ["folder", "http"], indirect=True)
-def test_two_handles_are_all_that_changes(handles):
+def test_two_handles_are_all_that_changes(handles, tmp_path):
   before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
   model, losses = fine_tune(*handles, _TEXTS, _LABELS)
   encoder = model.get_layer("encoder")
@@ -107,13 +106,6 @@ def test_two_handles_are_all_that_changes(handles):
   assert losses[-1] < 0.7 * losses[0]
   for weight, old in zip(encoder.trainable_weights, before):
     assert np.abs(weight.numpy() - old).max() > 1e-5, weight.name
-  new = model.predict(np.array(["the warm sunny day", "by a dark cold sea"]))
-  assert new.shape == (2, 1)
-
-
-@pytest.mark.heavy
-def test_the_users_model_is_saved_as_ever(handles, tmp_path):
-  model, _ = fine_tune(*handles, _TEXTS[:16], _LABELS[:16])
   model.save(str(tmp_path / "saved"), include_optimizer=False)
   loaded = tf.saved_model.load(str(tmp_path / "saved"))
   texts = tf.constant(_TEXTS[:3])
@@ -143,7 +135,7 @@ def test_pairs_in_keras(handles, published):
   assert row == ids + [0] * (64 - len(ids))
 
 
-def test_pretraining_goes_on_with_the_heads(handles):
+def test_pretraining_continues_with_the_heads(handles):
   """The sub-objects share their variables, and all of them learn."""
   preprocessor, encoder = map(hub.load, handles)
   special = preprocessor.tokenize.get_special_tokens_dict()
@@ -170,7 +162,7 @@ def test_pretraining_goes_on_with_the_heads(handles):
   before = encoder(inputs_of(inputs))["default"].numpy()
   history = model.fit(inputs, labels[:, None], epochs=50, verbose=0)
   assert history.history["loss"][-1] < 0.7 * history.history["loss"][0]
-  # The encoder itself has learnt it.
+  # The encoder itself has changed.
   assert np.abs(encoder(inputs_of(inputs))["default"] - before).max() > 1e-3
   sop = hub.KerasLayer(encoder.sop, trainable=True)
   assert sop(inputs_of(inputs))["sop_logits"].shape == [5, 2]
@@ -178,7 +170,7 @@ def test_pretraining_goes_on_with_the_heads(handles):
 
 
 def inputs_of(features):
-  """Without positions, which only the masked LM takes."""
+  """Returns the features that all heads take."""
   return {k: v for k, v in features.items() if k != "masked_lm_positions"}
 
 

@@ -1,8 +1,5 @@
 """The Markdown pages of a publication, in the format of TF Hub's publishers.
 
-What a page says of the model is taken from its configuration and from its
-run's records; what they do not say, the page does not say either.
-
 Source: "Write documentation" of TF Hub's documentation.
 """
 
@@ -11,6 +8,7 @@ from __future__ import annotations
 import string
 
 from official_albert import tokenization
+from tools.cli import markdown
 from tools.hub import handle as hub_handle
 from tools.hub import sources as hub_sources
 
@@ -21,20 +19,8 @@ ALBERT ([arXiv 1909.11942](https://arxiv.org/abs/1909.11942)) is a BERT with
 factorized embeddings, layers that share their parameters, and sentence-order
 prediction.
 
-| | |
-|---|---|
-| layers L | $layers |
-| hidden size H | $hidden |
-| attention heads A | $attention_heads |
-| embedding size E | $embedding |
-| feed-forward size | $intermediate |
-| groups of layers with parameters of their own | $groups |
-| pieces in the vocabulary | $vocabulary |
-| longest sequence | $positions |
-| parameters of the encoder | $parameters |
-| dropout of hidden states, while training | $hidden_dropout |
-| dropout of attention, while training | $attention_dropout |
-$training
+$overview
+
 All variables are float32 and trainable. There are no regularization losses:
 weight decay is the optimizer's.
 
@@ -55,13 +41,10 @@ pooled_output = outputs["pooled_output"]
 Inputs are `input_word_ids`, `input_mask` and `input_type_ids`, int32
 `[batch, seq_length]`, as the preprocessor makes them. Outputs, float32:
 
-| name | shape |
-|---|---|
-| `pooled_output`, and as `default` | `[batch, $hidden]` |
-| `sequence_output` | `[batch, seq_length, $hidden]` |
-| `encoder_outputs` | a list of $blocks, the last is `sequence_output` |
+$outputs
 
 $heads
+
 ## Assets
 
 - `$encoder`: this module, with $assets in its `assets/`.
@@ -70,7 +53,8 @@ $heads
 ## Metrics
 
 $metrics
-## Licence
+
+## License
 
 $license
 """)
@@ -79,8 +63,8 @@ _PREPROCESSOR = string.Template("""\
 ## Overview
 
 Turns plain text (UTF-8) into the inputs of [$name]($encoder). The text is
-$case and cut into pieces by a $kind vocabulary of $vocabulary, as the data was
-that the encoder was trained on. There is nothing to train.
+$case and cut into pieces by a $kind vocabulary of $vocabulary, like the
+encoder's training data. There is nothing to train.
 
 ## Usage
 
@@ -101,7 +85,7 @@ special_tokens_dict = preprocessor.tokenize.get_special_tokens_dict()
 - `tokenize`: strings `[batch]` to an int32 RaggedTensor `$shape`.
 - `bert_pack_inputs`: a list of one or two of them to `input_word_ids`,
   `input_mask` and `input_type_ids`, int32 `[batch, seq_length]`: [CLS], the
-  first, [SEP], the second, [SEP], padding. What is too long is cut at the end
+  first, [SEP], the second, [SEP], padding. Texts that are too long lose the end
   of the longer one.
 - `tokenize.get_special_tokens_dict()`: `start_of_sequence_id`,
   `end_of_segment_id`, `padding_id`, `mask_id` and `vocab_size`.
@@ -114,59 +98,65 @@ special_tokens_dict = preprocessor.tokenize.get_special_tokens_dict()
 
 Not measured; see the encoder's page.
 
-## Licence
+## License
 
 $license
 """)
 
-_MLM = """\
+_HEADS = {
+  "masked_lm": """\
 - `mlm` takes `masked_lm_positions`, int32 `[batch, predictions]`, too, and also
   returns `mlm_logits`, `[batch, predictions, {vocabulary}]`.
-"""
-_SOP = """\
+""",
+  "sentence_order": """\
 - `sop` also returns `sop_logits`, `[batch, 2]`: 0 is in order, 1 is swapped.
-"""
-_SHARED = """
-Load them by `hub.KerasLayer(hub.load("{encoder}").{head}, trainable=True)`;
-they share the encoder's variables.
-"""
-_NO_HEADS = """\
-The weights came without pretraining heads, so there is no `mlm` and no `sop`.
-"""
+""",
+}
+_LOAD_HEAD = """
+A head shares the encoder's variables. Load it by
+`hub.KerasLayer(hub.load("{encoder}").{head}, trainable=True)`."""
+_NO_HEADS = (
+  "The weights came without pretraining heads, so there is no `mlm` and no "
+  "`sop`."
+)
 
 
 def encoder_page(
   publication: hub_handle.Publication, source: hub_sources.Source
 ) -> str:
-  """The page of the encoder."""
-  config = source.config
+  """Returns the page of the encoder."""
+  c = source.config
   sizes = (
-    f"L={config.num_hidden_layers}, H={config.hidden_size}, "
-    f"A={config.num_attention_heads}, E={config.embedding_size}"
+    f"L={c.num_hidden_layers}, H={c.hidden_size}, A={c.num_attention_heads}, "
+    f"E={c.embedding_size}"
   )
-  description = publication.description or f"ALBERT encoder, {sizes}."
-  text = _ENCODER.substitute(
+  head = _head(
+    publication,
+    publication.name,
+    publication.description or f"ALBERT encoder, {sizes}.",
+    {
+      "task": "text-embedding",
+      "fine-tunable": "true",
+      # The site has no "albert"; tensorflow/albert_en_base has this tag.
+      "network-architecture": "transformer",
+    },
+  )
+  blocks = c.num_hidden_layers * c.inner_group_num
+  outputs = [
+    ("`pooled_output`, and as `default`", f"`[batch, {c.hidden_size}]`"),
+    ("`sequence_output`", f"`[batch, seq_length, {c.hidden_size}]`"),
+    (
+      "`encoder_outputs`",
+      f"a list of {blocks}, the last is `sequence_output`",
+    ),
+  ]
+  return head + _ENCODER.substitute(
     _shared(publication, source),
-    layers=config.num_hidden_layers,
-    hidden=config.hidden_size,
-    attention_heads=config.num_attention_heads,
-    embedding=config.embedding_size,
-    intermediate=config.intermediate_size,
-    groups=config.num_hidden_groups,
-    vocabulary=f"{config.vocab_size:,}",
-    positions=config.max_position_embeddings,
-    parameters=f"{config.parameter_count():,}",
-    hidden_dropout=config.hidden_dropout_prob,
-    attention_dropout=config.attention_probs_dropout_prob,
-    blocks=config.num_hidden_layers * config.inner_group_num,
-    training=_training(source),
+    overview=markdown.table(("", ""), _overview(source)),
+    outputs=markdown.table(("name", "shape"), outputs),
     heads=_heads(publication, source),
     metrics=_metrics(source),
   )
-  head = _head(
-    publication, publication.name, description, "text-embedding", True
-  )
-  return head + text
 
 
 def preprocessor_page(
@@ -174,9 +164,15 @@ def preprocessor_page(
   source: hub_sources.Source,
   seq_length: int,
 ) -> str:
-  """The page of the preprocessor."""
+  """Returns the page of the preprocessor."""
   wordpiece = source.tokenizer.kind == "wordpiece"
-  text = _PREPROCESSOR.substitute(
+  head = _head(
+    publication,
+    publication.preprocess_name,
+    f"Text preprocessing for {publication.name}.",
+    {"task": "text-preprocessing", "fine-tunable": "false"},
+  )
+  return head + _PREPROCESSOR.substitute(
     _shared(publication, source),
     name=publication.name,
     case="lower-cased" if source.tokenizer.lower_case else "left in its case",
@@ -185,46 +181,24 @@ def preprocessor_page(
     seq_length=seq_length,
     shape="[batch, (words), (tokens)]" if wordpiece else "[batch, (tokens)]",
   )
-  head = _head(
-    publication,
-    publication.preprocess_name,
-    f"Text preprocessing for {publication.name}.",
-    "text-preprocessing",
-    False,
-  )
-  return head + text
 
 
-def _head(
-  publication: hub_handle.Publication,
-  name: str,
-  description: str,
-  task: str,
-  fine_tunable: bool,
-) -> str:
+def _head(publication, name: str, description: str, tags) -> str:
   tags = {
     "asset-path": publication.archive(name),
-    "task": task,
-    "fine-tunable": str(fine_tunable).lower(),
+    **tags,
     "format": "saved_model_2",
     "language": publication.language,
     "license": publication.license,
-    # The site's list has no "albert"; tensorflow/albert_en_base says this.
-    "network-architecture": "transformer" if fine_tunable else "",
   }
-  lines = [
-    f"# Module {publication.publisher}/{name}/{publication.version}",
-    description,
-    "",
-    *(f"<!-- {tag}: {value} -->" for tag, value in tags.items() if value),
-    "\n",
-  ]
-  return "\n".join(lines)
+  lines = [f"<!-- {tag}: {value} -->\n" for tag, value in tags.items() if value]
+  return (
+    f"# Module {publication.publisher}/{name}/{publication.version}\n"
+    f"{description}\n\n{''.join(lines)}\n"
+  )
 
 
-def _shared(
-  publication: hub_handle.Publication, source: hub_sources.Source
-) -> dict[str, str]:
+def _shared(publication, source: hub_sources.Source) -> dict[str, str]:
   file = tokenization.TOKENIZER_FILES[source.tokenizer.kind]
   return {
     "encoder": publication.archive(publication.name),
@@ -234,51 +208,50 @@ def _shared(
   }
 
 
-def _training(source: hub_sources.Source) -> str:
-  """Rows of the overview: where the weights are from."""
-  rows = {"format of the checkpoint": source.kind}
+def _overview(source: hub_sources.Source) -> list[tuple[str, object]]:
+  c, data = source.config, source.data
+  rows = [
+    ("layers L", c.num_hidden_layers),
+    ("hidden size H", c.hidden_size),
+    ("attention heads A", c.num_attention_heads),
+    ("embedding size E", c.embedding_size),
+    ("feed-forward size", c.intermediate_size),
+    ("groups of layers with parameters of their own", c.num_hidden_groups),
+    ("pieces in the vocabulary", f"{c.vocab_size:,}"),
+    ("longest sequence", c.max_position_embeddings),
+    ("parameters of the encoder", f"{c.parameter_count():,}"),
+    ("dropout of hidden states, while training", c.hidden_dropout_prob),
+    ("dropout of attention, while training", c.attention_probs_dropout_prob),
+    ("format of the checkpoint", source.kind),
+  ]
   if source.step:
-    rows["training steps"] = f"{source.step:,}"
-  if "task" in source.data:
-    rows["fine-tuned for"] = source.data["task"]
-  # Of a converted checkpoint nobody knows it.
-  if source.data.get("max_seq_length") and "head" not in source.data:
-    rows["longest sequence in training"] = source.data["max_seq_length"]
-  return "".join(f"| {name} | {value} |\n" for name, value in rows.items())
+    rows.append(("training steps", f"{source.step:,}"))
+  if "task" in data:
+    rows.append(("fine-tuned for", data["task"]))
+  # A converted checkpoint has its model's length there.
+  if data.get("max_seq_length") and "head" not in data:
+    rows.append(("longest sequence in training", data["max_seq_length"]))
+  return rows
 
 
-def _heads(
-  publication: hub_handle.Publication, source: hub_sources.Source
-) -> str:
-  values = {
-    "vocabulary": source.config.vocab_size,
-    "encoder": publication.archive(publication.name),
-  }
-  texts = {"masked_lm": ("mlm", _MLM), "sentence_order": ("sop", _SOP)}
-  there = [texts[head] for head in source.heads]
-  if not there:
+def _heads(publication, source: hub_sources.Source) -> str:
+  if not source.heads:
     return _NO_HEADS
-  text = (
-    _SHARED
-    if len(there) > 1
-    else _SHARED.replace("Load them", "Load it").replace(
-      "they share", "it shares"
-    )
-  )
-  return "".join(text for _, text in there).format(**values) + text.format(
-    head=there[0][0], **values
+  first = "mlm" if "masked_lm" in source.heads else "sop"
+  text = "".join(_HEADS[head] for head in source.heads) + _LOAD_HEAD
+  return text.format(
+    vocabulary=source.config.vocab_size,
+    encoder=publication.archive(publication.name),
+    head=first,
   )
 
 
 def _metrics(source: hub_sources.Source) -> str:
   if source.measured is None:
-    return "Not measured.\n"
-  what = source.measured.what
-  rows = (
-    f"| {name} | {value:.4g} |"
-    for name, value in source.measured.values.items()
-  )
+    return "Not measured."
+  what, file, values = source.measured
+  rows = [(name, f"{value:.4g}") for name, value in values.items()]
   return (
-    f"{what[0].upper()}{what[1:]} (`{source.measured.file}` of the run):\n\n"
-    "| metric | value |\n|---|---|\n" + "\n".join(rows) + "\n"
+    f"{what[0].upper()}{what[1:]} (`{file}` of the run):\n\n"
+    + markdown.table(("metric", "value"), rows)
   )

@@ -4,8 +4,8 @@
     OUTPUT/NAME/VERSION.tar.gz, VERSION.md    its archive and its page
     OUTPUT/NAME_preprocess/...                the same of the preprocessor
 
-Both modules are loaded again and compared with the tokenizer and the model that
-they are from, before the folder gets its name.
+Both modules are loaded again and compared with the tokenizer and the model
+before the folder gets its name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ from tools.hub import handle as hub_handle
 from tools.hub import page as hub_page
 from tools.hub import sources as hub_sources
 
-# The same operations twice, added up in another order at most.
+# For the same operations in another order.
 TOLERANCE = 1e-5
-# What tokenizers could differ in.
+# Texts that tokenizers treat differently.
 _PROBES = (
   "In 1922, Søren's café sold 3,000 croissants (for €2 each).",
   "  Two\tlines:\n一二 ﬁne ½ İstanbul ",
   "",
+)
+# The site refuses other files, because no loader needs them.
+_ALLOWED = (
+  "saved_model.pb",
+  "variables/variables.*",
+  "assets/*",
+  "assets.extra/*",
 )
 
 
@@ -43,64 +50,63 @@ def publish(
   output_dir: str,
   seq_length: int = hub.SEQ_LENGTH,
 ) -> None:
-  """Makes everything; `output_dir` is whole or not there.
+  """Writes both modules with their archives and pages.
 
   Args:
     source: weights and tokenizer.
-    publication: names and licence.
-    output_dir: does not exist, or is empty.
-    seq_length: of the preprocessor, unless its caller says otherwise.
+    publication: names and license.
+    output_dir: a folder that does not exist or is empty.
+    seq_length: the default length of the preprocessor.
 
   Raises:
-    FileExistsError: the folder holds something.
-    ValueError: `seq_length` is not of this model, or what was saved does not
-      compute the same.
-    OSError: it cannot be written.
+    FileExistsError: the folder is not empty.
+    ValueError: `seq_length` exceeds the model's, or a saved module computes
+      something else.
+    OSError: the folder cannot be written; nothing is left behind.
   """
-  files.check_new_folder(output_dir, "--output_dir")
   longest = source.config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
       f"seq_length {seq_length} is more than the model's {longest} position "
       "embeddings: lower it."
     )
-  preprocessor = hub.HubPreprocessor(source.text_layer, seq_length)
   model, heads = source.model, source.heads
-  encoder = hub.HubEncoder(
-    model.albert,
-    model.masked_lm if "masked_lm" in heads else None,
-    model.sentence_order if "sentence_order" in heads else None,
-  )
+  modules = {
+    publication.preprocess_name: hub.HubPreprocessor(
+      source.text_layer, seq_length
+    ),
+    publication.name: hub.HubEncoder(
+      model.albert,
+      model.masked_lm if "masked_lm" in heads else None,
+      model.sentence_order if "sentence_order" in heads else None,
+    ),
+  }
   pages = {
-    publication.name: hub_page.encoder_page(publication, source),
     publication.preprocess_name: hub_page.preprocessor_page(
       publication, source, seq_length
     ),
+    publication.name: hub_page.encoder_page(publication, source),
   }
-  with files.new_folder(output_dir) as folder:
-    _save(source, preprocessor, encoder, publication, folder)
-    for name, page in pages.items():
+  with (
+    files.new_folder(output_dir) as folder,
+    tempfile.TemporaryDirectory(prefix="hub-assets-") as assets,
+  ):
+    bases = []
+    for name, module in modules.items():
       base = os.path.join(folder, name, str(publication.version))
-      write_archive(base, f"{base}.tar.gz")
-      files.write_text(f"{base}.md", page)
-
-
-def _save(source, preprocessor, encoder, publication, folder: str) -> None:
-  with tempfile.TemporaryDirectory(prefix="hub-assets-") as assets:
-    for module, name in (
-      (preprocessor, publication.preprocess_name),
-      (encoder, publication.name),
-    ):
       _attach_assets(module, source, os.path.join(assets, name))
-      target = os.path.join(folder, name, str(publication.version))
-      hub.save_hub_object(module, target)
-  _prove(source, publication, folder)
+      hub.save_hub_object(module, base)
+      files.write_text(f"{base}.md", pages[name])
+      bases.append(base)
+    check_modules(source, *bases)
+    for base in bases:
+      write_archive(base, f"{base}.tar.gz")
 
 
 def _attach_assets(
   module: hub.HubObject, source: hub_sources.Source, folder: str
 ) -> None:
-  """The tokenizer and the configuration, by the attributes that TF Hub has."""
+  """Adds tokenizer and configuration, by the attributes that TF Hub uses."""
   os.makedirs(folder)
   kind = source.tokenizer.kind
   tokenizer = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
@@ -112,30 +118,29 @@ def _attach_assets(
   module.albert_config_file = tf.saved_model.Asset(config)
 
 
-def _prove(source, publication, folder: str) -> None:
-  """Loads both modules and compares.
+def check_modules(
+  source: hub_sources.Source, preprocessor_dir: str, encoder_dir: str
+) -> None:
+  """Loads both modules and compares them with the source.
 
   Raises:
-    ValueError: they say something else than tokenizer and model.
+    ValueError: they compute something else.
   """
-  preprocessor, encoder = (
-    tf.saved_model.load(os.path.join(folder, name, str(publication.version)))
-    for name in (publication.preprocess_name, publication.name)
-  )
+  preprocessor = tf.saved_model.load(preprocessor_dir)
+  encoder = tf.saved_model.load(encoder_dir)
   tokens = preprocessor.tokenize(tf.constant(_PROBES))
   if tokens.shape.rank > 2:
     tokens = tokens.merge_dims(1, -1)
-  expected = source.tokenizer.open().encode_batch(list(_PROBES))
-  if tokens.to_list() != expected:
+  if tokens.to_list() != source.tokenizer.open().encode_batch(list(_PROBES)):
     raise ValueError(
       "the preprocessor cuts text otherwise than the tokenizer "
       f"{source.tokenizer.path}: nothing was written."
     )
   inputs = preprocessor(tf.constant(_PROBES))
   features = {own: inputs[name] for name, own in hub.FEATURES.items()}
-  said, wanted = encoder(inputs), source.model.albert(features, training=False)
+  saved, own = encoder(inputs), source.model.albert(features, training=False)
   for name in ("sequence_output", "pooled_output"):
-    a, b = said[name].numpy(), wanted[name].numpy()
+    a, b = saved[name].numpy(), own[name].numpy()
     allowed = TOLERANCE * max(1.0, np.abs(b).max())
     difference = np.abs(a - b).max()
     if not difference <= allowed:
@@ -145,36 +150,21 @@ def _prove(source, publication, folder: str) -> None:
       )
 
 
-# The site refuses all else, as no loader needs it.
-_ALLOWED = (
-  "saved_model.pb",
-  "variables/variables.*",
-  "assets/*",
-  "assets.extra/*",
-)
-
-
 def write_archive(folder: str, path: str) -> None:
-  """Packs a SavedModel as TF Hub's library and its site take it.
+  """Packs a SavedModel for TF Hub's library and its site.
 
-  The files lie at the root of the archive. The bytes are a function of names
-  and contents alone (sorted, no times, no owners), so two archives of the same
-  folder have the same checksum.
+  Members are relative to the folder. The bytes depend only on names and
+  contents.
 
   Source: "Model hosting protocol" and "Write documentation" of TF Hub's
-  documentation; for what may be inside, tools/validator.py of
-  tensorflow/tfhub.dev.
-
-  Args:
-    folder: of the SavedModel.
-    path: of the archive; is whole or not there.
+  documentation; tools/validator.py of tensorflow/tfhub.dev.
 
   Raises:
     ValueError: the folder holds a file that no SavedModel has.
-    OSError: it cannot be read, or not written.
+    OSError: a file cannot be read, or the archive not written.
   """
   names = sorted(
-    os.path.relpath(os.path.join(parent, name), folder).replace(os.sep, "/")
+    os.path.relpath(os.path.join(parent, name), folder)
     for parent, _, found in os.walk(folder)
     for name in found
   )
@@ -184,33 +174,22 @@ def write_archive(folder: str, path: str) -> None:
         f"{os.path.join(folder, name)} is no file of a SavedModel, so TF Hub "
         "would refuse the archive: remove it."
       )
-  # The library makes no folder that the archive does not name before.
+  # The library creates only folders that the archive names.
   parents = {os.path.dirname(name) for name in names} - {""}
-  members = sorted([*names, *parents])
   with (
     files.replacing(path) as temporary,
     open(temporary, "wb") as raw,
-    _gzip(raw) as packed,
+    gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed,
+    tarfile.open(
+      fileobj=packed, mode="w", format=tarfile.GNU_FORMAT
+    ) as archive,
   ):
-    _write_entries(packed, folder, members)
-
-
-def _gzip(raw) -> gzip.GzipFile:
-  """Without a name and a time of its own."""
-  return gzip.GzipFile("", "wb", mtime=0, fileobj=raw)
-
-
-def _write_entries(packed, folder: str, names: list[str]) -> None:
-  with tarfile.open(
-    fileobj=packed, mode="w", format=tarfile.GNU_FORMAT
-  ) as archive:
-    for name in names:
-      entry = tarfile.TarInfo(name)
-      source = os.path.join(folder, name)
-      if os.path.isdir(source):
+    for name in sorted([*names, *parents]):
+      source, entry = os.path.join(folder, name), tarfile.TarInfo(name)
+      if name in parents:
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
         archive.addfile(entry)
-        continue
-      entry.mode, entry.size = 0o644, os.path.getsize(source)
-      with open(source, "rb") as file:
-        archive.addfile(entry, file)
+      else:
+        entry.mode, entry.size = 0o644, os.path.getsize(source)
+        with open(source, "rb") as file:
+          archive.addfile(entry, file)

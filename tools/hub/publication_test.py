@@ -1,4 +1,4 @@
-"""Tests of a publication as a whole: what is there, and what never is."""
+"""Tests of a whole publication, and of archives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
 from tools.testing import toy_encoder
 
-_PUBLICATION = hub_handle.Publication("my-team", "albert_toy", 3, "mit")
+_PUBLICATION = hub_handle.Publication("my-team/albert_toy/3", "mit")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def _publish(run, output, **arguments):
 @pytest.fixture(scope="module")
 def published(run, tmp_path_factory):
   output = tmp_path_factory.mktemp("public") / "hub"
-  output.mkdir()  # An empty one will do.
+  output.mkdir()
   _publish(run, output, seq_length=19)
   return output
 
@@ -54,7 +54,7 @@ def test_folders_archives_pages_and_assets(run, published):
         assert (assets / asset).read_bytes() == file.read()
     with tarfile.open(output / name / "3.tar.gz") as archive:
       assert "saved_model.pb" in archive.getnames()
-    # The publisher's folders are nobody's business.
+    # The publisher's folders are private.
     proto = (output / name / "3" / "saved_model.pb").read_bytes()
     assert str(output).encode() not in proto and b"hub-assets" not in proto
   preprocessor, encoder = (
@@ -69,27 +69,30 @@ def test_folders_archives_pages_and_assets(run, published):
   assert os.path.samefile(asset, output / "albert_toy/3/assets/tokenizer.model")
 
 
-def test_a_folder_that_is_not_empty(run, tmp_path):
+def test_refusals_leave_nothing(run, tmp_path, monkeypatch):
   (tmp_path / "note").write_text("mine")
   with pytest.raises(FileExistsError, match="not empty"):
-    _publish(run, tmp_path)
-  assert os.listdir(tmp_path) == ["note"]
-
-
-def test_more_positions_than_the_model_has(run, tmp_path):
+    _publish(run, tmp_path, seq_length=19)
   with pytest.raises(ValueError, match="65 is more than the model's 64"):
     _publish(run, tmp_path / "hub", seq_length=65)
-  assert not os.listdir(tmp_path)
+  monkeypatch.setattr(hub_publication, "TOLERANCE", -1.0)
+  with pytest.raises(ValueError, match="nothing was written"):
+    _publish(run, tmp_path / "hub", seq_length=19)
+  assert os.listdir(tmp_path) == ["note"]
 
 
 @pytest.mark.parametrize(
   "what, message",
   [("tokenizer", "cuts text otherwise"), ("weights", "pooled_output of the")],
 )
-def test_what_was_saved_is_compared(what, message, run, published, tmp_path):
+def test_saved_modules_are_compared(what, message, run, published, tmp_path):
   toy_encoder.write_tokenizer(str(tmp_path), seed=6)
+  modules = [
+    str(published / name / "3")
+    for name in ("albert_toy_preprocess", "albert_toy")
+  ]
   with hub_sources.opened(run) as source:
-    hub_publication._prove(source, _PUBLICATION, str(published))
+    hub_publication.check_modules(source, *modules)
     if what == "tokenizer":
       other = f"{tmp_path}/tokenizer.model"
       file = dataclasses.replace(source.tokenizer, path=other)
@@ -97,22 +100,7 @@ def test_what_was_saved_is_compared(what, message, run, published, tmp_path):
     else:
       source.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
     with pytest.raises(ValueError, match=message):
-      hub_publication._prove(source, _PUBLICATION, str(published))
-
-
-def test_nothing_half_written_is_left(run, tmp_path, monkeypatch):
-  def fail(source, preprocessor, encoder, publication, folder):
-    os.makedirs(os.path.join(folder, "half"))
-    raise ValueError("no good")
-
-  monkeypatch.setattr(hub_publication, "_save", fail)
-  for name in ("HubPreprocessor", "HubEncoder"):
-    monkeypatch.setattr(
-      f"official_albert.serving.hub.{name}", lambda *unused: None
-    )
-  with pytest.raises(ValueError, match="no good"):
-    _publish(run, tmp_path / "hub", seq_length=19)
-  assert not os.listdir(tmp_path)
+      hub_publication.check_modules(source, *modules)
 
 
 _FILES = {
@@ -131,9 +119,10 @@ def _write(folder, order):
   return str(folder)
 
 
-def test_bytes_are_those_of_the_content_alone(tmp_path):
+def test_archives_depend_on_names_and_contents_only(tmp_path):
   one = _write(tmp_path / "one", _FILES)
   two = _write(tmp_path / "two", reversed(_FILES))
+  (tmp_path / "one" / "empty").mkdir()
   for name in _FILES:
     os.utime(os.path.join(two, name), (7, 7))
     os.chmod(os.path.join(two, name), 0o600)
@@ -143,13 +132,7 @@ def test_bytes_are_those_of_the_content_alone(tmp_path):
   assert packed == (tmp_path / "other.tar.gz").read_bytes()
   assert len(packed) < 1000
   assert packed[4:8] == b"\0\0\0\0"  # The time, in gzip's header.
-
-
-def test_entries_lie_at_the_root_and_folders_come_first(tmp_path):
-  folder = _write(tmp_path / "module", _FILES)
-  (tmp_path / "module" / "empty").mkdir()
-  hub_publication.write_archive(folder, str(tmp_path / "m.tar.gz"))
-  with tarfile.open(tmp_path / "m.tar.gz") as archive:
+  with tarfile.open(tmp_path / "one.tar.gz") as archive:
     entries = archive.getmembers()
     assert [entry.name for entry in entries] == [
       "assets",
@@ -174,18 +157,6 @@ def test_other_files_are_refused(name, tmp_path):
   path.parent.mkdir(exist_ok=True)
   path.write_bytes(b"")
   with pytest.raises(ValueError, match="no file of a SavedModel"):
-    hub_publication.write_archive(folder, str(tmp_path / "m.tar.gz"))
-  assert sorted(os.listdir(tmp_path)) == ["module"]
-
-
-def test_no_half_written_archive_is_left(tmp_path, monkeypatch):
-  folder = _write(tmp_path / "module", _FILES)
-
-  def fail(*unused):
-    raise OSError("disk full")
-
-  monkeypatch.setattr(hub_publication, "_write_entries", fail)
-  with pytest.raises(OSError, match="disk full"):
     hub_publication.write_archive(folder, str(tmp_path / "m.tar.gz"))
   assert sorted(os.listdir(tmp_path)) == ["module"]
 

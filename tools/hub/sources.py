@@ -1,45 +1,54 @@
-"""Where a Hub module's weights are from: a run, or a released checkpoint.
-
-Which weights of a folder, which heads are whole, which tokenizer belongs to
-them, and what the run's own records say that they can do.
-"""
+"""Reads the model to publish: weights, heads, tokenizer, and its metrics."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from official_albert import checkpoints, distribution, modeling, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
-from tools.hub import metrics as hub_metrics
+from tools import finetuning
 
-# Of each part of the model, how its weights begin by the names of TF1 and of
-# our own checkpoints.
-_PARTS = {
+# Prefixes of the weights of each part, in TF1 checkpoints and in our own.
+_HEADS = {
   "masked_lm": ("cls/predictions/", "masked_lm/"),
   "sentence_order": ("cls/seq_relationship/", "sentence_order/"),
 }
 _POOLER = ("bert/pooler/", "albert/pooler/")
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-  """What is to be published.
+class Measured(NamedTuple):
+  """Metrics from a run's own records.
 
   Attributes:
-    path: as the user named it.
+    what: the data, such as "held-out data of pretraining, after 7,000 steps".
+    file: the run's file.
+    values: by metric.
+  """
+
+  what: str
+  file: str
+  values: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """A model to publish.
+
+  Attributes:
+    path: the user's path.
     kind: a key of `checkpoints.READERS`.
-    step: the training step; 0 if the source does not know it.
-    model: with the weights, in float32.
-    heads: of "masked_lm" and "sentence_order" those whose weights are there.
-    tokenizer: its file, which may go when the source is closed.
+    step: the training step; 0 if it is unknown.
+    model: in float32.
+    heads: those of "masked_lm" and "sentence_order" that have weights.
+    tokenizer: its file, which may disappear after `opened`.
     text_layer: the same tokenizer in the graph.
-    data: what run.json says of the training data; {} if there is none.
-    measured: what the weights can do; None if that was not measured.
-    notes: what was assumed, one sentence each.
+    data: `data` of run.json; {} without it.
+    measured: None if these weights were not evaluated.
+    notes: assumptions, one sentence each.
   """
 
   path: str
@@ -50,12 +59,11 @@ class Source:
   tokenizer: checkpoints.TokenizerFile
   text_layer: in_graph.TextLayer
   data: Mapping[str, Any]
-  measured: Optional[hub_metrics.Measured]
+  measured: Optional[Measured]
   notes: tuple[str, ...]
 
   @property
   def config(self) -> modeling.AlbertConfig:
-    """The encoder's."""
     return self.model.config
 
 
@@ -67,18 +75,18 @@ def opened(
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   num_hidden_layers: int = 0,
 ) -> Iterator[Source]:
-  """Reads weights and tokenizer; the process computes in float32 from then on.
+  """Reads weights and tokenizer, and sets the process to float32.
 
   Args:
-    path: what `AlbertModel.from_checkpoint` takes; of several runs with
-      different seeds, the folder above them means the best.
-    checkpoint: of a run, see `checkpoint_files.find_prefix`.
-    config_file: where none lies beside a TensorFlow checkpoint.
+    path: what `AlbertModel.from_checkpoint` takes, or the folder of several
+      runs with different seeds, for the best of them.
+    checkpoint: which one of a run, see `checkpoints.choose`.
+    config_file: if there is none beside a TensorFlow checkpoint.
     tokenizer: instead of the one beside the weights.
-    num_hidden_layers: how many times shared layers are applied; 0: as trained.
+    num_hidden_layers: how often shared layers are applied; 0: as trained.
 
   Raises:
-    ValueError, OSError: one sentence.
+    ValueError, OSError: the files are missing or incomplete.
   """
   with checkpoints.unpacked_archive(path) as folder:
     yield _read(
@@ -93,24 +101,15 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   read = checkpoints.READERS[kind](weights, config_file=config_file)
   config = read.config.at_depth(depth) if depth else read.config
   model = pretraining.AlbertForPretraining(config, name="model")
-  report = checkpoints.fill(model, read)
-  if any(name.startswith(_POOLER) for name in report.missing):
+  missing = checkpoints.fill(model, read).missing
+  if any(name.startswith(_POOLER) for name in missing):
     raise ValueError(
       f"{path} has no pooler, so that pooled_output would be noise: publish a "
       "model that was pretrained or fine-tuned with one."
     )
-  heads = tuple(
-    part
-    for part, beginnings in _PARTS.items()
-    if not any(name.startswith(beginnings) for name in report.missing)
-  )
-  lost = [
-    name
-    for name in report.missing
-    if not name.startswith(sum(_PARTS.values(), ()))
-  ]
-  if lost:
-    raise ValueError(f"{path} lacks the weight {lost[0]}: it is not whole.")
+  for name in missing:
+    if not name.startswith(sum(_HEADS.values(), ())):
+      raise ValueError(f"{path} lacks the weight {name}: it is not whole.")
   tokenizer = tokenizer or read.tokenizer
   if tokenizer is None:
     raise ValueError(
@@ -120,43 +119,93 @@ def _read(path, folder, checkpoint, config_file, tokenizer, depth) -> Source:
   text_layer = in_graph.make_text_layer(
     tokenizer.kind, tokenizer.path, tokenizer.lower_case
   )
-  if text_layer.vocab_size > read.config.vocab_size:
+  if text_layer.vocab_size > config.vocab_size:
     raise ValueError(
       f"the tokenizer {tokenizer.path} has {text_layer.vocab_size} pieces, but "
-      f"the model has vocab_size {read.config.vocab_size}: give the one that "
-      "the model was pretrained with."
+      f"the model has vocab_size {config.vocab_size}: give the one that the "
+      "model was pretrained with."
     )
-  step = read.step or _step_of(weights, kind)
-  about = []
+  step, notes = read.step, list(read.notes)
   if kind == "official_albert":
-    shown = weights.replace(folder, path, 1)  # An archive's folder will go.
-    about.append(f"the weights are {shown}, step {step:,}.")
-  record = _record(folder)
-  measured = None
-  if record and config == read.config:  # At another depth nothing was.
-    measured = hub_metrics.read(folder, weights, checkpoints.is_best(weights))
+    with contextlib.suppress(ValueError):  # Not a name that a run gives.
+      step = step or training.step_of(weights)
+    shown = weights.replace(folder, path, 1)  # Not an archive's folder.
+    notes.append(f"the weights are {shown}, step {step:,}.")
+  data, measured = {}, None
+  if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
+    data = training.read_run(folder)["data"]
+    if config == read.config:  # Another depth was not evaluated.
+      measured = read_metrics(folder, weights, checkpoints.is_best(weights))
   return Source(
     path=path,
     kind=kind,
     step=step,
     model=model,
-    heads=heads,
+    heads=tuple(
+      head
+      for head, prefixes in _HEADS.items()
+      if not any(name.startswith(prefixes) for name in missing)
+    ),
     tokenizer=tokenizer,
     text_layer=text_layer,
-    data=record.get("data", {}),
+    data=data,
     measured=measured,
-    notes=(*read.notes, *about),
+    notes=tuple(notes),
   )
 
 
-def _record(folder: str) -> dict[str, Any]:
-  if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
-    return training.read_run(folder)
-  return {}
+def read_metrics(
+  folder: str, weights: str, is_best: bool
+) -> Optional[Measured]:
+  """Reads the metrics of one checkpoint from the records of its run.
+
+  Args:
+    folder: of the run.
+    weights: the checkpoint; or the folder, for its latest.
+    is_best: whether it is the run's best.
+
+  Returns:
+    None if that checkpoint was not evaluated.
+  """
+  data = training.read_run(folder)["data"]
+  best = training.read_best(folder)
+  if "task" in data:
+    # The results are those of the best checkpoint, if a run keeps one.
+    if best and not is_best:
+      return None
+    file = finetuning.trained_run.RESULTS_FILE
+    results = finetuning.trained_run.read_json(os.path.join(folder, file))
+    values = {
+      f"{split} {name}": value
+      for split, metrics in (results or {}).items()
+      for name, value in metrics.items()
+      if not name.endswith(("total", "thresh", "threshold"))
+    }
+    what = "with the head that was fine-tuned together with this encoder"
+    return _measured(f"{data['task']}, {what}", file, values)
+  if best and is_best:
+    file, step = f"{training.BEST_FOLDER}/best.json", best["step"]
+    records = [best["values"]]
+  else:
+    try:
+      step = training.step_of(weights)
+    except ValueError:
+      step = training.newest_step(folder)
+    file = training.METRICS_FILE
+    if not os.path.exists(os.path.join(folder, file)):
+      return None
+    records = training.read_metrics(folder, "eval")
+    records = [record for record in records if record["step"] == step]
+  what = f"held-out data of pretraining, after {step:,} steps"
+  return _measured(what, file, records[-1] if records else {})
 
 
-def _step_of(weights: str, kind: str) -> int:
-  try:
-    return training.step_of(weights) if kind == "official_albert" else 0
-  except ValueError:  # Not a name that a run gives.
-    return 0
+def _measured(what: str, file: str, values) -> Optional[Measured]:
+  """Keeps the numbers that are metrics."""
+  values = {
+    name: value
+    for name, value in values.items()
+    if isinstance(value, (int, float))
+    and name not in ("step", "phase", "unix_time_seconds")
+  }
+  return Measured(what, file, values) if values else None

@@ -1,8 +1,9 @@
-"""Tests of sources: every format, the right weights, and what is refused."""
+"""Tests of sources: formats, weights, heads, metrics, refusals."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import shutil
 import tarfile
@@ -14,6 +15,7 @@ import tensorflow as tf
 from official_albert import AlbertConfig, checkpoints, modeling, training
 from official_albert.testing import toy_vocabulary
 from tasks import pretraining
+from tools import finetuning
 from tools.hub import sources as hub_sources
 from tools.testing import toy_encoder
 
@@ -26,7 +28,7 @@ _POOLER = "bert/pooler/dense/kernel"
 
 @pytest.fixture
 def pieces(tmp_path):
-  """Fewer than the goldens' models have."""
+  """A tokenizer with fewer pieces than the models of the goldens."""
   path = tmp_path / "pieces.model"
   path.write_bytes(toy_vocabulary.numbers(89))
   return checkpoints.TokenizerFile(str(path), "sentencepiece")
@@ -56,15 +58,6 @@ def test_folders_of_hugging_face_and_their_archives(pieces, tmp_path):
     np.testing.assert_array_equal(_pooler(source), stored)
 
 
-def test_a_model_without_pooler(pieces):
-  folder = str(_GOLDEN / "hf_one_group" / "question_answering")
-  with (
-    pytest.raises(ValueError, match="has no pooler"),
-    hub_sources.opened(folder, tokenizer=pieces),
-  ):
-    pass
-
-
 def test_runs_have_a_best_and_a_latest(tmp_path):
   folder = toy_encoder.write(str(tmp_path / "run"))
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
@@ -87,11 +80,7 @@ def test_a_run_without_a_best(tmp_path):
   folder = toy_encoder.write(str(tmp_path / "run"))
   with hub_sources.opened(folder) as source:
     assert source.step == 1
-  with (
-    pytest.raises(FileNotFoundError, match="keeps no best checkpoint"),
-    hub_sources.opened(folder, "best"),
-  ):
-    pass
+  _refused("keeps no best checkpoint", folder, "best")
 
 
 def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
@@ -110,7 +99,7 @@ def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
     np.testing.assert_array_equal(_pooler(source), model.albert.pooler.kernel)
 
 
-def test_models_that_share_less_have_only_our_names(tmp_path):
+def test_models_that_share_less(tmp_path):
   folder = toy_encoder.write(
     str(tmp_path / "run"), sharing="ffn", num_hidden_layers=2
   )
@@ -122,32 +111,89 @@ def test_models_that_share_less_have_only_our_names(tmp_path):
     np.testing.assert_array_equal(_pooler(source), reader.get_tensor(name))
 
 
-def test_what_is_refused(tmp_path, pieces):
-  folder = toy_encoder.write(str(tmp_path / "run"))
+def _refused(message, *arguments, **keywords):
   with (
-    pytest.raises(ValueError, match="89 pieces, but the model has"),
-    hub_sources.opened(folder, tokenizer=pieces),
+    pytest.raises((ValueError, OSError), match=message),
+    hub_sources.opened(*arguments, **keywords),
   ):
     pass
+
+
+def test_refusals(tmp_path, pieces):
+  no_pooler = str(_GOLDEN / "hf_one_group" / "question_answering")
+  _refused("has no pooler", no_pooler, tokenizer=pieces)
+  folder = toy_encoder.write(str(tmp_path / "run"))
+  _refused("89 pieces, but the model has", folder, tokenizer=pieces)
   bare = tmp_path / "bare"
   shutil.copytree(folder, bare)
   (bare / "tokenizer.model").unlink()
-  with (
-    pytest.raises(ValueError, match="no tokenizer beside"),
-    hub_sources.opened(str(bare)),
-  ):
-    pass
+  _refused("no tokenizer beside", str(bare))
   (bare / "albert_config.json").unlink()
-  with (
-    pytest.raises(ValueError, match="albert_config.json"),
-    hub_sources.opened(str(bare)),
-  ):
-    pass
-  with (
-    pytest.raises(FileNotFoundError, match="no checkpoint"),
-    hub_sources.opened(str(tmp_path / "none")),
-  ):
-    pass
+  _refused("albert_config.json", str(bare))
+  _refused("no checkpoint", str(tmp_path / "none"))
+
+
+def _write_run(folder, data, lines=(), best=None):
+  training.write_run(str(folder), AlbertConfig(vocab_size=97), {}, data)
+  if lines:
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+  if best:
+    os.makedirs(folder / "best", exist_ok=True)
+    (folder / "best" / "best.json").write_text(json.dumps(best))
+
+
+def _eval(step, loss, kind="eval"):
+  record = {"kind": kind, "step": step, "unix_time_seconds": 1.0}
+  return json.dumps({**record, "loss": loss})
+
+
+def _metrics(folder, weights="", is_best=False):
+  return hub_sources.read_metrics(str(folder), f"{folder}/{weights}", is_best)
+
+
+def test_metrics_of_the_published_step(tmp_path):
+  lines = [_eval(200, 5.0), "{cut", _eval(300, 9.0, "train")]
+  lines += [_eval(300, 4.0), _eval(300, 3.5)]
+  _write_run(tmp_path, {"max_seq_length": 64}, lines)
+  measured = _metrics(tmp_path, "model.ckpt-300")
+  assert measured.values == {"loss": 3.5}  # After the last restart.
+  assert measured.file == "metrics.jsonl"
+  assert measured.what == "held-out data of pretraining, after 300 steps"
+  assert _metrics(tmp_path, "model.ckpt-250") is None
+
+
+def test_metrics_of_the_best(tmp_path):
+  best = {"step": 1200, "values": {"loss": 2.5, "accuracy": 0.25}}
+  _write_run(tmp_path, {"max_seq_length": 64}, [_eval(1300, 4.0)], best)
+  measured = _metrics(tmp_path, "best/model.ckpt-1200", True)
+  assert measured.values == {"loss": 2.5, "accuracy": 0.25}
+  assert measured.what.endswith("after 1,200 steps")
+  assert _metrics(tmp_path, "model.ckpt-1300").values == {"loss": 4.0}
+
+
+def test_metrics_of_a_task(tmp_path):
+  _write_run(tmp_path, {"task": "mnli"})
+  assert _metrics(tmp_path, is_best=True) is None
+  finetuning.trained_run.write_results(
+    str(tmp_path),
+    {
+      "dev_matched": {"accuracy": 0.75, "total": 97},
+      "dev": {"f1": 0.5, "best_f1_thresh": -1.5, "report": "text"},
+    },
+  )
+  measured = _metrics(tmp_path)
+  assert measured.values == {"dev_matched accuracy": 0.75, "dev f1": 0.5}
+  assert measured.what.startswith("mnli, with the head")
+  os.makedirs(tmp_path / "best")
+  (tmp_path / "best" / "best.json").write_text(json.dumps({"step": 3}))
+  # The results are those of the best, not of the latest.
+  assert _metrics(tmp_path) is None
+  assert _metrics(tmp_path, is_best=True).values
+
+
+def test_a_converted_checkpoint_was_not_measured(tmp_path):
+  _write_run(tmp_path, {"head": "none"})
+  assert _metrics(tmp_path) is None
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
-    "inspected_model",
     "layers",
     "model_size",
     "plot",
-    "summary",
-    "text",
+    "report",
   ],
 )

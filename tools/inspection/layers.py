@@ -1,4 +1,4 @@
-"""Measures what each layer changes, and where each attention head looks.
+"""Runs sentences through a model: what layers change, where heads look.
 
 Figure 2 of arXiv 1909.11942 shows the L2 distance and the angle between the
 input and the output of each layer: smaller and smoother from layer to layer
@@ -10,91 +10,222 @@ several in each of the configuration's layers.
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import (
+  Any,
+  Iterable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling
+from official_albert import checkpoints, modeling, tokenization
 
+_BATCH_SIZE = 16
+# The numbers of a layer and of a head.
+LAYER = ("l2_distance", "degrees")
+HEAD = ("distance", "entropy", "cls_share", "sep_share", "self_share")
 Batch = Mapping[str, np.ndarray]
 
 
-class LayerSimilarity(NamedTuple):
-  """Means over all tokens.
+class InspectedModel(NamedTuple):
+  """An encoder, its tokenizer if there is one, and its checkpoint."""
+
+  model: modeling.AlbertModel
+  tokenizer: Optional[tokenization.Tokenizer]
+  source: str
+
+
+class Findings(NamedTuple):
+  """Measurements on sentences.
 
   Attributes:
-    l2_distance: ||output - input||.
-    degrees: angle between output and input, 0 to 180.
+    values: `layers`, `attention` and `sentences` of inspection.json.
+    maps: attention of each layer on the first sentence, <float32>[N, S, S].
+    pieces: of the first sentence.
   """
 
-  l2_distance: float
-  degrees: float
+  values: dict[str, Any]
+  maps: list[np.ndarray]
+  pieces: list[str]
 
 
-class HeadStatistics(NamedTuple):
-  """Means over all tokens that attend.
-
-  Attributes:
-    distance: positions between a token and what it attends to.
-    entropy: of the probabilities, in nats; log T if they are equal.
-    cls_share: probability of [CLS].
-    sep_share: probability of all [SEP].
-    self_share: probability of the token itself.
-  """
-
-  distance: float
-  entropy: float
-  cls_share: float
-  sep_share: float
-  self_share: float
-
-
-def hidden_states(
-  model: modeling.AlbertModel, batch: Batch
-) -> list[np.ndarray]:
-  """Returns the input of each layer, then the output of the last.
+def open_model(
+  path: str,
+  albert_config_file: str = "",
+  num_hidden_layers: int = 0,
+  tokenizer: Optional[tokenization.Tokenizer] = None,
+) -> InspectedModel:
+  """Reads an encoder in float32.
 
   Args:
-    model: in any precision.
-    batch: the inputs of `AlbertModel`.
+    path: what `AlbertModel.from_checkpoint` reads.
+    albert_config_file: likewise.
+    num_hidden_layers: how often shared layers are applied; 0: as trained.
+    tokenizer: replaces the one next to the weights.
 
-  Returns:
-    <float32>[B, S, H] each; the first is the projected embedding.
+  Raises:
+    ValueError, OSError: the weights cannot be read, layers that are not shared
+      cannot be applied so often, or the tokenizer belongs to another model.
   """
-  inputs = {name: tf.constant(value) for name, value in batch.items()}
-  first, _ = model.embedding(inputs["input_ids"], inputs.get("segment_ids"))
-  outputs = model(inputs, training=False)["encoder_outputs"]
-  return [np.asarray(state, np.float32) for state in (first, *outputs)]
+  with checkpoints.unpacked_archive(path) as folder:
+    weights = checkpoints.read_checkpoint(folder, albert_config_file)
+    config = weights.config
+    if num_hidden_layers:
+      config = config.at_depth(num_hidden_layers)
+    model = modeling.AlbertModel(config)
+    checkpoints.fill(model, weights)
+    if tokenizer is None and weights.tokenizer:
+      tokenizer = weights.tokenizer.open()
+  if tokenizer and tokenizer.vocab_size != config.vocab_size:
+    raise ValueError(
+      f"the tokenizer has {tokenizer.vocab_size} pieces, but {path} has "
+      f"vocab_size {config.vocab_size}: set --spm_model_file or --vocab_file "
+      "to the model's own."
+    )
+  source = weights.source.replace(folder, path, 1)
+  return InspectedModel(model, tokenizer, source)
 
 
-def attention_maps(
+def look_into(
+  opened: InspectedModel,
+  sentences: Sequence[str],
+  max_seq_length: int,
+  path: str,
+) -> Findings:
+  """Measures layers and heads.
+
+  Args:
+    opened: the model.
+    sentences: at least one.
+    max_seq_length: longer sentences are truncated.
+    path: of the model, for messages.
+
+  Raises:
+    ValueError: there is no tokenizer, or hidden states are unusable.
+  """
+  tokenizer = opened.tokenizer
+  if tokenizer is None:
+    raise ValueError(
+      f"{path} has no tokenizer: set --spm_model_file, or --vocab_file for "
+      "WordPiece."
+    )
+  encoded = [tokenizer.encode(text) for text in sentences]
+  rows = [
+    tokenization.pack_pair(
+      ids, None, max_seq_length, tokenizer.cls_id, tokenizer.sep_id
+    )[0]
+    for ids in encoded
+  ]
+  by_length = sorted(rows, key=len)
+  batches = [
+    pad(by_length[start : start + _BATCH_SIZE], tokenizer.pad_id)
+    for start in range(0, len(rows), _BATCH_SIZE)
+  ]
+  layers, heads = measure(opened.model, batches, tokenizer.sep_id)
+  values = {
+    "layers": [
+      {"layer": number, **dict(zip(LAYER, layer))}
+      for number, layer in enumerate(layers.tolist(), 1)
+    ],
+    "attention": [
+      {
+        "layer": number,
+        "heads": [
+          {"head": head, **dict(zip(HEAD, numbers))}
+          for head, numbers in enumerate(layer, 1)
+        ],
+      }
+      for number, layer in enumerate(heads.tolist(), 1)
+    ],
+    "sentences": {
+      "count": len(rows),
+      "tokens": sum(map(len, rows)),
+      "cut": sum(len(row) < len(ids) + 2 for row, ids in zip(rows, encoded)),
+    },
+  }
+  first = pad(rows[:1], tokenizer.pad_id)
+  maps = [probs[0] for *_, probs in run(opened.model, first)]
+  pieces = [tokenizer.marked_piece(id) for id in rows[0]]
+  return Findings(values, maps, pieces)
+
+
+def pad(rows: Sequence[list[int]], pad_id: int) -> Batch:
+  """Returns `input_ids` and `input_mask`, <int32>[B, S] of the longest row."""
+  lengths = np.array([len(row) for row in rows])
+  mask = np.arange(lengths.max()) < lengths[:, None]
+  ids = np.full(mask.shape, pad_id, np.int32)
+  ids[mask] = np.concatenate(rows)
+  return {"input_ids": ids, "input_mask": mask.astype(np.int32)}
+
+
+def run(
   model: modeling.AlbertModel, batch: Batch
-) -> Iterator[np.ndarray]:
-  """Yields the attention probabilities of each layer, <float>[B, N, S, T].
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+  """Yields the input, output and attention probabilities of each layer.
 
   Args:
     model: in float32.
-    batch: the inputs of `AlbertModel`.
+    batch: `input_ids` and `input_mask`, <int32>[B, S].
+
+  Yields:
+    <float32>[B, S, H] twice, the first input being the projected embedding,
+    and <float32>[B, N, S, T].
   """
-  mask = batch.get("input_mask", np.ones_like(batch["input_ids"]))
-  states = hidden_states(model, batch)
-  for (attention, _), x in zip(model.encoder.blocks(), states):
-    x, mask = tf.constant(x), tf.constant(mask)
-    yield attention(x, mask, return_probs=True).numpy()
+  features = {name: tf.constant(value) for name, value in batch.items()}
+  x, _ = model.embedding(features["input_ids"], None)
+  outputs = model(features, training=False)["encoder_outputs"]
+  for (attention, _), y in zip(model.encoder.blocks(), outputs):
+    probs = attention(x, features["input_mask"], return_probs=True)
+    yield x.numpy(), y.numpy(), probs.numpy()
+    x = y
+
+
+def measure(
+  model: modeling.AlbertModel, batches: Iterable[Batch], sep_id: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Measures each layer and each head, as means over all tokens.
+
+  Args:
+    model: in float32.
+    batches: `input_ids` and `input_mask`; [CLS] is first.
+    sep_id: id of [SEP].
+
+  Returns:
+    <float64>[L, 2] in the order of `LAYER`: the L2 distance between output and
+    input, and their angle, 0 to 180.
+    <float64>[L, N, 5] in the order of `HEAD`: positions between a token and
+    what it attends to, entropy in nats, and the probabilities of [CLS], of all
+    [SEP], and of the token itself.
+
+  Raises:
+    ValueError: a hidden state has no direction.
+  """
+  layers, heads, count = 0, 0, 0
+  for batch in batches:
+    real = batch["input_mask"] > 0
+    is_sep = batch["input_ids"] == sep_id
+    found = [
+      (
+        [values.sum() for values in compare(before[real], after[real])],
+        head_statistics(probs, is_sep)[real].sum(axis=0),
+      )
+      for before, after, probs in run(model, batch)
+    ]
+    layers += np.array([of_layer for of_layer, _ in found])
+    heads += np.array([of_heads for _, of_heads in found])
+    count += real.sum()
+  return layers / count, heads / count
 
 
 def compare(
   before: np.ndarray, after: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the distance and angle of each pair of vectors.
-
-  Args:
-    before: <float>[..., H].
-    after: <float>[..., H].
-
-  Returns:
-    L2 distances and angles in degrees, <float64>[...] each.
+  """Returns L2 distances and angles in degrees of vectors <float>[..., H].
 
   Raises:
     ValueError: a vector is 0, which has no direction, or not finite.
@@ -114,86 +245,22 @@ def compare(
   return distances, np.degrees(2 * np.arctan2(*diagonals))
 
 
-def measure_similarity(
-  model: modeling.AlbertModel, batches: Iterable[Batch]
-) -> list[LayerSimilarity]:
-  """Compares the input and output of each layer, first to last.
-
-  Args:
-    model: with any sharing.
-    batches: the inputs of `AlbertModel`; padding is 0 in `input_mask`.
-
-  Raises:
-    ValueError: there is no token, or a hidden state has no direction.
-  """
-
-  def sums(batch: Batch, real: np.ndarray) -> np.ndarray:
-    states = [state[real] for state in hidden_states(model, batch)]
-    return np.array(
-      [
-        [values.sum() for values in compare(before, after)]
-        for before, after in zip(states, states[1:])
-      ]
-    )
-
-  return [LayerSimilarity(*row) for row in _token_means(batches, sums).tolist()]
-
-
-def measure_attention(
-  model: modeling.AlbertModel, batches: Iterable[Batch], sep_id: int
-) -> list[list[HeadStatistics]]:
-  """Measures each head of each layer.
-
-  Args:
-    model: in float32.
-    batches: the inputs of `AlbertModel`, [CLS] first.
-    sep_id: id of [SEP].
-
-  Raises:
-    ValueError: there is no token.
-  """
-
-  def sums(batch: Batch, real: np.ndarray) -> np.ndarray:
-    is_sep = np.asarray(batch["input_ids"]) == sep_id
-    maps = attention_maps(model, batch)
-    return np.array([_head_sums(probs, real, is_sep) for probs in maps])
-
-  means = _token_means(batches, sums)
-  return [[HeadStatistics(*head) for head in layer] for layer in means.tolist()]
-
-
-def _token_means(batches: Iterable[Batch], sums) -> np.ndarray:
-  """Divides the totals of `sums(batch, real)` by the number of tokens."""
-  total, count = 0, 0
-  for batch in batches:
-    ids = np.asarray(batch["input_ids"])
-    real = np.asarray(batch.get("input_mask", np.ones_like(ids))) > 0
-    total = total + sums(batch, real)
-    count += int(real.sum())
-  if not count:
-    raise ValueError("there are no tokens to measure.")
-  return total / count
-
-
-def _head_sums(
-  probs: np.ndarray, real: np.ndarray, is_sep: np.ndarray
-) -> np.ndarray:
-  """Returns `HeadStatistics` summed over tokens, <float64>[N, 5].
+def head_statistics(probs: np.ndarray, is_sep: np.ndarray) -> np.ndarray:
+  """Returns the numbers of `HEAD` for each token, <float64>[B, S, N, 5].
 
   Args:
     probs: <float>[B, N, S, T].
-    real: <bool>[B, S], False for padding, which does not count.
     is_sep: <bool>[B, T].
   """
   positions = np.arange(probs.shape[-1])
   distance = np.abs(positions[:, None] - positions)  # [S, T]
   logs = np.log(np.where(probs > 0, probs, 1))
-  per_token: Sequence[np.ndarray] = (  # [B, N, S] each
+  numbers = (  # [B, N, S] each
     (probs * distance).sum(axis=-1),
     -(probs * logs).sum(axis=-1),
     probs[..., 0],
     (probs * is_sep[:, None, None, :]).sum(axis=-1),
     np.diagonal(probs, axis1=-2, axis2=-1),
   )
-  stacked = np.stack(per_token, axis=-1).astype(np.float64)  # [B, N, S, 5]
-  return (stacked * real[:, None, :, None]).sum(axis=(0, 2))
+  stacked = np.stack(numbers, axis=-1).astype(np.float64)
+  return np.swapaxes(stacked, 1, 2)

@@ -1,24 +1,30 @@
-"""Tests of layers and attention, against loops and hand-made vectors."""
+"""Tests of opened models, layers and attention, against loops by hand."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import os
+import shutil
+import tarfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import modeling
+from official_albert import modeling, tokenization
+from official_albert.testing import toy_vocabulary
+from tasks import pretraining
+from tools import conversion
 from tools.inspection import layers as layers_lib
+from tools.testing import toy_encoder
 
-_HEADS, _WIDTH = 2, 5
-_SEP = 3
-_IDS = np.int32([[2, 5, 6, 7, 8, 9, 3], [2, 10, 3, 11, 3, 0, 0]])
-_MASK = np.int32([[1] * 7, [1] * 5 + [0] * 2])
-_BATCH = {"input_ids": _IDS, "input_mask": _MASK}
+_HEADS, _WIDTH, _SEP = 2, 5, 3
+_ROWS = [[2, 5, 6, 7, 8, 9, 3], [2, 10, 3, 11, 3]]
+_BATCH = layers_lib.pad(_ROWS, 0)
 
 
-@pytest.fixture(scope="module", params=["all", "none"])
+@pytest.fixture(scope="module", params=["all", "none", "inner"])
 def model(request):
   tf.keras.utils.set_random_seed(3)
   config = modeling.AlbertConfig(
@@ -30,111 +36,83 @@ def model(request):
     intermediate_size=14,
     max_position_embeddings=11,
     initializer_range=0.7,
-    sharing=request.param,
+    sharing="none" if request.param == "none" else "all",
+    inner_group_num=2 if request.param == "inner" else 1,
   )
   made = modeling.AlbertModel(config)
   rng = np.random.default_rng(5)
-  for variable in made.variables:  # Biases too, and no gamma of 1.
+  for variable in made.variables:  # Biases of 0 and gammas of 1 prove little.
     noise = rng.normal(size=variable.shape) * 0.3
     variable.assign_add(noise.astype(np.float32))
   return made
 
 
-def test_maps_equal_the_formula_as_loops(model):
-  states = layers_lib.hidden_states(model, _BATCH)
-  found = list(layers_lib.attention_maps(model, _BATCH))
-  assert len(found) == 3
-  for layer, (attention, _) in enumerate(model.encoder.blocks()):
+def test_batches_are_padded():
+  assert _BATCH["input_ids"].tolist() == [_ROWS[0], [*_ROWS[1], 0, 0]]
+  assert _BATCH["input_mask"].tolist() == [[1] * 7, [1] * 5 + [0] * 2]
+  assert {x.dtype for x in _BATCH.values()} == {np.dtype(np.int32)}
+
+
+def test_states_and_maps_equal_the_formulas(model):
+  found = list(layers_lib.run(model, _BATCH))
+  blocks = list(model.encoder.blocks())
+  assert len(found) == len(blocks) == 3 * model.config.inner_group_num
+  mask = _BATCH["input_mask"]
+  for (before, after, probs), (attention, ffn) in zip(found, blocks):
+    np.testing.assert_allclose(
+      ffn(attention(tf.constant(before), tf.constant(mask))), after, atol=1e-5
+    )
     for row, head in ((0, 1), (1, 0)):
       columns = slice(head * _WIDTH, (head + 1) * _WIDTH)
-      x = states[layer][row].astype(np.float64)
+      x = before[row].astype(np.float64)
       q, k = (
         (x @ part.kernel.numpy() + part.bias.numpy())[:, columns]
         for part in (attention.query, attention.key)
       )
-      for s in range(7):
-        terms = [
-          math.exp(q[s] @ k[t] / math.sqrt(_WIDTH)) * _MASK[row, t]
-          for t in range(7)
-        ]
-        np.testing.assert_allclose(
-          found[layer][row, head, s], np.array(terms) / sum(terms), atol=1e-5
-        )
+      scores = np.exp(q @ k.T / math.sqrt(_WIDTH)) * mask[row]
+      expected = scores / scores.sum(axis=-1, keepdims=True)
+      np.testing.assert_allclose(probs[row, head], expected, atol=1e-5)
+  for (_, after, _), (before, _, _) in zip(found, found[1:]):
+    np.testing.assert_array_equal(after, before)
 
 
-def test_probabilities_give_the_output_of_the_attention(model):
-  attention, _ = next(model.encoder.blocks())
-  x = layers_lib.hidden_states(model, _BATCH)[0]
-  probs = next(layers_lib.attention_maps(model, _BATCH))
-  v = x @ attention.value.kernel.numpy() + attention.value.bias.numpy()
-  v = v.reshape(2, 7, _HEADS, _WIDTH)
-  context = np.einsum("bnst,btnd->bsnd", probs, v).reshape(x.shape)
-  (weights,) = attention.weights_for(1)
-  y = x + context @ weights.output_kernel.numpy() + weights.output_bias.numpy()
-  y = y - y.mean(axis=-1, keepdims=True)
-  y = y / np.sqrt((y * y).mean(axis=-1, keepdims=True) + 1e-12)
-  expected = attention(tf.constant(x), tf.constant(_MASK))
-  np.testing.assert_allclose(
-    y * weights.gamma + weights.beta, expected, atol=1e-5
-  )
+def _means(model):
+  """The means over real tokens, by loops."""
+  layers, heads = [], []
+  for before, after, probs in layers_lib.run(model, _BATCH):
+    pairs = [
+      (before[row, s], after[row, s])
+      for row, ids in enumerate(_ROWS)
+      for s in range(len(ids))
+    ]
+    layers.append(np.mean([layers_lib.compare(*pair) for pair in pairs], 0))
+    sums = np.zeros([_HEADS, 5])
+    for row, ids in enumerate(_ROWS):
+      for s in range(len(ids)):
+        for t, id in enumerate(ids):
+          for head in range(_HEADS):
+            p = float(probs[row, head, s, t])
+            one = [abs(s - t), -math.log(p), t == 0, id == _SEP, s == t]
+            sums[head] += p * np.array(one)
+    heads.append(sums / sum(map(len, _ROWS)))
+  return layers, heads
 
 
-def _averages(probs, rows):
-  """The five numbers of one head, by loops over real tokens."""
-  sums, count = np.zeros(5), 0
-  for row, ids in enumerate(rows):
-    for s in range(len(ids)):
-      for t, id in enumerate(ids):
-        p = float(probs[row, s, t])
-        sums += p * np.array(
-          [abs(s - t), -math.log(p), t == 0, id == _SEP, s == t]
-        )
-    count += len(ids)
-  return sums / count
-
-
-def test_statistics_are_over_tokens_without_padding(model):
-  rows = [_IDS[0].tolist(), _IDS[1, :5].tolist()]
-  found = layers_lib.measure_attention(model, [_BATCH], _SEP)
-  maps = list(layers_lib.attention_maps(model, _BATCH))
-  for layer in range(3):
-    assert len(found[layer]) == _HEADS
-    for head in range(_HEADS):
-      expected = _averages(maps[layer][:, head], rows)
-      np.testing.assert_allclose(found[layer][head], expected, rtol=1e-4)
-  apart = [{"input_ids": np.int32([ids])} for ids in rows]
-  np.testing.assert_allclose(
-    layers_lib.measure_attention(model, apart, _SEP),
-    found,
-    rtol=1e-4,
-    atol=1e-5,
-  )
+def test_means_are_over_tokens_without_padding(model):
+  apart = [layers_lib.pad([row], 0) for row in _ROWS]
+  for batches in ([_BATCH], apart):
+    found = layers_lib.measure(model, batches, _SEP)
+    for got, expected in zip(found, _means(model)):
+      np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_uniform_attention_has_the_entropy_of_its_length():
   probs = np.full([1, 1, 4, 4], 0.25, np.float32)
-  real, is_sep = np.ones([1, 4], bool), np.array([[0, 0, 1, 1]], bool)
-  (found,) = layers_lib._head_sums(probs, real, is_sep) / 4
+  found = layers_lib.head_statistics(probs, np.array([[0, 0, 1, 1]], bool))
   # Distances in a square of 4: 0 four times, 1 six, 2 four, 3 two; of 16.
   np.testing.assert_allclose(
-    found, [20 / 16, math.log(4), 0.25, 0.5, 0.25], rtol=1e-6
+    found[0].mean(axis=0), [[20 / 16, math.log(4), 0.25, 0.5, 0.25]], rtol=1e-6
   )
-
-
-def _model(**changes) -> modeling.AlbertModel:
-  values = dict(
-    vocab_size=97,
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=11,
-    initializer_range=0.4,
-  )
-  tf.keras.utils.set_random_seed(3)
-  config = modeling.AlbertConfig(**{**values, **changes})
-  return modeling.AlbertModel(config)
 
 
 def test_distances_and_angles_by_hand():
@@ -143,77 +121,139 @@ def test_distances_and_angles_by_hand():
   distances, angles = layers_lib.compare(before, after)
   np.testing.assert_allclose(distances, [5, 2**0.5, 4, 0, 1], rtol=1e-12)
   np.testing.assert_allclose(angles, [90, 0, 180, 0, 45], atol=1e-6)
-
-
-def test_small_angles_are_exact():
-  # In float64 the cosine of 1e-9 is 1.
-  tiny = 1e-9
-  before, after = np.array([[1.0, 0]]), np.array([[1.0, tiny]])
-  _, angles = layers_lib.compare(before, after)
-  np.testing.assert_allclose(np.radians(angles), [tiny], rtol=1e-9)
+  tiny = 1e-9  # Its cosine is 1 in float64.
+  _, angles = layers_lib.compare(np.array([1.0, 0]), np.array([1.0, tiny]))
+  np.testing.assert_allclose(np.radians(angles), tiny, rtol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
 def test_vectors_without_a_direction_are_refused(bad):
-  with pytest.raises(ValueError, match="0 or not finite"):
-    layers_lib.compare(np.full([1, 3], bad), np.ones([1, 3]))
-  with pytest.raises(ValueError, match="0 or not finite"):
-    layers_lib.compare(np.ones([1, 3]), np.full([1, 3], bad))
+  for pair in ((bad, 1.0), (1.0, bad)):
+    with pytest.raises(ValueError, match="0 or not finite"):
+      layers_lib.compare(*(np.full([1, 3], x) for x in pair))
 
 
-@pytest.mark.parametrize(
-  "changes, layers",
-  [({}, 3), ({"sharing": "none"}, 3), ({"inner_group_num": 2}, 6)],
-)
-def test_each_layer_of_a_model(changes, layers):
-  model = _model(**changes)
-  ids = np.int32([[2, 5, 6, 3], [2, 7, 8, 3]])
-  found = layers_lib.measure_similarity(model, [{"input_ids": ids}])
-  assert len(found) == layers
-  # The first layer by itself, from the projected embedding.
-  first, _ = model.embedding(tf.constant(ids))
-  attention, ffn = next(model.encoder.blocks())
-  after = ffn(attention(first, tf.ones_like(ids))).numpy()
-  distances, angles = layers_lib.compare(first.numpy(), after)
-  assert found[0].l2_distance == pytest.approx(distances.mean(), rel=1e-5)
-  assert found[0].degrees == pytest.approx(angles.mean(), rel=1e-5)
-  assert len({layer.l2_distance for layer in found}) == layers
+_TEXTS = ["the day was cold", "a tall old tree"]
 
 
-def test_means_are_over_tokens_without_padding():
-  model = _model()
-  rows = [[2, 5, 6, 9, 3], [2, 7, 3]]
-  alone = [
-    layers_lib.measure_similarity(model, [{"input_ids": np.int32([row])}])
-    for row in rows
-  ]
-  ids = np.int32([rows[0], rows[1] + [0, 0]])
-  mask = np.int32([[1] * 5, [1] * 3 + [0] * 2])
-  together = layers_lib.measure_similarity(
-    model, [{"input_ids": ids, "input_mask": mask}]
-  )
-  parts = [{"input_ids": np.int32([row])} for row in rows]
-  in_parts = layers_lib.measure_similarity(model, parts)
-  for index, layer in enumerate(together):
-    for field in ("l2_distance", "degrees"):
-      long, short = (getattr(found[index], field) for found in alone)
-      expected = (5 * long + 3 * short) / 8
-      assert getattr(layer, field) == pytest.approx(expected, rel=1e-5)
-      assert getattr(in_parts[index], field) == pytest.approx(
-        expected, rel=1e-5
-      )
-
-
-def test_nothing_to_measure():
-  with pytest.raises(ValueError, match="no tokens"):
-    layers_lib.measure_similarity(_model(), [])
-  with pytest.raises(ValueError, match="no tokens"):
-    layers_lib.measure_attention(_model(), [], _SEP)
-  none = np.zeros([1, 4], np.int32)
-  with pytest.raises(ValueError, match="no tokens"):
-    layers_lib.measure_similarity(
-      _model(), [{"input_ids": none, "input_mask": none}]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  """Toy runs by their sharing, with three layers each."""
+  folder = tmp_path_factory.mktemp("runs")
+  return {
+    sharing: toy_encoder.write(
+      str(folder / sharing), num_hidden_layers=3, sharing=sharing
     )
+    for sharing in ("all", "attention", "none")
+  }
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+def test_weights_and_tokenizer_of_a_run(runs, sharing, tmp_path):
+  config = modeling.AlbertConfig.from_json_file(
+    os.path.join(runs[sharing], "albert_config.json")
+  )
+  model = pretraining.AlbertForPretraining(config)
+  checkpoint = tf.train.Checkpoint(model=model)
+  latest = tf.train.latest_checkpoint(runs[sharing])
+  checkpoint.restore(latest).assert_existing_objects_matched()
+  best = tmp_path / "run" / "best"
+  shutil.copytree(runs[sharing], tmp_path / "run")
+  os.makedirs(best)
+  for name in os.listdir(tmp_path / "run"):
+    if name.startswith("model.ckpt"):
+      os.rename(tmp_path / "run" / name, best / name)
+  os.remove(tmp_path / "run" / "checkpoint")
+  for path in (runs[sharing], best, best / "model.ckpt-1"):
+    opened = layers_lib.open_model(str(path))
+    assert opened.model.config == config
+    assert opened.tokenizer.vocab_size == 47
+    assert len(opened.model.variables) == len(model.albert.variables)
+    for ours, theirs in zip(opened.model.variables, model.albert.variables):
+      np.testing.assert_array_equal(ours, theirs)
+
+
+def test_findings_of_every_layer(runs):
+  opened = layers_lib.open_model(runs["none"])
+  found = layers_lib.look_into(opened, _TEXTS, 64, "run")
+  layers, attention = found.values["layers"], found.values["attention"]
+  assert [layer["layer"] for layer in layers] == [1, 2, 3]
+  assert 0 < layers[2]["degrees"] < 180
+  heads = attention[1]["heads"]
+  assert [head["head"] for head in heads] == [1, 2]
+  assert 0 < heads[0]["cls_share"] < 1
+  length = len(found.pieces)
+  assert [probs.shape for probs in found.maps] == [(2, length, length)] * 3
+  np.testing.assert_allclose(found.maps[0].sum(axis=-1), 1, rtol=1e-5)
+  # The maps are of the first sentence.
+  alone = layers_lib.look_into(opened, _TEXTS[:1], 64, "run")
+  np.testing.assert_array_equal(alone.maps, found.maps)
+
+
+def test_another_depth(runs):
+  shallow, deep = (
+    layers_lib.look_into(
+      layers_lib.open_model(runs["all"], num_hidden_layers=depth),
+      _TEXTS,
+      64,
+      "run",
+    ).values["layers"]
+    for depth in (0, 5)
+  )
+  assert len(deep) == 5
+  for a, b in zip(shallow, deep):
+    assert list(a.values()) == pytest.approx(list(b.values()), rel=1e-5)
+  with pytest.raises(ValueError, match="cannot have 5"):
+    layers_lib.open_model(runs["none"], num_hidden_layers=5)
+
+
+def test_tf1_checkpoints_archives_and_long_sentences(tmp_path):
+  config = modeling.AlbertConfig(
+    vocab_size=41,
+    embedding_size=6,
+    hidden_size=10,
+    num_attention_heads=2,
+    num_hidden_layers=2,
+    intermediate_size=14,
+    initializer_range=0.2,
+  )
+  folder = tmp_path / "model"
+  conversion.random_checkpoint.write(config, str(folder))
+  opened = layers_lib.open_model(str(folder))
+  with pytest.raises(ValueError, match="has no tokenizer: .* --spm_model_file"):
+    layers_lib.look_into(opened, _TEXTS, 64, "model")
+  (folder / "30k-clean.model").write_bytes(toy_vocabulary.numbers(41))
+  with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
+    archive.add(folder, "model")
+  shutil.rmtree(folder)
+  opened = layers_lib.open_model(str(tmp_path / "model.tar.gz"))
+  words = ["5 6 7", "8", *["9 10"] * 16]
+  found = layers_lib.look_into(opened, words, 9, "model")
+  assert found.pieces == ["[CLS]", "▁5", "▁6", "▁7", "[SEP]"]
+  sizes = {"count": 18, "tokens": 5 + 3 + 16 * 4, "cut": 0}
+  assert found.values["sentences"] == sizes
+  found = layers_lib.look_into(opened, ["5 6 7 8", "9 10"], 4, "model")
+  assert found.pieces == ["[CLS]", "▁5", "▁6", "[SEP]"]
+  assert found.values["sentences"]["cut"] == 1
+  with pytest.raises(ValueError, match="max_seq_length is 2"):
+    layers_lib.look_into(opened, ["5"], 2, "model")
+
+
+def test_models_that_cannot_be_opened(runs, tmp_path):
+  path = tmp_path / "other.model"
+  path.write_bytes(toy_vocabulary.numbers(41))
+  other = tokenization.open_tokenizer(str(path))
+  with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 47"):
+    layers_lib.open_model(runs["all"], tokenizer=other)
+  with pytest.raises(FileNotFoundError, match="no checkpoint at"):
+    layers_lib.open_model(str(tmp_path / "nothing"))
+  folder = tmp_path / "none"
+  shutil.copytree(runs["none"], folder)
+  file = str(folder / "albert_config.json")
+  config = modeling.AlbertConfig.from_json_file(file)
+  dataclasses.replace(config, num_hidden_layers=4).to_json_file(file)
+  with pytest.raises(ValueError, match="lacks albert/encoder/.* incomplete"):
+    layers_lib.open_model(str(folder))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,9 @@ def _activations(config: modeling.AlbertConfig, setting: Setting) -> int:
   rows = s.batch_size * min(s.predictions + 1, s.max_seq_length)
   whole, last = _kept(c, s, s.tokens), _kept(c, s, rows)
   embeddings = s.tokens * c.embedding_size * (_FLOAT32 + s.width)
-  moment = _gradient_of_block(c, s)
+  # The larger of probabilities with scores, or the two tensors of the FFN.
+  scores = c.num_attention_heads * s.max_seq_length
+  moment = s.tokens * s.width * 2 * max(scores, c.intermediate_size)
   kernels = _waiting_kernel_gradients(c, s)
   head_kept, head_moment = _head(c, s)
   if s.recompute_activations:
@@ -127,13 +129,7 @@ def _activations(config: modeling.AlbertConfig, setting: Setting) -> int:
 
 
 def _kept(config: modeling.AlbertConfig, s: Setting, rows: int) -> int:
-  """Returns the bytes that a block keeps for its gradient.
-
-  Args:
-    config: the model.
-    s: the setting.
-    rows: positions of the batch that the block computes.
-  """
+  """Returns the bytes that a block keeps to compute `rows` positions."""
   h, i = config.hidden_size, config.intermediate_size
   scores = config.num_attention_heads * s.max_seq_length
   # The block's input, keys and values, for all positions.
@@ -156,21 +152,14 @@ def _kept(config: modeling.AlbertConfig, s: Setting, rows: int) -> int:
   return size
 
 
-def _gradient_of_block(config: modeling.AlbertConfig, s: Setting) -> int:
-  """Returns the larger of probabilities with scores, or the two FFN tensors."""
-  scores = config.num_attention_heads * s.max_seq_length
-  return s.tokens * s.width * 2 * max(scores, config.intermediate_size)
-
-
 def _waiting_kernel_gradients(config: modeling.AlbertConfig, s: Setting) -> int:
   """Returns the gradients of shared kernels, summed only when all exist."""
+  uses = config.num_hidden_layers / config.num_hidden_groups
   parts = config.parameters_by_part()
-  size = 0
-  for part, sharing in (("attention", "attention"), ("ffn", "ffn")):
-    if config.sharing in ("all", sharing):
-      uses = config.num_hidden_layers / config.num_hidden_groups
-      size += int(parts[part] * uses) * s.width if uses > 1 else 0
-  return size
+  shared = [x for x in ("attention", "ffn") if config.sharing in ("all", x)]
+  if uses <= 1:
+    return 0
+  return sum(int(parts[part] * uses) * s.width for part in shared)
 
 
 def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
@@ -182,35 +171,27 @@ def _head(config: modeling.AlbertConfig, s: Setting) -> tuple[int, int]:
   return kept, rows * v * (_FLOAT32 + cast)
 
 
-def head_parameters(config: modeling.AlbertConfig) -> dict[str, int]:
-  """Returns the parameters of the heads, without the shared word table."""
-  v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
-  return {
-    # Dense H -> E, LayerNorm, a bias per piece.
-    "masked_lm_head": (h * e + e) + 2 * e + v,
-    "sentence_order_head": 2 * h + 2,
-  }
-
-
 def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
   """Returns the parameters of each part, and two sums.
 
   The sums are `encoder` (embeddings to pooler) and `pretraining`, which
   includes the heads.
   """
-  encoder, heads = config.parameters_by_part(), head_parameters(config)
-  total = sum(encoder.values())
+  v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
+  parts = config.parameters_by_part()
+  total = sum(parts.values())
+  heads = {
+    # Dense H -> E, LayerNorm, a bias per piece; the word table is shared.
+    "masked_lm_head": (h * e + e) + 2 * e + v,
+    "sentence_order_head": 2 * h + 2,
+  }
+  pretraining_total = total + sum(heads.values())
   return {
-    **encoder,
+    **parts,
     **heads,
     "encoder": total,
-    "pretraining": total + sum(heads.values()),
+    "pretraining": pretraining_total,
   }
-
-
-def default_predictions(max_seq_length: int) -> int:
-  """Returns 15% of the tokens, as in the original."""
-  return max(1, int(0.15 * max_seq_length))
 
 
 def flops_per_token(

@@ -61,13 +61,13 @@ def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
   """Writes a PNG of `similarity_figure` with one run per model."""
   figure = similarity_figure({name: [run] for name, run in series.items()})
   figure.tight_layout()
-  _save(figure, output_file)
+  figures.save(figure, output_file)
 
 
-def plot_attention(
-  maps: Sequence[np.ndarray], pieces: Sequence[str], title: str, file: str
-) -> None:
-  """Writes a PNG with a row of maps per layer and a column per head.
+def attention_figure(
+  maps: Sequence[np.ndarray], pieces: Sequence[str], title: str
+):
+  """Draws a row of attention maps per layer and a column per head.
 
   In a map, rows attend to columns; darker is more.
 
@@ -75,47 +75,52 @@ def plot_attention(
     maps: of each layer, <float32>[N, S, S].
     pieces: the S labels.
     title: of the figure.
-    file: the PNG.
   """
   layers, heads, length = len(maps), len(maps[0]), len(pieces)
-  cell = min(_CELL, _MOST_INCHES / max(layers, heads) / (length + 1))
+  pitch = length + 1
+  cell = min(_CELL, _MOST_INCHES / max(layers, heads) / pitch)
+  size = [count * pitch * cell + _MARGIN for count in (heads, layers)]
   # One image, because a thousand axes would take minutes.
-  figure, axis = pyplot.subplots(
-    figsize=(
-      heads * (length + 1) * cell + _MARGIN,
-      layers * (length + 1) * cell + _MARGIN,
-    )
-  )
+  figure, axis = pyplot.subplots(figsize=size)
   most = float(np.max(maps))
   axis.imshow(
     mosaic(maps), cmap="Blues", vmin=0, vmax=most, interpolation="nearest"
   )
   # Skips labels evenly if there is no room.
-  step = max(1, math.ceil(_CELL / cell - 1e-6))
-  shown = range(0, length, step)
-  labels = [pieces[place] for place in shown]
-  starts = [n * (length + 1) for n in range(max(layers, heads))]
-  for ticks, count in ((axis.set_xticks, heads), (axis.set_yticks, layers)):
-    ticks([s + place for s in starts[:count] for place in shown],
-          labels * count)  # fmt: skip
+  shown = range(0, length, max(1, math.ceil(_CELL / cell - 1e-6)))
+  for set_ticks, count in ((axis.set_xticks, heads), (axis.set_yticks, layers)):
+    places = [n * pitch + place for n in range(count) for place in shown]
+    set_ticks(places, [pieces[place] for place in shown] * count)
   axis.tick_params(length=0, pad=2, labelsize=_LABEL_POINTS)
   axis.tick_params(axis="x", rotation=90)
   for text in (*axis.get_xticklabels(), *axis.get_yticklabels()):
     text.set_parse_math(False)  # A piece may be a dollar sign.
   middle = (length - 1) / 2
+  names = {"fontsize": 7, "annotation_clip": False}
   for head in range(heads):
-    place = (starts[head] + middle, -1.5)
-    axis.annotate(f"head {head + 1}", place, ha="center", fontsize=7,
-                  annotation_clip=False)  # fmt: skip
+    place = (head * pitch + middle, -1.5)
+    axis.annotate(f"head {head + 1}", place, ha="center", **names)
   for layer in range(layers):
-    place = (heads * (length + 1), starts[layer] + middle)
-    axis.annotate(f"layer {layer + 1}", place, va="center", fontsize=7,
-                  rotation=90, annotation_clip=False)  # fmt: skip
+    place = (heads * pitch, layer * pitch + middle)
+    axis.annotate(
+      f"layer {layer + 1}", place, va="center", rotation=90, **names
+    )
   for side in axis.spines.values():
     side.set_visible(False)
   title = f"{title}: attention, from 0 (white) to {most:.2f} (darkest)"
   axis.set_title(title, fontsize=10, pad=20, parse_math=False)
-  _save(figure, file)
+  return figure
+
+
+def plot_attention(
+  maps: Sequence[np.ndarray], pieces: Sequence[str], title: str, file: str
+) -> None:
+  """Writes a PNG of `attention_figure`."""
+  with warnings.catch_warnings():
+    # Matplotlib's own font has no Chinese characters and draws boxes.
+    warnings.filterwarnings("ignore", message="Glyph .* missing")
+    figure = attention_figure(maps, pieces, title)
+    figures.save(figure, file, bbox_inches="tight")
 
 
 def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
@@ -135,13 +140,6 @@ def mosaic(maps: Sequence[np.ndarray]) -> np.ndarray:
   layers, heads, height, width = stacked.shape
   picture = np.swapaxes(stacked, 1, 2).reshape(layers * height, heads * width)
   return picture[:-1, :-1]
-
-
-def _save(figure, output_file: str) -> None:
-  with warnings.catch_warnings():
-    # Matplotlib's own font has no Chinese characters and draws boxes.
-    warnings.filterwarnings("ignore", message="Glyph .* missing")
-    figures.save(figure, output_file, bbox_inches="tight")
 
 
 _CURVES = (
@@ -176,10 +174,9 @@ def plot_curves(
       (train, "training", "-"),
       (held_out, "held-out", "o-"),
     ):
-      there = [r for r in records if name in r]
+      points = [(r["step"], r[name]) for r in records if name in r]
       axis.plot(
-        [r["step"] for r in there],
-        [r[name] for r in there],
+        *np.reshape(points, [-1, 2]).T,
         style,
         markersize=3,
         linewidth=1,

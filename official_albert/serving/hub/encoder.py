@@ -1,11 +1,11 @@
-"""The encoder of TF Hub's transformer encoders, to compute with and to train.
+"""An encoder with the interface of TF Hub's transformer encoders.
 
       encoder = hub.KerasLayer("ENCODER", trainable=True)
       pooled = encoder(preprocessor(texts))["pooled_output"]
 
-Same names and shapes as tensorflow/albert_en_base/3, and a sub-object `sop`
-that it lacks. What is saved holds the variables and plain TensorFlow
-operations: dropout while training, no XLA, gradients by differentiation.
+Names and shapes are those of tensorflow/albert_en_base/3; the sub-object `sop`
+is new. The SavedModel holds variables and plain TensorFlow operations: dropout
+in training, no XLA, no custom gradients.
 
 Source: the page of tensorflow/albert_en_base/3; "Common SavedModel APIs for
 Text Tasks" and "Reusable SavedModels" of TF Hub's documentation.
@@ -26,25 +26,23 @@ FEATURES = {
   "input_mask": "input_mask",
   "input_type_ids": "segment_ids",
 }
-POSITIONS = "masked_lm_positions"
-_TENSORS = ("pooled_output", "sequence_output", "default")
-
+_POSITIONS = "masked_lm_positions"
 Tensors = Mapping[str, tf.Tensor]
 
 
 class HubEncoder(hub_objects.HubObject):
-  """`input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S] to outputs.
+  """Maps `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S].
 
-  A call takes the dict and `training` (False by default), and returns
-  `pooled_output` <float32>[B, H], `default`, which is the same,
-  `sequence_output` <float32>[B, S, H] and `encoder_outputs`, a list with one
+  A call takes a dict of them and `training` (False by default). It returns
+  `pooled_output` and `default` <float32>[B, H], which are equal,
+  `sequence_output` <float32>[B, S, H] and `encoder_outputs`, a list of one
   <float32>[B, S, H] for each block.
 
   Attributes:
-    mlm: takes `masked_lm_positions` <int32>[B, P] too, and returns
-      `mlm_logits` <float32>[B, P, V] too; there if the head is.
-    sop: returns `sop_logits` <float32>[B, 2] too (0 in order, 1 swapped);
-      there if the head is.
+    mlm: also takes `masked_lm_positions` <int32>[B, P] and returns
+      `mlm_logits` <float32>[B, P, V]; exists if there is such a head.
+    sop: also returns `sop_logits` <float32>[B, 2] (0 in order, 1 swapped);
+      exists if there is such a head.
   """
 
   def __init__(
@@ -53,15 +51,12 @@ class HubEncoder(hub_objects.HubObject):
     masked_lm: Optional[modeling.MaskedLMHead] = None,
     sentence_order: Optional[modeling.SentenceOrderHead] = None,
   ):
-    """Traces everything; the sub-objects share the encoder's variables.
+    """Traces all functions; the sub-objects share the encoder's variables.
 
     Args:
-      albert: computes in float32.
-      masked_lm: has been called before, so that its variables are there.
+      albert: a float32 model.
+      masked_lm: has been called, so that its variables exist.
       sentence_order: likewise.
-
-    Raises:
-      ValueError: the encoder computes in another precision.
     """
     if albert.compute_dtype != "float32":
       raise ValueError(
@@ -70,14 +65,16 @@ class HubEncoder(hub_objects.HubObject):
       )
 
     def encode(inputs: Tensors, training: bool) -> dict[str, Any]:
+      seed = None
+      if training:
+        # Not tf.random.uniform, which would save this process' global seed, so
+        # that all users would draw the same dropout.
+        seed = tf.raw_ops.RandomUniformInt(
+          shape=[2], minval=0, maxval=2**31 - 1, seed=0, seed2=0
+        )
       features = {own: inputs[name] for name, own in FEATURES.items()}
-      outputs = albert(
-        features,
-        training=training,
-        dropout_seed=_new_seed() if training else None,
-      )
-      # Whoever fixes the length finds it in the outputs' shapes: TensorFlow
-      # sees through this function, but not through the blocks within.
+      outputs = albert(features, training=training, dropout_seed=seed)
+      # So that a fixed length is known in the outputs' static shapes.
       hidden = [albert.config.hidden_size]
       shape = tf.concat([tf.shape(inputs["input_word_ids"]), hidden], axis=0)
       blocks = [tf.reshape(x, shape) for x in outputs["encoder_outputs"]]
@@ -88,38 +85,37 @@ class HubEncoder(hub_objects.HubObject):
         "encoder_outputs": blocks,
       }
 
-    def mask_model(inputs: Tensors, training: bool) -> dict[str, Any]:
+    def predict_masked(inputs: Tensors, training: bool) -> dict[str, Any]:
       outputs = encode(inputs, training)
       outputs["mlm_logits"] = masked_lm(
         outputs["sequence_output"],
-        inputs[POSITIONS],
+        inputs[_POSITIONS],
         albert.embedding,
         training=training,
       )
       return outputs
 
-    def order_model(inputs: Tensors, training: bool) -> dict[str, Any]:
+    def predict_order(inputs: Tensors, training: bool) -> dict[str, Any]:
       outputs = encode(inputs, training)
-      outputs["sop_logits"] = sentence_order(
-        outputs["pooled_output"], training=training
-      )
+      pooled = outputs["pooled_output"]
+      outputs["sop_logits"] = sentence_order(pooled, training=training)
       return outputs
 
     variables = albert.trainable_variables
     super().__init__(_trace(encode, FEATURES), variables)
     if masked_lm is not None:
       self.mlm = hub_objects.HubObject(
-        _trace(mask_model, (*FEATURES, POSITIONS)),
+        _trace(predict_masked, (*FEATURES, _POSITIONS)),
         variables + masked_lm.trainable_variables,
       )
     if sentence_order is not None:
       self.sop = hub_objects.HubObject(
-        _trace(order_model, FEATURES),
+        _trace(predict_order, FEATURES),
         variables + sentence_order.trainable_variables,
       )
 
   def signature(self) -> tf.types.experimental.GenericFunction:
-    """For servers and `saved_model_cli`: what is one tensor of the outputs."""
+    """Returns the outputs that are single tensors, for servers."""
     specs = _specs(FEATURES)
     encode = self.__call__.get_concrete_function(specs, training=False)
 
@@ -127,7 +123,8 @@ class HubEncoder(hub_objects.HubObject):
     def serve(input_word_ids, input_mask, input_type_ids):
       values = (input_word_ids, input_mask, input_type_ids)
       outputs = encode(dict(zip(FEATURES, values)), training=False)
-      return {name: outputs[name] for name in _TENSORS}
+      names = ("pooled_output", "sequence_output", "default")
+      return {name: outputs[name] for name in names}
 
     return serve
 
@@ -137,26 +134,12 @@ def _specs(names) -> dict[str, tf.TensorSpec]:
 
 
 def _trace(compute, names) -> Any:
-  """`compute` as a function that is traced for training and for inference."""
-
   @tf.function(autograph=False)
   def call(inputs, training=False):
-    with (
-      modeling.plain_operations_only()
-    ):  # In here, as saving traces once more.
+    # Within, because saving traces once more.
+    with modeling.plain_operations_only():
       return compute(inputs, training)
 
   for training in (True, False):
     call.get_concrete_function(_specs(names), training=training)
   return call
-
-
-def _new_seed() -> tf.Tensor:
-  """<int32>[2], another one each time the graph runs.
-
-  Not tf.random.uniform, into which the exporting process' global seed would be
-  frozen, so that every user's dropout began alike.
-  """
-  return tf.raw_ops.RandomUniformInt(
-    shape=[2], minval=0, maxval=2**31 - 1, seed=0, seed2=0
-  )

@@ -1,9 +1,4 @@
-"""What TF Hub calls a reusable SavedModel: a callable that knows its variables.
-
-`hub.KerasLayer` looks for `__call__`, `variables`, `trainable_variables` and
-`regularization_losses` on what it loads. A tf.Module has its own idea of
-`variables`, which is not saved; hence tf.train.Checkpoint, of which only the
-attributes count here.
+"""The interface of TF Hub's reusable SavedModels.
 
 Source: "Reusable SavedModels" of TF Hub's documentation.
 """
@@ -16,24 +11,20 @@ from typing import Any, Callable, Sequence
 import tensorflow as tf
 
 
+# A tf.Module has a property `variables`, which is not saved.
 class HubObject(tf.train.Checkpoint):
-  """Something that can be saved, loaded and called.
+  """An object to save, load and call, with what `hub.KerasLayer` looks for.
 
   Attributes:
-    variables: all that a call may use.
-    trainable_variables: the same; nothing of a transformer is frozen.
-    regularization_losses: none. Weight decay belongs to the optimizer.
+    variables: the variables of a call.
+    trainable_variables: the same.
+    regularization_losses: none, as weight decay belongs to the optimizer.
   """
 
   def __init__(
     self, call: Callable[..., Any], variables: Sequence[tf.Variable] = ()
   ):
-    """Composes the object.
-
-    Args:
-      call: a `tf.function` that has been traced.
-      variables: those that it uses.
-    """
+    """Initializes the object with a traced `tf.function` and its variables."""
     super().__init__()
     self.__call__ = call
     self.variables = list(variables)
@@ -42,14 +33,10 @@ class HubObject(tf.train.Checkpoint):
 
 
 def save_hub_object(module: HubObject, folder: str) -> None:
-  """Writes a SavedModel of the files that TF Hub takes.
-
-  Args:
-    module: has a method `signature`, for servers.
-    folder: where to.
+  """Writes the SavedModel of an object with a method `signature`.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: the folder cannot be written.
   """
   try:
     tf.saved_model.save(
@@ -57,5 +44,5 @@ def save_hub_object(module: HubObject, folder: str) -> None:
     )
   except tf.errors.OpError as error:
     raise OSError(f"{folder} could not be written: {error.message}") from error
-  # Random, no loader needs it, and TF Hub's site refuses it.
+  # TF Hub's site refuses it, and it is random.
   os.remove(os.path.join(folder, "fingerprint.pb"))

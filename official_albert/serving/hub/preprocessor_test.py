@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
+import itertools
 
+import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text
 
 from official_albert import tokenization
 from official_albert.serving.hub import objects as hub_objects
@@ -14,9 +15,6 @@ from official_albert.serving.hub import preprocessor as hub_preprocessor
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import in_graph
 
-_SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
-_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
-_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
 _SENTENCES = [
   "the mill by the river ground barley, oats and rye.",
   "its wheel turned until 1874, when 1874,5 litres broke the dam.",
@@ -66,9 +64,12 @@ def test_ids_are_those_of_the_tokenizer(loaded, model_file):
     assert (served[name].numpy() == value.numpy()).all()
 
 
-def test_python_strings_and_no_strings(loaded):
+def test_python_strings_empty_batches_and_tf_data(loaded):
   assert loaded(["mill", "dam"])["input_word_ids"].shape == [2, 13]
   assert loaded(tf.constant([], tf.string))["input_mask"].shape == [0, 13]
+  data = tf.data.Dataset.from_tensor_slices(_LINES).batch(2).map(loaded)
+  shapes = [tuple(batch["input_mask"].shape) for batch in data]
+  assert shapes == [(2, 13), (2, 13), (1, 13)]
 
 
 @pytest.mark.parametrize("seq_length", [9, tf.constant(9)])
@@ -118,32 +119,94 @@ def test_word_pieces_come_by_words(tmp_path):
   assert loaded(lines)["input_word_ids"].shape == [3, 128]
 
 
-def test_runs_inside_tf_data(loaded):
-  data = tf.data.Dataset.from_tensor_slices(_LINES).batch(2).map(loaded)
-  shapes = [tuple(batch["input_mask"].shape) for batch in data]
-  assert shapes == [(2, 13), (2, 13), (1, 13)]
-
-
-@pytest.mark.heavy  # text_layers_test.py holds it too, before saving.
-@pytest.mark.skipif(
-  not (_GOLDEN.exists() and _RELEASED.exists()),
-  reason="the released vocabulary and its goldens are not on this machine",
-)
-def test_the_original_tokenizer_says_the_same(tmp_path):
-  with open(_GOLDEN, encoding="utf-8") as file:
-    rows = [json.loads(line) for line in file]
-  layer = in_graph.SentencePieceTextLayer(_RELEASED)
-  loaded = _save(layer, tmp_path / "module")
-  tokens = loaded.tokenize(tf.constant([row["text"] for row in rows]))
-  got = tokens.to_list()
-  assert len(got) == 420
-  assert got == [row["lower"]["ids"] for row in rows]
-
-
 def test_a_length_without_room(model_file):
   layer = in_graph.SentencePieceTextLayer(model_file)
   with pytest.raises(ValueError, match="at least 5, got 4"):
     hub_preprocessor.HubPreprocessor(layer, 4)
+
+
+CLS, SEP, PAD = 71, 72, 5
+
+
+def _ids(first, length):
+  return list(range(first, first + length))
+
+
+@tf.function(reduce_retracing=True)
+def _pack(segments, seq_length):
+  return hub_preprocessor.pack_segments(segments, seq_length, CLS, SEP, PAD)
+
+
+def _ragged(rows):
+  return tf.ragged.constant(rows, dtype=tf.int32)
+
+
+@pytest.mark.parametrize("seq_length", [5, 8, 11])
+def test_packs_as_fine_tuning_does(seq_length):
+  lengths = list(itertools.product(range(8), repeat=2))
+  rows_a = [_ids(11, a) for a, _ in lengths]
+  rows_b = [_ids(31, b) for _, b in lengths]
+  pairs = _pack([_ragged(rows_a), _ragged(rows_b)], tf.constant(seq_length))
+  single = _pack([_ragged(rows_a)], tf.constant(seq_length))
+  for packed, others in ((pairs, rows_b), (single, [None] * len(rows_a))):
+    packed = {name: value.numpy() for name, value in packed.items()}
+    for row, (a, b) in enumerate(zip(rows_a, others)):
+      ids, types = tokenization.pack_pair(a, b, seq_length, CLS, SEP)
+      room = seq_length - len(ids)
+      expected = {
+        "input_word_ids": ids + [PAD] * room,
+        "input_mask": [1] * len(ids) + [0] * room,
+        "input_type_ids": types + [0] * room,
+      }
+      for name, values in expected.items():
+        assert packed[name].dtype == np.int32
+        assert packed[name][row].tolist() == values, (name, a, b)
+
+
+@pytest.mark.parametrize("seq_length", [3, 4, 12, 17])
+def test_packs_as_tensorflow_text_does(seq_length):
+  rng = np.random.default_rng(3)
+  segments = [
+    _ragged([_ids(first, n) for n in rng.integers(0, 19, 97)])
+    for first in (11, 41)
+  ]
+  trimmer = tensorflow_text.RoundRobinTrimmer(seq_length - 3)
+  ids, types = tensorflow_text.combine_segments(
+    trimmer.trim(segments), start_of_sequence_id=CLS, end_of_segment_id=SEP
+  )
+  got = _pack(segments, tf.constant(seq_length))
+  shape = [None, seq_length]
+  np.testing.assert_array_equal(
+    got["input_word_ids"], ids.to_tensor(PAD, shape=shape)
+  )
+  np.testing.assert_array_equal(
+    got["input_type_ids"], types.to_tensor(0, shape=shape)
+  )
+
+
+def test_packs_words_and_empty_batches():
+  words = _ragged([[[11, 12], [13]], [], [[14]]])
+  packed = _pack([words], 6)
+  assert packed["input_word_ids"].numpy().tolist() == [
+    [CLS, 11, 12, 13, SEP, PAD],
+    [CLS, SEP, PAD, PAD, PAD, PAD],
+    [CLS, 14, SEP, PAD, PAD, PAD],
+  ]
+  none = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [])
+  assert _pack([none, none], 6)["input_mask"].shape == [0, 6]
+  spec = tf.RaggedTensorSpec([None, None], tf.int32)
+  static = _pack.get_concrete_function([spec], 9).structured_outputs
+  assert {tuple(x.shape) for x in static.values()} == {(None, 9)}
+
+
+def test_invalid_segments():
+  one, other = _ragged([[11], [12]]), _ragged([[11]])
+  with pytest.raises(ValueError, match="one or two segments"):
+    _pack([one] * 3, 9)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="too small"):
+    _pack([one, one], tf.constant(2))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="batch sizes"):
+    _pack([one, other], 9)
 
 
 if __name__ == "__main__":

@@ -35,11 +35,7 @@ class CharacterTable:
   """
 
   def __init__(self, values: np.ndarray):
-    """Builds the pages.
-
-    Args:
-      values: <int>[0x110000] by code point, in -128 to 127.
-    """
+    """Builds the pages of values in -128 to 127, one for each code point."""
     pages, page_of = np.unique(
       values.reshape(-1, _PAGE), axis=0, return_inverse=True
     )
@@ -97,13 +93,8 @@ def form_table(
   """Returns a table of forms, see `text_offsets.FormTable`.
 
   Lengths are in bytes and are measured with TensorFlow's operations, because
-  its Unicode is older than Python's.
-
-  Args:
-    change: normalizes <string>[n], single characters.
-    is_gone: whether a character is deleted and separates nothing.
-    is_space: whether it is whitespace.
-    is_mark: whether it belongs to the character before.
+  its Unicode is older than Python's. `change` normalizes single characters
+  <string>[n]. A mark belongs to the character before it.
   """
   all_sizes = utf8_sizes(tf.range(ALL_CHARACTERS)).numpy()
   values = tokenization.visible_form(all_sizes.astype(np.int32), False)
@@ -139,13 +130,9 @@ class Letters(NamedTuple):
   text_lengths: tf.Tensor
 
   def starts_at(self, place: tf.Tensor) -> tf.Tensor:
-    """Returns the starts of the letters of bytes of the normalized texts.
+    """Returns where the letters of normalized bytes start in their texts.
 
-    Args:
-      place: <int64>[K], counted from the first byte of the first text.
-
-    Returns:
-      <int64>[K], characters from the beginning of the text.
+    Bytes <int64>[K] are counted from the first byte of the first text.
     """
     return self._look_up(self.starts, place)
 
@@ -211,14 +198,9 @@ def _shifted(values: tf.Tensor, first) -> tf.Tensor:
 
 
 def bound(ordered: tf.Tensor, values: tf.Tensor, after: bool) -> tf.Tensor:
-  """Returns the insertion positions of values, <int64>[K].
+  """Returns the positions to insert <int64>[K] values, before or after equals.
 
-  Unlike `tf.searchsorted`, this accepts an empty `ordered`.
-
-  Args:
-    ordered: <int64>[N], never decreasing.
-    values: <int64>[K].
-    after: whether to insert after equal values, else before them.
+  Unlike `tf.searchsorted`, this accepts an empty `ordered` <int64>[N].
   """
   search = tf.raw_ops.UpperBound if after else tf.raw_ops.LowerBound
   return search(

@@ -48,15 +48,7 @@ class PackedTextLayer(tf.Module):
   def __call__(
     self, text_a: tf.Tensor, text_b: Optional[tf.Tensor] = None
   ) -> dict[str, tf.Tensor]:
-    """Tokenizes and packs texts.
-
-    Args:
-      text_a: <string>[B], UTF-8.
-      text_b: <string>[B], or None if there is no second text.
-
-    Returns:
-      See `pack_pair`.
-    """
+    """Tokenizes one or two batches of texts <string>[B]; see `pack_pair`."""
     ids_b = None if text_b is None else self.text_layer.tokenize(text_b)
     return self._pack(self.text_layer.tokenize(text_a), ids_b)
 
@@ -125,21 +117,11 @@ def pack_pair(
   cls_id: int,
   sep_id: int,
 ) -> dict[str, tf.Tensor]:
-  """Applies `tokenization.pack_pair` to each row and pads with 0.
-
-  Args:
-    ids_a: <int32>[B, (tokens)] of A.
-    ids_b: <int32>[B, (tokens)] of B; None if there is no second text.
-    max_seq_length: the maximum length of a row, special tokens included.
-    cls_id: the id of [CLS].
-    sep_id: the id of [SEP].
+  """Applies `tokenization.pack_pair` to each row of ids and pads with 0.
 
   Returns:
     `input_ids`, `input_mask` and `segment_ids` <int32>[B, S]. S is the length
     of the longest sequence of the batch.
-
-  Raises:
-    ValueError: `max_seq_length` is too small for one token of each text.
   """
   texts = 1 if ids_b is None else 2
   available = tokenization.available_tokens(max_seq_length, texts)

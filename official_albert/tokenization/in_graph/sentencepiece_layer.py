@@ -63,17 +63,7 @@ class SentencePieceTextLayer(text_layer.TextLayer):
   pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
 
   def __init__(self, model: str | bytes | os.PathLike, lower_case: bool = True):
-    """Reads and checks a model.
-
-    Args:
-      model: the path of a SentencePiece model file, or its content.
-      lower_case: whether to lower-case text first.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      ValueError: it is not a SentencePiece model, or it does not have ALBERT's
-        special pieces at their ids.
-    """
+    """Reads and checks a SentencePiece model file, or its content."""
     super().__init__(name="sentence_piece_text")
     self.lower_case = lower_case
     if not isinstance(model, bytes):
@@ -173,11 +163,8 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    """Maps ids to those of the same pieces inside a word, of any shape.
-
-    "▁able" becomes "able" if the vocabulary has it. The bare word mark becomes
-    -1, which means that it is removed. Other pieces do not change.
-    """
+    # "▁able" becomes "able" if the vocabulary has it. The bare word mark is
+    # removed. Other pieces do not change.
     return tf.gather(tf.constant(self._inner_ids), ids)
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
@@ -193,7 +180,6 @@ class SentencePieceTextLayer(text_layer.TextLayer):
 
 
 def _inner_id_table(pieces: list[str]) -> np.ndarray:
-  """Returns <int32>[V], see `SentencePieceTextLayer.without_word_start`."""
   mark = tokenization.WORD_START
   id_of = {piece: i for i, piece in enumerate(pieces)}
   table = np.arange(len(pieces), dtype=np.int32)

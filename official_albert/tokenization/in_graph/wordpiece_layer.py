@@ -37,12 +37,7 @@ class WordPieceTextLayer(text_layer.TextLayer):
   """A `TextLayer` equal to `tokenization.WordPieceTokenizer`."""
 
   def __init__(self, vocab_file: str | os.PathLike, lower_case: bool = True):
-    """Reads a vocabulary.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      ValueError: it lacks BERT's special pieces.
-    """
+    """Reads a vocabulary, which must have BERT's special pieces."""
     super().__init__(name="word_piece_text")
     self.lower_case = lower_case
     content = text_layer.read_file(vocab_file, "WordPiece vocabulary")
@@ -137,10 +132,8 @@ class WordPieceTextLayer(text_layer.TextLayer):
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    """Returns the same ids, because text after a [MASK] is a new word.
-
-    This holds for Chinese characters, and BERT's tools read "[MASK]s" this way.
-    """
+    # Text after a [MASK] is a new word. This holds for Chinese characters, and
+    # BERT's tools read "[MASK]s" this way.
     return tf.identity(ids)
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
