@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import gzip
 import hashlib
 import os
-import pathlib
 import pickle
 
 import numpy as np
@@ -15,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 import tfrecords
-from official_albert.testing import toy_vocabulary
 from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
@@ -26,64 +23,26 @@ from tasks.pretraining.data import (
   token_store,
 )
 
-_WORDS = (
-  "the cat sat on a mat and dogs ran under old trees while birds sang, "
-  "rivers flowed. nobody came home before dark; all was well"
-).split()
 _EXAMPLES = example_settings.ExampleSettings(
-  max_seq_length=41, max_predictions_per_seq=7
+  max_seq_length=29, max_predictions_per_seq=5
 )
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-  """A folder with a tokenizer and 40 documents of 1 to 30 sentences."""
-  folder = tmp_path_factory.mktemp("corpus")
-  rng = np.random.default_rng(0)
-  texts = [
-    "\n".join(
-      " ".join(rng.choice(_WORDS, size=rng.integers(2, 9))).capitalize()
-      for _ in range(rng.integers(1, 30))
-    )
-    for _ in range(40)
-  ]
-  (folder / "a.txt").write_text("\n\n".join(texts[:20]))
-  content = gzip.compress("\n\n".join(texts[20:]).encode())
-  (folder / "b.txt.gz").write_bytes(content)
-  lines = "\n".join(texts).lower().splitlines()
-  (folder / "toy.model").write_bytes(toy_vocabulary.train(lines, 60))
-  return folder
+@pytest.fixture
+def build(make_settings):
+  """Returns a function that builds a dataset with some settings."""
 
+  def run(output_dir, **changes):
+    settings = make_settings(output_dir, **changes)
+    return dataset_builder.build_dataset(settings)
 
-def _settings(corpus, output_dir, **changes):
-  defaults = {
-    "input_files": f"{corpus}/a.txt,{corpus}/b.txt.gz",
-    "output_dir": str(output_dir),
-    "spm_model_file": f"{corpus}/toy.model",
-    "examples": _EXAMPLES,
-    "dupe_factor": 3,
-    "heldout_share": 0.1,
-    "num_shards": 4,
-    "num_heldout_shards": 2,
-  }
-  return build_worker.BuildSettings(**{**defaults, **changes})
-
-
-def _build(corpus, output_dir, **changes):
-  return dataset_builder.build_dataset(_settings(corpus, output_dir, **changes))
-
-
-def _hashes(folder):
-  return {
-    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-    for path in pathlib.Path(folder).iterdir()
-  }
+  return run
 
 
 @pytest.fixture(scope="module")
-def built(corpus, tmp_path_factory):
+def built(make_settings, tmp_path_factory):
   folder = tmp_path_factory.mktemp("built") / "data"
-  return folder, _build(corpus, folder)
+  return folder, dataset_builder.build_dataset(make_settings(folder))
 
 
 def _records(folder, manifest, split):
@@ -108,7 +67,7 @@ def test_manifest_says_what_is_there(corpus, built):
     "heldout-00000-of-00002.tfrecord",
     "heldout-00001-of-00002.tfrecord",
     "tokenizer.model",
-    *(f"train-0000{n}-of-00004.tfrecord" for n in range(4)),
+    *(f"train-0000{n}-of-00005.tfrecord" for n in range(5)),
   ]
   model = (corpus / "toy.model").read_bytes()
   assert (folder / "tokenizer.model").read_bytes() == model
@@ -122,7 +81,7 @@ def test_manifest_says_what_is_there(corpus, built):
     "skipped_documents": {"count": 0, "named": []},
     **dataclasses.asdict(_EXAMPLES),
     "dupe_factor": 3,
-    "heldout_share": 0.1,
+    "heldout_share": 0.2,
   }
   for name, split in manifest.splits.items():
     sizes = [shard.records for shard in split.shards]
@@ -130,7 +89,7 @@ def test_manifest_says_what_is_there(corpus, built):
     assert len(_records(folder, manifest, name)) == split.records
     assert split.records == split.statistics["instances"]
   counts = [s.statistics["documents"] for s in manifest.splits.values()]
-  assert sum(counts) == 40
+  assert sum(counts) == 37
 
 
 def test_records_give_the_statistics(built):
@@ -156,49 +115,15 @@ def test_records_give_the_statistics(built):
   assert 0 <= dropped <= 9 * found["dropped_chunks"]
 
 
-@pytest.mark.parametrize(
-  ("masking", "kind"),
-  [
-    ("static", "sop"),
-    ("dynamic", "sop"),
-    ("static", "none"),
-    ("compat", "sop"),
-  ],
-)
-def test_truncated_tokens_are_counted(corpus, tmp_path, masking, kind):
-  # Nine documents of one line with 60 words, S = 23.
-  text = "\n\n".join([" ".join(["cat"] * 60)] * 9)
-  (tmp_path / "a.txt").write_text(text)
-  manifest = _build(
-    corpus,
-    tmp_path / "data",
-    input_files=f"{tmp_path}/a.txt",
-    dupe_factor=2,
-    heldout_share=0.0,
-    examples=example_settings.ExampleSettings(
-      max_seq_length=23,
-      max_predictions_per_seq=3,
-      short_seq_prob=0.0,
-      masking=masking,
-      sentence_pair=kind,
-    ),
-  )
-  found = manifest.split("train").statistics
-  tokens = found["text_tokens"] // 9
-  # Compat pairs a single segment with another one.
-  pair = tokens * (2 if masking == "compat" else 1)
-  assert (found["instances"], found["tokens"]) == (18, 18 * 23)
-  assert found["truncated_tokens"] == 18 * (pair - 20)
-  assert found["truncated_share"] == pytest.approx(1 - 20 / pair)
-
-
 @pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
-def test_same_bytes_for_any_number_of_workers(corpus, tmp_path, sentence_pair):
+def test_same_bytes_for_any_number_of_workers(
+  build, hash_files, tmp_path, sentence_pair
+):
   settings = dataclasses.replace(_EXAMPLES, sentence_pair=sentence_pair)
   for workers in (1, 2):
     folder = tmp_path / str(workers)
-    _build(corpus, folder, examples=settings, num_workers=workers)
-  assert _hashes(tmp_path / "1") == _hashes(tmp_path / "2")
+    build(folder, examples=settings, num_workers=workers)
+  assert hash_files(tmp_path / "1") == hash_files(tmp_path / "2")
 
 
 def _cut_small(monkeypatch):
@@ -211,9 +136,9 @@ def _cut_small(monkeypatch):
 
 @pytest.mark.parametrize("equal_keys", [False, True])
 def test_same_bytes_however_the_work_is_cut(
-  corpus, built, tmp_path, monkeypatch, equal_keys
+  build, built, hash_files, tmp_path, monkeypatch, equal_keys
 ):
-  expected = _hashes(built[0])
+  expected = hash_files(built[0])
   if equal_keys:
     make = build_worker.make_examples
 
@@ -222,16 +147,16 @@ def test_same_bytes_however_the_work_is_cut(
       return made._replace(keys=made.keys >> 61 << 61)
 
     monkeypatch.setattr(build_worker, "make_examples", few_keys)
-    _build(corpus, tmp_path / "whole")
-    expected = _hashes(tmp_path / "whole")
+    build(tmp_path / "whole")
+    expected = hash_files(tmp_path / "whole")
   _cut_small(monkeypatch)
-  _build(corpus, tmp_path / "cut")
-  assert _hashes(tmp_path / "cut") == expected
+  build(tmp_path / "cut")
+  assert hash_files(tmp_path / "cut") == expected
 
 
-def test_another_seed_gives_other_records(corpus, built, tmp_path):
-  _build(corpus, tmp_path, random_seed=6)
-  ours, theirs = _hashes(tmp_path), _hashes(built[0])
+def test_another_seed_gives_other_records(build, built, hash_files, tmp_path):
+  build(tmp_path, random_seed=6)
+  ours, theirs = hash_files(tmp_path), hash_files(built[0])
   same = {name for name in ours if ours[name] == theirs[name]}
   assert same == {"tokenizer.model"}
 
@@ -247,16 +172,16 @@ def test_order_is_shuffled_over_documents_and_duplicates(built):
   assert len(set(records)) > 0.95 * len(records)
 
 
-def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
+def test_heldout_documents_are_used_once_and_not_trained_on(build, tmp_path):
+  words = "the cat sat on a mat and dogs ran under old trees".split()
   text = "\n\n".join(
-    f"{word} the cat sat\non a mat under {word}" for word in _WORDS[:12]
+    f"{word} the cat sat\non a mat under {word}" for word in words
   )
   (tmp_path / "a.txt").write_text(text)
   examples = dataclasses.replace(
     _EXAMPLES, masking="dynamic", short_seq_prob=0.0
   )
-  manifest = _build(
-    corpus,
+  manifest = build(
     tmp_path / "data",
     input_files=str(tmp_path / "a.txt"),
     heldout_share=0.25,
@@ -273,11 +198,11 @@ def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
   assert not contents["train"] & contents["heldout"]
 
 
-def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
+def test_unmasked_records_and_how_to_mask_them(build, tmp_path):
   settings = dataclasses.replace(_EXAMPLES, masking="dynamic")
-  manifest = _build(corpus, tmp_path, examples=settings, dupe_factor=1)
+  manifest = build(tmp_path, examples=settings, dupe_factor=1)
   assert tfrecords.read_manifest(str(tmp_path)) == manifest
-  assert manifest.features == tfrecords.unmasked_schema(41)
+  assert manifest.features == tfrecords.unmasked_schema(29)
   assert manifest.settings["mask_id"] == 4
   assert manifest.settings["special_ids"] == [0, 1, 2, 3, 4]
   for name, split in manifest.splits.items():
@@ -289,10 +214,9 @@ def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
     assert split.statistics["instances"] == len(records)
 
 
-def test_more_shards_than_examples(corpus, tmp_path):
+def test_more_shards_than_examples(build, tmp_path):
   (tmp_path / "a.txt").write_text("the cat sat on a mat\n")
-  manifest = _build(
-    corpus,
+  manifest = build(
     tmp_path / "data",
     input_files=str(tmp_path / "a.txt"),
     heldout_share=0.0,
@@ -300,7 +224,7 @@ def test_more_shards_than_examples(corpus, tmp_path):
   )
   assert list(manifest.splits) == ["train"]
   sizes = [shard.records for shard in manifest.split("train").shards]
-  assert sizes == [1, 0, 0, 0]
+  assert sizes == [1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -338,12 +262,12 @@ def test_shards_take_every_record_once_and_differ_by_one(records, shards):
   ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(
-  corpus, tmp_path, text, changes, message
+  build, tmp_path, text, changes, message
 ):
   path = tmp_path / "a.txt"
   path.write_text(text)
   with pytest.raises((ValueError, FileNotFoundError), match=message):
-    _build(corpus, tmp_path / "data", **{"input_files": str(path), **changes})
+    build(tmp_path / "data", **{"input_files": str(path), **changes})
   assert os.listdir(tmp_path) == ["a.txt"]
 
 
@@ -356,7 +280,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
   ],
 )
 def test_build_resumes_after_a_full_disk(
-  corpus, built, tmp_path, monkeypatch, owner, name, calls
+  build, built, hash_files, tmp_path, monkeypatch, owner, name, calls
 ):
   _cut_small(monkeypatch)
   original, left = getattr(owner, name), calls
@@ -375,20 +299,20 @@ def test_build_resumes_after_a_full_disk(
       match="the disk of .*data is full: free some space and run the same "
       "command again, which resumes .*; or remove .*unfinished to give up",
     ):
-      _build(corpus, tmp_path / "data")
+      build(tmp_path / "data")
   assert os.listdir(tmp_path / "data") == [".unfinished"]
   assert not list(tmp_path.rglob("*.tmp"))
-  _build(corpus, tmp_path / "data")
-  assert _hashes(tmp_path / "data") == _hashes(built[0])
+  build(tmp_path / "data")
+  assert hash_files(tmp_path / "data") == hash_files(built[0])
 
 
-def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
+def test_full_disk_at_the_start_leaves_nothing(build, tmp_path, monkeypatch):
   def full(*unused):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   monkeypatch.setattr(output_folder.files, "write_text", full)
   with pytest.raises(OSError, match="full: .* run the same command again.$"):
-    _build(corpus, tmp_path / "data")
+    build(tmp_path / "data")
   assert os.listdir(tmp_path) == []
 
 
@@ -409,9 +333,9 @@ def test_settings_out_of_range(change, message):
     build_worker.BuildSettings("a", "b", "c", **change)
 
 
-def test_progress_ends_at_the_whole(corpus, tmp_path):
+def test_progress_ends_at_the_whole(make_settings, tmp_path):
   reports = []
-  dataset_builder.build_dataset(_settings(corpus, tmp_path), reports.append)
+  dataset_builder.build_dataset(make_settings(tmp_path), reports.append)
   last = {report.phase: report for report in reports}
   assert list(last) == [
     "tokenizing",
@@ -422,12 +346,12 @@ def test_progress_ends_at_the_whole(corpus, tmp_path):
   train, heldout = list(last.values())[1:]
   manifest = tfrecords.read_manifest(str(tmp_path))
   assert train.instances == manifest.split("train").records
-  assert train.documents / 3 + heldout.documents == 40
+  assert train.documents / 3 + heldout.documents == 37
 
 
 @pytest.fixture
-def job(corpus, tmp_path):
-  return build_worker.Job(_settings(corpus, "unused"), str(tmp_path))
+def job(make_settings, tmp_path):
+  return build_worker.Job(make_settings("unused"), str(tmp_path))
 
 
 def test_texts_are_tokenized_without_empty_sentences(job):
@@ -457,9 +381,10 @@ def test_estimated_bytes_are_near_the_real_ones(job, sentence_pair):
   )
   settings = dataclasses.replace(job.settings, examples=examples)
   job = dataclasses.replace(job, settings=settings)
+  words = "the cat sat on a mat and dogs ran under old trees".split()
   rng = np.random.default_rng(0)
   lines = [
-    [" ".join(rng.choice(_WORDS, size=5)) for _ in range(2 * number)]
+    [" ".join(rng.choice(words, size=5)) for _ in range(2 * number)]
     for number in range(1, 7)
   ]
   texts = build_worker.tokenize_texts(job, lines)
@@ -491,18 +416,6 @@ def test_fingerprint_changes_with_what_shapes_the_records(tmp_path):
   # TensorFlow knows file:// too.
   ((path, size, _),) = fingerprint(f"file://{text}")["input_files"]
   assert (path, size) == (f"file://{text}", 5)
-
-
-@pytest.mark.parametrize(
-  ("sizes", "limit", "expected"),
-  [
-    ([3, 3, 3, 3], 6, [(0, 2), (2, 4)]),
-    ([9, 1, 9], 6, [(0, 1), (1, 3)]),
-    ([1, 1], 1, [(0, 1), (1, 2)]),
-  ],
-)
-def test_work_is_cut_by_size(sizes, limit, expected):
-  assert build_worker.cut(np.array(sizes), limit) == expected
 
 
 def test_job_can_be_sent_to_other_processes(job):

@@ -27,7 +27,6 @@ _LINES = "\n".join(
 )
 _LINES_DOCUMENTS = [["It is so.", "Is it?", "Yes."], ["Löwen brüllen."]]
 _LINE = re.compile(rb"\n")
-_BLANK = re.compile(rb"\n *\n")
 
 
 def _gzip(data: bytes) -> bytes:
@@ -50,10 +49,11 @@ _PACKERS = {
 }
 
 
-@pytest.fixture(params=[1, 17, 1 << 18])
+@pytest.fixture(params=[(1, 1), (17, 3), (1 << 18, 1 << 20)])
 def block_bytes(request, monkeypatch):
   """However files are cut, the documents and the errors are the same."""
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", request.param)
+  for name, value in zip(("_BLOCK_BYTES", "_READ_BYTES"), request.param):
+    monkeypatch.setattr(documents, name, value)
 
 
 def _read(*paths, **settings):
@@ -216,28 +216,6 @@ def test_tally_comes_back_from_json():
   assert tally == documents.Tally(
     3, documents.Skipped(2, ["b, line 3", "c holds no document"]), True
   )
-
-
-@pytest.mark.parametrize("read_bytes", [1, 3, 1000])
-@pytest.mark.parametrize(
-  ("end", "size", "expected"),
-  [
-    (_LINE, 4, [(1, b"a\n\nb\n"), (4, b"cc\n  \n"), (6, b"\ndd\n"), (8, b"")]),
-    (_LINE, 11, [(1, b"a\n\nb\ncc\n  \n"), (6, b"\ndd\n")]),
-    (_BLANK, 1, [(1, b"a\n\n"), (3, b"b\ncc\n  \n"), (6, b"\ndd\n")]),
-    (_BLANK, 12, [(1, b"a\n\nb\ncc\n  \n\ndd\n")]),
-  ],
-)
-def test_blocks_end_where_they_may(
-  tmp_path, monkeypatch, read_bytes, end, size, expected
-):
-  monkeypatch.setattr(documents, "_READ_BYTES", read_bytes)
-  path = tmp_path / "a"
-  path.write_bytes(b"a\n\nb\ncc\n  \n\ndd\n")
-  found = [block for block, _ in documents.read_blocks(str(path), end, size)]
-  assert [(block.first_line, block.data) for block in found] == expected
-  is_last = [False] * (len(expected) - 1) + [True]
-  assert [block.ends_file for block in found] == is_last
 
 
 def test_lines_before_the_damage_come_first(tmp_path):

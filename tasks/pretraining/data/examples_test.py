@@ -14,6 +14,7 @@ import pytest
 import tfrecords
 from official_albert import tokenization
 from tasks.pretraining.data import (
+  data_statistics,
   example_settings,
   examples,
   masking,
@@ -300,11 +301,9 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
       documents, index, vocabulary, settings, rng
     )
     instances += [instance for instance in made if instance]
-  length = np.array([len(i.original) for i in instances])
-  predictions = np.array([len(i.masked.positions) for i in instances])
-  original = np.concatenate([i.masked.labels for i in instances])
-  shown = np.concatenate(
-    [i.masked.tokens[i.masked.positions] for i in instances]
+  features = examples.pad_instances(instances, settings)
+  statistics = data_statistics.summarize_examples(
+    data_statistics.count_examples(features, vocabulary.mask_id)
   )
   runs, words = np.zeros((2, 40), np.int64)
   for instance in instances:
@@ -315,19 +314,6 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
     before = np.concatenate([[0], np.cumsum(instance.boundary)])
     runs += np.bincount(end - first, minlength=40)
     words += np.bincount(before[end] - before[first], minlength=40)
-  statistics = {
-    "instances": len(instances),
-    "label_1_share": np.mean([i.label for i in instances]),
-    "mean_length": length.mean(),
-    "padding_share": 1 - length.mean() / settings.max_seq_length,
-    "masked_share_of_tokens": predictions.sum() / length.sum(),
-    "mean_predictions": predictions.mean(),
-    "mask_token_share": np.mean(shown == vocabulary.mask_id),
-    "kept_share": np.mean(shown == original),
-    "segment_a_share": (
-      sum(i.first_separator + 1 for i in instances) / length.sum()
-    ),
-  }
   for name, counts in (
     ("masked_run_length_share", runs),
     ("words_per_masked_run_share", words),

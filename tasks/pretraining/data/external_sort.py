@@ -100,8 +100,10 @@ def is_intact(path: str, first_bucket: int) -> bool:
 
 def is_cut(path: str) -> bool:
   """Returns whether `discard` may have cut a run to its size."""
-  offsets = _read_table(path)[:, _OFFSET]
-  return os.path.exists(path) and os.path.getsize(path) in offsets
+  table = _read_table(path)
+  whole = table[0, _OFFSET] + table[0, _SIZE]
+  size = os.path.getsize(path) if os.path.exists(path) else -1
+  return size < whole and size in table[:, _OFFSET]
 
 
 def discard(path: str, end: int) -> None:

@@ -82,6 +82,9 @@ def test_damage_is_found(tmp_path):
       list(external_sort.read_sorted([path], 0, 4))
   os.remove(path)
   assert not external_sort.is_intact(path, 0) and not external_sort.is_cut(path)
+  # Empty buckets at the start do not make it look cut.
+  (path,) = _write(tmp_path, 4, np.array([1 << 62]), [b"a"], step=1)
+  assert not external_sort.is_cut(path)
 
 
 @pytest.mark.parametrize(

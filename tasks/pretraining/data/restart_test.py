@@ -8,7 +8,6 @@ all modules, because loading takes most of the time here.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -17,27 +16,23 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import tfrecords
-from official_albert.testing import toy_vocabulary
 from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
   documents,
-  example_settings,
   external_sort,
 )
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
-_WORDS = "tea rain stone river cloud amber slowly under every green".split()
 
 # Small pieces, so that there are many: what is on the disk depends on them.
 _SMALL_PIECES = """
 dataset_builder._BLOCKS_PER_CHUNK = 2
-documents._BLOCK_BYTES = 1000
-external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
+documents._BLOCK_BYTES = 600
+external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 12_000
 """
 
 _FORKER = f"""
@@ -106,31 +101,13 @@ def build_killed():
     process.stdin.close()
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-  """A folder with a tokenizer and 37 documents of 2 to 19 sentences."""
-  folder = tmp_path_factory.mktemp("corpus")
-  rng = np.random.default_rng(0)
-  texts = [
-    "\n".join(
-      " ".join(rng.choice(_WORDS, size=rng.integers(2, 9)))
-      for _ in range(rng.integers(2, 20))
-    )
-    for _ in range(37)
-  ]
-  (folder / "a.txt").write_text("\n\n".join(texts[:17]))
-  (folder / "b.txt").write_text("\n\n".join(texts[17:]))
-  (folder / "toy.model").write_bytes(toy_vocabulary.train(_WORDS * 5, 45))
-  return folder
-
-
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
   """Uses the same pieces as the killed process."""
   monkeypatch.setattr(dataset_builder, "_BLOCKS_PER_CHUNK", 2)
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
+  monkeypatch.setattr(documents, "_BLOCK_BYTES", 600)
   for name in ("_MIN_BUCKET_BYTES", "_MAX_BUCKET_BYTES"):
-    monkeypatch.setattr(external_sort, name, 20_000)
+    monkeypatch.setattr(external_sort, name, 12_000)
 
 
 @pytest.fixture
@@ -154,36 +131,12 @@ def calls(monkeypatch):
   return counts
 
 
-def _settings(corpus, output_dir, **changes):
-  settings = build_worker.BuildSettings(
-    input_files=f"{corpus}/a.txt,{corpus}/b.txt",
-    output_dir=str(output_dir),
-    spm_model_file=f"{corpus}/toy.model",
-    examples=example_settings.ExampleSettings(
-      max_seq_length=29, max_predictions_per_seq=5
-    ),
-    dupe_factor=3,
-    heldout_share=0.2,
-    num_shards=5,
-    num_heldout_shards=2,
-  )
-  return dataclasses.replace(settings, **changes)
-
-
-def _hashes(folder):
-  return {
-    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-    for path in pathlib.Path(folder).iterdir()
-    if path.is_file()
-  }
-
-
 @pytest.fixture(scope="module")
-def whole(corpus, tmp_path_factory):
+def whole(make_settings, hash_files, tmp_path_factory):
   """The files of a build that nothing has disturbed, made in large pieces."""
   folder = tmp_path_factory.mktemp("whole")
-  dataset_builder.build_dataset(_settings(corpus, folder))
-  return _hashes(folder)
+  dataset_builder.build_dataset(make_settings(folder))
+  return hash_files(folder)
 
 
 def _finished(folder, prefix=""):
@@ -209,7 +162,7 @@ _CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
     ("output_folder.finish_piece", "train-runs", 4, _RUN, 3),
     # While writing the first and the third shard.
     (_RECORD, "", 5, _RUN, 20),
-    (_RECORD, "", 300, _SHARD, 2),
+    (_RECORD, "", 200, _SHARD, 2),
     ("output_folder.finish_piece", "train-00001", 1, _SHARD, 1),
     ("external_sort.discard", "", 80, _SHARD, 3),
     # While the dataset is published.
@@ -219,7 +172,8 @@ _CHUNK, _RUN, _SHARD = "store/chunk-", "train-runs/", "train-0"
 )
 def test_same_bytes_after_a_kill(
   build_killed,
-  corpus,
+  make_settings,
+  hash_files,
   whole,
   calls,
   tmp_path,
@@ -229,7 +183,7 @@ def test_same_bytes_after_a_kill(
   prefix,
   least,
 ):
-  settings = _settings(corpus, tmp_path)
+  settings = make_settings(tmp_path)
   build_killed(settings, call, number, argument)
   found = _finished(tmp_path)
   assert len(_finished(tmp_path, prefix)) >= least, found
@@ -243,11 +197,11 @@ def test_same_bytes_after_a_kill(
     if path.name in found
   }
   dataset_builder.build_dataset(settings)
-  assert _hashes(tmp_path) == whole
+  assert hash_files(tmp_path) == whole
 
   resumed = dict(calls)
   calls.update(dict.fromkeys(calls, 0))
-  dataset_builder.build_dataset(_settings(corpus, tmp_path / "again"))
+  dataset_builder.build_dataset(make_settings(tmp_path / "again"))
   assert min(calls.values()) > 5
   assert resumed["tokenize"] == max(0, calls["tokenize"] - 2 * num_chunks)
   assert resumed["write_run"] == calls["write_run"] - num_runs
@@ -257,8 +211,10 @@ def test_same_bytes_after_a_kill(
     assert (now.st_ino, now.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns)
 
 
-def test_killed_again_and_again(build_killed, corpus, whole, tmp_path):
-  settings = _settings(corpus, tmp_path, num_workers=2)
+def test_killed_again_and_again(
+  build_killed, make_settings, hash_files, whole, tmp_path
+):
+  settings = make_settings(tmp_path, num_workers=2)
   for call in (
     *["token_store.write_chunk"] * 2,
     # While the workers write the next shards.
@@ -267,7 +223,7 @@ def test_killed_again_and_again(build_killed, corpus, whole, tmp_path):
   ):
     build_killed(settings, call, 2 if call.startswith("token") else 1)
   dataset_builder.build_dataset(settings)
-  assert _hashes(tmp_path) == whole
+  assert hash_files(tmp_path) == whole
 
 
 _DAMAGES = {
@@ -293,9 +249,9 @@ _NOTE_DAMAGES = {
     (_RECORD, 5, "progress.json", {"cut": _DAMAGES["cut"]}, {}),
     (_RECORD, 5, "chunk-00001.json", _NOTE_DAMAGES, {"tokenize": 2}),
     (_RECORD, 5, "chunk-00003", _DAMAGES, {"tokenize": 2}),
-    (_RECORD, 5, "00000-000000005*[0-9]", _DAMAGES, {"write_run": 9}),
-    (_RECORD, 5, "00000-000000005*.table", _DAMAGES, {"write_run": 9}),
-    (_RECORD, 450, "train-00001-of-00005.tfrecord", _DAMAGES, {}),
+    (_RECORD, 5, "00001-000000000*[0-9]", _DAMAGES, {"write_run": 9}),
+    (_RECORD, 5, "00001-000000000*.table", _DAMAGES, {"write_run": 9}),
+    (_RECORD, 300, "train-00001-of-00005.tfrecord", _DAMAGES, {}),
     ("schemas.write_manifest", 1, "chunk-00003", _DAMAGES, {"tokenize": 2}),
     (
       "schemas.write_manifest",
@@ -308,7 +264,8 @@ _NOTE_DAMAGES = {
 )
 def test_damaged_piece_is_made_again(
   build_killed,
-  corpus,
+  make_settings,
+  hash_files,
   whole,
   calls,
   tmp_path,
@@ -320,7 +277,7 @@ def test_damaged_piece_is_made_again(
   work,
 ):
   killed, folder = tmp_path / "killed", tmp_path / "data"
-  settings = _settings(corpus, folder)
+  settings = make_settings(folder)
   build_killed(settings, call, number)
   folder.rename(killed)
   for damage, change in {**damages, "remove": None}.items():
@@ -338,7 +295,7 @@ def test_damaged_piece_is_made_again(
       is_harmless = False
     calls.update(dict.fromkeys(calls, 0))
     dataset_builder.build_dataset(settings)
-    assert _hashes(folder) == whole, damage
+    assert hash_files(folder) == whole, damage
     error = capsys.readouterr().err
     lines = [line for line in error.splitlines() if "is made again" in line]
     assert len(lines) == (not is_harmless), (damage, error)
@@ -347,9 +304,11 @@ def test_damaged_piece_is_made_again(
     shutil.rmtree(folder)
 
 
-def test_swapped_files_are_made_again(build_killed, corpus, whole, tmp_path):
-  settings = _settings(corpus, tmp_path)
-  build_killed(settings, _RECORD, 300)
+def test_swapped_files_are_made_again(
+  build_killed, make_settings, hash_files, whole, tmp_path
+):
+  settings = make_settings(tmp_path)
+  build_killed(settings, _RECORD, 200)
   staging = tmp_path / ".unfinished"
   for pattern in ("train-runs/*", "train-0000[01]*", "store/*"):
     # With their notes, so that only the names are wrong.
@@ -360,13 +319,15 @@ def test_swapped_files_are_made_again(build_killed, corpus, whole, tmp_path):
         other.rename(one)
         (tmp_path / "aside").rename(other)
   dataset_builder.build_dataset(settings)
-  assert _hashes(tmp_path) == whole
+  assert hash_files(tmp_path) == whole
 
 
-def test_other_settings_do_not_resume(build_killed, corpus, whole, tmp_path):
-  build_killed(_settings(corpus, tmp_path), "external_sort.write_run", 3)
+def test_other_settings_do_not_resume(
+  build_killed, make_settings, hash_files, whole, tmp_path
+):
+  build_killed(make_settings(tmp_path), "external_sort.write_run", 3)
   before = _finished(tmp_path)
-  other = _settings(corpus, tmp_path, dupe_factor=2, random_seed=1)
+  other = make_settings(tmp_path, dupe_factor=2, random_seed=1)
   with pytest.raises(
     ValueError,
     match=r"unfinished build with other settings \(dupe_factor, random_seed\):"
@@ -375,13 +336,15 @@ def test_other_settings_do_not_resume(build_killed, corpus, whole, tmp_path):
     dataset_builder.build_dataset(other)
   assert _finished(tmp_path) == before
   # The number of workers does not change the records.
-  dataset_builder.build_dataset(_settings(corpus, tmp_path, num_workers=2))
-  assert _hashes(tmp_path) == whole
+  dataset_builder.build_dataset(make_settings(tmp_path, num_workers=2))
+  assert hash_files(tmp_path) == whole
 
 
-def test_changed_text_does_not_resume(build_killed, corpus, tmp_path):
+def test_changed_text_does_not_resume(
+  build_killed, corpus, make_settings, tmp_path
+):
   text = shutil.copy(corpus / "a.txt", tmp_path)
-  settings = _settings(corpus, tmp_path / "data", input_files=str(text))
+  settings = make_settings(tmp_path / "data", input_files=str(text))
   build_killed(settings, "external_sort.write_run", 3)
   os.utime(text, ns=(0, 0))
   with pytest.raises(ValueError, match=r"other settings \(input_files\)"):
@@ -389,24 +352,24 @@ def test_changed_text_does_not_resume(build_killed, corpus, tmp_path):
 
 
 def test_old_dataset_stays_until_the_new_one_is_whole(
-  build_killed, corpus, whole, calls, tmp_path
+  build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
-  dataset_builder.build_dataset(_settings(corpus, tmp_path, dupe_factor=1))
-  old = _hashes(tmp_path)
+  dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))
+  old = hash_files(tmp_path)
   # --overwrite replaces another unfinished build and resumes its own.
-  overwrite = _settings(corpus, tmp_path, overwrite=True)
+  overwrite = make_settings(tmp_path, overwrite=True)
   another = dataclasses.replace(overwrite, random_seed=1)
   build_killed(another, "external_sort.write_run", 3)
-  build_killed(overwrite, _RECORD, 300)
-  assert _hashes(tmp_path) == old
+  build_killed(overwrite, _RECORD, 200)
+  assert hash_files(tmp_path) == old
   with pytest.raises(ValueError, match="already holds a dataset"):
-    dataset_builder.build_dataset(_settings(corpus, tmp_path))
+    dataset_builder.build_dataset(make_settings(tmp_path))
   build_killed(overwrite, "schemas.write_manifest", 1)
   assert "dataset.json" not in os.listdir(tmp_path)
   calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
   assert calls["tokenize"] == 0
-  assert _hashes(tmp_path) == whole
+  assert hash_files(tmp_path) == whole
 
 
 if __name__ == "__main__":

@@ -1,0 +1,78 @@
+"""A toy corpus and settings that the tests of builds share."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import pathlib
+
+import numpy as np
+import pytest
+
+from official_albert.testing import toy_vocabulary
+from tasks.pretraining.data import build_worker, example_settings
+
+WORDS = (
+  "the cat sat on a mat and dogs ran under old trees while birds sang, "
+  "rivers flowed. nobody came home before dark; all was well"
+).split()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+  """A folder with a tokenizer and 37 documents of 2 to 19 sentences.
+
+  One more document has no token.
+  """
+  folder = tmp_path_factory.mktemp("corpus")
+  rng = np.random.default_rng(0)
+  texts = [
+    "\n".join(
+      " ".join(rng.choice(WORDS, size=rng.integers(2, 9))).capitalize()
+      for _ in range(rng.integers(2, 20))
+    )
+    for _ in range(37)
+  ]
+  texts.insert(5, "\u200b")
+  (folder / "a.txt").write_text("\n\n".join(texts[:17]))
+  content = gzip.compress("\n\n".join(texts[17:]).encode())
+  (folder / "b.txt.gz").write_bytes(content)
+  lines = "\n".join(texts).lower().splitlines()
+  (folder / "toy.model").write_bytes(toy_vocabulary.train(lines, 60))
+  return folder
+
+
+@pytest.fixture(scope="session")
+def make_settings(corpus):
+  """Returns a function from (output_dir, changes) to settings."""
+
+  def make(output_dir, **changes):
+    defaults = {
+      "input_files": f"{corpus}/a.txt,{corpus}/b.txt.gz",
+      "output_dir": str(output_dir),
+      "spm_model_file": f"{corpus}/toy.model",
+      "examples": example_settings.ExampleSettings(
+        max_seq_length=29, max_predictions_per_seq=5
+      ),
+      "dupe_factor": 3,
+      "heldout_share": 0.2,
+      "num_shards": 5,
+      "num_heldout_shards": 2,
+    }
+    return build_worker.BuildSettings(**{**defaults, **changes})
+
+  return make
+
+
+@pytest.fixture(scope="session")
+def hash_files():
+  """Returns a function from a folder to the hash of each file in it."""
+
+  def hash_files_in(folder):
+    return {
+      path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+      for path in pathlib.Path(folder).iterdir()
+      if path.is_file()
+    }
+
+  return hash_files_in
