@@ -140,12 +140,7 @@ def print_jobs(
 
 
 def text_files(flag: str, folder: str) -> str:
-  """Returns globs for --input_files that match the texts of a folder.
-
-  Raises:
-    FileNotFoundError, ValueError: there is no text, or the folder's name has a
-      comma.
-  """
+  """Returns globs for --input_files that match the texts of a folder."""
   if not os.path.isdir(folder):
     raise FileNotFoundError(
       f"--{flag} {folder} does not exist: set it to a folder of text."
@@ -167,11 +162,7 @@ def text_files(flag: str, folder: str) -> str:
 
 
 def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
-  """Returns the value of --data_dir for each task.
-
-  Raises:
-    FileNotFoundError, ValueError: the data of a task, or `folder`, is missing.
-  """
+  """Returns the value of --data_dir for each task."""
   if tasks and not folder:
     raise ValueError(
       "--task_data_dir is missing: set it to the folder of "
@@ -288,11 +279,7 @@ def find_place(
 
 
 def check_settings(scale: scales.Scale, place: plan.Place) -> dict[str, Any]:
-  """Returns the settings of all results of a folder, earlier ones included.
-
-  Raises:
-    ValueError: the folder was made with others.
-  """
+  """Returns the settings of all results of a folder, earlier ones included."""
   settings: dict[str, Any] = dict(
     scale=scale.name,
     data=dict(scale.data),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
 import json
 import os
 import re
 import shutil
-from typing import Mapping, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -232,11 +233,22 @@ def find_tokenizer(
   return None
 
 
+class StoredValue(NamedTuple):
+  """A value in a file: its name there, its shape, and a function that reads it.
+
+  Floating point values are read as <float32>.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  read: Callable[[], np.ndarray]
+
+
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
   Attributes:
-    shapes: of all variables but strings, by the names in the file.
+    values: all variables but strings, by name.
     is_object_based: whether `tf.train.Checkpoint` wrote it, as in this package.
 
   Raises:
@@ -252,14 +264,14 @@ class TensorBundle:
     shapes = self._reader.get_variable_to_shape_map()
     self._dtypes = self._reader.get_variable_to_dtype_map()
     self.is_object_based = OBJECT_GRAPH in shapes
-    self.shapes = {
-      name: shape
+    self.values = {
+      name: StoredValue(name, tuple(shape), functools.partial(self.get, name))
       for name, shape in shapes.items()
       if self._dtypes[name] != tf.string
     }
 
   def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating point values as <float32>."""
+    """Returns a value."""
     try:
       value = self._reader.get_tensor(name)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:

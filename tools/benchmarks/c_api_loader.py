@@ -28,6 +28,7 @@ import importlib.util
 import json
 import os
 import sys
+import types
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -119,60 +120,38 @@ class Signature(NamedTuple):
   outputs: Mapping[str, TensorInfo]
 
 
-# The fields of meta_graph.proto and tensor_shape.proto that matter here: name,
-# number and type, with a star if repeated. The generated classes cannot be
-# imported without importing TensorFlow. A map is a repeated key and value.
-_MESSAGES = {
-  "MetaGraph": ("signatures 5 SignatureEntry*",),
-  "SignatureEntry": ("key 1 STRING", "value 2 Signature"),
-  "Signature": ("inputs 1 TensorEntry*", "outputs 2 TensorEntry*"),
-  "TensorEntry": ("key 1 STRING", "value 2 Tensor"),
-  "Tensor": ("name 1 STRING", "dtype 2 INT32", "shape 3 Shape"),
-  "Shape": ("dims 2 Dim*", "unknown_rank 3 BOOL"),
-  "Dim": ("size 1 INT64",),
-}
+def read_signatures(meta_graph: bytes) -> dict[str, Signature]:
+  """Reads the signatures of a serialized MetaGraphDef."""
+
+  def tensors(infos) -> dict[str, TensorInfo]:
+    found = {}
+    for key, info in infos.items():
+      shape = info.tensor_shape
+      sizes = None if shape.unknown_rank else tuple(d.size for d in shape.dim)
+      found[key] = TensorInfo(info.name, info.dtype, sizes)
+    return found
+
+  return {
+    name: Signature(tensors(signature.inputs), tensors(signature.outputs))
+    for name, signature in _meta_graph_class()
+    .FromString(meta_graph)
+    .signature_def.items()
+  }
 
 
 @functools.cache
 def _meta_graph_class():
-  from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-  field_types = descriptor_pb2.FieldDescriptorProto
-  file = descriptor_pb2.FileDescriptorProto(name="x", syntax="proto3")
-  for message, fields in _MESSAGES.items():
-    described = file.message_type.add(name=message)
-    for name, number, kind in map(str.split, fields):
-      field = described.field.add(name=name, number=int(number))
-      field.label = 3 if kind.endswith("*") else 1
-      kind = kind.rstrip("*")
-      if kind in _MESSAGES:
-        field.type, field.type_name = field_types.TYPE_MESSAGE, f".{kind}"
-      else:
-        field.type = field_types.Type.Value(f"TYPE_{kind}")
-  pool = descriptor_pool.DescriptorPool()
-  pool.Add(file)
-  found = pool.FindMessageTypeByName("MetaGraph")
-  return message_factory.GetMessageClass(found)
-
-
-def read_signatures(meta_graph: bytes) -> dict[str, Signature]:
-  """Reads the signatures of a serialized MetaGraphDef."""
-
-  def tensors(entries) -> dict[str, TensorInfo]:
-    found = {}
-    for entry in entries:
-      shape = entry.value.shape
-      dims = tuple(dim.size for dim in shape.dims)
-      sizes = None if shape.unknown_rank else dims
-      found[entry.key] = TensorInfo(entry.value.name, entry.value.dtype, sizes)
-    return found
-
-  return {
-    entry.key: Signature(
-      tensors(entry.value.inputs), tensors(entry.value.outputs)
-    )
-    for entry in _meta_graph_class().FromString(meta_graph).signatures
-  }
+  """Imports the generated class without TensorFlow, whose __init__ is large."""
+  stub = types.ModuleType("tensorflow")
+  stub.__path__ = [_package_folder("tensorflow")]
+  is_stub = sys.modules.setdefault("tensorflow", stub) is stub
+  try:
+    from tensorflow.core.protobuf import meta_graph_pb2
+  finally:
+    for name in list(sys.modules) if is_stub else ():
+      if name.partition(".")[0] == "tensorflow":
+        del sys.modules[name]
+  return meta_graph_pb2.MetaGraphDef
 
 
 def dtype_name(number: int) -> str:
@@ -183,16 +162,7 @@ def dtype_name(number: int) -> str:
 
 
 def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
-  """Converts the value of an input.
-
-  Args:
-    name: of the input, for messages.
-    value: an array or nested lists; text or `bytes` for strings.
-    dtype: number of TensorFlow's DataType.
-
-  Raises:
-    ValueError: the values do not have the dtype, or the lists have no shape.
-  """
+  """Converts the value of an input to a DataType of TensorFlow."""
   if dtype != _STRING and dtype not in _DTYPES:
     raise ValueError(
       f"input {name!r} is {dtype_name(dtype)}, which is not supported here."
@@ -259,11 +229,7 @@ def _tensorflow() -> ctypes.CDLL:
 
 
 def _checked(name: str, *arguments: Any) -> Any:
-  """Calls a function whose last argument is a status.
-
-  Raises:
-    ValueError: the status is an error.
-  """
+  """Calls a function whose last argument is a status."""
   tf = _tensorflow()
   status = tf.TF_NewStatus()
   try:
@@ -337,16 +303,7 @@ class CApiModel:
   def __init__(
     self, saved_model_dir: str, op_libraries: Optional[Sequence[str]] = None
   ):
-    """Loads the model.
-
-    Args:
-      saved_model_dir: the folder with saved_model.pb.
-      op_libraries: libraries with operations; None: tensorflow_text's.
-
-    Raises:
-      OSError: there is no such folder, or no TensorFlow.
-      ValueError: TensorFlow cannot load the model or a library.
-    """
+    """Loads the model, and operations: by default tensorflow_text's."""
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
       raise FileNotFoundError(
         f"{saved_model_dir} is not the folder of a SavedModel: it has no "
@@ -388,15 +345,8 @@ class CApiModel:
   ) -> dict[str, np.ndarray]:
     """Runs a signature.
 
-    Args:
-      signature: its name.
-      inputs: arrays or nested lists by name; text or `bytes` for strings.
-
-    Returns:
-      The outputs by name; strings are arrays of `bytes` objects.
-
-    Raises:
-      ValueError: there is no such signature, or the inputs are wrong.
+    Inputs are arrays or nested lists by name, of text or `bytes` for strings.
+    Strings of the outputs are arrays of `bytes` objects.
     """
     if signature not in self.signatures:
       names = ", ".join(sorted(self.signatures)) or "none"

@@ -40,18 +40,13 @@ PRODUCTS = 20
 
 
 class System(NamedTuple):
-  """How to run a system.
-
-  Attributes:
-    program: a module of `tools.benchmarks.peers`.
-    variant: of the program.
-    venv: name of its requirements; None runs in this environment.
-    environment: additional variables.
-  """
+  """How to run a module of `tools.benchmarks.peers`."""
 
   program: str
   variant: str = ""
+  # Name of its requirements; None runs in this environment.
   venv: Optional[str] = None
+  # Additional variables.
   environment: Mapping[str, str] = {}
 
 
@@ -81,20 +76,11 @@ DEFAULT_SYSTEMS = tuple(
 
 @dataclasses.dataclass
 class Result:
-  """One system's numbers.
-
-  Attributes:
-    system: its name.
-    tokens_per_second: of each round.
-    ratios: our speed divided by its speed, of each round.
-    peak_bytes: the largest memory of the process.
-    losses: of every step in order, in nats.
-    build_seconds, first_step_seconds, about, versions: see `protocol.Ready`.
-    failure: why there are no numbers; "" if there are.
-  """
+  """One system's numbers: per round, and of `protocol.Ready`."""
 
   system: str
   tokens_per_second: list[float] = dataclasses.field(default_factory=list)
+  # Our speed divided by its speed.
   ratios: list[float] = dataclasses.field(default_factory=list)
   peak_bytes: int = 0
   losses: list[float] = dataclasses.field(default_factory=list)
@@ -102,6 +88,7 @@ class Result:
   first_step_seconds: float = 0.0
   about: str = ""
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  # Why there are no numbers; "" if there are.
   failure: str = ""
 
   @property
@@ -119,21 +106,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """All systems at one workload.
-
-  Attributes:
-    machine: one line about it.
-    preset: the model.
-    workload: what each system computed, except for its `variant`.
-    flops_per_token: necessary operations of a step.
-    product_flops: FLOP/s of the fastest matrix product of any system.
-    results: ours first.
-  """
+  """All systems at one workload; our result is the first."""
 
   machine: str
   preset: str
   workload: protocol.Workload
+  # Necessary operations of a step.
   flops_per_token: float
+  # Per second, of the fastest matrix product of any system.
   product_flops: float
   results: list[Result]
 
@@ -156,16 +136,7 @@ def workload_of(
 ) -> protocol.Workload:
   """Returns the workload of a preset on all cores.
 
-  Args:
-    preset: a name of `AlbertConfig.from_preset`.
-    batch_size: sequences per step.
-    max_seq_length: tokens per sequence.
-    precision: of `protocol.PRECISIONS`.
-    dropout: whether to use the preset's dropout.
-    ours_alone: allow models whose layers share less, which peers lack.
-
-  Raises:
-    ValueError: unknown preset or precision, or a size out of range.
+  With `ours_alone`, layers may share less, which peers lack.
   """
   config = modeling.AlbertConfig.from_preset(preset)
   if max_seq_length > config.max_position_embeddings:
@@ -195,11 +166,7 @@ def workload_of(
 def check_own(
   preset: str, batch_size: int, max_seq_length: int, precision: str
 ) -> None:
-  """Checks the sizes of a step of ours, which may have any precision.
-
-  Raises:
-    ValueError: unknown preset or precision, or a size out of range.
-  """
+  """Checks the sizes of a step of ours, which may have any precision."""
   distribution.check_precision(precision)
   workload_of(preset, batch_size, max_seq_length, "float32", ours_alone=True)
 
@@ -213,11 +180,7 @@ def flops_per_token(workload: protocol.Workload) -> float:
 
 
 def make_environment(name: str, peers_dir: str) -> str:
-  """Creates a peer's environment if needed; returns its interpreter.
-
-  Raises:
-    ValueError: there is no Python 3.11, or pip failed.
-  """
+  """Creates a peer's environment if needed; returns its interpreter."""
   folder = pathlib.Path(peers_dir).expanduser().absolute()
   return virtual_environment.make(
     folder / f"official_albert_{name}",
@@ -229,11 +192,7 @@ def make_environment(name: str, peers_dir: str) -> str:
 def start(
   system: System, workload: protocol.Workload, python: str = sys.executable
 ) -> protocol.Peer:
-  """Starts a system.
-
-  Raises:
-    ValueError: it failed.
-  """
+  """Starts a system."""
   return protocol.Peer(
     python,
     f"tools.benchmarks.peers.{system.program}",
@@ -256,10 +215,6 @@ def run(
   """Compares, prints the table, and saves table, numbers and plot.
 
   Takes the values of the program's flags; our own system is always measured.
-
-  Raises:
-    ValueError: unknown systems, an environment that cannot be created, or our
-      own step failed.
   """
   workload = workload_of(preset, batch_size, max_seq_length, precision)
   unknown = set(systems) - set(SYSTEMS)
@@ -296,20 +251,11 @@ def take_turns(
   """Measures our system and its peers in turns.
 
   If memory is short, peers are measured in groups, ours with each of them.
-
-  Args:
-    start: starts the system of a name.
-    peers: names of the others.
-    tokens: per step.
-    rounds: turns of each system.
-    steps: steps per turn.
+  `tokens` are those of a step, `steps` those of a turn.
 
   Returns:
     Our result, then the peers' in their order, and the FLOP/s of the fastest
     matrix product; 0 if no program measures them.
-
-  Raises:
-    ValueError: our own system failed.
   """
   results: dict[str, Result] = {}
   products = [0.0]
@@ -425,11 +371,7 @@ def save(comparison: Comparison, folder: str) -> None:
 
 
 def load_all(folder: str) -> list[Comparison]:
-  """Reads the saved comparisons of a folder, in the order of their names.
-
-  Raises:
-    ValueError: a file is not a comparison.
-  """
+  """Reads the saved comparisons of a folder, in the order of their names."""
   comparisons = []
   for path in sorted(pathlib.Path(folder).glob("peers-*.json")):
     try:

@@ -194,40 +194,47 @@ def test_peers_come_in_groups_when_memory_is_short(monkeypatch):
   assert len(results[0].tokens_per_second) == 2
 
 
-def test_workload():
-  workload = comparison.workload_of("albert_base_v1", 3, 17, "mixed_bfloat16")
-  assert (workload.hidden_size, workload.vocab_size) == (768, 30000)
-  assert workload.hidden_dropout_prob == 0 and workload.threads >= 1
-  with_dropout = comparison.workload_of(
-    "albert_base_v1", 3, 17, "float32", dropout=True
+def test_workloads():
+  made = comparison.workload_of("albert_base_v1", 3, 17, "mixed_bfloat16")
+  assert (made.hidden_size, made.vocab_size) == (768, 30000)
+  assert made.hidden_dropout_prob == 0 and made.threads >= 1
+  # Our own step may have dropout, and layers of their own.
+  ours = comparison.workload_of(
+    "bert_base", 4, 128, "float32", dropout=True, ours_alone=True
   )
-  assert with_dropout.hidden_dropout_prob == 0.1
-
-
-def test_flops():
-  """About 6 operations per weight of the 12 layers.
-
-  Attention and the heads add to it; in the last layer only the positions that
-  the heads read are computed.
-  """
-  workload = protocol.Workload()
+  assert ours.hidden_dropout_prob == 0.1
+  assert (ours.sharing, ours.embedding_size) == ("none", 768)
+  # About 6 operations per weight of the 12 layers. Attention and the heads add
+  # to it; in the last layer only what the heads read is computed.
   layers = 6 * 12 * (4 * 768**2 + 2 * 768 * 3072)
-  flops = comparison.flops_per_token(workload)
+  flops = comparison.flops_per_token(protocol.Workload())
   assert 0.95 * layers < flops < layers
 
 
 @pytest.mark.parametrize(
+  "check", [comparison.workload_of, comparison.check_own]
+)
+@pytest.mark.parametrize(
   "arguments, message",
   [
-    (("albert_bass", 3, 5, "float32"), "unknown preset"),
-    (("albert_base_v2", 3, 5, "float16"), "unknown precision 'float16'"),
+    (("nope", 3, 5, "float32"), "unknown preset 'nope'"),
+    (("albert_base_v2", 0, 5, "float32"), "batch_size must be at least 1"),
     (("albert_base_v2", 3, 513, "float32"), "at most 512 tokens, not 513"),
-    (("bert_base", 3, 5, "float32"), "does not share one block"),
+    (("albert_base_v2", 3, 5, "bf16"), "bf16|of auto, float32, mixed_bfloat16"),
   ],
 )
-def test_workloads_out_of_range(arguments, message):
+def test_sizes_out_of_range(check, arguments, message):
   with pytest.raises(ValueError, match=message):
-    comparison.workload_of(*arguments)
+    check(*arguments)
+
+
+def test_precisions_and_sharing_of_peers():
+  comparison.check_own("albert_base_v2", 3, 512, "mixed_float16")
+  with pytest.raises(ValueError, match="unknown precision 'mixed_float16'"):
+    comparison.workload_of("albert_base_v2", 3, 512, "mixed_float16")
+  comparison.check_own("bert_base", 3, 5, "float32")
+  with pytest.raises(ValueError, match="does not share one block"):
+    comparison.workload_of("bert_base", 3, 5, "float32")
 
 
 def _run(systems, folder):
@@ -292,26 +299,6 @@ def test_pins():
     "tf-models-official==2.15.0",
     "tensorflow==2.15.1",
   } <= set(lines)
-
-
-def test_our_own_step_may_have_layers_of_their_own():
-  workload = comparison.workload_of(
-    "bert_base", 4, 128, "mixed_bfloat16", ours_alone=True
-  )
-  assert (workload.sharing, workload.embedding_size) == ("none", 768)
-
-
-def test_our_own_step_may_have_any_precision():
-  for precision in ("auto", "float32", "mixed_bfloat16", "mixed_float16"):
-    comparison.check_own("albert_base_v2", 3, 512, precision)
-  for changed, message in (
-    (("nope", 3, 5, "auto"), "unknown preset 'nope'"),
-    (("albert_base_v2", 0, 5, "auto"), "batch_size must be at least 1, got 0"),
-    (("albert_base_v2", 3, 513, "auto"), "at most 512 tokens, not 513"),
-    (("albert_base_v2", 3, 5, "bf16"), "of auto, float32, mixed_bfloat16, m"),
-  ):
-    with pytest.raises(ValueError, match=message):
-      comparison.check_own(*changed)
 
 
 if __name__ == "__main__":

@@ -111,11 +111,7 @@ def make(
   workers: int,
   output: str,
 ) -> Made:
-  """Runs tools.create_pretraining_data.
-
-  Raises:
-    ValueError: it failed.
-  """
+  """Runs tools.create_pretraining_data."""
   patterns = map(os.path.abspath, input_files.split(","))
   command = [
     *(sys.executable, "-m", "tools.create_pretraining_data"),

@@ -36,11 +36,7 @@ def run(
   repeats: int,
   work_dir: Optional[str] = None,
 ) -> None:
-  """Measures both in turns, and prints a table; see the program's flags.
-
-  Raises:
-    ValueError: unknown sizes, or the data is wrong.
-  """
+  """Measures both in turns, and prints a table; see the program's flags."""
   comparison.check_own(preset, batch_size, max_seq_length, precision)
   distribution.start_compiler()
   distribution.set_precision(precision)

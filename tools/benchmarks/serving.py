@@ -56,12 +56,7 @@ def run(
   peers_dir: str,
   output_dir: str,
 ) -> None:
-  """Measures, prints Markdown, and saves it with a plot; see the flags.
-
-  Raises:
-    OSError, ValueError: unknown sizes, an environment or a model cannot be
-      created, or the answers differ.
-  """
+  """Measures, prints Markdown, and saves it with a plot; see the flags."""
   report = [distribution.describe_machine()]
 
   def add(text: str) -> None:
@@ -88,10 +83,8 @@ def run(
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
         f"{ours.threads} threads:\n\n{markdown.table(_HEAD, rows)}"
       )
-    loads = serving_load.measure(
-      workload(saved_model, 1, max_seq_length), _LOAD_SECONDS
-    )
-    add(serving_load.table(loads))
+    one = workload(saved_model, 1, max_seq_length)
+    add(serving_load.measure(one, _LOAD_SECONDS))
     points = throughputs(workload, saved_model, max_seq_length, steps)
   rows = [
     (p.axis, p.value, f"{p.median:,.0f}", f"{p.peak_bytes / 2**30:.2f} GiB")
@@ -112,9 +105,6 @@ def make_models(
 
   Returns:
     The folders of the export and of the Hugging Face model.
-
-  Raises:
-    ValueError: a program failed.
   """
   source = os.path.join(folder, "random")
   config = modeling.AlbertConfig.from_preset(preset)
@@ -140,11 +130,7 @@ def make_models(
 def latencies(
   ours: protocol.Workload, hf: str, python: str, rounds: int, steps: int
 ) -> list[comparison.Result]:
-  """Measures requests to all systems in turns.
-
-  Raises:
-    ValueError: our program failed, or answers differ.
-  """
+  """Measures requests to all systems in turns."""
 
   def start(name: str) -> protocol.Peer:
     if name == comparison.OURS:
@@ -185,11 +171,7 @@ def latency_row(result: comparison.Result, tokens: int) -> tuple[str, ...]:
 def check_answers(
   results: Sequence[comparison.Result], tolerance: float
 ) -> None:
-  """Checks that all systems compute the same.
-
-  Raises:
-    ValueError: an answer differs.
-  """
+  """Checks that all systems compute the same."""
   first, *others = (result for result in results if not result.failure)
   for other in others:
     difference = abs(first.losses[0] - other.losses[0])

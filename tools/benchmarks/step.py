@@ -33,22 +33,16 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """The numbers of one process.
-
-  Attributes:
-    workload: what it computed.
-    ready: its answer after the warm-up.
-    tokens_per_second: of each run of steps.
-    peak_bytes: its largest memory.
-    flops_per_second: necessary operations of a step, at the median speed.
-    product_flops: FLOP/s of the fastest matrix product between the runs.
-  """
+  """The numbers of one process."""
 
   workload: protocol.Workload
   ready: protocol.Ready
+  # Of each run of steps.
   tokens_per_second: list[float]
   peak_bytes: int
+  # Necessary operations of a step, at the median speed.
   flops_per_second: float
+  # Per second, of the fastest matrix product between the runs.
   product_flops: float
 
 
@@ -62,11 +56,7 @@ def run(
   steps: int,
   output_dir: str,
 ) -> Measured:
-  """Measures one step, prints a table, and saves it if there is a folder.
-
-  Raises:
-    ValueError: unknown sizes, or the step failed.
-  """
+  """Measures one step, prints a table, and saves it if there is a folder."""
   workload = comparison.workload_of(
     *(preset, batch_size, max_seq_length, precision),
     dropout=True,
@@ -95,9 +85,6 @@ def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
   """Takes `repeats` runs of `steps` steps in a process of their own.
 
   Matrix products are timed between the runs, so a busy machine slows both.
-
-  Raises:
-    ValueError: the process failed.
   """
   rates, products = [], []
   system = comparison.System("ours", workload.variant)
@@ -147,16 +134,7 @@ _WIDTHS_DEPTH = 2
 
 
 class Point(NamedTuple):
-  """The numbers of one model and batch.
-
-  Attributes:
-    axis: what varies, as tables and plots call it.
-    value: the position on the axis.
-    tokens_per_second: of each run.
-    peak_bytes: largest memory of the process.
-    trace_seconds: to trace the step.
-    flops_per_second: of the step, at its median speed.
-  """
+  """The numbers of one model and batch, at a value of what varies."""
 
   axis: str
   value: int
@@ -203,11 +181,7 @@ _SCALING_HEAD = (
 def run_scaling(
   precision: str, repeats: int, steps: int, output_dir: str
 ) -> list[Point]:
-  """Measures every point, prints the table, and saves table and plot.
-
-  Raises:
-    ValueError: unknown precision, or a step failed.
-  """
+  """Measures every point, prints the table, and saves table and plot."""
   workloads = scaling_workloads(precision)
   print(markdown.head(_SCALING_HEAD), flush=True)
   points, rows = [], []
@@ -317,11 +291,7 @@ def run_memory(
   precision: str,
   repeats: int,
 ) -> None:
-  """Measures the memory of several variants and prints a table.
-
-  Raises:
-    ValueError: unknown sizes, or a step failed.
-  """
+  """Measures the memory of several variants and prints a table."""
   comparison.check_own(preset, batch_size, max_seq_length, precision)
   title = f"{preset}, batch {batch_size}, {max_seq_length} tokens, {precision}"
   print(f"{title}\n\n{markdown.head(_MEMORY_HEAD)}")
@@ -345,11 +315,7 @@ def run_memory(
 
 
 def measure_memory(**settings) -> Memory:
-  """Runs `measure_memory_here` in a process of its own.
-
-  Raises:
-    ValueError: it failed; its output is on stderr.
-  """
+  """Runs `measure_memory_here` in a process of its own."""
   done = subprocess.run(
     [sys.executable, "-c", _MEMORY_PROGRAM, json.dumps(settings)],
     cwd=_ROOT,

@@ -86,11 +86,7 @@ class Run:
     return self.process.wait()
 
   def is_complete(self) -> bool:
-    """Whether training has finished.
-
-    Raises:
-      ValueError: the process has failed.
-    """
+    """Whether training has finished."""
     code = self.process.poll()
     if code not in (None, 0, _PREEMPTED):
       raise ValueError(
@@ -118,11 +114,7 @@ def kill_in_a_save(run: Run) -> str:
 
 
 def terminate(run: Run) -> str:
-  """Sends SIGTERM, like a scheduler before it takes the machine.
-
-  Raises:
-    ValueError: the run does not exit as preempted.
-  """
+  """Sends SIGTERM, like a scheduler before it takes the machine."""
   code = run.kill(signal.SIGTERM)
   if code != _PREEMPTED:
     raise ValueError(f"SIGTERM ended the run with {code}, not {_PREEMPTED}.")
@@ -142,11 +134,7 @@ def corrupt_newest_checkpoint(run: Run) -> str:
 
 
 def fill_the_disk(run: Run) -> str:
-  """Fills the disk until the run has ended.
-
-  Raises:
-    ValueError: the run does not end with an error.
-  """
+  """Fills the disk until the run has ended."""
   filler = os.path.join(run.model_dir, "filler")
   with open(filler, "wb", buffering=0) as file:
     try:
@@ -189,9 +177,6 @@ def trial(
   Returns:
     For each accident its `name`, the last `step` before it, the `minutes`
     since the start, and what was `seen`.
-
-  Raises:
-    ValueError: a run failed without an accident.
   """
   start = time.monotonic()
   happened: list[dict[str, Any]] = []
@@ -237,9 +222,6 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
     `last_step` of the comparison; for `train`, `eval` and `variables` the
     number of common `records` and how many `differ`; `is_the_same` if nothing
     differs and the harmed run lacks nothing.
-
-  Raises:
-    ValueError: there is no common checkpoint.
   """
   import tensorflow as tf
 

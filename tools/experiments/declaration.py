@@ -52,7 +52,6 @@ class Row:
   """One model, trained once per seed.
 
   Attributes:
-    label: unique name within the table.
     model: fields of `AlbertConfig` that differ from the scale's base model, in
       the paper's sizes; see `Scale.config`.
     sentence_pair: the second objective: "sop", "nsp" or "none".
@@ -102,8 +101,6 @@ class Table:
   """Rows that are compared.
 
   Attributes:
-    name: value of --table.
-    source: where it is in the paper.
     question: what the rows show, in one or two sentences.
     direction: the column that verdicts are based on.
     tasks: whether to fine-tune the models; if not, only held-out text counts.

@@ -551,11 +551,7 @@ def make_plan(
   tasks: Sequence[str],
   seeds: Sequence[int],
 ) -> Plan:
-  """Plans a table with one run of each row per seed.
-
-  Raises:
-    ValueError: a row needs additional text and there is none.
-  """
+  """Plans a table with one run of each row per seed."""
   if any(row.more_data for row in table.rows) and not place.additional_files:
     raise ValueError(
       f"Table {table.name} compares with additional text: set "

@@ -28,25 +28,15 @@ _DECIMALS = {
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """The results of a table and how they were obtained.
-
-  Attributes:
-    table, scale: what was run.
-    tasks: columns that were fine-tuned.
-    seeds: of the runs; empty where nothing is trained.
-    rows: the numbers.
-    failed: by key of a failed job, the reason.
-    missing: number of jobs that were not run.
-    machine: one line.
-  """
+  """The results of a table and how they were obtained."""
 
   table: declaration.Table
   scale: scales.Scale
   tasks: tuple[str, ...]
-  seeds: tuple[int, ...]
+  seeds: tuple[int, ...]  # Empty where nothing is trained.
   rows: Sequence[results.RowResults]
-  failed: Mapping[str, str]
-  missing: int
+  failed: Mapping[str, str]  # The reason by the key of a job.
+  missing: int  # Number of jobs that were not run.
   machine: str = ""
 
   @property

@@ -58,10 +58,7 @@ def read_pretraining(
 ) -> dict[str, Any]:
   """Returns the numbers of a finished pretraining run.
 
-  Args:
-    folder: of the run.
-    config: of its model at full depth.
-    batch_size: sequences per update.
+  `config` is that of its model at full depth.
 
   Returns:
     `parameters`, `steps`, `training_seconds`, `training_flops` and the median
@@ -182,15 +179,12 @@ def cost_to_reach(
   """Returns the training a run needed to reach a loss.
 
   Interpolates linearly between evaluations. Only evaluations at the final depth
-  count.
+  count. Returns infinity if the run never reaches the loss.
 
   Args:
     curve: from `read_pretraining`.
     loss: in nats.
     unit: "seconds" or "flops".
-
-  Returns:
-    Infinity if the run never reaches the loss.
   """
   points = [p for p in curve if p["depth"] == curve[-1]["depth"]]
   if points[0]["loss"] <= loss:
@@ -220,20 +214,16 @@ class Number(NamedTuple):
 
 
 class RowResults(NamedTuple):
-  """The results of a row.
-
-  Attributes:
-    row: the declaration.
-    parameters: of embeddings, encoder and pooler; None if it was not run.
-    values: by column, one number per finished seed.
-    curves: per seed, see `read_pretraining`.
-    layers: per seed, the layers' numbers of tools.inspect_model.
-  """
+  """The results of a row, a list item per finished seed."""
 
   row: Row
+  # Of embeddings, encoder and pooler; None if it was not run.
   parameters: Optional[int]
+  # By column.
   values: dict[str, list[float]]
+  # See `read_pretraining`.
   curves: list[list[dict[str, float]]]
+  # The layers' numbers of tools.inspect_model.
   layers: list[list[dict[str, float]]]
 
   def number(self, column: str) -> Optional[Number]:
@@ -248,14 +238,7 @@ def collect(
   finished: Mapping[str, Mapping[str, Any]],
   tasks: Sequence[str],
 ) -> list[RowResults]:
-  """Arranges the values of jobs by row and column.
-
-  Args:
-    table: the declaration.
-    cells: of its plan.
-    finished: the values of the finished jobs, by key.
-    tasks: the columns that were fine-tuned.
-  """
+  """Arranges the values of `finished` jobs, by key, by row and column."""
   merged: dict[tuple[str, int], dict[str, Any]] = {}
   for label, seed, keys in cells:
     merged[label, seed] = {}
@@ -374,13 +357,8 @@ def paper_direction(
 ) -> Optional[int]:
   """Returns 1, 0 or -1 if the paper finds `row` better, equal or worse.
 
-  Args:
-    row: the row.
-    other: the row compared with.
-    columns: the tasks to average over, or one other column.
-
-  Returns:
-    None if the paper does not say.
+  Compares averages over tasks, or one other column. Returns None if the paper
+  does not say.
   """
   if row.paper_says is not None:
     return row.paper_says
@@ -395,12 +373,7 @@ def paper_direction(
 def verdict(
   paper: Optional[int], row: Optional[Number], other: Optional[Number]
 ) -> str:
-  """Compares our direction with the paper's, in words.
-
-  Args:
-    paper: from `paper_direction`.
-    row: our number; None if it was not run.
-    other: the number compared with.
+  """Compares our direction with the paper's, from `paper_direction`, in words.
 
   Returns:
     `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction alone

@@ -62,11 +62,7 @@ class Job:
 
 
 def lock(output_dir: str) -> BinaryIO:
-  """Creates a folder and locks it until the file is closed or the process ends.
-
-  Raises:
-    OSError: another process has locked it, or it cannot be written.
-  """
+  """Creates and locks a folder until the file is closed or the process ends."""
   files.make_folder(output_dir)
   return files.lock(
     os.path.join(output_dir, "lock"),
@@ -112,12 +108,8 @@ class Runner:
       jobs: by key, each after those that it needs.
       output_dir: see the module.
       num_parallel: jobs at once. Each gets a lane, its share of the cores.
-      note: called with lines that describe the progress.
-      lock_file: result of `lock`. Jobs inherit it, so the folder stays locked
-        until the last process has ended.
-
-    Raises:
-      ValueError: the file of a finished job is damaged.
+      note: prints a line about the progress.
+      lock_file: of `lock`; inherited, so that the last process unlocks it.
     """
     cores = sorted(os.sched_getaffinity(0))
     self.failed: dict[str, str] = {}

@@ -46,7 +46,6 @@ class Scale:
   """Sizes, data and settings of all models of an experiment.
 
   Attributes:
-    name: value of --scale.
     base: `AlbertConfig` fields of the base model.
     embedding_sizes, hidden_sizes, depths: from the paper's sizes to this
       scale's.
@@ -54,12 +53,10 @@ class Scale:
       pretrain and fine-tune.
     task_flags: additional flags of fine-tuning by task.
     tasks: default columns of `declaration.TASKS`.
-    seeds: default number of runs per row.
     speed: floating-point operations per second of all the hardware, without
       heads and data as in `Job.cost`; for --dry_run's estimate.
     speed_source: where that number comes from.
     warmup_share: fraction of the steps with a rising learning rate.
-    evaluations: number of evaluations of a pretraining run.
     shares, rates: by table, fraction of the steps and of the learning rate, for
       tables with large models.
     placement, finetuning_placement: flags that say where training runs.

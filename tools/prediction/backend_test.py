@@ -372,6 +372,21 @@ def test_all_kinds_of_exports(exports):
   assert answers == expected
 
 
+def test_lengths_are_tokens(exports):
+  backend = prediction_backend.open_export(str(exports / "choose"))
+  texts = ("the", "the old tree")
+  rows = [
+    {"passage": text, "question": "the", "options": ["a", "the", "a", "a"]}
+    for text in texts
+  ]
+  tokenizer = tokenization.open_tokenizer(
+    str(exports / "choose/assets/tokenizer.model")
+  )
+  others = len(tokenizer.encode("the a the a a"))
+  expected = [len(tokenizer.encode(text)) + others for text in texts]
+  assert backend.lengths(rows).tolist() == expected
+
+
 def test_refused_exports(exports, tmp_path):
   def refused(folder, message, signature="", error=ValueError):
     with pytest.raises(error, match=message):

@@ -42,9 +42,6 @@ class Workload:
 
   A step is an update or, for programs that serve a model, a request. The batch
   has no padding and uses all predictions.
-
-  Raises (when created):
-    ValueError: an unknown precision, or a size below 1.
   """
 
   batch_size: int = 16
@@ -223,11 +220,7 @@ def peak_bytes() -> int:
 
 
 def choose_variant(workload: Workload, variants: Mapping[str, Any]) -> Any:
-  """Returns the value of the workload's variant.
-
-  Raises:
-    ValueError: there is no such variant.
-  """
+  """Returns the value of the workload's variant."""
   if workload.variant not in variants:
     names = ", ".join(filter(None, variants))
     raise ValueError(

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
 from tools.tpu_compile import compiler, environment, rows
 from tools.tpu_compile.step import Step
@@ -29,80 +29,58 @@ _SMALL_BATCHES = (4, 2, 1)
 _LARGEST_BATCH = 4096
 
 
-class Witness:
+class StepCompiler:
   """Compiles steps that are not stored yet; a context manager."""
 
   def __init__(self, python: str, store: rows.Store):
-    """Compiles nothing yet.
-
-    Args:
-      python: the interpreter of the compiler's environment.
-      store: known rows, and a place for new ones.
-    """
+    """Compiles nothing yet; `python` is the environment's interpreter."""
     self._python = python
     self._store = store
     self._folder = tempfile.TemporaryDirectory(prefix="compile_for_tpu")
     self._numbers = itertools.count()
     self._lowered: dict[str, str] = {}
 
-  def __enter__(self) -> Witness:
+  def __enter__(self) -> StepCompiler:
     return self
 
   def __exit__(self, *unused) -> None:
     self._folder.cleanup()
 
-  def ask(self, name: str, step: Step, topology: str) -> rows.Row:
-    """Returns the row of a step.
-
-    Args:
-      name: of the model, for tables.
-      step: what to compile.
-      topology: one that `compiler.generation` knows.
-
-    Raises:
-      ValueError: the step cannot be lowered, or the compiler refuses it for a
-        reason other than memory.
-    """
+  def compile(self, name: str, step: Step, topology: str) -> rows.Row:
+    """Returns the row of a step; `name` is that of the model in tables."""
     known = self._store.find(step, topology)
     if known:
       return dataclasses.replace(known, name=name)
-    path = self._lower(step)
-    answer = _run(
-      [self._python, "-m", "tools.tpu_compile.compiler", path, topology],
-      f"compiling for {topology}",
-      {**os.environ, **compiler.ENVIRONMENT},
-    )
-    compiled = compiler.Compiled(**json.loads(answer.splitlines()[-1]))
-    row = rows.Row(name, step, topology, compiled)
-    self._store.add(row)
-    return row
-
-  def _lower(self, step: Step) -> str:
     text = step.to_json()
     if text not in self._lowered:
       path = os.path.join(self._folder.name, f"{next(self._numbers)}.hlo")
       _run(
         [sys.executable, "-m", "tools.tpu_compile.step", text, path],
         "lowering the step",
-        dict(os.environ),
+        {},
       )
       if len(self._lowered) == _KEPT:
         os.remove(self._lowered.pop(next(iter(self._lowered))))
       self._lowered[text] = path
-    return self._lowered[text]
+    path = self._lowered[text]
+    answer = _run(
+      [self._python, "-m", "tools.tpu_compile.compiler", path, topology],
+      f"compiling for {topology}",
+      compiler.ENVIRONMENT,
+    )
+    compiled = compiler.Compiled(**json.loads(answer.splitlines()[-1]))
+    row = rows.Row(name, step, topology, compiled)
+    self._store.add(row)
+    return row
 
 
-def _run(command: Sequence[str], what: str, variables: dict[str, str]) -> str:
-  """Returns the output of a command.
-
-  Raises:
-    ValueError: it failed.
-  """
+def _run(command: Sequence[str], what: str, variables: Mapping) -> str:
+  """Returns the output of a command, run with additional variables."""
   try:
     done = subprocess.run(
-      list(command),
+      command,
       cwd=environment.ROOT,
-      env=variables,
+      env={**os.environ, **variables},
       capture_output=True,
       text=True,
       timeout=_TIMEOUT_SECONDS,
@@ -126,15 +104,8 @@ def largest_batch(
   """Searches the largest batch that fits.
 
   Doubles or halves `start` until one batch fits and another does not, then
-  bisects. Batches are multiples of `BATCH_MULTIPLE`, or 4, 2 and 1.
-
-  Args:
-    fits: compiles a batch.
-    start: the first batch to try, rounded down.
-    limit: the largest batch to try.
-
-  Returns:
-    0 if not even 1 fits.
+  bisects. Batches are multiples of `BATCH_MULTIPLE`, or 4, 2 and 1. Returns 0
+  if not even 1 fits.
   """
   step = BATCH_MULTIPLE
   low, high = 0, limit + step  # The largest that fits, the smallest that fails.
@@ -148,6 +119,4 @@ def largest_batch(
       batch = min(2 * low, limit)
     else:
       batch = max((low + high) // 2 // step, 1) * step
-  if not low:
-    return next(filter(fits, _SMALL_BATCHES), 0)
-  return low
+  return low or next(filter(fits, _SMALL_BATCHES), 0)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from official_albert import modeling
-from tools.tpu_compile import compiler, rows, witness
+from tools.tpu_compile import compiler, processes, rows
 from tools.tpu_compile import step as step_lib
 
 _STEP = step_lib.Step(
@@ -21,13 +21,12 @@ _ANSWER = compiler.Compiled(8, "TPU v3", True, 1000, 2000)
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def commands(monkeypatch):
   """Commands that would have been run; the compiler always says `_ANSWER`."""
-  commands = []
+  made: list = []
 
   def run(command, what, variables):
-    assert "PATH" in variables
-    commands.append(command[2:])
+    made.append(command[2:])
     if "lowering" in what:
       pathlib.Path(command[-1]).write_text("lowered")
       return ""
@@ -35,52 +34,44 @@ def asked(monkeypatch):
     assert command[0] == "/python" and os.path.exists(command[-2])
     return f"a note\n{json.dumps(dataclasses.asdict(_ANSWER))}\n"
 
-  monkeypatch.setattr(witness, "_run", run)
-  return commands
+  monkeypatch.setattr(processes, "_run", run)
+  return made
 
 
-def test_a_step_is_lowered_once(asked):
+def test_a_step_is_lowered_once(commands):
   other = dataclasses.replace(_STEP, batch_size=5)
-  with witness.Witness("/python", rows.Store()) as asker:
+  with processes.StepCompiler("/python", rows.Store()) as step_compiler:
     for step in (_STEP, other):
       for topology in ("v2:2x2", "v3:2x2"):
-        row = asker.ask("m", step, topology)
+        row = step_compiler.compile("m", step, topology)
         assert row == rows.Row("m", step, topology, _ANSWER)
-  modules = [command[0].split(".")[-1] for command in asked]
-  assert modules == ["step", "compiler", "compiler"] * 2
-  assert step_lib.Step(**json.loads(asked[3][1])) == other
-
-
-def test_known_rows_are_not_compiled_again(asked, tmp_path):
-  path = str(tmp_path / "rows.jsonl")
-  for name in ("one", "other"):
-    with witness.Witness("/python", rows.Store(path)) as asker:
-      assert asker.ask(name, _STEP, "v3:2x2").name == name
-  assert len(asked) == 2
-
-
-def test_only_the_last_lowered_steps_are_kept(asked, monkeypatch):
-  monkeypatch.setattr(witness, "_KEPT", 2)
-  with witness.Witness("/python", rows.Store()) as asker:
-    for index, batch in enumerate((1, 2, 1, 3, 2, 1)):
-      step = dataclasses.replace(_STEP, batch_size=batch)
-      asker.ask("m", step, f"v3:{index + 1}x1")
-    folder = pathlib.Path(asked[0][-1]).parent
-    assert len(list(folder.iterdir())) == 2
-  lowered = [
-    json.loads(c[1])["batch_size"]
-    for c in asked
-    if len(c) == 3 and "step" in c[0]
-  ]
-  assert lowered == [1, 2, 3, 1]
-
-
-def test_files_are_removed(asked):
-  with witness.Witness("/python", rows.Store()) as asker:
-    asker.ask("m", _STEP, "v3:2x2")
-    folder = os.path.dirname(asked[0][-1])
+    folder = os.path.dirname(commands[0][-1])
     assert os.path.isdir(folder)
   assert not os.path.exists(folder)
+  modules = [command[0].split(".")[-1] for command in commands]
+  assert modules == ["step", "compiler", "compiler"] * 2
+  assert step_lib.Step(**json.loads(commands[3][1])) == other
+
+
+def test_known_rows_are_not_compiled_again(commands, tmp_path):
+  path = str(tmp_path / "rows.jsonl")
+  for name in ("one", "other"):
+    with processes.StepCompiler("/python", rows.Store(path)) as step_compiler:
+      assert step_compiler.compile(name, _STEP, "v3:2x2").name == name
+  assert len(commands) == 2
+
+
+def test_only_the_last_lowered_steps_are_kept(commands, monkeypatch):
+  monkeypatch.setattr(processes, "_KEPT", 2)
+  with processes.StepCompiler("/python", rows.Store()) as step_compiler:
+    for index, batch in enumerate((1, 2, 1, 3, 2, 1)):
+      step = dataclasses.replace(_STEP, batch_size=batch)
+      step_compiler.compile("m", step, f"v3:{index + 1}x1")
+    assert len(os.listdir(os.path.dirname(commands[0][-1]))) == 2
+  lowered = [
+    json.loads(c[1])["batch_size"] for c in commands if c[-1][-3:] == "hlo"
+  ]
+  assert lowered == [1, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -92,17 +83,12 @@ def test_files_are_removed(asked):
 )
 def test_a_failed_process(program, message):
   with pytest.raises(ValueError, match=message):
-    witness._run([sys.executable, "-c", program], "x", dict(os.environ))
-
-
-def test_a_process_that_is_no_program():
-  with pytest.raises(OSError, match="no-such"):
-    witness._run(["/no-such"], "x", {})
+    processes._run([sys.executable, "-c", program], "x", {})
 
 
 def test_run():
   command = [sys.executable, "-c", "import os; print(os.environ['A'])"]
-  assert witness._run(command, "x", {"A": "b"}) == "b\n"
+  assert processes._run(command, "x", {"A": "b"}) == "b\n"
 
 
 def search(largest: int, start: int, limit: int = 4096):
@@ -114,7 +100,7 @@ def search(largest: int, start: int, limit: int = 4096):
     tried.append(batch)
     return batch <= largest
 
-  return witness.largest_batch(fits, start, limit), tried
+  return processes.largest_batch(fits, start, limit), tried
 
 
 @pytest.mark.parametrize("start", [3, 8, 32, 1000, 5000])
