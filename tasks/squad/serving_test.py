@@ -206,7 +206,8 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
     "max_windows": serving.MAX_WINDOWS,
     "null_score_diff_threshold": threshold,
   }
-  got = module.text_functions()["answer"](*asked)
+  answer = module.text_functions()["answer"].get_concrete_function()
+  got = answer(question=asked[0], context=asked[1])
   none = odds > threshold
   assert 0 < none.sum() < len(none) and not none[2]
   no_answer = {"answer": b"", "start": 0, "end": 0}
@@ -220,7 +221,7 @@ def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
     else:
       np.testing.assert_array_equal(got[name].numpy()[none], expected)
   np.testing.assert_array_equal(got["n_best_answers"], always["n_best_answers"])
-  requests = module.example_requests(module.signatures("text"), 3, 27)
+  requests = module.example_requests({"answer": answer}, 3, 27)
   assert {name: texts.shape for name, texts in requests["answer"].items()} == {
     "question": (3,),
     "context": (3,),
@@ -322,11 +323,11 @@ def test_refused_requests(models, tokenizer_file):
     models, tokenizer_file, "squad1", settings={"max_query_length": 40}
   )
   module.max_windows = 3
-  answer = module.signatures("text")["answer"]
+  answer = module.text_functions()["answer"].python_function
 
   def refused(message, questions, contexts):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-      answer(question=tf.constant(questions), context=tf.constant(contexts))
+      answer(tf.constant(questions), tf.constant(contexts))
 
   refused("equally many", ["who?", "when?"], ["the rock"])
   refused("3 windows in all", ["who?"], ["the rock " * 60])
@@ -368,7 +369,7 @@ def _both_windows(models, words, questions, contexts, length, stride, query):
   ]
   made = windows.make_all_windows(rows, tokenizer, length, stride, query)
   return (
-    *tf.function(module.make_windows)(
+    *module.make_windows(
       tf.constant(questions, tf.string), tf.constant(contexts, tf.string)
     ),
     list(made),
