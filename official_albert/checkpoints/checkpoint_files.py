@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +28,19 @@ _INDEX = ".index"
 _DAMAGED = "damaged-"  # training.CheckpointManager renames unreadable files.
 
 
+def read_json(path: str) -> dict[str, Any]:
+  """Reads a JSON object.
+
+  Raises:
+    ValueError: the file holds something else.
+  """
+  try:
+    with open(path, encoding="utf-8") as file:
+      return dict(json.load(file))
+  except (ValueError, TypeError) as error:
+    raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
+
+
 def seed_folder(folder: str, seed: int) -> str:
   """Returns the folder of one of several runs with different seeds."""
   return os.path.join(folder, f"seed_{seed}")
@@ -38,11 +51,7 @@ def run_folder(path: str) -> str:
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not os.path.exists(summary_file):
     return path
-  with open(summary_file, encoding="utf-8") as file:
-    try:
-      summary = json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{summary_file} is not valid JSON: {error}.") from error
+  summary = read_json(summary_file)
   # The summary of a single run is in the run's own folder.
   several = len(summary["seeds"]) > 1
   return seed_folder(path, summary["best_seed"]) if several else path

@@ -99,7 +99,9 @@ def test_the_best_of_several_seeds(tmp_path):
   summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
   assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
   summary.write_text("{")
-  with pytest.raises(ValueError, match="summary.json is not valid JSON"):
+  with pytest.raises(
+    ValueError, match="summary.json is not a valid JSON object"
+  ):
     checkpoint_files.run_folder(str(tmp_path))
 
 

@@ -92,8 +92,12 @@ def read(
       "a Hugging Face folder holds no optimizer state: leave out "
       "--include_optimizer."
     )
-  settings = _read_settings(path)
   config_path = os.path.join(path, _CONFIG_FILE)
+  if not os.path.exists(config_path):
+    raise FileNotFoundError(
+      f"{config_path} does not exist: give the folder of a Hugging Face model."
+    )
+  settings = checkpoint_files.read_json(config_path)
   config = config_of(settings, config_path)
   architecture, labels, multi_label = head_of(settings)
   weights = _open(path)
@@ -379,22 +383,6 @@ def _write_safetensors(
     file.write(struct.pack("<Q", len(text)) + text)
     for name in sorted(shapes):
       file.write(np.asarray(get(name), "<f4", order="C").data)
-
-
-def _read_settings(folder: str) -> dict[str, Any]:
-  path = os.path.join(folder, _CONFIG_FILE)
-  if not os.path.exists(path):
-    raise FileNotFoundError(
-      f"{path} does not exist: give the folder of a Hugging Face model."
-    )
-  with open(path, encoding="utf-8") as file:
-    try:
-      values = json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{path} is not valid JSON: {error}.") from error
-  if not isinstance(values, dict):
-    raise ValueError(f"{path} must hold a JSON object of settings.")
-  return values
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
