@@ -151,7 +151,7 @@ def test_remote_addresses_are_refused_before_any_work(walked):
         assert error.count("\n") == 1, error
         assert f"flag --{name}={value}: " in error
         assert "gs:// addresses are not supported here: copy" in error
-  assert len(found) >= 24 and results >= 180
+  assert len(found) >= 23 and results >= 180
   assert not os.listdir(folder)
 
 
