@@ -90,7 +90,7 @@ def test_a_pretraining_run(tmp_path):
   features = layer(tf.constant(["the [MASK] was"]))
   features["masked_lm_positions"] = features.pop("mask_positions")
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
-  model = conversion.export_source.load_run(folder, config).model
+  _, model, _ = conversion.export_source.load_run(folder, config)
   logits = model(features)["masked_lm_logits"]
   best, ids = tf.math.top_k(tf.nn.softmax(logits), 4)
   np.testing.assert_array_equal(answers["token_ids"], ids)

@@ -249,7 +249,7 @@ _REFUSALS_OF_A_RUN = [
     ["--num_train_epochs=11"],
     [
       "num_train_steps was 75 at the last start and is now 83",
-      "another folder, or --allow_changed_settings to go on",
+      "another folder, or --allow_changed_settings to continue",
     ],
   ),
   # The folder of the second seed has a run of another seed.

@@ -354,7 +354,7 @@ def test_changed_settings_are_refused_unless_allowed(folder, tmp_path):
     1,
     f"run_pretraining: error: {model_dir} holds a run at step 6 with other "
     "settings (num_train_steps was 6 at the last start and is now 9): give "
-    "the old values, another folder, or --allow_changed_settings to go on "
+    "the old values, another folder, or --allow_changed_settings to continue "
     "with the new ones.\n",
   )
   ((allowed,), record) = start(["--num_train_steps=9", allow])

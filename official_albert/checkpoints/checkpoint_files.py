@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import glob
 import json
 import os
 import re
 import shutil
-from typing import Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +28,19 @@ _INDEX = ".index"
 _DAMAGED = "damaged-"  # training.CheckpointManager renames unreadable files.
 
 
+def read_json(path: str) -> dict[str, Any]:
+  """Reads a JSON object.
+
+  Raises:
+    ValueError: the file holds something else.
+  """
+  try:
+    with open(path, encoding="utf-8") as file:
+      return dict(json.load(file))
+  except (ValueError, TypeError) as error:
+    raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
+
+
 def seed_folder(folder: str, seed: int) -> str:
   """Returns the folder of one of several runs with different seeds."""
   return os.path.join(folder, f"seed_{seed}")
@@ -37,11 +51,7 @@ def run_folder(path: str) -> str:
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not os.path.exists(summary_file):
     return path
-  with open(summary_file, encoding="utf-8") as file:
-    try:
-      summary = json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{summary_file} is not valid JSON: {error}.") from error
+  summary = read_json(summary_file)
   # The summary of a single run is in the run's own folder.
   several = len(summary["seeds"]) > 1
   return seed_folder(path, summary["best_seed"]) if several else path
@@ -232,11 +242,22 @@ def find_tokenizer(
   return None
 
 
+class StoredValue(NamedTuple):
+  """A value in a file: its name there, its shape, and a function that reads it.
+
+  Floating point values are read as <float32>.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  read: Callable[[], np.ndarray]
+
+
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
   Attributes:
-    shapes: of all variables but strings, by the names in the file.
+    values: all variables but strings, by name.
     is_object_based: whether `tf.train.Checkpoint` wrote it, as in this package.
 
   Raises:
@@ -252,14 +273,14 @@ class TensorBundle:
     shapes = self._reader.get_variable_to_shape_map()
     self._dtypes = self._reader.get_variable_to_dtype_map()
     self.is_object_based = OBJECT_GRAPH in shapes
-    self.shapes = {
-      name: shape
+    self.values = {
+      name: StoredValue(name, tuple(shape), functools.partial(self.get, name))
       for name, shape in shapes.items()
       if self._dtypes[name] != tf.string
     }
 
   def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating point values as <float32>."""
+    """Returns a value."""
     try:
       value = self._reader.get_tensor(name)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:

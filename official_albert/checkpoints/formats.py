@@ -79,8 +79,7 @@ def read_checkpoint(
     config_file: albert_config.json, if there is none beside the weights.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, it is damaged, or it does not
-      fit its configuration.
+    ValueError, OSError: there is no valid checkpoint.
   """
   source, path = choose(path)
   return READERS[source](path, config_file=config_file)
@@ -104,17 +103,12 @@ class _BoundedGzip(gzip.GzipFile):
 def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
   """Yields a temporary folder with an archive's content, or the path itself.
 
-  If the archive holds a single folder, that folder is yielded.
-
-  Args:
-    path: an archive, which need not be trusted, or any other path.
-    max_bytes: limit of the content; an xxlarge model with optimizer state has
-      2.8 GB.
+  If the archive holds a single folder, that folder is yielded. The archive need
+  not be trusted. An xxlarge model with optimizer state has 2.8 GB.
 
   Raises:
     ValueError: the archive is damaged, too large, or holds a link, a device or
       a path outside of the folder.
-    OSError: it cannot be read or unpacked.
   """
   if not is_archive(path):
     yield path

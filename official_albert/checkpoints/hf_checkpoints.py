@@ -92,58 +92,52 @@ def read(
       "a Hugging Face folder holds no optimizer state: leave out "
       "--include_optimizer."
     )
-  values = _read_settings(path)
   config_path = os.path.join(path, _CONFIG_FILE)
-  config = config_of(values, config_path)
-  architecture, labels, multi_label = head_of(values)
+  if not os.path.exists(config_path):
+    raise FileNotFoundError(
+      f"{config_path} does not exist: give the folder of a Hugging Face model."
+    )
+  settings = checkpoint_files.read_json(config_path)
+  config = config_of(settings, config_path)
+  architecture, labels, multi_label = head_of(settings)
   weights = _open(path)
-  # The file's names by those of a model with an `albert`.
-  names = {
-    name: name
-    for name in weights.shapes
+  # By the names in a model with an `albert`.
+  values = {
+    name: value
+    for name, value in weights.values.items()
     if name not in _COPIES and not _BUFFERS.search(name)
   }
-  if _BIAS_COPY in weights.shapes:
-    names.setdefault(_BIAS, _BIAS_COPY)
-  if not any(name.startswith("albert.") for name in names):
-    names = {f"albert.{name}": name for name in names}  # An AlbertModel.
-  originals = {copy: names.get(name) for copy, name in _COPIES.items()}
+  if _BIAS_COPY in weights.values:
+    values.setdefault(_BIAS, weights.values[_BIAS_COPY])
+  if not any(name.startswith("albert.") for name in values):
+    values = {f"albert.{name}": value for name, value in values.items()}
+  originals = {copy: values.get(name) for copy, name in _COPIES.items()}
   if config.embedding_size == config.hidden_size:
-    config = _resolve_projection(config, names, weights)
+    config = _resolve_projection(config, values)
   heads = [row for rows in checkpoint_names.HEADS.values() for row in rows]
-  given, transposed = {}, set()
+  stored = {}
   for row in (*checkpoint_names.encoder_rows(config), *heads):
-    if row.hf in names:
-      given[row.tf1] = names.pop(row.hf)
-      if row.transposed:
-        transposed.add(row.tf1)
-  given.update(names)
-  stored = {
-    name: weights.shapes[own][:: -1 if name in transposed else 1]
-    for name, own in given.items()
-  }
+    if row.hf in values:
+      value = values.pop(row.hf)
+      stored[row.tf1] = _transposed(value) if row.transposed else value
+  stored.update(values)
   step = weights.metadata.get("global_step")
   has_step = step is not None and re.fullmatch("[0-9]{1,18}", step)
   if has_step:
-    stored[checkpoint_names.GLOBAL_STEP] = ()
-
-  def load(name: str) -> np.ndarray:
-    if name == checkpoint_names.GLOBAL_STEP:
-      return np.array(step, np.int64)
-    value = weights.get(given[name])
-    return value.T if name in transposed else value
-
+    stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.StoredValue(
+      "global_step", (), lambda: np.array(step, np.int64)
+    )
   if not head:
     head = architecture
     # The architecture may name a head that was not saved.
     if head in ("pretraining", "squad1"):
       head = head if checkpoint_names.has_head(head, stored) else ""
-  result = portable.select(path, config, stored, load, head, given_names=given)
+  result = portable.select(path, config, stored, head)
   if config.hidden_act == "gelu_erf":
     result.notes.append(
-      f"{config_path} has hidden_act {values['hidden_act']!r}, the exact GELU, "
-      "which is gelu_erf here. Google's releases were trained with the tanh "
-      "form: if these weights are of a release, the file is wrong "
+      f"{config_path} has hidden_act {settings['hidden_act']!r}, the exact "
+      "GELU, which is gelu_erf here. Google's releases were trained with the "
+      "tanh form: if these weights are of a release, the file is wrong "
       "(transformers issue 2395), so write gelu_new there."
     )
   if step is not None and not has_step:
@@ -155,12 +149,12 @@ def read(
     if not _BUFFERS.search(name):
       result.unexpected[name] = "not floating point"
   for copy, original in originals.items():
-    if copy in weights.shapes:
-      _check_copy(copy, original, weights, result)
+    if copy in weights.values:
+      _check_copy(weights.values[copy], original, weights.path, result)
   result.tokenizer = hf_tokenizer.read(path, result.notes)
   result.labels, result.multi_label = labels, multi_label
   if result.head == "classification" and labels:
-    classes = stored["output_weights"][0]
+    classes = stored["output_weights"].shape[0]
     if len(labels) != classes:
       raise ValueError(
         f"{path} has {classes} classes, but names {len(labels)} in id2label of "
@@ -169,44 +163,51 @@ def read(
   return result
 
 
+def _transposed(
+  value: checkpoint_files.StoredValue,
+) -> checkpoint_files.StoredValue:
+  return value._replace(shape=value.shape[::-1], read=lambda: value.read().T)
+
+
 def _resolve_projection(
-  config: modeling.AlbertConfig, names: dict[str, str], weights: _Weights
+  config: modeling.AlbertConfig,
+  values: dict[str, checkpoint_files.StoredValue],
 ) -> modeling.AlbertConfig:
   """Removes a projection E -> E that is the identity; returns what is left."""
   size = config.hidden_size
-  rows = [row for row in checkpoint_names.PROJECTION if row.hf in names]
+  rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
-    value = weights.get(names[row.hf])
     identity = np.eye(size) if row.transposed else np.zeros(size)
-    if not np.array_equal(value, identity):
+    if not np.array_equal(values[row.hf].read(), identity):
       return dataclasses.replace(config, always_project_embedding=True)
   for row in rows:
-    del names[row.hf]
+    del values[row.hf]
   return config
 
 
 def _check_copy(
-  copy: str,
-  original: str,
-  weights: _Weights,
+  copy: checkpoint_files.StoredValue,
+  original: checkpoint_files.StoredValue,
+  path: str,
   result: portable.PortableCheckpoint,
 ) -> None:
   """Compares a copy of a tied weight with the original."""
   if "cls/predictions/output_bias" not in result.tensors:
-    result.unexpected[copy] = f"not part of an encoder with head {result.head}"
+    reason = f"not part of an encoder with head {result.head}"
+    result.unexpected[copy.name] = reason
     return
-  if np.array_equal(weights.get(copy), weights.get(original)):
+  if np.array_equal(copy.read(), original.read()):
     return
-  if copy != _BIAS_COPY:
+  if copy.name != _BIAS_COPY:
     raise ValueError(
-      f"{copy} differs from {original} in {weights.path}: in ALBERT they are "
+      f"{copy.name} differs from {original.name} in {path}: in ALBERT they are "
       "the same weights."
     )
-  # transformers ties them on loading: the model computes with `original`.
-  result.unexpected[copy] = f"differs from {original}, which is used"
+  # transformers ties them on loading: the model computes with the original.
+  result.unexpected[copy.name] = f"differs from {original.name}, which is used"
   result.notes.append(
-    f"{copy} and {original} differ in {weights.path}: {original} is used, as "
-    "in transformers."
+    f"{copy.name} and {original.name} differ in {path}: {original.name} is "
+    "used, as in transformers."
   )
 
 
@@ -277,11 +278,10 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
 
 
 class _Weights(NamedTuple):
-  """An open file: shapes and getter of floats, names of other values."""
+  """An open file: floating point values, names of other ones."""
 
   path: str
-  shapes: dict[str, tuple[int, ...]]
-  get: Callable[[str], np.ndarray]
+  values: dict[str, checkpoint_files.StoredValue]
   others: list[str]
   metadata: dict[str, str]
 
@@ -313,13 +313,16 @@ def _open_safetensors(path: str) -> _Weights:
       f"{path} is damaged or truncated ({error}): copy it again."
     ) from error
   floats = [n for n in names if "F" in slices[n].get_dtype()]  # F32, BF16, ...
-  return _Weights(
-    path,
-    {name: tuple(slices[name].get_shape()) for name in floats},
-    lambda name: np.asarray(file.get_tensor(name), np.float32),
-    sorted(set(names) - set(floats)),
-    file.metadata() or {},
-  )
+  values = {
+    name: checkpoint_files.StoredValue(
+      name,
+      tuple(slices[name].get_shape()),
+      lambda name=name: np.asarray(file.get_tensor(name), np.float32),
+    )
+    for name in floats
+  }
+  others = sorted(set(names) - set(floats))
+  return _Weights(path, values, others, file.metadata() or {})
 
 
 def _open_bin(path: str) -> _Weights:
@@ -344,13 +347,14 @@ def _open_bin(path: str) -> _Weights:
       f"{path} holds something other than tensors, or is damaged; no code of "
       "it was run."
     ) from error
-  shapes = {
-    name: tuple(value.shape)
+  values = {
+    name: checkpoint_files.StoredValue(
+      name, tuple(value.shape), lambda value=value: value.float().numpy()
+    )
     for name, value in state.items()
     if value.is_floating_point()
   }
-  others = sorted(set(state) - set(shapes))
-  return _Weights(path, shapes, lambda n: state[n].float().numpy(), others, {})
+  return _Weights(path, values, sorted(set(state) - set(values)), {})
 
 
 def _write_safetensors(
@@ -379,22 +383,6 @@ def _write_safetensors(
     file.write(struct.pack("<Q", len(text)) + text)
     for name in sorted(shapes):
       file.write(np.asarray(get(name), "<f4", order="C").data)
-
-
-def _read_settings(folder: str) -> dict[str, Any]:
-  path = os.path.join(folder, _CONFIG_FILE)
-  if not os.path.exists(path):
-    raise FileNotFoundError(
-      f"{path} does not exist: give the folder of a Hugging Face model."
-    )
-  with open(path, encoding="utf-8") as file:
-    try:
-      values = json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{path} is not valid JSON: {error}.") from error
-  if not isinstance(values, dict):
-    raise ValueError(f"{path} must hold a JSON object of settings.")
-  return values
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import json
 import os
 import shutil
 import unicodedata
@@ -34,18 +33,9 @@ def read(
   """Returns the tokenizer in a folder; None if there is no supported one.
 
   Differences from this package's tokenization are added to `notes`.
-
-  Raises:
-    ValueError: its settings are not valid JSON.
   """
-  settings: dict[str, Any] = {}
   path = os.path.join(folder, _SETTINGS)
-  if os.path.exists(path):
-    with open(path, encoding="utf-8") as file:
-      try:
-        settings = dict(json.load(file))
-      except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is not a valid JSON object.") from error
+  settings = checkpoint_files.read_json(path) if os.path.exists(path) else {}
   for name, default in (("keep_accents", False), ("remove_space", True)):
     if settings.get(name, default) != default:
       notes.append(
@@ -341,14 +331,11 @@ def _characters(test: Callable[[str], bool]) -> str:
 
 
 def _readme(kind: str, obstacle: str) -> str:
-  name, newer = "Bert", "U+061D"
-  if kind == "sentencepiece":
-    name, newer = "Albert", "U+1FBF0"
-  text = _README_WITHOUT if obstacle else _README_WITH
+  text = _README_TOP + (_README_WITHOUT if obstacle else _README_WITH)
   if kind == "sentencepiece" and not obstacle:
     text += _README_SENTENCEPIECE
-  values = {"name": name, "newer": newer, "obstacle": obstacle}
-  return (_README_TOP + text).format(**values)
+  name = "Albert" if kind == "sentencepiece" else "Bert"
+  return text.format(name=name, obstacle=obstacle)
 
 
 _README_TOP = """\
@@ -375,7 +362,7 @@ the model was trained with. Exceptions:
   `AutoTokenizer`, may apply rules of their own, depending on the version of
   transformers.
 - Characters that are newer than the Unicode version of either program may be
-  normalized by one of them only, such as {newer}.
+  normalized by one of them only.
 """
 _README_SENTENCEPIECE = """\
 - A word with a digit and a comma inside it may be cut at other places.

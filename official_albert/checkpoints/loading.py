@@ -7,7 +7,7 @@ model/albert/pooler/kernel.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Iterable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -167,11 +167,6 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   }
 
 
-def tf1_names(stored: Iterable[str]) -> dict[str, str]:
-  """Returns the names in a checkpoint or Hub module by their released names."""
-  return {name.removeprefix("module/"): name for name in stored}
-
-
 def _is_head(name: str) -> bool:
   return not name.startswith(("bert/", "albert/"))
 
@@ -189,11 +184,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   """
   path = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(path)
-  stored = tf1_names(bundle.shapes)
-  tensors = portable.LazyTensors(
-    {name: bundle.shapes[key] for name, key in stored.items()},
-    lambda name: bundle.get(stored[name]),
-  )
+  tensors = portable.LazyTensors(bundle.values)
   config = getattr(model, "albert", model).config
   report = fill(
     model, portable.PortableCheckpoint(path, config, tensors, "none")
@@ -201,7 +192,7 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   if not report.matched and not report.other_shape:
     raise ValueError(
       f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(stored)!r}."
+      f"{min(bundle.values)!r}."
     )
   return report
 

@@ -32,12 +32,10 @@ def read(
   """Reads a checkpoint of a run.
 
   For the arguments see `tf1_checkpoints.read_tf1_checkpoint`. If the layers
-  share less than everything, all weights are read as they are: `head` and
-  optimizer state are not known.
+  share less than everything, the head and the optimizer state are not known.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, it is damaged, or it does not
-      fit its configuration.
+    ValueError, OSError: there is no valid checkpoint.
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(prefix)
@@ -58,35 +56,26 @@ def read(
   config = modeling.AlbertConfig.from_json_file(config_file)
   recorded_head, task, lower_case, labels = _read_record(folders)
   tokenizer = checkpoint_files.find_tokenizer(folders, lower_case)
-  paths = {loading.path_of(key): key for key in bundle.shapes}
-  paths.pop(None, None)
-  if not any(path.startswith("albert/") for path in paths):
-    paths = {f"albert/{path}": key for path, key in paths.items()}
+  values = {loading.path_of(key): value for key, value in bundle.values.items()}
+  values.pop(None, None)
+  if not any(path.startswith("albert/") for path in values):
+    values = {f"albert/{path}": value for path, value in values.items()}
   if config.sharing != "all":
-    shapes = {name: bundle.shapes[key] for name, key in paths.items()}
-    tensors = portable.LazyTensors(shapes, lambda name: bundle.get(paths[name]))
     return portable.PortableCheckpoint(
-      prefix, config, tensors, "none", tokenizer
+      prefix, config, portable.LazyTensors(values), "none", tokenizer
     )
-  keys = _keys_by_tf1_name(config, paths, bundle)
-  stored = {name: bundle.shapes[key] for name, key in keys.items()}
-  # The step of a run's best checkpoint is in a file beside it.
+  stored = _by_tf1_name(config, values, bundle)
+  # The step of a run's best checkpoint is in its name only.
   best_step = checkpoint_files.step_of_best(prefix)
   if best_step is not None:
-    stored[checkpoint_names.GLOBAL_STEP] = []
-
-  def load(name: str) -> np.ndarray:
-    if name == checkpoint_names.GLOBAL_STEP and name not in keys:
-      return np.array(best_step, np.int64)
-    return bundle.get(keys[name])
-
+    stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.StoredValue(
+      "step", (), lambda: np.array(best_step, np.int64)
+    )
   head = head or recorded_head or _TASK_HEADS.get(task, "")
-  result = portable.select(
-    prefix, config, stored, load, head, include_optimizer, keys
-  )
+  result = portable.select(prefix, config, stored, head, include_optimizer)
   result.tokenizer = tokenizer
-  known = {*keys.values(), _SAVE_COUNTER}
-  for key in sorted(set(bundle.shapes) - known):
+  known = {value.name for value in stored.values()} | {_SAVE_COUNTER}
+  for key in sorted(set(bundle.values) - known):
     result.unexpected[key] = portable.RUN_STATE
   result.labels = labels
   if result.head in ("classification", "regression"):
@@ -94,24 +83,24 @@ def read(
   return result
 
 
-def _keys_by_tf1_name(
+def _by_tf1_name(
   config: modeling.AlbertConfig,
-  paths: dict[str, str],
+  values: dict[str, checkpoint_files.StoredValue],
   bundle: checkpoint_files.TensorBundle,
-) -> dict[str, str]:
-  """Returns the checkpoint's keys by TF1 names; others keep their paths."""
+) -> dict[str, checkpoint_files.StoredValue]:
+  """Returns values by TF1 names; those without one keep their paths."""
   heads = [row for rows in checkpoint_names.HEADS.values() for row in rows]
-  paths, keys = dict(paths), {}
+  stored = {}
   for row in (*checkpoint_names.encoder_rows(config), *heads):
-    if row.own in paths:
-      keys[row.tf1] = paths.pop(row.own)
+    if row.own in values:
+      stored[row.tf1] = values.pop(row.own)
       for suffix, slot in checkpoint_names.SLOTS.items():
         key = loading.key_of(row.own, slot)
-        if key in bundle.shapes:
-          keys[f"{row.tf1}/{suffix}"] = key
-  if loading.ITERATIONS in bundle.shapes:
-    keys[checkpoint_names.GLOBAL_STEP] = loading.ITERATIONS
-  return {**keys, **paths}
+        if key in bundle.values:
+          stored[f"{row.tf1}/{suffix}"] = bundle.values[key]
+  if loading.ITERATIONS in bundle.values:
+    stored[checkpoint_names.GLOBAL_STEP] = bundle.values[loading.ITERATIONS]
+  return {**stored, **values}
 
 
 def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
@@ -121,11 +110,8 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     ValueError: the layers share less than everything.
     OSError: it cannot be written.
   """
-  config, rows, tokenizer = (
-    checkpoint.config,
-    checkpoint.rows,
-    checkpoint.tokenizer,
-  )
+  config, tokenizer = checkpoint.config, checkpoint.tokenizer
+  rows = checkpoint.rows
   data: dict[str, Any] = {
     "head": checkpoint.head,
     "max_seq_length": config.max_position_embeddings,

@@ -72,14 +72,9 @@ def test_the_record_tells_heads_with_one_class_apart(tmp_path):
 
 
 def test_a_run_resumes_with_optimizer_state(tmp_path):
-  source = _read("trained_lamb.ckpt-10", include_optimizer=True)
-  own_checkpoints.write(source, str(tmp_path))
-  _check_same(
-    source, own_checkpoints.read(str(tmp_path), include_optimizer=True)
-  )
   # The encoder alone, as models with heads belong to tasks/.
   source = _read("trained_lamb.ckpt-10", head="none", include_optimizer=True)
-  folder = str(tmp_path / "encoder")
+  folder = str(tmp_path)
   own_checkpoints.write(source, folder)
 
   class Holder(tf.keras.Model):

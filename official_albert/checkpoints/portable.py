@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-from typing import Callable, Container, Iterator, Mapping, Optional, Sequence
+from typing import Container, Iterator, Mapping, Optional
 
 import numpy as np
 
@@ -22,39 +22,33 @@ RUN_STATE = "state of the run"
 
 
 class LazyTensors(collections.abc.Mapping):
-  """Arrays by name, each read on access.
+  """Arrays by name, each read on access."""
 
-  Attributes:
-    shapes: by name, known without reading.
-  """
+  def __init__(self, values: Mapping[str, checkpoint_files.StoredValue]):
+    self._values = values
 
-  def __init__(
-    self,
-    shapes: Mapping[str, Sequence[int]],
-    load: Callable[[str], np.ndarray],
-  ):
-    self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
-    self._load = load
+  @property
+  def shapes(self) -> dict[str, tuple[int, ...]]:
+    """The shapes by name, known without reading."""
+    return {name: value.shape for name, value in self._values.items()}
 
   def __getitem__(self, name: str) -> np.ndarray:
-    if name not in self.shapes:
-      raise KeyError(name)
-    return self._load(name)
+    return self._values[name].read()
 
   def __contains__(self, name: object) -> bool:
-    return name in self.shapes  # Mapping's own would read the value.
+    return name in self._values  # Mapping's own would read the value.
 
   def __iter__(self) -> Iterator[str]:
-    return iter(self.shapes)
+    return iter(self._values)
 
   def __len__(self) -> int:
-    return len(self.shapes)
+    return len(self._values)
 
 
 def shapes_of(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
   """Returns the shapes by name, without reading lazy values."""
   if isinstance(tensors, LazyTensors):
-    return dict(tensors.shapes)
+    return tensors.shapes
   return {name: np.shape(value) for name, value in tensors.items()}
 
 
@@ -141,29 +135,25 @@ def _find_head(names: Container[str], wanted: str, classes: int) -> str:
 def select(
   source: str,
   config: modeling.AlbertConfig,
-  stored: Mapping[str, Sequence[int]],
-  load: Callable[[str], np.ndarray],
+  stored: Mapping[str, checkpoint_files.StoredValue],
   head: str = "",
   include_optimizer: bool = False,
-  given_names: Optional[Mapping[str, str]] = None,
 ) -> PortableCheckpoint:
   """Selects a model's weights, and checks names and shapes.
 
   Args:
     source: for messages.
     config: the encoder's configuration.
-    stored: shapes in the source by TF1 names; other names are reported.
-    load: returns the value of such a name.
+    stored: values in the source by TF1 names; other names are reported.
     head: a key of `names.HEADS`; "" detects it.
     include_optimizer: whether to carry optimizer state.
-    given_names: the source's own names by TF1 names, for messages.
 
   Raises:
-    ValueError: a weight is missing or has another shape than the configuration
-      says, or the source does not have the head.
+    ValueError: the weights do not fit the configuration or the head.
   """
-  given_names = given_names or {}
-  classes = (stored.get("output_weights") or [0])[0]
+  classes = 0
+  if "output_weights" in stored:
+    classes = stored["output_weights"].shape[0]
   notes = []
   if not head and classes == 1:
     notes.append(
@@ -174,7 +164,7 @@ def select(
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
   if not present:
-    first = min((given_names.get(name, name) for name in stored), default="")
+    first = min((value.name for value in stored.values()), default="")
     raise ValueError(
       f"{source} holds no variable with an ALBERT name; its first is {first!r}."
     )
@@ -187,12 +177,12 @@ def select(
       "configuration: it belongs to another model, or is incomplete."
     )
   for row in present:
-    expected = row.shape_in(config, classes)
-    if tuple(stored[row.tf1]) != expected:
+    value, expected = stored[row.tf1], row.shape_in(config, classes)
+    if value.shape != expected:
       raise ValueError(
-        f"{given_names.get(row.tf1, row.tf1)} has shape "
-        f"{list(stored[row.tf1])} in {source} but {list(expected)} by the "
-        "configuration: they belong to different models."
+        f"{value.name} has shape {list(value.shape)} in {source} but "
+        f"{list(expected)} by the configuration: they belong to different "
+        "models."
       )
   taken = [row.tf1 for row in present]
   if include_optimizer:
@@ -207,7 +197,7 @@ def select(
   if checkpoint_names.GLOBAL_STEP in stored:
     taken.append(checkpoint_names.GLOBAL_STEP)
   unexpected = {
-    given_names.get(name, name): OPTIMIZER_STATE
+    stored[name].name: OPTIMIZER_STATE
     if checkpoint_names.is_slot(name)
     else f"not part of an encoder with head {head}"
     for name in sorted(set(stored) - set(taken))
@@ -215,7 +205,7 @@ def select(
   return PortableCheckpoint(
     source=source,
     config=config,
-    tensors=LazyTensors({name: stored[name] for name in taken}, load),
+    tensors=LazyTensors({name: stored[name] for name in taken}),
     head=head,
     unexpected=unexpected,
     missing=tuple(missing),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig
+from official_albert.checkpoints import checkpoint_files, portable
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.checkpoints import portable
 
 _CONFIG = AlbertConfig(
   vocab_size=13,
@@ -21,26 +21,30 @@ _CONFIG = AlbertConfig(
 
 
 def _stored(head="pretraining", classes=0):
+  """Returns shapes by name."""
   return {
     row.tf1: row.shape_in(_CONFIG, classes)
     for row in checkpoint_names.rows(_CONFIG, head)
   }
 
 
+def _value(name, shape, asked=None):
+  def read():
+    asked.append(name)
+    return np.full(shape, len(name))
+
+  return checkpoint_files.StoredValue(name, shape, read)
+
+
 def _select(stored, **arguments):
-  return portable.select(
-    "there", _CONFIG, stored, lambda name: np.zeros(stored[name]), **arguments
-  )
+  values = {name: _value(name, shape) for name, shape in stored.items()}
+  return portable.select("there", _CONFIG, values, **arguments)
 
 
 def test_values_are_read_on_access():
   asked = []
-
-  def load(name):
-    asked.append(name)
-    return np.full([2], len(name))
-
-  tensors = portable.LazyTensors({"a": [2], "bc": [2]}, load)
+  names = ("a", "bc")
+  tensors = portable.LazyTensors({n: _value(n, (2,), asked) for n in names})
   assert portable.shapes_of(tensors) == {"a": (2,), "bc": (2,)}
   assert list(tensors) == ["a", "bc"] and "a" in tensors and not asked
   assert tensors["bc"].tolist() == [2, 2]

@@ -14,7 +14,7 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import modeling
-from official_albert.checkpoints import checkpoint_files, loading, portable
+from official_albert.checkpoints import checkpoint_files, portable
 from official_albert.checkpoints import names as checkpoint_names
 
 CHECKPOINT_NAME = "model.ckpt-best"
@@ -37,13 +37,14 @@ def read_tf1_checkpoint(
       there is none, the configuration is inferred from the shapes.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, it is damaged, or it does not
-      fit its configuration.
+    ValueError, OSError: there is no valid checkpoint.
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(prefix)
-  given = loading.tf1_names(bundle.shapes)
-  stored = {name: bundle.shapes[key] for name, key in given.items()}
+  # Names in a TF1 Hub module begin with "module/".
+  stored = {
+    name.removeprefix("module/"): value for name, value in bundle.values.items()
+  }
   folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only_file(
     folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
@@ -52,17 +53,9 @@ def read_tf1_checkpoint(
     config = modeling.AlbertConfig.from_json_file(config_file)
     note = _dropout_note(config, config_file)
   else:
-    config, note = infer_config(prefix, stored)
+    config, note = infer_config(prefix, {n: v.shape for n, v in stored.items()})
   checkpoint_names.check_groups(config, _PROGRAM, prefix)
-  result = portable.select(
-    prefix,
-    config,
-    stored,
-    lambda name: bundle.get(given[name]),
-    head,
-    include_optimizer,
-    given,
-  )
+  result = portable.select(prefix, config, stored, head, include_optimizer)
   result.tokenizer = checkpoint_files.find_tokenizer(folders)
   result.notes += [note] if note else []
   return result
@@ -106,32 +99,23 @@ def write_tf1_checkpoint(
 def _dropout_note(config: modeling.AlbertConfig, path: str) -> str:
   # The early Hub modules say 0.1 where the archives say 0
   # (google-research/albert issues 23 and 78).
-  hidden, attention = (
-    config.hidden_dropout_prob,
-    config.attention_probs_dropout_prob,
-  )
-  if not (hidden or attention):
+  if not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
     return ""
   return (
-    f"{os.path.basename(path)} sets hidden_dropout_prob {hidden:g} and "
-    f"attention_probs_dropout_prob {attention:g}, which are kept; v2 was "
-    "trained without dropout, and early Hub modules may say otherwise."
+    f"{os.path.basename(path)} sets hidden_dropout_prob "
+    f"{config.hidden_dropout_prob:g} and attention_probs_dropout_prob "
+    f"{config.attention_probs_dropout_prob:g}, which are kept; v2 was trained "
+    "without dropout, and early Hub modules may say otherwise."
   )
 
 
 def infer_config(
   source: str, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[modeling.AlbertConfig, str]:
-  """Infers a configuration from shapes by TF1 names.
+  """Infers a configuration from shapes by TF1 names; also returns a note.
 
   Shapes do not determine the number of layers and of heads, the activation or
   the dropouts: those are taken from the release that has the same shapes.
-
-  Returns:
-    The configuration, and a note on what was assumed.
-
-  Raises:
-    ValueError: no release has these shapes.
   """
   advice = f"{source} has no configuration: give --albert_config_file."
   group = "bert/encoder/transformer/group_0/inner_group_0"

@@ -11,7 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "RaceExample",
       "accuracy_by_level",
       "make_all_inputs",
-      "make_inputs",
       "read_examples",
     ],
     "model": ["AlbertForMultipleChoice"],

@@ -288,17 +288,6 @@ def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
     )
 
 
-def make_inputs(
-  example: RaceExample,
-  tokenizer: tokenization.Tokenizer,
-  max_seq_length: int,
-  max_qa_length: int,
-) -> Inputs:
-  """Returns the sequences of one question; see `make_all_inputs`."""
-  inputs = make_all_inputs([example], tokenizer, max_seq_length, max_qa_length)
-  return next(inputs)
-
-
 def make_all_inputs(
   examples: Iterable[RaceExample],
   tokenizer: tokenization.Tokenizer,

@@ -25,7 +25,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "model": ["AlbertForSpans", "AlbertForSpansOrNone"],
     "serving": ["served_squad"],
-    "task": ["Decoding", "Questions", "SquadTask"],
+    "task": ["Questions", "SquadTask"],
     "windows": [
       "Window",
       "answer_tokens",

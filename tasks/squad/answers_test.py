@@ -189,33 +189,53 @@ def _member(null_odds, **probabilities):
   return {"q": answers.QuestionAnswers(n_best, null_odds)}
 
 
-def _pairs(result):
-  return [(c.text, c.probability) for c in result["q"].n_best]
+_NOTHING = {"q": answers.QuestionAnswers([answers.Candidate("", 1.0)], 3.0)}
+_TWICE = answers.QuestionAnswers(
+  [answers.Candidate("red", p) for p in (0.5, 0.25)]
+)
 
 
-def test_means_of_probabilities_and_odds():
-  result = answers.average_answers(
-    [
-      _member(1.0, red=0.5, blue=0.25, green=0.125),
-      _member(-4.0, blue=0.75, red=0.25),
-    ]
+@pytest.mark.parametrize(
+  "members, probabilities, null_odds",
+  [
+    (
+      [
+        _member(1.0, red=0.5, blue=0.25, green=0.125),
+        _member(-4.0, blue=0.75, red=0.25),
+      ],
+      {"blue": 0.5, "red": 0.375, "green": 0.0625},
+      -1.5,
+    ),
+    # One sure member does not outvote the others.
+    (
+      [_member(None, odd=0.75, usual=0.25), *[_member(None, usual=0.625)] * 3],
+      {"usual": 0.53125, "odd": 0.1875},
+      None,
+    ),
+    # The order of one member stays.
+    (
+      [_member(2.0, zebra=0.4, ant=0.4, bee=0.2)],
+      {"zebra": 0.4, "ant": 0.4, "bee": 0.2},
+      2.0,
+    ),
+    # A member without candidates counts as a member.
+    (
+      [_NOTHING, _member(1.0, red=0.5, blue=0.25)],
+      {"red": 0.25, "blue": 0.125},
+      2.0,
+    ),
+    ([_NOTHING, _NOTHING], {"": 1.0}, 3.0),
+    # The first of duplicate texts counts.
+    ([{"q": _TWICE}, {"q": _TWICE}], {"red": 0.5}, None),
+  ],
+)
+def test_means_over_members(members, probabilities, null_odds):
+  (result,) = answers.average_answers(members).values()
+  assert result == answers.QuestionAnswers(
+    [answers.Candidate(*pair) for pair in probabilities.items()], null_odds
   )
-  assert _pairs(result) == [("blue", 0.5), ("red", 0.375), ("green", 0.0625)]
-  assert result["q"].null_odds == -1.5
-  assert result["q"].n_best[0] == answers.Candidate("blue", 0.5)
-
-
-def test_one_sure_member_does_not_outvote_the_others():
-  result = answers.average_answers(
-    [
-      _member(None, odd=0.9, usual=0.1),
-      _member(None, usual=0.6),
-      _member(None, usual=0.6),
-    ]
-  )
-  assert result["q"].text() == "usual"
-  assert dict(_pairs(result)) == pytest.approx({"usual": 1.3 / 3, "odd": 0.3})
-  assert result["q"].null_odds is None
+  (result,) = answers.average_answers(members, 1).values()
+  assert [c.text for c in result.n_best] == list(probabilities)[:1]
 
 
 def test_the_order_of_members_makes_no_difference():
@@ -230,30 +250,6 @@ def test_the_order_of_members_makes_no_difference():
   ]
   assert all(result == results[0] for result in results)
   assert results[0]["q"].null_odds == pytest.approx(1.3 / 4, rel=1e-15)
-
-
-def test_one_member_keeps_its_probabilities():
-  member = _member(2.0, zebra=0.4, ant=0.4, bee=0.2)
-  assert _pairs(answers.average_answers([member])) == [
-    ("zebra", 0.4),
-    ("ant", 0.4),
-    ("bee", 0.2),
-  ]
-  assert _pairs(answers.average_answers([member], 1)) == [("zebra", 0.4)]
-
-
-def test_a_member_without_candidates_counts_as_a_member():
-  nothing = {"q": answers.QuestionAnswers([answers.Candidate("", 1.0)], 3.0)}
-  result = answers.average_answers([nothing, _member(1.0, red=0.5, blue=0.25)])
-  assert _pairs(result) == [("red", 0.25), ("blue", 0.125)]
-  assert result["q"].null_odds == 2.0
-  assert _pairs(answers.average_answers([nothing, nothing])) == [("", 1.0)]
-
-
-def test_duplicate_texts_count_once():
-  n_best = [answers.Candidate("red", p) for p in (0.5, 0.25)]
-  twice = {"q": answers.QuestionAnswers(n_best)}
-  assert _pairs(answers.average_answers([twice, twice])) == [("red", 0.5)]
 
 
 def test_members_of_different_tasks():

@@ -32,7 +32,7 @@ MAX_ANSWER_LENGTH = 30
 # The start and end score of a question without candidates.
 _NO_CANDIDATE_SCORE = -1e6
 # Questions that are decoded together in evaluation, which bounds the memory.
-_BLOCK = 1024
+_BLOCK = 512
 # Best spans that are compared for each answer that is wanted. If they have too
 # few different texts, more are.
 _FIRST_LOOK = 2
@@ -320,11 +320,11 @@ def decode(
         n_best_size,
         max_answer_length,
       )
+      odds = [None] * len(names)
+      if "cls_logits" in own:
+        odds = null_odds(packed, own["cls_logits"]).numpy().tolist()
     columns = [found.texts, found.start_scores, found.end_scores]
     rows = zip(*(column.numpy() for column in columns))
-    odds = [None] * len(names)
-    if "cls_logits" in own:
-      odds = null_odds(packed, own["cls_logits"]).numpy().tolist()
     for name, row, value in zip(names, rows, odds):
       result[name] = QuestionAnswers(_to_candidates(*row), value)
   return result

@@ -224,6 +224,22 @@ def test_different_texts_in_the_order_of_their_scores():
   assert spans(text, tokens[3:4], [5.0]) == [Candidate("", 1.0, -1e6, -1e6)]
 
 
+def test_places_of_the_answers():
+  text = "On  red  hill red"
+  packed = decoding._pack([window("q", 0, 0, [2, 14, 0], [8, 17, 2])])[1]
+  at = tf.constant([[0, 1, 2]])
+  scores = {
+    "start_top_log_probs": tf.constant([[1.0, 3.0, 2.0]]),
+    "start_top_index": at,
+    "end_top_log_probs": tf.zeros([1, 3]),
+    "end_top_index": at,
+  }
+  found = decoding.best_answers(tf.constant([text]), packed, scores, 4, 30)
+  assert found.texts.numpy().tolist() == [[b"red", b"On", b"", b""]]
+  assert found.starts.numpy().tolist() == [[14, 0, 0, 0]]
+  assert found.ends.numpy().tolist() == [[17, 2, 0, 0]]
+
+
 def test_more_candidates_are_compared_until_there_are_enough_texts():
   # One text in 300 places, with the best scores, and two others.
   text = " ".join(["a"] * 300 + ["b", "c"])

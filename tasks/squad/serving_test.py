@@ -19,6 +19,12 @@ from tasks.squad import decoding, examples, serving, windows
 from tasks.squad import model as model_lib
 
 _LENGTH, _STRIDE, _QUERY, _BEST, _LONGEST = 29, 7, 6, 4, 5
+_SETTINGS = {
+  "doc_stride": _STRIDE,
+  "max_query_length": _QUERY,
+  "n_best_size": _BEST,
+  "max_answer_length": _LONGEST,
+}
 _TEXT = [
   "the lighthouse of 1874 stands on the rock, 31 metres high.",
   "its keeper rowed out in 1902, with 3,5 tons of oil and two café chairs.",
@@ -76,16 +82,10 @@ def models(tokenizer):
 
 
 def _module(models, tokenizer_file, version, **options):
-  settings = {
-    "doc_stride": _STRIDE,
-    "max_query_length": _QUERY,
-    "n_best_size": _BEST,
-    "max_answer_length": _LONGEST,
-  }
-  return serving.AnswerQuestions(
+  return serving.served_squad(
     models[version],
     in_graph.SentencePieceTextLayer(tokenizer_file),
-    **{"max_seq_length": _LENGTH, "settings": settings, **options},
+    **{"max_seq_length": _LENGTH, "settings": _SETTINGS, **options},
   )
 
 
@@ -173,15 +173,10 @@ def test_equals_python(models, tokenizer, answer, version):
     assert value.dtype == dtypes.get(name, tf.float32), name
   texts = [text.decode() for text in got["answer"].numpy()]
   assert sum(map(bool, texts)) == 4 and texts[3:5] == ["", ""]
-  for text, start, end, context in zip(
-    texts, got["start"].numpy(), got["end"].numpy(), _CONTEXTS
-  ):
-    assert context[start:end] == text
 
 
-@_VERSIONS
-def test_questions_of_a_batch_do_not_disturb_each_other(answer, version):
-  answer = answer[version]
+def test_questions_of_a_batch_do_not_disturb_each_other(answer):
+  answer = answer["squad2"]
   together = answer(tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
   for i, texts in enumerate(zip(_QUESTIONS, _CONTEXTS)):
     alone = answer(*(tf.constant([text]) for text in texts))
@@ -197,28 +192,39 @@ def test_questions_of_a_batch_do_not_disturb_each_other(answer, version):
   }
 
 
-def test_over_the_threshold_there_is_no_answer(models, tokenizer_file, answer):
+def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
   asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
   always = answer["squad2"](*asked)
   odds = always["null_score_diff"].numpy()
-  threshold = float(odds[2])  # One that is equal stays.
+  threshold = float(odds[2])  # Equal odds keep the answer.
   module = _module(
     models, tokenizer_file, "squad2", null_score_diff_threshold=threshold
   )
+  assert module.kind == "squad2" and module.text_signatures == ("answer",)
+  assert module.settings() == {
+    **_SETTINGS,
+    "max_windows": serving.MAX_WINDOWS,
+    "null_score_diff_threshold": threshold,
+  }
   got = module.text_functions()["answer"](*asked)
   none = odds > threshold
   assert 0 < none.sum() < len(none) and not none[2]
-  for name in ("answer", "start", "end", "probability"):
-    for i, is_none in enumerate(none):
-      value = got[name][i].numpy()
-      if not is_none:
-        assert value == always[name][i].numpy()
-      elif name == "probability":
-        assert value == pytest.approx(1 / (1 + np.exp(-odds[i])), rel=1e-5)
-      else:
-        assert value == (b"" if name == "answer" else 0)
+  no_answer = {"answer": b"", "start": 0, "end": 0}
+  no_answer["probability"] = 1 / (1 + np.exp(-odds))
+  for name, values in no_answer.items():
+    kept = always[name].numpy()
+    np.testing.assert_array_equal(got[name].numpy()[~none], kept[~none])
+    expected = np.where(none, values, kept)[none]
+    if name == "probability":
+      np.testing.assert_allclose(got[name][none], expected, rtol=1e-5)
+    else:
+      np.testing.assert_array_equal(got[name].numpy()[none], expected)
   np.testing.assert_array_equal(got["n_best_answers"], always["n_best_answers"])
-  assert module.settings()["null_score_diff_threshold"] == threshold
+  requests = module.example_requests(module.signatures("text"), 3, 27)
+  assert {name: texts.shape for name, texts in requests["answer"].items()} == {
+    "question": (3,),
+    "context": (3,),
+  }
 
 
 @_VERSIONS
@@ -240,6 +246,7 @@ def test_ids(models, tokenizer, tokenizer_file, version):
     np.testing.assert_allclose(value, expected[name], atol=1e-5)
   bare = serving.AnswerQuestions(models[version], None, _LENGTH, {})
   assert set(bare.signatures("ids")) == {"ids", "examples"}
+  assert bare.settings()["doc_stride"] == 128
 
 
 _CLIENT = """
@@ -326,34 +333,6 @@ def test_refused_requests(models, tokenizer_file):
   refused("must leave room for its context", ["why? " * 40], ["the rock"])
 
 
-def test_from_run(models, tokenizer_file):
-  module = serving.served_squad(
-    models["squad2"],
-    in_graph.SentencePieceTextLayer(tokenizer_file),
-    _LENGTH,
-    {"doc_stride": 11, "max_query_length": 9, "questions": 17},
-    -1.5,
-  )
-  assert module.kind == "squad2" and module.text_signatures == ("answer",)
-  assert module.settings() == {
-    "doc_stride": 11,
-    "max_query_length": 9,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "max_windows": serving.MAX_WINDOWS,
-    "null_score_diff_threshold": -1.5,
-  }
-  asked = module.example_requests(module.signatures("text"), 3, 27)["answer"]
-  assert {name: texts.shape for name, texts in asked.items()} == {
-    "question": (3,),
-    "context": (3,),
-  }
-  assert module.text_functions()["answer"](**asked)["answer"].shape == [3]
-  module = serving.served_squad(models["squad1"], None, _LENGTH, {})
-  assert module.kind == "squad1"
-  assert "null_score_diff_threshold" not in module.settings()
-
-
 def test_bad_settings(models, tokenizer_file):
   for message, options in (
     ("max_seq_length is 4", {"max_seq_length": 4}),
@@ -401,9 +380,7 @@ def _random_words(rng, most):
   return "".join(word + rng.choice([" ", "  ", "x "]) for word in chosen)
 
 
-@pytest.mark.parametrize(
-  "length,stride,query", [(13, 3, 4), (11, 70, 2), (9, 1, 5), (23, 6, 3)]
-)
+@pytest.mark.parametrize("length,stride,query", [(13, 3, 4), (11, 70, 2)])
 def test_windows_equal_python(models, words, length, stride, query):
   rng = np.random.default_rng(length)
   questions = ["", *(_random_words(rng, 9) for _ in range(60))]

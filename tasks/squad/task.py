@@ -18,25 +18,8 @@ from tasks import common
 from tasks.common import Batch, Outputs, Predictions
 from tasks.squad import answers, decoding, metrics
 from tasks.squad import model as model_lib
-from tasks.squad.examples import SquadExample
+from tasks.squad.examples import Recipe, SquadExample
 from tasks.squad.windows import Window
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoding:
-  """How scores are decoded into answers, see `Recipe`.
-
-  Attributes:
-    null_score_diff_threshold: higher null odds mean no answer; None takes the
-      best for the evaluated questions, and always answers where there are none.
-      SQuAD 2.0 only.
-  """
-
-  n_best_size: int = decoding.N_BEST_SIZE
-  max_answer_length: int = decoding.MAX_ANSWER_LENGTH
-  start_n_top: int = 5
-  end_n_top: int = 5
-  null_score_diff_threshold: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +35,7 @@ class SquadTask(common.FinetuningTask):
 
   Attributes:
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
+    recipe: how scores are decoded into answers.
   """
 
   def __init__(
@@ -59,7 +43,8 @@ class SquadTask(common.FinetuningTask):
     *args,
     has_impossible: bool,
     questions: Mapping[str, Questions],
-    decode: Decoding = Decoding(),
+    recipe: Recipe,
+    null_score_diff_threshold: Optional[float] = None,
     **kwargs,
   ):
     """Creates the task.
@@ -68,15 +53,19 @@ class SquadTask(common.FinetuningTask):
       *args: see `FinetuningTask`.
       has_impossible: whether the data is SQuAD 2.0.
       questions: of the splits that are evaluated or predicted.
-      decode: how scores are decoded into answers.
+      recipe: how scores are decoded into answers.
+      null_score_diff_threshold: higher null odds mean no answer; None takes the
+        best for the evaluated questions, and always answers where there are
+        none. SQuAD 2.0 only.
       **kwargs: see `FinetuningTask`.
     """
     super().__init__(*args, **kwargs)
     self.has_impossible = has_impossible
     self._questions = questions
-    self._decoding = decode
+    self.recipe = recipe
+    self._given_threshold = null_score_diff_threshold
     # Set by the evaluation, and used for the predictions after it.
-    self._threshold = decode.null_score_diff_threshold
+    self._threshold = null_score_diff_threshold
 
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
@@ -89,7 +78,7 @@ class SquadTask(common.FinetuningTask):
     if self.has_impossible:
       names += ["start_n_top", "end_n_top"]
     for name in names:
-      described["settings"][name] = getattr(self._decoding, name)
+      described["settings"][name] = getattr(self.recipe, name)
     return described
 
   def build_model(self) -> tf.keras.Model:
@@ -98,8 +87,8 @@ class SquadTask(common.FinetuningTask):
       return model_lib.AlbertForSpans(self.config, **self.model_options())
     return model_lib.AlbertForSpansOrNone(
       self.config,
-      self._decoding.start_n_top,
-      self._decoding.end_n_top,
+      self.recipe.start_n_top,
+      self.recipe.end_n_top,
       self.settings.classifier_dropout,
       **self.model_options(),
     )
@@ -166,8 +155,8 @@ class SquadTask(common.FinetuningTask):
       questions.windows,
       {e.question_id: e.context for e in questions.examples},
       scores,
-      self._decoding.n_best_size,
-      self._decoding.max_answer_length,
+      self.recipe.n_best_size,
+      self.recipe.max_answer_length,
     )
 
   def score(self, predictions: Predictions) -> dict[str, float]:
@@ -184,7 +173,7 @@ class SquadTask(common.FinetuningTask):
       metrics.gold_answers(self._questions[split].examples),
       self.answers(split, predictions),
       self.has_impossible,
-      self._decoding.null_score_diff_threshold,
+      self._given_threshold,
     )
     self._threshold = values.get("null_score_diff_threshold")
     return values

@@ -69,8 +69,9 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   where = f"in {shown or run_dir or named}"
   if not folders:
     where = "without --init_checkpoint"
-  config_file = _CONFIG_FILE.value or checkpoints.find_only_file(
-    folders, training.CONFIG_FILE
+  candidates = [os.path.join(f, training.CONFIG_FILE) for f in folders]
+  config_file = _CONFIG_FILE.value or next(
+    filter(os.path.exists, candidates), ""
   )
   if not config_file:
     raise ValueError(

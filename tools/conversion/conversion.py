@@ -34,26 +34,9 @@ def convert(
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
 
-  Args:
-    source: a key of `checkpoints.READERS`; "" detects the format.
-    target: a key of `checkpoints.WRITERS`.
-    input_path: the path to read, or a .tar.gz of it. If it holds several seeds
-      of a run, the best one is taken.
-    output: a new folder.
-    head: a key of `checkpoints.HEADS`; "" detects it.
-    include_optimizer: whether to carry optimizer state.
-    config_file: albert_config.json, if there is none beside the weights.
-    tokenizer: replaces the source's own.
-    hf_python: see `proof.find_hf_python`.
-    dry_run: does everything except keeping the output.
-    which: which checkpoint of a run, as in `find_prefix`; with
-      `include_optimizer`, "" is the latest, as the best one holds only weights.
-    task: what a classifier was fine-tuned on, see `text_jobs.name_task`; ""
-      keeps what the source says.
-    num_hidden_groups: see `checkpoints.expand_groups`; 0 keeps the number.
-    max_position_embeddings: see `checkpoints.resize_positions`; 0 keeps it.
-    position_method: one of `checkpoints.POSITION_METHODS`.
-    new_tokenizer: see `checkpoints.change_vocabulary`; None keeps the old one.
+  The arguments are the flags of tools.convert_checkpoint. `which` is its
+  --checkpoint: with `include_optimizer`, "" is the latest one of a run, as the
+  best one holds only weights.
 
   Returns:
     The content of conversion.json: `source` and `target` (format and path),

@@ -53,23 +53,18 @@ class Source(NamedTuple):
   tokenizer: Optional[checkpoints.TokenizerFile]
 
 
-class LoadedRun(NamedTuple):
-  """The record of a fine-tuned run or None, the model, and its checkpoint."""
-
-  run: Optional[finetuning.trained_run.TrainedRun]
-  model: tf.keras.Model
-  checkpoint: str
-
-
 def load_run(
   model_dir: str, config: modeling.AlbertConfig, checkpoint: str = ""
-) -> LoadedRun:
+) -> tuple[Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, str]:
   """Loads the model of a run of tools.run_pretraining or tools.run_finetuning.
 
   Args:
     model_dir: the run's folder.
     config: the encoder, whose number of layers may differ from the run's.
     checkpoint: as in `checkpoints.find_prefix`.
+
+  Returns:
+    The record if the run is fine-tuned, the model, and the checkpoint's prefix.
 
   Raises:
     ValueError, OSError: there is no checkpoint, or it does not fit the record.
@@ -91,7 +86,7 @@ def load_run(
       f"{prefix} does not fit the record in {model_dir}: it lacks "
       f"{report.missing[0]}."
     )
-  return LoadedRun(run, model, prefix)
+  return run, model, prefix
 
 
 def open_source(path: str, wanted: Wanted) -> Source:

@@ -57,7 +57,7 @@ def compare(
     written: the result.
     hf_python: see `find_hf_python`.
     is_changed: whether the models compute different outputs.
-    notes: sentences about what was not compared are added.
+    notes: sentences about other comparisons are added.
 
   Returns:
     The largest absolute difference and the allowed one, by what was compared.
@@ -148,10 +148,7 @@ def own_outputs(
 ) -> dict[str, np.ndarray]:
   """Returns the outputs of our model with the weights at a path.
 
-  Args:
-    path: what `training.warm_start` reads.
-    checkpoint: of the same configuration and head.
-    batch: see `make_batch`.
+  `checkpoint` has the same configuration and head.
   """
   shapes = checkpoints.shapes_of(checkpoint.tensors)
   model = finetuning.registry.make_model(
@@ -171,13 +168,9 @@ def own_outputs(
 
 
 def find_hf_python(path: str = "") -> str:
-  """Returns a Python with torch and transformers; "" if there is none.
+  """Returns the user's path of a Python with torch and transformers.
 
-  Args:
-    path: from the user, not checked for packages; "" tries this Python.
-
-  Raises:
-    FileNotFoundError: there is no such program.
+  For "", returns this Python, or "" if it lacks the packages.
   """
   if path:
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
@@ -190,12 +183,7 @@ def find_hf_python(path: str = "") -> str:
 def hf_outputs(
   python: str, folder: str, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """Runs Hugging Face's model or tokenizer in another process.
-
-  Args:
-    python: an interpreter with torch and transformers.
-    folder: of the model.
-    batch: see `hf_outputs.main`.
+  """Runs hf_outputs.py in another process.
 
   Raises:
     ValueError: the process failed.
@@ -220,13 +208,7 @@ def hf_outputs(
 def by_texts(
   python: str, folder: str, tokenizer: tokenization.Tokenizer
 ) -> str:
-  """Compares the ids of Hugging Face's tokenizer with ours; returns a sentence.
-
-  Args:
-    python: see `hf_outputs`.
-    folder: of Hugging Face's model.
-    tokenizer: ours, of the same vocabulary.
-  """
+  """Returns a sentence about the ids of Hugging Face's tokenizer and ours."""
   try:
     found = hf_outputs(python, folder, {"texts": np.array(_TEXTS)})
   except ValueError as error:  # For example, a package is missing.

@@ -134,12 +134,11 @@ def write_folder(
   Args:
     source: a float32 model that is not frozen.
     export_dir: a folder that does not exist or is empty.
-    quantization: one of `QUANTIZATIONS`.
+    quantization: see `export_tflite`.
     sequence_length: see `export_tflite`.
 
   Raises:
-    ValueError, OSError: the sequence length is invalid, the folder is not
-      empty, or see `export_tflite`; nothing is left behind.
+    ValueError, OSError: see `export_tflite`; nothing is left behind.
   """
   module = source.module
   most = module.config.max_position_embeddings

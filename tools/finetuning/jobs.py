@@ -265,13 +265,8 @@ class SquadJob(Job):
         split: squad.Questions(self.examples(split), self._windows(split))
         for split in held_out
       },
-      decode=squad.Decoding(
-        n_best_size=self.recipe.n_best_size,
-        max_answer_length=self.recipe.max_answer_length,
-        start_n_top=self.recipe.start_n_top,
-        end_n_top=self.recipe.end_n_top,
-        null_score_diff_threshold=self.options.null_score_diff_threshold,
-      ),
+      recipe=self.recipe,
+      null_score_diff_threshold=self.options.null_score_diff_threshold,
     )
 
   def score(

@@ -111,26 +111,6 @@ def test_labels_are_those_of_the_training_data(data):
     job.examples("dev")
 
 
-@pytest.mark.parametrize(
-  "row, message",
-  [
-    ("awful\tcold day", r"dev.tsv, line 9: unknown label 'awful'; the known"),
-    ("bad", "line 9 has 1 columns, the header has 2"),
-    ("bad\t ", "line 9: 'review' is empty"),
-  ],
-)
-def test_invalid_rows(data, row, message):
-  with open(data / "dev.tsv", "a", encoding="utf-8") as file:
-    file.write(f"{row}\n")
-  with pytest.raises(ValueError, match=message):
-    make_own(data).examples("dev")
-
-
-def test_missing_column(data):
-  with pytest.raises(ValueError, match="no column 'texts'.*'review'"):
-    make_own(data, columns={**_COLUMNS, "text": "texts"})
-
-
 def test_scores_of_classes(data):
   job = make_own(data)
   # Labels alternate between bad and good; rows 0 and 1 are wrong.

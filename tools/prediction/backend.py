@@ -36,7 +36,7 @@ from official_albert import (
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks import pretraining, race
-from tools import finetuning
+from tools import conversion, finetuning
 from tools.prediction import program as prediction_program
 from tools.prediction.input import OPTIONS, ROLES, InputRow
 from tools.prediction.output import Layout, layout_of
@@ -70,6 +70,7 @@ class Backend:
     source: the checkpoint or the SavedModel, for messages.
     about: what the model is, for messages.
     columns: the columns of the training data by role, where they are known.
+    text_layer: the tokenizer, if it is known.
   """
 
   function: Callable[..., Tensors]
@@ -78,10 +79,24 @@ class Backend:
   source: str
   about: str
   columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  text_layer: Optional[in_graph.TextLayer] = None
 
-  def lengths(self, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Returns the number of characters of each row."""
-    return [sum(len("".join(row[role])) for role in self.roles) for row in rows]
+  def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Returns the length of each row in tokens, or in characters.
+
+    Sorted by characters, batches hold a third more padding than by tokens.
+    """
+    total = np.zeros(len(rows), np.int64)
+    for role in self.roles:
+      texts = [row[role] for row in rows]
+      if role == OPTIONS:
+        texts = [" ".join(options) for options in texts]
+      if self.text_layer is None:
+        total += [len(text) for text in texts]
+      else:
+        tokens = self.text_layer.tokenize(tf.constant(texts))
+        total += tokens.row_lengths().numpy()
+    return total
 
   def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the outputs of the signature for each of B rows.
@@ -206,39 +221,25 @@ def open_run(
     ValueError, OSError: the checkpoint is missing or of another model, or a
       setting does not fit.
   """
-  record = training.read_run(model_dir)
-  run, head = None, "pretraining"
-  if "task" in record["data"]:
-    run = finetuning.trained_run.read(model_dir)
-    head = finetuning.registry.find(run.task, model_dir).head
-    if null_score_diff_threshold is not None:
-      run = dataclasses.replace(
-        run, null_score_diff_threshold=null_score_diff_threshold
-      )
   with strategy.scope():
-    model = finetuning.registry.make_model(
-      head,
-      config,
-      len(run.labels or "1") if run else 1,
-      run.settings if run else None,
-    )
-  source = finetuning.run.find_weights(model_dir, checkpoint)
-  report = training.warm_start(model, source)
-  if report.missing:
-    raise ValueError(
-      f"{source} does not fit the record in {model_dir}: it lacks "
-      f"{report.missing[0]}."
+    run, model, source = conversion.export_source.load_run(
+      model_dir, config, checkpoint
     )
   layer = in_graph.make_text_layer(
     tokenizer.kind, os.fspath(tokenizer.model_file), tokenizer.lower_case
   )
   if run:
+    if null_score_diff_threshold is not None:
+      run = dataclasses.replace(
+        run, null_score_diff_threshold=null_score_diff_threshold
+      )
     module = finetuning.registry.make_served(
       run, model, layer, max_seq_length or run.max_seq_length
     )
     signature = module.text_signatures[0]
     about = f"{model_dir} is a run of {run.task}"
   else:
+    record = training.read_run(model_dir)
     if not max_seq_length and "max_seq_length" in record["data"]:
       max_seq_length = pretraining.trained_length(record, source)
     # The record of a converted checkpoint has no length.
@@ -257,12 +258,12 @@ def open_run(
   )
   module.run_with(program)
   outputs = [_OUTPUTS[signature]]
-  if head.startswith("squad"):
+  if signature == "answer":
     # The program computes windows in batches, so their number has no limit.
     module.max_windows = tf.int32.max
     if program.fixed_length:
       module.min_length = module.max_seq_length
-    if head == "squad2":
+    if run.task == "squad_v2":
       outputs.append("null_score_diff")
   function = module.text_functions()[signature]
   host = tf.config.list_logical_devices("CPU")[0].name
@@ -282,6 +283,7 @@ def open_run(
     source=source,
     about=about,
     columns={k: columns[v] for k, v in names.items() if columns.get(v)},
+    text_layer=layer,
   )
 
 
@@ -314,12 +316,12 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   record = _read_record(saved_model_dir)
   function = model.signatures[signature]
   inputs = set(function.structured_input_signature[1])
-  to_inputs = dict
+  to_inputs, layer = dict, _text_layer(saved_model_dir, record)
   if inputs <= set(ROLES):
     roles = tuple(role for role in ROLES if role in inputs)
   elif inputs == set(prediction_program.IDS):
     roles = _roles_of_ids(saved_model_dir, record)
-    to_inputs = _packer(roles, record, saved_model_dir)
+    to_inputs = _packer(roles, record, layer)
   else:
     raise ValueError(
       f"the signature {signature} of {saved_model_dir} takes "
@@ -340,6 +342,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     ),
     source=saved_model_dir,
     about=f"{saved_model_dir} is {kind}",
+    text_layer=layer,
   )
 
 
@@ -355,6 +358,16 @@ def _read_record(saved_model_dir: str) -> dict[str, Any]:
       raise ValueError(
         f"{path} is not JSON ({error}): export the model again."
       ) from error
+
+
+def _text_layer(
+  saved_model_dir: str, record: Mapping[str, Any]
+) -> Optional[in_graph.TextLayer]:
+  file = record.get("tokenizer")
+  if not file:
+    return None
+  path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
+  return in_graph.make_text_layer(file["kind"], path, record["lower_case"])
 
 
 def _roles_of_ids(
@@ -384,15 +397,10 @@ def _roles_of_ids(
 
 
 def _packer(
-  roles: Sequence[str], record: Mapping[str, Any], saved_model_dir: str
+  roles: Sequence[str], record: Mapping[str, Any], layer: in_graph.TextLayer
 ) -> Callable[..., Tensors]:
   """Returns a function from texts by role to `IDS`."""
-  length, tokenizer = record["max_seq_length"], record["tokenizer"]
-  layer = in_graph.make_text_layer(
-    tokenizer["kind"],
-    os.path.join(saved_model_dir, serving.ASSETS, tokenizer["file"]),
-    record["lower_case"],
-  )
+  length = record["max_seq_length"]
   if OPTIONS in roles:
     qa_length = record["settings"]["max_qa_length"]
     return functools.partial(race.pack_options, layer, length, qa_length)

@@ -119,7 +119,7 @@ def test_options(tmp_path):
     example = race.RaceExample(
       "", cells["passage"], question, tuple(cells["options"]), None, ""
     )
-    sequences = race.make_inputs(example, tokenizer, 23, 8)
+    (sequences,) = race.make_all_inputs([example], tokenizer, 23, 8)
     features = {k: x[None] for k, x in features_of(*sequences).items()}
     logits = model(features)["logits"][0]
     np.testing.assert_allclose(
@@ -370,6 +370,21 @@ def test_all_kinds_of_exports(exports):
   assert roles == ("question", "context")
   expected = [["öße", "0.75", "2", "5", "-2"], ["", "0.75", "0", "0", "3"]]
   assert answers == expected
+
+
+def test_lengths_are_tokens(exports):
+  backend = prediction_backend.open_export(str(exports / "choose"))
+  texts = ("the", "the old tree")
+  rows = [
+    {"passage": text, "question": "the", "options": ["a", "the", "a", "a"]}
+    for text in texts
+  ]
+  tokenizer = tokenization.open_tokenizer(
+    str(exports / "choose/assets/tokenizer.model")
+  )
+  others = len(tokenizer.encode("the a the a a"))
+  expected = [len(tokenizer.encode(text)) + others for text in texts]
+  assert backend.lengths(rows).tolist() == expected
 
 
 def test_refused_exports(exports, tmp_path):

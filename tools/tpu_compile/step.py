@@ -156,7 +156,7 @@ def make_task(step: Step):
   return finetuning(
     squad.SquadTask,
     has_impossible=step.task == "squad2",
-    _decoding=squad.Decoding(),
+    recipe=squad.RECIPES["squad_v2"],
   )
 
 
