@@ -12,9 +12,9 @@ from tools.testing import toy_peer
 
 
 def test_rows_have_rates_and_percentiles():
-  times = [float(x) for x in range(201, 0, -1)]
+  times = [float(x) for x in range(200, 0, -1)]
   cells = serving_load.row(2, True, times, 4.0)
-  assert cells == ("2", "yes", "50.2", "101", "191", "199")
+  assert cells == ("2", "yes", "50.0", "101", "191", "199")
   assert serving_load.row(1, False, [7.0], 0.5)[1:] == ("no", "2.0", *"777")
 
 
