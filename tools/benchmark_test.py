@@ -27,6 +27,7 @@ _LATER_CASES = (
   (["finetuning", *_GLUE, "--precision=bf16"], "of auto, float32, mixed_bf"),
   (["memory", "--batch_size=0"], "batch_size must be at least 1, got 0"),
   (["peers", "--preset=nope"], "unknown preset 'nope'"),
+  (["peers", "--systems=weather"], "unknown systems weather; choose some"),
   (["scaling", "--precision=bf16"], "unknown precision 'bf16'"),
   (["serving", *_GLUE], "is not a SentencePiece model: give the .mod"),
   (["step", "--max_seq_length=513"], "takes at most 512 tokens, not 513"),

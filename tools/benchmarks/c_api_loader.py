@@ -29,7 +29,7 @@ import json
 import os
 import sys
 import types
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 from absl import flags
@@ -99,46 +99,6 @@ _RESULTS = {
 }
 
 
-class TensorInfo(NamedTuple):
-  """An input or output of a signature.
-
-  Attributes:
-    tensor: name in the graph, for example "serving_default_text:0".
-    dtype: number of TensorFlow's DataType.
-    shape: -1 for sizes that vary; None if the rank varies.
-  """
-
-  tensor: str
-  dtype: int
-  shape: Optional[tuple[int, ...]]
-
-
-class Signature(NamedTuple):
-  """Inputs and outputs by name."""
-
-  inputs: Mapping[str, TensorInfo]
-  outputs: Mapping[str, TensorInfo]
-
-
-def read_signatures(meta_graph: bytes) -> dict[str, Signature]:
-  """Reads the signatures of a serialized MetaGraphDef."""
-
-  def tensors(infos) -> dict[str, TensorInfo]:
-    found = {}
-    for key, info in infos.items():
-      shape = info.tensor_shape
-      sizes = None if shape.unknown_rank else tuple(d.size for d in shape.dim)
-      found[key] = TensorInfo(info.name, info.dtype, sizes)
-    return found
-
-  return {
-    name: Signature(tensors(signature.inputs), tensors(signature.outputs))
-    for name, signature in _meta_graph_class()
-    .FromString(meta_graph)
-    .signature_def.items()
-  }
-
-
 @functools.cache
 def _meta_graph_class():
   """Imports the generated class without TensorFlow, whose __init__ is large."""
@@ -152,6 +112,17 @@ def _meta_graph_class():
       if name.partition(".")[0] == "tensorflow":
         del sys.modules[name]
   return meta_graph_pb2.MetaGraphDef
+
+
+def read_signatures(meta_graph: bytes) -> dict[str, Any]:
+  """Returns the SignatureDefs of a serialized MetaGraphDef by name."""
+  signatures = _meta_graph_class().FromString(meta_graph).signature_def
+  return {
+    name: signature
+    for name, signature in signatures.items()
+    # Not for clients: restores variables.
+    if not name.startswith("__saved_model_")
+  }
 
 
 def dtype_name(number: int) -> str:
@@ -297,7 +268,7 @@ class CApiModel:
         model.run("classify", {"text": ["a fine day"]})["label"]
 
   Attributes:
-    signatures: `Signature`s by name.
+    signatures: `SignatureDef`s by name.
   """
 
   def __init__(
@@ -332,12 +303,7 @@ class CApiModel:
         tf.TF_DeleteSessionOptions(options)
       stack.callback(_checked, "TF_DeleteSession", self._session)
       stack.callback(_checked, "TF_CloseSession", self._session)
-      self.signatures = {
-        name: signature
-        for name, signature in read_signatures(found).items()
-        # Not for clients: restores variables.
-        if not name.startswith("__saved_model_")
-      }
+      self.signatures = read_signatures(found)
       self._stack = stack.pop_all()
 
   def run(
@@ -376,11 +342,11 @@ class CApiModel:
         stack.callback(_tensorflow().TF_DeleteTensor, result)
       return dict(zip(found.outputs, map(_read, results)))
 
-  def _outputs(self, tensors: Mapping[str, TensorInfo]):
-    """Returns an array of TF_Output."""
+  def _outputs(self, tensors: Mapping[str, Any]):
+    """Returns an array of TF_Output for TensorInfos by name."""
     outputs = []
     for info in tensors.values():
-      operation, _, index = info.tensor.rpartition(":")
+      operation, _, index = info.name.rpartition(":")
       found = _tensorflow().TF_GraphOperationByName(
         self._graph, operation.encode()
       )
@@ -398,17 +364,20 @@ class CApiModel:
     self.close()
 
 
-def describe(model: CApiModel) -> dict[str, Any]:
-  """Returns the signatures as JSON values."""
+def describe(signatures: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns SignatureDefs as JSON values; null is a shape of any rank."""
+
+  def tensors(infos) -> dict[str, Any]:
+    found = {}
+    for name, info in sorted(infos.items()):
+      shape = info.tensor_shape
+      sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
+      found[name] = {"dtype": dtype_name(info.dtype), "shape": sizes}
+    return found
+
   return {
-    name: {
-      kind: {
-        key: {"dtype": dtype_name(info.dtype), "shape": info.shape}
-        for key, info in sorted(tensors.items())
-      }
-      for kind, tensors in signature._asdict().items()
-    }
-    for name, signature in sorted(model.signatures.items())
+    name: {"inputs": tensors(s.inputs), "outputs": tensors(s.outputs)}
+    for name, s in sorted(signatures.items())
   }
 
 
@@ -440,7 +409,7 @@ def main(argv) -> None:
     libraries = []
   with CApiModel(_SAVED_MODEL_DIR.value, libraries) as model:
     if inputs is None:
-      result = describe(model)
+      result = describe(model.signatures)
     else:
       outputs = model.run(_SIGNATURE.value, inputs)
       result = {name: to_json(outputs[name]) for name in sorted(outputs)}

@@ -193,12 +193,16 @@ def test_signatures_are_read():
   free.tensor_shape.unknown_rank = True
   scalar = signature.outputs["größe"]
   scalar.name, scalar.dtype = "n:1", types_pb2.DT_INT64
+  meta_graph.signature_def["__saved_model_init_op"].outputs["x"].name = "x:0"
   found = c_api_loader.read_signatures(meta_graph.SerializeToString())
-  inputs = {
-    "text": ("classify_text:0", 7, (-1, 300)),
-    "free": ("ids:0", 3, None),
+  assert found == {"ids": signature}
+  assert c_api_loader.describe(found)["ids"] == {
+    "inputs": {
+      "free": {"dtype": "int32", "shape": None},
+      "text": {"dtype": "string", "shape": [-1, 300]},
+    },
+    "outputs": {"größe": {"dtype": "int64", "shape": []}},
   }
-  assert found == {"ids": (inputs, {"größe": ("n:1", 9, ())})}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measures an exported model with many clients, and raw texts instead of ids.
 
 Runs in a process that imports only TensorFlow. Each client is a thread that
-waits for its answer before it asks again. Optionally the operation that
+waits for its answer before its next request. Optionally the operation that
 TensorFlow Serving uses combines single requests into batches.
 """
 

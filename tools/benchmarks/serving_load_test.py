@@ -12,9 +12,9 @@ from tools.testing import toy_peer
 
 
 def test_rows_have_rates_and_percentiles():
-  times = [float(x) for x in range(201, 0, -1)]
+  times = [float(x) for x in range(200, 0, -1)]
   cells = serving_load.row(2, True, times, 4.0)
-  assert cells == ("2", "yes", "50.2", "101", "191", "199")
+  assert cells == ("2", "yes", "50.0", "101", "191", "199")
   assert serving_load.row(1, False, [7.0], 0.5)[1:] == ("no", "2.0", *"777")
 
 
@@ -27,7 +27,7 @@ def test_raw_text_is_compared_within_a_round():
 
 
 def _save(folder: str) -> None:
-  """A "model" with the signatures that are asked: a word is a token."""
+  """Saves a model with the signatures that are measured: a word is a token."""
   spec = tf.TensorSpec([None, None], tf.int32)
 
   @tf.function(input_signature=[spec] * 3)
@@ -47,7 +47,7 @@ def _save(folder: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_model_is_asked(tmp_path):
+def test_a_model_is_measured(tmp_path):
   _save(str(tmp_path))
   workload = dataclasses.replace(toy_peer.WORKLOAD, model_dir=str(tmp_path))
   _, _, *rows, _, last = serving_load.measure(workload, 1.0).splitlines()
@@ -61,6 +61,7 @@ def test_a_model_is_asked(tmp_path):
   )
 
 
+@pytest.mark.heavy
 def test_a_model_that_is_not_there(tmp_path):
   workload = dataclasses.replace(
     toy_peer.WORKLOAD, model_dir=str(tmp_path / "none")

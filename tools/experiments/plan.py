@@ -32,17 +32,14 @@ _Settings = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """Where an experiment's text, tasks and results are.
+  """Where an experiment's text, tasks and results are."""
 
-  Attributes:
-    output_dir: everything is written below it.
-    input_files, additional_files: values of --input_files of the data tools.
-    task_data_dirs: from a column of `declaration.TASKS` to --data_dir.
-  """
-
+  # Everything is written below it.
   output_dir: str
+  # Values of --input_files of the data tools.
   input_files: str
   additional_files: str
+  # From a column of `declaration.TASKS` to --data_dir.
   task_data_dirs: Mapping[str, str]
 
   def path(self, *parts: str) -> str:

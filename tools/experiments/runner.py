@@ -39,7 +39,7 @@ class Job:
 
   Attributes:
     key: unique name, and the path of its folder below the output folder.
-    title: name for people.
+    title: as shown to users.
     arguments: from the values of the jobs it needs to what follows `python -m`.
     read: reads its values, which are JSON, when the process has succeeded.
     needs: keys of the jobs that have to finish first.

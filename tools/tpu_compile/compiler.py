@@ -84,35 +84,21 @@ class Compiled:
 
   If the compiler refused the program because of its memory, `used` is what it
   would have needed, and the values after `available` are 0.
-
-  Attributes:
-    devices: of the topology, one for each replica.
-    device_kind: the compiler's name of it.
-    fits: whether `used` is available.
-    used, available: memory of the program with all its inputs and outputs.
-    arguments: weights, moments and the batch.
-    aliased: the arguments that are updated in place.
-    temporary: activations and gradients, with gaps between them.
-    peak: largest memory in use at one time, without gaps.
-    flops: floating-point operations.
-    all_reduces: sums over replicas.
-    seconds: duration of the compilation.
-    compiler: versions.
   """
 
-  devices: int
+  devices: int  # Of the topology, one for each replica.
   device_kind: str
   fits: bool
-  used: int
+  used: int  # By the program with all its inputs and outputs.
   available: int
-  arguments: int = 0
-  aliased: int = 0
-  temporary: int = 0
-  peak: int = 0
+  arguments: int = 0  # Weights, moments and the batch.
+  aliased: int = 0  # The arguments that are updated in place.
+  temporary: int = 0  # Activations and gradients, with gaps between them.
+  peak: int = 0  # Largest memory in use at one time, without gaps.
   flops: float = 0.0
-  all_reduces: int = 0
-  seconds: float = 0.0
-  compiler: str = ""
+  all_reduces: int = 0  # Sums over replicas.
+  seconds: float = 0.0  # Duration of the compilation.
+  compiler: str = ""  # Versions.
 
 
 def compile_step(path: str, topology: str) -> Compiled:

@@ -1,4 +1,4 @@
-"""Asking, with processes made up."""
+"""Tests of processes.py with fake processes."""
 
 from __future__ import annotations
 

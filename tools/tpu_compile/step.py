@@ -37,25 +37,15 @@ _CLASSES, _OPTIONS = 2, 4
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """One training step of one replica.
+  """One training step of one replica."""
 
-  Attributes:
-    config: `AlbertConfig.to_dict`, including the dropout.
-    task: one of `TASKS`.
-    batch_size: examples of one replica; an example of multiple choice has four
-      sequences.
-    max_seq_length: tokens per sequence.
-    max_predictions_per_seq: of pretraining; 0: 15% of the tokens, rounded up,
-      as in the recipes.
-    optimizer: one of `training.OPTIMIZERS`.
-    precision: one of `PRECISIONS`.
-    recompute_activations: whether to save memory by computing twice.
-  """
-
+  # `AlbertConfig.to_dict`, including the dropout.
   config: Mapping[str, Any]
   task: str = "pretraining"
+  # Examples of one replica; one of multiple choice has four sequences.
   batch_size: int = 32
   max_seq_length: int = 512
+  # Of pretraining; 0: 15% of the tokens, rounded up, as in the recipes.
   max_predictions_per_seq: int = 0
   optimizer: str = "lamb"
   precision: str = "mixed_bfloat16"

@@ -101,24 +101,20 @@ class Workload:
 
 
 class Ready(NamedTuple):
-  """The answer after the warm-up.
+  """The answer after the warm-up."""
 
-  Attributes:
-    losses: of the warm-up steps, masked LM plus sentence order, in nats. A
-      program that serves a model gives the mean of its outputs.
-    build_seconds: everything before the first step, including imports.
-    trace_seconds: the part of it that traces the step, if it is separate.
-    first_step_seconds: the first step, including compilation.
-    versions: of the main packages.
-    about: a short description of the setup.
-    peak_bytes: the largest memory so far.
-  """
-
+  # Of the warm-up steps, masked LM plus sentence order, in nats. A program that
+  # serves a model gives the mean of its outputs.
   losses: list[float]
+  # Everything before the first step, including imports.
   build_seconds: float
+  # The part of it that traces the step, if it is separate.
   trace_seconds: float
+  # Includes compilation.
   first_step_seconds: float
+  # Of the main packages.
   versions: dict[str, str]
+  # A short description of the setup.
   about: str
   peak_bytes: int
 
@@ -133,18 +129,14 @@ class Timed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What a program does when it is asked.
+  """A program that can take steps; see also `Ready`."""
 
-  Attributes:
-    step: takes one step and returns its loss.
-    versions, about, trace_seconds: see `Ready`.
-    product: multiplies [B * S, H] by [H, I], the first matrix product of the
-      feed-forward network, in the workload's precision; None: not measured.
-  """
-
+  # Takes one step and returns its loss.
   step: Callable[[], float]
   versions: dict[str, str]
   about: str
+  # Multiplies [B * S, H] by [H, I], the first product of the feed-forward
+  # network, in the workload's precision; None: not measured.
   product: Optional[Callable[[], Any]] = None
   trace_seconds: float = 0.0
 
@@ -249,7 +241,7 @@ def request(workload: Workload) -> dict[str, np.ndarray]:
 
 
 class Peer:
-  """A program that has warmed up and idles until it is asked.
+  """A program that has warmed up and waits for requests.
 
   All methods raise ValueError with the reason if the program fails.
 
@@ -264,13 +256,9 @@ class Peer:
     workload: Workload,
     environment: Optional[Mapping[str, str]] = None,
   ):
-    """Starts the program and waits until it has warmed up.
+    """Starts a module with an interpreter and waits until it has warmed up.
 
-    Args:
-      python: an interpreter that has the program's packages.
-      program: a module, such as "tools.benchmarks.peers.huggingface".
-      workload: what it computes.
-      environment: additional variables.
+    The environment has the variables of this process and additional ones.
     """
     self._stderr = tempfile.TemporaryFile()
     self._name = program

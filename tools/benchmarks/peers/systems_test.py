@@ -86,26 +86,20 @@ def test_our_step_trains_and_multiplies():
   assert ready.about == "run_pretraining's step, adamw"
 
 
-def test_batch():
+def test_batch_and_losses():
+  from tasks import pretraining
+
   batch = ours.random_batch(3, 13, 2, 97, seed=1)
   shapes = {name: tuple(x.shape) for name, x in batch.items()}
   assert shapes == {
-    "input_ids": (3, 13),
-    "input_mask": (3, 13),
-    "segment_ids": (3, 13),
-    "masked_lm_positions": (3, 2),
-    "masked_lm_ids": (3, 2),
+    **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (3, 13)),
+    **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), (3, 2)),
     "masked_lm_weights": (3, 2),
     "next_sentence_labels": (3, 1),
   }
   assert np.min(batch["input_ids"]) >= 5 and np.max(batch["input_ids"]) < 97
   assert np.max(batch["masked_lm_positions"]) < 13
   assert np.all(batch["input_mask"]) and np.all(batch["masked_lm_weights"])
-
-
-def test_losses():
-  from tasks import pretraining
-
   config = modeling.AlbertConfig(
     vocab_size=97,
     embedding_size=5,
@@ -115,7 +109,6 @@ def test_losses():
     intermediate_size=20,
   )
   model = pretraining.AlbertForPretraining(config)
-  batch = ours.random_batch(3, 13, 2, 97, seed=1)
   task = ours.MeasuredTask()
   totals, metrics = task.forward(model, batch, True, tf.constant([1, 2]))
   weights = task.loss_weights(batch)
