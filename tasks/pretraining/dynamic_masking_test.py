@@ -185,6 +185,21 @@ def test_every_example_follows_the_rules(changes):
   assert filled > 250
 
 
+@pytest.mark.parametrize("label", [0, 1])
+def test_word_cut_by_truncation_is_a_unit_of_its_own(label):
+  # One segment starts inside a word: 9 and 12 continue words.
+  a, b = np.array([9, 12, 8]), np.array([12, 7, 8])
+  pair = data.Pair(*((b, a) if label else (a, b)), 0)
+  mask = _dynamic(sentence_pair="none", ngram=1, masked_lm_prob=0.2)
+  # 20% of 9 tokens are two: one word of two pieces or two of one.
+  batch = mask(_unmasked([pair] * 300), tf.constant(0, tf.int64))
+  chosen = set(map(tuple, batch["masked_lm_positions"].numpy()[:, :2].tolist()))
+  if label:
+    assert chosen == {(5, 6), (1, 2), (1, 3), (1, 7), (2, 3), (2, 7), (3, 7)}
+  else:
+    assert chosen == {(1, 2), (3, 5), (3, 6), (3, 7), (5, 6), (5, 7), (6, 7)}
+
+
 def test_draws_belong_to_the_example():
   def draws(first, count, seed=5, purpose=1):
     first = tf.constant(first, tf.int64)
