@@ -33,9 +33,6 @@ def replacing(path: str) -> Iterator[str]:
         figure.savefig(temporary, format="png")
 
   If the body raises, the temporary file is removed and `path` stays as it was.
-
-  Raises:
-    OSError: the file cannot be written.
   """
   temporary = f"{path}.{os.getpid()}.tmp"
   try:
@@ -47,36 +44,18 @@ def replacing(path: str) -> Iterator[str]:
 
 
 def write_bytes(path: str, content: bytes) -> None:
-  """Replaces the content of a file.
-
-  Raises:
-    OSError: the file cannot be written.
-  """
+  """Replaces the content of a file."""
   with replacing(path) as temporary, open(temporary, "wb") as file:
     file.write(content)
 
 
 def write_text(path: str, text: str) -> None:
-  r"""Replaces the content of a file by UTF-8 text; "\n" ends a line.
-
-  Raises:
-    OSError: the file cannot be written.
-  """
+  r"""Replaces the content of a file by UTF-8 text; "\n" ends a line."""
   write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str, value: Any, **options: Any) -> None:
-  """Replaces the content of a file by JSON.
-
-  Args:
-    path: of the file.
-    value: what `json.dumps` accepts.
-    **options: of `json.dumps`; the indent is 1 if none is given.
-
-  Raises:
-    OSError: the file cannot be written.
-    TypeError, ValueError: the value is not JSON; the file stays as it was.
-  """
+  """Replaces the content of a file by JSON; the default indent is 1."""
   write_text(path, json.dumps(value, **{"indent": 1, **options}) + "\n")
 
 
@@ -87,12 +66,8 @@ def new_folder(path: str) -> Iterator[str]:
   Parent folders are created. If the body raises, the temporary folder and the
   parents that were created are removed.
 
-  Args:
-    path: a folder that does not exist or is empty.
-
   Raises:
     FileExistsError: there is a file, or a folder that is not empty.
-    OSError: it cannot be written.
   """
   check_new_folder(path)
   parent = os.path.dirname(os.path.abspath(path))
@@ -118,11 +93,7 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 def sha256(path: str) -> str:
-  """Returns the SHA-256 of a file's content in hexadecimal.
-
-  Raises:
-    OSError: the file cannot be read.
-  """
+  """Returns the SHA-256 of a file's content in hexadecimal."""
   digest = hashlib.sha256()
   with open(path, "rb") as file:
     for block in iter(lambda: file.read(1 << 20), b""):
@@ -134,7 +105,7 @@ def lock(path: str, refusal: str) -> BinaryIO:
   """Locks a file against other processes.
 
   Args:
-    path: of the lock file, which is created if need be. Its folder exists.
+    path: of the lock file, which is created if need be.
     refusal: the error message if another process holds the lock.
 
   Returns:
@@ -143,7 +114,7 @@ def lock(path: str, refusal: str) -> BinaryIO:
     without locks nothing is locked.
 
   Raises:
-    OSError: with `refusal`, or because the file cannot be created.
+    OSError: with `refusal`.
   """
   file = open(path, "ab")
   try:
@@ -157,13 +128,9 @@ def lock(path: str, refusal: str) -> BinaryIO:
 
 
 def check_local(path: str) -> None:
-  """Refuses addresses such as gs://bucket/x, also within a list of paths.
+  """Raises ValueError for addresses such as gs://bucket/x, also within a list.
 
-  For code that opens files with Python's own functions, which take such an
-  address for a folder named `gs:`.
-
-  Raises:
-    ValueError: the path has a scheme.
+  Python's own functions would open a folder named `gs:`.
   """
   found = _SCHEME.search(path)
   if found:
@@ -176,31 +143,21 @@ def check_local(path: str) -> None:
 def check_folder(path: str) -> None:
   """Refuses a folder that cannot be created because a file is in its place.
 
-  Args:
-    path: of a folder that need not exist.
-
   Raises:
     ValueError: it is a remote address.
     NotADirectoryError: it is a file, or one of its parents is.
   """
   check_local(path)
   above = path
-  while above:
-    if os.path.exists(above):
-      if os.path.isdir(above):
-        return
-      below = "" if above == path else f", and so {path} cannot be made"
-      raise NotADirectoryError(f"{above} is a file{below}: name a folder.")
+  while above and not os.path.exists(above):
     above = os.path.dirname(above)
+  if above and not os.path.isdir(above):
+    below = "" if above == path else f", and so {path} cannot be made"
+    raise NotADirectoryError(f"{above} is a file{below}: name a folder.")
 
 
 def make_folder(path: str) -> None:
-  """Creates a folder and its parents if they do not exist.
-
-  Raises:
-    ValueError: it is a remote address.
-    OSError: a file is in its place, or it cannot be written.
-  """
+  """Creates a folder and its parents; refuses what `check_folder` refuses."""
   check_folder(path)
   os.makedirs(path, exist_ok=True)
 
@@ -213,9 +170,8 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
     name: of the path in the message, such as "--output_dir".
 
   Raises:
-    ValueError: it is a remote address.
     FileExistsError: there is a file, or a folder that is not empty.
-    NotADirectoryError: one of its parents is a file.
+    ValueError, NotADirectoryError: see `check_folder`.
   """
   if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
     raise FileExistsError(
@@ -228,11 +184,8 @@ def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
   Raises:
+    OSError: it is a folder, or its folder does not exist or is read-only.
     ValueError: it is a remote address.
-    IsADirectoryError: it is a folder.
-    FileNotFoundError: its folder does not exist.
-    NotADirectoryError: its folder is a file.
-    PermissionError: its folder is read-only.
   """
   check_local(path)
   folder = os.path.dirname(path) or "."

@@ -15,14 +15,12 @@ import pytest
 from official_albert import files
 
 
-def test_a_replaced_file_has_the_new_content_and_no_companion(tmp_path):
+def test_a_replaced_file_has_the_new_content(tmp_path):
   path = tmp_path / "a.json"
   path.write_text("old")
   files.write_json(str(path), {"\u00e9": [1, 2]}, ensure_ascii=False)
-  assert (
-    path.read_bytes().decode("utf-8")
-    == json.dumps({"\u00e9": [1, 2]}, indent=1, ensure_ascii=False) + "\n"
-  )
+  expected = json.dumps({"\u00e9": [1, 2]}, indent=1, ensure_ascii=False)
+  assert path.read_bytes().decode("utf-8") == expected + "\n"
   files.write_text(str(path), "a\nb\u00e9")
   assert path.read_bytes() == b"a\nb\xc3\xa9"
   files.write_bytes(str(path), b"\0\1")
@@ -30,7 +28,7 @@ def test_a_replaced_file_has_the_new_content_and_no_companion(tmp_path):
   assert os.listdir(tmp_path) == ["a.json"]
 
 
-def test_a_failure_leaves_the_old_file(tmp_path):
+def test_a_failure_keeps_the_old_file(tmp_path):
   path = tmp_path / "a.txt"
   path.write_text("old")
   with (
@@ -47,46 +45,40 @@ def test_a_failure_leaves_the_old_file(tmp_path):
   assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_a_new_folder_appears_complete(tmp_path):
+@pytest.mark.parametrize("name", ["a/b/c", "empty"])
+def test_a_new_folder_appears_complete(tmp_path, name):
   (tmp_path / "empty").mkdir()
-  for name in ("a/b/c", "empty"):
-    path = tmp_path / name
-    with files.new_folder(str(path)) as temporary:
-      assert os.path.dirname(temporary) == str(path.parent)
-      with open(os.path.join(temporary, "x"), "w") as file:
-        file.write("text")
-      assert not (path / "x").exists()
-    assert (path / "x").read_text() == "text"
-    assert os.listdir(path.parent).count(path.name) == 1
-    assert path.stat().st_mode & 0o777 == 0o755
-  assert sorted(os.listdir(tmp_path)) == ["a", "empty"]
+  path = tmp_path / name
+  with files.new_folder(str(path)) as temporary:
+    with open(os.path.join(temporary, "x"), "w") as file:
+      file.write("text")
+    assert not (path / "x").exists()
+  assert (path / "x").read_text() == "text"
+  assert len(os.listdir(path.parent)) == 1
+  assert path.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_new_folder_that_fails_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("others", [[], ["other"]])
+def test_a_new_folder_that_fails_leaves_nothing(tmp_path, others):
   with (
     pytest.raises(ValueError, match="stop"),
     files.new_folder(str(tmp_path / "a" / "b" / "c")),
   ):
+    for name in others:
+      (tmp_path / "a" / name).touch()
     raise ValueError("stop")
-  assert not os.listdir(tmp_path)
-  with (
-    pytest.raises(ValueError, match="stop"),
-    files.new_folder(str(tmp_path / "a" / "b" / "c")),
-  ):
-    (tmp_path / "a" / "other").touch()
-    raise ValueError("stop")
-  assert os.listdir(tmp_path / "a") == ["other"]
+  assert [path.name for path in tmp_path.glob("a/*")] == others
 
 
-def test_a_folder_that_is_in_use_is_not_replaced(tmp_path):
+@pytest.mark.parametrize("path", ["a", "a/x"])
+def test_a_folder_in_use_is_not_replaced(tmp_path, path):
   (tmp_path / "a").mkdir()
   (tmp_path / "a" / "x").touch()
-  for path in ("a", "a/x"):
-    with (
-      pytest.raises(FileExistsError, match=f"{path} exists and is not"),
-      files.new_folder(str(tmp_path / path)),
-    ):
-      pytest.fail("it must be refused before any work")
+  with (
+    pytest.raises(FileExistsError, match=f"{path} exists and is not"),
+    files.new_folder(str(tmp_path / path)),
+  ):
+    pytest.fail("it must be refused before any work")
   assert os.listdir(tmp_path / "a") == ["x"]
 
 
@@ -97,17 +89,13 @@ def test_sha256(tmp_path):
   )
 
 
-def test_one_holds_it_until_it_is_closed(tmp_path):
+def test_a_lock_is_held_until_it_is_closed(tmp_path):
   path = str(tmp_path / "lock")
   held = files.lock(path, "taken")
   with pytest.raises(OSError, match="^taken$"):
     files.lock(path, "taken")
   held.close()
-  files.lock(path, "taken").close()
-
-
-def test_a_process_that_it_was_passed_to_holds_it_too(tmp_path):
-  path = str(tmp_path / "lock")
+  # A process that inherits the file holds the lock, too.
   with files.lock(path, "taken") as held:
     child = subprocess.Popen(
       [sys.executable, "-c", "input()"],
@@ -128,39 +116,28 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
   files.lock(str(tmp_path / "lock"), "taken").close()
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-  with pytest.raises(FileNotFoundError):
-    files.lock(str(tmp_path / "none" / "lock"), "taken")
-
-
-def test_folders_are_made(tmp_path):
-  for path in (tmp_path / "a" / "b", tmp_path / "a", tmp_path / "a" / "c"):
-    files.make_folder(str(path))
-    assert path.is_dir()
-
-
-def test_a_check_makes_nothing(tmp_path, monkeypatch):
+def test_checks_make_nothing(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   for path in ("", "a", "a/b", f"{tmp_path}/a"):
     files.check_folder(path)
   for path in ("a.png", f"{tmp_path}/a.png"):
     files.check_file(path)
   assert not os.listdir(tmp_path)
+  for path in ("a/b", "a"):
+    files.make_folder(path)
+    assert os.path.isdir(path)
 
 
 @pytest.mark.parametrize(
   "refuse",
   [
     files.check_local,
-    files.check_folder,
     files.make_folder,
     files.check_new_folder,
     files.check_file,
   ],
 )
-@pytest.mark.parametrize(
-  "path", ["gs://bucket/a", "file:///a", "a.txt,s3://bucket/*.txt"]
-)
+@pytest.mark.parametrize("path", ["file:///a", "a.txt,s3://bucket/*.txt"])
 def test_remote_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
   monkeypatch.chdir(tmp_path)
   scheme = path.split("//")[0].split(",")[-1]
@@ -169,35 +146,54 @@ def test_remote_addresses_are_refused(tmp_path, monkeypatch, refuse, path):
   assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("refuse", [files.check_folder, files.make_folder])
-def test_a_file_is_no_folder(tmp_path, monkeypatch, refuse):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "a.txt").write_text("text")
-  for path, message in (
-    ("a.txt", "a.txt is a file: name a folder."),
+@pytest.mark.parametrize(
+  "refuse, path, kind, message",
+  [
     (
+      files.make_folder,
+      "a.txt",
+      NotADirectoryError,
+      "a.txt is a file: name a folder.",
+    ),
+    (
+      files.check_folder,
       "a.txt/b/c",
+      NotADirectoryError,
       "a.txt is a file, and so a.txt/b/c cannot be made: name a folder.",
     ),
-  ):
-    with pytest.raises(NotADirectoryError, match=f"^{re.escape(message)}$"):
-      refuse(path)
+    (
+      files.check_file,
+      ".",
+      IsADirectoryError,
+      ". is a folder: name a file.",
+    ),
+    (
+      files.check_file,
+      "b/x.png",
+      FileNotFoundError,
+      "b/x.png cannot be written, as there is no folder b: make it, or name "
+      "another file.",
+    ),
+    (
+      files.check_file,
+      "a.txt/x.png",
+      NotADirectoryError,
+      "a.txt is a file: name a folder.",
+    ),
+  ],
+)
+def test_wrong_paths_are_refused(
+  tmp_path, monkeypatch, refuse, path, kind, message
+):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "a.txt").write_text("text")
+  files.check_file("a.txt")  # It may be replaced.
+  with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+    refuse(path)
   assert (tmp_path / "a.txt").read_text() == "text"
 
 
-def test_files(tmp_path):
-  (tmp_path / "a.txt").write_text("text")
-  files.check_file(str(tmp_path / "a.txt"))  # It may be replaced.
-  for path, kind, message in (
-    ("", IsADirectoryError, "is a folder: name a file"),
-    ("b/x.png", FileNotFoundError, "there is no folder .*b: make it, or name"),
-    ("a.txt/x.png", NotADirectoryError, "a.txt is a file: name a folder"),
-  ):
-    with pytest.raises(kind, match=message):
-      files.check_file(str(tmp_path / path))
-
-
-def test_a_folder_that_is_read_only(tmp_path, monkeypatch):
+def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
   # Root may write everywhere.
   monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
   with pytest.raises(PermissionError) as caught:

@@ -5,21 +5,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "bucketed_reader": [
-      "read_bucketed_dataset",
-    ],
-    "encoding": [
-      "encode_examples",
-    ],
-    "length_buckets": [
-      "default_lengths",
-    ],
-    "reader": [
-      "check_shards",
-      "parse_spec",
-      "read_dataset",
-      "read_records",
-    ],
+    "bucketed_reader": ["default_lengths", "read_bucketed_dataset"],
+    "encoding": ["encode_examples"],
+    "reader": ["check_shards", "parse_spec", "read_dataset", "read_records"],
     "schemas": [
       "Feature",
       "MANIFEST_FILE",
@@ -39,8 +27,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "unmasked_schema",
       "write_manifest",
     ],
-    "writer": [
-      "ShardWriter",
-    ],
+    "writer": ["ShardWriter"],
   },
 )

@@ -1,4 +1,12 @@
-"""Reads batches of examples of similar length; see `length_buckets`."""
+"""Reads batches of examples of similar length, to save padding.
+
+Most sentences are much shorter than the longest one. Padded to 512 tokens, a
+batch is mostly padding. So a window of many batches is sorted by the bucket of
+each example, the shortest of a few lengths that is long enough, and cut into
+updates, which are shuffled. An update is a pure function of the seed and of its
+place in the stream, whatever the number of replicas, so a resumed run has the
+same batches.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,23 @@ from typing import Mapping, Sequence
 
 import tensorflow as tf
 
-from tfrecords import length_buckets, reader
+from tfrecords import reader
+
+# Number of updates that are sorted together. More updates need less padding,
+# but an example then shares its batches with fewer others.
+_WINDOW_UPDATES = 32
+
+
+def default_lengths(max_length: int) -> tuple[int, ...]:
+  """Returns 16, 24, 32, 48, 64, 96, 128 and so on; the last is `max_length`.
+
+  Each is at most 1.5 times the one before, and few shapes are compiled.
+  """
+  lengths, power = [], 16
+  while power < max_length:
+    lengths += [n for n in (power, power + power // 2) if n < max_length]
+    power *= 2
+  return (*lengths, max_length)
 
 
 def read_bucketed_dataset(
@@ -19,7 +43,6 @@ def read_bucketed_dataset(
   start_example: int = 0,
   repeat: bool = True,
   shuffle: bool = True,
-  shuffle_buffer: int = 16384,
   context: tf.distribute.InputContext = reader.ONE_PIPELINE,
 ) -> tf.data.Dataset:
   """Does what `read_dataset` does, with batches padded to a bucket's length.
@@ -29,17 +52,16 @@ def read_bucketed_dataset(
   do not depend on the number of replicas.
 
   Args:
-    directory: folder with the shards and their manifest.
-    split: name of a split.
+    directory: see `read_dataset`.
+    split: see `read_dataset`.
     batch_size: B, of one replica.
     bucket_lengths: the possible lengths of batches, ascending. The last is
       that of the records.
-    seed: seed of the order.
+    seed: see `read_dataset`.
     start_example: place of an example at which an update begins.
     repeat: see `read_dataset`.
     shuffle: whether the order is random; otherwise each window is sorted by
       length.
-    shuffle_buffer: number of examples in a shuffled block.
     context: see `read_dataset`.
 
   Returns:
@@ -51,21 +73,21 @@ def read_bucketed_dataset(
       not fit the records, or no update begins at `start_example`.
   """
   manifest = reader.open_split(
-    directory,
-    split,
-    batch_size=batch_size,
-    start_example=start_example,
-    shuffle_buffer=shuffle_buffer,
-    repeat=repeat,
+    directory, split, batch_size, start_example, repeat
   )
-  length_buckets.check_lengths(bucket_lengths, manifest.max_seq_length)
-  sequences = length_buckets.sequence_features(
-    manifest.features, manifest.max_seq_length
-  )
+  longest, records = manifest.max_seq_length, manifest.split(split).records
+  ascending = all(a < b for a, b in zip([0, *bucket_lengths], bucket_lengths))
+  if not ascending or list(bucket_lengths[-1:]) != [longest]:
+    raise ValueError(
+      f"bucket_lengths are {list(bucket_lengths)}, but must be positive, "
+      f"ascend, and end with the length of the records, {longest}."
+    )
+  shapes = {feature.name: feature.shape for feature in manifest.features}
+  sequences = [name for name, x in shapes.items() if x[-1:] == (longest,)]
   update = batch_size * context.num_replicas_in_sync
-  window = update * length_buckets.window_batches(
-    manifest.split(split).records, update
-  )
+  # A window is at most an epoch. Otherwise an update could have two copies of
+  # an example, as they have the same length.
+  window = update * max(1, min(_WINDOW_UPDATES, records // update))
   first_window, within = divmod(start_example, window)
   if within % update:
     raise ValueError(
@@ -77,31 +99,32 @@ def read_bucketed_dataset(
   def sort(number: tf.Tensor, records: tf.Tensor):
     """Turns a window <string>[N] into updates [U, G, ...] and lengths [U]."""
     size = tf.shape(records)[0]
-    batch, weight = reader.parse(
-      manifest.features, records, size + -size % update
-    )
-    buckets = length_buckets.bucket_of(
-      batch[length_buckets.MASK], bucket_lengths
-    )
-    window_key = tf.random.experimental.stateless_fold_in(key, number)
-    rows = length_buckets.batch_rows(buckets, update, window_key, shuffle)
+    size += -size % update
+    batch, weight = reader.parse(manifest.features, records, size)
+    # Of several sequences of an example, such as options, the longest counts.
+    tokens = tf.reduce_sum(batch["input_mask"], axis=-1)  # [N] or [N, options]
+    tokens = tf.reduce_max(tf.reshape(tokens, [size, -1]), axis=1)  # [N]
+    buckets = tf.searchsorted(tf.constant(bucket_lengths), tokens)  # [N]
+    # Examples of one bucket stay in their order, which is already random.
+    rows = tf.reshape(tf.argsort(buckets, stable=True), [-1, update])
+    if shuffle:
+      window_key = tf.random.experimental.stateless_fold_in(key, number)
+      rows = tf.random.experimental.stateless_shuffle(rows, window_key)
     updates = {
       name: tf.gather(x, rows)
       for name, x in reader.weigh(batch, weight).items()
     }
-    longest = tf.reduce_max(tf.gather(buckets, rows), axis=1)
-    return updates, tf.gather(tf.constant(bucket_lengths), longest)
+    buckets = tf.reduce_max(tf.gather(buckets, rows), axis=1)  # [U]
+    return updates, tf.gather(tf.constant(bucket_lengths), buckets)
 
   def cut(update_batch: Mapping[str, tf.Tensor], length: tf.Tensor):
     """Cuts an update [G, ...] into batches [G / B, B, ...] of replicas."""
-    return {
-      name: tf.reshape(x, tf.concat([[-1, batch_size], tf.shape(x)[1:]], 0))
-      for name, x in length_buckets.trim(
-        update_batch, sequences, length
-      ).items()
-    }
-
-  shapes = {feature.name: feature.shape for feature in manifest.features}
+    batches = {}
+    for name, x in update_batch.items():
+      x = x[..., :length] if name in sequences else x
+      shape = tf.concat([[-1, batch_size], tf.shape(x)[1:]], axis=0)
+      batches[name] = tf.reshape(x, shape)
+    return batches
 
   def with_shape(batch: Mapping[str, tf.Tensor]):
     shaped = {}
@@ -119,7 +142,6 @@ def read_bucketed_dataset(
       start_example=first_window * window,
       repeat=repeat,
       shuffle=shuffle,
-      shuffle_buffer=shuffle_buffer,
     )
     .batch(window, drop_remainder=repeat)
     .enumerate(first_window)

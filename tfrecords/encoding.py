@@ -40,11 +40,19 @@ def encode_examples(
   Raises:
     ValueError: a feature is missing or unknown, or has another shape or dtype.
   """
-  num_records = _check(schema, features)
+  names = {feature.name for feature in schema}
+  for problem, wrong in (
+    ("lacks", names - features.keys()),
+    ("has features that are not in the schema:", features.keys() - names),
+  ):
+    if wrong:
+      raise ValueError(f"a record {problem} {', '.join(sorted(wrong))}.")
+  num_records = len(features[schema[0].name])
   encoded = []  # For each feature, its map entry in each of the N records.
   for feature in sorted(schema, key=lambda feature: feature.name):
     name = feature.name.encode()
     key = _FIELD_1 + _varint(len(name)) + name
+    _check(feature, features[feature.name], num_records)
     rows = features[feature.name].reshape(num_records, feature.length)
     payloads = _PACK[feature.dtype](rows)
     encoded.append(
@@ -57,39 +65,18 @@ def encode_examples(
   return records
 
 
-def _check(
-  schema: Sequence[schemas.Feature], features: Mapping[str, np.ndarray]
-) -> int:
-  """Checks the features and returns the number of records N."""
-  names = {feature.name for feature in schema}
-  for problem, wrong in (
-    ("lacks", names - features.keys()),
-    ("has features that are not in the schema:", features.keys() - names),
-  ):
-    if wrong:
-      raise ValueError(f"a record {problem} {', '.join(sorted(wrong))}.")
-  sizes = {len(value) for value in features.values()}
-  if len(sizes) != 1:
-    raise ValueError(f"features have different numbers of records: {sizes}.")
-  num_records = sizes.pop()
-  for feature in schema:
-    value = features[feature.name]
-    if value.shape != (num_records, *feature.shape):
-      raise ValueError(
-        f"feature {feature.name!r} must have shape {list(feature.shape)} in "
-        f"each record, not {list(value.shape[1:])}."
-      )
-    if not _DTYPE_FITS[feature.dtype](value.dtype):
-      raise ValueError(
-        f"feature {feature.name!r} must be {feature.dtype}, not {value.dtype}."
-      )
-  return num_records
-
-
-_DTYPE_FITS = {
-  "int64": lambda dtype: dtype.kind in "iub" and dtype != np.uint64,
-  "float32": lambda dtype: dtype == np.float32,
-}
+def _check(feature: schemas.Feature, value: np.ndarray, records: int) -> None:
+  if value.shape != (records, *feature.shape):
+    raise ValueError(
+      f"feature {feature.name!r} must have shape {list(feature.shape)} in each "
+      f"of {records} records, but has {list(value.shape)} in all."
+    )
+  is_integer = value.dtype.kind in "iub" and value.dtype != np.uint64
+  fits = is_integer if feature.dtype == "int64" else value.dtype == np.float32
+  if not fits:
+    raise ValueError(
+      f"feature {feature.name!r} must be {feature.dtype}, not {value.dtype}."
+    )
 
 
 def _entry(key: bytes, list_field: bytes, payload: bytes) -> bytes:

@@ -75,8 +75,8 @@ def test_no_records():
   [
     ({"ids": None}, "lacks ids"),
     ({"extra": np.zeros((2, 1))}, "not in the schema: extra"),
-    ({"ids": np.zeros((2, 4), int)}, r"shape \[5\] in each record, not \[4\]"),
-    ({"ids": np.zeros((3, 5), int)}, "different numbers of records"),
+    ({"ids": np.zeros((2, 4), int)}, r"shape \[5\] in each of 2 .* \[2, 4\]"),
+    ({"ids": np.zeros((3, 5), int)}, "must have shape"),
     ({"ids": np.zeros((2, 5))}, "'ids' must be int64, not float64"),
     ({"ids": np.zeros((2, 5), np.uint64)}, "must be int64, not uint64"),
     ({"weights": np.zeros((2, 3))}, "must be float32, not float64"),

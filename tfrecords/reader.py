@@ -11,7 +11,6 @@ Skipped records are not parsed, and skipped blocks are not shuffled.
 
 from __future__ import annotations
 
-import itertools
 import os
 from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -22,6 +21,8 @@ from tfrecords import schemas
 
 # Number of shards that are interleaved.
 _CYCLE_LENGTH = 8
+# Number of examples in a shuffled block.
+_SHUFFLED_EXAMPLES = 16384
 _FILE_BUFFER_BYTES = 1 << 20
 # Number of prefetched batches where it is not tuned.
 _UNTUNED_BATCHES = 4
@@ -41,7 +42,6 @@ def read_dataset(
   start_example: int = 0,
   repeat: bool = True,
   shuffle: bool = True,
-  shuffle_buffer: int = 16384,
   transform: Optional[Callable[[Batch, tf.Tensor], Batch]] = None,
   context: tf.distribute.InputContext = ONE_PIPELINE,
 ) -> tf.data.Dataset:
@@ -62,7 +62,6 @@ def read_dataset(
     start_example: number of examples of the stream to skip.
     repeat: whether the stream has endless epochs.
     shuffle: whether the order is random; otherwise it is that of the files.
-    shuffle_buffer: number of examples in a shuffled block.
     transform: called with the features of a batch and the place <int64>[] of
       its first example in the stream over all epochs; returns the batch to
       yield.
@@ -80,14 +79,7 @@ def read_dataset(
     ValueError: the split does not exist or has no records, a shard has another
       size than in the manifest, or an argument is out of range.
   """
-  manifest = open_split(
-    directory,
-    split,
-    batch_size=batch_size,
-    start_example=start_example,
-    shuffle_buffer=shuffle_buffer,
-    repeat=repeat,
-  )
+  manifest = open_split(directory, split, batch_size, start_example, repeat)
   serialized = read_serialized(
     directory,
     manifest.split(split).shards,
@@ -95,7 +87,6 @@ def read_dataset(
     start_example=start_example,
     repeat=repeat,
     shuffle=shuffle,
-    shuffle_buffer=shuffle_buffer,
   )
 
   def read_batch(number: tf.Tensor, serialized: tf.Tensor) -> Batch:
@@ -112,19 +103,9 @@ def read_dataset(
 
 
 def open_split(
-  directory: str,
-  split: str,
-  *,
-  batch_size: int,
-  start_example: int,
-  shuffle_buffer: int,
-  repeat: bool,
+  directory: str, split: str, batch_size: int, start_example: int, repeat: bool
 ) -> schemas.Manifest:
-  """Reads the manifest and checks that the split can be read.
-
-  Raises:
-    FileNotFoundError, ValueError: see `read_dataset`.
-  """
+  """Reads the manifest and checks that the split can be read."""
   manifest = schemas.read_manifest(directory)
   records = manifest.split(split).records
   if not records:
@@ -132,7 +113,6 @@ def open_split(
   for name, value, least in (
     ("batch_size", batch_size, 1),
     ("start_example", start_example, 0),
-    ("shuffle_buffer", shuffle_buffer, 1),
   ):
     if value < least:
       raise ValueError(f"{name} is {value}, but must be at least {least}.")
@@ -154,26 +134,59 @@ def read_serialized(
   start_example: int,
   repeat: bool,
   shuffle: bool,
-  shuffle_buffer: int,
 ) -> tf.data.Dataset:
-  """Returns the stream of serialized examples, <string>[].
-
-  For the arguments see `read_dataset`.
-  """
+  """Returns the serialized examples of `read_dataset`, <string>[]."""
   shards = [shard for shard in shards if shard.records]
   records = sum(shard.records for shard in shards)
-  paths = [os.path.join(directory, shard.file) for shard in shards]
-  block = min(shuffle_buffer, records)
+  paths = tf.constant([os.path.join(directory, s.file) for s in shards])
+  block = min(_SHUFFLED_EXAMPLES, records)
   first_epoch, skipped = divmod(start_example, records)
 
   def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
     skip = tf.where(epoch == first_epoch, tf.constant(skipped, tf.int64), 0)
     if not shuffle:
-      return _sequential(paths).skip(skip)
+      return _records_of(paths).skip(skip)
     return _shuffled(paths, block, seed, epoch, skip)
 
   epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else 1)
   return epochs.flat_map(epoch_records)
+
+
+def _records_of(paths: tf.Tensor) -> tf.data.Dataset:
+  return tf.data.TFRecordDataset(paths, buffer_size=_FILE_BUFFER_BYTES)
+
+
+def _shuffled(
+  paths: tf.Tensor, block: int, seed: int, epoch: tf.Tensor, skip: tf.Tensor
+) -> tf.data.Dataset:
+  """Returns the serialized records of an epoch from record `skip` on."""
+  key = tf.random.experimental.stateless_fold_in(
+    tf.constant([seed, 0], tf.int64), epoch
+  )
+  records = tf.data.Dataset.from_tensor_slices(
+    tf.random.experimental.stateless_shuffle(paths, key)
+  ).interleave(
+    _records_of,
+    cycle_length=min(_CYCLE_LENGTH, len(paths)),
+    num_parallel_calls=tf.data.AUTOTUNE,
+    deterministic=True,
+  )
+  first_block = skip // block
+
+  def shuffle_block(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    # + 1, because the shards are shuffled with the key of the epoch itself.
+    block_key = tf.random.experimental.stateless_fold_in(key, index + 1)
+    return tf.random.experimental.stateless_shuffle(rows, block_key)
+
+  return (
+    records.skip(first_block * block)
+    .batch(block)
+    .enumerate(first_block)
+    .map(shuffle_block)
+    .prefetch(1)
+    .unbatch()
+    .skip(skip % block)
+  )
 
 
 def only_ours(
@@ -181,13 +194,12 @@ def only_ours(
 ) -> tf.data.Dataset:
   """Selects the batches of one pipeline from numbered batches."""
   pipelines = context.num_input_pipelines
-  replicas = context.num_replicas_in_sync // pipelines
   if pipelines == 1:
     return numbered
+  replicas = context.num_replicas_in_sync // pipelines
+  own = context.input_pipeline_id
   return numbered.filter(
-    lambda number, _: (
-      number // replicas % pipelines == context.input_pipeline_id
-    )
+    lambda number, _: number // replicas % pipelines == own
   )
 
 
@@ -243,61 +255,16 @@ def read_records(path: str) -> Iterator[bytes]:
   Raises:
     ValueError: a record is damaged. The message names the file and the record.
   """
-  records = iter(tf.data.TFRecordDataset(path).as_numpy_iterator())
-  for number in itertools.count():
-    try:
-      record = next(records, None)
-    except tf.errors.DataLossError as error:
-      raise ValueError(
-        f"{path} is damaged after its first {number} records: copy it or build "
-        "it again."
-      ) from error
-    if record is None:
-      return
-    yield record
-
-
-def _sequential(paths: Sequence[str]) -> tf.data.Dataset:
-  return tf.data.TFRecordDataset(
-    tf.constant(paths), buffer_size=_FILE_BUFFER_BYTES
-  )
-
-
-def _shuffled(
-  paths: Sequence[str],
-  block: int,
-  seed: int,
-  epoch: tf.Tensor,
-  skip: tf.Tensor,
-) -> tf.data.Dataset:
-  """Returns the serialized records of an epoch from record `skip` on."""
-  key = tf.random.experimental.stateless_fold_in(
-    tf.constant([seed, 0], tf.int64), epoch
-  )
-  records = tf.data.Dataset.from_tensor_slices(
-    tf.random.experimental.stateless_shuffle(tf.constant(paths), key)
-  ).interleave(
-    lambda path: tf.data.TFRecordDataset(path, buffer_size=_FILE_BUFFER_BYTES),
-    cycle_length=min(_CYCLE_LENGTH, len(paths)),
-    num_parallel_calls=tf.data.AUTOTUNE,
-    deterministic=True,
-  )
-  first_block = skip // block
-
-  def shuffle_block(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    # + 1, because the shards are shuffled with the key of the epoch itself.
-    block_key = tf.random.experimental.stateless_fold_in(key, index + 1)
-    return tf.random.experimental.stateless_shuffle(rows, block_key)
-
-  return (
-    records.skip(first_block * block)
-    .batch(block)
-    .enumerate(first_block)
-    .map(shuffle_block)
-    .prefetch(1)
-    .unbatch()
-    .skip(skip % block)
-  )
+  number = 0
+  try:
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+      yield record
+      number += 1
+  except tf.errors.DataLossError as error:
+    raise ValueError(
+      f"{path} is damaged after its first {number} records: copy it or build "
+      "it again."
+    ) from error
 
 
 def parse_spec(

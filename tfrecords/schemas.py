@@ -1,9 +1,7 @@
 """The contract between writers and readers of records.
 
 A `Feature` describes a part of a record. A `Manifest` (`dataset.json`, written
-last) describes a folder of records: the shards with their sizes, the schema,
-the tokenizer, the settings and the seed. All fields are checked when a manifest
-is read. TensorFlow is not imported.
+last) describes a folder of records. TensorFlow is not imported.
 
 Feature names are those of google-research/albert create_pretraining_data.py,
 whose records can be read with the same schema.
@@ -13,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import typing
 from typing import Any, Mapping
 
 from official_albert import files, tokenization
@@ -41,14 +41,13 @@ class Feature:
         f"feature {self.name!r} has dtype {self.dtype!r}, but must be "
         f"{' or '.join(DTYPES)}."
       )
+    if any(size < 0 for size in self.shape):
+      raise ValueError(f"feature {self.name!r} has shape {self.shape}.")
 
   @property
   def length(self) -> int:
     """The number of values."""
-    length = 1
-    for size in self.shape:
-      length *= size
-    return length
+    return math.prod(self.shape)
 
 
 def pretraining_schema(
@@ -102,6 +101,12 @@ class Shard:
   records: int
   bytes: int
 
+  def __post_init__(self):
+    if os.path.basename(self.file) != self.file or not self.file:
+      raise ValueError(f"the shard file {self.file!r} is not a file name.")
+    if self.records < 0 or self.bytes < 0:
+      raise ValueError(f"the shard {self.file} has a negative count.")
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -109,6 +114,10 @@ class Split:
 
   shards: tuple[Shard, ...]
   statistics: Mapping[str, Any]
+
+  def __post_init__(self):
+    if len({shard.file for shard in self.shards}) < len(self.shards):
+      raise ValueError("a split lists a shard twice.")
 
   @property
   def records(self) -> int:
@@ -151,11 +160,7 @@ class Manifest:
   splits: Mapping[str, Split]
 
   def split(self, name: str) -> Split:
-    """Returns the split `name`.
-
-    Raises:
-      ValueError: the split does not exist. The message lists those that do.
-    """
+    """Returns the split `name`; ValueError lists the splits that exist."""
     if name not in self.splits:
       raise ValueError(
         f"the data has no split {name!r}, only "
@@ -193,106 +198,64 @@ def read_manifest(directory: str) -> Manifest:
       value = json.load(file)
   except ValueError as error:  # JSONDecodeError and UnicodeDecodeError.
     raise ValueError(f"{path} is not JSON ({error}): {_ADVICE}.") from error
-  version = value.get("format_version") if isinstance(value, dict) else None
+  is_object = isinstance(value, dict)
+  version = value.pop("format_version", None) if is_object else None
   if version != FORMAT_VERSION:
     raise ValueError(
       f"{path} has format_version {version!r}, but this code reads version "
       f"{FORMAT_VERSION}: {_ADVICE}, or use the code that wrote it."
     )
-  value.pop("format_version")
   try:
-    return _manifest(value)
+    return _from_json(Manifest, value, "the manifest")
   except ValueError as error:
     raise ValueError(f"{path}: {error} {_ADVICE.capitalize()}.") from error
 
 
-def _manifest(value: dict[str, Any]) -> Manifest:
-  value = _fields(Manifest, value, "the manifest")
-  value["features"] = tuple(_feature(feature) for feature in value["features"])
-  # Older manifests have no kind, as there was only this one.
-  tokenizer = {"kind": "sentencepiece", **value["tokenizer"]}
-  value["tokenizer"] = _build(TokenizerInfo, tokenizer, "tokenizer")
-  value["splits"] = {
-    name: _split(split, f"splits.{name}")
-    for name, split in value["splits"].items()
-  }
-  return Manifest(**value)
-
-
-def _feature(value: Any) -> Feature:
-  fields = _fields(Feature, value, "a feature")
-  if not all(_is_count(size) for size in fields["shape"]):
-    raise ValueError(f"feature {fields['name']!r} has shape {value['shape']}.")
-  return Feature(fields["name"], fields["dtype"], tuple(fields["shape"]))
-
-
-def _split(value: Any, where: str) -> Split:
-  records = value.pop("records", None) if isinstance(value, dict) else None
-  fields = _fields(Split, value, where)
-  shards = tuple(
-    _build(Shard, shard, f"a shard of {where}") for shard in fields["shards"]
-  )
-  for shard in shards:
-    if os.path.basename(shard.file) != shard.file or not shard.file:
-      raise ValueError(f"{where} has the shard file {shard.file!r}, a path.")
-    if shard.records < 0 or shard.bytes < 0:
-      raise ValueError(f"{where} has a negative count for {shard.file}.")
-  if len({shard.file for shard in shards}) < len(shards):
-    raise ValueError(f"{where} lists a shard twice.")
-  split = Split(shards, fields["statistics"])
-  if records != split.records:
+def _from_json(kind: Any, value: Any, where: str) -> Any:
+  """Converts a JSON value to `kind`, and checks names and types."""
+  outer, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
+  expected = {tuple: list, typing.get_origin(Mapping): dict}.get(outer, outer)
+  expected = dict if dataclasses.is_dataclass(expected) else expected
+  if kind is not Any and type(value) is not expected:
     raise ValueError(
-      f"{where}.records is {records}, but its shards have {split.records}."
+      f"{where} must be of type {expected.__name__}, not {value!r}."
     )
-  return split
-
-
-_TYPES = {
-  "str": (str, "a string"),
-  "int": (int, "an integer"),
-  "bool": (bool, "true or false"),
-  "tuple": (list, "a list"),
-  "Mapping": (dict, "an object"),
-  "TokenizerInfo": (dict, "an object"),
-}
-
-
-def _fields(kind: type, value: Any, where: str) -> dict[str, Any]:
-  """Checks that `value` has the fields of a dataclass with their JSON types."""
-  if not isinstance(value, dict):
-    raise ValueError(f"{where} must be an object, not {value!r}.")
-  fields = {field.name: field for field in dataclasses.fields(kind)}
+  if outer is tuple:
+    return tuple(_from_json(inner[0], v, f"an item of {where}") for v in value)
+  if expected is dict and inner:
+    return {
+      k: _from_json(inner[1], v, f"{where}.{k}") for k, v in value.items()
+    }
+  if not dataclasses.is_dataclass(outer):
+    return value
+  # A split also has the sum of its shards' records.
+  records = value.pop("records", None) if outer is Split else None
+  types = typing.get_type_hints(outer)
+  # Older manifests have no kind of tokenizer.
+  required = {
+    field.name
+    for field in dataclasses.fields(outer)
+    if field.default is dataclasses.MISSING
+  }
   for problem, names in (
-    ("unknown", value.keys() - fields.keys()),
-    ("missing", fields.keys() - value.keys()),
+    ("unknown", value.keys() - types.keys()),
+    ("missing", required - value.keys()),
   ):
     if names:
       raise ValueError(f"{where}: {problem} {', '.join(sorted(names))}.")
-  for name, field in fields.items():
-    # The annotations are strings: `from __future__ import annotations`.
-    wanted, description = _TYPES[field.type.split("[")[0]]
-    is_bool = isinstance(value[name], bool)
-    if not isinstance(value[name], wanted) or is_bool != (wanted is bool):
-      raise ValueError(
-        f"{where}: {name} must be {description}, not {value[name]!r}."
-      )
-  return dict(value)
-
-
-def _build(kind: type, value: Any, where: str) -> Any:
-  return kind(**_fields(kind, value, where))
-
-
-def _is_count(value: Any) -> bool:
-  return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+  built = outer(
+    **{k: _from_json(types[k], v, f"{where}.{k}") for k, v in value.items()}
+  )
+  if outer is Split and records != built.records:
+    raise ValueError(
+      f"{where}.records is {records}, but its shards have {built.records}."
+    )
+  return built
 
 
 def _inputs(*shape: int) -> tuple[Feature, ...]:
-  """Returns the features of all fine-tuning tasks, named as in the original.
-
-  `example_id` is new: it is the place of the example in its split, which
-  connects a prediction with its example.
-  """
+  # Features of all fine-tuning tasks, named as in the original. `example_id`
+  # is new: the place of the example in its split connects a prediction with it.
   return (
     Feature("input_ids", "int64", shape),
     Feature("input_mask", "int64", shape),
@@ -330,7 +293,5 @@ def multiple_choice_schema(
   max_seq_length: int, options: int
 ) -> tuple[Feature, ...]:
   """Returns the schema of a sequence for each option and the right option."""
-  return (
-    *_inputs(options, max_seq_length),
-    Feature("label_ids", "int64", ()),
-  )
+  inputs = _inputs(options, max_seq_length)
+  return (*inputs, Feature("label_ids", "int64", ()))

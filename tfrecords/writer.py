@@ -1,8 +1,7 @@
 """Writes shards, which appear complete or not at all.
 
-A shard is written to a temporary file in the same folder and renamed when it is
-complete. Paths such as gs://bucket/name are written by TensorFlow, which is
-only loaded for them because its import takes seconds.
+Paths such as gs://bucket/name are written by TensorFlow, which is only loaded
+for them because its import takes seconds.
 
 A TFRecord consists of its length in 8 bytes, their checksum, the record and its
 checksum (tensorflow.org/tutorials/load_data/tfrecord).
@@ -11,11 +10,10 @@ checksum (tensorflow.org/tutorials/load_data/tfrecord).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import struct
 import uuid
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -29,7 +27,7 @@ _BUFFER_BYTES = 1 << 20
 class ShardWriter:
   """Writes one shard; a context manager.
 
-      with writer.ShardWriter(path, schema) as shard:
+      with ShardWriter(path, schema) as shard:
         shard.write({"input_ids": ids, ...})
       manifest_entry = shard.result
 
@@ -38,7 +36,6 @@ class ShardWriter:
   """
 
   def __init__(self, path: str, schema: Sequence[schemas.Feature]):
-    """Opens a temporary file for a shard whose records have this schema."""
     self.result = None
     self._path = path
     # Unique also among machines, as several may write the same shard.
@@ -57,24 +54,16 @@ class ShardWriter:
 
     Args:
       features: for each feature of the schema, an array <dtype>[...shape].
-
-    Raises:
-      ValueError: the record does not fit the schema.
     """
     rows = {name: np.asarray(value)[None] for name, value in features.items()}
     self.write_encoded(encoding.encode_examples(self._schema, rows)[0])
 
   def write_encoded(self, record: bytes) -> None:
-    """Writes a record that `encoding.encode_examples` has made.
-
-    Raises:
-      OSError: the disk is full.
-    """
+    """Writes a record that `encode_examples` has made."""
     length = _LENGTH.pack(len(record))
-    with self._errors():
-      self._file.write(
-        length + _masked_checksum(length) + record + _masked_checksum(record)
-      )
+    self._file.write(
+      length + _masked_checksum(length) + record + _masked_checksum(record)
+    )
     self._records += 1
 
   def __enter__(self) -> ShardWriter:
@@ -82,8 +71,7 @@ class ShardWriter:
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      with self._errors():
-        self._file.close()
+      self._file.close()
       if error_type is None:
         self.result = self._put_in_place()
     finally:
@@ -101,22 +89,6 @@ class ShardWriter:
       size = int(_gfile().stat(self._temporary).length)
       _gfile().rename(self._temporary, self._path, overwrite=True)
     return schemas.Shard(os.path.basename(self._path), self._records, size)
-
-  @contextlib.contextmanager
-  def _errors(self) -> Iterator[None]:
-    """Turns errors of a full disk into an OSError with the path."""
-    try:
-      yield
-    except OSError as error:
-      if error.errno != errno.ENOSPC:
-        raise
-      raise OSError(error.errno, error.strerror, self._path) from error
-    except Exception as error:
-      # TensorFlow raises its own error for remote storage.
-      if type(error).__name__ != "ResourceExhaustedError":
-        raise
-      text = os.strerror(errno.ENOSPC)
-      raise OSError(errno.ENOSPC, text, self._path) from error
 
 
 def _gfile() -> Any:

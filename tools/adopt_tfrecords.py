@@ -11,10 +11,11 @@ tokenizer next to the files, which do not change. Chinese models have a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
-from typing import Callable, Sequence
+from typing import Sequence
 
 from absl import flags
 
@@ -47,20 +48,8 @@ def adopt(
   train_paths: Sequence[str],
   heldout_paths: Sequence[str],
   tokenizer: tokenization.Tokenizer,
-  survey: Callable[
-    [str, records_lib.checked_records.Split], records_lib.record_survey.Survey
-  ],
 ) -> tfrecords.Manifest:
-  """Writes a manifest and the tokenizer next to the files.
-
-  Args:
-    train_paths: files to train on.
-    heldout_paths: files to evaluate on.
-    tokenizer: of the records.
-    survey: checks and counts the files of a split.
-
-  Returns:
-    The manifest.
+  """Writes a manifest, which is returned, and the tokenizer next to the files.
 
   Raises:
     FileExistsError: the folder has a manifest, or another tokenizer.
@@ -76,8 +65,8 @@ def adopt(
       )
   if os.path.exists(os.path.join(directory, tfrecords.MANIFEST_FILE)):
     raise FileExistsError(
-      f"{directory or '.'} has a {tfrecords.MANIFEST_FILE} already: remove it "
-      "if it does not belong to these records."
+      f"{directory} has a {tfrecords.MANIFEST_FILE} already: remove it if it "
+      "does not belong to these records."
     )
   info = tfrecords.TokenizerInfo(
     tokenizer.sha256,
@@ -86,59 +75,53 @@ def adopt(
     tokenizer.kind,
   )
   target = os.path.join(directory, info.file)
-  if (
-    os.path.exists(target)
-    and type(tokenizer)(target).sha256 != tokenizer.sha256
-  ):
+  is_there = os.path.exists(target)
+  if is_there and type(tokenizer)(target).sha256 != tokenizer.sha256:
     raise FileExistsError(
       f"{target} is there already, but it is not {tokenizer.model_file}: "
       "remove the one that is not the records'."
     )
 
-  first = records_lib.checked_records.of_files(paths)
+  first = records_lib.record_survey.of_files(paths)
   shapes = {feature.name: feature.length for feature in first.schema}
   if "masked_lm_positions" not in shapes:
     raise ValueError(
-      f"{paths[0]} holds unmasked records, which say nothing of how to mask "
-      "them: make them from the text with tools.create_pretraining_data "
+      f"{paths[0]} holds unmasked records, without the settings to mask them: "
+      "make them from the text with tools.create_pretraining_data "
       "--masking=dynamic."
     )
   splits = {}
-  for name, split_paths in (
-    (data.TRAIN, train_paths),
-    (data.HELDOUT, heldout_paths),
-  ):
-    counted = survey(name, first._replace(paths=split_paths))
-    if not counted.counts.predictions:
-      raise ValueError(f"the {name} files have nothing to predict.")
-    splits[name] = tfrecords.Split(
-      tuple(
+  with contextlib.closing(progress_line.ProgressLine(sys.stderr)) as line:
+    for name, own_paths in (
+      (data.TRAIN, train_paths),
+      (data.HELDOUT, heldout_paths),
+    ):
+      split = first._replace(paths=own_paths)
+      survey = records_lib.record_survey.survey(name, split, tokenizer, line)
+      if not survey.counts.predictions:
+        raise ValueError(f"the {name} files have nothing to predict.")
+      shards = [
         tfrecords.Shard(os.path.basename(path), records, os.path.getsize(path))
-        for path, records in zip(split_paths, counted.records)
-      ),
-      counted.statistics(),
-    )
-  has_pairs = any(
-    split.statistics["label_1_share"] for split in splits.values()
-  )
+        for path, records in zip(own_paths, survey.records)
+      ]
+      splits[name] = tfrecords.Split(tuple(shards), survey.statistics())
+  settings = {"adopted": True}  # Others are unknown.
+  if not any(split.statistics["label_1_share"] for split in splits.values()):
+    settings["sentence_pair"] = "none"  # There is no order to learn.
   manifest = tfrecords.Manifest(
     task="pretraining",
     max_seq_length=shapes["input_ids"],
     max_predictions_per_seq=shapes["masked_lm_positions"],
     features=first.schema,
     tokenizer=info,
-    # Other settings are unknown. Without label 1 there is no order to learn.
-    settings={
-      "adopted": True,
-      **({} if has_pairs else {"sentence_pair": "none"}),
-    },
+    settings=settings,
     random_seed=0,
     splits=splits,
   )
-  if not os.path.exists(target):
+  if not is_there:
     with files.replacing(target) as temporary:
       shutil.copyfile(tokenizer.model_file, temporary)
-  tfrecords.write_manifest(directory or ".", manifest)
+  tfrecords.write_manifest(directory, manifest)
   return manifest
 
 
@@ -157,23 +140,9 @@ def main(argv: Sequence[str]) -> None:
   tokenizer = tokenization.open_tokenizer(
     _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _DO_LOWER_CASE.value
   )
-  line = progress_line.ProgressLine(sys.stderr)
-  try:
-    manifest = adopt(
-      train_paths,
-      heldout_paths,
-      tokenizer,
-      lambda name, split: records_lib.checked_records.survey(
-        name, split, tokenizer, line
-      ),
-    )
-  finally:
-    line.close()
-  print(
-    data.format_table(
-      {name: split.statistics for name, split in manifest.splits.items()}
-    )
-  )
+  manifest = adopt(train_paths, heldout_paths, tokenizer)
+  statistics = {n: split.statistics for n, split in manifest.splits.items()}
+  print(data.format_table(statistics))
   print(
     f"Wrote {tfrecords.MANIFEST_FILE}: tools.run_pretraining "
     f"--input_dir={os.path.dirname(train_paths[0])} can be run."

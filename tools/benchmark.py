@@ -23,6 +23,7 @@ of them; numbers are medians over --repeats.
 from __future__ import annotations
 
 import glob
+import inspect
 from typing import Sequence
 
 from absl import flags
@@ -87,136 +88,30 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", "", "Folder for table, numbers and plot; default: print only."
 )
 
-
-def _data() -> None:
-  data.run(
-    data.Settings(
-      input_files=_INPUT_FILES.value,
-      spm_model_file=_SPM_MODEL_FILE.value,
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      batch_size=_BATCH_SIZE.value,
-      repeats=_REPEATS.value,
-      work_dir=_WORK_DIR.value,
-    )
-  )
-
-
-def _finetuning() -> None:
-  finetuning.run(
-    finetuning.Settings(
-      task=_TASK.value,
-      data_dir=_DATA_DIR.value,
-      spm_model_file=_SPM_MODEL_FILE.value,
-      preset=_PRESET.value,
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      batch_size=_BATCH_SIZE.value,
-      precision=_PRECISION.value,
-      repeats=_REPEATS.value,
-      work_dir=_WORK_DIR.value,
-    )
-  )
-
-
-def _memory() -> None:
-  step.run_memory(
-    step.MemorySettings(
-      preset=_PRESET.value,
-      batch_size=_BATCH_SIZE.value,
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      precision=_PRECISION.value,
-      steps=_REPEATS.value,
-    )
-  )
-
-
-def _peers() -> None:
-  comparison.run(
-    preset=_PRESET.value,
-    workload=comparison.workload_of(*_workload_flags()),
-    systems=_SYSTEMS.value,
-    rounds=_REPEATS.value,
-    steps=_STEPS.value,
-    peers_dir=_PEERS_DIR.value,
-    output_dir=_OUTPUT_DIR.value,
-  )
-
-
-def _scaling() -> None:
-  step.run_scaling(
-    precision=_PRECISION.value,
-    repeats=_REPEATS.value,
-    steps=_STEPS.value,
-    output_dir=_OUTPUT_DIR.value,
-  )
-
-
-def _serving() -> None:
-  serving.run(
-    serving.Settings(
-      preset=_PRESET.value,
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      precision=_PRECISION.value,
-      rounds=_REPEATS.value,
-      steps=_STEPS.value,
-      spm_model_file=_SPM_MODEL_FILE.value,
-      peers_dir=_PEERS_DIR.value,
-      output_dir=_OUTPUT_DIR.value,
-    )
-  )
-
-
-def _squad() -> None:
-  squad.run(
-    squad_file=_SQUAD_FILE.value,
-    spm_model_file=_SPM_MODEL_FILE.value,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    repeats=_REPEATS.value,
-  )
-
-
-def _step() -> None:
-  step.run(
-    preset=_PRESET.value,
-    workload=comparison.workload_of(
-      *_workload_flags(), dropout=True, ours_alone=True
-    ),
-    optimizer=_OPTIMIZER.value,
-    repeats=_REPEATS.value,
-    steps=_STEPS.value,
-    output_dir=_OUTPUT_DIR.value,
-  )
-
-
-def _workload_flags() -> tuple[str, int, int, str]:
-  return (
-    _PRESET.value,
-    _BATCH_SIZE.value,
-    _MAX_SEQ_LENGTH.value,
-    _PRECISION.value,
-  )
-
-
 MAX_ARGUMENTS = 1  # The name of the benchmark.
-# Functions and required flags.
+# Each takes the flags that its parameters name.
 BENCHMARKS = {
-  "data": (_data, ("input_files", "spm_model_file")),
-  "finetuning": (_finetuning, ("data_dir", "spm_model_file")),
-  "memory": (_memory, ()),
-  "peers": (_peers, ()),
-  "scaling": (_scaling, ()),
-  "serving": (_serving, ("spm_model_file",)),
-  "step": (_step, ()),
-  "squad": (_squad, ("squad_file", "spm_model_file")),
+  "data": data.run,
+  "finetuning": finetuning.run,
+  "memory": step.run_memory,
+  "peers": comparison.run,
+  "scaling": step.run_scaling,
+  "serving": serving.run,
+  "step": step.run,
+  "squad": squad.run,
 }
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2 or argv[1] not in BENCHMARKS:
     raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
-  run, required = BENCHMARKS[argv[1]]
-  for name in required:
-    if not flags.FLAGS[name].value:
-      raise ValueError(f"the benchmark {argv[1]} needs --{name}.")
+  run = BENCHMARKS[argv[1]]
+  values = {
+    name: flags.FLAGS[name].value for name in inspect.signature(run).parameters
+  }
+  for flag in (_INPUT_FILES, _SQUAD_FILE, _DATA_DIR, _SPM_MODEL_FILE):
+    if flag.name in values and not flag.value:
+      raise ValueError(f"the benchmark {argv[1]} needs --{flag.name}.")
   for flag in (_REPEATS, _STEPS):
     if flag.value < 1:
       raise ValueError(f"--{flag.name} must be at least 1, got {flag.value}.")
@@ -226,7 +121,7 @@ def main(argv: Sequence[str]) -> None:
   if _OUTPUT_DIR.value:
     files.make_folder(_OUTPUT_DIR.value)
   print(distribution.describe_machine(), flush=True)
-  run()
+  run(**values)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ the model's code has changed.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from typing import Iterator, Sequence
 
@@ -28,7 +29,7 @@ from absl import flags
 
 from official_albert import modeling
 from tools.cli import command_line, markdown, path_flags
-from tools.tpu_compile import compiler, environment, rows, witness
+from tools.tpu_compile import compiler, environment, processes, rows
 from tools.tpu_compile import step as step_lib
 
 _PRESET = flags.DEFINE_string(
@@ -85,12 +86,8 @@ _TABLE_PRESETS = tuple(
 _TABLE_LENGTHS = (128, 512)
 
 
-def models() -> dict[str, modeling.AlbertConfig]:
-  """Returns the models that the flags name, by name.
-
-  Raises:
-    ValueError: the flags name none, or contradict each other.
-  """
+def steps() -> Iterator[tuple[str, step_lib.Step]]:
+  """Yields names of models and their steps, in the order of the rows."""
   if _TABLE.value and (_PRESET.value or _CONFIG_FILE.value):
     raise ValueError(
       "--table has models of its own: remove --preset and --albert_config_file."
@@ -99,41 +96,30 @@ def models() -> dict[str, modeling.AlbertConfig]:
     raise ValueError("set either --preset or --albert_config_file.")
   if _CONFIG_FILE.value:
     config = modeling.AlbertConfig.from_json_file(_CONFIG_FILE.value)
-    found = {pathlib.PurePath(_CONFIG_FILE.value).stem: config}
+    models = {pathlib.PurePath(_CONFIG_FILE.value).stem: config}
   else:
     presets = _TABLE_PRESETS if _TABLE.value else [_PRESET.value]
-    found = {name: modeling.AlbertConfig.from_preset(name) for name in presets}
-  if _DROPOUT.value is None:
-    return found
-  rates = dict.fromkeys(
-    ("hidden_dropout_prob", "attention_probs_dropout_prob"), _DROPOUT.value
-  )
-  return {
-    name: dataclasses.replace(config, **rates) for name, config in found.items()
-  }
-
-
-def steps() -> Iterator[tuple[str, step_lib.Step]]:
-  """Yields names of models and their steps, in the order of the rows.
-
-  Raises:
-    ValueError: a flag is out of range.
-  """
+    models = {name: modeling.AlbertConfig.from_preset(name) for name in presets}
   lengths = _TABLE_LENGTHS if _TABLE.value else (_MAX_SEQ_LENGTH.value,)
-  for name, config in models().items():
-    for length in lengths:
-      step = step_lib.Step(
-        config=config.to_dict(),
-        task=_TASK.value,
-        batch_size=_BATCH_SIZE.value,
-        max_seq_length=length,
-        max_predictions_per_seq=_MAX_PREDICTIONS.value,
-        optimizer=_OPTIMIZER.value,
-        precision=_PRECISION.value,
+  for (name, config), length in itertools.product(models.items(), lengths):
+    if _DROPOUT.value is not None:
+      config = dataclasses.replace(
+        config,
+        hidden_dropout_prob=_DROPOUT.value,
+        attention_probs_dropout_prob=_DROPOUT.value,
       )
-      yield name, step
-      if _RECOMPUTE.value:
-        yield name, dataclasses.replace(step, recompute_activations=True)
+    step = step_lib.Step(
+      config=config.to_dict(),
+      task=_TASK.value,
+      batch_size=_BATCH_SIZE.value,
+      max_seq_length=length,
+      max_predictions_per_seq=_MAX_PREDICTIONS.value,
+      optimizer=_OPTIMIZER.value,
+      precision=_PRECISION.value,
+    )
+    yield name, step
+    if _RECOMPUTE.value:
+      yield name, dataclasses.replace(step, recompute_activations=True)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -146,20 +132,20 @@ def main(argv: Sequence[str]) -> None:
   python = environment.make(pathlib.Path(_VENV.value))
   print(markdown.head(rows.HEAD), flush=True)
   shown = []
-  with witness.Witness(python, store) as asked:
+  with processes.StepCompiler(python, store) as step_compiler:
     for name, step in wanted:
       for topology in topologies:
 
         def fits(batch, name=name, step=step, topology=topology) -> bool:
           sized = dataclasses.replace(step, batch_size=batch)
-          shown.append(asked.ask(name, sized, topology))
-          print(markdown.row(rows.cells(shown[-1])), flush=True)
+          shown.append(step_compiler.compile(name, sized, topology))
+          print(markdown.row(shown[-1].cells()), flush=True)
           return shown[-1].compiled.fits
 
         if not _FIND_BATCH.value:
           fits(step.batch_size)
           continue
-        batch = witness.largest_batch(fits, step.batch_size)
+        batch = processes.largest_batch(fits, step.batch_size)
         device = compiler.generation(topology).device
         print(
           f"largest on {topology}: {batch} a {device}"

@@ -12,7 +12,7 @@ if __name__ == "__main__":
 
 from tools import compile_for_tpu
 from tools.testing import many_commands
-from tools.tpu_compile import compiler, environment, rows, witness
+from tools.tpu_compile import compiler, environment, processes, rows
 
 _GIB = 2**30
 # The program's own, which test files that are imported later make absl forget.
@@ -22,7 +22,7 @@ _FLAGS = {
 }
 
 
-class _Witness:
+class _StepCompiler:
   """Each token takes a MiB, half of it if it is computed again."""
 
   def __init__(self, python, store):
@@ -35,7 +35,7 @@ class _Witness:
   def __exit__(self, *unused):
     pass
 
-  def ask(self, name, step, topology):
+  def compile(self, name, step, topology):
     kind = compiler.generation(topology)
     used = step.batch_size * step.max_seq_length * 2**20
     if step.recompute_activations:
@@ -54,7 +54,7 @@ def program(monkeypatch, capsys):
   """Runs it with a command line; returns the lines that it prints."""
   for name, flag in _FLAGS.items():
     monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
-  monkeypatch.setattr(witness, "Witness", _Witness)
+  monkeypatch.setattr(processes, "StepCompiler", _StepCompiler)
   monkeypatch.setattr(environment, "make", lambda folder: "/venv/bin/python")
 
   def run(*line: str) -> list[str]:

@@ -72,14 +72,10 @@ _LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Whether tokenizers given by flags lower-case."
 )
 _NUM_HIDDEN_GROUPS = flags.DEFINE_integer(
-  "num_hidden_groups",
-  0,
-  "More groups of layers, with copied weights.",
+  "num_hidden_groups", 0, "More groups of layers, with copied weights."
 )
 _MAX_POSITION_EMBEDDINGS = flags.DEFINE_integer(
-  "max_position_embeddings",
-  0,
-  "A longer or shorter table of positions.",
+  "max_position_embeddings", 0, "A longer or shorter table of positions."
 )
 _POSITION_METHOD = flags.DEFINE_enum(
   "position_method",
@@ -111,31 +107,30 @@ def main(argv) -> None:
       "--position_method needs --max_position_embeddings: give both, or "
       "neither."
     )
+  lower_case = _LOWER_CASE.value
   report = conversion.conversion.convert(
     _FROM.value,
     _TO.value,
     _INPUT.value,
     _OUTPUT.value,
-    _HEAD.value,
-    _INCLUDE_OPTIMIZER.value,
-    _CONFIG_FILE.value,
-    checkpoints.chosen_tokenizer(
-      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, _LOWER_CASE.value
+    head=_HEAD.value,
+    include_optimizer=_INCLUDE_OPTIMIZER.value,
+    config_file=_CONFIG_FILE.value,
+    tokenizer=checkpoints.chosen_tokenizer(
+      _SPM_MODEL_FILE.value, _VOCAB_FILE.value, lower_case
     ),
-    _HF_PYTHON.value,
-    _DRY_RUN.value,
-    conversion.conversion.Changes(
-      _NUM_HIDDEN_GROUPS.value,
-      _MAX_POSITION_EMBEDDINGS.value,
-      _POSITION_METHOD.value,
-      checkpoints.chosen_tokenizer(
-        _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, _LOWER_CASE.value
-      ),
+    hf_python=_HF_PYTHON.value,
+    dry_run=_DRY_RUN.value,
+    which=_CHECKPOINT.value,
+    task=_TEXT_TASK.value or "",
+    num_hidden_groups=_NUM_HIDDEN_GROUPS.value,
+    max_position_embeddings=_MAX_POSITION_EMBEDDINGS.value,
+    position_method=_POSITION_METHOD.value,
+    new_tokenizer=checkpoints.chosen_tokenizer(
+      _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, lower_case
     ),
-    _CHECKPOINT.value,
-    _TEXT_TASK.value or "",
   )
-  print(report)
+  print(conversion.conversion.report_text(report))
   if _DRY_RUN.value:
     print("dry run: nothing was written")
 

@@ -32,6 +32,7 @@ create_pretraining_data.py, with these exceptions:
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import signal
 import sys
@@ -58,73 +59,33 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", None, "Folder of the dataset.", remote=True
 )
 _SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", None, "SentencePiece model; or use --vocab_file."
+  "spm_model_file", "", "SentencePiece model; or use --vocab_file."
 )
 _VOCAB_FILE = path_flags.define(
-  "vocab_file", None, "WordPiece vocabulary of, for example, a zh model."
+  "vocab_file", "", "WordPiece vocabulary of, for example, a zh model."
 )
-_DO_LOWER_CASE = flags.DEFINE_bool(
-  "do_lower_case", True, "Lower-case the text, as for training the model."
-)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 512, "Tokens of an example, including [CLS] and [SEP]."
-)
-_MAX_PREDICTIONS_PER_SEQ = flags.DEFINE_integer(
-  "max_predictions_per_seq",
-  20,
-  "Maximum number of masked tokens of an example; should be at least "
-  "masked_lm_prob x max_seq_length.",
-)
-_MASKED_LM_PROB = flags.DEFINE_float(
-  "masked_lm_prob", 0.15, "Share of tokens to mask."
-)
-_NGRAM = flags.DEFINE_integer("ngram", 3, "Maximum length of an n-gram.")
-_FAVOR_SHORTER_NGRAM = flags.DEFINE_bool(
-  "favor_shorter_ngram", True, "Draw n with p(n) ~ 1/n, or in reverse."
-)
-_DO_WHOLE_WORD_MASK = flags.DEFINE_bool(
-  "do_whole_word_mask", True, "Mask all pieces of a word or none."
-)
-_SHORT_SEQ_PROB = flags.DEFINE_float(
-  "short_seq_prob", 0.1, "Share of documents cut to a random shorter length."
-)
-_DUPE_FACTOR = flags.DEFINE_integer(
-  "dupe_factor",
-  None,
-  "How often each document is used, with different cuts and masks; default: "
-  "40, or 1 with --masking=dynamic.",
-)
-_RANDOM_SEED = flags.DEFINE_integer(
-  "random_seed", 12345, "Seed of all choices."
-)
-_MASKING = flags.DEFINE_enum(
-  "masking",
-  "static",
-  list(data.MASKING_KINDS),
-  "static: masks are drawn here, once for each duplicate; dynamic: in each "
-  "epoch of the training; compat: here, with the original's quirks.",
-)
-_SENTENCE_PAIR = flags.DEFINE_enum(
-  "sentence_pair",
-  "sop",
-  list(data.PAIR_KINDS),
-  "sop: in order or swapped; nsp: in order or random; none: in order.",
-)
-_NUM_SHARDS = flags.DEFINE_integer(
-  "num_shards", 8, "Files of the training split."
-)
-_NUM_HELDOUT_SHARDS = flags.DEFINE_integer(
-  "num_heldout_shards", 1, "Files of the held-out split."
-)
-_HELDOUT_SHARE = flags.DEFINE_float(
-  "heldout_share",
-  0.01,
-  "Share of documents for evaluation, each used once; 0.01 is enough for a "
-  "large corpus.",
-)
-_NUM_WORKERS = flags.DEFINE_integer(
-  "num_workers", 0, "Number of processes; 0 is one for each processor."
-)
+
+
+def _define_flags(settings_class: type, **defaults) -> None:
+  """Defines the flags of a dataclass, some with other defaults."""
+  for field in dataclasses.fields(settings_class):
+    if not field.metadata:
+      continue
+    default = defaults.get(field.name, field.default)
+    help_text, choices = field.metadata["help"], field.metadata["choices"]
+    if choices:
+      flags.DEFINE_enum(field.name, default, choices, help_text)
+    else:
+      define = {
+        bool: flags.DEFINE_bool,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+      }[type(field.default)]
+      define(field.name, default, help_text)
+
+
+_define_flags(data.ExampleSettings)
+_define_flags(data.BuildSettings, dupe_factor=None, num_workers=0)
 _ENGINE = flags.DEFINE_enum(
   "engine",
   "local",
@@ -142,9 +103,6 @@ _BEAM_OPTIONS = flags.DEFINE_string(
   "",
   "Further options for Beam in one string: '--project=... --region=...'.",
 )
-_OVERWRITE = flags.DEFINE_bool(
-  "overwrite", False, "Replace the dataset in output_dir."
-)
 
 
 def settings_from_flags() -> data.BuildSettings:
@@ -153,34 +111,24 @@ def settings_from_flags() -> data.BuildSettings:
   Raises:
     ValueError: a flag is out of range.
   """
-  dupe_factor = _DUPE_FACTOR.value
-  if dupe_factor is None:
-    dupe_factor = 1 if _MASKING.value == "dynamic" else 40
+  examples, build = (
+    {
+      field.name: flags.FLAGS[field.name].value
+      for field in dataclasses.fields(settings_class)
+      if field.metadata
+    }
+    for settings_class in (data.ExampleSettings, data.BuildSettings)
+  )
+  if build["dupe_factor"] is None:
+    build["dupe_factor"] = 1 if examples["masking"] == "dynamic" else 40
   return data.BuildSettings(
     input_files=_INPUT_FILES.value,
     output_dir=_OUTPUT_DIR.value,
-    spm_model_file=_SPM_MODEL_FILE.value or "",
-    vocab_file=_VOCAB_FILE.value or "",
-    do_lower_case=_DO_LOWER_CASE.value,
+    spm_model_file=_SPM_MODEL_FILE.value,
+    vocab_file=_VOCAB_FILE.value,
     reading=reading_flags.reader_settings(),
-    examples=data.ExampleSettings(
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-      max_predictions_per_seq=_MAX_PREDICTIONS_PER_SEQ.value,
-      masked_lm_prob=_MASKED_LM_PROB.value,
-      ngram=_NGRAM.value,
-      favor_shorter_ngram=_FAVOR_SHORTER_NGRAM.value,
-      do_whole_word_mask=_DO_WHOLE_WORD_MASK.value,
-      short_seq_prob=_SHORT_SEQ_PROB.value,
-      masking=_MASKING.value,
-      sentence_pair=_SENTENCE_PAIR.value,
-    ),
-    dupe_factor=dupe_factor,
-    random_seed=_RANDOM_SEED.value,
-    heldout_share=_HELDOUT_SHARE.value,
-    num_shards=_NUM_SHARDS.value,
-    num_heldout_shards=_NUM_HELDOUT_SHARDS.value,
-    num_workers=_NUM_WORKERS.value,
-    overwrite=_OVERWRITE.value,
+    examples=data.ExampleSettings(**examples),
+    **build,
   )
 
 
@@ -188,9 +136,9 @@ def advice(settings: data.ExampleSettings) -> str:
   """Returns a note if full examples get too few predictions, or ""."""
   length = settings.max_seq_length
   wanted = int(settings.masked_lm_prob * length)  # The usual 76 of 512.
-  if settings.max_predictions_per_seq >= wanted:
-    return ""
   limit = settings.max_predictions_per_seq
+  if limit >= wanted:
+    return ""
   return (
     f"Note: full examples get {limit} predictions, {limit / length:.1%} of "
     f"their tokens. For masked_lm_prob={settings.masked_lm_prob:g} of "
@@ -217,20 +165,7 @@ def truncation_note(manifest: tfrecords.Manifest) -> str:
   )
 
 
-def _check_engine() -> None:
-  for flag in (_RUNNER, _BEAM_OPTIONS):
-    if flag.present and _ENGINE.value != "beam":
-      raise ValueError(f"--{flag.name} needs --engine=beam: add it.")
-  if _ENGINE.value == "local" and "://" in _OUTPUT_DIR.value:
-    raise ValueError(
-      f"--output_dir={_OUTPUT_DIR.value} needs --engine=beam: --engine=local "
-      "writes local files only."
-    )
-
-
-def _build_with_beam(
-  settings: data.BuildSettings,
-) -> tfrecords.Manifest:
+def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
   # Otherwise it lists the modules of Google Cloud that are not installed.
   logging.getLogger("apache_beam").setLevel(logging.WARNING)
   try:
@@ -245,34 +180,7 @@ def _build_with_beam(
   return build(settings, _RUNNER.value, _BEAM_OPTIONS.value)
 
 
-def _print_result(manifest: tfrecords.Manifest) -> None:
-  print(
-    data.format_table(
-      {name: split.statistics for name, split in manifest.splits.items()}
-    )
-  )
-  note = truncation_note(manifest)
-  if note:
-    print(note, file=sys.stderr)
-  skipped = data.Skipped(**manifest.settings["skipped_documents"])
-  if skipped.count:
-    print(skipped.describe(), file=sys.stderr)
-  files = sum(len(split.shards) for split in manifest.splits.values())
-  print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
-
-
-def main(argv: Sequence[str]) -> None:
-  del argv
-  _check_engine()
-  settings = settings_from_flags()
-  note = advice(settings.examples)
-  if note:
-    print(note, file=sys.stderr)
-  # Otherwise a terminated run would end without a message.
-  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
-  if _ENGINE.value == "beam":
-    _print_result(_build_with_beam(settings))
-    return
+def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
   line = progress_line.ProgressLine(sys.stderr)
 
   def report(progress: data.Progress) -> None:
@@ -282,14 +190,44 @@ def main(argv: Sequence[str]) -> None:
     line.show(progress.phase, progress.fraction, progress.tokens, details)
 
   try:
-    manifest = data.build_dataset(settings, report)
+    return data.build_dataset(settings, report)
   except (KeyboardInterrupt, SystemExit):
     line.close()
     print("Stopped: run the same command again to resume.", file=sys.stderr)
     raise
   finally:
     line.close()
-  _print_result(manifest)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  is_local = _ENGINE.value == "local"
+  for flag in (_RUNNER, _BEAM_OPTIONS):
+    if flag.present and is_local:
+      raise ValueError(f"--{flag.name} needs --engine=beam: add it.")
+  if is_local and "://" in _OUTPUT_DIR.value:
+    raise ValueError(
+      f"--output_dir={_OUTPUT_DIR.value} needs --engine=beam: --engine=local "
+      "writes local files only."
+    )
+  settings = settings_from_flags()
+  if note := advice(settings.examples):
+    print(note, file=sys.stderr)
+  # Otherwise a terminated run would end without a message.
+  signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+  build = _build_locally if is_local else _build_with_beam
+  manifest = build(settings)
+  print(
+    data.format_table(
+      {name: split.statistics for name, split in manifest.splits.items()}
+    )
+  )
+  skipped = data.Skipped(**manifest.settings["skipped_documents"])
+  for note in (truncation_note(manifest), skipped.describe()):
+    if note:
+      print(note, file=sys.stderr)
+  files = sum(len(split.shards) for split in manifest.splits.values())
+  print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
 
 
 if __name__ == "__main__":

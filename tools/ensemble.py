@@ -23,6 +23,7 @@ from typing import Mapping, Optional, Sequence
 
 from absl import flags
 
+from official_albert import training
 from tasks.classification import glue
 from tools import finetuning
 from tools.cli import command_line, job_flags, path_flags
@@ -31,7 +32,7 @@ _MEMBERS = path_flags.define(
   "members", None, "Folders of the models, or globs of them, comma-separated."
 )
 _OUTPUT_DIR = path_flags.define(
-  "output_dir", None, "Folder for the averages; made if it is not there."
+  "output_dir", None, "Folder for the averages; created if missing."
 )
 _TASK = flags.DEFINE_enum(
   "task",
@@ -48,11 +49,11 @@ _SUBMISSION_DIR = path_flags.define(
 
 
 def find_members(patterns: str) -> list[str]:
-  """The folders that a comma-separated list of names and globs stands for.
+  """Returns the folders of a comma-separated list of names and globs.
 
   Raises:
-    FileNotFoundError: a name or glob stands for no folder.
-    ValueError: fewer than two folders, or one of them twice.
+    FileNotFoundError: a name or glob matches no folder.
+    ValueError: there are fewer than two folders, or one of them twice.
   """
   members: list[str] = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
@@ -61,23 +62,16 @@ def find_members(patterns: str) -> list[str]:
     if not folders:
       raise FileNotFoundError(f"--members: there is no folder {pattern!r}.")
     members += folders
-  if len(members) < 2:
+  if len(set(map(os.path.realpath, members))) < max(len(members), 2):
     raise ValueError(
-      f"--members names {len(members)} folder(s): an ensemble has two or more."
+      f"--members are {', '.join(members) or 'none'}: give two or more "
+      "folders, each of them once."
     )
-  seen: dict[str, str] = {}
-  for member in members:
-    real = os.path.realpath(member)
-    if real in seen:
-      raise ValueError(
-        f"--members: {member} is {seen[real]} again, and would count twice."
-      )
-    seen[real] = member
   return members
 
 
 def predictions_of(member: str) -> str:
-  """Of a run, the folder with its predictions; else the folder itself."""
+  """Returns the folder of the predictions of a run, else the folder itself."""
   folder = os.path.join(member, finetuning.run.PREDICTIONS_FOLDER)
   return folder if os.path.isdir(folder) else member
 
@@ -85,13 +79,12 @@ def predictions_of(member: str) -> str:
 def average(
   folders: Sequence[str],
 ) -> dict[str, finetuning.split_predictions.Predictions]:
-  """By split, the mean of what the folders predict.
+  """Returns, for each split, the mean of the predictions in the folders.
 
   Raises:
     OSError: a file cannot be read.
-    ValueError: there are no predictions; a folder lacks a split that another
-      one has; or files are not in order or not about the same examples. The
-      message names them.
+    ValueError: a folder lacks a split; or files are invalid, or not about the
+      same examples. The message names them.
   """
   found = {
     folder: finetuning.split_predictions.splits(folder) for folder in folders
@@ -99,14 +92,13 @@ def average(
   splits = sorted(set().union(*found.values()))
   if not splits:
     raise ValueError("no member has any predictions: predict first.")
-  for split in splits:
-    without = [folder for folder in folders if split not in found[folder]]
-    if without:
-      other = next(folder for folder in folders if split in found[folder])
-      raise ValueError(
-        f"{without[0]} has no predictions of {split}, but {other} has: predict "
-        "the same splits with all members."
-      )
+  for folder in folders:
+    for split in splits:
+      if split not in found[folder]:
+        raise ValueError(
+          f"{folder} has no predictions of {split}, but another member has: "
+          "predict the same splits with all members."
+        )
   return {
     split: finetuning.split_predictions.average(folders, split)
     for split in splits
@@ -114,16 +106,14 @@ def average(
 
 
 def make_job(members: Sequence[str]) -> Optional[finetuning.jobs.Job]:
-  """The task that the flags name, with the columns and labels of a run."""
+  """Returns the task of the flags, with the columns and labels of a run."""
   if not _TASK.value:
     return None
-  # A folder of predictions lies in its run.
+  # A folder of predictions may be in its run.
   for folder in (members[0], os.path.dirname(os.path.abspath(members[0]))):
-    try:
+    if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
       run = finetuning.trained_run.read(folder)
-    except FileNotFoundError:
-      continue
-    return job_flags.make_job(_TASK.value, None, run)
+      return job_flags.make_job(_TASK.value, None, run)
   return job_flags.make_job(_TASK.value, None)
 
 
@@ -132,32 +122,28 @@ def measure(
   folders: Mapping[str, str],
   averages: Mapping[str, finetuning.split_predictions.Predictions],
 ) -> dict[str, dict[str, float]]:
-  """Prints members' metrics, then the average's; returns those by split."""
+  """Prints the metrics of members and average; returns the latter by split."""
   results = {}
   for split in job.eval_splits:
     if split not in averages or not job.has_split(split):
       continue
-    for member, folder in folders.items():
-      values = job.score(
-        split, finetuning.split_predictions.read(folder, split)
-      )
-      print(f"{split}, {member}: {_describe(values)}")
-    results[split] = job.score(split, averages[split])
-    print(f"{split}, ensemble: {_describe(results[split])}")
+    predictions = [
+      (member, finetuning.split_predictions.read(folder, split))
+      for member, folder in folders.items()
+    ]
+    for name, values in (*predictions, ("ensemble", averages[split])):
+      results[split] = job.score(split, values)
+      shown = ", ".join(f"{n} {v:.4g}" for n, v in results[split].items())
+      print(f"{split}, {name}: {shown}")
   return results
-
-
-def _describe(values: Mapping[str, float]) -> str:
-  return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   members, output_dir = find_members(_MEMBERS.value), _OUTPUT_DIR.value
   folders = {member: predictions_of(member) for member in members}
-  if os.path.realpath(output_dir) in map(
-    os.path.realpath, [*folders, *folders.values()]
-  ):
+  used = map(os.path.realpath, [*folders, *folders.values()])
+  if os.path.realpath(output_dir) in used:
     raise ValueError(
       f"--output_dir {output_dir} is a member, whose predictions would be "
       "lost: name another folder."
@@ -170,23 +156,19 @@ def main(argv: Sequence[str]) -> None:
   threshold = job_flags.NULL_THRESHOLD.value
   for values in results.values():
     threshold = values.get("null_score_diff_threshold", threshold)
-
   os.makedirs(output_dir, exist_ok=True)
   for split, predictions in averages.items():
+    count = len(getattr(predictions, "ids", predictions))
     for path in finetuning.split_predictions.write(
       output_dir, split, predictions, threshold
     ):
-      print(
-        f"wrote {path} "
-        f"({finetuning.split_predictions.count(predictions):,} examples)"
-      )
+      print(f"wrote {path} ({count:,} examples)")
   if results:
     finetuning.trained_run.write_results(output_dir, results)
   if job and job.name in glue.GLUE_TASKS:
+    submission = os.path.join(output_dir, finetuning.summary.SUBMISSION_FOLDER)
     finetuning.summary.write_submission(
-      _SUBMISSION_DIR.value
-      or os.path.join(output_dir, finetuning.summary.SUBMISSION_FOLDER),
-      {job.name: output_dir},
+      _SUBMISSION_DIR.value or submission, {job.name: output_dir}
     )
 
 

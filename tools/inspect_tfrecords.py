@@ -14,9 +14,10 @@ files and the tokenizer. tools.adopt_tfrecords makes a training folder of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import Mapping, Sequence
+from typing import Sequence
 
 from absl import flags
 
@@ -33,7 +34,7 @@ _INPUT_FILES = path_flags.define(
   "input_files", None, "Instead: names and globs of files, comma-separated."
 )
 _NUM_EXAMPLES = flags.DEFINE_integer(
-  "num_examples", 2, "Examples to show per split."
+  "num_examples", 2, "Examples to show per split.", lower_bound=0
 )
 _SPM_MODEL_FILE = path_flags.define(
   "spm_model_file", None, "Default: the folder's tokenizer."
@@ -57,9 +58,9 @@ _PLOT = path_flags.define(
 )
 
 
-def open_tokenizer(
-  splits: Mapping[str, records_lib.checked_records.Split], directory: str
-):
+def _open_tokenizer(
+  split: records_lib.record_survey.Split,
+) -> tokenization.Tokenizer:
   """Returns the tokenizer of the flags, or of the folder.
 
   Raises:
@@ -67,15 +68,16 @@ def open_tokenizer(
   """
   model_file, vocab_file = _SPM_MODEL_FILE.value, _VOCAB_FILE.value
   if not model_file and not vocab_file:
+    directory = os.path.dirname(split.paths[0])
     model_file = os.path.join(directory, tfrecords.TOKENIZER_FILE)
     vocabulary = os.path.join(directory, tfrecords.TOKENIZER_FILES["wordpiece"])
     if os.path.isfile(vocabulary) and not os.path.isfile(model_file):
       model_file, vocab_file = "", vocabulary
-  manifest = next(iter(splits.values())).manifest
+  info = split.manifest.tokenizer if split.manifest else None
   tokenizer = tokenization.open_tokenizer(
-    model_file, vocab_file, manifest.tokenizer.lower_case if manifest else True
+    model_file, vocab_file, info.lower_case if info else True
   )
-  if manifest and manifest.tokenizer.sha256 != tokenizer.sha256:
+  if info and info.sha256 != tokenizer.sha256:
     raise ValueError(
       f"{model_file or vocab_file} is not the tokenizer of the records, "
       "whose sha256 is in the manifest."
@@ -87,25 +89,22 @@ def main(argv: Sequence[str]) -> None:
   del argv
   if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
     raise ValueError("give either --input_dir or --input_files, and not both.")
-  if _NUM_EXAMPLES.value < 0:
-    raise ValueError(f"--num_examples is {_NUM_EXAMPLES.value}, below 0.")
   if _PLOT.value:
     files.check_file(_PLOT.value)
   if _INPUT_DIR.value:
-    directory = _INPUT_DIR.value
-    splits = records_lib.checked_records.read_splits(directory)
+    splits = records_lib.record_survey.read_splits(_INPUT_DIR.value)
   else:
     paths = data.find_files(_INPUT_FILES.value)
-    directory = os.path.dirname(paths[0])
-    splits = {"files": records_lib.checked_records.of_files(paths)}
-  tokenizer = open_tokenizer(splits, directory)
+    splits = {"files": records_lib.record_survey.of_files(paths)}
+  tokenizer = _open_tokenizer(next(iter(splits.values())))
 
   color = records_lib.record_text.use_color(_COLOR.value, sys.stdout)
-  if _NUM_EXAMPLES.value and any(split.has_masks for split in splits.values()):
+  schemas = [feature for split in splits.values() for feature in split.schema]
+  if _NUM_EXAMPLES.value and any(f.name == "masked_lm_ids" for f in schemas):
     print(records_lib.record_text.legend(color))
   for name, split in splits.items():
     print(f"\n== {name}: {len(split.paths)} files ==")
-    shown = records_lib.checked_records.first_examples(
+    shown = records_lib.record_survey.first_examples(
       split, tokenizer, _NUM_EXAMPLES.value
     )
     for number, record in enumerate(shown):
@@ -115,37 +114,27 @@ def main(argv: Sequence[str]) -> None:
 
   surveys = {}
   if _CHECK.value or _PLOT.value:
-    line = progress_line.ProgressLine(sys.stderr)
-    try:
+    with contextlib.closing(progress_line.ProgressLine(sys.stderr)) as line:
       for name, split in splits.items():
-        surveys[name] = records_lib.checked_records.survey(
+        surveys[name] = records_lib.record_survey.survey(
           name, split, tokenizer, line
         )
-    finally:
-      line.close()
-  statistics = {
-    name: {
-      **(split.described.statistics if split.described else {}),
-      **(surveys[name].statistics() if surveys else {}),
-    }
-    for name, split in splits.items()
-  }
+  statistics = {}
+  for name, split in splits.items():
+    statistics[name] = split.described.statistics if split.described else {}
+    if surveys:
+      statistics[name] = {**statistics[name], **surveys[name].statistics()}
   if any(statistics.values()):
-    print()
-    print(data.format_table(statistics))
+    print(f"\n{data.format_table(statistics)}")
   if surveys:
     records = sum(survey.counts.instances for survey in surveys.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
   if _PLOT.value:
-    records_lib.record_plot.plot(
-      surveys,
-      _PLOT.value,
-      {
-        name: value["ngram_length_share"]
-        for name, value in statistics.items()
-        if "ngram_length_share" in value
-      },
-    )
+    shares = {
+      name: value.get("ngram_length_share", {})
+      for name, value in statistics.items()
+    }
+    records_lib.record_plot.plot(surveys, _PLOT.value, shares)
     print(f"wrote {_PLOT.value}")
 
 

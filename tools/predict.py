@@ -36,7 +36,7 @@ import functools
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from absl import flags
 
@@ -111,57 +111,63 @@ _TOP_K = flags.DEFINE_integer(
 def open_backend(
   strategy: tf.distribute.Strategy,
 ) -> prediction.backend.Backend:
-  """Opens the model that the flags name.
-
-  Raises:
-    OSError: a file of the model is missing.
-    ValueError: the model or a flag does not fit.
-  """
-  if _SAVED_MODEL_DIR.value:
-    _refuse_flags_of_runs()
-    return prediction.backend.open_export(
-      _SAVED_MODEL_DIR.value, _SIGNATURE.value
+  """Opens the model that the flags name."""
+  saved_model_dir, task = _SAVED_MODEL_DIR.value, _TEXT_TASK.value
+  if saved_model_dir:
+    _refuse(
+      [
+        *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
+        *(training_flags.PRECISION, training_flags.DISTRIBUTION),
+        model_depth_flag.NUM_HIDDEN_LAYERS,
+      ],
+      f"{saved_model_dir} is an export, which has a fixed",
+      ": leave it out, or name a run by --model_dir.",
     )
+    return prediction.backend.open_export(saved_model_dir, _SIGNATURE.value)
   model_dir = checkpoints.run_folder(_MODEL_DIR.value)
-  task, checkpoint = _TEXT_TASK.value, _CHECKPOINT.value
-  recorded = {}  # A TF1 checkpoint has no record.
-  if os.path.exists(os.path.join(model_dir, training.RECORD_FILE)):
-    recorded = training.read_run(model_dir)["data"]
-  if conversion.own_copy.is_foreign(model_dir) or (
-    task and "task" not in recorded
+  is_run = os.path.exists(os.path.join(model_dir, training.RECORD_FILE))
+  data = training.read_run(model_dir)["data"] if is_run else {}
+  if not (
+    conversion.own_copy.is_foreign(model_dir) or (task and "task" not in data)
   ):
-    name_task = task and functools.partial(
-      finetuning.text_jobs.name_task, task=task
-    )
-    # The copy holds only the chosen checkpoint.
-    copy = conversion.own_copy.of(model_dir, checkpoint, name_task)
-    backend = _open_run(copy, "", strategy)
-    return dataclasses.replace(
-      backend,
-      source=model_dir,
-      about=backend.about.replace(copy, model_dir, 1),
-    )
-  return _open_run(model_dir, checkpoint, strategy)
+    return _open_run(model_dir, _CHECKPOINT.value, strategy)
+  name_task = task and functools.partial(
+    finetuning.text_jobs.name_task, task=task
+  )
+  # The copy holds only the chosen checkpoint.
+  copy = conversion.own_copy.of(model_dir, _CHECKPOINT.value, name_task)
+  backend = _open_run(copy, "", strategy)
+  about = backend.about.replace(copy, model_dir, 1)
+  return dataclasses.replace(backend, source=model_dir, about=about)
 
 
 def _open_run(
   model_dir: str, checkpoint: str, strategy: tf.distribute.Strategy
 ) -> prediction.backend.Backend:
   """Opens a folder in this package's format."""
-  data, task = training.read_run(model_dir)["data"], _TEXT_TASK.value
-  if task and data.get("task", "") != task:
+  data, shown = training.read_run(model_dir)["data"], _MODEL_DIR.value
+  task, head = data.get("task", ""), data.get("head", "")
+  if _TEXT_TASK.value and _TEXT_TASK.value != task:
     raise ValueError(
-      f"{_MODEL_DIR.value} is a run of {data['task']}, not of {task}: leave "
-      "--task out."
+      f"{shown} is a run of {task}, not of {_TEXT_TASK.value}: leave --task "
+      "out."
     )
-  head = data.get("head", "")
-  if "task" not in data and head in ("classification", "regression"):
+  if not task and head in ("classification", "regression"):
     raise ValueError(
-      f"{_MODEL_DIR.value} has the head {head}, but does not name its task: "
-      f"give --task, such as --task=text_{head}."
+      f"{shown} has the head {head}, but does not name its task: give --task, "
+      f"such as --task=text_{head}."
     )
-  _refuse_flags_of_other_runs(model_dir, data.get("task", ""))
-  encoder = encoder_flags.find(model_dir, _MODEL_DIR.value)
+  about = f"{shown} is a {f'run of {task}' if task else 'pretraining run'}, and"
+  refusals = {"squad_v2": [] if task == "squad_v2" else [_NULL_THRESHOLD]}
+  if task:
+    refusals["tools.run_pretraining"] = [_SIGNATURE, _TOP_K]
+  for other, refused in refusals.items():
+    _refuse(
+      refused,
+      about,
+      f" is for runs of {other}: leave it out, or name such a run.",
+    )
+  encoder = encoder_flags.find(model_dir, shown)
   return prediction.backend.open_run(
     model_dir,
     model_depth_flag.at_depth(encoder.config),
@@ -176,56 +182,12 @@ def _open_run(
   )
 
 
-def _refuse_flags_of_runs() -> None:
-  """Raises ValueError for flags whose values an export has fixed."""
-  if model_depth_flag.given():
-    raise ValueError(
-      "an export has the depth that it was made with: leave out "
-      "--num_hidden_layers, or give it to tools.export_saved_model."
-    )
-  for flag in (
-    _MAX_SEQ_LENGTH,
-    _NULL_THRESHOLD,
-    _TOP_K,
-    _CHECKPOINT,
-    _TEXT_TASK,
-    training_flags.PRECISION,
-    training_flags.DISTRIBUTION,
-  ):
+def _refuse(
+  refused: Sequence[flags.FlagHolder], about: str, advice: str
+) -> None:
+  for flag in refused:
     if flag.present:
-      raise ValueError(
-        f"{_SAVED_MODEL_DIR.value} is an export, which has a fixed "
-        f"--{flag.name}: leave it out, or name a run by --model_dir."
-      )
-
-
-def _refuse_flags_of_other_runs(model_dir: str, task: str) -> None:
-  """Raises ValueError for flags that another kind of run takes."""
-  kind = f"run of {task}" if task else "pretraining run"
-  others = {} if task == "squad_v2" else {_NULL_THRESHOLD.name: "squad_v2"}
-  if task:
-    of_pretraining = (_SIGNATURE.name, _TOP_K.name)
-    others.update(dict.fromkeys(of_pretraining, "tools.run_pretraining"))
-  for name, other in others.items():
-    if flags.FLAGS[name].present:
-      raise ValueError(
-        f"{model_dir} is a {kind}, and --{name} is for runs of {other}: leave "
-        "it out, or name such a run."
-      )
-
-
-def _check(
-  source: prediction.input.Source, backend: prediction.backend.Backend
-) -> Optional[int]:
-  """Returns the number of rows; None if the input can be read only once."""
-  try:
-    return source.check()
-  except classification.MissingColumnError as error:
-    # The user may have named another model than intended.
-    raise ValueError(
-      f"{str(error).rstrip('.')}; {backend.about}, which takes "
-      f"{', '.join(backend.roles)}."
-    ) from error
+      raise ValueError(f"{about} --{flag.name}{advice}")
 
 
 def main(argv) -> None:
@@ -235,36 +197,42 @@ def main(argv) -> None:
   strategy, _ = training_flags.start_devices()
   is_chief = distribution.is_chief(strategy)
   backend = open_backend(strategy)
-  source = prediction.input.make_source(
+  source = prediction.input.Source(
     _INPUT_FILE.value,
     backend.roles,
     backend.columns,
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
-  total = _check(source, backend)
+  try:
+    total = source.check()
+  except classification.MissingColumnError as error:
+    # The user may have named another model than intended.
+    raise ValueError(
+      f"{str(error).rstrip('.')}; {backend.about}, which takes "
+      f"{', '.join(backend.roles)}."
+    ) from error
   path = _OUTPUT_FILE.value
-  output_format = _OUTPUT_FORMAT.value or (
-    "jsonl" if path.endswith(".jsonl") else "tsv"
-  )
-  progress = progress_line.ProgressLine()
-  start = time.monotonic()
-  with prediction.output.Writer(
+  output_format = _OUTPUT_FORMAT.value
+  if not output_format:
+    output_format = "jsonl" if path.endswith(".jsonl") else "tsv"
+  progress, start, count = progress_line.ProgressLine(), time.monotonic(), 0
+  with prediction.output.writer(
     path if is_chief else "", backend.layout, output_format
-  ) as writer:
-    for row, answer in prediction.stream.predict(
+  ) as write:
+    for row, answer in prediction.backend.predict(
       backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
     ):
-      writer.write(row.guid, answer)
-      seconds = time.monotonic() - start
-      details = _describe(writer.count, total, seconds)
+      write(row.guid, answer)
+      count += 1
+      details = _describe(count, total, time.monotonic() - start)
       progress.show("predicting", 0.0, 0, details)
   progress.close()
   if is_chief:
     to_stdout = path == prediction.output.STANDARD_OUTPUT
     print(
-      f"wrote {'standard output' if to_stdout else path} ({writer.count:,} "
-      f"examples), predicted with {backend.source}",
+      f"wrote {'standard output' if to_stdout else path} ({count:,} examples), "
+      f"predicted with {backend.source}",
       file=sys.stderr if to_stdout else sys.stdout,
     )
 

@@ -1,181 +1,210 @@
-"""Predictions for one's own table, and what has none."""
+"""Tests of tools.predict with runs, exports and other checkpoints."""
 
 from __future__ import annotations
 
 import json
-import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, training
+from official_albert import AlbertConfig, checkpoints, training
 from tasks import common
-from tools.testing import many_commands, toy_data, toy_encoder
+from tools.testing import (
+  many_commands,
+  prediction_toy_models,
+  toy_data,
+  toy_encoder,
+  toy_finetuned,
+)
 
-# A run has to be trained first.
-pytestmark = pytest.mark.heavy
-
-
-def train(folder, output_dir, *more):
-  return [
-    "--task=text_classification",
-    f"--init_checkpoint={folder}/encoder",
-    f"--output_dir={output_dir}",
-    f"--train_file={folder}/train.tsv",
-    f"--dev_file={folder}/dev.tsv",
-    f"--test_file={folder}/new.tsv",
-    "--text_column=review",
-    "--label_column=mood",
-    "--max_seq_length=24",
-    "--train_batch_size=8",
-    "--learning_rate=0.003",
-    "--num_train_steps=8",
-    "--eval_steps=4",
-    *more,
-  ]
+_ROOT = pathlib.Path(__file__).parents[1]
+_EXPORT = "--saved_model_dir=FOLDER/classify"
+_COLUMNS = "--columns=text=review,id=key"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """Two seeds of a run on tables of the folder."""
+  """Returns a folder with models and forms of input."""
   path = tmp_path_factory.mktemp("predict")
+  for kind in ("classify", "answer"):
+    prediction_toy_models.write(str(path / kind), kind)
+  prediction_toy_models.write(str(path / "bare"), ids_only=True)
   toy_encoder.write(str(path / "encoder"))
-  toy_data.write_table(str(path / "train.tsv"), 24)
-  toy_data.write_table(str(path / "dev.tsv"), 7)
-  toy_data.write_table(str(path / "new.tsv"), 5, "")
-  (result,) = many_commands.run(
-    "run_finetuning", [train(path, path / "run", "--seeds=2")]
+  toy_finetuned.write(
+    str(path / "run"),
+    "text_classification",
+    ["bad", "good"],
+    columns={"text": "review", "id": "key"},
   )
-  assert (result.code, result.err) == (0, "")
+  rng = np.random.default_rng(2)
+  texts = [
+    " ".join(toy_data.sentence(rng, toy_data.BAD) for _ in range(1 + i % 3))
+    for i in range(50)
+  ]
+  lines = [f"k{i}\t{text}\n" for i, text in enumerate(texts)]
+  (path / "a.tsv").write_text("key\treview\n" + "".join(lines))
+  rows = [{"key": f"k{i}", "review": text} for i, text in enumerate(texts)]
+  (path / "b.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+  (path / "c.txt").write_text("".join(f"{text}\n" for text in texts))
+  question = {"question": "q", "context": "äbc\tdef"}
+  (path / "squad.jsonl").write_text(json.dumps(question) + "\n")
+  (path / "masks.txt").write_text("the [MASK] tree\na [MASK] [MASK]\n")
+  (path / "bad.tsv").write_text("key\treview\n1\ta\n2\tb\tc\n")
+  (path / "empty.tsv").write_text("")
   return path
 
 
 def predict(folder, *cases):
-  """Each case: run, table and output, in the folder."""
   return many_commands.run(
     "predict",
-    [
-      [
-        f"--model_dir={folder}/{model_dir}",
-        f"--input_file={folder}/{table}",
-        f"--output_file={folder}/{output}",
-      ]
-      for model_dir, table, output in cases
-    ],
+    [[x.replace("FOLDER", str(folder)) for x in case] for case in cases],
   )
 
 
-def test_new_texts_with_one_run_or_the_best(folder):
-  # Other forms of a table, with a column more and rows in another order.
-  rows = (folder / "new.tsv").read_text().splitlines()[1:]
-  lines = [json.dumps({"review": row, "n": 3}) for row in rows[::-1]]
-  (folder / "new.jsonl").write_text("\n".join(lines) + "\n")
+def test_forms_of_input_and_output(folder):
+  small = "--eval_batch_size=3"
   results = predict(
     folder,
-    ("run/seed_12346", "new.tsv", "one.tsv"),
-    ("run", "new.jsonl", "out/best.tsv"),
+    [
+      _EXPORT,
+      "--input_file=FOLDER/a.tsv",
+      "--output_file=FOLDER/a.out",
+      _COLUMNS,
+    ],
+    [
+      *("--saved_model_dir=FOLDER/bare", "--input_file=FOLDER/b.jsonl"),
+      *("--output_file=FOLDER/new/b.jsonl", _COLUMNS, small),
+    ],
+    [_EXPORT, "--input_file=FOLDER/c.txt", "--output_file=-", small],
+    [
+      *("--saved_model_dir=FOLDER/answer", "--input_file=FOLDER/squad.jsonl"),
+      *("--output_file=-", "--output_format=jsonl"),
+    ],
   )
   for result in results:
-    assert (result.code, result.err) == (0, "")
-  best = json.loads((folder / "run" / "summary.json").read_text())["best_seed"]
-  assert f"with {folder}/run/seed_{best}/best/model.ckpt-" in results[1].out
-  assert f"wrote {folder}/one.tsv (5 examples)" in results[0].out
-  for output, seed, step in (("one.tsv", 12346, 1), ("out/best.tsv", best, -1)):
-    said = common.read_probabilities(str(folder / output))
-    made = common.read_probabilities(
-      str(folder / "run" / f"seed_{seed}/predictions/test.probabilities.tsv")
-    )
-    assert said.labels == ("bad", "good") and said.ids == tuple("01234")
-    # Rows of a batch change places, and a batch its length.
-    np.testing.assert_allclose(
-      said.values[::step], made.values, rtol=0, atol=1e-6
-    )
-  # Records are made elsewhere, and removed.
-  assert sorted(os.listdir(folder / "run" / "records")) == [
-    name
-    for name in sorted(os.listdir(folder / "run" / "records"))
-    if name.startswith("text_classification-")
-  ]
+    assert result.code == 0, result.err
+  assert results[0].out == (
+    f"wrote {folder}/a.out (50 examples), predicted with {folder}/classify\n"
+  )
+  header, *lines = (folder / "a.out").read_text().splitlines()
+  assert header == "id\tprediction\tbad\tgood\tso so"
+  assert [line.split("\t")[0] for line in lines] == [f"k{i}" for i in range(50)]
+  table = np.array([line.split("\t")[2:] for line in lines], np.float64)
+  np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
+  rows = (folder / "new" / "b.jsonl").read_text().splitlines()
+  for line, values, row in zip(lines, table, map(json.loads, rows)):
+    assert [row["id"], row["prediction"]] == line.split("\t")[:2]
+    assert list(row["probabilities"]) == list(prediction_toy_models.LABELS)
+    # The ids are cut here as they are in the graph.
+    found = list(row["probabilities"].values())
+    np.testing.assert_allclose(found, values, atol=1e-6)
+  # Rows are numbered; standard output has the predictions only.
+  printed = results[2].out.splitlines()
+  numbers = [line.split("\t", 1)[0] for line in printed[1:]]
+  assert printed[0] == header and numbers == [str(i) for i in range(50)]
+  assert "wrote standard output (50 examples)" in results[2].err
+  answer = json.loads(results[3].out)
+  assert answer["prediction"] == "c\td" and answer["start"] == 2
+  assert answer["n_best"][1]["text"] == "bc"
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_a_pipe(folder, name):
+  done = subprocess.run(
+    [
+      *(sys.executable, "-m", "tools.predict", f"--input_file={name}"),
+      *(f"--saved_model_dir={folder}/classify", "--input_format=tsv"),
+      *("--columns=text=review", "--output_file=-"),
+    ],
+    cwd=_ROOT,
+    input=(folder / "a.tsv").read_text(),
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  assert len(done.stdout.splitlines()) == 51
+  assert done.stderr.startswith("wrote standard output (50 examples)")
 
 
 def test_refusals_are_one_sentence(folder):
-  (folder / "empty.tsv").write_text("")
-  (folder / "titles.tsv").write_text("title\nx\n")
-  training.write_run(
-    str(folder / "cola"),
-    AlbertConfig.from_preset("albert_tiny"),
-    {},
-    {"task": "cola", "max_seq_length": 9, "settings": {"labels": ["0", "1"]}},
-  )
-  bare = folder / "bare"
-  shutil.copytree(folder / "run" / "seed_12345", bare)
-  shutil.rmtree(bare / "best")
-  for path in bare.glob("model.ckpt*"):
-    path.unlink()
+  run, encoder = "--model_dir=FOLDER/run", "--model_dir=FOLDER/encoder"
+  table, masks = "--input_file=FOLDER/a.tsv", "--input_file=FOLDER/masks.txt"
+  bad = [_EXPORT, "--input_file=FOLDER/bad.tsv"]
+  data = {"task": "cola", "max_seq_length": 9, "settings": {"labels": ["0"]}}
+  config = AlbertConfig.from_preset("albert_tiny")
+  training.write_run(str(folder / "cola"), config, {}, data)
   shutil.copy(folder / "encoder" / "tokenizer.model", folder / "cola")
+  (folder / "texts.txt").write_text("no mask\n")
+  texts = "--input_file=FOLDER/texts.txt"
   cases = (
-    ("run", "empty.tsv", "empty.tsv is empty"),
-    ("run", "titles.tsv", "titles.tsv, line 1: there is no column 'review'"),
-    ("run", "none.tsv", "none.tsv: No such file or directory"),
-    ("encoder", "new.tsv", "new.tsv, line 1: there is no column 'text'"),
+    (bad, "no column 'text'"),
     (
-      "encoder",
-      "new.tsv",
+      bad,
+      "'review'; FOLDER/classify is an export of text_classification, which "
+      "takes text.",
+    ),
+    ([*bad, "--columns=text=review"], "bad.tsv, line 3 has 3 columns, the hea"),
+    ([_EXPORT, "--input_file=FOLDER/no.tsv"], "no.tsv: No such file"),
+    ([table], "either --model_dir or --saved"),
+    ([_EXPORT, "--model_dir=x", table], "either --model_dir or --saved"),
+    ([_EXPORT, table, "--eval_batch_size=0"], "no column 'text'"),
+    (["--saved_model_dir=FOLDER", table], "is not the folder of a SavedModel"),
+    (
+      [_EXPORT, table, "--precision=auto"],
+      "classify is an export, which has a fixed --precision: leave it out",
+    ),
+    ([_EXPORT, table, "--num_hidden_layers=3"], "fixed --num_hidden_layers"),
+    ([run, "--input_file=FOLDER/empty.tsv"], "empty.tsv is empty"),
+    ([run, "--input_file=FOLDER/squad.jsonl"], "there is no column 'review'"),
+    ([encoder, table], "a.tsv, line 1: there is no column 'text'"),
+    (
+      [encoder, table],
       "encoder is a pretraining run (--signature=fill_mask), which takes text.",
     ),
-    ("none", "new.tsv", "is not the folder of a run"),
-    ("cola", "new.tsv", "cola has no fine-tuned checkpoint: train first"),
-    ("bare", "new.tsv", "has no fine-tuned checkpoint: train first"),
+    (["--model_dir=FOLDER/none", table], "is not the folder of a run"),
+    (["--model_dir=FOLDER/cola", table], "cola has no fine-tuned checkpoint: "),
+    (
+      [run, table, "--signature=fill_mask"],
+      "is a run of text_classification, and --signature is for runs of tools.",
+    ),
+    ([run, table, "--null_score_diff_threshold=1"], "for runs of squad_v2: le"),
+    (
+      [encoder, masks, "--null_score_diff_threshold=1"],
+      "is a pretraining run, and --null_score_diff_threshold is for",
+    ),
+    ([run, table, "--checkpoint=newest"], "no checkpoint at newest: newest.in"),
+    ([encoder, masks, "--signature=classify"], "or name a run of tools.run_fi"),
+    ([encoder, texts], "texts.txt, line 1: every text must have a [MASK] wit"),
+    ([encoder, texts], "encoder is a pretraining run (--signature=fill_mask)"),
+    (
+      [encoder, masks, "--signature=sentence_order"],
+      "text_a, text_b are needed",
+    ),
   )
-  results = predict(folder, *[(a, b, "bad.tsv") for a, b, _ in cases])
-  for result, (*_, message) in zip(results, cases):
-    assert result.code == 1
-    assert result.err.count("\n") == 1 and message in result.err
-  assert not (folder / "bad.tsv").exists()
-
-
-def test_flags_of_other_runs_are_refused(folder):
-  (folder / "texts.txt").write_text("no mask\n")
-  run, encoder = f"{folder}/run/seed_12345", f"{folder}/encoder"
-  cases = (
-    (run, "--signature=fill_mask", "is a run of text_classification, and --si"),
-    (run, "--top_k=3", "--top_k is for runs of tools.run_pretraining: leave"),
-    (run, "--null_score_diff_threshold=1", "is for runs of squad_v2: leave it"),
-    (encoder, "--null_score_diff_threshold=1", "is a pretraining run, and --n"),
-    (run, "--checkpoint=newest", "no checkpoint at newest: newest.index does"),
-    (encoder, "--signature=classify", "or name a run of tools.run_finetuning"),
-    (encoder, "--top_k=3", "texts.txt, line 1: "),
-    (encoder, "--top_k=3", "every text must have a [MASK] within its first"),
-    (encoder, "--top_k=3", "encoder is a pretraining run (--signature=fill_m"),
-  )
-  results = many_commands.run(
-    "predict",
-    [
-      [
-        f"--model_dir={model_dir}",
-        f"--input_file={folder}/texts.txt",
-        f"--output_file={folder}/refused.tsv",
-        flag,
-      ]
-      for model_dir, flag, _ in cases
-    ],
-  )
-  for result, (*_, message) in zip(results, cases):
-    assert result.code == 1
-    assert result.err.count("\n") == 1 and message in result.err
-  assert not (folder / "refused.tsv").exists()
+  output = "--output_file=FOLDER/never.tsv"
+  results = predict(folder, *[[*case, output] for case, _ in cases])
+  for result, (case, message) in zip(results, cases):
+    assert result.code == 1 and result.err.count("\n") == 1, case
+    assert message.replace("FOLDER", str(folder)) in result.err
+  assert not (folder / "never.tsv").exists()
 
 
 def test_a_pretraining_run(folder):
-  (folder / "masks.txt").write_text("the [MASK] tree\na [MASK] [MASK]\n")
-  common = [f"--model_dir={folder}/encoder", f"--input_file={folder}/masks.txt"]
-  masks, vectors, order = many_commands.run(
-    "predict",
-    [
-      [*common, "--output_file=-", "--output_format=jsonl", "--top_k=3"],
-      [*common, "--output_file=-", "--signature=encode"],
-      [*common, "--output_file=-", "--signature=sentence_order"],
+  masks, vectors = predict(
+    folder,
+    *[
+      [
+        *("--model_dir=FOLDER/encoder", "--input_file=FOLDER/masks.txt"),
+        *("--output_file=-", *more),
+      ]
+      for more in (
+        ["--output_format=jsonl", "--top_k=3"],
+        ["--signature=encode"],
+      )
     ],
   )
   rows = [json.loads(line) for line in masks.out.splitlines()]
@@ -184,7 +213,129 @@ def test_a_pretraining_run(folder):
   assert rows[1]["prediction"][0] == rows[1]["masks"][0]["tokens"][0]
   header, *lines = vectors.out.splitlines()
   assert header == "id\tembedding" and len(lines[1].split()) == 1 + 24
-  assert order.code == 1 and "text_a, text_b are needed" in order.err
+
+
+def test_a_classifier_of_another_format(tmp_path):
+  toy_finetuned.write(
+    str(tmp_path / "run"), "text_classification", ["x", "y", "z"]
+  )
+  read = checkpoints.read_checkpoint(str(tmp_path / "run"))
+  read.task = ""  # As in checkpoints of other programs.
+  for name, kind in (
+    ("hf", "hf"),
+    ("own", "official_albert"),
+    ("textless", "hf"),
+    ("tf1", "tf1"),
+  ):
+    (tmp_path / name).mkdir()
+    checkpoints.WRITERS[kind](read, str(tmp_path / name))
+  (tmp_path / "textless" / "spiece.model").unlink()
+  (tmp_path / "new.txt").write_text("the old tree\na cold day\n")
+
+  def line(model_dir, *more):
+    return [
+      f"--model_dir={tmp_path / model_dir}",
+      f"--input_file={tmp_path / 'new.txt'}",
+      f"--output_file={tmp_path / model_dir}.tsv",
+      *more,
+    ]
+
+  task = "--task=text_classification"
+  *good, unnamed, other, wrong, textless = many_commands.run(
+    "predict",
+    [
+      line("run"),
+      line("hf", task),
+      line("own", task),
+      line("tf1", task),
+      line("hf"),
+      line("run", "--task=text_pair_classification"),
+      line("hf", "--task=text_regression"),
+      line("textless", task),
+    ],
+  )
+  for result in good:
+    assert result.code == 0, result.err
+  assert good[1].out.endswith(f"predicted with {tmp_path / 'hf'}\n")
+  tokenized = "tokenized with spiece.model by the rules of this package"
+  assert [tokenized in result.err for result in good] == [0, 1, 0, 0]
+  run, hf, own, tf1 = (
+    common.read_probabilities(str(tmp_path / f"{name}.tsv"))
+    for name in ("run", "hf", "own", "tf1")
+  )
+  assert hf.labels == ("x", "y", "z")
+  # TF1 does not name its classes.
+  assert tf1.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+  assert hf.predictions == own.predictions == run.predictions
+  for found in (hf, own, tf1):
+    np.testing.assert_allclose(found.values, run.values, atol=1e-6)
+  for result, message in (
+    (unnamed, "does not name its task: give --task, such as --task=text_clas"),
+    (other, "is a run of text_classification, not of text_pair_classification"),
+    (wrong, "head classification, but --task=text_regression needs regressio"),
+    # The message does not name the temporary copy.
+    (textless, f"no tokenizer in {tmp_path / 'textless'}: give --spm_model"),
+  ):
+    assert result.code == 1 and message in result.err
+
+
+@pytest.mark.heavy
+def test_a_trained_run_predicts_what_its_training_predicted(tmp_path):
+  """One seed, and the best of two."""
+  toy_encoder.write(str(tmp_path / "encoder"))
+  for name, count, label in (
+    ("train", 24, "mood"),
+    ("dev", 7, "mood"),
+    ("test", 5, ""),
+  ):
+    toy_data.write_table(str(tmp_path / f"{name}.tsv"), count, label)
+  run = tmp_path / "run"
+  (trained,) = many_commands.run(
+    "run_finetuning",
+    [
+      [
+        *("--task=text_classification", f"--output_dir={run}", "--seeds=2"),
+        f"--init_checkpoint={tmp_path}/encoder",
+        *(f"--{x}_file={tmp_path}/{x}.tsv" for x in ("train", "dev", "test")),
+        *("--text_column=review", "--label_column=mood"),
+        *("--max_seq_length=24", "--train_batch_size=8", "--eval_steps=4"),
+        *("--learning_rate=0.003", "--num_train_steps=8"),
+      ]
+    ],
+  )
+  assert (trained.code, trained.err) == (0, "")
+  # As JSON lines, with another field and in another order.
+  rows = (tmp_path / "test.tsv").read_text().splitlines()[:0:-1]
+  lines = [json.dumps({"review": row, "n": 3}) for row in rows]
+  (tmp_path / "test.jsonl").write_text("\n".join(lines) + "\n")
+  best = json.loads((run / "summary.json").read_text())["best_seed"]
+  cases = (
+    ("run/seed_12346", "test.tsv", 12346, 1),
+    ("run", "test.jsonl", best, -1),
+  )
+  results = predict(
+    tmp_path,
+    *[
+      [
+        *(f"--model_dir=FOLDER/{name}", f"--input_file=FOLDER/{file}"),
+        f"--output_file=FOLDER/out/{file}.tsv",
+      ]
+      for name, file, *_ in cases
+    ],
+  )
+  for (code, out, err), (_, file, seed, step) in zip(results, cases):
+    assert (code, err) == (0, "")
+    path = f"{tmp_path}/out/{file}.tsv"
+    assert f"wrote {path} (5 examples)" in out
+    assert f"with {run}/seed_{seed}/best/model.ckpt-" in out
+    found = common.read_probabilities(path)
+    made = common.read_probabilities(
+      f"{run}/seed_{seed}/predictions/test.probabilities.tsv"
+    )
+    assert found.labels == ("bad", "good") and found.ids == tuple("01234")
+    # Rows of a batch change places, and a batch its length.
+    values = found.values[::step]
+    np.testing.assert_allclose(values, made.values, rtol=0, atol=1e-6)
 
 
 if __name__ == "__main__":

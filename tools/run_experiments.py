@@ -20,6 +20,7 @@ their direction is the same.
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import signal
 import sys
@@ -28,19 +29,20 @@ from typing import Any, BinaryIO, Optional, Sequence
 from absl import flags
 
 from official_albert import files
-from tools.cli import command_line, path_flags
-from tools.experiments import (
-  declaration,
-  inputs,
-  plan,
-  report,
-  results,
-  runner,
-  scales,
-  tables,
-)
+from tools.cli import command_line, path_flags, settings_file
+from tools.experiments import declaration, plan, results, runner, scales, tables
 
 _LOCAL = "local"
+_SETTINGS_FILE = "experiments.json"
+_TEXT_SUFFIXES = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst")
+# Folders and files by which the data of tasks is found.
+_TASK_FILES = {
+  "MNLI": ("glue", "MNLI"),
+  "SST-2": ("glue", "SST-2"),
+  "RACE": ("race", "RACE*"),
+  "SQuAD1.1": ("squad", "train-v1.1.json*"),
+  "SQuAD2.0": ("squad", "train-v2.0.json*"),
+}
 _TABLE = flags.DEFINE_list(
   "table", [], f"all, or some of {', '.join(tables.TABLES)}, comma-separated."
 )
@@ -104,30 +106,29 @@ _REPORT_ONLY = flags.DEFINE_bool(
 )
 
 
-def describe_all() -> str:
-  """Returns what --list prints."""
-  lines = ["tables:"]
-  lines += [
-    f"  {t.name:24} {t.title} ({t.source})" for t in tables.TABLES.values()
-  ]
-  lines.append("scales:")
-  lines += [
-    f"  {s.name:24} {s.steps:,} steps of {s.training['train_batch_size']} x "
-    f"{s.max_seq_length} tokens; {s.hardware}"
-    for s in scales.SCALES.values()
-  ]
-  return "\n".join(lines)
+def print_all() -> None:
+  """Prints what --list shows."""
+  print("tables:")
+  for t in tables.TABLES.values():
+    print(f"  {t.name:24} {t.title} ({t.source})")
+  print("scales:")
+  for s in scales.SCALES.values():
+    batch = s.training["train_batch_size"]
+    print(
+      f"  {s.name:24} {s.steps:,} steps of {batch} x {s.max_seq_length} "
+      f"tokens; {s.hardware}"
+    )
 
 
-def describe_jobs(
+def print_jobs(
   table: declaration.Table, planned: plan.Plan, scale: scales.Scale
-) -> str:
-  """Returns what --dry_run prints of a table."""
+) -> None:
+  """Prints what --dry_run shows of a table."""
+  print(f"table {table.name}: {table.title}")
   jobs = planned.jobs.values()
-  lines = [
-    f"  {job.cost:8.1e} FLOP  {job.title}{job.note and f' ({job.note})'}"
-    for job in jobs
-  ]
+  for job in jobs:
+    note = f" ({job.note})" if job.note else ""
+    print(f"  {job.cost:8.1e} FLOP  {job.title}{note}")
   total = sum(job.cost for job in jobs)
   estimate = "on this machine, at any scale"
   if table.trains:
@@ -135,16 +136,55 @@ def describe_jobs(
     estimate = (
       f"about {hours:.2g} hours on {scale.hardware} ({scale.speed_source})"
     )
-  lines.append(f"{len(jobs)} jobs, {total:.1e} FLOP: {estimate}")
-  return "\n".join(lines)
+  print(f"{len(jobs)} jobs, {total:.1e} FLOP: {estimate}")
+
+
+def text_files(flag: str, folder: str) -> str:
+  """Returns globs for --input_files that match the texts of a folder."""
+  if not os.path.isdir(folder):
+    raise FileNotFoundError(
+      f"--{flag} {folder} does not exist: set it to a folder of text."
+    )
+  if "," in folder:
+    raise ValueError(f"{folder} has a comma in its name: rename the folder.")
+  # Globs, as the names of a large corpus don't fit on a command line.
+  patterns = [
+    os.path.join(glob.escape(folder), f"*.{suffix}")
+    for suffix in _TEXT_SUFFIXES
+  ]
+  found = [pattern for pattern in patterns if glob.glob(pattern)]
+  if not found:
+    raise FileNotFoundError(
+      f"--{flag} {folder} has no text: its files must end in "
+      f"{', '.join('.' + suffix for suffix in _TEXT_SUFFIXES)}."
+    )
+  return ",".join(found)
+
+
+def find_task_data(folder: str, tasks: Sequence[str]) -> dict[str, str]:
+  """Returns the value of --data_dir for each task."""
+  if tasks and not folder:
+    raise ValueError(
+      "--task_data_dir is missing: set it to the folder of "
+      f"{', '.join(tasks)}, or set --tasks=none."
+    )
+  found = {}
+  for task in tasks:
+    subfolder, name = _TASK_FILES[task]
+    # The subfolder comes last and wins.
+    for candidate in (folder, os.path.join(folder, subfolder)):
+      if glob.glob(os.path.join(glob.escape(candidate), name)):
+        found[task] = candidate
+    if task not in found:
+      raise FileNotFoundError(
+        f"--task_data_dir {folder} has no data of {task}: set another folder, "
+        "or remove the task from --tasks."
+      )
+  return found
 
 
 def choose_tables() -> list[declaration.Table]:
-  """Returns the tables of --table.
-
-  Raises:
-    ValueError: it names none, or an unknown one.
-  """
+  """Returns the tables of --table."""
   names = list(tables.TABLES) if _TABLE.value == ["all"] else _TABLE.value
   unknown = [name for name in names if name not in tables.TABLES]
   if unknown or not names:
@@ -155,11 +195,7 @@ def choose_tables() -> list[declaration.Table]:
 
 
 def choose_tasks(scale: scales.Scale) -> tuple[str, ...]:
-  """Returns the tasks of --tasks, in the paper's order.
-
-  Raises:
-    ValueError: one is unknown.
-  """
+  """Returns the tasks of --tasks, in the paper's order."""
   if _TASKS.value is None:
     return scale.tasks
   if _TASKS.value == ["none"]:
@@ -174,15 +210,16 @@ def choose_tasks(scale: scales.Scale) -> tuple[str, ...]:
 
 
 def choose_scale() -> scales.Scale:
-  """Returns the scale of --scale with the changes of other flags.
-
-  Raises:
-    ValueError: flags contradict each other.
-  """
+  """Returns the scale of --scale with the changes of other flags."""
   for flag in (_SEEDS, _TRAIN_STEPS, _NUM_DEVICES):
     if flag.value < 0:
       raise ValueError(f"--{flag.name} must not be negative, got {flag.value}.")
-  runner.check_num_parallel(_NUM_PARALLEL.value)
+  cores = len(os.sched_getaffinity(0))
+  if not 1 <= _NUM_PARALLEL.value <= cores:
+    raise ValueError(
+      f"--num_parallel must be from 1 to {cores}, the number of cores, "
+      f"got {_NUM_PARALLEL.value}."
+    )
   scale = scales.SCALES[_SCALE.value]
   on_tpu = "tpu" in scale.placement
   if on_tpu and _NUM_PARALLEL.value > 1:
@@ -201,27 +238,21 @@ def choose_scale() -> scales.Scale:
       f"--num_devices does not apply to --scale={scale.name}, whose steps are "
       "never split: remove it."
     )
-  if on_tpu:
-    placement = {**scale.placement, "tpu": _TPU.value}
-    finetuning = {**scale.finetuning_placement, "tpu": _FINETUNING_TPU.value}
-    scale = dataclasses.replace(
-      scale, placement=placement, finetuning_placement=finetuning
-    )
-  return dataclasses.replace(
-    scale,
+  changes = dict(
     steps=_TRAIN_STEPS.value or scale.steps,
     num_devices=_NUM_DEVICES.value or scale.num_devices,
   )
+  if on_tpu:
+    tpu, tuning = {"tpu": _TPU.value}, {"tpu": _FINETUNING_TPU.value}
+    changes["placement"] = {**scale.placement, **tpu}
+    changes["finetuning_placement"] = {**scale.finetuning_placement, **tuning}
+  return dataclasses.replace(scale, **changes)
 
 
 def find_place(
   chosen: Sequence[declaration.Table], tasks: Sequence[str]
 ) -> plan.Place:
-  """Returns the folders that the flags name.
-
-  Raises:
-    ValueError, OSError: something is missing.
-  """
+  """Returns the folders that the flags name."""
   if not _OUTPUT_DIR.value:
     raise ValueError("--output_dir is missing: set it to a folder.")
   output_dir = os.path.abspath(_OUTPUT_DIR.value)
@@ -235,47 +266,38 @@ def find_place(
     return plan.Place(output_dir, "-", "-", dict.fromkeys(needed, "-"))
   if not _INPUT_DIR.value:
     raise ValueError("--input_dir is missing: set it to a folder of text.")
-  additional = ""
-  if _ADDITIONAL_DIR.value:
-    additional = inputs.text_files(
-      "additional_input_dir", os.path.abspath(_ADDITIONAL_DIR.value)
-    )
+  text, additional, task_data = (
+    flag.value and os.path.abspath(flag.value)
+    for flag in (_INPUT_DIR, _ADDITIONAL_DIR, _TASK_DATA_DIR)
+  )
   return plan.Place(
     output_dir,
-    inputs.text_files("input_dir", os.path.abspath(_INPUT_DIR.value)),
-    additional,
-    inputs.find_task_data(
-      _TASK_DATA_DIR.value and os.path.abspath(_TASK_DATA_DIR.value), needed
-    ),
+    text_files("input_dir", text),
+    text_files("additional_input_dir", additional) if additional else "",
+    find_task_data(task_data, needed),
   )
 
 
-def common_settings(scale: scales.Scale) -> dict[str, Any]:
-  """Returns the settings that all results of a folder share."""
-  return dict(
+def check_settings(scale: scales.Scale, place: plan.Place) -> dict[str, Any]:
+  """Returns the settings of all results of a folder, earlier ones included."""
+  settings: dict[str, Any] = dict(
     scale=scale.name,
     data=dict(scale.data),
     finetuning=dict(scale.finetuning),
     task_flags={k: dict(v) for k, v in scale.task_flags.items()},
   )
-
-
-def prepare(
-  chosen: Sequence[declaration.Table], scale: scales.Scale, place: plan.Place
-) -> BinaryIO:
-  """Locks and claims the output folder; returns the lock file.
-
-  Raises:
-    ValueError, OSError: it belongs to another experiment, or is not writable.
-  """
-  lock_file = runner.lock(place.output_dir)
-  settings = dict(input_files=place.input_files, **common_settings(scale))
-  if place.additional_files:
-    settings["additional_files"] = place.additional_files
-  inputs.claim(place.output_dir, **settings)
-  if any(table.layers for table in chosen):
-    inputs.write_sentences(place.sentences_file, place.input_files)
-  return lock_file
+  if not _REPORT_ONLY.value:
+    settings["input_files"] = place.input_files
+    if place.additional_files:
+      settings["additional_files"] = place.additional_files
+  before = settings_file.read(place.path(_SETTINGS_FILE))
+  for name, value in settings.items():
+    if before.get(name, value) != value:
+      raise ValueError(
+        f"{place.output_dir} was made with {name} {before[name]!r}, not "
+        f"{value!r}: set another --output_dir."
+      )
+  return {**settings, **before}
 
 
 def run_table(
@@ -289,18 +311,13 @@ def run_table(
 ) -> dict[str, str]:
   """Runs the unfinished jobs of a table and writes its results.
 
-  Args:
-    table: the declaration.
-    scale: its sizes.
-    planned: its jobs.
-    output_dir: where everything is.
-    tasks: columns to fine-tune on.
-    seeds: of the runs.
-    lock_file: of `prepare`; None runs nothing.
+  Without `lock_file`, runs nothing.
 
   Returns:
     By key of a failed job, the reason.
   """
+  from tools.experiments import report  # Matplotlib takes a second to load.
+
   print(f"table {table.name}: {table.title}", flush=True)
   running = runner.Runner(
     planned.jobs, output_dir, _NUM_PARALLEL.value, lock_file=lock_file
@@ -318,22 +335,19 @@ def run_table(
     len(planned.jobs) - len(values) - len(running.failed),
     running.machines(),
   )
-  markdown = made.to_markdown()
   path = os.path.join(output_dir, f"table_{table.name}")
-  files.write_text(f"{path}.md", markdown)
+  files.write_text(f"{path}.md", made.to_markdown())
   files.write_text(f"{path}.json", made.to_json())
   if any(result.values for result in made.rows):
-    from tools.experiments import pictures  # Matplotlib takes a second to load.
-
-    pictures.draw(made, f"{path}.png")
-  print(markdown, flush=True)
+    made.draw(f"{path}.png")
+  print(made.to_markdown(), flush=True)
   return running.failed
 
 
 def main(argv) -> None:
   del argv
   if _LIST.value:
-    print(describe_all())
+    print_all()
     return
   # The default handler would leave the jobs running.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
@@ -347,14 +361,14 @@ def main(argv) -> None:
   ]
   if _DRY_RUN.value:
     for table, planned in zip(chosen, plans):
-      print(f"table {table.name}: {table.title}")
-      print(describe_jobs(table, planned, scale))
+      print_jobs(table, planned, scale)
     return
   lock_file = None
-  if _REPORT_ONLY.value:
-    inputs.check(place.output_dir, **common_settings(scale))
-  else:
-    lock_file = prepare(chosen, scale, place)
+  if not _REPORT_ONLY.value:
+    lock_file = runner.lock(place.output_dir)
+  settings = check_settings(scale, place)
+  if lock_file:
+    files.write_json(place.path(_SETTINGS_FILE), settings)
   failed: dict[str, str] = {}
   for table, planned in zip(chosen, plans):
     failed |= run_table(

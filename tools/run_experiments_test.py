@@ -26,7 +26,9 @@ def folders(tmp_path_factory):
     (folder / name).mkdir()
     (folder / name / "a.txt").write_text("\n\n".join(documents) + "\n")
   (folder / "empty").mkdir()
-  sst2 = folder / "tasks" / "SST-2"
+  (folder / "a,b").mkdir()
+  # Data is found in --task_data_dir and in its glue/.
+  sst2 = folder / "tasks" / "glue" / "SST-2"
   sst2.mkdir(parents=True)
   rows = [f"{toy_data.sentence(rng, _WORDS)}\t{i % 2}" for i in range(40)]
   for split in ("train", "dev"):
@@ -43,48 +45,40 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     f"--output_dir={tmp_path}/out",
     "--tasks=SST-2",
   ]
-  claimed = tmp_path / "claimed"
-  claimed.mkdir()
-  (claimed / "experiments.json").write_text('{"scale": "tiny"}')
+  claimed, damaged = tmp_path / "claimed", tmp_path / "damaged"
+  for folder, text in ((claimed, '{"scale": "tiny"}'), (damaged, "[]")):
+    folder.mkdir()
+    (folder / "experiments.json").write_text(text)
   (claimed / "table_4.md").write_text("results")
+  table_3 = [*given, "--table=3"]
   cases = {
     "--table is missing": given,
     "unknown table 9: choose all, or some of 1, 2": [*given, "--table=3,9"],
-    "unknown task CoLA": [*given, "--table=3", "--tasks=CoLA"],
+    "unknown task CoLA": [*table_3, "--tasks=CoLA"],
     "--output_dir is missing": ["--table=3"],
     "--input_dir is missing": ["--table=3", f"--output_dir={tmp_path}/out"],
-    "--task_data_dir is missing": [*given, "--table=3", "--task_data_dir="],
-    "empty has no text": [
-      *given,
-      "--table=3",
-      f"--input_dir={folders}/empty",
-    ],
-    "has no data of MNLI": [*given, "--table=3", "--tasks=MNLI"],
+    "--input_dir /no does not exist": [*table_3, "--input_dir=/no"],
+    "--task_data_dir is missing": [*table_3, "--task_data_dir="],
+    "empty has no text": [*table_3, f"--input_dir={folders}/empty"],
+    "a,b has a comma in its name": [*table_3, f"--input_dir={folders}/a,b"],
+    "has no data of MNLI": [*table_3, "--tasks=MNLI"],
     "--additional_input_dir": [*given, "--table=7"],
-    "which one process uses": [
-      *given,
-      "--table=3",
-      "--scale=base",
-      "--num_parallel=2",
-    ],
-    "--tpu is for --scale=base": [*given, "--table=3", "--tpu=pod"],
-    "--num_devices does not apply": [*given, "--table=3", "--num_devices=8"],
-    "out does not exist": [*given, "--table=3", "--report_only"],
+    "which one process uses": [*table_3, "--scale=base", "--num_parallel=2"],
+    "--tpu is for --scale=base": [*table_3, "--tpu=pod"],
+    "--num_devices does not apply": [*table_3, "--num_devices=8"],
+    "out does not exist": [*table_3, "--report_only"],
     "was made with scale 'tiny', not 'base'": [
       *("--table=4", "--scale=base", "--report_only"),
       f"--output_dir={claimed}",
     ],
+    "is not what this program wrote": [*table_3, f"--output_dir={damaged}"],
     "/table_4.md is a file: name a folder.": [
-      *given,
-      "--table=3",
+      *table_3,
       f"--output_dir={claimed}/table_4.md",
     ],
-    "--seeds must not be negative": [*given, "--table=3", "--seeds=-1"],
-    "--num_parallel must be from 1": [
-      *given,
-      "--table=3",
-      "--num_parallel=999",
-    ],
+    "--seeds must not be negative": [*table_3, "--seeds=-1"],
+    "--num_parallel must be from 1": [*table_3, "--num_parallel=999"],
+    "--num_parallel must be from 1 ": [*table_3, "--num_parallel=0"],
   }
   done = many_commands.run("run_experiments", list(cases.values()))
   for message, result in zip(cases, done):
@@ -117,9 +111,8 @@ def _write_long_text(folder) -> None:
   """Of words enough for the scale's 8,000 pieces."""
   rng = np.random.default_rng(5)
   letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-  words = [
-    "".join(rng.choice(letters, size)) for size in rng.integers(3, 10, 8000)
-  ]
+  sizes = rng.integers(3, 10, 8000)
+  words = ["".join(rng.choice(letters, size)) for size in sizes]
   documents = [
     "\n".join(" ".join(rng.choice(words, 10)) for _ in range(8))
     for _ in range(400)

@@ -109,19 +109,15 @@ _RECOMPUTE = flags.DEFINE_bool(
 
 def model_config(input_dir: str) -> modeling.AlbertConfig:
   """Returns the model of the flags; to evaluate, by default that of the run."""
-  return model_depth_flag.at_depth(_whole_config(input_dir))
-
-
-def _whole_config(input_dir: str) -> modeling.AlbertConfig:
   recorded = os.path.join(_MODEL_DIR.value, training.CONFIG_FILE)
-  silent = not _CONFIG_FILE.value and not _PRESET.value
-  if _MODE.value != "train" and silent and os.path.exists(recorded):
-    return modeling.AlbertConfig.from_json_file(recorded)
   start = training_flags.INIT_CHECKPOINT.value
-  if silent and start:
+  named = bool(_CONFIG_FILE.value) + bool(_PRESET.value)
+  if not named and _MODE.value != "train" and os.path.exists(recorded):
+    return modeling.AlbertConfig.from_json_file(recorded)
+  if not named and start:
     with checkpoints.unpacked_archive(start) as path:
       return checkpoints.read_checkpoint(path).config
-  if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
+  if named != 1:
     raise ValueError(
       "give either --albert_config_file or --preset, and not both; or neither "
       "with --init_checkpoint, whose configuration is taken."
@@ -136,16 +132,16 @@ def _whole_config(input_dir: str) -> modeling.AlbertConfig:
 
 
 def make_tasks(num_phases: int):
-  """Returns the model's configuration, and a task for each phase."""
+  """Returns the configuration of the model, and a task for each phase."""
   folders = training_flags.phase_folders(
     "input_dir", _INPUT_DIR.value, num_phases
   )
-  eval_folders = [_EVAL_INPUT_DIR.value] if _EVAL_INPUT_DIR.value else []
-  if "," in _EVAL_INPUT_DIR.value and num_phases > 1:
+  eval_dirs, eval_folders = _EVAL_INPUT_DIR.value, []
+  if eval_dirs:
     eval_folders = training_flags.phase_folders(
-      "eval_input_dir", _EVAL_INPUT_DIR.value, num_phases
+      "eval_input_dir", eval_dirs, num_phases if "," in eval_dirs else 1
     )
-  config = model_config(folders[0])
+  config = model_depth_flag.at_depth(model_config(folders[0]))
   return config, pretraining.make_tasks(
     config,
     folders,
@@ -155,17 +151,15 @@ def make_tasks(num_phases: int):
   )
 
 
-def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
-  """Refuses data whose ids mean other pieces than in --init_checkpoint.
+def start_from(path: str, sha256: str) -> str:
+  """Returns --init_checkpoint in this package's format.
 
   Args:
-    init_checkpoint: see `training.warm_start`.
-    sha256: of the data's tokenizer.
-
-  Raises:
-    ValueError: the checkpoint has another tokenizer.
+    path: the flag.
+    sha256: of the tokenizer of the data, which must be that of the checkpoint.
   """
-  prefix = checkpoints.find_prefix(init_checkpoint)
+  path = conversion.own_copy.of(path)
+  prefix = checkpoints.find_prefix(path)
   found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
   if found and found.sha256() != sha256:
     raise ValueError(
@@ -174,6 +168,68 @@ def check_tokenizer(init_checkpoint: str, sha256: str) -> None:
       "data with that tokenizer, or change the vocabulary of the checkpoint "
       "with tools.convert_checkpoint."
     )
+  return path
+
+
+def train(recipe: Optional[pretraining.Recipe]) -> None:
+  """--mode=train."""
+  model_dir = _MODEL_DIR.value
+  files.check_folder(model_dir)
+  config, about_rate = training_flags.train_config(model_dir)
+  step = training.newest_step(model_dir)
+  if _EXPORT_DIR.value and step < config.num_train_steps:
+    files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
+  depths = [phase.num_layers for phase in config.phases if phase.num_layers]
+  albert_config, tasks = make_tasks(1 if depths else len(config.phase_ends))
+  config = training_flags.with_random_depths(config, albert_config)
+  data = training.combined_data([task.describe() for task in tasks])
+  manifest = tasks[0].manifest
+  if depths:
+    tasks = pretraining.at_depths(tasks[0], depths)
+  strategy, precision = training_flags.start_devices()
+  # A resumed run does not read --init_checkpoint.
+  if config.init_checkpoint and not step:
+    start = start_from(config.init_checkpoint, manifest.tokenizer.sha256)
+    config = dataclasses.replace(config, init_checkpoint=start)
+  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
+  settings = {
+    **training_flags.settings(config, strategy, precision),
+    "recompute_activations": _RECOMPUTE.value,
+    "recipe": recipe.name if recipe else "",
+  }
+  is_chief, changes = distribution.is_chief(strategy), []
+  record = model_dir, albert_config, settings, data
+  if is_chief:
+    changes = training.check(
+      *record,
+      step,
+      training.is_finished(config),
+      training_flags.ALLOW_CHANGED_SETTINGS.value,
+    )
+
+  def write_record() -> None:
+    if is_chief:
+      path = os.path.join(tasks[0].input_dir, manifest.tokenizer.file)
+      training.write_run(*record)
+      training.copy_tokenizer(path, manifest.tokenizer.sha256, model_dir)
+
+  with training.make_reporter(strategy, model_dir) as report:
+    for line in (
+      *recipe_flags.describe(recipe, manifest),
+      *about_rate,
+      f"precision {precision}, logs in {model_dir}",
+      *(f"warning: {x}; the resumed run is not the same run." for x in changes),
+    ):
+      report.note(line)
+    try:
+      with distribution.naming_lost_workers(strategy):
+        training.train(tasks, config, strategy, report, write_record)
+    except training.Divergence:
+      draw_curves(report, is_chief)
+      raise
+    draw_curves(report, is_chief)
+    if is_chief and _EXPORT_DIR.value:
+      export(report)
 
 
 def draw_curves(report: training.Reporter, is_chief: bool) -> None:
@@ -189,75 +245,6 @@ def draw_curves(report: training.Reporter, is_chief: bool) -> None:
     report.note(f"warning: no curves were drawn: {error}")
   else:
     report.note(f"curves in {path}")
-
-
-def train(recipe: Optional[pretraining.Recipe]) -> None:
-  """--mode=train."""
-  files.check_folder(_MODEL_DIR.value)
-  config, about_rate = training_flags.train_config(_MODEL_DIR.value)
-  config = training_flags.with_depth_schedule(config)
-  step = training.newest_step(_MODEL_DIR.value)
-  if _EXPORT_DIR.value and step < config.num_train_steps:
-    files.check_new_folder(_EXPORT_DIR.value, "--export_dir")
-  depths = training_flags.scheduled_depths(config)
-  num_phases = 1 if depths else len(config.phase_ends)
-  albert_config, tasks = make_tasks(num_phases)
-  config = training_flags.with_random_depths(config, albert_config)
-  descriptions = [task.describe() for task in tasks]
-  if depths:
-    tasks = pretraining.at_depths(tasks[0], depths)
-  strategy, precision = training_flags.start_devices()
-  # A resumed run does not read --init_checkpoint.
-  if config.init_checkpoint and not step:
-    start = conversion.own_copy.of(config.init_checkpoint)
-    config = dataclasses.replace(config, init_checkpoint=start)
-    check_tokenizer(start, tasks[0].manifest.tokenizer.sha256)
-  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-  settings = {
-    **training_flags.settings(config, strategy, precision),
-    "recompute_activations": _RECOMPUTE.value,
-    "recipe": recipe.name if recipe else "",
-  }
-  is_chief, changes = distribution.is_chief(strategy), []
-  record = (
-    _MODEL_DIR.value,
-    albert_config,
-    settings,
-    training.combined_data(descriptions),
-  )
-  if is_chief:
-    changes = training.check(
-      *record,
-      step,
-      training.is_finished(config),
-      training_flags.ALLOW_CHANGED_SETTINGS.value,
-    )
-
-  def write_record() -> None:
-    if is_chief:
-      tokenizer = tasks[0].manifest.tokenizer
-      path = os.path.join(tasks[0].input_dir, tokenizer.file)
-      training.write_run(*record)
-      training.copy_tokenizer(path, tokenizer.sha256, _MODEL_DIR.value)
-
-  with training.make_reporter(strategy, _MODEL_DIR.value) as report:
-    about_recipe = (
-      recipe_flags.describe(recipe, tasks[0].manifest) if recipe else ()
-    )
-    for line in (*about_recipe, *about_rate):
-      report.note(line)
-    report.note(f"precision {precision}, logs in {_MODEL_DIR.value}")
-    for change in changes:
-      report.note(f"warning: {change}; the resumed run is not the same run.")
-    try:
-      with distribution.naming_lost_workers(strategy):
-        training.train(tasks, config, strategy, report, write_record)
-    except training.Divergence:
-      draw_curves(report, is_chief)
-      raise
-    draw_curves(report, is_chief)
-    if is_chief and _EXPORT_DIR.value:
-      export(report)
 
 
 def export(report: training.Reporter) -> None:
@@ -288,44 +275,52 @@ def export(report: training.Reporter) -> None:
 
 
 def evaluate() -> None:
-  """--mode=evaluate and --mode=evaluate_continuously."""
-  continuously = _MODE.value == "evaluate_continuously"
-  if continuously and model_depth_flag.given():
-    raise ValueError(
-      "--mode=evaluate_continuously keeps the best checkpoint at the run's own "
-      "depth: give --num_hidden_layers to --mode=evaluate."
-    )
-  config, path = None, training_flags.INIT_CHECKPOINT.value
-  if continuously:
-    config = training.wait_for_run(_MODEL_DIR.value, _TIMEOUT.value)
-  elif not path:
-    config = training.read_train_config(_MODEL_DIR.value)
-    path = checkpoints.find_prefix(_MODEL_DIR.value, checkpoints.LATEST)
-  _, tasks = make_tasks(len(config.phase_ends) if config else 1)
-  if config:
-    data = training.read_run(_MODEL_DIR.value)["data"]
-    training.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
-  strategy, _ = training_flags.start_devices()
-  evaluator = training.Evaluator(
-    tasks, strategy, training_flags.EVAL_BATCH_SIZE.value
-  )
-  if continuously:
-    folder = os.path.join(_MODEL_DIR.value, training.EVALUATION_FOLDER)
-    with training.Reporter(folder) as report:
-      report.note(f"waiting for checkpoints, logs in {folder}")
-      training.evaluate_continuously(
-        evaluator, _MODEL_DIR.value, report, _TIMEOUT.value
-      )
-    return
+  """--mode=evaluate: prints the metrics of one checkpoint."""
+  path, model_dir = training_flags.INIT_CHECKPOINT.value, _MODEL_DIR.value
+  config = None
+  if not path:
+    config = training.read_train_config(model_dir)
+    path = checkpoints.find_prefix(model_dir, checkpoints.LATEST)
+  evaluator, tasks = make_evaluator(config)
   evaluator.read(path if config else conversion.own_copy.of(path))
-  at = config.phases_at(training.step_of(path)) if config else (0,)
-  for phase in at:
+  for phase in config.phases_at(training.step_of(path)) if config else (0,):
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
     values = evaluator.evaluate(phase)
     for name, value in values.items():
       print(f"  {name} {value:.6g}")
   if _METRICS_FILE.value:  # At the border of two phases, of the later one.
     files.write_json(_METRICS_FILE.value, values)
+
+
+def evaluate_continuously() -> None:
+  """--mode=evaluate_continuously."""
+  if model_depth_flag.given():
+    raise ValueError(
+      "--mode=evaluate_continuously keeps the best checkpoint at the run's own "
+      "depth: give --num_hidden_layers to --mode=evaluate."
+    )
+  model_dir, timeout = _MODEL_DIR.value, _TIMEOUT.value
+  config = training.wait_for_run(model_dir, timeout)
+  evaluator, _ = make_evaluator(config)
+  folder = os.path.join(model_dir, training.EVALUATION_FOLDER)
+  with training.Reporter(folder) as report:
+    report.note(f"waiting for checkpoints, logs in {folder}")
+    training.evaluate_continuously(evaluator, model_dir, report, timeout)
+
+
+def make_evaluator(config: Optional[training.TrainConfig]):
+  """Returns the evaluator and its tasks.
+
+  Args:
+    config: of the run in --model_dir; None to evaluate another checkpoint.
+  """
+  _, tasks = make_tasks(len(config.phase_ends) if config else 1)
+  if config:
+    data = training.read_run(_MODEL_DIR.value)["data"]
+    training.check_tokenizer(_MODEL_DIR.value, data, tasks[0].describe())
+  strategy, _ = training_flags.start_devices()
+  batch_size = training_flags.EVAL_BATCH_SIZE.value
+  return training.Evaluator(tasks, strategy, batch_size), tasks
 
 
 def main(argv) -> None:
@@ -340,10 +335,12 @@ def main(argv) -> None:
     )
   if _MODE.value == "train":
     train(recipe)
-  else:
+  elif _MODE.value == "evaluate":
     evaluate()
+  else:
+    evaluate_continuously()
 
 
 if __name__ == "__main__":
-  recipe_flags.mark_as_required(["input_dir", "model_dir"])
+  recipe_flags.mark_as_required("input_dir", "model_dir")
   command_line.run(main)

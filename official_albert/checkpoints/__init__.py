@@ -2,8 +2,7 @@
 
 One table (names.py) maps the names of weights between google-research/albert,
 Hugging Face and this package. Readers return a `PortableCheckpoint`, which
-`fill` loads into a model and writers write. The module of a format is imported
-when such a checkpoint is read or written.
+`fill` loads into a model and writers write.
 """
 
 import lazy_loader
@@ -15,12 +14,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "CONFIG_FILE",
       "HF_CONFIG_FILE",
       "LATEST",
+      "OBJECT_GRAPH",
       "SUMMARY_FILE",
       "TensorBundle",
-      "find_only_file",
+      "TokenizerFile",
+      "chosen_tokenizer",
       "find_prefix",
+      "find_tokenizer",
       "folders_of",
       "is_best",
+      "recorded_tokenizer",
       "run_folder",
       "seed_folder",
       "write_bundle",
@@ -29,13 +32,18 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "READERS",
       "WRITERS",
       "choose",
+      "is_archive",
       "read_checkpoint",
+      "unpacked_archive",
     ],
-    "hf_config": [
-      "ARCHITECTURES",
-    ],
+    "hf_checkpoints": ["ARCHITECTURES"],
     "loading": [
+      "LoadReport",
+      "by_path",
+      "fill",
       "load_tf1_checkpoint",
+      "path_of",
+      "split_by_shape",
       "tf1_variables",
     ],
     "names": [
@@ -47,37 +55,17 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "portable": [
       "OPTIMIZER_STATE",
       "PortableCheckpoint",
-      "fill",
       "shapes_of",
-    ],
-    "safe_archives": [
-      "is_archive",
-      "unpacked_archive",
     ],
     "surgery": [
       "change_vocabulary",
-      "cutter",
       "expand_groups",
-      "pieces_of",
       "resize_positions",
     ],
     "tf1_checkpoints": [
       "CHECKPOINT_NAME",
       "read_tf1_checkpoint",
       "write_tf1_checkpoint",
-    ],
-    "tokenizer_files": [
-      "TokenizerFile",
-      "chosen_tokenizer",
-      "find_tokenizer",
-      "recorded_tokenizer",
-    ],
-    "variable_paths": [
-      "LoadReport",
-      "OBJECT_GRAPH",
-      "by_path",
-      "path_of",
-      "split_by_shape",
     ],
   },
 )

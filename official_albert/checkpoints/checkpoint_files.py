@@ -1,28 +1,44 @@
-"""Finding the files of a checkpoint, and reading and writing TF checkpoints."""
+"""The files of a checkpoint: finding them, and TensorFlow's own format."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import glob
 import json
 import os
 import re
-from typing import Mapping, Optional, Sequence
+import shutil
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import files, training
-from official_albert.checkpoints import variable_paths
+from official_albert import files, tokenization, training
 
 CONFIG_FILE = "albert_config.json"
 HF_CONFIG_FILE = "config.json"
 # Written by --seeds of tools.run_finetuning above the folders of its runs.
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
+# Only checkpoints of tf.train.Checkpoint, as this package writes, have it.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
 _DAMAGED = "damaged-"  # training.CheckpointManager renames unreadable files.
-_NUMBERED = re.compile(r"(.*)-([0-9]+)$")
+
+
+def read_json(path: str) -> dict[str, Any]:
+  """Reads a JSON object.
+
+  Raises:
+    ValueError: the file holds something else.
+  """
+  try:
+    with open(path, encoding="utf-8") as file:
+      return dict(json.load(file))
+  except (ValueError, TypeError) as error:
+    raise ValueError(f"{path} is not a valid JSON object: {error}.") from error
 
 
 def seed_folder(folder: str, seed: int) -> str:
@@ -31,22 +47,14 @@ def seed_folder(folder: str, seed: int) -> str:
 
 
 def run_folder(path: str) -> str:
-  """Returns the best run's folder if `path` holds several seeds, else `path`.
-
-  Raises:
-    ValueError: the summary of the seeds is not valid JSON.
-  """
+  """Returns `path`, or the best run's folder if it holds several seeds."""
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not os.path.exists(summary_file):
     return path
-  with open(summary_file, encoding="utf-8") as file:
-    try:
-      summary = json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{summary_file} is not valid JSON: {error}.") from error
-  if len(summary["seeds"]) < 2:
-    return path
-  return seed_folder(path, summary["best_seed"])
+  summary = read_json(summary_file)
+  # The summary of a single run is in the run's own folder.
+  several = len(summary["seeds"]) > 1
+  return seed_folder(path, summary["best_seed"]) if several else path
 
 
 def find_prefix(path: str, checkpoint: str = "") -> str:
@@ -60,21 +68,19 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
       checkpoint if the run keeps one, else the latest.
 
   Raises:
-    FileNotFoundError: there is no checkpoint.
-    ValueError: there are several checkpoints and none is the latest, `path`
-      is a prefix and `checkpoint` is given too, or `path` is a remote address.
+    FileNotFoundError, ValueError: there is not one such checkpoint.
   """
   if checkpoint not in ("", LATEST, BEST):
     path, checkpoint = checkpoint, ""
   files.check_local(path)
-  if tf.io.gfile.exists(f"{path}{_INDEX}"):
+  if os.path.exists(f"{path}{_INDEX}"):
     if checkpoint:
       raise ValueError(
         f"{path} is one checkpoint, and --checkpoint={checkpoint} chooses one "
         "in the folder of a run: leave it out, or give the run's folder."
       )
     return path
-  if not tf.io.gfile.isdir(path):
+  if not os.path.isdir(path):
     raise FileNotFoundError(
       f"no checkpoint at {path}: {path}.index does not exist; give the "
       "prefix without .index or .data, or the folder."
@@ -89,48 +95,25 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
         f"{path} keeps no best checkpoint, because it was trained without "
         "--eval_steps: give --checkpoint=latest."
       )
-  return _latest(path)
+  return _find_latest(path)
 
 
-def is_best(prefix: str) -> bool:
-  """Returns whether a checkpoint is the best one of a run."""
-  return os.path.basename(os.path.dirname(prefix)) == training.BEST_FOLDER
-
-
-def step_of_best(prefix: str) -> Optional[int]:
-  """Returns the step of a run's best checkpoint, which holds only weights.
-
-  Returns:
-    None if `prefix` is not a best checkpoint.
-  """
-  if not is_best(prefix):
-    return None
-  run = os.path.dirname(os.path.dirname(prefix))
-  record = training.read_best(run)
-  if record and training.best_prefix(run, record) == prefix:
-    return record["step"]
-  return None
-
-
-def _latest(path: str) -> str:
+def _find_latest(path: str) -> str:
   # Paths in the file `checkpoint` may be those of another machine: only the
   # names are used.
   state = tf.train.get_checkpoint_state(path)
   if state and state.model_checkpoint_path:
     prefix = os.path.join(path, os.path.basename(state.model_checkpoint_path))
-    if tf.io.gfile.exists(f"{prefix}{_INDEX}"):
+    if os.path.exists(f"{prefix}{_INDEX}"):
       return prefix
   for folder in (path, os.path.join(path, _VARIABLES)):
-    if not tf.io.gfile.isdir(folder):
-      continue
     names = [
-      name[: -len(_INDEX)]
-      for name in tf.io.gfile.listdir(folder)
-      if name.endswith(_INDEX) and not name.startswith(_DAMAGED)
+      os.path.basename(index)[: -len(_INDEX)]
+      for index in glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
     ]
-    numbered = list(filter(None, map(_NUMBERED.fullmatch, names)))
-    one_stem = len({match[1] for match in numbered}) == 1
-    if names and len(numbered) == len(names) and one_stem:
+    names = [name for name in names if not name.startswith(_DAMAGED)]
+    numbered = [re.fullmatch("(.*)-([0-9]+)", name) for name in names]
+    if all(numbered) and len({match[1] for match in numbered}) == 1:
       names = [max(numbered, key=lambda match: int(match[2]))[0]]
     if len(names) > 1:
       raise ValueError(
@@ -140,6 +123,17 @@ def _latest(path: str) -> str:
     if names:
       return os.path.join(folder, names[0])
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
+
+
+def is_best(prefix: str) -> bool:
+  """Returns whether a checkpoint is the best one of a run."""
+  return os.path.basename(os.path.dirname(prefix)) == training.BEST_FOLDER
+
+
+def step_of_best(prefix: str) -> Optional[int]:
+  """Returns the step of a run's best checkpoint, which holds only weights."""
+  number = re.search("-([0-9]+)$", prefix)
+  return int(number[1]) if number and is_best(prefix) else None
 
 
 def folders_of(prefix: str) -> list[str]:
@@ -158,12 +152,7 @@ def folders_of(prefix: str) -> list[str]:
 def find_only_file(folders: Sequence[str], *patterns: str) -> str:
   """Returns the first file that is the only match of a pattern in a folder.
 
-  Args:
-    folders: searched in order.
-    patterns: tried in order, in each folder.
-
-  Returns:
-    "" if there is no such file.
+  Returns "" if there is none.
   """
   for folder in folders:
     for pattern in patterns:
@@ -173,64 +162,131 @@ def find_only_file(folders: Sequence[str], *patterns: str) -> str:
   return ""
 
 
+@dataclasses.dataclass(frozen=True)
+class TokenizerFile:
+  """The file of a model's tokenizer.
+
+  Attributes:
+    path: of the file, which may be temporary.
+    kind: a key of `tokenization.TOKENIZER_FILES`.
+    lower_case: whether text is lower-cased first.
+  """
+
+  path: str
+  kind: str
+  lower_case: bool = True
+
+  def sha256(self) -> str:
+    """Returns the SHA-256 of the file in hexadecimal."""
+    return files.sha256(self.path)
+
+  def open(self) -> tokenization.Tokenizer:
+    """Opens the tokenizer; see `tokenization.open_tokenizer`."""
+    paths = {self.kind: self.path}
+    return tokenization.open_tokenizer(
+      paths.get("sentencepiece", ""),
+      paths.get("wordpiece", ""),
+      self.lower_case,
+    )
+
+  def copy_to(self, folder: str) -> None:
+    """Copies the file under the name that it has in a run."""
+    name = tokenization.TOKENIZER_FILES[self.kind]
+    shutil.copyfile(self.path, os.path.join(folder, name))
+
+
+def chosen_tokenizer(
+  spm_model_file: str, vocab_file: str, lower_case: bool
+) -> Optional[TokenizerFile]:
+  """Returns the tokenizer that flags name; None if neither is given.
+
+  Raises:
+    ValueError, FileNotFoundError: both are given, or the file does not exist.
+  """
+  if spm_model_file and vocab_file:
+    raise ValueError(
+      f"{spm_model_file} and {vocab_file} are two tokenizers for one model: "
+      "give one of them."
+    )
+  path = spm_model_file or vocab_file
+  if not path:
+    return None
+  if not os.path.isfile(path):
+    raise FileNotFoundError(f"the tokenizer {path} does not exist.")
+  kind = "wordpiece" if vocab_file else "sentencepiece"
+  return TokenizerFile(path, kind, lower_case)
+
+
+def recorded_tokenizer(
+  folder: str, recorded: Mapping[str, object]
+) -> TokenizerFile:
+  """Returns the tokenizer in a run's folder that its run.json describes."""
+  # Early versions had only SentencePiece and recorded no kind.
+  kind = str(recorded.get("kind", "sentencepiece"))
+  path = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
+  return TokenizerFile(path, kind, bool(recorded.get("lower_case", True)))
+
+
+def find_tokenizer(
+  folders: Sequence[str], lower_case: bool = True
+) -> Optional[TokenizerFile]:
+  """Returns the tokenizer in the first folder that has one; None without."""
+  for folder in folders:
+    for kind, patterns in {
+      "sentencepiece": ("tokenizer.model", "spiece.model", "*.model"),
+      "wordpiece": ("vocab.txt", "vocab*.txt"),
+    }.items():
+      path = find_only_file([folder], *patterns)
+      if path:
+        return TokenizerFile(path, kind, lower_case)
+  return None
+
+
+class StoredValue(NamedTuple):
+  """A value in a file: its name there, its shape, and a function that reads it.
+
+  Floating point values are read as <float32>.
+  """
+
+  name: str
+  shape: tuple[int, ...]
+  read: Callable[[], np.ndarray]
+
+
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
   Attributes:
-    shapes: by the names in the file.
+    values: all variables but strings, by name.
+    is_object_based: whether `tf.train.Checkpoint` wrote it, as in this package.
+
+  Raises:
+    ValueError: the files are damaged, truncated or incomplete.
   """
 
   def __init__(self, prefix: str):
-    """Reads the index and checks the size of the data; reads no values.
-
-    Raises:
-      ValueError: the files are damaged, truncated or incomplete.
-    """
     self._prefix = prefix
     try:
       self._reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
       raise ValueError(f"{prefix}.index is damaged: copy it again.") from error
-    self.shapes = self._reader.get_variable_to_shape_map()
+    shapes = self._reader.get_variable_to_shape_map()
     self._dtypes = self._reader.get_variable_to_dtype_map()
-    claimed = sum(
-      int(np.prod(shape, dtype=np.int64)) * self._dtypes[name].size
-      for name, shape in self.shapes.items()
+    self.is_object_based = OBJECT_GRAPH in shapes
+    self.values = {
+      name: StoredValue(name, tuple(shape), functools.partial(self.get, name))
+      for name, shape in shapes.items()
       if self._dtypes[name] != tf.string
-    )
-    folder, name = os.path.split(prefix)
-    actual = sum(
-      tf.io.gfile.stat(os.path.join(folder, file)).length
-      for file in tf.io.gfile.listdir(folder or ".")
-      if file.startswith(f"{name}.data-")
-    )
-    if claimed > actual:
-      raise ValueError(
-        f"{prefix}.index lists {claimed:,} bytes, but the data files hold "
-        f"{actual:,}: they are truncated; copy them again."
-      )
-
-  @property
-  def is_object_based(self) -> bool:
-    """Whether a TF2 `tf.train.Checkpoint` wrote it, as this package does."""
-    return variable_paths.OBJECT_GRAPH in self.shapes
-
-  def is_weight(self, name: str) -> bool:
-    """Returns whether a variable holds numbers."""
-    return self._dtypes[name].is_floating or self._dtypes[name].is_integer
+    }
 
   def get(self, name: str) -> np.ndarray:
-    """Returns a value; floating point values as <float32>.
-
-    Raises:
-      ValueError: it cannot be read.
-    """
+    """Returns a value."""
     try:
       value = self._reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
       raise ValueError(
-        f"{name} in {self._prefix} cannot be read: the file is damaged; copy "
-        "it again."
+        f"{name} in {self._prefix} cannot be read: the file is damaged or "
+        "truncated; copy it again."
       ) from error
     if self._dtypes[name].is_floating:
       return np.asarray(value, np.float32)
@@ -238,11 +294,7 @@ class TensorBundle:
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-  """Writes a checkpoint whose variables have exactly these names.
-
-  Raises:
-    OSError: it cannot be written.
-  """
+  """Writes a checkpoint whose variables have exactly these names."""
   names = sorted(tensors)
   try:
     tf.raw_ops.SaveV2(

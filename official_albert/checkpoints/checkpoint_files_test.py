@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert.checkpoints import checkpoint_files, tokenizer_files
+from official_albert.checkpoints import checkpoint_files
+from official_albert.testing import toy_vocabulary
 
 _TENSORS = {"b/c": np.arange(6, dtype=np.float32).reshape(2, 3)}
 
@@ -26,8 +28,9 @@ def test_values_are_read_by_name(tmp_path):
   half = np.array([0.5, -2.0], np.float16)
   prefix = _write(tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half})
   bundle = checkpoint_files.TensorBundle(prefix)
-  assert bundle.shapes == {"b/c": [2, 3], "a": [], "h": [2]}
-  np.testing.assert_array_equal(bundle.get("b/c"), _TENSORS["b/c"])
+  shapes = {name: value.shape for name, value in bundle.values.items()}
+  assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)}
+  np.testing.assert_array_equal(bundle.values["b/c"].read(), _TENSORS["b/c"])
   assert bundle.get("a") == 7 and bundle.get("a").dtype == np.int64
   assert bundle.get("h").dtype == np.float32
   assert bundle.get("h").tolist() == [0.5, -2.0]
@@ -73,8 +76,8 @@ def test_the_chosen_checkpoint_of_a_run(tmp_path):
   best = os.path.join(folder, "best", "model.ckpt-7")
   for wanted in ("", "best"):
     assert checkpoint_files.find_prefix(folder, wanted) == best
-  assert checkpoint_files.find_prefix(folder, "latest") == latest
-  assert checkpoint_files.find_prefix(folder, latest) == latest
+  for wanted in ("latest", latest):
+    assert checkpoint_files.find_prefix(folder, wanted) == latest
   with pytest.raises(FileNotFoundError, match="no checkpoint at newest"):
     checkpoint_files.find_prefix(folder, "newest")
   with pytest.raises(ValueError, match="is one checkpoint, and --checkpoint="):
@@ -93,49 +96,41 @@ def test_the_best_of_several_seeds(tmp_path):
   assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
   found = checkpoint_files.find_prefix(str(tmp_path), "latest")
   assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
-  # The summary of a single run is in the run's own folder.
   summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
   assert checkpoint_files.run_folder(str(tmp_path)) == str(tmp_path)
   summary.write_text("{")
-  with pytest.raises(ValueError, match="summary.json is not valid JSON"):
+  with pytest.raises(
+    ValueError, match="summary.json is not a valid JSON object"
+  ):
     checkpoint_files.run_folder(str(tmp_path))
 
 
-def test_no_checkpoint(tmp_path):
-  with pytest.raises(FileNotFoundError, match="without .index or .data"):
-    checkpoint_files.find_prefix(str(tmp_path / "none"))
-  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    checkpoint_files.find_prefix(str(tmp_path))
-  # Remote addresses are refused before any search.
-  with pytest.raises(ValueError, match="gs:// addresses are not supported"):
-    checkpoint_files.find_prefix("gs://bucket/run")
+@pytest.mark.parametrize("path", ["gs://bucket/run", "", "none"])
+def test_no_checkpoint(path, tmp_path):
+  expected = {
+    "gs://bucket/run": "gs:// addresses are not supported",
+    "": "holds no checkpoint",
+    "none": "without .index or .data",
+  }
+  path_given = path if "://" in path else str(tmp_path / path)
+  with pytest.raises((OSError, ValueError), match=expected[path]):
+    checkpoint_files.find_prefix(path_given)
 
 
-def test_damaged_files(tmp_path):
+def test_damaged_and_unwritable_files(tmp_path):
   prefix = _write(tmp_path)
   data = pathlib.Path(f"{prefix}.data-00000-of-00001")
   whole = data.read_bytes()
-  data.write_bytes(whole[:-1])
-  with pytest.raises(ValueError, match="lists 24 bytes, but the data files"):
-    checkpoint_files.TensorBundle(prefix)
-  data.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-  with pytest.raises(ValueError, match="b/c in .* cannot be read"):
-    checkpoint_files.TensorBundle(prefix).get("b/c")
+  for damaged in (whole[:-1], bytes([whole[0] ^ 1]) + whole[1:]):
+    data.write_bytes(damaged)
+    with pytest.raises(ValueError, match="b/c in .* cannot be read"):
+      checkpoint_files.TensorBundle(prefix).get("b/c")
   index = pathlib.Path(f"{prefix}.index")
   index.write_bytes(index.read_bytes()[:-9])
   with pytest.raises(ValueError, match="index is damaged"):
     checkpoint_files.TensorBundle(prefix)
-
-
-def test_the_nearest_tokenizer_is_taken(tmp_path):
-  (tmp_path / "near").mkdir()
-  folders = [str(tmp_path / "near"), str(tmp_path)]
-  assert tokenizer_files.find_tokenizer(folders) is None
-  (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
-  found = tokenizer_files.find_tokenizer(folders, lower_case=False)
-  assert found.kind == "wordpiece" and not found.lower_case
-  (tmp_path / "near" / "30k-clean.model").write_bytes(b"x")
-  assert tokenizer_files.find_tokenizer(folders).kind == "sentencepiece"
+  with pytest.raises((OSError, tf.errors.OpError), match="index"):
+    checkpoint_files.write_bundle(str(index / "x"), _TENSORS)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +138,6 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
   [
     ("variables", ["variables", "assets", ""]),
     ("best", ["best", ""]),
-    ("albert_base", ["albert_base"]),
     ("best_of_all", ["best_of_all"]),
   ],
 )
@@ -152,10 +146,44 @@ def test_folders_to_search(name, expected, tmp_path):
   assert folders == [str(tmp_path / end) for end in expected]
 
 
-def test_an_unwritable_folder(tmp_path):
-  (tmp_path / "file").write_text("")
-  with pytest.raises((OSError, tf.errors.OpError), match="file"):
-    checkpoint_files.write_bundle(str(tmp_path / "file" / "x"), _TENSORS)
+def test_the_nearest_tokenizer_is_taken(tmp_path):
+  (tmp_path / "near").mkdir()
+  folders = [str(tmp_path / "near"), str(tmp_path)]
+  assert checkpoint_files.find_tokenizer(folders) is None
+  (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
+  found = checkpoint_files.find_tokenizer(folders, lower_case=False)
+  assert found.kind == "wordpiece" and not found.lower_case
+  (tmp_path / "near" / "30k-clean.model").write_bytes(b"x")
+  assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+
+
+def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
+  content = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntea\n"
+  (tmp_path / "vocab.txt").write_bytes(content)
+  path = str(tmp_path / "vocab.txt")
+  file = checkpoint_files.TokenizerFile(path, "wordpiece", False)
+  assert file.sha256() == hashlib.sha256(content).hexdigest()
+  tokenizer = file.open()
+  assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
+  assert tokenizer.encode("tea Tea") == [5, 1]
+  (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
+  file = checkpoint_files.recorded_tokenizer(str(tmp_path), {})
+  assert file.lower_case and file.open().kind == "sentencepiece"
+
+
+def test_the_tokenizer_given_by_flags(tmp_path):
+  path = str(tmp_path / "vocab.txt")
+  chosen = checkpoint_files.chosen_tokenizer
+  assert chosen("", "", True) is None
+  with pytest.raises(FileNotFoundError, match="vocab.txt does not exist"):
+    chosen("", path, True)
+  (tmp_path / "vocab.txt").touch()
+  assert chosen("", path, False) == checkpoint_files.TokenizerFile(
+    path, "wordpiece", False
+  )
+  assert chosen(path, "", True).kind == "sentencepiece"
+  with pytest.raises(ValueError, match="two tokenizers for one model"):
+    chosen("a", "b", True)
 
 
 if __name__ == "__main__":

@@ -1,80 +1,64 @@
-"""The checkpoint formats: which one is at a path, and its reader and writer.
-
-The module of a format is imported when its reader or writer is first called.
-"""
+"""The checkpoint formats: which one is at a path, its reader and its writer."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import gzip
 import os
-from typing import TYPE_CHECKING, Callable, Mapping
+import tarfile
+import tempfile
+import zlib
+from typing import Iterator
 
-from official_albert.checkpoints import checkpoint_files
-
-if TYPE_CHECKING:
-  from official_albert.checkpoints import portable
-
-
-def _lazy(module: str, function: str) -> Callable:
-  """Returns a function whose module is imported at the first call."""
-
-  def call(*args, **kwargs):
-    imported = importlib.import_module(f"{__package__}.{module}")
-    return getattr(imported, function)(*args, **kwargs)
-
-  return call
-
+from official_albert.checkpoints import (
+  checkpoint_files,
+  hf_checkpoints,
+  own_checkpoints,
+  portable,
+  tf1_checkpoints,
+)
 
 # reader(path, head, include_optimizer, config_file) -> PortableCheckpoint; for
 # the arguments see `tf1_checkpoints.read_tf1_checkpoint`.
-READERS: Mapping[str, Callable[..., portable.PortableCheckpoint]] = {
-  "tf1": _lazy("tf1_checkpoints", "read_tf1_checkpoint"),
-  "tf_hub": _lazy("tf1_checkpoints", "read_tf1_checkpoint"),
-  "hf": _lazy("hf_checkpoints", "read"),
-  "official_albert": _lazy("own_checkpoints", "read"),
+READERS = {
+  "tf1": tf1_checkpoints.read_tf1_checkpoint,
+  "tf_hub": tf1_checkpoints.read_tf1_checkpoint,
+  "hf": hf_checkpoints.read,
+  "official_albert": own_checkpoints.read,
 }
 # writer(checkpoint, folder) -> path of the weights.
-WRITERS: Mapping[str, Callable[[portable.PortableCheckpoint, str], str]] = {
-  "tf1": _lazy("tf1_checkpoints", "write_tf1_checkpoint"),
-  "hf": _lazy("hf_checkpoints", "write"),
-  "official_albert": _lazy("own_checkpoints", "write"),
+WRITERS = {
+  "tf1": tf1_checkpoints.write_tf1_checkpoint,
+  "hf": hf_checkpoints.write,
+  "official_albert": own_checkpoints.write,
 }
-
-
-def find_format(path: str) -> str:
-  """Returns the key of `READERS` for the checkpoint at a path.
-
-  Raises:
-    ValueError, OSError: there is no checkpoint, or it is damaged.
-  """
-  if os.path.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
-    return "hf"
-  prefix = checkpoint_files.find_prefix(path)
-  if os.path.exists(os.path.join(path, "saved_model.pb")):
-    return "tf_hub"
-  is_own = checkpoint_files.TensorBundle(prefix).is_object_based
-  return "official_albert" if is_own else "tf1"
+_MAX_FILES = 1000
+_MAX_HEADER_BYTES = 2**24
 
 
 def choose(
   path: str, checkpoint: str = "", source: str = ""
 ) -> tuple[str, str]:
-  """Finds the format at a path and, in a run, the checkpoint to read.
+  """Returns the format, a key of `READERS`, and the path for its reader.
 
   Args:
     path: as in `AlbertModel.from_checkpoint`, but not an archive.
     checkpoint: which checkpoint of a run, as in `find_prefix`.
-    source: a key of `READERS`; "" detects the format.
-
-  Returns:
-    The key of `READERS` and the path to give to the reader.
+    source: the format; "" detects it.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, or `checkpoint` is given and
-      `path` is not a run.
+    ValueError, OSError: there is no such checkpoint.
   """
   path = checkpoint_files.run_folder(path)
-  source = source or find_format(path)
+  if not source:
+    if os.path.exists(os.path.join(path, checkpoint_files.HF_CONFIG_FILE)):
+      source = "hf"
+    elif os.path.exists(os.path.join(path, "saved_model.pb")):
+      source = "tf_hub"
+    else:
+      prefix = checkpoint_files.find_prefix(path)
+      is_own = checkpoint_files.TensorBundle(prefix).is_object_based
+      source = "official_albert" if is_own else "tf1"
   if source == "official_albert":
     return source, checkpoint_files.find_prefix(path, checkpoint)
   if checkpoint:
@@ -88,15 +72,83 @@ def choose(
 def read_checkpoint(
   path: str, config_file: str = ""
 ) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of any format; see `checkpoints.fill`.
+  """Reads a checkpoint of any format, to be loaded by `checkpoints.fill`.
 
   Args:
     path: as in `AlbertModel.from_checkpoint`, but not an archive.
     config_file: albert_config.json, if there is none beside the weights.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, it is damaged, or it does not
-      fit its configuration.
+    ValueError, OSError: there is no valid checkpoint.
   """
   source, path = choose(path)
   return READERS[source](path, config_file=config_file)
+
+
+def is_archive(path: str) -> bool:
+  """Returns whether a path is a file that is named as an archive."""
+  return path.endswith((".tar.gz", ".tgz")) and os.path.isfile(path)
+
+
+class _BoundedGzip(gzip.GzipFile):
+  """Refuses large reads: tarfile reads a header of any size at once."""
+
+  def read(self, size: int = -1) -> bytes:
+    if not 0 <= size <= _MAX_HEADER_BYTES:
+      raise tarfile.ReadError(f"a header claims {size:,} bytes")
+    return super().read(size)
+
+
+@contextlib.contextmanager
+def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
+  """Yields a temporary folder with an archive's content, or the path itself.
+
+  If the archive holds a single folder, that folder is yielded. The archive need
+  not be trusted. An xxlarge model with optimizer state has 2.8 GB.
+
+  Raises:
+    ValueError: the archive is damaged, too large, or holds a link, a device or
+      a path outside of the folder.
+  """
+  if not is_archive(path):
+    yield path
+    return
+  with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+    try:
+      _extract(path, folder, max_bytes)
+    except tarfile.FilterError as error:
+      raise ValueError(f"{path} is not used: {error}.") from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+      raise ValueError(
+        f"{path} is damaged, truncated or not a .tar.gz ({error}): copy it "
+        "again."
+      ) from error
+    inside = os.listdir(folder)
+    only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
+    yield only if os.path.isdir(only) else folder
+
+
+def _extract(path: str, folder: str, max_bytes: int) -> None:
+  if not hasattr(tarfile, "data_filter"):
+    raise ValueError(
+      f"{path} cannot be unpacked safely by this Python: use 3.10.12, 3.11.4 "
+      "or newer, or unpack the archive and give its folder."
+    )
+  total = 0
+  with (
+    _BoundedGzip(path) as stream,
+    tarfile.open(fileobj=stream, mode="r:") as archive,
+  ):
+    for count, member in enumerate(archive, 1):
+      total += member.size
+      if total > max_bytes or count > _MAX_FILES:
+        raise ValueError(
+          f"{path} unpacks to more than {max_bytes:,} bytes or {_MAX_FILES} "
+          "files: it is not a checkpoint of an ALBERT."
+        )
+      if not (member.isreg() or member.isdir()):
+        raise ValueError(
+          f"{path} holds {member.name!r}, which is neither a file nor a "
+          "folder: the archive is not used."
+        )
+      archive.extract(member, folder, filter="data")

@@ -1,10 +1,11 @@
-"""Tests of the formats and of AlbertModel.from_checkpoint."""
+"""Tests of AlbertModel.from_checkpoint with every format, and of archives."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import io
 import json
-import math
 import os
 import pathlib
 import tarfile
@@ -28,217 +29,6 @@ _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 _TF1 = str(_GOLDEN / "two_groups" / "model.ckpt")
 
 
-def _make(kind, folder):
-  """Writes the golden model in a format and returns its path."""
-  if kind == "tf1":
-    return _TF1
-  source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
-  os.makedirs(folder)
-  if kind != "tf_hub":
-    formats.WRITERS[kind](source, folder)
-    return folder
-  os.makedirs(os.path.join(folder, "variables"))
-  open(os.path.join(folder, "saved_model.pb"), "w").close()
-  source.config.to_json_file(os.path.join(folder, "albert_config.json"))
-  checkpoint_files.write_bundle(
-    os.path.join(folder, "variables", "variables"),
-    {f"module/{name}": source.tensors[name] for name in source.tensors},
-  )
-  return folder
-
-
-@pytest.mark.parametrize("kind", sorted(formats.READERS))
-def test_an_encoder_from_every_format(kind, tmp_path):
-  path = _make(kind, str(tmp_path / "there"))
-  assert formats.find_format(path) == kind
-  model = AlbertModel.from_checkpoint(path, recompute_activations=True)
-  assert model.encoder.recompute_activations
-  source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
-  assert model.config == source.config
-  variables = loading.tf1_variables(model)
-  assert set(model.load_report.matched) == set(variables)
-  assert not model.load_report.missing
-  assert len(model.load_report.unexpected) == 7  # Of the two heads.
-  for name, variable in variables.items():
-    np.testing.assert_array_equal(variable, source.tensors[name])
-
-
-@pytest.mark.parametrize("kind", ["tf1", "official_albert"])
-def test_optimizer_state_is_not_unexpected(kind, tmp_path):
-  path = str(_GOLDEN / "one_group" / "trained_lamb.ckpt-10")
-  if kind == "official_albert":
-    source = tf1_checkpoints.read_tf1_checkpoint(path, include_optimizer=True)
-    path = str(tmp_path)
-    formats.WRITERS[kind](source, path)
-  report = AlbertModel.from_checkpoint(path).load_report
-  assert not report.missing and len(report.matched) == 25
-  assert len(report.unexpected) == 7  # Of the two heads.
-  # m and v of 32 variables; our runs have five more values.
-  assert len(report.ignored) == {"tf1": 64, "official_albert": 69}[kind]
-  assert len(str(report).splitlines()) == 8
-
-
-def test_outputs_are_those_of_the_original():
-  model = AlbertModel.from_checkpoint(_TF1)
-  batch = dict(np.load(_GOLDEN / "two_groups" / "pretraining_batch.npz"))
-  expected = np.load(_GOLDEN / "two_groups" / "pretraining_outputs.npz")
-  outputs = model(
-    {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
-  )
-  for name in ("sequence_output", "pooled_output"):
-    np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
-
-
-def _transformers(config, w, ids, mask, segments):
-  """Computes the last hidden state of transformers' AlbertModel in NumPy."""
-  acts = {
-    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
-    "gelu_new": lambda x: (
-      0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    ),
-  }
-
-  def linear(x, name):
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-  def norm(x, name):
-    x = x - x.mean(-1, keepdims=True)
-    x /= np.sqrt((x**2).mean(-1, keepdims=True) + config["layer_norm_eps"])
-    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-  x = w["embeddings.word_embeddings.weight"][ids]
-  x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
-  x = x + w["embeddings.token_type_embeddings.weight"][segments]
-  x = norm(x, "embeddings.LayerNorm")
-  x = linear(x, "encoder.embedding_hidden_mapping_in")
-  layer = "encoder.albert_layer_groups.0.albert_layers.0"
-  heads = config["num_attention_heads"]
-  for _ in range(config["num_hidden_layers"]):
-    q, k, v = (
-      linear(x, f"{layer}.attention.{part}")
-      .reshape([*ids.shape, heads, -1])
-      .transpose([0, 2, 1, 3])
-      for part in ("query", "key", "value")
-    )
-    scores = q @ k.transpose([0, 1, 3, 2]) / math.sqrt(q.shape[-1])
-    scores = np.where(mask[:, None, None] == 1, scores, -np.inf)
-    probs = np.exp(scores - scores.max(-1, keepdims=True))
-    probs /= probs.sum(-1, keepdims=True)
-    y = (probs @ v).transpose([0, 2, 1, 3]).reshape(x.shape)
-    y = linear(y, f"{layer}.attention.dense")
-    x = norm(x + y, f"{layer}.attention.LayerNorm")
-    y = acts[config["hidden_act"]](linear(x, f"{layer}.ffn"))
-    x = norm(
-      x + linear(y, f"{layer}.ffn_output"), f"{layer}.full_layer_layer_norm"
-    )
-  return x
-
-
-@pytest.mark.parametrize("act", ["gelu_new", "gelu"])
-@pytest.mark.parametrize("equal_widths", [False, True])
-def test_exact_gelu_and_projections_of_equal_width(act, equal_widths, tmp_path):
-  """Hugging Face has both, the original neither."""
-  source = _GOLDEN / "hf_one_group" / "pretraining"
-  settings = json.loads((source / "config.json").read_text())
-  stored = safetensors.numpy.load_file(str(source / "model.safetensors"))
-  weights = {
-    name[len("albert.") :]: value
-    for name, value in stored.items()
-    if name.startswith("albert.")
-  }
-  golden = np.load(source / "reference_outputs.npz")
-  batch = [golden[n] for n in ("input_ids", "attention_mask", "token_type_ids")]
-  real = batch[1] == 1
-  np.testing.assert_allclose(
-    _transformers(settings, weights, *batch)[real],
-    golden["last_hidden_state"][real],
-    atol=1e-5,
-  )
-  settings.update(architectures=["AlbertModel"], hidden_act=act)
-  if equal_widths:
-    settings["embedding_size"] = settings["hidden_size"]
-    rng = np.random.default_rng(0)
-    for name, value in weights.items():
-      if name.startswith("embeddings.") or "mapping_in.weight" in name:
-        shape = [*value.shape[:-1], settings["hidden_size"]]
-        weights[name] = rng.normal(size=shape, scale=0.4).astype(np.float32)
-  expected = _transformers(settings, weights, *batch)
-  (tmp_path / "config.json").write_text(json.dumps(settings))
-  path = str(tmp_path / "model.safetensors")
-  safetensors.numpy.save_file(weights, path)
-
-  model = AlbertModel.from_checkpoint(str(tmp_path))
-  config = model.config
-  assert config.hidden_act == {"gelu_new": "gelu", "gelu": "gelu_erf"}[act]
-  assert config.always_project_embedding == equal_widths
-  assert not model.load_report.missing and not model.load_report.unexpected
-  names = ("input_ids", "attention_mask", "token_type_ids")
-  outputs = model({n: x.astype(np.int32) for n, x in zip(names, batch)})
-  # Three layers, each the sum of up to 72 products, in another order; the two
-  # GELUs differ by up to 5e-4 in each value.
-  np.testing.assert_allclose(
-    outputs["sequence_output"].numpy()[real], expected[real], atol=2e-5
-  )
-
-  checkpoint = formats.READERS["hf"](str(tmp_path))
-  assert checkpoint.config == config
-  notes = [n for n in checkpoint.notes if "gelu_new there" in n]
-  assert len(notes) == (act == "gelu")
-  ours, again = tmp_path / "ours", tmp_path / "again"
-  for folder in (ours, again):
-    folder.mkdir()
-  formats.WRITERS["official_albert"](checkpoint, str(ours))
-  own = formats.READERS["official_albert"](str(ours))
-  assert own.config == config
-  formats.WRITERS["hf"](own, str(again))
-  written = safetensors.numpy.load_file(str(again / "model.safetensors"))
-  assert set(written) == set(weights)
-  for name, value in weights.items():
-    np.testing.assert_array_equal(written[name], value)
-  written = json.loads((again / "config.json").read_text())
-  assert written["hidden_act"] == act
-  assert "always_project_embedding" not in written
-  if act == "gelu" or equal_widths:
-    what = "hidden_act gelu_erf" if act == "gelu" else "between equal widths"
-    with pytest.raises(ValueError, match=f"{what}.* the converted model would"):
-      formats.WRITERS["tf1"](checkpoint, str(tmp_path / "tf1"))
-    assert not (tmp_path / "tf1").exists()
-
-
-@pytest.mark.parametrize("kind", sorted(formats.READERS))
-def test_an_encoder_from_an_archive(kind, tmp_path, monkeypatch):
-  path = _make(kind, str(tmp_path / "there"))
-  archive = str(tmp_path / "albert.tar.gz")
-  with tarfile.open(archive, "w:gz", dereference=True) as file:
-    folder = os.path.dirname(path) if kind == "tf1" else path
-    if kind == "tf1":  # The folder holds more than a release does.
-      for end in ("index", "data-00000-of-00001"):
-        file.add(f"{path}.{end}", f"base/model.ckpt.{end}")
-      file.add(
-        os.path.join(folder, "albert_config.json"), "base/albert_config.json"
-      )
-    else:
-      file.add(folder, "base")
-  (tmp_path / "scratch").mkdir()
-  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-  model = AlbertModel.from_checkpoint(archive)
-  source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
-  assert model.config == source.config and not model.load_report.missing
-  for name, variable in loading.tf1_variables(model).items():
-    np.testing.assert_array_equal(variable, source.tensors[name])
-  assert not os.listdir(tmp_path / "scratch")
-
-
-def test_paths_without_a_checkpoint(tmp_path):
-  with pytest.raises(FileNotFoundError, match="no checkpoint at"):
-    AlbertModel.from_checkpoint(str(tmp_path / "none"))
-  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-    AlbertModel.from_checkpoint(str(tmp_path))
-  for path in ("gs://bucket/run", "gs://bucket/albert.tar.gz"):
-    with pytest.raises(ValueError, match="gs:// addresses are not supported"):
-      AlbertModel.from_checkpoint(path)
-
-
 _CONFIG = modeling.AlbertConfig(
   vocab_size=41,
   embedding_size=6,
@@ -258,6 +48,222 @@ def _write(folder, config=_CONFIG, **data):
   training.write_run(str(folder), config, {}, data)
   training.CheckpointManager(str(folder), 1, model=root).save(1)
   return root.albert
+
+
+def _make(kind, folder):
+  """Writes the golden model in a format and returns its path."""
+  if kind == "tf1":
+    return _TF1
+  source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
+  os.makedirs(folder)
+  if kind != "tf_hub":
+    formats.WRITERS[kind](source, folder)
+    return folder
+  os.makedirs(os.path.join(folder, "variables"))
+  open(os.path.join(folder, "saved_model.pb"), "w").close()
+  source.config.to_json_file(os.path.join(folder, "albert_config.json"))
+  checkpoint_files.write_bundle(
+    os.path.join(folder, "variables", "variables"),
+    {f"module/{name}": source.tensors[name] for name in source.tensors},
+  )
+  return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", sorted(formats.READERS))
+def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
+  path = _make(kind, str(tmp_path / "there"))
+  assert formats.choose(path)[0] == kind
+  if packed:
+    path = _pack(path, str(tmp_path / "albert.tar.gz"))
+  (tmp_path / "scratch").mkdir()
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+  model = AlbertModel.from_checkpoint(path, recompute_activations=True)
+  assert not os.listdir(tmp_path / "scratch")
+  assert model.encoder.recompute_activations
+  source = tf1_checkpoints.read_tf1_checkpoint(_TF1)
+  assert model.config == source.config
+  variables = loading.tf1_variables(model)
+  assert set(model.load_report.matched) == set(variables)
+  assert not model.load_report.missing
+  assert len(model.load_report.unexpected) == 7  # Of the two heads.
+  for name, variable in variables.items():
+    np.testing.assert_array_equal(variable, source.tensors[name])
+
+
+def _pack(path, archive):
+  """Writes a .tar.gz as the releases have it: with one folder."""
+  with tarfile.open(archive, "w:gz", dereference=True) as file:
+    if os.path.isdir(path):
+      file.add(path, "base")
+    else:  # The folder holds more than a release does.
+      for end in ("index", "data-00000-of-00001"):
+        file.add(f"{path}.{end}", f"base/model.ckpt.{end}")
+      config = os.path.join(os.path.dirname(path), "albert_config.json")
+      file.add(config, "base/albert_config.json")
+  return archive
+
+
+@pytest.mark.parametrize(
+  "kind, ignored", [("tf1", 65), ("official_albert", 70)]
+)
+def test_optimizer_state_is_not_unexpected(kind, ignored, tmp_path):
+  path = str(_GOLDEN / "one_group" / "trained_lamb.ckpt-10")
+  if kind == "official_albert":
+    source = tf1_checkpoints.read_tf1_checkpoint(path, include_optimizer=True)
+    path = str(tmp_path)
+    formats.WRITERS[kind](source, path)
+  report = AlbertModel.from_checkpoint(path).load_report
+  assert not report.missing and len(report.matched) == 25
+  assert len(report.unexpected) == 7  # Of the two heads.
+  # m and v of 32 variables and the step; our runs have five more values.
+  assert len(report.ignored) == ignored
+  assert len(str(report).splitlines()) == 8
+
+
+def test_outputs_are_those_of_the_original():
+  model = AlbertModel.from_checkpoint(_TF1)
+  batch = dict(np.load(_GOLDEN / "two_groups" / "pretraining_batch.npz"))
+  expected = np.load(_GOLDEN / "two_groups" / "pretraining_outputs.npz")
+  outputs = model(
+    {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
+  )
+  for name in ("sequence_output", "pooled_output"):
+    np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("act", ["gelu_new", "gelu"])
+@pytest.mark.parametrize("equal_widths", [False, True])
+def test_exact_gelu_and_projections_of_equal_width(act, equal_widths, tmp_path):
+  """Hugging Face has both, the original neither."""
+  config = dataclasses.replace(
+    _CONFIG,
+    sharing="all",
+    embedding_size=8 if equal_widths else 6,
+    hidden_act={"gelu_new": "gelu", "gelu": "gelu_erf"}[act],
+    always_project_embedding=equal_widths,
+  )
+  model = _write(tmp_path / "run", config)
+  read = formats.read_checkpoint(str(tmp_path / "run"))
+  hf = tmp_path / "hf"
+  hf.mkdir()
+  formats.WRITERS["hf"](read, str(hf))
+  settings = json.loads((hf / "config.json").read_text())
+  assert settings["hidden_act"] == act
+  assert "always_project_embedding" not in settings
+  weights = safetensors.numpy.load_file(str(hf / "model.safetensors"))
+  np.testing.assert_array_equal(
+    weights["encoder.embedding_hidden_mapping_in.weight"].T,
+    model.embedding.projection.kernel,
+  )
+  again = AlbertModel.from_checkpoint(str(hf))
+  assert again.config == config
+  assert not again.load_report.missing and not again.load_report.unexpected
+  ids = {"input_ids": tf.constant([[2, 7, 40, 3]])}
+  np.testing.assert_array_equal(
+    model(ids)["sequence_output"], again(ids)["sequence_output"]
+  )
+  notes = formats.read_checkpoint(str(hf)).notes
+  assert any("gelu_new there" in note for note in notes) == (act == "gelu")
+  if act == "gelu" or equal_widths:
+    what = "hidden_act gelu_erf" if act == "gelu" else "between equal widths"
+    with pytest.raises(ValueError, match=f"{what}.* the converted model would"):
+      formats.WRITERS["tf1"](read, str(tmp_path / "tf1"))
+    assert not (tmp_path / "tf1").exists()
+
+
+def _archive(path, members):
+  """Writes an archive; members are names with contents, or TarInfos."""
+  with tarfile.open(path, "w:gz") as archive:
+    for name, content in members:
+      if isinstance(name, tarfile.TarInfo):
+        archive.addfile(name)
+        continue
+      info = tarfile.TarInfo(name)
+      info.size = len(content)
+      archive.addfile(info, io.BytesIO(content))
+  return str(path)
+
+
+def _special(kind):
+  info = tarfile.TarInfo("link")
+  info.type, info.linkname = kind, "/etc/passwd"
+  return info
+
+
+def test_the_content_of_an_archive(tmp_path):
+  path = _archive(tmp_path / "a.tgz", [("./x", b"1"), ("/etc/y", b"2")])
+  with formats.unpacked_archive(path) as folder:
+    # An absolute path stays in the folder.
+    assert sorted(os.listdir(folder)) == ["etc", "x"]
+  assert not os.path.exists(folder)
+  path = _archive(tmp_path / "b.tgz", [("base/assets/x", b"one")])
+  with formats.unpacked_archive(path) as folder:
+    assert pathlib.Path(folder, "assets", "x").read_bytes() == b"one"
+  with formats.unpacked_archive(str(tmp_path)) as folder:
+    assert folder == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+  "name, message",
+  [
+    ("../x", "outside the destination"),
+    ("a/../../x", "outside the destination"),
+    (_special(tarfile.SYMTYPE), "neither a file nor a folder"),
+    (_special(tarfile.LNKTYPE), "neither a file nor a folder"),
+    (_special(tarfile.CHRTYPE), "neither a file nor a folder"),
+  ],
+  ids=["up", "up_later", "symlink", "hardlink", "device"],
+)
+def test_unsafe_members_are_refused(name, message, tmp_path, monkeypatch):
+  path = _archive(tmp_path / "a.tar.gz", [("good", b"1"), (name, b"2")])
+  (tmp_path / "scratch").mkdir()
+  monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+  with pytest.raises(ValueError, match=message):
+    AlbertModel.from_checkpoint(path)
+  assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "scratch"]
+  assert not os.listdir(tmp_path / "scratch")
+
+
+def _refusal(path, **arguments):
+  opened = formats.unpacked_archive(str(path), **arguments)
+  with pytest.raises(ValueError) as caught, opened:
+    pass
+  return str(caught.value)
+
+
+def test_archives_that_unpack_to_too_much(tmp_path):
+  path = _archive(tmp_path / "a.tar.gz", [("x", bytes(3_000_000))])
+  assert os.path.getsize(path) < 10_000
+  message = _refusal(path, max_bytes=1_000_000)
+  assert "unpacks to more than 1,000,000 bytes" in message
+  _archive(path, [(f"f{i}", b"") for i in range(1001)])
+  assert "or 1000 files" in _refusal(path)
+  info = tarfile.TarInfo("PaxHeaders/x")
+  info.type, info.size = tarfile.XHDTYPE, 5 * 2**30
+  content = gzip.compress(info.tobuf() + bytes(2**20))
+  pathlib.Path(path).write_bytes(content)
+  assert "a header claims 5,368,709,120 bytes" in _refusal(path)
+
+
+def test_damaged_archives_and_an_old_python(tmp_path, monkeypatch):
+  path = tmp_path / "a.tar.gz"
+  path.write_bytes(b"not gzip at all")
+  assert "damaged, truncated or not a .tar.gz" in _refusal(path)
+  _archive(path, [("x", os.urandom(5000))])
+  path.write_bytes(path.read_bytes()[:-2500])
+  assert "damaged, truncated or not a .tar.gz" in _refusal(path)
+  monkeypatch.delattr(tarfile, "data_filter")
+  assert "use 3.10.12, 3.11.4 or newer" in _refusal(path)
+
+
+@pytest.mark.parametrize(
+  "path", ["none", "gs://bucket/run", "gs://bucket/albert.tar.gz"]
+)
+def test_paths_without_a_checkpoint(path):
+  message = "addresses are not supported" if ":" in path else "no checkpoint at"
+  with pytest.raises((OSError, ValueError), match=message):
+    AlbertModel.from_checkpoint(path)
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
@@ -288,12 +294,6 @@ def test_the_tokenizer_and_its_record(tmp_path):
   (tmp_path / "spm.model").write_bytes(toy_vocabulary.numbers(41))
   found = formats.read_checkpoint(str(tmp_path)).tokenizer
   assert found.kind == "sentencepiece" and not found.lower_case
-
-
-def test_an_edited_record(tmp_path):
-  _write(tmp_path, tokenizer="spm.model")
-  with pytest.raises(ValueError, match="run.json holds tokenizer of"):
-    AlbertModel.from_checkpoint(str(tmp_path))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""Model folders of Hugging Face: config.json, model.safetensors, tokenizer.
+"""Model folders of Hugging Face: config.json and model.safetensors.
 
 pytorch_model.bin is a pickle, which can run code. It is read only by
 torch.load(weights_only=True), and only by versions in which that is safe.
+
+Sources: configuration_albert.py and modeling_albert.py of transformers 4.57;
+github.com/huggingface/safetensors.
 """
 
 from __future__ import annotations
@@ -12,30 +15,61 @@ import json
 import os
 import re
 import struct
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import safetensors
 import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 
 from official_albert import files, modeling
-from official_albert.checkpoints import hf_config, hf_tokenizer, portable
+from official_albert.checkpoints import checkpoint_files, hf_tokenizer, portable
 from official_albert.checkpoints import names as checkpoint_names
 
-WEIGHTS_FILE = "model.safetensors"
+ARCHITECTURES: Mapping[str, str] = {
+  "none": "AlbertModel",
+  "pretraining": "AlbertForPreTraining",
+  "masked_lm": "AlbertForMaskedLM",
+  "classification": "AlbertForSequenceClassification",
+  "regression": "AlbertForSequenceClassification",
+  "multiple_choice": "AlbertForMultipleChoice",
+  "squad1": "AlbertForQuestionAnswering",
+}
+_PROGRAM = "Hugging Face"
+_CONFIG_FILE = checkpoint_files.HF_CONFIG_FILE
+_WEIGHTS_FILE = "model.safetensors"
 _BIN_FILE = "pytorch_model.bin"
 # Older versions of weights_only can be fooled (CVE-2025-32434).
 _SAFE_TORCH = (2, 6)
-_FLOATS = ("F64", "F32", "F16", "BF16")
-# Copies of tied weights.
-_DECODER = "predictions.decoder.weight"
-_DECODER_BIAS = "predictions.decoder.bias"
-_BIAS = "predictions.bias"
-_COPIES = {
-  _DECODER: "albert.embeddings.word_embeddings.weight",
-  _DECODER_BIAS: _BIAS,
+
+# "gelu" in Google's JSON is the tanh form, which Hugging Face calls gelu_new;
+# their "gelu" is the exact one, which no release of ALBERT was trained with.
+_TO_HF = {"gelu": "gelu_new", "gelu_erf": "gelu"}
+_FROM_HF = {
+  "gelu": "gelu_erf",
+  "gelu_python": "gelu_erf",
+  "gelu_new": "gelu",
+  "gelu_pytorch_tanh": "gelu",
+  "gelu_fast": "gelu",
+  "relu": "relu",
+  "tanh": "tanh",
+  "linear": "linear",
 }
-_OUTPUT_BIAS = "cls/predictions/output_bias"
+# Settings that are constants in this package's layers.
+_FIXED = {
+  "layer_norm_eps": 1e-12,
+  "position_embedding_type": "absolute",
+  "model_type": "albert",
+}
+# Fields of AlbertConfig that config.json has under the same name.
+_SAME = tuple(
+  field.name
+  for field in dataclasses.fields(modeling.AlbertConfig)
+  if field.name not in ("hidden_act", "sharing", "always_project_embedding")
+)
+# Copies of tied weights, and the names of the originals.
+_WORDS = "albert.embeddings.word_embeddings.weight"
+_BIAS, _BIAS_COPY = "predictions.bias", "predictions.decoder.bias"
+_COPIES = {"predictions.decoder.weight": _WORDS, _BIAS_COPY: _BIAS}
 # Constants that are saved with a model.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
@@ -52,108 +86,143 @@ def read(
     ValueError, OSError: a file is missing or damaged, or the weights do not
       fit config.json.
   """
-  del config_file  # A folder of Hugging Face has a config.json of its own.
+  del config_file  # The folder has a config.json of its own.
   if include_optimizer:
     raise ValueError(
       "a Hugging Face folder holds no optimizer state: leave out "
       "--include_optimizer."
     )
-  values = hf_config.read(path)
-  config_path = os.path.join(path, hf_config.HF_CONFIG_FILE)
-  config = hf_config.from_hf(values, config_path)
+  config_path = os.path.join(path, _CONFIG_FILE)
+  if not os.path.exists(config_path):
+    raise FileNotFoundError(
+      f"{config_path} does not exist: give the folder of a Hugging Face model."
+    )
+  settings = checkpoint_files.read_json(config_path)
+  config = config_of(settings, config_path)
+  architecture, labels, multi_label = head_of(settings)
   weights = _open(path)
-  shapes, get = weights.shapes, weights.get
-  # The file's names by those of a model with an `albert`.
-  names = {
-    name: name
-    for name in shapes
+  # By the names in a model with an `albert`.
+  values = {
+    name: value
+    for name, value in weights.values.items()
     if name not in _COPIES and not _BUFFERS.search(name)
   }
-  copies = [name for name in _COPIES if name in shapes]
-  if _DECODER_BIAS in copies and _BIAS not in names:
-    copies.remove(_DECODER_BIAS)
-    names[_BIAS] = _DECODER_BIAS
-  if not any(name.startswith("albert.") for name in names):
-    names = {f"albert.{name}": name for name in names}  # An AlbertModel.
+  if _BIAS_COPY in weights.values:
+    values.setdefault(_BIAS, weights.values[_BIAS_COPY])
+  if not any(name.startswith("albert.") for name in values):
+    values = {f"albert.{name}": value for name, value in values.items()}
+  originals = {copy: values.get(name) for copy, name in _COPIES.items()}
   if config.embedding_size == config.hidden_size:
-    config = _resolve_projection(config, names, weights)
-  head = head or hf_config.head_of(values)
-  given: dict[str, str] = {}
-  transposed = set()
-  for row in _all_rows(config, head):
-    if row.hf in names:
-      given[row.tf1] = names.pop(row.hf)
-      if row.transposed:
-        transposed.add(row.tf1)
-  given.update(names)
-  stored = {
-    name: shapes[own][::-1] if name in transposed else shapes[own]
-    for name, own in given.items()
-  }
-  notes: list[str] = []
+    config = _resolve_projection(config, values)
+  heads = [row for rows in checkpoint_names.HEADS.values() for row in rows]
+  stored = {}
+  for row in (*checkpoint_names.encoder_rows(config), *heads):
+    if row.hf in values:
+      value = values.pop(row.hf)
+      stored[row.tf1] = _transposed(value) if row.transposed else value
+  stored.update(values)
+  step = weights.metadata.get("global_step")
+  has_step = step is not None and re.fullmatch("[0-9]{1,18}", step)
+  if has_step:
+    stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.StoredValue(
+      "global_step", (), lambda: np.array(step, np.int64)
+    )
+  if not head:
+    head = architecture
+    # The architecture may name a head that was not saved.
+    if head in ("pretraining", "squad1"):
+      head = head if checkpoint_names.has_head(head, stored) else ""
+  result = portable.select(path, config, stored, head)
   if config.hidden_act == "gelu_erf":
-    notes.append(
-      f"{config_path} has hidden_act {values['hidden_act']!r}, the exact GELU, "
-      "which is gelu_erf here. Google's releases were trained with the tanh "
-      "form: if these weights are of a release, the file is wrong "
+    result.notes.append(
+      f"{config_path} has hidden_act {settings['hidden_act']!r}, the exact "
+      "GELU, which is gelu_erf here. Google's releases were trained with the "
+      "tanh form: if these weights are of a release, the file is wrong "
       "(transformers issue 2395), so write gelu_new there."
     )
-  step = _step(weights, notes)
-  if step is not None:
-    stored[checkpoint_names.GLOBAL_STEP] = ()
-
-  def load(name: str) -> np.ndarray:
-    if name == checkpoint_names.GLOBAL_STEP:
-      return np.array(step, np.int64)
-    value = get(given[name])
-    return value.T if name in transposed else value
-
-  # The architecture may name a head that was not saved.
-  if head in ("pretraining", "squad1") and not checkpoint_names.has_head(
-    head, stored
-  ):
-    head = ""
-  result = portable.select(path, config, stored, load, head, given_names=given)
-  result.notes += notes
-  for name, dtype in weights.dtypes.items():
-    if name not in shapes and not _BUFFERS.search(name):
-      result.unexpected[name] = f"not floating point, but {dtype}"
-  if "F64" in weights.dtypes.values():
-    result.notes.append(f"float64 values of {weights.path} became float32.")
-  for copy in copies:
-    if _OUTPUT_BIAS in result.tensors:
-      _check_copy(copy, weights, result)
-    else:
-      result.unexpected[copy] = (
-        f"not part of an encoder with head {result.head}"
-      )
+  if step is not None and not has_step:
+    result.notes.append(
+      f"{weights.path} has global_step {step[:40]!r}, which is not a step and "
+      "is ignored."
+    )
+  for name in weights.others:
+    if not _BUFFERS.search(name):
+      result.unexpected[name] = "not floating point"
+  for copy, original in originals.items():
+    if copy in weights.values:
+      _check_copy(weights.values[copy], original, weights.path, result)
   result.tokenizer = hf_tokenizer.read(path, result.notes)
-  result.labels = hf_config.labels_of(values)
-  result.multi_label = hf_config.is_multi_label(values)
-  if result.head == "classification" and result.labels:
-    classes = stored["output_weights"][0]
-    if len(result.labels) != classes:
+  result.labels, result.multi_label = labels, multi_label
+  if result.head == "classification" and labels:
+    classes = stored["output_weights"].shape[0]
+    if len(labels) != classes:
       raise ValueError(
-        f"{path} has {classes} classes, but names {len(result.labels)} in "
-        f"id2label of {hf_config.HF_CONFIG_FILE}: they belong to different "
-        "models."
+        f"{path} has {classes} classes, but names {len(labels)} in id2label of "
+        f"{_CONFIG_FILE}: they belong to different models."
       )
   return result
+
+
+def _transposed(
+  value: checkpoint_files.StoredValue,
+) -> checkpoint_files.StoredValue:
+  return value._replace(shape=value.shape[::-1], read=lambda: value.read().T)
+
+
+def _resolve_projection(
+  config: modeling.AlbertConfig,
+  values: dict[str, checkpoint_files.StoredValue],
+) -> modeling.AlbertConfig:
+  """Removes a projection E -> E that is the identity; returns what is left."""
+  size = config.hidden_size
+  rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
+  for row in rows:
+    identity = np.eye(size) if row.transposed else np.zeros(size)
+    if not np.array_equal(values[row.hf].read(), identity):
+      return dataclasses.replace(config, always_project_embedding=True)
+  for row in rows:
+    del values[row.hf]
+  return config
+
+
+def _check_copy(
+  copy: checkpoint_files.StoredValue,
+  original: checkpoint_files.StoredValue,
+  path: str,
+  result: portable.PortableCheckpoint,
+) -> None:
+  """Compares a copy of a tied weight with the original."""
+  if "cls/predictions/output_bias" not in result.tensors:
+    reason = f"not part of an encoder with head {result.head}"
+    result.unexpected[copy.name] = reason
+    return
+  if np.array_equal(copy.read(), original.read()):
+    return
+  if copy.name != _BIAS_COPY:
+    raise ValueError(
+      f"{copy.name} differs from {original.name} in {path}: in ALBERT they are "
+      "the same weights."
+    )
+  # transformers ties them on loading: the model computes with the original.
+  result.unexpected[copy.name] = f"differs from {original.name}, which is used"
+  result.notes.append(
+    f"{copy.name} and {original.name} differ in {path}: {original.name} is "
+    "used, as in transformers."
+  )
 
 
 def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   """Writes a folder for `from_pretrained`; returns the weights' path.
 
+  Args:
+    checkpoint: with a head of `ARCHITECTURES`.
+    folder: an empty one.
+
   Raises:
-    ValueError: transformers has no such head, or would use other groups.
+    ValueError: transformers would use other groups.
     OSError: it cannot be written.
   """
   config, head = checkpoint.config, checkpoint.head
-  if head not in hf_config.ARCHITECTURES:
-    raise ValueError(
-      f"Hugging Face has no model with the head {head}: give --head=none for "
-      "the encoder alone."
-    )
   # In an AlbertModel, names do not begin with "albert.".
   cut = len("albert.") if head == "none" else 0
   by_hf = {
@@ -163,7 +232,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   }
   shapes = portable.shapes_of(checkpoint.tensors)
   out = {
-    name: shapes[row.tf1][::-1] if row.transposed else shapes[row.tf1]
+    name: shapes[row.tf1][:: -1 if row.transposed else 1]
     for name, row in by_hf.items()
   }
   made: dict[str, np.ndarray] = {}
@@ -183,62 +252,42 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   metadata = {"format": "pt"}  # Required by transformers.
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     metadata["global_step"] = str(checkpoint.step)
-  path = os.path.join(folder, WEIGHTS_FILE)
+  path = os.path.join(folder, _WEIGHTS_FILE)
   _write_safetensors(path, out, get, metadata)
-  settings = hf_config.to_hf(
-    config,
-    head,
-    checkpoint.labels,
-    shapes.get("output_weights", (0,))[0],
-    hf_tokenizer.special_ids(checkpoint.tokenizer),
+  settings = settings_of(
+    config, head, checkpoint.labels, shapes.get("output_weights", (0,))[0]
   )
-  config_path = os.path.join(folder, hf_config.HF_CONFIG_FILE)
-  files.write_json(config_path, settings, indent=2, sort_keys=True)
   if checkpoint.tokenizer:
+    tokenizer = checkpoint.tokenizer.open()
+    settings.update(
+      pad_token_id=tokenizer.pad_id,
+      bos_token_id=tokenizer.cls_id,
+      eos_token_id=tokenizer.sep_id,
+    )
     obstacle = hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
     if obstacle:
       checkpoint.notes.append(
-        f"no {hf_tokenizer.FAST_FILE} was written: {obstacle}; transformers "
-        "may give other ids, see README.md in the folder."
+        f"no tokenizer.json was written: {obstacle}; transformers may give "
+        "other ids, see README.md in the folder."
       )
+  config_path = os.path.join(folder, _CONFIG_FILE)
+  files.write_json(config_path, settings, indent=2, sort_keys=True)
   return path
 
 
-def _all_rows(config, head: str) -> tuple[checkpoint_names.Row, ...]:
-  """Returns rows by which to translate names; those of `head` come first."""
-  heads = [head] if head in checkpoint_names.HEADS else []
-  heads += ["pretraining", "squad1", "classification"]
-  rows = {
-    row.hf: row
-    for name in reversed(heads)
-    for row in checkpoint_names.HEADS[name]
-    if row.hf
-  }
-  return (*checkpoint_names.encoder_rows(config), *rows.values())
-
-
 class _Weights(NamedTuple):
-  """An open file of weights.
-
-  Attributes:
-    path: of the file.
-    shapes: of the floating point values, by name.
-    get: returns such a value as <float32>.
-    dtypes: of all values by name, as in safetensors: F32, BF16, I64.
-    metadata: strings by name.
-  """
+  """An open file: floating point values, names of other ones."""
 
   path: str
-  shapes: dict[str, tuple[int, ...]]
-  get: Callable[[str], np.ndarray]
-  dtypes: dict[str, str]
+  values: dict[str, checkpoint_files.StoredValue]
+  others: list[str]
   metadata: dict[str, str]
 
 
 def _open(folder: str) -> _Weights:
-  path = os.path.join(folder, WEIGHTS_FILE)
+  path = os.path.join(folder, _WEIGHTS_FILE)
   if os.path.exists(path):
     return _open_safetensors(path)
   if os.path.exists(f"{path}.index.json"):
@@ -249,33 +298,31 @@ def _open(folder: str) -> _Weights:
   path = os.path.join(folder, _BIN_FILE)
   if not os.path.exists(path):
     raise FileNotFoundError(
-      f"{folder} holds neither {WEIGHTS_FILE} nor {_BIN_FILE}."
+      f"{folder} holds neither {_WEIGHTS_FILE} nor {_BIN_FILE}."
     )
   return _open_bin(path)
 
 
 def _open_safetensors(path: str) -> _Weights:
-  """Opens the file; the library compares its header with its size."""
   try:
     file = safetensors.safe_open(path, framework="numpy")
     names = file.keys()
     slices = {name: file.get_slice(name) for name in names}
-    dtypes = {name: value.get_dtype() for name, value in slices.items()}
   except Exception as error:  # SafetensorError has no useful base class.
     raise ValueError(
       f"{path} is damaged or truncated ({error}): copy it again."
     ) from error
-  return _Weights(
-    path,
-    {
-      name: tuple(value.get_shape())
-      for name, value in slices.items()
-      if dtypes[name] in _FLOATS
-    },
-    lambda name: np.asarray(file.get_tensor(name), np.float32),
-    dtypes,
-    file.metadata() or {},
-  )
+  floats = [n for n in names if "F" in slices[n].get_dtype()]  # F32, BF16, ...
+  values = {
+    name: checkpoint_files.StoredValue(
+      name,
+      tuple(slices[name].get_shape()),
+      lambda name=name: np.asarray(file.get_tensor(name), np.float32),
+    )
+    for name in floats
+  }
+  others = sorted(set(names) - set(floats))
+  return _Weights(path, values, others, file.metadata() or {})
 
 
 def _open_bin(path: str) -> _Weights:
@@ -287,10 +334,10 @@ def _open_bin(path: str) -> _Weights:
   try:
     # Not a requirement of this package.
     torch = importlib.import_module("torch")
-    version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
   except ImportError as error:
     raise ValueError(advice) from error
-  if version < _SAFE_TORCH:
+  version = re.findall(r"\d+", torch.__version__)[:2]
+  if tuple(map(int, version)) < _SAFE_TORCH:
     raise ValueError(advice)
   try:
     state = torch.load(path, map_location="cpu", weights_only=True)
@@ -300,14 +347,14 @@ def _open_bin(path: str) -> _Weights:
       f"{path} holds something other than tensors, or is damaged; no code of "
       "it was run."
     ) from error
-  dtypes = {n: str(v.dtype).rpartition(".")[2] for n, v in state.items()}
-  return _Weights(
-    path,
-    {n: tuple(v.shape) for n, v in state.items() if v.is_floating_point()},
-    lambda name: state[name].float().numpy(),
-    {n: "F64" if d == "float64" else d for n, d in dtypes.items()},
-    {},
-  )
+  values = {
+    name: checkpoint_files.StoredValue(
+      name, tuple(value.shape), lambda value=value: value.float().numpy()
+    )
+    for name, value in state.items()
+    if value.is_floating_point()
+  }
+  return _Weights(path, values, sorted(set(state) - set(values)), {})
 
 
 def _write_safetensors(
@@ -318,8 +365,7 @@ def _write_safetensors(
 ) -> None:
   """Writes float32 values one at a time; the library needs all at once.
 
-  The format is a length, a JSON header and the values
-  (github.com/huggingface/safetensors).
+  The file is a length, a JSON header and the values.
   """
   header: dict[str, Any] = {"__metadata__": dict(metadata)}
   offset = 0
@@ -339,68 +385,83 @@ def _write_safetensors(
       file.write(np.asarray(get(name), "<f4", order="C").data)
 
 
-def _step(weights: _Weights, notes: list[str]) -> Optional[int]:
-  """Returns the training step; None if the file has none."""
-  text = weights.metadata.get("global_step")
-  if text is None:
-    return None
-  if re.fullmatch(r"[0-9]{1,18}", text):  # What int64 can hold.
-    return int(text)
-  notes.append(
-    f"{weights.path} has global_step {text[:40]!r}, which is not a step and is "
-    "ignored."
-  )
-  return None
+def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
+  """Returns the encoder that the settings of a config.json describe.
 
-
-def _check_copy(
-  copy: str, weights: _Weights, result: portable.PortableCheckpoint
-) -> None:
-  """Compares a copy of a tied weight with the original.
-
-  Raises:
-    ValueError: the word table and its copy differ.
+  Where E = H, only the weights show whether the projection changes values, so
+  none is assumed here.
   """
-  original = _COPIES[copy]
-  name = original.removeprefix("albert.")
-  name = original if original in weights.shapes else name
-  if weights.shapes[copy] == weights.shapes.get(name) and np.array_equal(
-    weights.get(copy), weights.get(name)
-  ):
-    return
-  if copy != _DECODER_BIAS:
+  for name, value in _FIXED.items():
+    if values.get(name, value) != value:
+      raise ValueError(
+        f"{path} has {name} {values[name]!r}; only {value!r} is supported."
+      )
+  act = values.get("hidden_act", "gelu_new")
+  if act not in list(_FROM_HF):
     raise ValueError(
-      f"{copy} differs from {original} in {weights.path}: in ALBERT they are "
-      "the same weights."
+      f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
     )
-  # transformers ties them on loading: the model computes with `original`.
-  result.unexpected[copy] = f"differs from {original}, which is used"
-  result.notes.append(
-    f"{copy} and {original} differ in {weights.path}: {original} is used, as "
-    "in transformers."
+  # transformers has the defaults of AlbertConfig.
+  given = {name: values[name] for name in _SAME if name in values}
+  try:
+    config = modeling.AlbertConfig(**given, hidden_act=_FROM_HF[act])
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from error
+  checkpoint_names.check_groups(config, _PROGRAM, path)
+  return config
+
+
+def settings_of(
+  config: modeling.AlbertConfig, head: str, labels: Sequence[str], classes: int
+) -> dict[str, Any]:
+  """Returns the settings for an encoder with a head of `ARCHITECTURES`.
+
+  The special ids are those of a SentencePiece vocabulary.
+  """
+  checkpoint_names.check_groups(config, _PROGRAM, "the model")
+  values = {name: getattr(config, name) for name in _SAME}
+  values.update(
+    _FIXED,
+    architectures=[ARCHITECTURES[head]],
+    classifier_dropout_prob=0.1,
+    hidden_act=_TO_HF.get(config.hidden_act, config.hidden_act),
+    torch_dtype="float32",
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
   )
+  if head in ("classification", "regression"):
+    names = labels or [f"LABEL_{i}" for i in range(classes)]
+    values["id2label"] = {str(i): name for i, name in enumerate(names)}
+    values["label2id"] = {name: i for i, name in enumerate(names)}
+    values["problem_type"] = (
+      "regression" if head == "regression" else "single_label_classification"
+    )
+  return values
 
 
-def _resolve_projection(
-  config: modeling.AlbertConfig, names: dict[str, str], weights: _Weights
-) -> modeling.AlbertConfig:
-  """Drops a projection E -> H with E = H if it is the identity.
-
-  Args:
-    config: the encoder, without that projection.
-    names: the file's names by Hugging Face's; an identity is removed.
-    weights: the file.
+def head_of(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...], bool]:
+  """Returns what the settings of a config.json say about the head.
 
   Returns:
-    The configuration, with the projection unless it is the identity.
+    A key of `ARCHITECTURES`, "" if not known; the names of the classes, () if
+    there are none but numbers; and whether a text can have several classes or
+    several numbers.
   """
-  size = config.hidden_size
-  identity = {2: np.eye(size), 1: np.zeros([size])}
-  rows = [row.hf for row in checkpoint_names.PROJECTION if row.hf in names]
-  for name in rows:
-    value = weights.get(names[name])
-    if not np.array_equal(value, identity.get(value.ndim)):
-      return dataclasses.replace(config, always_project_embedding=True)
-  for name in rows:
-    del names[name]
-  return config
+  names, id2label = values.get("architectures"), values.get("id2label")
+  name = names[0] if isinstance(names, list) and names else ""
+  head = next((h for h, known in ARCHITECTURES.items() if known == name), "")
+  labels: tuple[str, ...] = ()
+  if isinstance(id2label, dict):
+    numbers = [str(i) for i in range(len(id2label))]
+    if set(numbers) == set(id2label):
+      labels = tuple(str(id2label[number]) for number in numbers)
+  if head == "classification" and len(labels) == 1:
+    head = "regression"
+  kind = values.get("problem_type")
+  multi_label = kind == "multi_label_classification" or (
+    kind == "regression" and len(labels) > 1
+  )
+  if labels == tuple(f"LABEL_{i}" for i in range(len(labels))):
+    labels = ()
+  return head, labels, multi_label

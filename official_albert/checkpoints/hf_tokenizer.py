@@ -1,101 +1,41 @@
 """Tokenizer files with which transformers' `AutoTokenizer` gives our ids.
 
-tokenizer.json states the rules of the room `tokenization` as steps of the
-package `tokenizers`, which transformers runs unchanged. README.md in the folder
-lists what such steps cannot state.
+tokenizer.json states the rules of `tokenization` as steps of the package
+`tokenizers`, which transformers runs unchanged. README.md in the folder lists
+what such steps cannot state.
 """
 
 from __future__ import annotations
 
 import base64
 import itertools
-import json
 import os
 import shutil
 import unicodedata
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files, tokenization
-from official_albert.checkpoints import tokenizer_files
+from official_albert.checkpoints import checkpoint_files
 
-FAST_FILE = "tokenizer.json"
 _SETTINGS = "tokenizer_config.json"
-_README = "README.md"
 _FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
-# This class runs tokenizer.json unchanged. AlbertTokenizer and BertTokenizer of
-# transformers 5 use only its vocabulary, with rules of their own.
-_FAST_CLASS = "PreTrainedTokenizerFast"
-_CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer"}
+_NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # No character above is white space, has case or combines with another.
 _END_OF_LETTERS = 0x20000
-_SPECIAL: Mapping[str, dict[str, Any]] = {
-  "sentencepiece": {
-    "bos_token": "[CLS]",
-    "cls_token": "[CLS]",
-    "eos_token": "[SEP]",
-    "mask_token": {
-      "content": "[MASK]",
-      "lstrip": True,
-      "normalized": False,
-      "rstrip": False,
-      "single_word": False,
-    },
-    "pad_token": "<pad>",
-    "sep_token": "[SEP]",
-    "unk_token": "<unk>",
-  },
-  "wordpiece": {
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-    "pad_token": "[PAD]",
-    "sep_token": "[SEP]",
-    "unk_token": "[UNK]",
-  },
-}
-
-
-def special_ids(
-  tokenizer: Optional[tokenizer_files.TokenizerFile],
-) -> dict[str, int]:
-  """Returns the ids of padding, beginning and end for config.json."""
-  first, last = 2, 3
-  if tokenizer and tokenizer.kind == "wordpiece":
-    with open(tokenizer.path, encoding="utf-8") as file:
-      pieces = [line.rstrip("\n") for line in file]
-    try:
-      first, last = pieces.index("[CLS]"), pieces.index("[SEP]")
-    except ValueError as error:
-      raise ValueError(
-        f"{tokenizer.path} has no [CLS] or no [SEP]: it is not a vocabulary of "
-        "BERT or ALBERT."
-      ) from error
-  return {"pad_token_id": 0, "bos_token_id": first, "eos_token_id": last}
 
 
 def read(
   folder: str, notes: list[str]
-) -> Optional[tokenizer_files.TokenizerFile]:
+) -> Optional[checkpoint_files.TokenizerFile]:
   """Returns the tokenizer in a folder; None if there is no supported one.
 
-  Args:
-    folder: of a Hugging Face model.
-    notes: differences from this package's tokenization are added.
-
-  Raises:
-    ValueError: its settings are not valid JSON.
+  Differences from this package's tokenization are added to `notes`.
   """
-  settings: dict[str, Any] = {}
   path = os.path.join(folder, _SETTINGS)
-  if os.path.exists(path):
-    with open(path, encoding="utf-8") as file:
-      try:
-        settings = dict(json.load(file))
-      except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is not a valid JSON object.") from error
-  lower_case = bool(settings.get("do_lower_case", True))
+  settings = checkpoint_files.read_json(path) if os.path.exists(path) else {}
   for name, default in (("keep_accents", False), ("remove_space", True)):
     if settings.get(name, default) != default:
       notes.append(
@@ -105,7 +45,8 @@ def read(
   for kind, name in _FILES.items():
     path = os.path.join(folder, name)
     if os.path.exists(path):
-      return tokenizer_files.TokenizerFile(path, kind, lower_case)
+      lower_case = bool(settings.get("do_lower_case", True))
+      return checkpoint_files.TokenizerFile(path, kind, lower_case)
   if os.path.exists(os.path.join(folder, "tokenizer.json")):
     notes.append(
       "tokenizer.json is not used: this package needs spiece.model or "
@@ -115,65 +56,63 @@ def read(
 
 
 def write(
-  tokenizer: tokenizer_files.TokenizerFile, folder: str, max_length: int
+  tokenizer: checkpoint_files.TokenizerFile, folder: str, max_length: int
 ) -> str:
   """Writes the tokenizer, its settings and a README.md.
 
   Args:
-    tokenizer: the tokenizer.
+    tokenizer: the tokenizer, which can be opened.
     folder: of the model.
     max_length: of the model's sequences.
 
   Returns:
     The reason why there is no tokenizer.json; "" if there is one.
-
-  Raises:
-    ValueError: the tokenizer's file is damaged.
-    OSError: it cannot be written.
   """
-  kind = tokenizer.kind
+  kind, obstacle = tokenizer.kind, ""
   shutil.copyfile(tokenizer.path, os.path.join(folder, _FILES[kind]))
-  if kind == "sentencepiece":
-    model = _read_model(tokenizer.path)
+  if kind == "wordpiece":
+    fast = _wordpiece_json(tokenizer)
+    special = dict(zip(_NAMES, tokenization.WORDPIECE_SPECIAL_PIECES))
+    special_map: dict[str, Any] = special
+    # This class runs tokenizer.json unchanged. AlbertTokenizer and
+    # BertTokenizer of transformers 5 apply rules of their own.
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+  else:
+    model = sentencepiece_model_pb2.ModelProto()
+    with open(tokenizer.path, "rb") as file:
+      model.ParseFromString(file.read())
     obstacle = _obstacle(model)
     fast = {} if obstacle else _sentencepiece_json(model, tokenizer.lower_case)
-  else:
-    obstacle = ""
-    fast = _wordpiece_json(tokenizer.path, tokenizer.lower_case)
-  settings = {
-    "tokenizer_class": _FAST_CLASS if fast else _CLASSES[kind],
-    "do_lower_case": tokenizer.lower_case,
-    "model_max_length": max_length,
+    special = dict(zip(_NAMES, tokenization.SPECIAL_PIECES))
+    special.update(bos_token="[CLS]", eos_token="[SEP]")
+    mask = _added_token("[MASK]")
+    special_map = {**special, "mask_token": mask}
+    settings = {
+      "tokenizer_class": (
+        "PreTrainedTokenizerFast" if fast else "AlbertTokenizer"
+      ),
+      "keep_accents": False,
+      "remove_space": True,
+    }
+  settings.update(
+    special,
+    do_lower_case=tokenizer.lower_case,
+    model_max_length=max_length,
     # transformers 5 omits token types that are not listed.
-    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-    **{
-      name: value if isinstance(value, str) else value["content"]
-      for name, value in _SPECIAL[kind].items()
-    },
-  }
-  if kind == "sentencepiece":
-    settings.update(keep_accents=False, remove_space=True)
+    model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+  )
   for name, values in (
     (_SETTINGS, settings),
-    ("special_tokens_map.json", _SPECIAL[kind]),
+    ("special_tokens_map.json", special_map),
   ):
     path = os.path.join(folder, name)
     files.write_json(path, values, indent=2, sort_keys=True)
   if fast:
-    path = os.path.join(folder, FAST_FILE)
+    path = os.path.join(folder, "tokenizer.json")
     files.write_json(path, fast, indent=None, ensure_ascii=False)
-  files.write_text(os.path.join(folder, _README), _readme(kind, obstacle, fast))
+  readme = _readme(kind, obstacle)
+  files.write_text(os.path.join(folder, "README.md"), readme)
   return obstacle
-
-
-def _read_model(path: str) -> sentencepiece_model_pb2.ModelProto:
-  model = sentencepiece_model_pb2.ModelProto()
-  with open(path, "rb") as file:
-    try:
-      model.ParseFromString(file.read())
-    except Exception as error:  # DecodeError, whose module depends on protobuf.
-      raise ValueError(f"{path} is not a SentencePiece model.") from error
-  return model
 
 
 def _obstacle(model: sentencepiece_model_pb2.ModelProto) -> str:
@@ -190,8 +129,7 @@ def _sentencepiece_json(
   model: sentencepiece_model_pb2.ModelProto, lower_case: bool
 ) -> dict[str, Any]:
   """Returns the tokenizer.json of a unigram model."""
-  mark = tokenization.WORD_START
-  kinds = model.SentencePiece
+  mark, kinds = tokenization.WORD_START, model.SentencePiece
   normal = [piece for piece in model.pieces if piece.type == kinds.NORMAL]
   best = max((piece.score for piece in normal), default=0.0)
   vocabulary = []
@@ -207,7 +145,6 @@ def _sentencepiece_json(
     if is_unused or tokenization.ends_in_digit_comma(text):
       text += " "  # Never found, as texts have no spaces at this point.
     vocabulary.append([text, score])
-  special = {piece: i for i, piece in enumerate(tokenization.SPECIAL_PIECES)}
   metaspace = {
     "type": "Metaspace",
     "replacement": mark,
@@ -218,13 +155,13 @@ def _sentencepiece_json(
     "split": not any(mark in piece.piece[1:] for piece in normal),
   }
   return _fast_json(
-    special,
+    {piece: i for i, piece in enumerate(tokenization.SPECIAL_PIECES)},
     _normalizers(model, lower_case),
-    metaspace,
-    metaspace,
-    {
+    pre_tokenizer=metaspace,
+    decoder=metaspace,
+    model={
       "type": "Unigram",
-      "unk_id": special["<unk>"],
+      "unk_id": tokenization.SPECIAL_PIECES.index("<unk>"),
       "vocab": vocabulary,
       "byte_fallback": model.trainer_spec.byte_fallback,
     },
@@ -273,11 +210,8 @@ def _normalizers(
 
 
 def _final_sigma() -> dict[str, Any]:
-  """Returns the step for sigma at the end of a word.
-
-  `tokenizers` lower-cases each character on its own, without the rule for a
-  final sigma in Unicode's SpecialCasing.txt.
-  """
+  # `tokenizers` lower-cases each character on its own, without the rule for a
+  # sigma at the end of a word in Unicode's SpecialCasing.txt.
   cased = _characters(lambda char: char.lower() != char or char.upper() != char)
   between = _characters(
     lambda char: (
@@ -290,11 +224,14 @@ def _final_sigma() -> dict[str, Any]:
   )
 
 
-def _wordpiece_json(path: str, lower_case: bool) -> dict[str, Any]:
+def _wordpiece_json(
+  tokenizer: checkpoint_files.TokenizerFile,
+) -> dict[str, Any]:
   """Returns the tokenizer.json of a vocab.txt."""
-  with open(path, "rb") as file:
+  with open(tokenizer.path, "rb") as file:
     pieces = tokenization.read_vocabulary(file.read())
   vocabulary = {piece: i for i, piece in enumerate(pieces)}
+  mark, lower_case = tokenization.CONTINUATION, tokenizer.lower_case
   return _fast_json(
     {p: vocabulary[p] for p in tokenization.WORDPIECE_SPECIAL_PIECES},
     [
@@ -307,12 +244,12 @@ def _wordpiece_json(path: str, lower_case: bool) -> dict[str, Any]:
         "lowercase": lower_case,
       },
     ],
-    {"type": "BertPreTokenizer"},
-    {"type": "WordPiece", "prefix": tokenization.CONTINUATION, "cleanup": True},
-    {
+    pre_tokenizer={"type": "BertPreTokenizer"},
+    decoder={"type": "WordPiece", "prefix": mark, "cleanup": True},
+    model={
       "type": "WordPiece",
       "unk_token": "[UNK]",
-      "continuing_subword_prefix": tokenization.CONTINUATION,
+      "continuing_subword_prefix": mark,
       "max_input_chars_per_word": tokenization.MAX_WORD_CHARACTERS,
       "vocab": vocabulary,
     },
@@ -321,19 +258,15 @@ def _wordpiece_json(path: str, lower_case: bool) -> dict[str, Any]:
 
 def _fast_json(
   special: Mapping[str, int],
-  normalizers: list[dict[str, Any]],
-  pre_tokenizer: Mapping[str, Any],
-  decoder: Mapping[str, Any],
-  model: Mapping[str, Any],
+  normalizers: Sequence[Mapping[str, Any]],
+  **parts: Mapping[str, Any],
 ) -> dict[str, Any]:
   """Returns a tokenizer.json with the special tokens and pairs of ALBERT.
 
   Args:
     special: ids of the special pieces.
     normalizers: applied in order.
-    pre_tokenizer: splits text into words.
-    decoder: turns pieces into text.
-    model: splits words into pieces.
+    **parts: pre_tokenizer, decoder and model.
   """
 
   def part(name: str, segment: int) -> dict[str, Any]:
@@ -346,19 +279,10 @@ def _fast_json(
     "truncation": None,
     "padding": None,
     "added_tokens": [
-      {
-        "id": id,
-        "content": piece,
-        "single_word": False,
-        "lstrip": piece == "[MASK]",
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-      }
+      {"id": id, **_added_token(piece), "special": True}
       for piece, id in sorted(special.items(), key=lambda item: item[1])
     ],
     "normalizer": {"type": "Sequence", "normalizers": normalizers},
-    "pre_tokenizer": pre_tokenizer,
     "post_processor": {
       "type": "TemplateProcessing",
       "single": first,
@@ -368,8 +292,17 @@ def _fast_json(
         for piece in ("[CLS]", "[SEP]")
       },
     },
-    "decoder": decoder,
-    "model": model,
+    **parts,
+  }
+
+
+def _added_token(piece: str) -> dict[str, Any]:
+  return {
+    "content": piece,
+    "single_word": False,
+    "lstrip": piece == "[MASK]",
+    "rstrip": False,
+    "normalized": False,
   }
 
 
@@ -392,26 +325,17 @@ def _characters(test: Callable[[str], bool]) -> str:
   # Within a range of consecutive codes, code and index differ by a constant.
   for _, group in itertools.groupby(enumerate(codes), lambda x: x[1] - x[0]):
     members = [code for _, code in group]
-    first, last = members[0], members[-1]
-    ranges.append(rf"\x{{{first:x}}}")
-    if last > first:
-      ranges.append(rf"-\x{{{last:x}}}")
+    last = rf"-\x{{{members[-1]:x}}}" if len(members) > 1 else ""
+    ranges.append(rf"\x{{{members[0]:x}}}{last}")
   return f"[{''.join(ranges)}]"
 
 
-def _readme(kind: str, obstacle: str, fast: Mapping[str, Any]) -> str:
-  """Returns the text of README.md."""
-  name = {"sentencepiece": "Albert", "wordpiece": "Bert"}[kind]
-  if obstacle:
-    return _README_TOP + _README_WITHOUT.format(obstacle=obstacle, name=name)
-  newer = {"sentencepiece": "U+1FBF0", "wordpiece": "U+061D"}[kind]
-  text = _README_TOP + _README_WITH.format(name=name, newer=newer)
-  if kind == "sentencepiece":
-    pieces = fast["model"]["vocab"]
-    if any(piece.endswith(", ") for piece, _ in pieces):
-      text += _README_COMMA
-    text += _README_TIES
-  return text
+def _readme(kind: str, obstacle: str) -> str:
+  text = _README_TOP + (_README_WITHOUT if obstacle else _README_WITH)
+  if kind == "sentencepiece" and not obstacle:
+    text += _README_SENTENCEPIECE
+  name = "Albert" if kind == "sentencepiece" else "Bert"
+  return text.format(name=name, obstacle=obstacle)
 
 
 _README_TOP = """\
@@ -438,15 +362,13 @@ the model was trained with. Exceptions:
   `AutoTokenizer`, may apply rules of their own, depending on the version of
   transformers.
 - Characters that are newer than the Unicode version of either program may be
-  normalized by one of them only, such as {newer}.
+  normalized by one of them only.
 """
-_README_COMMA = """\
+_README_SENTENCEPIECE = """\
 - A word with a digit and a comma inside it may be cut at other places.
   official_albert cuts the comma off pieces such as `\u25812005,`, which
   `tokenizer.json` never uses. The ids of `2005,` are the same, those of
   `2005,000` may not be: its pieces are `\u25812005 , 000` in official_albert
   and `\u2581200 5,000` in transformers.
-"""
-_README_TIES = """\
 - If two ways to cut a word have the same score, either may be chosen.
 """

@@ -15,7 +15,7 @@ import pytest
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import tokenization
-from official_albert.checkpoints import hf_tokenizer, tokenizer_files
+from official_albert.checkpoints import checkpoint_files, hf_tokenizer
 from official_albert.testing import odd_texts, toy_vocabulary
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
@@ -77,7 +77,7 @@ def model(tmp_path_factory):
 def _written(folder, path, kind, lower_case):
   """Writes the folder and returns its tokenizer.json."""
   folder.mkdir()
-  file = tokenizer_files.TokenizerFile(str(path), kind, lower_case)
+  file = checkpoint_files.TokenizerFile(str(path), kind, lower_case)
   assert hf_tokenizer.write(file, str(folder), 33) == ""
   return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
@@ -167,8 +167,6 @@ def test_models_without_a_tokenizer_json(tmp_path):
   assert "has no `tokenizer.json`" in (folder / "README.md").read_text()
   settings = json.loads((folder / "tokenizer_config.json").read_text())
   assert settings["tokenizer_class"] == "AlbertTokenizer"
-  with pytest.raises(ValueError, match="source is not a SentencePiece model"):
-    hf_tokenizer.write(_file(tmp_path, "sentencepiece"), str(folder), 33)
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
@@ -204,7 +202,7 @@ def test_the_released_vocabulary_gives_the_same_ids(lower_case, tmp_path):
 def _file(folder, kind, content=b"pieces", lower_case=True):
   path = folder / "source"
   path.write_bytes(content)
-  return tokenizer_files.TokenizerFile(str(path), kind, lower_case)
+  return checkpoint_files.TokenizerFile(str(path), kind, lower_case)
 
 
 @pytest.mark.parametrize(
@@ -231,16 +229,6 @@ def test_a_written_tokenizer_is_read(kind, name, pad, content, tmp_path):
   assert (again.kind, again.lower_case) == (kind, False)
   assert again.path == str(folder / name) and not notes
   assert again.sha256() == tokenizer.sha256()
-
-
-def test_ids_of_special_pieces(tmp_path):
-  expected = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
-  assert hf_tokenizer.special_ids(None) == expected
-  words = _file(tmp_path, "wordpiece", b"[PAD]\na\n[SEP]\n[CLS]\n")
-  assert hf_tokenizer.special_ids(words)["bos_token_id"] == 3
-  assert hf_tokenizer.special_ids(words)["eos_token_id"] == 2
-  with pytest.raises(ValueError, match=r"has no \[CLS\]"):
-    hf_tokenizer.special_ids(_file(tmp_path, "wordpiece", b"a\n"))
 
 
 def test_unsupported_settings_are_noted(tmp_path):

@@ -1,40 +1,165 @@
-"""Loading weights by their TF1 names into a model.
+"""Loading values into a model: by TF1 names, or by attribute paths.
 
-Sources: the variable lists of the released checkpoints; modeling.py and
-run_pretraining.py of google-research/albert.
+A TensorFlow checkpoint of ours names a variable by its attribute path, such as
+model/albert/pooler/kernel.
 """
 
 from __future__ import annotations
 
-import itertools
-from typing import Callable, Iterable, Mapping, Sequence
+import dataclasses
+from typing import Callable, Mapping, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
-from official_albert.checkpoints import (
-  checkpoint_files,
-  names,
-  variable_paths,
-)
+from official_albert.checkpoints import checkpoint_files, names, portable
 
-_MODULE = "module/"
+ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
+_MODEL = "model/"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT = "/.OPTIMIZER_SLOT/optimizer/"
+
+
+def by_path(model: tf.Module) -> dict[str, tf.Variable]:
+  """Returns the model's variables by attribute path, as in albert/pooler/bias.
+
+  A variable that several attributes share is listed under each.
+  """
+  entries = {}
+
+  def walk(node, path: tuple[str, ...]) -> None:
+    if isinstance(node, tf.Variable):
+      entries.setdefault("/".join(path), node)
+    elif isinstance(node, (list, tuple)):
+      for index, child in enumerate(node):
+        walk(child, (*path, str(index)))
+    elif isinstance(node, tf.Module):
+      for name, child in vars(node).items():
+        if not name.startswith("_"):
+          walk(child, (*path, name))
+
+  walk(model, ())
+  return entries
+
+
+def tree(variables: Mapping[str, tf.Variable]) -> tf.Module:
+  """Returns nested modules whose variables have these attribute paths."""
+  root = tf.Module()
+  for path, variable in variables.items():
+    *parents, name = path.split("/")
+    node = root
+    for parent in parents:
+      if not hasattr(node, parent):
+        setattr(node, parent, tf.Module())
+      node = getattr(node, parent)
+    setattr(node, name, variable)
+  return root
+
+
+def path_of(key: str) -> Optional[str]:
+  """Returns the attribute path of a weight; None for other keys."""
+  is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
+  if not is_weight or "/.OPTIMIZER_SLOT/" in key:
+    return None
+  return key[len(_MODEL) : -len(_VALUE)]
+
+
+def key_of(path: str, slot: str = "") -> str:
+  """Returns the key of a weight, or of its optimizer slot "m" or "v"."""
+  return f"{_MODEL}{path}{f'{_SLOT}{slot}' if slot else ''}{_VALUE}"
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+  """The names of variables in the checkpoint and in the model.
+
+  Attributes:
+    matched: names that were loaded into the model.
+    missing: names in the model that were not loaded.
+    unexpected: names in the checkpoint that the model lacks.
+    ignored: the checkpoint's optimizer slots and step.
+    other_shape: the `missing` heads that the checkpoint has in another shape.
+    left_out: the `missing` names of a head for another purpose.
+    notes: what was done with the head, one sentence each.
+  """
+
+  matched: tuple[str, ...]
+  missing: tuple[str, ...]
+  unexpected: tuple[str, ...]
+  ignored: tuple[str, ...] = ()
+  other_shape: tuple[str, ...] = ()
+  left_out: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    reasons = {
+      **dict.fromkeys(self.missing, "missing in the checkpoint"),
+      **dict.fromkeys(self.left_out, "left out"),
+      **dict.fromkeys(self.other_shape, "of another shape in the checkpoint"),
+    }
+    return "\n".join(
+      [
+        f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
+        f"{len(self.unexpected)} unexpected, {len(self.ignored)} optimizer "
+        "variables ignored",
+        *(f"  {note}" for note in self.notes),
+        *(f"  {reasons[name]}: {name}" for name in self.missing),
+        *(f"  unexpected in it: {name}" for name in self.unexpected),
+      ]
+    )
+
+
+def split_by_shape(
+  names: Sequence[str],
+  stored: Mapping[str, Sequence[int]],
+  variables: Mapping[str, tf.Variable],
+  is_head: Callable[[str], bool],
+  path: str,
+) -> tuple[list[str], list[str]]:
+  """Splits common names into those of equal shapes, and heads of other shapes.
+
+  A head of another shape belongs to another task, as when a model for MNLI's
+  three classes is fine-tuned for RTE's two: only the encoder is loaded.
+
+  Args:
+    names: the names that checkpoint and model have in common.
+    stored: the checkpoint's shapes by name.
+    variables: the model's variables by name.
+    is_head: whether a name belongs to a head rather than to the encoder.
+    path: of the checkpoint, for the error message.
+
+  Raises:
+    ValueError: a shape of the encoder differs.
+  """
+  own = {name: variables[name].shape.as_list() for name in names}
+  differing = [name for name in names if list(stored[name]) != own[name]]
+  for name in differing:
+    if not is_head(name):
+      raise ValueError(
+        f"{name} has shape {list(stored[name])} in {path} but {own[name]} in "
+        "the model: the checkpoint is of another size or vocabulary."
+      )
+  return [name for name in names if name not in differing], differing
+
+
+def own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
+  """Returns the variables by attribute path in a model with an `albert`."""
+  prefix = "" if hasattr(model, "albert") else "albert/"
+  paths = by_path(model)
+  return {f"{prefix}{path}": variable for path, variable in paths.items()}
 
 
 def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """Returns the model's variables by their TF1 names.
+  """Returns the variables of encoder and known heads by their TF1 names.
 
   Args:
     model: an `AlbertModel`, or a model that has one as its attribute `albert`.
-      Of its heads, those in `names.HEADS` are included.
 
   Raises:
-    ValueError: the layers share less than everything, for which TF1 has no
-      names.
+    ValueError: the layers share less than everything.
   """
   paths = own_variables(model)
   config = getattr(model, "albert", model).config
-  heads = itertools.chain.from_iterable(names.HEADS.values())
+  heads = [row for rows in names.HEADS.values() for row in rows]
   return {
     row.tf1: paths[row.own]
     for row in (*names.encoder_rows(config), *heads)
@@ -42,94 +167,71 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   }
 
 
-def own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """Returns the variables by attribute path in a model with an `albert`."""
-  prefix = "" if hasattr(model, "albert") else "albert/"
-  paths = variable_paths.by_path(model)
-  return {f"{prefix}{path}": variable for path, variable in paths.items()}
+def _is_head(name: str) -> bool:
+  return not name.startswith(("bert/", "albert/"))
 
 
-def tf1_names(stored: Iterable[str]) -> dict[str, str]:
-  """Returns the names in a TF1 checkpoint by the names of the releases.
-
-  Names in a TF1 Hub module begin with "module/".
-  """
-  return {name.removeprefix(_MODULE): name for name in stored}
-
-
-def load_tf1_checkpoint(
-  model: tf.keras.Model, path: str
-) -> variable_paths.LoadReport:
+def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   """Loads a checkpoint of google-research/albert into a model.
-
-  Nothing is assigned unless all shapes of the encoder agree.
 
   Args:
     model: see `tf1_variables`.
     path: the checkpoint's prefix, such as ".../model.ckpt-best".
 
-  Returns:
-    A report of the names on both sides.
-
   Raises:
-    FileNotFoundError: there is no such checkpoint.
-    ValueError: the checkpoint is damaged, a shape of the encoder differs, or
-      no name matches.
+    FileNotFoundError, ValueError: there is no such checkpoint, it is damaged,
+      a shape of the encoder differs, or no name matches.
   """
-  if not tf.io.gfile.exists(f"{path}.index"):
-    raise FileNotFoundError(
-      f"no TF1 checkpoint at {path}: {path}.index does not exist; give the "
-      "prefix without .index or .data."
-    )
+  path = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(path)
-  stored = tf1_names(bundle.shapes)
-  report = assign(
-    tf1_variables(model),
-    {name: bundle.shapes[key] for name, key in stored.items()},
-    lambda name: bundle.get(stored[name]),
-    path,
+  tensors = portable.LazyTensors(bundle.values)
+  config = getattr(model, "albert", model).config
+  report = fill(
+    model, portable.PortableCheckpoint(path, config, tensors, "none")
   )
   if not report.matched and not report.other_shape:
     raise ValueError(
       f"{path} holds no variable with an ALBERT name; its first is "
-      f"{min(stored)!r}."
+      f"{min(bundle.values)!r}."
     )
   return report
 
 
-def is_head(name: str) -> bool:
-  """Returns whether a TF1 name or a path belongs to a head."""
-  return not name.startswith(("bert/", "albert/"))
+def fill(
+  model: tf.keras.Model, checkpoint: portable.PortableCheckpoint
+) -> LoadReport:
+  """Loads a checkpoint, whose files must still exist, into a model.
 
-
-def assign(
-  variables: Mapping[str, tf.Variable],
-  shapes: Mapping[str, Sequence[int]],
-  load: Callable[[str], np.ndarray],
-  path: str,
-) -> variable_paths.LoadReport:
-  """Assigns stored values to the variables of the same names.
-
-  Args:
-    variables: by name.
-    shapes: of the stored values, by name.
-    load: returns a value.
-    path: of the checkpoint, for the error message.
+  The model has the same configuration. Only the number of layers may differ, if
+  all layers share their weights; see `tf1_variables` for its attributes.
 
   Raises:
-    ValueError: a shape of the encoder differs; nothing is assigned.
+    ValueError: a shape of the encoder differs, and nothing is assigned; or the
+      layers share less than everything and a weight of the encoder is missing.
   """
-  both = sorted(set(shapes) & set(variables))
-  matched, other_shape = variable_paths.split_by_shape(
-    both, shapes, variables, is_head, path
+  source, shapes = checkpoint.source, portable.shapes_of(checkpoint.tensors)
+  is_shared = checkpoint.config.sharing == "all"
+  variables = tf1_variables(model) if is_shared else own_variables(model)
+  matched, other_shape = split_by_shape(
+    sorted(set(shapes) & set(variables)), shapes, variables, _is_head, source
   )
   for name in matched:
-    variables[name].assign(load(name))
+    variables[name].assign(checkpoint.tensors[name])
+  missing = sorted(set(variables) - set(matched))
+  lacking = [name for name in missing if not _is_head(name)]
+  if lacking and not is_shared:
+    raise ValueError(
+      f"{source} lacks {lacking[0]}: it is incomplete, or of another "
+      "configuration."
+    )
+  left = checkpoint.unexpected
+  no_weights = (portable.OPTIMIZER_STATE, portable.RUN_STATE)
   ignored = {n for n in shapes if names.is_slot(n) or n == names.GLOBAL_STEP}
-  return variable_paths.LoadReport(
+  ignored |= {name for name in left if left[name] in no_weights}
+  return LoadReport(
     matched=tuple(matched),
-    missing=tuple(sorted(set(variables) - set(matched))),
-    unexpected=tuple(sorted(set(shapes) - set(variables) - ignored)),
+    missing=tuple(missing),
+    unexpected=tuple(sorted({*shapes, *left} - set(variables) - ignored)),
     ignored=tuple(sorted(ignored)),
     other_shape=tuple(other_shape),
   )

@@ -1,17 +1,7 @@
 """The table of weight names: in TF1, in this package and in Hugging Face.
 
-TF1 names serve as the common ones: readers translate into them, writers from
-them. A row holds
-
-  tf1:   the name in a checkpoint of google-research/albert.
-  own:   the attribute path of the variable in a model of this package, which
-         is also its name in our checkpoints.
-  hf:    the name in a Hugging Face folder; "" if there is no such weight.
-  shape: V, E, T, P, H, I as in the configuration, C classes.
-
-A TF1 `kernel` is [inputs, outputs]; the `weight` of a torch Linear is its
-transpose. The classifiers' `output_weights` are [classes, H] on both sides.
-This module does not load TensorFlow.
+Readers translate names into those of TF1, and writers translate from them. This
+module does not load TensorFlow.
 
 Sources: modeling.py, run_pretraining.py, classifier_utils.py, squad_utils.py
 of google-research/albert; modeling_albert.py of transformers 4.57.
@@ -20,31 +10,38 @@ of google-research/albert; modeling_albert.py of transformers 4.57.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Container, Mapping, Union
+from typing import Container, Mapping, Union
 
 from official_albert import modeling
-
-Dimension = Union[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One weight; {g} and {i} stand for the group and the block in it."""
+  """One weight.
+
+  Attributes:
+    tf1: the name in a checkpoint of google-research/albert.
+    own: the attribute path in a model of this package with an `albert`, which
+      is also the name in our checkpoints.
+    hf: the name in a Hugging Face folder; "" if there is no such weight.
+    shape: of the TF1 variable. V, E, T, P, H and I are sizes of the
+      configuration, C is the number of classes.
+  """
 
   tf1: str
   own: str
   hf: str
-  shape: tuple[Dimension, ...]
+  shape: tuple[Union[str, int], ...]
 
   @property
   def transposed(self) -> bool:
-    """Whether Hugging Face stores the transposed value."""
+    """Whether Hugging Face stores the transpose, as torch's Linear does."""
     return self.tf1.endswith("/kernel")
 
   def shape_in(
     self, config: modeling.AlbertConfig, classes: int = 0
   ) -> tuple[int, ...]:
-    """Returns the shape of the TF1 variable."""
+    """Returns the shape in an encoder with a head of so many classes."""
     sizes = {
       "V": config.vocab_size,
       "E": config.embedding_size,
@@ -57,21 +54,26 @@ class Row:
     }
     return tuple(sizes.get(size, size) for size in self.shape)
 
+  def in_block(self, group: int, inner: int) -> Row:
+    """Returns the row with numbers in place of {g} and {i}."""
+    names = (self.tf1, self.own, self.hf)
+    return Row(*(n.format(g=group, i=inner) for n in names), self.shape)
 
-# Weights of each kind of layer: the suffixes of their names in TF1, here and in
-# Hugging Face, and which of the layer's dimensions they have.
+
+# The weights of each kind of layer: the suffix of the name in TF1 and here, the
+# suffix in Hugging Face, and which of the layer's dimensions the weight has.
 _ALL, _FIRST, _LAST = slice(None), slice(1), slice(1, None)
 _KINDS = {
-  "value": [("", "", "", _ALL)],
-  "table": [("", "", ".weight", _ALL)],
-  "norm": [("/beta", "/beta", ".bias", _ALL),
-           ("/gamma", "/gamma", ".weight", _ALL)],
-  "dense": [("/kernel", "/kernel", ".weight", _ALL),
-            ("/bias", "/bias", ".bias", _LAST)],
-  "kernel": [("/kernel", "/kernel", ".weight", _ALL)],
-  "classes": [("output_weights", "output_weights", ".weight", _ALL),
-              ("output_bias", "output_bias", ".bias", _FIRST)],
-}  # fmt: skip
+  "value": [("", "", _ALL)],
+  "table": [("", ".weight", _ALL)],
+  "norm": [("/beta", ".bias", _ALL), ("/gamma", ".weight", _ALL)],
+  "dense": [("/kernel", ".weight", _ALL), ("/bias", ".bias", _LAST)],
+  "kernel": [("/kernel", ".weight", _ALL)],
+  "classes": [
+    ("output_weights", ".weight", _ALL),
+    ("output_bias", ".bias", _FIRST),
+  ],
+}
 
 
 def _rows(
@@ -91,15 +93,9 @@ def _rows(
     kind, *names, dimensions = line.split(maxsplit=4)
     a, b, c = ("" if name == "-" else name for name in names)
     shape = tuple(int(d) if d.isdigit() else d for d in dimensions.split())
-    rows += [
-      Row(
-        tf1 + a + tf1_suffix,
-        own + b + own_suffix,
-        c and hf + c + hf_suffix,
-        shape[which],
-      )
-      for tf1_suffix, own_suffix, hf_suffix, which in _KINDS[kind]
-    ]
+    for suffix, hf_suffix, part in _KINDS[kind]:
+      hf_name = hf + c + hf_suffix if c else ""
+      rows.append(Row(tf1 + a + suffix, own + b + suffix, hf_name, shape[part]))
   return tuple(rows)
 
 
@@ -122,32 +118,31 @@ PROJECTION = _rows(
   "albert/embedding/",
   "albert.encoder.embedding_",
 )
+# {g} is the group, {i} the block in it.
 _TF1_BLOCK = "bert/encoder/transformer/group_{g}/inner_group_{i}/"
 _HF_BLOCK = "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}."
-_BLOCK = (
-  *_rows(
-    """
-    dense  attention_1/self/query    query         attention.query      H H
-    dense  attention_1/self/key      key           attention.key        H H
-    dense  attention_1/self/value    value         attention.value      H H
-    dense  attention_1/output/dense  output_dense  attention.dense      H H
-    norm   LayerNorm                 layer_norm    attention.LayerNorm  H
-    """,
-    _TF1_BLOCK,
-    "albert/encoder/attentions/{g}/{i}/",
-    _HF_BLOCK,
-  ),
-  # The original nests the second dense layer under the first one's scope.
-  *_rows(
-    """
-    dense  ffn_1/intermediate/dense         intermediate  ffn         H I
-    dense  ffn_1/intermediate/output/dense  output_dense  ffn_output  I H
-    norm   LayerNorm_1                 layer_norm  full_layer_layer_norm  H
-    """,
-    _TF1_BLOCK,
-    "albert/encoder/ffns/{g}/{i}/",
-    _HF_BLOCK,
-  ),
+_ATTENTION = _rows(
+  """
+  dense  attention_1/self/query    query         attention.query      H H
+  dense  attention_1/self/key      key           attention.key        H H
+  dense  attention_1/self/value    value         attention.value      H H
+  dense  attention_1/output/dense  output_dense  attention.dense      H H
+  norm   LayerNorm                 layer_norm    attention.LayerNorm  H
+  """,
+  _TF1_BLOCK,
+  "albert/encoder/attentions/{g}/{i}/",
+  _HF_BLOCK,
+)
+# The original nests the second dense layer under the first one's scope.
+_FFN = _rows(
+  """
+  dense  ffn_1/intermediate/dense         intermediate  ffn         H I
+  dense  ffn_1/intermediate/output/dense  output_dense  ffn_output  I H
+  norm   LayerNorm_1                 layer_norm  full_layer_layer_norm  H
+  """,
+  _TF1_BLOCK,
+  "albert/encoder/ffns/{g}/{i}/",
+  _HF_BLOCK,
 )
 _POOLER = _rows("dense  bert/pooler/dense  albert/pooler  albert.pooler  H H")
 _MASKED_LM = _rows(
@@ -183,8 +178,6 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
     """
   ),
 }
-# Heads that do not use the pooled output, so that the pooler may be missing.
-_WITHOUT_POOLER = ("masked_lm", "squad1", "squad2")
 
 GLOBAL_STEP = "global_step"
 # Suffixes of optimizer state in TF1 names, and the names of the slots here.
@@ -203,14 +196,13 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
       f"a model with sharing={config.sharing!r} has no TF1 names: the "
       "original always shares whole layers."
     )
+  projection = PROJECTION if config.has_projection else ()
   blocks = [
-    Row(*(text.format(g=group, i=inner) for text in (row.tf1, row.own, row.hf)),
-        row.shape)
+    row.in_block(group, inner)
     for group in range(config.num_hidden_groups)
     for inner in range(config.inner_group_num)
-    for row in _BLOCK
-  ]  # fmt: skip
-  projection = PROJECTION if config.has_projection else ()
+    for row in (*_ATTENTION, *_FFN)
+  ]
   return (*_EMBEDDING, *projection, *blocks, *_POOLER)
 
 
@@ -225,11 +217,12 @@ def has_head(head: str, tf1_names: Container[str]) -> bool:
 
 
 def may_lack(head: str, name: str) -> bool:
-  """Returns whether a model with this head works without a TF1 variable.
+  """Returns whether a model with this head does not use a TF1 variable.
 
-  Hugging Face models with such a head lack the variable.
+  Hugging Face models with such a head do not have the variable.
   """
-  return head in _WITHOUT_POOLER and name.startswith("bert/pooler/")
+  without_pooler = head in ("masked_lm", "squad1", "squad2")
+  return without_pooler and name.startswith("bert/pooler/")
 
 
 def is_slot(name: str) -> bool:
@@ -237,19 +230,12 @@ def is_slot(name: str) -> bool:
   return name.rsplit("/", 1)[-1] in SLOTS
 
 
-# How other programs compute the group of a layer, in floating point.
-_GROUP_OF_LAYER: Mapping[str, Callable[[int, int, int], int]] = {
-  "google-research/albert": lambda layer, layers, groups: int(
-    layer / layers * groups
-  ),
-  "Hugging Face": lambda layer, layers, groups: int(layer / (layers / groups)),
-}
-
-
 def check_groups(
   config: modeling.AlbertConfig, program: str, source: str
 ) -> None:
-  """Refuses numbers of layers and groups that another program rounds wrongly.
+  """Checks that another program computes the same group for each layer.
+
+  Both other programs compute it in floating point.
 
   Args:
     config: the encoder.
@@ -257,11 +243,14 @@ def check_groups(
     source: of the model, for the error message.
 
   Raises:
-    ValueError: the other program uses another group for a layer.
+    ValueError: the group of a layer differs.
   """
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
   for layer in range(layers):
-    theirs = _GROUP_OF_LAYER[program](layer, layers, groups)
+    if program == "Hugging Face":
+      theirs = int(layer / (layers / groups))
+    else:
+      theirs = int(layer / layers * groups)
     ours = config.group_of_layer(layer)
     if theirs != ours:
       raise ValueError(

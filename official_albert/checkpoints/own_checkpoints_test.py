@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from official_albert import AlbertModel, modeling, training
 from official_albert.checkpoints import (
+  checkpoint_files,
   loading,
   own_checkpoints,
   tf1_checkpoints,
-  tokenizer_files,
 )
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
@@ -35,7 +35,7 @@ def _check_same(a, b):
 def test_a_folder_is_written_and_read_exactly(tmp_path):
   source = _read("model.ckpt")
   (tmp_path / "pieces").write_bytes(b"pieces")
-  source.tokenizer = tokenizer_files.TokenizerFile(
+  source.tokenizer = checkpoint_files.TokenizerFile(
     str(tmp_path / "pieces"), "sentencepiece", lower_case=False
   )
   folder = str(tmp_path / "out")
@@ -72,14 +72,9 @@ def test_the_record_tells_heads_with_one_class_apart(tmp_path):
 
 
 def test_a_run_resumes_with_optimizer_state(tmp_path):
-  source = _read("trained_lamb.ckpt-10", include_optimizer=True)
-  own_checkpoints.write(source, str(tmp_path))
-  _check_same(
-    source, own_checkpoints.read(str(tmp_path), include_optimizer=True)
-  )
   # The encoder alone, as models with heads belong to tasks/.
   source = _read("trained_lamb.ckpt-10", head="none", include_optimizer=True)
-  folder = str(tmp_path / "encoder")
+  folder = str(tmp_path)
   own_checkpoints.write(source, folder)
 
   class Holder(tf.keras.Model):
@@ -116,22 +111,19 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
     str(tmp_path / "best"), 1, model=model, scale=loss_scale
   ).save(5)
   read = own_checkpoints.read(str(tmp_path / "best"))
-  assert read.head == "none" and len(read.tensors) == 25
+  assert read.head == "none" and len(read.tensors) == 26 and read.step == 5
   assert list(read.unexpected.values()) == ["state of the run"]
 
 
 @pytest.mark.parametrize(
   "record, message",
   [
-    ([1], "holds data of"),
-    (None, "holds data of another type"),
-    ({"data": [1]}, "holds data of another type"),
-    ({"data": {"tokenizer": "x"}}, "holds tokenizer of"),
-    ({"data": {"settings": [1]}}, "holds settings of"),
-    ({"data": {"head": ["none"]}}, "holds head of another type"),
-    ({"data": {"task": {}, "head": 3}}, "holds head of another type"),
-    ({"data": {"task": ["race"]}}, "holds task of another type"),
-    ({"data": {"settings": {"labels": 3}}}, "holds labels of another type"),
+    ([1], "has values of other types than a run writes"),
+    (None, "has values of other types"),
+    ({"data": [1]}, "has values of other types"),
+    ({"data": {"tokenizer": "x"}}, "has values of other types"),
+    ({"data": {"settings": {"labels": 3}}}, "has values of other types"),
+    ({"data": {"head": ["none"]}}, "unknown head"),
   ],
 )
 def test_an_edited_record(record, message, tmp_path):
@@ -139,10 +131,6 @@ def test_an_edited_record(record, message, tmp_path):
   (tmp_path / "run.json").write_text(json.dumps(record))
   with pytest.raises(ValueError, match=message):
     own_checkpoints.read(str(tmp_path))
-
-
-def test_an_empty_record(tmp_path):
-  own_checkpoints.write(_read("model.ckpt", head="none"), str(tmp_path))
   (tmp_path / "run.json").write_text("{}")
   assert own_checkpoints.read(str(tmp_path)).head == "none"
 

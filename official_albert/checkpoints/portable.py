@@ -1,63 +1,55 @@
-"""The form of a checkpoint between formats: readers return it, writers take it.
+"""A checkpoint of any format: readers return it, writers take it.
 
-Values have the names of the TF1 releases, see names.py, and are read on access,
-so that a conversion holds no more of them than its writer needs.
+Values have TF1 names, see names.py, and are read on access, so that a
+conversion holds only those that its writer needs.
 """
 
 from __future__ import annotations
 
 import collections.abc
 import dataclasses
-from typing import Callable, Iterator, Mapping, Optional, Sequence
+from typing import Container, Iterator, Mapping, Optional
 
 import numpy as np
-import tensorflow as tf
 
 from official_albert import modeling
-from official_albert.checkpoints import loading, tokenizer_files, variable_paths
+from official_albert.checkpoints import checkpoint_files
 from official_albert.checkpoints import names as checkpoint_names
 
 # Reasons why a name that is not a weight of the model is not carried.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 RUN_STATE = "state of the run"
-NO_WEIGHTS = (OPTIMIZER_STATE, RUN_STATE)
 
 
 class LazyTensors(collections.abc.Mapping):
-  """Arrays by name, each read on access.
+  """Arrays by name, each read on access."""
 
-  Attributes:
-    shapes: by name, known without reading.
-  """
+  def __init__(self, values: Mapping[str, checkpoint_files.StoredValue]):
+    self._values = values
 
-  def __init__(
-    self,
-    shapes: Mapping[str, Sequence[int]],
-    load: Callable[[str], np.ndarray],
-  ):
-    self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
-    self._load = load
+  @property
+  def shapes(self) -> dict[str, tuple[int, ...]]:
+    """The shapes by name, known without reading."""
+    return {name: value.shape for name, value in self._values.items()}
 
   def __getitem__(self, name: str) -> np.ndarray:
-    if name not in self.shapes:
-      raise KeyError(name)
-    return self._load(name)
+    return self._values[name].read()
 
   def __contains__(self, name: object) -> bool:
-    return name in self.shapes  # Mapping's own would read the value.
+    return name in self._values  # Mapping's own would read the value.
 
   def __iter__(self) -> Iterator[str]:
-    return iter(self.shapes)
+    return iter(self._values)
 
   def __len__(self) -> int:
-    return len(self.shapes)
+    return len(self._values)
 
 
 def shapes_of(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
   """Returns the shapes by name, without reading lazy values."""
   if isinstance(tensors, LazyTensors):
-    return dict(tensors.shapes)
-  return {name: tuple(np.shape(value)) for name, value in tensors.items()}
+    return tensors.shapes
+  return {name: np.shape(value) for name, value in tensors.items()}
 
 
 @dataclasses.dataclass
@@ -69,9 +61,8 @@ class PortableCheckpoint:
     config: the encoder's configuration.
     tensors: values by TF1 names: weights <float32>, "NAME/adam_m" and
       "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
-      the source knows it. If the layers share less than everything, other
-      formats have no names for them, and the names are attribute paths, as in
-      our checkpoints.
+      the source knows it. If the layers share less than everything, the names
+      are attribute paths, as other formats have none.
     head: a key of `names.HEADS`.
     tokenizer: None if the source has none.
     labels: names of the classes in the order of the head's outputs; () if not
@@ -89,7 +80,7 @@ class PortableCheckpoint:
   config: modeling.AlbertConfig
   tensors: Mapping[str, np.ndarray]
   head: str
-  tokenizer: Optional[tokenizer_files.TokenizerFile] = None
+  tokenizer: Optional[checkpoint_files.TokenizerFile] = None
   labels: tuple[str, ...] = ()
   task: str = ""
   multi_label: bool = False
@@ -103,80 +94,24 @@ class PortableCheckpoint:
     return int(self.tensors.get(checkpoint_names.GLOBAL_STEP, 0))
 
   @property
-  def rows(self) -> tuple[checkpoint_names.Row, ...]:
+  def rows(self) -> list[checkpoint_names.Row]:
     """The rows of the table of names whose values are present."""
-    return tuple(
-      row
-      for row in checkpoint_names.rows(self.config, self.head)
-      if row.tf1 in self.tensors
-    )
+    rows = checkpoint_names.rows(self.config, self.head)
+    return [row for row in rows if row.tf1 in self.tensors]
 
   @property
-  def slots(self) -> tuple[str, ...]:
+  def slots(self) -> list[str]:
     """The names of optimizer state."""
-    return tuple(filter(checkpoint_names.is_slot, self.tensors))
+    return list(filter(checkpoint_names.is_slot, self.tensors))
 
   @property
   def has_pooler(self) -> bool:
     """Whether the weights of the pooler are present."""
-    return any("/pooler/" in name for name in self.tensors)
+    return "bert/pooler/dense/kernel" in self.tensors
 
 
-def fill(
-  model: tf.keras.Model, checkpoint: PortableCheckpoint
-) -> variable_paths.LoadReport:
-  """Assigns a checkpoint's values to a model of the same configuration.
-
-  The number of layers may differ if all layers share their weights.
-
-  Args:
-    model: see `loading.tf1_variables`.
-    checkpoint: the values. Its files must still exist.
-
-  Returns:
-    A report of the names on both sides.
-
-  Raises:
-    ValueError: the layers share less than everything and the checkpoint lacks
-      a weight of the encoder.
-  """
-  is_shared = checkpoint.config.sharing == "all"
-  shapes = shapes_of(checkpoint.tensors)
-  shapes.pop(checkpoint_names.GLOBAL_STEP, None)
-  report = loading.assign(
-    loading.tf1_variables(model) if is_shared else loading.own_variables(model),
-    shapes,
-    checkpoint.tensors.__getitem__,
-    checkpoint.source,
-  )
-  lacking = [name for name in report.missing if not loading.is_head(name)]
-  if lacking and not is_shared:
-    raise ValueError(
-      f"{checkpoint.source} lacks {lacking[0]}: it is incomplete, or of "
-      "another configuration."
-    )
-  left = checkpoint.unexpected
-  state = {name for name in left if left[name] in NO_WEIGHTS}
-  return variable_paths.LoadReport(
-    matched=report.matched,
-    missing=report.missing,
-    unexpected=tuple(sorted({*report.unexpected, *left} - state)),
-    ignored=tuple(sorted({*report.ignored, *state})),
-    other_shape=report.other_shape,
-  )
-
-
-def find_head(names, wanted: str = "", classes: int = 0) -> str:
-  """Returns the head that a checkpoint has, a key of `names.HEADS`.
-
-  Args:
-    names: the checkpoint's TF1 names.
-    wanted: the head that the user or the source names; "" detects it.
-    classes: rows of `output_weights`, if it is present.
-
-  Raises:
-    ValueError: the checkpoint does not have the wanted head.
-  """
+def _find_head(names: Container[str], wanted: str, classes: int) -> str:
+  """Returns the wanted head, or the one that the weights belong to."""
   if wanted:
     if wanted not in checkpoint_names.HEADS:
       raise ValueError(
@@ -200,40 +135,36 @@ def find_head(names, wanted: str = "", classes: int = 0) -> str:
 def select(
   source: str,
   config: modeling.AlbertConfig,
-  stored: Mapping[str, Sequence[int]],
-  load: Callable[[str], np.ndarray],
+  stored: Mapping[str, checkpoint_files.StoredValue],
   head: str = "",
   include_optimizer: bool = False,
-  given_names: Optional[Mapping[str, str]] = None,
 ) -> PortableCheckpoint:
   """Selects a model's weights, and checks names and shapes.
 
   Args:
     source: for messages.
     config: the encoder's configuration.
-    stored: shapes in the source by TF1 names; other names are reported.
-    load: returns the value of such a name.
-    head: see `find_head`.
+    stored: values in the source by TF1 names; other names are reported.
+    head: a key of `names.HEADS`; "" detects it.
     include_optimizer: whether to carry optimizer state.
-    given_names: the source's own names by TF1 names, for the report.
 
   Raises:
-    ValueError: a weight is missing or has another shape than the configuration
-      says, or the source does not have the head.
+    ValueError: the weights do not fit the configuration or the head.
   """
-  given_names = given_names or {}
-  classes = (stored.get("output_weights") or [0])[0]
+  classes = 0
+  if "output_weights" in stored:
+    classes = stored["output_weights"].shape[0]
   notes = []
   if not head and classes == 1:
     notes.append(
       "output_weights has one class and is taken for a regression; give "
       "--head=multiple_choice if it scores options."
     )
-  head = find_head(stored, head, classes)
+  head = _find_head(stored, head, classes)
   rows = checkpoint_names.rows(config, head)
   present = [row for row in rows if row.tf1 in stored]
   if not present:
-    first = min((given_names.get(name, name) for name in stored), default="")
+    first = min((value.name for value in stored.values()), default="")
     raise ValueError(
       f"{source} holds no variable with an ALBERT name; its first is {first!r}."
     )
@@ -246,34 +177,27 @@ def select(
       "configuration: it belongs to another model, or is incomplete."
     )
   for row in present:
-    expected = row.shape_in(config, classes)
-    if tuple(stored[row.tf1]) != expected:
+    value, expected = stored[row.tf1], row.shape_in(config, classes)
+    if value.shape != expected:
       raise ValueError(
-        f"{given_names.get(row.tf1, row.tf1)} has shape "
-        f"{list(stored[row.tf1])} in {source} but {list(expected)} by the "
-        "configuration: they belong to different models."
+        f"{value.name} has shape {list(value.shape)} in {source} but "
+        f"{list(expected)} by the configuration: they belong to different "
+        "models."
       )
   taken = [row.tf1 for row in present]
   if include_optimizer:
-    slots = [
-      f"{row.tf1}/{slot}" for row in rows for slot in checkpoint_names.SLOTS
-    ]
+    slots = [f"{row.tf1}/{s}" for row in rows for s in checkpoint_names.SLOTS]
     found = [name for name in slots if name in stored]
     if len(found) < len(slots):
       raise ValueError(
         f"{source} holds {len(found)} of the {len(slots)} optimizer slots of "
         "its variables: convert it without --include_optimizer."
       )
-    for name in found:
-      if tuple(stored[name]) != tuple(stored[name.rsplit("/", 1)[0]]):
-        raise ValueError(
-          f"{name} and its variable differ in shape in {source}."
-        )
-    taken += found
+    taken += slots
   if checkpoint_names.GLOBAL_STEP in stored:
     taken.append(checkpoint_names.GLOBAL_STEP)
   unexpected = {
-    given_names.get(name, name): OPTIMIZER_STATE
+    stored[name].name: OPTIMIZER_STATE
     if checkpoint_names.is_slot(name)
     else f"not part of an encoder with head {head}"
     for name in sorted(set(stored) - set(taken))
@@ -281,7 +205,7 @@ def select(
   return PortableCheckpoint(
     source=source,
     config=config,
-    tensors=LazyTensors({name: stored[name] for name in taken}, load),
+    tensors=LazyTensors({name: stored[name] for name in taken}),
     head=head,
     unexpected=unexpected,
     missing=tuple(missing),

@@ -1,17 +1,13 @@
-"""Tests of selecting a model's weights, and of tokenizer files."""
+"""Tests of selecting a model's weights."""
 
 from __future__ import annotations
-
-import hashlib
 
 import numpy as np
 import pytest
 
 from official_albert import AlbertConfig
+from official_albert.checkpoints import checkpoint_files, portable
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.checkpoints import portable as portable_checkpoint
-from official_albert.checkpoints import tokenizer_files
-from official_albert.testing import toy_vocabulary
 
 _CONFIG = AlbertConfig(
   vocab_size=13,
@@ -25,27 +21,31 @@ _CONFIG = AlbertConfig(
 
 
 def _stored(head="pretraining", classes=0):
+  """Returns shapes by name."""
   return {
     row.tf1: row.shape_in(_CONFIG, classes)
     for row in checkpoint_names.rows(_CONFIG, head)
   }
 
 
+def _value(name, shape, asked=None):
+  def read():
+    asked.append(name)
+    return np.full(shape, len(name))
+
+  return checkpoint_files.StoredValue(name, shape, read)
+
+
 def _select(stored, **arguments):
-  return portable_checkpoint.select(
-    "there", _CONFIG, stored, lambda name: np.zeros(stored[name]), **arguments
-  )
+  values = {name: _value(name, shape) for name, shape in stored.items()}
+  return portable.select("there", _CONFIG, values, **arguments)
 
 
 def test_values_are_read_on_access():
   asked = []
-
-  def load(name):
-    asked.append(name)
-    return np.full([2], len(name))
-
-  tensors = portable_checkpoint.LazyTensors({"a": [2], "bc": [2]}, load)
-  assert portable_checkpoint.shapes_of(tensors) == {"a": (2,), "bc": (2,)}
+  names = ("a", "bc")
+  tensors = portable.LazyTensors({n: _value(n, (2,), asked) for n in names})
+  assert portable.shapes_of(tensors) == {"a": (2,), "bc": (2,)}
   assert list(tensors) == ["a", "bc"] and "a" in tensors and not asked
   assert tensors["bc"].tolist() == [2, 2]
   assert asked == ["bc"]
@@ -88,70 +88,39 @@ def test_optimizer_state_on_request():
     stored[f"{name}/adam_m"] = stored[f"{name}/adam_v"] = stored[name]
   without = _select(stored)
   assert not without.slots
-  assert set(without.unexpected.values()) == {
-    "optimizer state, carried on request only"
-  }
+  assert set(without.unexpected.values()) == {portable.OPTIMIZER_STATE}
   assert len(_select(stored, include_optimizer=True).slots) == 2 * 32
   del stored["bert/pooler/dense/bias/adam_m"]
   with pytest.raises(ValueError, match="holds 63 of the 64 optimizer slots"):
     _select(stored, include_optimizer=True)
 
 
-def test_missing_variables_and_other_shapes():
-  stored = _stored()
-  del stored["bert/embeddings/LayerNorm/beta"]
-  with pytest.raises(ValueError, match="lacks bert/embeddings/LayerNorm/beta"):
-    _select(stored)
-  stored = {**_stored(), "bert/embeddings/word_embeddings": (14, 4)}
-  with pytest.raises(ValueError, match=r"shape \[14, 4\] in there but \[13, 4"):
-    _select(stored)
-  with pytest.raises(ValueError, match="no variable with an ALBERT name"):
-    _select({"weights": (3,)})
-  with pytest.raises(ValueError, match="has no squad1 head"):
-    _select(_stored(), head="squad1")
-  with pytest.raises(ValueError, match="unknown head 'squad'"):
-    _select(_stored(), head="squad")
+@pytest.mark.parametrize(
+  "changes, head, message",
+  [
+    ({"bert/embeddings/LayerNorm/beta": None}, "", "lacks bert/embeddings/Lay"),
+    ({"bert/pooler/dense/bias": None}, "", "lacks bert/pooler/dense/bias"),
+    (
+      {"bert/embeddings/word_embeddings": (14, 4)},
+      "",
+      r"shape \[14, 4\] in there but \[13, 4",
+    ),
+    (None, "", "no variable with an ALBERT name; its first is 'weights'"),
+    ({}, "squad1", "has no squad1 head"),
+    ({}, "squad", "unknown head 'squad'"),
+  ],
+)
+def test_weights_that_do_not_fit(changes, head, message):
+  stored = {"weights": (3,)} if changes is None else {**_stored(), **changes}
+  stored = {name: shape for name, shape in stored.items() if shape}
+  with pytest.raises(ValueError, match=message):
+    _select(stored, head=head)
 
 
 def test_some_heads_need_no_pooler():
-  stored = _stored("squad1")
-  stored = {n: s for n, s in stored.items() if "pooler" not in n}
-  assert len(_select(stored).missing) == 2
-  stored = {n: s for n, s in _stored().items() if "pooler" not in n}
-  with pytest.raises(ValueError, match="lacks bert/pooler"):
-    _select(stored)
-
-
-def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
-  content = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ntea\n"
-  (tmp_path / "vocab.txt").write_bytes(content)
-  path = str(tmp_path / "vocab.txt")
-  file = tokenizer_files.TokenizerFile(path, "wordpiece", False)
-  assert file.sha256() == hashlib.sha256(content).hexdigest()
-  tokenizer = file.open()
-  assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
-  assert tokenizer.encode("tea Tea") == [5, 1]
-  model = str(tmp_path / "tokenizer.model")
-  (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
-  file = tokenizer_files.TokenizerFile(model, "sentencepiece")
-  assert file.open().kind == "sentencepiece"
-  with pytest.raises(ValueError, match="vocab.txt"):
-    tokenizer_files.TokenizerFile(path, "sentencepiece").open()
-
-
-def test_the_tokenizer_given_by_flags(tmp_path):
-  path = str(tmp_path / "vocab.txt")
-  chosen = tokenizer_files.chosen_tokenizer
-  assert chosen("", "", True) is None
-  with pytest.raises(FileNotFoundError, match="vocab.txt does not exist"):
-    chosen("", path, True)
-  (tmp_path / "vocab.txt").touch()
-  assert chosen("", path, False) == tokenizer_files.TokenizerFile(
-    path, "wordpiece", False
-  )
-  assert chosen(path, "", True).kind == "sentencepiece"
-  with pytest.raises(ValueError, match="two tokenizers for one model"):
-    chosen("a", "b", True)
+  stored = {n: s for n, s in _stored("squad1").items() if "pooler" not in n}
+  checkpoint = _select(stored)
+  assert len(checkpoint.missing) == 2 and not checkpoint.has_pooler
 
 
 if __name__ == "__main__":

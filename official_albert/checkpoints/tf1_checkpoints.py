@@ -14,12 +14,7 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import modeling
-from official_albert.checkpoints import (
-  checkpoint_files,
-  loading,
-  portable,
-  tokenizer_files,
-)
+from official_albert.checkpoints import checkpoint_files, portable
 from official_albert.checkpoints import names as checkpoint_names
 
 CHECKPOINT_NAME = "model.ckpt-best"
@@ -42,13 +37,14 @@ def read_tf1_checkpoint(
       there is none, the configuration is inferred from the shapes.
 
   Raises:
-    ValueError, OSError: there is no checkpoint, it is damaged, or it does not
-      fit its configuration.
+    ValueError, OSError: there is no valid checkpoint.
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(prefix)
-  given = loading.tf1_names(filter(bundle.is_weight, bundle.shapes))
-  stored = {name: bundle.shapes[key] for name, key in given.items()}
+  # Names in a TF1 Hub module begin with "module/".
+  stored = {
+    name.removeprefix("module/"): value for name, value in bundle.values.items()
+  }
   folders = checkpoint_files.folders_of(prefix)
   config_file = config_file or checkpoint_files.find_only_file(
     folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
@@ -57,18 +53,10 @@ def read_tf1_checkpoint(
     config = modeling.AlbertConfig.from_json_file(config_file)
     note = _dropout_note(config, config_file)
   else:
-    config, note = infer_config(prefix, stored)
+    config, note = infer_config(prefix, {n: v.shape for n, v in stored.items()})
   checkpoint_names.check_groups(config, _PROGRAM, prefix)
-  result = portable.select(
-    prefix,
-    config,
-    stored,
-    lambda name: bundle.get(given[name]),
-    head,
-    include_optimizer,
-    given,
-  )
-  result.tokenizer = tokenizer_files.find_tokenizer(folders)
+  result = portable.select(prefix, config, stored, head, include_optimizer)
+  result.tokenizer = checkpoint_files.find_tokenizer(folders)
   result.notes += [note] if note else []
   return result
 
@@ -76,10 +64,7 @@ def read_tf1_checkpoint(
 def write_tf1_checkpoint(
   checkpoint: portable.PortableCheckpoint, folder: str
 ) -> str:
-  """Writes checkpoint, configuration and tokenizer into an empty folder.
-
-  Returns:
-    The checkpoint's prefix.
+  """Writes a folder and returns the checkpoint's prefix.
 
   Raises:
     ValueError: the original has no such activation or projection, or would
@@ -87,17 +72,17 @@ def write_tf1_checkpoint(
     OSError: it cannot be written.
   """
   config, source = checkpoint.config, checkpoint.source
+  wrong = "the converted model would compute something else."
   if config.hidden_act == "gelu_erf":
     raise ValueError(
       f"{source} has hidden_act gelu_erf, the exact GELU, but the gelu of "
-      f"{_PROGRAM} is the tanh approximation: the converted model would "
-      "compute something else."
+      f"{_PROGRAM} is the tanh approximation: {wrong}"
     )
   if config.always_project_embedding:
     raise ValueError(
       f"{source} has a projection between equal widths, embedding_size and "
-      f"hidden_size {config.hidden_size}, which {_PROGRAM} does not have: the "
-      "converted model would compute something else."
+      f"hidden_size {config.hidden_size}, which {_PROGRAM} does not have: "
+      f"{wrong}"
     )
   checkpoint_names.check_groups(config, _PROGRAM, source)
   prefix = os.path.join(folder, CHECKPOINT_NAME)
@@ -112,11 +97,8 @@ def write_tf1_checkpoint(
 
 
 def _dropout_note(config: modeling.AlbertConfig, path: str) -> str:
-  """Returns a note on dropouts, in which files of one release differ.
-
-  The early Hub modules say 0.1 where the archives say 0 (google-research/albert
-  issues 23 and 78).
-  """
+  # The early Hub modules say 0.1 where the archives say 0
+  # (google-research/albert issues 23 and 78).
   if not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
     return ""
   return (
@@ -127,47 +109,31 @@ def _dropout_note(config: modeling.AlbertConfig, path: str) -> str:
   )
 
 
-_GROUP = re.compile(r"/group_(\d+)/inner_group_(\d+)/")
-
-
 def infer_config(
   source: str, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[modeling.AlbertConfig, str]:
-  """Infers a configuration from shapes.
+  """Infers a configuration from shapes by TF1 names; also returns a note.
 
   Shapes do not determine the number of layers and of heads, the activation or
   the dropouts: those are taken from the release that has the same shapes.
-
-  Args:
-    source: for messages.
-    shapes: by TF1 names.
-
-  Returns:
-    The configuration, and a note on what was assumed.
-
-  Raises:
-    ValueError: no release has these shapes.
   """
   advice = f"{source} has no configuration: give --albert_config_file."
+  group = "bert/encoder/transformer/group_0/inner_group_0"
   try:
     vocab_size, embedding_size = shapes["bert/embeddings/word_embeddings"]
-    block = "bert/encoder/transformer/group_0/inner_group_0"
-    hidden, intermediate = shapes[f"{block}/ffn_1/intermediate/dense/kernel"]
+    sizes = shapes[f"{group}/ffn_1/intermediate/dense/kernel"]
     positions, _ = shapes["bert/embeddings/position_embeddings"]
     types, _ = shapes["bert/embeddings/token_type_embeddings"]
   except (KeyError, ValueError) as error:
     raise ValueError(advice) from error
-  blocks = [
-    tuple(map(int, m.groups())) for m in map(_GROUP.search, shapes) if m
-  ]
-  chinese = vocab_size == modeling.PRESETS["albert_base_zh"].vocab_size
+  blocks = re.findall(r"/group_(\d+)/inner_group_(\d+)/", " ".join(shapes))
+  is_chinese = vocab_size == modeling.PRESETS["albert_base_zh"].vocab_size
   for name, preset in modeling.PRESETS.items():
-    sizes = (preset.hidden_size, preset.intermediate_size)
     if (
-      sizes == (hidden, intermediate)
+      [preset.hidden_size, preset.intermediate_size] == list(sizes)
       and preset.sharing == "all"
       and not name.endswith("_v1")
-      and name.endswith("_zh") == chinese
+      and name.endswith("_zh") == is_chinese
     ):
       config = dataclasses.replace(
         preset,
@@ -175,8 +141,8 @@ def infer_config(
         embedding_size=embedding_size,
         max_position_embeddings=positions,
         type_vocab_size=types,
-        num_hidden_groups=max(group for group, _ in blocks) + 1,
-        inner_group_num=max(inner for _, inner in blocks) + 1,
+        num_hidden_groups=max(int(group) for group, _ in blocks) + 1,
+        inner_group_num=max(int(inner) for _, inner in blocks) + 1,
       )
       return config, (
         f"{source} has no configuration: {config.num_hidden_layers} layers, "

@@ -1,8 +1,7 @@
-"""Tests of TF_CONFIG, and of workers that come late or never."""
+"""TF_CONFIG, and workers that start late or never."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import threading
@@ -20,19 +19,13 @@ def _config(index=0, kind="worker", **jobs):
   return {"TF_CONFIG": json.dumps({"cluster": jobs, "task": task})}
 
 
-def test_workers_in_their_order():
+def test_the_chief_is_the_first_worker(monkeypatch):
   expected = (("a:1", "b:2", "c:3"), 2, {"worker": 3})
   assert cluster.read_cluster(_config(2)) == expected
-
-
-def test_a_chief_comes_first():
   jobs = {"worker": ["a:1", "b:2"], "chief": ["c:3"]}
   expected = (("c:3", "a:1", "b:2"), 2, {"chief": 1, "worker": 2})
   assert cluster.read_cluster(_config(1, **jobs)) == expected
   assert cluster.read_cluster(_config(0, "chief", **jobs)).index == 0
-
-
-def test_the_environment_is_where_it_looks(monkeypatch):
   monkeypatch.setenv("TF_CONFIG", _config(1)["TF_CONFIG"])
   assert cluster.read_cluster().index == 1
 
@@ -41,27 +34,23 @@ def test_the_environment_is_where_it_looks(monkeypatch):
   "environment, message",
   [
     ({}, "TF_CONFIG is not set"),
-    ({"TF_CONFIG": ""}, "TF_CONFIG is not set"),
     ({"TF_CONFIG": "{'cluster'"}, "not valid JSON"),
-    ({"TF_CONFIG": "[]"}, "lacks a part or has one of the wrong kind"),
+    ({"TF_CONFIG": "[]"}, "lacks a part"),
     ({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "lacks a part"),
-    ({"TF_CONFIG": '{"cluster": 3, "task": {}}'}, "lacks a part"),
+    (_config(worker=7), "lacks a part"),
     (_config(3), "index 3 in TF_CONFIG is out of range: the cluster has 3"),
     (_config(-1), "index -1 in TF_CONFIG is out of range"),
     (_config("0"), "index '0' in TF_CONFIG is out of range"),
-    (_config(True), "index True in TF_CONFIG is out of range"),
     (_config(0, "chief"), "the cluster has 0 tasks of type chief"),
     (_config(0, "ps"), "makes this process a 'ps'"),
     (_config(worker=["a:1"], chief=["b:2", "c:3"]), "2 chiefs"),
     (_config(worker=["a:1", "a:1"]), "an address twice"),
     (_config(worker=["a"]), "'a' is no address: write HOST:PORT"),
-    (_config(worker=["a:x"]), "'a:x' is no address"),
     (_config(worker=["a:65536"]), "'a:65536' is no address"),
     (_config(worker=[7]), "7 is no address"),
-    (_config(worker=7), "lacks a part"),
   ],
 )
-def test_what_is_wrong_is_one_sentence(environment, message):
+def test_a_wrong_tf_config_is_refused(environment, message):
   with pytest.raises(ValueError, match="^[^\n]*$") as raised:
     cluster.read_cluster(environment)
   assert message in str(raised.value)
@@ -78,57 +67,42 @@ def test_workers_wait_for_each_other():
 
   def meet(index):
     cluster.meet(cluster.Cluster(addresses, index, {}), 20)
-    # As TensorFlow's server, which answers from now on.
-    server = socket.create_server(cluster.host_and_port(addresses[index]))
-    servers.append(server)
+    # As TensorFlow's server, which listens from now on.
+    servers.append(
+      socket.create_server(cluster.host_and_port(addresses[index]))
+    )
     came.append(index)
-    with contextlib.suppress(OSError):  # Closed by the test's end.
-      while True:
-        server.accept()[0].sendall(b"hello")
 
-  threads = [threading.Thread(target=meet, args=(i,)) for i in (1, 2)]
-  for thread in threads:
+  threads = [threading.Thread(target=meet, args=(i,)) for i in (1, 2, 0)]
+  for thread in threads[:2]:
     thread.start()
   time.sleep(0.5)
-  assert not came  # The third is not there yet.
-  threads.append(threading.Thread(target=meet, args=(0,)))
-  threads[-1].start()
-  deadline = time.monotonic() + 20
-  while len(came) < 3:
-    assert time.monotonic() < deadline
-    time.sleep(0.05)
+  assert not came  # The third has not started yet.
+  threads[2].start()
+  for thread in threads:
+    thread.join(20)
+  assert sorted(came) == [0, 1, 2]
   for server in servers:
-    server.shutdown(socket.SHUT_RDWR)
     server.close()
 
 
-def test_a_worker_that_does_not_come():
+def test_a_missing_worker_is_named():
   addresses = tuple(toy_job.free_addresses(2))
   begun = time.monotonic()
   with pytest.raises(
-    TimeoutError, match=f"worker 0 at {addresses[0]} did not come within 0.5"
+    TimeoutError, match=f"worker 0 at {addresses[0]} did not start within 0.5"
   ):
     cluster.meet(cluster.Cluster(addresses, 1, {}), 0.5)
   assert 0.5 <= time.monotonic() - begun < 5
+  # The port is free again.
+  cluster.meet(cluster.Cluster(addresses[1:], 0, {}), 1)
 
 
-def test_a_proxy_that_accepts_for_nobody_is_not_a_worker():
-  with socket.create_server(("127.0.0.1", 0)) as silent:
-    address = f"127.0.0.1:{silent.getsockname()[1]}"
-    assert cluster.greeting(address, 0.3) == b""
-
-
-def test_a_port_that_is_taken():
+def test_a_port_in_use_is_refused():
   with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
     port = other.getsockname()[1]
     with pytest.raises(OSError, match=f"cannot listen on port {port} of TF_"):
       cluster.meet(cluster.Cluster((f"127.0.0.1:{port}",), 0, {}), 1)
-
-
-def test_the_port_is_free_again_afterwards():
-  (address,) = toy_job.free_addresses(1)
-  for _ in range(2):
-    cluster.meet(cluster.Cluster((address,), 0, {}), 1)
 
 
 if __name__ == "__main__":

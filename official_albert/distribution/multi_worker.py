@@ -12,7 +12,7 @@ import contextlib
 import faulthandler
 import signal
 import threading
-from typing import Iterator
+from typing import Iterator, Optional
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from tensorflow.tsl.protobuf import coordination_config_pb2
 
 from official_albert.distribution import cluster as cluster_lib
 
-# Time for TensorFlow to connect the workers after all of them have answered.
+# Time for TensorFlow to connect the workers after all of them have started.
 _CONNECT_SECONDS = 300
 # A worker on a busy machine may not answer for more than ten seconds.
 _SILENT_SECONDS = 60
@@ -44,13 +44,22 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   def __init__(
     self, cluster: cluster_lib.Cluster, device_type: str, num_devices: int
   ):
-    """Connects to the other workers, which do the same at the same time.
+    """Connects to the other workers, which do the same at the same time."""
 
-    Args:
-      cluster: from TF_CONFIG.
-      device_type: "CPU" or "GPU".
-      num_devices: of each worker.
-    """
+    class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
+      def _initialize_local_devices(self, cluster_resolver, worker_device):
+        prefix = f"{worker_device}/device:{device_type}"
+        return tuple(f"{prefix}:{i}" for i in range(num_devices)), device_type
+
+    context.context().configure_coordination_service(
+      service_type="standalone",
+      service_leader=f"/job:{next(iter(cluster.jobs))}/replica:0/task:0",
+      heartbeat_timeout_in_ms=_SILENT_SECONDS * 1000,
+      coordinated_jobs=[
+        coordination_config_pb2.CoordinatedJob(name=name, num_tasks=count)
+        for name, count in cluster.jobs.items()
+      ],
+    )
     communication = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
       implementation=(
@@ -58,9 +67,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
       )
     )
     # Skips the constructor of the parent, which chooses the devices.
-    tf.distribute.Strategy.__init__(
-      self, _Extended(self, cluster, options, device_type, num_devices)
-    )
+    tf.distribute.Strategy.__init__(self, Extended(self, None, options))
     self.cluster = cluster
 
   @tf.function
@@ -76,32 +83,14 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     return self.experimental_local_results(results)[0]
 
 
-class _Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
-  def __init__(self, strategy, cluster, options, device_type, num_devices):
-    self._local = device_type, num_devices
-    job = coordination_config_pb2.CoordinatedJob
-    context.context().configure_coordination_service(
-      service_type="standalone",
-      service_leader=f"/job:{next(iter(cluster.jobs))}/replica:0/task:0",
-      heartbeat_timeout_in_ms=_SILENT_SECONDS * 1000,
-      coordinated_jobs=[
-        job(name=name, num_tasks=count) for name, count in cluster.jobs.items()
-      ],
-    )
-    super().__init__(
-      strategy, cluster_resolver=None, communication_options=options
-    )
-
-  def _initialize_local_devices(self, cluster_resolver, worker_device):
-    kind, count = self._local
-    devices = [f"{worker_device}/device:{kind}:{i}" for i in range(count)]
-    return tuple(devices), kind
-
-
 def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   """Waits for the workers of TF_CONFIG and connects to them.
 
   Call it before TensorFlow's first operation.
+
+  Args:
+    device_type: "CPU" or "GPU".
+    num_devices: of each worker.
 
   Raises:
     ValueError: TF_CONFIG is invalid.
@@ -123,26 +112,26 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   return strategy
 
 
-def num_workers(strategy: tf.distribute.Strategy) -> int:
+def num_workers(strategy: Optional[tf.distribute.Strategy]) -> int:
   """Returns the number of processes; 1 for other strategies."""
   if isinstance(strategy, MultiWorkerStrategy):
     return len(strategy.cluster.addresses)
   return 1
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
+def is_chief(strategy: Optional[tf.distribute.Strategy]) -> bool:
   """Returns whether this process writes files and logs."""
   return num_workers(strategy) == 1 or strategy.cluster.index == 0
 
 
-def from_chief(strategy: tf.distribute.Strategy, number: int) -> int:
+def from_chief(strategy: Optional[tf.distribute.Strategy], number: int) -> int:
   """Returns the chief's `number` on all workers; each has to call it."""
   if num_workers(strategy) == 1:
     return number
   return int(strategy.from_chief(tf.constant(number, tf.int64)))
 
 
-def barrier(strategy: tf.distribute.Strategy) -> None:
+def barrier(strategy: Optional[tf.distribute.Strategy]) -> None:
   """Waits until all workers have called it."""
   from_chief(strategy, 0)
 
@@ -197,16 +186,12 @@ def _naming_lost_workers() -> Iterator[None]:
     gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
     if not isinstance(error, gone) and "aborted by" not in error.message:
       raise
+    # The sentence about the other worker.
+    reason = error.message.strip().splitlines()[0]
+    if "aborted by: " in error.message:
+      reason = error.message.split("aborted by: ")[1].splitlines()[0]
+      reason = reason.split(". ")[0].rstrip(".")
     raise WorkerLost(
-      f"a worker of this job was lost ({_reason(error)}): start all workers "
-      "again with the same command; they go on from the latest checkpoint."
+      f"a worker of this job was lost ({reason}): start all workers again with "
+      "the same command; they resume from the latest checkpoint."
     ) from error
-
-
-def _reason(error: tf.errors.OpError) -> str:
-  """Returns the sentence about the other worker in TensorFlow's message."""
-  lines = [line.strip() for line in error.message.splitlines()]
-  for line in lines:
-    if "aborted by: " in line:
-      return line.split("aborted by: ")[1].split(". ")[0].rstrip(".")
-  return next((line for line in lines if line), type(error).__name__)

@@ -21,6 +21,9 @@ from official_albert.distribution import (
 
 # Names in /proc/cpuinfo of instructions that multiply bfloat16 matrices.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
+_LOCAL, _GRPC = "local", "grpc://"
+# For each service of Google Cloud that looks up a TPU's name.
+_LOOK_UP_SECONDS = 10
 
 
 def make_strategy(
@@ -80,6 +83,80 @@ def make_strategy(
   return tf.distribute.MirroredStrategy([f"/{kind}:{i}" for i in range(count)])
 
 
+def _make_logical_cpus(count: int) -> None:
+  """Splits the CPU into logical devices that share its cores."""
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  devices = [tf.config.LogicalDeviceConfiguration()] * count
+  try:
+    tf.config.set_logical_device_configuration(cpu, devices)
+    threads = max(1, machine.cpu_count() // count)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+  except RuntimeError as error:
+    if len(tf.config.list_logical_devices("CPU")) != count:
+      raise ValueError(
+        f"{count} logical CPU devices must be created before TensorFlow's "
+        "first operation."
+      ) from error
+
+
+def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
+  """Connects to a TPU and initializes it.
+
+  Call it before TensorFlow's first operation, because initialization discards
+  all tensors. This code has not run on a TPU yet. Tests check that everything
+  short of a TPU fails soon with a reason, and that the training step can be
+  compiled for one (as a whole, with static shapes).
+
+  Args:
+    address: "local" for the chips of this TPU VM, the name of a TPU of this
+      Google Cloud project (a slice of several machines, seen from one of them),
+      or grpc://HOST:PORT of a TPU's TensorFlow server.
+
+  Raises:
+    OSError: the TPU does not exist or answer, or this TensorFlow has no TPU
+      runtime.
+    ValueError: `address` is malformed.
+  """
+  if address.startswith(_GRPC):
+    cluster.host_and_port(address.removeprefix(_GRPC))
+  before = socket.getdefaulttimeout()
+  socket.setdefaulttimeout(_LOOK_UP_SECONDS)
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
+  except (OSError, ValueError, RuntimeError) as error:
+    raise OSError(
+      f"no TPU called {address!r} was found ({error}): names are looked up "
+      "with Google Cloud, from a machine of the TPU's own project and zone; "
+      "elsewhere give local or grpc://HOST:PORT."
+    ) from error
+  finally:
+    socket.setdefaulttimeout(before)
+  for job, servers in resolver.cluster_spec().as_dict().items():
+    for server in servers if job != "coordinator" else ():
+      if not cluster.listens(server):  # TensorFlow would wait forever.
+        raise OSError(
+          f"no TensorFlow server answers at {server} for the TPU {address}: "
+          "check the address, that the TPU is running, and that this machine "
+          "may reach it."
+        )
+  try:
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except tf.errors.OpError as error:
+    if address == _LOCAL and "No OpKernel was registered" in error.message:
+      raise OSError(
+        f"this TensorFlow ({tf.__version__}) has no TPU runtime, as no wheel "
+        "from PyPI has: install the build for TPU VMs; the README's section "
+        '"TPU" says how.'
+      ) from error
+    reason = error.message.split(" [Op:")[0].splitlines()[0]
+    raise OSError(
+      f"the TPU {address} cannot be started ({reason}): see that it is a TPU "
+      f"with TensorFlow {tf.__version__} and that no other program holds it."
+    ) from error
+  return tf.distribute.TPUStrategy(resolver)
+
+
 def host_of(strategy: tf.distribute.Strategy) -> str:
   """Returns the CPU of the first device's host, which runs the loop."""
   device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
@@ -101,26 +178,6 @@ def iterate(
   return iter(strategy.distribute_datasets_from_function(make_dataset))
 
 
-def _make_logical_cpus(count: int) -> None:
-  """Splits the CPU into logical devices that share its cores.
-
-  Raises:
-    ValueError: TensorFlow has started with another number of devices.
-  """
-  cpu = tf.config.list_physical_devices("CPU")[0]
-  devices = [tf.config.LogicalDeviceConfiguration()] * count
-  try:
-    tf.config.set_logical_device_configuration(cpu, devices)
-    threads = max(1, machine.cpu_count() // count)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-  except RuntimeError as error:
-    if len(tf.config.list_logical_devices("CPU")) != count:
-      raise ValueError(
-        f"{count} logical CPU devices must be created before TensorFlow's "
-        "first operation."
-      ) from error
-
-
 def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
   """Returns whether the device multiplies bfloat16 faster than float32."""
   if tf.config.list_logical_devices("TPU"):
@@ -133,13 +190,10 @@ def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
     )
   try:
     with open(cpuinfo, encoding="utf-8") as file:
-      return any(
-        _BFLOAT16_FLAGS & set(line.split())
-        for line in file
-        if line.startswith("flags")
-      )
+      flags = [line for line in file if line.startswith("flags")]
   except OSError:
     return False
+  return any(_BFLOAT16_FLAGS & set(line.split()) for line in flags)
 
 
 def check_precision(name: str) -> None:
@@ -204,79 +258,3 @@ def start_compiler() -> None:
       "the CUDA toolkit's libdevice and ptxas; install it, or say where it "
       "is with XLA_FLAGS=--xla_gpu_cuda_data_dir=DIR."
     ) from error
-
-
-LOCAL = "local"
-_GRPC = "grpc://"
-# For each service of Google Cloud that looks up a TPU's name.
-_LOOK_UP_SECONDS = 10
-
-
-def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
-  """Connects to a TPU and initializes it.
-
-  Call it before TensorFlow's first operation, because initialization discards
-  all tensors. This code has not run on a TPU yet. Tests check that everything
-  short of a TPU fails soon with a reason, and that the training step can be
-  compiled for one (as a whole, with static shapes).
-
-  Args:
-    address: "local" for the chips of this TPU VM, the name of a TPU of this
-      Google Cloud project (a slice of several machines, seen from one of them),
-      or grpc://HOST:PORT of a TPU's TensorFlow server.
-
-  Raises:
-    OSError: the TPU does not exist or answer, or this TensorFlow has no TPU
-      runtime.
-    ValueError: `address` is malformed.
-  """
-  resolver = _resolve(address)
-  for server in _servers(resolver):
-    # TensorFlow would wait forever, or abort if another program answers.
-    if not cluster.is_grpc(cluster.greeting(server)):
-      raise OSError(
-        f"no TensorFlow server answers at {server} for the TPU {address}: "
-        "check the address, that the TPU is running, and that this machine "
-        "may reach it."
-      )
-  try:
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-  except tf.errors.OpError as error:
-    if address == LOCAL and "No OpKernel was registered" in error.message:
-      raise OSError(
-        f"this TensorFlow ({tf.__version__}) has no TPU runtime, as no wheel "
-        "from PyPI has: install the build for TPU VMs; the README's section "
-        '"TPU" says how.'
-      ) from error
-    reason = error.message.split(" [Op:")[0].splitlines()[0]
-    raise OSError(
-      f"the TPU {address} cannot be started ({reason}): see that it is a TPU "
-      f"with TensorFlow {tf.__version__} and that no other program holds it."
-    ) from error
-  return tf.distribute.TPUStrategy(resolver)
-
-
-def _resolve(
-  address: str,
-) -> tf.distribute.cluster_resolver.TPUClusterResolver:
-  if address.startswith(_GRPC):
-    cluster.host_and_port(address[len(_GRPC) :])
-  before = socket.getdefaulttimeout()
-  socket.setdefaulttimeout(_LOOK_UP_SECONDS)
-  try:
-    return tf.distribute.cluster_resolver.TPUClusterResolver(tpu=address)
-  except (OSError, ValueError, RuntimeError) as error:
-    raise OSError(
-      f"no TPU called {address!r} was found ({error}): names are looked up "
-      "with Google Cloud, from a machine of the TPU's own project and zone; "
-      "elsewhere give local or grpc://HOST:PORT."
-    ) from error
-  finally:
-    socket.setdefaulttimeout(before)
-
-
-def _servers(resolver) -> list[str]:
-  """Returns host:port of each machine of a TPU other than this one."""
-  spec = resolver.cluster_spec().as_dict()
-  return [a for name, job in spec.items() if name != "coordinator" for a in job]

@@ -10,48 +10,25 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "config": [
-      "AlbertConfig",
-      "PRESETS",
-    ],
-    "dropout": [
-      "fold_in",
-      "seeded_dropout",
-    ],
-    "factorized_embedding": [
-      "FactorizedEmbedding",
-    ],
+    "config": ["AlbertConfig", "PRESETS"],
+    "factorized_embedding": ["FactorizedEmbedding"],
     "fused_ops": [
       "MASKED_SCORE",
       "adam_direction",
       "cross_entropy",
       "plain_operations_only",
     ],
-    "heads": [
-      "ClassificationHead",
-      "MaskedLMHead",
-      "SentenceOrderHead",
-    ],
-    "inputs": [
-      "INPUTS",
-      "check_ids",
-      "named_inputs",
-    ],
-    "layer_norm": [
-      "LayerNorm",
-    ],
+    "heads": ["ClassificationHead", "MaskedLMHead", "SentenceOrderHead"],
+    "layers": ["LayerNorm", "fold_in", "seeded_dropout"],
     "model": [
       "AlbertForSequenceClassification",
       "AlbertModel",
       "FeatureModel",
+      "INPUTS",
+      "check_ids",
+      "named_inputs",
     ],
-    "shared_transformer_encoder": [
-      "SharedTransformerEncoder",
-    ],
-    "transformer_block": [
-      "AttentionWeights",
-      "FeedForward",
-      "SelfAttention",
-    ],
+    "shared_transformer_encoder": ["SharedTransformerEncoder"],
+    "transformer_block": ["FeedForward", "SelfAttention"],
   },
 )

@@ -1,7 +1,4 @@
-"""`AlbertConfig`: sizes, sharing and dropout rates; and the named presets.
-
-This module loads only the standard library, so data tools and tests can read a
-configuration without TensorFlow.
+"""`AlbertConfig` and the named presets. Loads only the standard library.
 
 Sources: arXiv 1909.11942, Table 1; the albert_config.json files of the
 releases listed in google-research/albert's README.
@@ -20,8 +17,8 @@ from official_albert import files
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
-# Keys of released albert_config.json files, with the only value that any
-# release has. They have no effect.
+# Keys of released albert_config.json files that have no effect, with the only
+# value that any release has.
 _LEGACY_KEYS = {
   "net_structure_type": 0,
   "gap_size": 0,
@@ -35,11 +32,9 @@ _LEGACY_KEYS = {
 class AlbertConfig:
   """The configuration of an ALBERT encoder, immutable and validated.
 
-  Names and meanings are those of the released albert_config.json files.
-
-  Raises (by the constructor):
-    ValueError: a field has the wrong type or is out of range, or fields
-      contradict each other.
+  Names and meanings are those of the released albert_config.json files. The
+  constructor raises ValueError if a field has the wrong type or is out of
+  range, or if fields contradict each other.
   """
 
   # Vocabulary size V.
@@ -77,13 +72,20 @@ class AlbertConfig:
   always_project_embedding: bool = False
 
   def __post_init__(self):
+    types = {"int": int, "float": (int, float), "str": str, "bool": bool}
     for field in dataclasses.fields(self):
-      _check_type(field.name, getattr(self, field.name), field.type)
-      value = getattr(self, field.name)
-      if field.type == "int" and value < 1:
-        raise ValueError(f"{field.name} must be at least 1, got {value}.")
-      if field.name.endswith("_dropout_prob") and not 0 <= value < 1:
-        raise ValueError(f"{field.name} must be in [0, 1), got {value}.")
+      name, value, kind = field.name, getattr(self, field.name), field.type
+      if not isinstance(value, types[kind]) or (
+        isinstance(value, bool) and kind != "bool"  # A bool is an int.
+      ):
+        raise ValueError(
+          f"{name} must be of type {kind}, got {value!r} of type "
+          f"{type(value).__name__}."
+        )
+      if kind == "int" and value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}.")
+      if name.endswith("_dropout_prob") and not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {value}.")
     if self.initializer_range <= 0.0:
       raise ValueError(
         f"initializer_range must be positive, got {self.initializer_range}."
@@ -113,11 +115,7 @@ class AlbertConfig:
 
   @classmethod
   def from_preset(cls, name: str) -> AlbertConfig:
-    """Returns the preset `name`, one of `PRESETS`.
-
-    Raises:
-      ValueError: there is no such preset; the message suggests similar names.
-    """
+    """Returns the preset `name`, one of `PRESETS`."""
     _check_choice("preset", name, tuple(PRESETS))
     return PRESETS[name]
 
@@ -154,12 +152,7 @@ class AlbertConfig:
 
   @classmethod
   def from_json_file(cls, path: str) -> AlbertConfig:
-    """Reads an albert_config.json file.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      ValueError: it is not JSON or not an ALBERT configuration.
-    """
+    """Reads an albert_config.json file."""
     with open(path, encoding="utf-8") as file:
       try:
         values = json.load(file)
@@ -173,11 +166,7 @@ class AlbertConfig:
       raise ValueError(f"{path}: {error}") from error
 
   def to_dict(self) -> dict[str, Any]:
-    """Returns the fields as JSON values.
-
-    `sharing` and `always_project_embedding`, which no release has, are left
-    out if they have their default values.
-    """
+    """Returns JSON values, without defaults of keys that no release has."""
     values = dataclasses.asdict(self)
     if self.sharing == "all":
       del values["sharing"]
@@ -188,11 +177,6 @@ class AlbertConfig:
   def to_json_file(self, path: str) -> None:
     """Writes an albert_config.json file that every ALBERT code can read."""
     files.write_json(path, self.to_dict(), indent=2, sort_keys=True)
-
-  @property
-  def head_size(self) -> int:
-    """Width D of one attention head."""
-    return self.hidden_size // self.num_attention_heads
 
   @property
   def has_projection(self) -> bool:
@@ -215,15 +199,13 @@ class AlbertConfig:
 
     Each set has `inner_group_num` sublayers.
     """
-    if self.sharing in ("all", sublayer):
-      return self.num_hidden_groups
-    return self.num_hidden_layers
+    shared = self.sharing in ("all", sublayer)
+    return self.num_hidden_groups if shared else self.num_hidden_layers
 
   def set_of_layer(self, sublayer: str, layer: int) -> int:
     """Returns the parameter set that `layer` uses for this sublayer."""
-    if self.sharing in ("all", sublayer):
-      return self.group_of_layer(layer)
-    return layer
+    shared = self.sharing in ("all", sublayer)
+    return self.group_of_layer(layer) if shared else layer
 
   def at_depth(self, num_hidden_layers: int) -> AlbertConfig:
     """Returns the same model with another number of applied layers.
@@ -248,11 +230,7 @@ class AlbertConfig:
     return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
 
   def parameters_by_part(self) -> dict[str, int]:
-    """Returns the number of parameters of each part of the model.
-
-    `layer_norms` counts those of the embeddings and of all blocks.
-    `embedding_projection` is 0 if there is no projection.
-    """
+    """Returns the number of parameters of each part of the model."""
     v, e, h = self.vocab_size, self.embedding_size, self.hidden_size
     i = self.intermediate_size
     attentions = self.num_sets("attention") * self.inner_group_num
@@ -278,34 +256,17 @@ class AlbertConfig:
     """Returns the floating-point operations of the forward pass of a sequence.
 
     Counts matrix products only, a multiplication and an addition as two
-    operations. Training costs three times as much.
-
-    Args:
-      sequence_length: S.
-      last_rows: the number of positions that the last block computes; None
-        means all.
+    operations. The last block computes `last_rows` positions; None means all.
     """
     s, e, h = sequence_length, self.embedding_size, self.hidden_size
-    projection = 2 * s * e * h if self.has_projection else 0
-    attention = 8 * s * h * h + 4 * s * s * h
-    ffn = 4 * s * h * self.intermediate_size
-    blocks = self.num_hidden_layers * self.inner_group_num
-    # Keys and values are always computed at all positions.
+    # Keys and values are computed at all positions, everything else per row.
+    keys_and_values = 4 * s * h * h
     row = 4 * h * h + 4 * s * h + 4 * h * self.intermediate_size
-    saved = 0 if last_rows is None else (s - last_rows) * row
-    return projection + blocks * (attention + ffn) - saved + 2 * h * h
-
-
-def _check_type(name: str, value: Any, annotation: str) -> None:
-  # Annotations are strings (PEP 563). A bool is an int in Python.
-  types = {"int": int, "float": (int, float), "str": str, "bool": bool}
-  if not isinstance(value, types[annotation]) or (
-    isinstance(value, bool) and annotation != "bool"
-  ):
-    raise ValueError(
-      f"{name} must be of type {annotation}, got {value!r} of type "
-      f"{type(value).__name__}."
-    )
+    blocks = self.num_hidden_layers * self.inner_group_num
+    rows = blocks * s if last_rows is None else (blocks - 1) * s + last_rows
+    projection = 2 * s * e * h if self.has_projection else 0
+    pooler = 2 * h * h
+    return projection + blocks * keys_and_values + rows * row + pooler
 
 
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
@@ -318,6 +279,17 @@ def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _presets() -> dict[str, AlbertConfig]:
+  def config(hidden, intermediate, layers, heads, dropout=0.0, **others):
+    return AlbertConfig(
+      hidden_size=hidden,
+      intermediate_size=intermediate,
+      num_hidden_layers=layers,
+      num_attention_heads=heads,
+      hidden_dropout_prob=dropout,
+      attention_probs_dropout_prob=dropout,
+      **others,
+    )
+
   # Hidden size, intermediate size, layers and heads (paper, Table 1).
   sizes = {
     "base": (768, 3072, 12, 12),
@@ -325,39 +297,25 @@ def _presets() -> dict[str, AlbertConfig]:
     "xlarge": (2048, 8192, 24, 16),
     "xxlarge": (4096, 16384, 12, 64),
   }
-
-  def make(size, dropout=0.0, **changes) -> AlbertConfig:
-    hidden, intermediate, layers, heads = size
-    values = dict(
-      hidden_size=hidden,
-      intermediate_size=intermediate,
-      num_hidden_layers=layers,
-      num_attention_heads=heads,
-      hidden_dropout_prob=dropout,
-      attention_probs_dropout_prob=dropout,
-    )
-    return AlbertConfig(**{**values, **changes})
-
+  # The Chinese releases have a WordPiece vocabulary, relu, and 16 heads in
+  # xxlarge (google-research/albert issues 153 and 154).
+  chinese = dict(vocab_size=21128, hidden_act="relu")
   presets = {}
   for name, size in sizes.items():
     # v1 was trained with dropout, except xxlarge; v2 was trained without.
-    presets[f"albert_{name}_v1"] = make(size, 0.0 if name == "xxlarge" else 0.1)
-    presets[f"albert_{name}_v2"] = make(size)
-  # The Chinese releases have a WordPiece vocabulary, relu, and 16 heads in
-  # xxlarge (google-research/albert issues 153 and 154).
-  for name, size in sizes.items():
-    chinese = make(size, vocab_size=21128, hidden_act="relu")
-    if name == "xxlarge":
-      chinese = dataclasses.replace(chinese, num_attention_heads=16)
-    presets[f"albert_{name}_zh"] = chinese
-  # The BERT-style baselines of Table 1: E = H, nothing shared.
-  for name in ("base", "large", "xlarge"):
-    presets[f"bert_{name}"] = make(
-      sizes[name], 0.1, embedding_size=sizes[name][0], sharing="none"
-    )
+    dropout = 0.0 if name == "xxlarge" else 0.1
+    presets[f"albert_{name}_v1"] = config(*size, dropout)
+    presets[f"albert_{name}_v2"] = config(*size)
+    heads = min(size[3], 16)
+    presets[f"albert_{name}_zh"] = config(*size[:3], heads, **chinese)
+    if name != "xxlarge":
+      # The BERT-style baselines of Table 1: E = H, nothing shared.
+      presets[f"bert_{name}"] = config(
+        *size, dropout, embedding_size=size[0], sharing="none"
+      )
   # Our own, for quickstarts and tests on a laptop. Narrow layers need larger
   # initial weights: with 0.02, attention stays uniform for many steps.
-  presets["albert_tiny"] = make((128, 512, 4, 8), initializer_range=0.05)
+  presets["albert_tiny"] = config(128, 512, 4, 8, initializer_range=0.05)
   return presets
 
 

@@ -10,6 +10,8 @@ import pytest
 from official_albert.modeling import config as config_lib
 from official_albert.modeling.config import AlbertConfig
 
+BASE = AlbertConfig.from_preset("albert_base_v2")
+
 
 @pytest.mark.parametrize(
   "size, parameters",
@@ -43,25 +45,29 @@ def test_sharing_strategies_have_the_sizes_of_table_4(
   embedding_size, sharing, millions
 ):
   config = dataclasses.replace(
-    AlbertConfig.from_preset("albert_base_v2"),
-    embedding_size=embedding_size,
-    sharing=sharing,
+    BASE, embedding_size=embedding_size, sharing=sharing
   )
   # The paper truncates some and rounds others; its 108M is our 109.08M.
   assert abs(config.parameter_count() / 1e6 - millions) < 1.1
 
 
-def test_dropouts_and_activations_as_released():
+def test_presets_as_released():
   preset = AlbertConfig.from_preset
+  assert len(config_lib.PRESETS) == 4 * 3 + 3 + 1
   assert preset("albert_xlarge_v1").hidden_dropout_prob == 0.1
   assert preset("albert_xlarge_v1").attention_probs_dropout_prob == 0.1
   assert preset("albert_xxlarge_v1").hidden_dropout_prob == 0.0
   assert preset("albert_base_v2").hidden_dropout_prob == 0.0
+  assert preset("albert_base_zh").hidden_dropout_prob == 0.0
   assert preset("albert_xxlarge_zh").num_attention_heads == 16
+  assert preset("albert_xxlarge_v2").num_attention_heads == 64
   assert preset("albert_base_zh").hidden_act == "relu"
   assert preset("albert_base_zh").vocab_size == 21128
   assert preset("bert_large").sharing == "none"
+  assert preset("bert_large").hidden_dropout_prob == 0.1
   assert preset("bert_large").embedding_size == 1024
+  with pytest.raises(ValueError, match="albert_base_v2"):
+    preset("albert_base")
 
 
 def test_json_round_trip(tmp_path):
@@ -82,11 +88,13 @@ def test_json_round_trip(tmp_path):
   assert [p.name for p in tmp_path.iterdir()] == ["albert_config.json"]
   shared = dataclasses.replace(config, sharing="all")
   assert "sharing" not in shared.to_dict()
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    config.hidden_size = 3
 
 
 def test_keys_without_effect_are_ignored(caplog):
   values = {
-    **AlbertConfig.from_preset("albert_base_v2").to_dict(),
+    **BASE.to_dict(),
     "net_structure_type": 0,
     "gap_size": 0,
     "num_memory_blocks": 0,
@@ -94,8 +102,7 @@ def test_keys_without_effect_are_ignored(caplog):
     "layers_to_keep": [],
   }
   with caplog.at_level("INFO"):
-    config = AlbertConfig.from_dict(values)
-  assert config == AlbertConfig.from_preset("albert_base_v2")
+    assert AlbertConfig.from_dict(values) == BASE
   assert "net_structure_type" in caplog.text
   with pytest.raises(ValueError, match="legacy key 'gap_size'"):
     AlbertConfig.from_dict({**values, "gap_size": 2})
@@ -120,9 +127,23 @@ def test_keys_without_effect_are_ignored(caplog):
   ],
 )
 def test_bad_values_are_refused(changes, message):
-  values = AlbertConfig.from_preset("albert_base_v2").to_dict()
   with pytest.raises(ValueError, match=message):
-    AlbertConfig.from_dict({**values, **changes})
+    AlbertConfig.from_dict({**BASE.to_dict(), **changes})
+
+
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    ("{", "broken.json is not valid JSON"),
+    ("[]", "must contain a JSON object"),
+    (json.dumps({"hidden_size": 768}), "broken.json: .*vocab_size"),
+  ],
+)
+def test_errors_name_the_file(tmp_path, text, message):
+  path = tmp_path / "broken.json"
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    AlbertConfig.from_json_file(str(path))
 
 
 def test_always_project_embedding():
@@ -136,31 +157,6 @@ def test_always_project_embedding():
   assert config.parameter_count() == plain.parameter_count() + size
   flops = config.forward_flops(7) - plain.forward_flops(7)
   assert flops == 2 * 7 * 768 * 768
-
-
-def test_errors_name_the_file(tmp_path):
-  path = tmp_path / "broken.json"
-  path.write_text("{")
-  with pytest.raises(ValueError, match="broken.json is not valid JSON"):
-    AlbertConfig.from_json_file(str(path))
-  path.write_text("[]")
-  with pytest.raises(ValueError, match="must contain a JSON object"):
-    AlbertConfig.from_json_file(str(path))
-  path.write_text(json.dumps({"hidden_size": 768}))
-  with pytest.raises(ValueError, match="broken.json: .*vocab_size"):
-    AlbertConfig.from_json_file(str(path))
-  with pytest.raises(FileNotFoundError):
-    AlbertConfig.from_json_file(str(tmp_path / "none.json"))
-
-
-def test_unknown_preset_suggests_similar_names():
-  with pytest.raises(ValueError, match="albert_base_v2"):
-    AlbertConfig.from_preset("albert_base")
-
-
-def test_frozen():
-  with pytest.raises(dataclasses.FrozenInstanceError):
-    AlbertConfig().hidden_size = 3
 
 
 def test_at_depth_requires_full_sharing():
@@ -185,9 +181,7 @@ def test_at_depth_requires_full_sharing():
 def test_group_of_layer_for_every_pair():
   for layers in range(1, 49):
     for groups in range(1, layers + 1):
-      config = dataclasses.replace(
-        AlbertConfig(), num_hidden_layers=layers, num_hidden_groups=groups
-      )
+      config = AlbertConfig(num_hidden_layers=layers, num_hidden_groups=groups)
       used = [config.group_of_layer(layer) for layer in range(layers)]
       assert used == sorted(used)
       assert set(used) == set(range(groups))
@@ -215,10 +209,6 @@ def test_forward_flops():
   row = 2 * (2 * 3 * 3) + 2 * (2 * s * 3) + 2 * (2 * 3 * 5)
   assert config.forward_flops(s, last_rows=1) == expected - 3 * row
   assert config.forward_flops(s, last_rows=s) == expected
-
-
-def test_number_of_presets():
-  assert len(config_lib.PRESETS) == 4 * 3 + 3 + 1
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ from typing import Optional
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
-from official_albert.modeling import dropout as dropout_lib
-from official_albert.modeling import layer_norm, transformer_block
+from official_albert.modeling import layers
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class FactorizedEmbedding(transformer_block.ConfiguredLayer):
+class FactorizedEmbedding(layers.ConfiguredLayer):
   """Maps ids to hidden states, and hidden states back to vocabulary scores.
 
   Computes LayerNorm(word + position + segment) of width E, dropout, and the
@@ -46,13 +45,12 @@ class FactorizedEmbedding(transformer_block.ConfiguredLayer):
     self.position_embeddings = table(
       "position_embeddings", config.max_position_embeddings
     )
-    self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
+    self.layer_norm = layers.LayerNorm(name="LayerNorm")
     self.projection = None
     if config.has_projection:
-      self.projection = transformer_block.dense(
-        config.hidden_size,
-        config.initializer_range,
-        "embedding_hidden_mapping_in",
+      name = "embedding_hidden_mapping_in"
+      self.projection = layers.dense(
+        config.hidden_size, config.initializer_range, name
       )
 
   def call(
@@ -68,7 +66,7 @@ class FactorizedEmbedding(transformer_block.ConfiguredLayer):
       input_ids: <int32>[B, S], in [0, V).
       segment_ids: <int32>[B, S], in [0, type_vocab_size); None means all 0.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `dropout.py`.
+      dropout_seed: <int32>[2].
 
     Returns:
       The hidden states <float>[B, S, H], and the embedding before the
@@ -84,23 +82,22 @@ class FactorizedEmbedding(transformer_block.ConfiguredLayer):
       tf.cast(self.token_type_embeddings, words.dtype),
     )
     length = input_ids.shape[1] or tf.shape(input_ids)[1]
-    positions = tf.cast(self.position_embeddings[:length], words.dtype)
+    positions = tf.cast(
+      self.position_embeddings[:length], words.dtype
+    )  # [S, E]
     embedded = self.layer_norm(words + segments + positions, training=training)
     embedded = tf.cast(embedded, self.compute_dtype)
-    embedded = dropout_lib.seeded_dropout(
+    embedded = layers.seeded_dropout(
       embedded, self.config.hidden_dropout_prob, training, dropout_seed
     )
     hidden = self.projection(embedded) if self.projection else embedded
     return hidden, embedded
 
   def vocabulary_scores(self, x: tf.Tensor) -> tf.Tensor:
-    """Multiplies by the transposed word table (tied weights), without a bias.
+    """Multiplies <float>[N, E] by the transposed word table to [N, V].
 
-    Args:
-      x: <float>[N, E].
-
-    Returns:
-      <float>[N, V] in the compute dtype.
+    The weights are tied and there is no bias. The scores have the compute
+    dtype.
     """
     table = tf.cast(self.word_embeddings, self.compute_dtype)
     return tf.matmul(tf.cast(x, self.compute_dtype), table, transpose_b=True)

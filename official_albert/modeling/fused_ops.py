@@ -1,15 +1,12 @@
 """Element-wise chains of operations, each fused to one function by XLA.
 
 Matrix products are best left to the libraries below TensorFlow, but the
-operations between them are bound by memory. Run one by one, those of the GELU
-of a [1024, 512] bfloat16 tensor take longer than the product before it. Here
-XLA compiles each such chain, and each gradient, to a single pass over memory,
-and the gradient keeps little more than the input or the output of the chain.
+operations between them are bound by memory: run one by one, those of a GELU
+can take longer than the product before it. Here XLA compiles each such chain,
+and each gradient, to a single pass over memory, and the gradient keeps little
+more than the input or the output of the chain.
 
 With `compiled=False`, the same functions run as plain TensorFlow operations.
-Exported models use these, because a server need not have XLA (see also
-`plain_operations_only`).
-
 All functions compute in float32 and return the dtype of their input. Losses
 are float32.
 """
@@ -20,17 +17,18 @@ import atexit
 import contextlib
 import contextvars
 import math
-from typing import Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
-_GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
-_SQRT_HALF = math.sqrt(0.5)
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
 # padding does not change any row that has at least one token.
 MASKED_SCORE = -10000.0
 
-_COMPILED_FUNCTIONS = {}
+_GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
+_SQRT_HALF = math.sqrt(0.5)
+
+_COMPILED_FUNCTIONS: dict[Callable, Callable] = {}
 # Compiled functions print errors if they are deleted after TensorFlow.
 atexit.register(_COMPILED_FUNCTIONS.clear)
 
@@ -52,40 +50,37 @@ def plain_operations_only() -> Iterator[None]:
     _PLAIN_OPERATIONS.reset(token)
 
 
-def _with_gradient(run: Callable) -> Callable:
-  """Returns tf.custom_gradient(run), or only the value of plain operations."""
-  if _PLAIN_OPERATIONS.get():
-    return lambda *arguments: run(*arguments)[0]
-  return tf.custom_gradient(run)
-
-
 def _uses_xla(compiled: bool) -> bool:
   # On TPUs the whole step is compiled, and compilations cannot be nested.
   on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
   return compiled and not on_tpu and not _PLAIN_OPERATIONS.get()
 
 
-def _maybe_compiled(function: Callable, compiled: bool) -> Callable:
+def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:
+  """Calls `function`, compiled by XLA if requested and possible."""
   if not _uses_xla(compiled):
-    return function
+    return function(*arguments)
   if function not in _COMPILED_FUNCTIONS:
     _COMPILED_FUNCTIONS[function] = tf.function(
       function, jit_compile=True, autograph=False
     )
-  return _COMPILED_FUNCTIONS[function]
+  return _COMPILED_FUNCTIONS[function](*arguments)
 
 
-def _mean(x: tf.Tensor) -> tf.Tensor:
-  return tf.reduce_mean(x, axis=-1, keepdims=True)
+def _with_gradient(chain: Callable) -> Callable:
+  """Returns tf.custom_gradient(chain), or just its value if plain."""
+  if _PLAIN_OPERATIONS.get():
+    return lambda *arguments: chain(*arguments)[0]
+  return tf.custom_gradient(chain)
 
 
 def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   """Returns the sum of all rows: <float>[..., N] to <float32>[N].
 
-  For bfloat16, the compiled version is a product with ones. This is fastest on
-  CPUs; it is summed in float32 and rounded to bfloat16 at the end, which could
-  overflow in float16. Sums are never part of a chain, because XLA would sum
-  the columns one by one.
+  For bfloat16, the compiled version is a product with ones, which is fastest
+  on CPUs. It is summed in float32 and rounded to bfloat16 at the end, which
+  could overflow in float16. Sums are never part of a chain, because XLA would
+  sum the columns one by one.
   """
   x = tf.reshape(x, [-1, x.shape[-1]])
   if not _uses_xla(compiled):
@@ -99,20 +94,11 @@ def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
 def shared_kernel(
   kernel: tf.Tensor, uses: int, dtype: tf.DType, compiled: bool = False
 ) -> list[tf.Tensor]:
-  """Casts a kernel once and returns it for each of several products.
+  """Casts <float32>[I, O] to `dtype` once and returns it for each of `uses`.
 
   Compiled, the gradients of all products are summed in float32 in one pass. A
   tape would cast each of them, and keep all casts until the last gradient is
   known. On TPUs each product has its own cast, which costs nothing there.
-
-  Args:
-    kernel: <float32>[I, O].
-    uses: the number of products.
-    dtype: the dtype of the products.
-    compiled: whether XLA compiles the sum.
-
-  Returns:
-    `uses` tensors <dtype>[I, O].
   """
   if kernel.dtype == dtype:
     return [kernel] * uses
@@ -120,18 +106,26 @@ def shared_kernel(
     return [tf.cast(kernel, dtype) for _ in range(uses)]
 
   @tf.custom_gradient
-  def run(kernel):
-    def gradient(*gradients):
-      return _maybe_compiled(_sum_in_float32, True)(*gradients)
-
+  def chain(kernel):
     cast = tf.cast(kernel, dtype)
-    return [tf.identity(cast) for _ in range(uses)], gradient
+    return [tf.identity(cast) for _ in range(uses)], (
+      lambda *gradients: _run(_sum_in_float32, True, *gradients)
+    )
 
-  return run(kernel)
+  return chain(kernel)
 
 
 def _sum_in_float32(*terms):
   return sum(tf.cast(term, tf.float32) for term in terms)
+
+
+def _sum(x, bias, residual=None):
+  y = tf.cast(x, tf.float32)
+  if bias is not None:
+    y += bias
+  if residual is not None:
+    y += tf.cast(residual, tf.float32)
+  return y
 
 
 def _gelu(x, bias):
@@ -172,40 +166,26 @@ def gelu(
   """Returns the GELU of y = x + bias.
 
   This is y/2 (1 + tanh(sqrt(2/pi) (y + 0.044715 y^3))), as in every release,
-  or the exact y/2 (1 + erf(y / sqrt(2))).
-
-  Args:
-    x: <float>[..., I].
-    bias: <float32>[I], or None.
-    compiled: whether XLA compiles it.
-    approximate: whether to use the tanh approximation.
-
-  Returns:
-    <float>[..., I] in the dtype of `x`.
+  or the exact y/2 (1 + erf(y / sqrt(2))) if not `approximate`. `x` is
+  <float>[..., I] and `bias` <float32>[I].
   """
-  value_fn, gradient_fn = (
+  forward, backward = (
     (_gelu, _gelu_gradient) if approximate else (_gelu_erf, _gelu_erf_gradient)
   )
-  arguments = [x] if bias is None else [x, bias]
 
   @_with_gradient
-  def run(*_):
+  def chain(*_):
     def gradient(dy):
-      dx = _maybe_compiled(gradient_fn, compiled)(x, bias, dy)
+      dx = _run(backward, compiled, x, bias, dy)
       return [dx] if bias is None else [dx, column_sums(dx, compiled)]
 
-    return _maybe_compiled(value_fn, compiled)(x, bias), gradient
+    return _run(forward, compiled, x, bias), gradient
 
-  return run(*arguments)
+  return chain(*([x] if bias is None else [x, bias]))
 
 
-def _sum(x, bias, residual=None):
-  y = tf.cast(x, tf.float32)
-  if bias is not None:
-    y += bias
-  if residual is not None:
-    y += tf.cast(residual, tf.float32)
-  return y
+def _mean(x):
+  return tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
 def _add_layer_norm(x, bias, residual, gamma, beta, epsilon):
@@ -237,30 +217,22 @@ def add_layer_norm(
 ) -> tf.Tensor:
   """Returns LayerNorm(x + bias + residual) over the last axis.
 
-  Args:
-    x: <float>[..., H].
-    bias: <float32>[H], or None.
-    residual: <float>[..., H] of the dtype of `x`, or None.
-    gamma: <float32>[H], the scale.
-    beta: <float32>[H], the offset.
-    epsilon: added to the variance.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    <float>[..., H] in the dtype of `x`.
+  `x` and `residual` are <float>[..., H]; `bias`, the scale `gamma` and the
+  offset `beta` are <float32>[H]. `epsilon` is added to the variance.
   """
-  optional = [y for y in (bias, residual) if y is not None]
 
   @_with_gradient
-  def run(*_):
-    forward = _maybe_compiled(_add_layer_norm, compiled)
-    y, mean, scale = forward(x, bias, residual, gamma, beta, epsilon)
+  def chain(*_):
+    y, mean, scale = _run(
+      _add_layer_norm, compiled, x, bias, residual, gamma, beta, epsilon
+    )
 
     def gradient(dy):
-      backward = _maybe_compiled(_add_layer_norm_gradient, compiled)
-      dx, dy_times_y = backward(x, bias, residual, gamma, mean, scale, dy)
-      dgamma, dbeta = (column_sums(d, compiled) for d in (dy_times_y, dy))
-      gradients = [dx, dgamma, dbeta]
+      dx, dy_times_y = _run(
+        _add_layer_norm_gradient,
+        *(compiled, x, bias, residual, gamma, mean, scale, dy),
+      )
+      gradients = [dx, *(column_sums(d, compiled) for d in (dy_times_y, dy))]
       if bias is not None:
         gradients.append(column_sums(dx, compiled))
       if residual is not None:
@@ -269,15 +241,15 @@ def add_layer_norm(
 
     return y, gradient
 
-  return run(x, gamma, beta, *optional)
+  given = [term for term in (bias, residual) if term is not None]
+  return chain(x, gamma, beta, *given)
 
 
 def _split_heads(x, bias, parts, heads):
   batch, length = tf.unstack(tf.shape(x)[:2])
   y = tf.cast(tf.cast(x, tf.float32) + bias, x.dtype)
-  y = tf.reshape(
-    y, [batch, length, parts, heads, x.shape[-1] // parts // heads]
-  )
+  head_size = x.shape[-1] // parts // heads
+  y = tf.reshape(y, [batch, length, parts, heads, head_size])
   return tf.unstack(tf.transpose(y, [2, 0, 3, 1, 4]))
 
 
@@ -286,29 +258,20 @@ def split_heads(
 ) -> tuple[tf.Tensor, ...]:
   """Splits a product, plus bias, into parts (query, key, value) and heads.
 
-  Args:
-    x: <float>[B, S, parts * N * D].
-    bias: <float32>[parts * N * D].
-    parts: the number of parts, 1 to 3.
-    heads: N.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    The parts, each <float>[B, N, S, D] in the dtype of `x`.
+  `x` is <float>[B, S, parts * N * D], `bias` <float32>[parts * N * D] and each
+  result <float>[B, N, S, D], with N = `heads`.
   """
 
   @_with_gradient
-  def run(x, bias):
+  def chain(x, bias):
     def gradient(*gradients):
       # Not compiled, because XLA is five times slower at this transpose.
       dx = tf.concat([merge_heads(dy) for dy in gradients], axis=-1)
       return dx, column_sums(dx, compiled)
 
-    return _maybe_compiled(_split_heads, compiled)(
-      x, bias, parts, heads
-    ), gradient
+    return _run(_split_heads, compiled, x, bias, parts, heads), gradient
 
-  return tuple(run(x, bias))
+  return tuple(chain(x, bias))
 
 
 def merge_heads(x: tf.Tensor) -> tf.Tensor:
@@ -328,20 +291,14 @@ def attention_probs(
 ) -> tf.Tensor:
   """Returns softmax(q k^T / sqrt(D)) over the tokens that are not padding.
 
-  Args:
-    q: <float>[B, N, S, D].
-    k: <float>[B, N, T, D].
-    mask: <int32>[B, T], 1 for tokens and 0 for padding.
-    compiled: whether XLA or oneDNN compiles it.
-
-  Returns:
-    <float>[B, N, S, T] in the dtype of `q`.
+  `q` is <float>[B, N, S, D], `k` <float>[B, N, T, D], the result
+  <float>[B, N, S, T]. `mask` <int32>[B, T] is 1 for tokens, 0 for padding.
   """
   scale = q.shape[-1] ** -0.5
 
   @_with_gradient
-  def run(q, k):
-    scores = tf.matmul(q, k, transpose_b=True)
+  def chain(q, k):
+    scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
     # On CPUs, oneDNN fuses product, scale and mask to one operation that rounds
     # once, and its softmax computes in float32.
     cpu = not tf.config.list_physical_devices("GPU")
@@ -353,17 +310,24 @@ def attention_probs(
     # A matrix, because TensorFlow's optimizer does not know the rank of the
     # fused operation and would print a warning.
     sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
-    probs = tf.nn.softmax(tf.reshape(scores, [-1, sizes[3]]))
-    probs = tf.reshape(tf.cast(probs, q.dtype), sizes)
+    probs = tf.nn.softmax(tf.reshape(scores, [-1, sizes[3]]))  # [B * N * S, T]
+    probs = tf.reshape(tf.cast(probs, q.dtype), sizes)  # [B, N, S, T]
 
     def gradient(dy):
-      backward = _maybe_compiled(_attention_probs_gradient, compiled)
-      dscores = backward(probs, dy, scale)
+      dscores = _run(_attention_probs_gradient, compiled, probs, dy, scale)
       return tf.matmul(dscores, k), tf.matmul(dscores, q, transpose_a=True)
 
     return probs, gradient
 
-  return run(q, k)
+  return chain(q, k)
+
+
+def _hits(logits, labels):
+  # In span prediction the classes are positions, so their number may vary.
+  count = logits.shape[-1]
+  count = tf.shape(logits)[-1] if count is None else count
+  classes = tf.range(tf.cast(count, labels.dtype), dtype=labels.dtype)
+  return classes == labels[..., None]
 
 
 def _cross_entropy(logits, labels):
@@ -383,39 +347,23 @@ def _cross_entropy_gradient(logits, labels, normalizer, dy):
   return tf.cast((probs - hits) * dy[..., None], logits.dtype)
 
 
-def _hits(logits, labels):
-  # In span prediction the classes are positions, so their number may vary.
-  count = logits.shape[-1]
-  count = tf.shape(logits)[-1] if count is None else count
-  classes = tf.range(tf.cast(count, labels.dtype), dtype=labels.dtype)
-  return classes == labels[..., None]
-
-
 def cross_entropy(
   logits: tf.Tensor, labels: tf.Tensor, compiled: bool = False
 ) -> tf.Tensor:
-  """Returns -log softmax(logits)[label].
+  """Returns -log softmax(logits)[label], <float32>[...] in nats.
 
-  Args:
-    logits: <float>[..., V].
-    labels: <int32>[...], in [0, V). Any other label gives NaN.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    <float32>[...] in nats.
+  `logits` are <float>[..., V]; `labels` are <int32>[...] in [0, V). Any other
+  label gives NaN.
   """
 
   @tf.custom_gradient
-  def run(logits):
-    loss, normalizer = _maybe_compiled(_cross_entropy, compiled)(logits, labels)
+  def chain(logits):
+    loss, normalizer = _run(_cross_entropy, compiled, logits, labels)
+    return loss, lambda dy: _run(
+      _cross_entropy_gradient, compiled, logits, labels, normalizer, dy
+    )
 
-    def gradient(dy):
-      backward = _maybe_compiled(_cross_entropy_gradient, compiled)
-      return backward(logits, labels, normalizer, dy)
-
-    return loss, gradient
-
-  return run(logits)
+  return chain(logits)
 
 
 def _adam_direction(gradient, m, v, w, beta_1, beta_2, bias, epsilon, decay):
@@ -433,20 +381,9 @@ def adam_direction(
   *settings: tf.Tensor,
   compiled: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Returns the updated moments and the direction of the update.
+  """Returns the new moments and m / (sqrt(v) + epsilon) + decay * w.
 
-  Args:
-    gradient: <float32>[...], like the next three.
-    m: the first moment.
-    v: the second moment.
-    w: the weights.
-    *settings: <float32>[] each: beta_1, beta_2, the divisors of m and v (one
-      tensor <float32>[2]), epsilon and the weight decay.
-    compiled: whether XLA compiles it.
-
-  Returns:
-    m, v and m / (sqrt(v) + epsilon) + decay * w, <float32>[...] each.
+  All are <float32>[...]. The settings are <float32>[] each: beta_1, beta_2, the
+  divisors of m and v (one tensor <float32>[2]), epsilon and the weight decay.
   """
-  return _maybe_compiled(_adam_direction, compiled)(
-    gradient, m, v, w, *settings
-  )
+  return _run(_adam_direction, compiled, gradient, m, v, w, *settings)

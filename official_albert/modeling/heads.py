@@ -10,13 +10,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from official_albert.modeling import (
-  dropout,
-  factorized_embedding,
-  inputs,
-  layer_norm,
-  transformer_block,
-)
+from official_albert.modeling import factorized_embedding, layers
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -40,10 +34,10 @@ class MaskedLMHead(tf.keras.layers.Layer):
     self.embedding_size = embedding_size
     self.hidden_act = hidden_act
     self.initializer_range = initializer_range
-    self.transform = transformer_block.dense(
+    self.transform = layers.dense(
       embedding_size, initializer_range, "transform"
     )
-    self.layer_norm = layer_norm.LayerNorm(name="LayerNorm")
+    self.layer_norm = layers.LayerNorm(name="LayerNorm")
     # Keras' .h5 files need unique names, and other heads have an output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(
@@ -71,17 +65,13 @@ class MaskedLMHead(tf.keras.layers.Layer):
 
     Returns:
       The logits <float32>[B, P, V].
-
-    Raises:
-      ValueError: `positions` has the wrong rank or dtype.
     """
     if positions is not None:
-      inputs.check_ids("masked_lm_positions", positions, "B P")
       sequence_output = tf.gather(sequence_output, positions, batch_dims=1)
     batch, predictions = tf.unstack(tf.shape(sequence_output)[:2])
     x = tf.reshape(sequence_output, [-1, sequence_output.shape[2]])
     x = self.transform(x)  # [B * P, E]
-    x = transformer_block.activation(self.hidden_act, x, None, training)
+    x = layers.activation(self.hidden_act, x, None, training)
     x = self.layer_norm(x, training=training)  # [B * P, E]
     scores = embedding.vocabulary_scores(x)  # [B * P, V]
     logits = tf.cast(scores, tf.float32) + self.output_bias
@@ -139,12 +129,8 @@ class ClassificationHead(tf.keras.layers.Layer):
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tf.Tensor:
     """Maps <float>[B, H] to logits <float32>[B, classes]."""
-    x = dropout.seeded_dropout(
-      tf.cast(pooled_output, tf.float32),
-      self.dropout_prob,
-      training,
-      dropout_seed,
-    )
+    x = tf.cast(pooled_output, tf.float32)
+    x = layers.seeded_dropout(x, self.dropout_prob, training, dropout_seed)
     scores = tf.matmul(x, self.output_weights, transpose_b=True)
     return scores + self.output_bias
 

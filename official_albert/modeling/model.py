@@ -1,5 +1,7 @@
 """AlbertModel: embedding, encoder and pooler; and a classifier on top of it.
 
+Models check their inputs here, once. The layers behind them check nothing.
+
 Reference: google-research/albert modeling.py (AlbertModel), classifier_utils.py
 (create_model).
 """
@@ -12,14 +14,101 @@ import tensorflow as tf
 
 from official_albert import checkpoints
 from official_albert.modeling import config as config_lib
-from official_albert.modeling import dropout as dropout_lib
 from official_albert.modeling import (
   factorized_embedding,
   heads,
+  layers,
   shared_transformer_encoder,
-  transformer_block,
 )
-from official_albert.modeling import inputs as inputs_lib
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+# Names of the same inputs in Hugging Face.
+_SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+
+
+def named_inputs(
+  features: Mapping[str, tf.Tensor], others: Sequence[str] = ()
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+  """Splits features into those named in `INPUTS` and those in `others`.
+
+  Raises:
+    ValueError: `features` is not a dict, has no `input_ids`, or has an unknown
+      name or both names of one input.
+  """
+  if not isinstance(features, Mapping):
+    raise ValueError(
+      f"the model takes a dict with input_ids, not {type(features).__name__}."
+    )
+  given_names: dict[str, str] = {}
+  for given in sorted(features):
+    name = _SYNONYMS.get(given, given)
+    if name not in (*INPUTS, *others):
+      raise ValueError(
+        f"unknown input {given!r}: the model takes input_ids, input_mask (or "
+        "attention_mask), segment_ids (or token_type_ids)"
+        f"{''.join(f', {other}' for other in others)}."
+      )
+    if name in given_names:
+      raise ValueError(
+        f"{given_names[name]} and {given} are two names of one input: remove "
+        "one of them."
+      )
+    given_names[name] = given
+  if "input_ids" not in given_names:
+    raise ValueError(
+      "the model needs input_ids, got only: "
+      f"{', '.join(sorted(features)) or 'nothing'}."
+    )
+  inputs = {n: features[given_names[n]] for n in INPUTS if n in given_names}
+  return inputs, {n: features[n] for n in given_names if n not in INPUTS}
+
+
+def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
+  """Checks that a tensor holds integers and has one dimension for each axis."""
+  letters = axes.split()
+  if tensor.shape.rank not in (None, len(letters)):
+    raise ValueError(
+      f"{name} must have the shape [{', '.join(letters)}], got "
+      f"{tensor.shape.as_list()}."
+    )
+  if tensor.dtype not in (tf.int32, tf.int64):
+    raise ValueError(
+      f"{name} must hold integer ids (int32), got {tensor.dtype.name}."
+    )
+
+
+def _encoder_inputs(
+  inputs: Mapping[str, tf.Tensor], max_position_embeddings: int
+) -> list[tf.Tensor]:
+  """Returns `INPUTS`, checked: ids, mask (or 1) and segments (or 0) [B, S]."""
+  tensors = {
+    n: tf.convert_to_tensor(x) for n, x in inputs.items() if x is not None
+  }
+  ids = tensors["input_ids"]
+  for name, tensor in tensors.items():
+    check_ids(name, tensor)
+    # TensorFlow would silently broadcast a dimension of size 1.
+    if not tensor.shape.is_compatible_with(ids.shape):
+      raise ValueError(
+        f"{name} has the shape {tensor.shape.as_list()}, but input_ids has "
+        f"{ids.shape.as_list()}."
+      )
+  if ids.shape[1] is None:
+    check = tf.debugging.assert_less_equal(
+      tf.shape(ids)[1],
+      max_position_embeddings,
+      "the sequence is longer than max_position_embeddings",
+    )
+    with tf.control_dependencies([check]):
+      ids = tf.identity(ids)
+  elif ids.shape[1] > max_position_embeddings:
+    raise ValueError(
+      f"input_ids has length {ids.shape[1]}, but the model has only "
+      f"{max_position_embeddings} position embeddings: shorten the sequences "
+      "or raise max_position_embeddings."
+    )
+  mask = tensors.get("input_mask", tf.ones_like(ids))
+  return [ids, mask, tensors.get("segment_ids", tf.zeros_like(ids))]
 
 
 class FeatureModel(tf.keras.Model):
@@ -31,7 +120,7 @@ class FeatureModel(tf.keras.Model):
   it is saved and loaded under another policy.
 
   Attributes:
-    config: the `AlbertConfig`.
+    config: the `AlbertConfig` of the encoder.
     other_features: names that a call accepts besides `INPUTS`: further inputs,
       and the labels that records hold.
   """
@@ -39,15 +128,7 @@ class FeatureModel(tf.keras.Model):
   other_features: Sequence[str] = ()
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs):
-    """Must be called before a subclass creates its layers.
-
-    Args:
-      config: the configuration of the encoder.
-      **kwargs: arguments of `tf.keras.Model`.
-
-    Raises:
-      ValueError: `dtype` differs from the global policy.
-    """
+    """Must be called before a subclass creates its layers."""
     # Keras must not cast ids to the compute dtype.
     super().__init__(autocast=False, **kwargs)
     self.config = config
@@ -67,7 +148,7 @@ class FeatureModel(tf.keras.Model):
     self, features: Mapping[str, tf.Tensor]
   ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Calls `named_inputs` with the other features of this model."""
-    return inputs_lib.named_inputs(features, self.other_features)
+    return named_inputs(features, self.other_features)
 
   def build_from_config(self, config: Mapping[str, Any]) -> None:
     """Does nothing, because the constructor has created all variables.
@@ -108,7 +189,6 @@ class AlbertModel(FeatureModel):
       outputs = model({"input_ids": ids, "input_mask": mask})
 
   Attributes:
-    config: the `AlbertConfig`.
     embedding: the `FactorizedEmbedding`.
     encoder: the `SharedTransformerEncoder`.
     pooler: Dense H -> H with tanh, applied to the first position.
@@ -124,13 +204,13 @@ class AlbertModel(FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Creates the layers and their variables.
+    """Creates the layers and their variables; see also the encoder.
 
     Args:
       config: the configuration.
-      recompute_activations: see `SharedTransformerEncoder`.
+      recompute_activations: saves memory, takes more time.
       layerwise_lr_decay: the factor by which the learning rate shrinks from
-        each layer to the one below it; see `training.optimization`.
+        each layer to the one below it.
       **kwargs: arguments of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
@@ -140,7 +220,7 @@ class AlbertModel(FeatureModel):
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
       config, recompute_activations, layerwise_lr_decay, name="encoder"
     )
-    self.pooler = transformer_block.dense(
+    self.pooler = layers.dense(
       config.hidden_size, config.initializer_range, "pooler"
     )
     self._create_variables()
@@ -166,7 +246,7 @@ class AlbertModel(FeatureModel):
         positions and the first one; None computes all. The values are the
         same either way.
       num_layers: the number of layers to apply; None means that of the
-        configuration. See `SharedTransformerEncoder`.
+        configuration.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
@@ -178,26 +258,28 @@ class AlbertModel(FeatureModel):
     Raises:
       ValueError: an input is missing, unknown, given twice, or has the wrong
         rank, dtype or length; or the model cannot apply `num_layers` layers.
+        Lengths that are known only when a graph runs raise
+        tf.errors.InvalidArgumentError.
     """
     named, _ = self.named_inputs(inputs)
-    input_ids, mask, segment_ids = inputs_lib.encoder_inputs(
+    input_ids, mask, segment_ids = _encoder_inputs(
       named, self.config.max_position_embeddings
     )
     rows = None
     if output_positions is not None:
-      inputs_lib.check_ids("output_positions", output_positions, "B Q")
+      check_ids("output_positions", output_positions, "B Q")
       rows = tf.pad(output_positions, [[0, 0], [1, 0]])  # Adds position 0.
     hidden, embedded = self.embedding(
       input_ids,
       segment_ids,
       training=training,
-      dropout_seed=dropout_lib.fold_in(dropout_seed, 0),
+      dropout_seed=layers.fold_in(dropout_seed, 0),
     )
     encoder_outputs = self.encoder(
       hidden,
       mask,
       training=training,
-      dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
+      dropout_seed=layers.fold_in(dropout_seed, 1),
       rows=rows,
       num_layers=num_layers,
     )
@@ -280,11 +362,10 @@ class AlbertForSequenceClassification(FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Creates the layers and their variables.
+    """Creates the layers and their variables; see also `AlbertModel`.
 
     Args:
-      config: the configuration of the encoder, with the dropout rates of
-        fine-tuning.
+      config: has the dropout rates of fine-tuning.
       num_classes: 1 for a regression.
       classifier_dropout_prob: dropout rate of the pooled output (paper, Table
         14).
@@ -313,17 +394,15 @@ class AlbertForSequenceClassification(FeatureModel):
     logits_only: bool = False,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Runs the encoder and the head.
+    """Runs the encoder and the head; see also `AlbertModel`.
 
     Args:
-      features: the inputs of `AlbertModel`. Names in `other_features` are
-        ignored.
+      features: the inputs of `AlbertModel`; `other_features` are ignored.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `dropout.py`.
+      dropout_seed: <int32>[2].
       logits_only: whether the last block computes only the first position,
         which is all that the logits need.
-      num_layers: the number of layers to apply; None means that of the
-        configuration. See `SharedTransformerEncoder`.
+      num_layers: the number of layers to apply.
 
     Returns:
       `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of
@@ -334,14 +413,14 @@ class AlbertForSequenceClassification(FeatureModel):
     outputs = self.albert(
       inputs,
       training=training,
-      dropout_seed=dropout_lib.fold_in(dropout_seed, 0),
+      dropout_seed=layers.fold_in(dropout_seed, 0),
       output_positions=nowhere if logits_only else None,
       num_layers=num_layers,
     )
     logits = self.classifier(
       outputs["pooled_output"],
       training=training,
-      dropout_seed=dropout_lib.fold_in(dropout_seed, 1),
+      dropout_seed=layers.fold_in(dropout_seed, 1),
     )
     return {**({} if logits_only else outputs), "logits": logits}
 

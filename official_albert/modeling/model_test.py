@@ -1,15 +1,21 @@
-"""Tests of AlbertModel: sizes, inputs, padding, precision, saving."""
+"""Tests of the models: golden values, inputs, padding, precision, saving."""
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import official_albert
-from official_albert import AlbertConfig, AlbertModel
+from official_albert import AlbertConfig, AlbertModel, checkpoints
+from official_albert.modeling.model import (
+  INPUTS,
+  AlbertForSequenceClassification,
+  check_ids,
+)
 
 B, S = 3, 7
 SMALL = AlbertConfig(
@@ -22,6 +28,8 @@ SMALL = AlbertConfig(
   max_position_embeddings=11,
   initializer_range=0.3,
 )
+GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
+GROUPS = ("one_group", "two_groups")
 
 
 def batch(seed=0):
@@ -33,8 +41,62 @@ def batch(seed=0):
   }
 
 
-def test_output_shapes():
-  outputs = AlbertModel(SMALL)(batch())
+@pytest.fixture(scope="module")
+def model():
+  return AlbertModel(SMALL, name="mine")
+
+
+def golden_classifier(group, kind, num_classes):
+  folder = GOLDEN / group
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  model = AlbertForSequenceClassification(config, num_classes)
+  report = checkpoints.load_tf1_checkpoint(model, str(folder / f"{kind}.ckpt"))
+  assert not report.missing and not report.unexpected
+  stored = np.load(folder / "pretraining_batch.npz")
+  features = {name: tf.constant(stored[name]) for name in INPUTS}
+  return model, features, np.load(folder / f"{kind}_outputs.npz")
+
+
+@pytest.mark.parametrize("logits_only", [False, True])
+@pytest.mark.parametrize("group", GROUPS)
+def test_classes_equal_the_original(group, logits_only):
+  golden = np.load(GOLDEN / group / "classifier_outputs.npz")
+  classes = golden["logits"].shape[1]
+  model, features, golden = golden_classifier(group, "classifier", classes)
+  outputs = model(features, logits_only=logits_only)
+  assert ("sequence_output" in outputs) != logits_only
+  logits = outputs["logits"]
+  np.testing.assert_allclose(logits, golden["logits"], atol=1e-5)
+  np.testing.assert_allclose(
+    tf.nn.softmax(logits), golden["probabilities"], atol=1e-5
+  )
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_regression_equals_the_original(group):
+  model, features, golden = golden_classifier(group, "regression", 1)
+  logits = model(features)["logits"][:, 0]
+  np.testing.assert_allclose(logits, golden["logits"], atol=1e-5)
+  np.testing.assert_allclose(
+    (logits - golden["labels"]) ** 2, golden["per_example_loss"], atol=1e-5
+  )
+
+
+def test_classifier_dropout_follows_the_seed():
+  classifier = AlbertForSequenceClassification(SMALL, 3, 0.5)
+
+  def logits(seed, training=True):
+    return classifier(batch(), training, tf.constant(seed))["logits"].numpy()
+
+  np.testing.assert_array_equal(logits([1, 2]), logits([1, 2]))
+  assert np.any(logits([1, 2]) != logits([1, 3]))
+  np.testing.assert_array_equal(
+    logits([1, 2], False), classifier(batch())["logits"]
+  )
+
+
+def test_output_shapes(model):
+  outputs = model(batch())
   assert outputs["sequence_output"].shape == [B, S, 10]
   assert outputs["pooled_output"].shape == [B, 10]
   assert outputs["embedding_output"].shape == [B, S, 6]
@@ -43,26 +105,23 @@ def test_output_shapes():
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
-@pytest.mark.parametrize("embedding_size", [6, 10])
-@pytest.mark.parametrize("groups, inner", [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize("embedding_size, projects", [(6, 0), (10, 0), (10, 1)])
+@pytest.mark.parametrize("groups, inner", [(1, 1), (3, 2)])
 def test_closed_form_count_equals_the_built_model(
-  sharing, embedding_size, groups, inner
+  sharing, embedding_size, projects, groups, inner
 ):
   config = dataclasses.replace(
     SMALL,
     sharing=sharing,
     embedding_size=embedding_size,
+    always_project_embedding=bool(projects),
     num_hidden_groups=groups,
     inner_group_num=inner,
   )
   assert AlbertModel(config).count_params() == config.parameter_count()
-  if embedding_size == config.hidden_size:
-    config = dataclasses.replace(config, always_project_embedding=True)
-    assert AlbertModel(config).count_params() == config.parameter_count()
 
 
-def test_padding_does_not_change_real_tokens():
-  model = AlbertModel(SMALL)
+def test_padding_does_not_change_real_tokens(model):
   inputs = batch()
   mask = inputs["input_mask"].numpy() == 1
   other = dict(inputs, input_ids=tf.where(mask, inputs["input_ids"], 28))
@@ -71,115 +130,88 @@ def test_padding_does_not_change_real_tokens():
   np.testing.assert_array_equal(before[mask], after[mask])
 
 
-def test_mask_and_segments_have_defaults():
-  model = AlbertModel(SMALL)
+def test_mask_and_segments_have_defaults(model):
   ids = batch()["input_ids"]
-  full = model(
-    {
-      "input_ids": ids,
-      "input_mask": tf.ones_like(ids),
-      "segment_ids": tf.zeros_like(ids),
-    }
-  )
-  short = model({"input_ids": ids})
+  mask, segments = tf.ones_like(ids), tf.zeros_like(ids)
+  full = model({"input_ids": ids, "input_mask": mask, "segment_ids": segments})
   np.testing.assert_array_equal(
-    full["sequence_output"], short["sequence_output"]
+    full["sequence_output"], model({"input_ids": ids})["sequence_output"]
   )
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_output_positions_equal_the_rows_of_the_full_output(training):
-  model, inputs = AlbertModel(SMALL), batch()
-  positions = tf.constant(np.random.default_rng(0).integers(0, S, [B, 4]))
-  positions = tf.cast(positions, tf.int32)
+def test_output_positions_equal_the_rows_of_the_full_output(model, training):
+  inputs = batch()
+  positions = tf.constant([[5, 4, 3, 1], [2, 0, 0, 0], [1, 5, 4, 6]])
   full = model(inputs, training=training)
   picked = model(inputs, training=training, output_positions=positions)
-  expected = tf.gather(full["sequence_output"], positions, batch_dims=1)
-  actual = picked["sequence_output"]
-  np.testing.assert_allclose(actual[:, 1:], expected, atol=1e-6)
-  np.testing.assert_allclose(
-    actual[:, 0], full["sequence_output"][:, 0], atol=1e-6
-  )
+  rows = np.concatenate([np.zeros([B, 1], np.int32), positions], axis=1)
+  expected = tf.gather(full["sequence_output"], rows, batch_dims=1)
+  np.testing.assert_allclose(picked["sequence_output"], expected, atol=1e-6)
   np.testing.assert_allclose(
     picked["pooled_output"], full["pooled_output"], atol=1e-6
   )
   np.testing.assert_array_equal(
     picked["encoder_outputs"][0], full["encoder_outputs"][0]
   )
-  with pytest.raises(ValueError, match="output_positions"):
-    model(inputs, output_positions=positions[0])
 
 
-def test_input_ids_are_required():
-  with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
-    AlbertModel(SMALL)({"input_mask": tf.ones([B, S], tf.int32)})
-
-
-def test_hugging_face_names_are_accepted():
-  model, inputs = AlbertModel(SMALL), batch()
+def test_hugging_face_names_are_accepted(model):
+  inputs = batch()
   expected = model(inputs)["sequence_output"].numpy()
+  # Hugging Face's tokenizers return int64 without TensorFlow.
   renamed = {
-    "input_ids": inputs["input_ids"],
-    "attention_mask": inputs["input_mask"],
-    "token_type_ids": inputs["segment_ids"],
+    "input_ids": inputs["input_ids"].numpy().astype(np.int64),
+    "attention_mask": inputs["input_mask"].numpy().astype(np.int64),
+    "token_type_ids": inputs["segment_ids"].numpy().astype(np.int64),
   }
   np.testing.assert_array_equal(expected, model(renamed)["sequence_output"])
-  mixed = {**renamed, "segment_ids": renamed.pop("token_type_ids")}
-  del mixed["token_type_ids"]
-  np.testing.assert_array_equal(expected, model(mixed)["sequence_output"])
-  # Hugging Face's tokenizers return int64 without TensorFlow.
-  arrays = {k: v.numpy().astype(np.int64) for k, v in mixed.items()}
-  np.testing.assert_array_equal(expected, model(arrays)["sequence_output"])
+  renamed["segment_ids"] = renamed.pop("token_type_ids")
+  np.testing.assert_array_equal(expected, model(renamed)["sequence_output"])
+
+
+def _ids(*shape):
+  return tf.zeros(shape, tf.int32)
 
 
 @pytest.mark.parametrize(
-  "name, message",
+  "changes, message",
   [
     (
-      "attention_maks",
+      {"attention_maks": _ids(B, S)},
       r"unknown input 'attention_maks': the model takes input_ids, input_mask "
       r"\(or attention_mask\), segment_ids \(or token_type_ids\)\.",
     ),
-    ("label_ids", "unknown input 'label_ids'"),
-    ("attention_mask", "attention_mask and input_mask are two names of one"),
-    ("token_type_ids", "segment_ids and token_type_ids are two names of one"),
+    ({"label_ids": _ids(B)}, "unknown input 'label_ids'"),
+    (
+      {"attention_mask": _ids(B, S)},
+      "attention_mask and input_mask are two names of one",
+    ),
+    ({"input_ids": _ids(B)}, r"input_ids must .* \[B, S\], got \[3\]"),
+    ({"input_ids": tf.zeros([B, S])}, "input_ids must .*int32.*float32"),
+    ({"input_ids": _ids(B, 12)}, "input_mask has .* input_ids has"),
+    # TensorFlow would broadcast these two.
+    ({"input_mask": _ids(B, 1)}, "input_mask has .* input_ids has"),
+    ({"segment_ids": _ids(1, S)}, "segment_ids has .* input_ids has"),
+    ({"segment_ids": tf.zeros([B, S])}, "segment_ids must .*float32"),
   ],
 )
-def test_unknown_and_duplicate_names_are_refused(name, message):
-  inputs = batch()
-  inputs[name] = inputs["input_mask"]
+def test_wrong_inputs_are_refused(model, changes, message):
   with pytest.raises(ValueError, match=message):
-    AlbertModel(SMALL)(inputs)
+    model({**batch(), **changes})
 
 
-def test_lists_of_inputs_are_refused():
+def test_missing_and_unnamed_inputs_are_refused(model):
+  with pytest.raises(ValueError, match="needs input_ids, got only: input_mask"):
+    model({"input_mask": tf.ones([B, S], tf.int32)})
   with pytest.raises(ValueError, match="takes a dict with input_ids, not list"):
-    AlbertModel(SMALL)(list(batch().values()))
+    model(list(batch().values()))
+  with pytest.raises(ValueError, match=r"output_positions must .*\[B, Q\]"):
+    model(batch(), output_positions=_ids(B))
+  check_ids("input_ids", tf.zeros([3, 5], tf.int64))
 
 
-def test_bfloat16_keeps_variables_and_is_close():
-  inputs = batch()
-  model = AlbertModel(SMALL)
-  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-  try:
-    half = AlbertModel(SMALL)
-  finally:
-    tf.keras.mixed_precision.set_global_policy("float32")
-  half.set_weights(model.get_weights())
-  assert {v.dtype for v in half.weights} == {tf.float32}
-  outputs = half(inputs)
-  assert outputs["sequence_output"].dtype == tf.bfloat16
-  difference = (
-    tf.cast(outputs["sequence_output"], tf.float32)
-    - model(inputs)["sequence_output"]
-  )
-  # LayerNorm's outputs are about 1, bfloat16 has 8 bits, and the errors of
-  # six sublayers add up.
-  assert np.abs(difference.numpy()).max() < 6 * 2.0**-6
-
-
-def test_graph_with_unknown_batch_and_length():
-  model = AlbertModel(SMALL)
+def test_graph_with_unknown_batch_and_length(model):
   spec = tf.TensorSpec([None, None], tf.int32)
   run = tf.function(
     lambda ids: model({"input_ids": ids})["sequence_output"],
@@ -190,16 +222,43 @@ def test_graph_with_unknown_batch_and_length():
     np.testing.assert_allclose(
       run(ids), model({"input_ids": ids})["sequence_output"], atol=1e-5
     )
+  with pytest.raises(tf.errors.InvalidArgumentError, match="longer than"):
+    run(_ids(B, 12))
+  with pytest.raises(ValueError, match="only 11 position embeddings"):
+    model({"input_ids": _ids(B, 12)})
 
 
-def test_serialization():
-  model = AlbertModel(SMALL, name="mine")
+def test_bfloat16_keeps_variables_and_is_close(model):
+  tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+  try:
+    half = AlbertModel(SMALL)
+  finally:
+    tf.keras.mixed_precision.set_global_policy("float32")
+  half.set_weights(model.get_weights())
+  assert {v.dtype for v in half.weights} == {tf.float32}
+  output = half(batch())["sequence_output"]
+  assert output.dtype == tf.bfloat16
+  difference = tf.cast(output, tf.float32) - model(batch())["sequence_output"]
+  # LayerNorm's outputs are about 1, bfloat16 has 8 bits, and the errors of
+  # six sublayers add up.
+  assert np.abs(difference.numpy()).max() < 6 * 2.0**-6
+  clone = AlbertModel.from_config(half.get_config())
+  assert clone.dtype_policy.name == "mixed_bfloat16"
+  with pytest.raises(ValueError, match="differs from the global policy float"):
+    AlbertModel(SMALL, dtype="mixed_bfloat16")
+
+
+def test_serialization(model):
   clone = AlbertModel.from_config(model.get_config())
   assert clone.config == SMALL and clone.name == "mine"
   clone.set_weights(model.get_weights())
   np.testing.assert_array_equal(
     model(batch())["pooled_output"], clone(batch())["pooled_output"]
   )
+  classifier = AlbertForSequenceClassification(SMALL, 3, 0.25)
+  again = type(classifier).from_config(classifier.get_config())
+  assert again.get_config() == classifier.get_config()
+  assert again.classifier.output_weights.shape == [3, 10]
 
 
 def test_public_names_of_the_package():

@@ -17,14 +17,13 @@ from typing import Any, Callable, Iterator, Optional
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
-from official_albert.modeling import dropout as dropout_lib
-from official_albert.modeling import transformer_block
+from official_albert.modeling import layers, transformer_block
 
 Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
+class SharedTransformerEncoder(layers.ConfiguredLayer):
   """`num_hidden_layers` applications of shared transformer blocks."""
 
   def __init__(
@@ -46,9 +45,6 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
         the last of them. The optimizer applies the rest of the decay; see
         `block_multipliers`.
       **kwargs: arguments of `tf.keras.layers.Layer`.
-
-    Raises:
-      ValueError: `layerwise_lr_decay` is out of range.
     """
     super().__init__(config, **kwargs)
     if not 0 < layerwise_lr_decay <= 1:
@@ -57,20 +53,21 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
       )
     self.recompute_activations = recompute_activations
     self.layerwise_lr_decay = layerwise_lr_decay
+
+    def sets(sublayer_class, name: str) -> list[list[Any]]:
+      return [
+        [
+          sublayer_class(config, name=f"{name}_{s}_{i}")
+          for i in range(config.inner_group_num)
+        ]
+        for s in range(config.num_sets(name))
+      ]
+
     # attentions[s][i] belongs to inner block i. s is the group of a layer if
     # the group shares its attention, else the number of the layer. The same
     # holds for ffns.
-    self.attentions = self._sets(transformer_block.SelfAttention, "attention")
-    self.ffns = self._sets(transformer_block.FeedForward, "ffn")
-
-  def _sets(self, sublayer_class, name: str) -> list[list[Any]]:
-    return [
-      [
-        sublayer_class(self.config, name=f"{name}_{s}_{i}")
-        for i in range(self.config.inner_group_num)
-      ]
-      for s in range(self.config.num_sets(name))
-    ]
+    self.attentions = sets(transformer_block.SelfAttention, "attention")
+    self.ffns = sets(transformer_block.FeedForward, "ffn")
 
   @property
   def sublayers(self) -> list[tf.keras.layers.Layer]:
@@ -80,26 +77,15 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
     `.weights.h5` files, but not in the nested lists above. The names in those
     files come from this attribute and its order, so neither may change.
     """
-    return [
-      sublayer
-      for sets in (self.attentions, self.ffns)
-      for inner in sets
-      for sublayer in inner
-    ]
+    sets = [*self.attentions, *self.ffns]
+    return [sublayer for inner in sets for sublayer in inner]
 
   def blocks(self, num_layers: Optional[int] = None) -> Iterator[Block]:
     """Yields the pairs (attention, ffn) in the order of their application.
 
-    Args:
-      num_layers: the number of layers; None means `num_hidden_layers`.
-        Another number requires that all layers share everything.
-
-    Raises:
-      ValueError: the layers do not share everything.
+    Another number of layers requires that all layers share everything.
     """
-    c = self.config
-    if num_layers is not None:
-      c = c.at_depth(num_layers)
+    c = self.config if num_layers is None else self.config.at_depth(num_layers)
     for layer in range(c.num_hidden_layers):
       yield from zip(
         self.attentions[c.set_of_layer("attention", layer)],
@@ -115,11 +101,7 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
     }
 
   def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Returns the learning rate multiplier of each variable.
-
-    It is d^n, where n counts the layers above the last one that uses the
-    variable.
-    """
+    """Returns d^n for each variable; n layers are above the last to use it."""
     top = self.config.num_hidden_layers - 1
     return [
       (variable, self.layerwise_lr_decay ** (top - layer))
@@ -148,8 +130,8 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
       x: <float>[B, S, H], the projected embedding.
       mask: <int32>[B, S], 1 for tokens and 0 for padding.
       training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `dropout.py`. Each application of a shared
-        block draws its own mask.
+      dropout_seed: <int32>[2], see `layers.seeded_dropout`. Each application
+        of a shared block draws its own mask.
       rows: <int32>[B, Q], the only positions that the last block computes;
         None computes all.
       num_layers: the number of layers to apply; None means
@@ -164,10 +146,11 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
       ValueError: `num_layers` differs from the model's, but layers have their
         own weights or learning rates.
     """
-    if num_layers is not None and self.layerwise_lr_decay != 1.0:
+    decay = self.layerwise_lr_decay
+    if num_layers is not None and decay != 1.0:
       raise ValueError(
-        f"layerwise_lr_decay {self.layerwise_lr_decay} needs a fixed number "
-        "of layers: set it to 1, or train at one depth."
+        f"layerwise_lr_decay {decay} needs a fixed number of layers: set it to "
+        "1, or train at one depth."
       )
     if training and dropout_seed is None:
       # The block is traced once, so its applications need different seeds, and
@@ -184,20 +167,19 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
       apply = functools.partial(
         apply_block,
         mask,
-        dropout_lib.fold_in(dropout_seed, index),
+        layers.fold_in(dropout_seed, index),
         rows if index == len(blocks) - 1 else None,
       )
-      attention_weights, ffn_weights = (
+      block_weights = [
         scale_gradient(
-          weights[sublayer].pop(),
-          self.layerwise_lr_decay ** (last_layers[sublayer] - layer),
+          weights[sublayer].pop(), decay ** (last_layers[sublayer] - layer)
         )
         for sublayer in block
-      )
+      ]
       if training and self.recompute_activations:
-        x = recomputed(apply, x, attention_weights, ffn_weights)
+        x = recomputed(apply, x, *block_weights)
       else:
-        x = apply(x, attention_weights, ffn_weights)
+        x = apply(x, *block_weights)
       outputs.append(x)
     return outputs
 
@@ -210,7 +192,7 @@ class SharedTransformerEncoder(transformer_block.ConfiguredLayer):
     attention, ffn = next(self.blocks())
 
     def block(mask, seed, rows, x, attention_weights, ffn_weights):
-      seeds = [dropout_lib.fold_in(seed, i) for i in range(2)]
+      seeds = [layers.fold_in(seed, i) for i in range(2)]
       x = attention(x, mask, training, seeds[0], attention_weights, rows)
       return ffn(x, training, seeds[1], ffn_weights)
 
@@ -249,16 +231,15 @@ def recomputed(
   cost of one more forward pass (arXiv 1604.06174). This saves memory only
   inside a `tf.function`, because eager tapes keep all tensors.
 
-  Args:
-    block: must return the same both times, so its dropout needs seeds. Only
-      its arguments get gradients.
-    x: <float>[...].
-    *weights: structures of tensors.
+  `block` must return the same both times, so its dropout needs seeds. Only its
+  arguments get gradients: `x` <float>[...] and structures of tensors.
   """
 
   @tf.custom_gradient
   def run(x, *weights):
     def gradient(dy):
+      # Without `_after`, a compiler could merge both computations of the block
+      # and keep the results of the first, or recompute all blocks at once.
       with tf.GradientTape() as tape:
         inputs = (_after(dy, x), *weights)
         tape.watch(inputs)
@@ -271,11 +252,7 @@ def recomputed(
 
 
 def _after(dy: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-  """Returns `x`, but not before `dy` has been computed.
-
-  Otherwise a compiler could merge both computations of the block and keep the
-  results of the first, or recompute all blocks at once.
-  """
+  """Returns `x`, but not before `dy` has been computed."""
   # TensorFlow respects control dependencies; XLA only respects data. Adding
   # 0 * dy is not optimized away, because dy might be infinite. In that case dx
   # is not finite either.

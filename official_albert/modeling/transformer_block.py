@@ -13,67 +13,28 @@ size, H = N * D hidden size, I intermediate size.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import tensorflow as tf
 
 from official_albert.modeling import config as config_lib
-from official_albert.modeling import dropout as dropout_lib
-from official_albert.modeling import fused_ops
-from official_albert.modeling import layer_norm as layer_norm_lib
+from official_albert.modeling import fused_ops, layers
 
 
-class AttentionWeights(NamedTuple):
-  """The weights of one application of `SelfAttention`.
+class SublayerWeights(NamedTuple):
+  """The weights of one application of a sublayer.
 
-  Kernels have the compute dtype; everything else is float32.
+  O is 3 * H (query, key, value) in attention and I in the feed-forward
+  network; J is H and I. Kernels have the compute dtype; the others are
+  float32.
   """
 
-  qkv_kernel: tf.Tensor  # [H, 3 * H]
-  qkv_bias: tf.Tensor  # [3 * H]
-  output_kernel: tf.Tensor  # [H, H]
+  kernel: tf.Tensor  # [H, O]
+  bias: tf.Tensor  # [O]
+  output_kernel: tf.Tensor  # [J, H]
   output_bias: tf.Tensor  # [H]
   gamma: tf.Tensor  # [H]
   beta: tf.Tensor  # [H]
-
-
-class FeedForwardWeights(NamedTuple):
-  """The weights of one application of `FeedForward`; dtypes as above."""
-
-  intermediate_kernel: tf.Tensor  # [H, I]
-  intermediate_bias: tf.Tensor  # [I]
-  output_kernel: tf.Tensor  # [I, H]
-  output_bias: tf.Tensor  # [H]
-  gamma: tf.Tensor  # [H]
-  beta: tf.Tensor  # [H]
-
-
-def activation(
-  name: str,
-  x: tf.Tensor,
-  bias: Optional[tf.Tensor] = None,
-  training: Optional[bool] = None,
-) -> tf.Tensor:
-  """Applies the activation `name`, one of `config.ACTIVATIONS`, to x + bias."""
-  if name in ("gelu", "gelu_erf"):
-    return fused_ops.gelu(x, bias, bool(training), approximate=name == "gelu")
-  if bias is not None:
-    x += tf.cast(bias, x.dtype)
-  return tf.keras.activations.get(name)(x)
-
-
-def dense(
-  units: int, initializer_range: float, name: str, dtype=None
-) -> tf.keras.layers.Dense:
-  """Returns a linear layer with the reference's truncated normal kernel."""
-  return tf.keras.layers.Dense(
-    units,
-    kernel_initializer=tf.keras.initializers.TruncatedNormal(
-      stddev=initializer_range
-    ),
-    name=name,
-    dtype=dtype,
-  )
 
 
 def _product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -83,83 +44,82 @@ def _product(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
   return tf.reshape(y, [batch, length, kernel.shape[1]])
 
 
-class ConfiguredLayer(tf.keras.layers.Layer):
-  """A layer that is made from an `AlbertConfig`.
+class _Sublayer(layers.ConfiguredLayer):
+  """LayerNorm(x + dropout(output_dense(f(x)))), with f in the subclasses.
 
-  Attributes:
-    config: the `AlbertConfig`.
-  """
-
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
-
-  def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "config": self.config.to_dict()}
-
-  @classmethod
-  def from_config(cls, config):
-    albert_config = config_lib.AlbertConfig.from_dict(config["config"])
-    return cls(**{**config, "config": albert_config})
-
-
-class _Sublayer(ConfiguredLayer):
-  """What both sublayers do with their output projection and LayerNorm.
-
-  The Dense layers of a sublayer only hold variables, in float32 under any
-  precision policy. `call` multiplies by tensors from `weights_for`, so that a
-  sublayer that many layers share casts its kernels once per step.
+  The Dense layers only hold variables, in float32 under any precision policy.
+  `call` multiplies by tensors from `weights_for`, so that a sublayer that many
+  layers share casts its kernels once per step.
   """
 
   def _dense(self, units: int, name: str) -> tf.keras.layers.Dense:
-    return dense(units, self.config.initializer_range, name, dtype=tf.float32)
+    return layers.dense(
+      units, self.config.initializer_range, name, dtype=tf.float32
+    )
 
-  def _build_part(self, part: tf.keras.layers.Layer, input_size: int) -> None:
-    with tf.name_scope(part.name):
-      part.build([None, input_size])
+  def _projections(self) -> list[tf.keras.layers.Dense]:
+    """The projections of the input. A property would become a Keras key."""
+    raise NotImplementedError
 
-  def _weights_for(self, kernel, bias, uses: int, training: Optional[bool]):
-    """Returns kernel, bias and those of the output for each of `uses`."""
-    kernels, output_kernels = (
-      fused_ops.shared_kernel(
-        tf.convert_to_tensor(kernel),
-        uses,
-        tf.as_dtype(self.compute_dtype),
-        bool(training),
+  def build(self, input_shape):
+    projections, hidden = self._projections(), self.config.hidden_size
+    for part, size in (
+      *((projection, hidden) for projection in projections),
+      (self.output_dense, projections[0].units),
+      (self.layer_norm, hidden),
+    ):
+      with tf.name_scope(part.name):
+        part.build([None, size])
+    super().build(input_shape)
+
+  def weights_for(
+    self, uses: int, training: Optional[bool] = None
+  ) -> list[SublayerWeights]:
+    """Casts the weights once and returns them for each of `uses` calls."""
+
+    def cast(kernel):
+      return fused_ops.shared_kernel(
+        kernel, uses, tf.as_dtype(self.compute_dtype), bool(training)
       )
-      for kernel in (kernel, self.output_dense.kernel)
-    )
-    bias, output_bias, gamma, beta = map(
-      tf.convert_to_tensor,
-      (
-        bias,
-        self.output_dense.bias,
-        self.layer_norm.gamma,
-        self.layer_norm.beta,
-      ),
-    )
+
+    parts = self._projections()
+    kernels = cast(_joined([part.kernel for part in parts]))
+    bias = _joined([part.bias for part in parts])
+    output_kernels = cast(tf.convert_to_tensor(self.output_dense.kernel))
+    others = [self.output_dense.bias, self.layer_norm.gamma]
+    others = map(tf.convert_to_tensor, [*others, self.layer_norm.beta])
+    output_bias, gamma, beta = others
     return [
-      (kernel, bias, output_kernel, output_bias, gamma, beta)
+      SublayerWeights(kernel, bias, output_kernel, output_bias, gamma, beta)
       for kernel, output_kernel in zip(kernels, output_kernels)
     ]
 
-  def _add_and_norm(self, y, weights, x, training, dropout_seed):
-    """Returns LayerNorm(x + dropout(y + bias)); all are <float>[B, S, H]."""
+  def _add_and_norm(
+    self,
+    context: tf.Tensor,
+    weights: SublayerWeights,
+    x: tf.Tensor,
+    training: Optional[bool],
+    dropout_seed: Optional[tf.Tensor],
+  ) -> tf.Tensor:
+    """Projects <float>[B, S, J] to [B, S, H], adds `x` and normalizes."""
+    y = _product(context, weights.output_kernel)  # [B, S, H]
     bias = weights.output_bias
     rate = self.config.hidden_dropout_prob
     if training and rate:
       y += tf.cast(bias, y.dtype)
-      y = dropout_lib.seeded_dropout(y, rate, training, dropout_seed)
+      y = layers.seeded_dropout(y, rate, training, dropout_seed)
       bias = None
+    gamma, beta, epsilon = weights.gamma, weights.beta, self.layer_norm.epsilon
     return fused_ops.add_layer_norm(
-      y,
-      bias,
-      x,
-      weights.gamma,
-      weights.beta,
-      self.layer_norm.epsilon,
-      compiled=bool(training),
+      y, bias, x, gamma, beta, epsilon, compiled=bool(training)
     )
+
+
+def _joined(variables: list[tf.Variable]) -> tf.Tensor:
+  if len(variables) == 1:
+    return tf.convert_to_tensor(variables[0])
+  return tf.concat(variables, axis=-1)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -172,28 +132,10 @@ class SelfAttention(_Sublayer):
     self.key = self._dense(config.hidden_size, "key")
     self.value = self._dense(config.hidden_size, "value")
     self.output_dense = self._dense(config.hidden_size, "output")
-    self.layer_norm = layer_norm_lib.LayerNorm(name="LayerNorm")
+    self.layer_norm = layers.LayerNorm(name="LayerNorm")
 
-  def build(self, input_shape):
-    for part in (
-      self.query,
-      self.key,
-      self.value,
-      self.output_dense,
-      self.layer_norm,
-    ):
-      self._build_part(part, self.config.hidden_size)
-    super().build(input_shape)
-
-  def weights_for(
-    self, uses: int, training: Optional[bool] = None
-  ) -> list[AttentionWeights]:
-    """Casts the weights once and returns them for each of `uses` calls."""
-    projections = (self.query, self.key, self.value)
-    kernel = tf.concat([part.kernel for part in projections], axis=1)
-    bias = tf.concat([part.bias for part in projections], axis=0)
-    weights = self._weights_for(kernel, bias, uses, training)
-    return [AttentionWeights(*w) for w in weights]
+  def _projections(self):
+    return [self.query, self.key, self.value]
 
   def call(
     self,
@@ -201,7 +143,7 @@ class SelfAttention(_Sublayer):
     mask: tf.Tensor,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
-    weights: Optional[AttentionWeights] = None,
+    weights: Optional[SublayerWeights] = None,
     rows: Optional[tf.Tensor] = None,
     return_probs: bool = False,
   ) -> tf.Tensor:
@@ -211,7 +153,7 @@ class SelfAttention(_Sublayer):
       x: <float>[B, S, H].
       mask: <int32>[B, T], 1 for tokens and 0 for padding.
       training: whether to apply dropout and to compile element-wise chains.
-      dropout_seed: <int32>[2], see `dropout.py`.
+      dropout_seed: <int32>[2], see `layers.seeded_dropout`.
       weights: an element of `weights_for`; None casts the weights here.
       rows: <int32>[B, Q], the positions to compute; None computes all.
       return_probs: return the attention probabilities instead of the output.
@@ -221,37 +163,35 @@ class SelfAttention(_Sublayer):
       probabilities are <float>[B, N, S, T].
     """
     w = weights or self.weights_for(1, training)[0]
-    compiled = bool(training)
+    heads, compiled = self.config.num_attention_heads, bool(training)
 
     def project(x, kernel, bias, parts):
       y = _product(x, kernel)  # [B, S, parts * H]
-      return fused_ops.split_heads(
-        y, bias, parts, self.config.num_attention_heads, compiled
-      )
+      return fused_ops.split_heads(y, bias, parts, heads, compiled)
 
     if rows is None:
-      q, k, v = project(x, w.qkv_kernel, w.qkv_bias, 3)  # [B, N, S, D] each
+      q, k, v = project(x, w.kernel, w.bias, 3)  # [B, N, S, D] each
     else:
       # Keys and values are needed at all positions.
       sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
-      q_kernel, kv_kernel = tf.split(w.qkv_kernel, sizes, axis=1)
-      q_bias, kv_bias = tf.split(w.qkv_bias, sizes, axis=0)
+      q_kernel, kv_kernel = tf.split(w.kernel, sizes, axis=1)
+      q_bias, kv_bias = tf.split(w.bias, sizes, axis=0)
       k, v = project(x, kv_kernel, kv_bias, 2)  # [B, N, T, D] each
       x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
       (q,) = project(x, q_kernel, q_bias, 1)  # [B, N, S, D]
     probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
     if return_probs:
       return probs
-    probs = dropout_lib.seeded_dropout(
+    probs = layers.seeded_dropout(
       probs,
       self.config.attention_probs_dropout_prob,
       training,
-      dropout_lib.fold_in(dropout_seed, 0),
-    )
-    context = fused_ops.merge_heads(tf.matmul(probs, v))  # [B, S, H]
-    y = _product(context, w.output_kernel)  # [B, S, H]
-    seed = dropout_lib.fold_in(dropout_seed, 1)
-    return self._add_and_norm(y, w, x, training, seed)
+      layers.fold_in(dropout_seed, 0),
+    )  # [B, N, S, T]
+    context = tf.matmul(probs, v)  # [B, N, S, D]
+    context = fused_ops.merge_heads(context)  # [B, S, H]
+    seed = layers.fold_in(dropout_seed, 1)
+    return self._add_and_norm(context, w, x, training, seed)  # [B, S, H]
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -262,33 +202,20 @@ class FeedForward(_Sublayer):
     super().__init__(config, **kwargs)
     self.intermediate = self._dense(config.intermediate_size, "intermediate")
     self.output_dense = self._dense(config.hidden_size, "output")
-    self.layer_norm = layer_norm_lib.LayerNorm(name="LayerNorm")
+    self.layer_norm = layers.LayerNorm(name="LayerNorm")
 
-  def build(self, input_shape):
-    self._build_part(self.intermediate, self.config.hidden_size)
-    self._build_part(self.output_dense, self.config.intermediate_size)
-    self._build_part(self.layer_norm, self.config.hidden_size)
-    super().build(input_shape)
-
-  def weights_for(
-    self, uses: int, training: Optional[bool] = None
-  ) -> list[FeedForwardWeights]:
-    """Casts the weights once and returns them for each of `uses` calls."""
-    weights = self._weights_for(
-      self.intermediate.kernel, self.intermediate.bias, uses, training
-    )
-    return [FeedForwardWeights(*w) for w in weights]
+  def _projections(self):
+    return [self.intermediate]
 
   def call(
     self,
     x: tf.Tensor,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
-    weights: Optional[FeedForwardWeights] = None,
+    weights: Optional[SublayerWeights] = None,
   ) -> tf.Tensor:
     """Transforms each position of <float>[B, S, H]; see `SelfAttention`."""
     w = weights or self.weights_for(1, training)[0]
-    y = _product(x, w.intermediate_kernel)  # [B, S, I]
-    y = activation(self.config.hidden_act, y, w.intermediate_bias, training)
-    y = _product(y, w.output_kernel)  # [B, S, H]
-    return self._add_and_norm(y, w, x, training, dropout_seed)
+    y = _product(x, w.kernel)  # [B, S, I]
+    y = layers.activation(self.config.hidden_act, y, w.bias, training)
+    return self._add_and_norm(y, w, x, training, dropout_seed)  # [B, S, H]

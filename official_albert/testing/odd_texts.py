@@ -1,4 +1,4 @@
-"""Texts of letters in a wild order, for tests of tokenizers."""
+"""Random texts of given letters, for tests of tokenizers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ def make(
   seed: int,
   further: Callable[[random.Random], str],
 ) -> list[str]:
-  """Texts of up to 24 letters, and now and then one from outside.
+  """Returns `count` texts of up to 24 letters.
 
   Args:
     letters: those that are drawn.
-    count: of the texts.
+    count: number of texts.
     seed: of all that is drawn.
     further: draws another letter for a text, or "" for none.
   """
   rng = random.Random(seed)
   texts = []
   for _ in range(count):
-    drawn = rng.choices(letters, k=rng.randrange(25))
-    drawn += filter(None, [further(rng)])
+    drawn = [*rng.choices(letters, k=rng.randrange(25)), further(rng)]
+    drawn = [letter for letter in drawn if letter]
     rng.shuffle(drawn)
     texts.append("".join(drawn))
   return texts

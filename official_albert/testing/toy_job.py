@@ -1,4 +1,4 @@
-"""The toy task in processes of its own, for tests of several devices.
+"""Trains the toy task in new processes, for tests of several devices.
 
     python -m official_albert.testing.toy_job \\
       '{"model_dir": "RUN", "config": {}}'
@@ -21,9 +21,6 @@ from typing import Any, Iterator, Sequence
 
 import tensorflow as tf
 
-# Python in a tf.data pipeline would hang a process that ends meanwhile.
-from tensorflow.python.data.experimental.ops import testing
-
 from official_albert import distribution, training
 from official_albert.testing import toy_task
 
@@ -31,19 +28,19 @@ _SECONDS = 400  # Many times what any of these jobs takes on a busy machine.
 
 
 def main(text: str) -> int:
-  """Trains as the JSON `text` says; returns the exit code.
+  """Trains with settings in JSON; returns the exit code.
 
-  `model_dir` and `config` make the TrainConfig; `distribution`, `num_devices`
-  and `task` may be given; with `predicts`, predictions are scored too;
-  `stop_after` ends the data after so many steps, as if the machine had been
-  taken away, and `step_seconds` slows them down.
+  The settings are `model_dir`, `config` (of the TrainConfig), `distribution`,
+  `num_devices`, `precision`, `task` (of the ToyTask) and `predicts`.
   """
   logging.getLogger("tensorflow").setLevel(logging.ERROR)
   settings = json.loads(text)
+  task_settings = settings.get("task", {})
   try:
     strategy = distribution.make_strategy(
       settings.get("distribution", "one_device"), settings.get("num_devices", 0)
     )
+    distribution.set_precision(settings.get("precision", "float32"))
     folder = settings["model_dir"]
     config = toy_task.config(folder, **settings["config"])
     if not distribution.is_chief(strategy):
@@ -51,16 +48,11 @@ def main(text: str) -> int:
     kind = toy_task.ToyTask
     if settings.get("predicts"):
       kind = toy_task.PredictingToyTask
-    task = kind(**settings.get("task", {}))
-    if settings.get("step_seconds"):
-      _slow_down(task, settings["step_seconds"])
-    if settings.get("stop_after"):
-      _stop(task, settings["stop_after"])
     lost = distribution.naming_lost_workers(strategy)
     with lost, training.Reporter(folder) as report:
-      training.train([task], config, strategy, report)
+      training.train([kind(**task_settings)], config, strategy, report)
   except tf.errors.OutOfRangeError:
-    return 0 if settings.get("stop_after") else 1
+    return 0 if task_settings.get("stop_after") else 1
   except (OSError, ValueError) as error:
     print(error, file=sys.stderr)
     return 1
@@ -68,27 +60,12 @@ def main(text: str) -> int:
 
 
 def log_folder(model_dir: str, worker: int) -> str:
-  """Where a worker that is not the chief logs."""
+  """Returns the log folder of a worker that is not the chief."""
   return os.path.join(model_dir, f"worker-{worker}")
 
 
-def _slow_down(task: toy_task.ToyTask, seconds: float) -> None:
-  fast, sleep = task.train_dataset, testing.sleep(int(seconds * 1e6))
-  task.train_dataset = lambda *args: fast(*args).apply(sleep)
-
-
-def _stop(task: toy_task.ToyTask, steps: int) -> None:
-  endless = task.train_dataset
-
-  def ending(size, start, context):
-    local = context.num_replicas_in_sync // context.num_input_pipelines
-    return endless(size, start, context).take(steps * local)
-
-  task.train_dataset = ending
-
-
 def free_addresses(count: int) -> list[str]:
-  """Addresses of this machine that nobody listens at."""
+  """Returns addresses of this machine with free ports."""
   with contextlib.ExitStack() as stack:
     sockets = [
       stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -98,7 +75,7 @@ def free_addresses(count: int) -> list[str]:
 
 
 def environment(addresses: Sequence[str], index: int) -> dict[str, str]:
-  """That of worker `index`."""
+  """Returns the environment of worker `index`."""
   task = {"type": "worker", "index": index}
   cluster = {"cluster": {"worker": list(addresses)}, "task": task}
   quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": json.dumps(cluster)}
@@ -132,16 +109,23 @@ def started(
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str]:
-  """The exit code and standard error of a process, once it ends."""
+  """Waits for a process; returns its exit code and standard error."""
   _, stderr = process.communicate(timeout=_SECONDS)
   return process.returncode, stderr
 
 
 def command(model_dir, config=None, **settings: Any) -> list[str]:
-  """What to run; see `main`."""
+  """Returns the command line of `main` with these settings."""
   settings.update(model_dir=str(model_dir), config=config or {})
   module = "official_albert.testing.toy_job"
   return [sys.executable, "-m", module, json.dumps(settings)]
+
+
+def run(workers: int, model_dir, config=None, **settings: Any) -> None:
+  """Runs a job that has to end without an error."""
+  with started(workers, command(model_dir, config, **settings)) as processes:
+    for process in processes:
+      assert ended(process) == (0, "")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""A task small enough to compute by hand, for tests of the loop.
-
-A linear model with two objectives whose weights differ from example to
-example, so that a mean of means cannot pass for a quotient of sums.
-"""
+"""A task small enough to compute by hand, for tests of the loop."""
 
 from __future__ import annotations
 
@@ -11,6 +7,9 @@ import io
 import numpy as np
 import tensorflow as tf
 
+# Python in a tf.data pipeline would hang a process that ends meanwhile.
+from tensorflow.python.data.experimental.ops import testing
+
 from official_albert import distribution, modeling, training
 from official_albert.training import TrainConfig
 
@@ -18,7 +17,7 @@ FEATURES, EXAMPLES = 5, 37
 
 
 class _Model(tf.keras.Model):
-  """Two layers, kept as attributes: that is where checkpoints look."""
+  """Two layers, as attributes, which checkpoints are named by."""
 
   def __init__(self):
     super().__init__()
@@ -30,13 +29,37 @@ class _Model(tf.keras.Model):
 
 
 class ToyTask:
-  """Two weighted squared errors with dropout on the input."""
+  """Two weighted squared errors with dropout on the input.
+
+  The weights differ between examples, so that a mean of means differs from a
+  quotient of sums.
+
+  Attributes:
+    starts: the first example of each training dataset that was made.
+  """
 
   name = "toy"
   tokens_per_example = 3
   flops_per_example = 60
 
-  def __init__(self, poison_at=None, dropout_rate=0.0, seed=0):
+  def __init__(
+    self,
+    poison_at=None,
+    dropout_rate=0.0,
+    seed=0,
+    stop_after=None,
+    step_seconds=0.0,
+  ):
+    """Creates the data.
+
+    Args:
+      poison_at: example whose features are infinite.
+      dropout_rate: of the features.
+      seed: of the data.
+      stop_after: updates after which the data ends, as if the process had been
+        killed.
+      step_seconds: time that reading a batch takes.
+    """
     rng = np.random.default_rng(seed)
     self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
     self.y = rng.normal(size=[EXAMPLES, 2]).astype(np.float32)
@@ -45,6 +68,7 @@ class ToyTask:
     if poison_at is not None:
       self.x[poison_at] = np.inf
     self.dropout_rate = dropout_rate
+    self.stop_after, self.step_seconds = stop_after, step_seconds
     self.starts = []
 
   def build_model(self):
@@ -60,33 +84,28 @@ class ToyTask:
       {"x": self.x, "y": self.y, "w": self.w}
     )
     data = data.repeat().skip(start_example)
-    data = data.batch(batch_size, drop_remainder=True)
+    data = data.batch(batch_size, drop_remainder=True).enumerate()
     pipelines = context.num_input_pipelines
     replicas = context.num_replicas_in_sync // pipelines
-    return (
-      data.enumerate()
-      .filter(
-        lambda number, _: (
-          number // replicas % pipelines == context.input_pipeline_id
-        )
+    data = data.filter(
+      lambda number, _: (
+        number // replicas % pipelines == context.input_pipeline_id
       )
-      .map(lambda _, batch: batch)
     )
+    data = data.map(lambda _, batch: batch)
+    if self.step_seconds:
+      data = data.apply(testing.sleep(int(self.step_seconds * 1e6)))
+    if self.stop_after is None:
+      return data
+    return data.take(self.stop_after * replicas)
 
   def eval_dataset(self, batch_size):
+    # The rows that fill the last batch have no weight.
+    rest = [[0, -EXAMPLES % batch_size], [0, 0]]
+    columns = {"x": self.eval_x, "y": self.y, "w": self.w}
     data = tf.data.Dataset.from_tensor_slices(
-      {"x": self.eval_x, "y": self.y, "w": self.w}
+      {name: np.pad(x, rest) for name, x in columns.items()}
     )
-    # Of one length, as the reader makes them: the rest has no weight.
-    rest = -EXAMPLES % batch_size
-    nothing = tf.data.Dataset.from_tensors(
-      {
-        "x": tf.zeros([FEATURES]),
-        "y": tf.zeros([2]),
-        "w": tf.zeros([2]),
-      }
-    )
-    data = data.concatenate(nothing.repeat(rest))
     return data.batch(batch_size, drop_remainder=True)
 
   def loss_weights(self, batch):
@@ -130,7 +149,7 @@ class PredictingToyTask(ToyTask):
 
 
 def config(model_dir, **changes) -> TrainConfig:
-  """Six steps of twelve examples, changed as asked."""
+  """Returns settings for six steps of twelve examples, with `changes`."""
   values = dict(
     model_dir=str(model_dir),
     num_train_steps=6,
@@ -161,3 +180,9 @@ def run(task, cfg):
   with training.Reporter(cfg.model_dir, stream) as report:
     values = training.train(tasks, cfg, strategy, report)
   return values, built[-1].get_weights(), stream.getvalue()
+
+
+def logged(folder, name="loss", kind="train"):
+  """Returns one number of each line of a run's log, by step."""
+  records = training.read_metrics(str(folder), kind)
+  return [record[name] for record in records]

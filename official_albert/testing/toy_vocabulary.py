@@ -1,4 +1,4 @@
-"""Small SentencePiece vocabularies for tests: trained on a few lines, or made.
+"""Small SentencePiece vocabularies for tests.
 
 Both begin as ALBERT's do: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4.
 """
@@ -16,7 +16,7 @@ def train(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
   """Trains a unigram model, as tools.train_vocabulary does.
 
   Args:
-    lines: of text, as they are.
+    lines: of text.
     vocab_size: V at most; of few lines it may become smaller.
     **options: of sentencepiece's trainer.
 
@@ -44,14 +44,7 @@ def train(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
 
 
 def numbers(vocab_size: int) -> bytes:
-  """A vocabulary of exactly so many pieces, which nobody trained.
-
-  Args:
-    vocab_size: V, at least 5; the pieces after ALBERT's own are numbers.
-
-  Returns:
-    The .model file.
-  """
+  """Returns a .model file whose pieces after ALBERT's own are numbers."""
   model = sentencepiece_model_pb2.ModelProto()
   kinds = model.SentencePiece
   for piece in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"):

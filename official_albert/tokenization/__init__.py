@@ -9,26 +9,22 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "packing": [
-      "pack_pair",
-    ],
+    "packing": ["available_tokens", "pack_pair"],
     "sentencepiece_tokenizer": [
       "SPECIAL_PIECES",
       "SentencePieceTokenizer",
       "Tokenizer",
-      "WORD_START",
       "ends_in_digit_comma",
       "normalize_text",
       "open_tokenizer",
     ],
-    "sentencepiece_tokenizer_test": [
-      "train_model",
-    ],
+    "sentencepiece_tokenizer_test": ["train_model"],
     "text_offsets": [
       "EncodedText",
       "FormTable",
       "GONE",
       "SPACE",
+      "WORD_START",
       "character_spans",
       "visible_form",
     ],
@@ -37,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "MAX_WORD_CHARACTERS",
       "WORDPIECE_SPECIAL_PIECES",
       "WordPieceTokenizer",
+      "character_ranges",
       "is_chinese",
       "is_control",
       "is_punctuation",

@@ -9,6 +9,17 @@ from __future__ import annotations
 from typing import Optional, Sequence
 
 
+def available_tokens(max_seq_length: int, texts: int) -> int:
+  """Returns how many tokens fit besides [CLS] and the [SEP] of each text."""
+  available = max_seq_length - 1 - texts
+  if available < texts:
+    raise ValueError(
+      f"max_seq_length is {max_seq_length}, but [CLS], {texts} [SEP] and a "
+      f"token of each text need {1 + 2 * texts}: increase it."
+    )
+  return available
+
+
 def pack_pair(
   ids_a: Sequence[int],
   ids_b: Optional[Sequence[int]],
@@ -31,17 +42,8 @@ def pack_pair(
   Returns:
     (input_ids, segment_ids) of equal length, not padded. Segment 0 ends with
     the first [SEP].
-
-  Raises:
-    ValueError: `max_seq_length` is too small for one token of each text.
   """
-  texts = 1 if ids_b is None else 2
-  available = max_seq_length - 1 - texts  # Without [CLS] and each [SEP].
-  if available < texts:
-    raise ValueError(
-      f"max_seq_length is {max_seq_length}, but [CLS], {texts} [SEP] and a "
-      f"token of each text need {1 + 2 * texts}: increase it."
-    )
+  available = available_tokens(max_seq_length, 1 if ids_b is None else 2)
   length_b = len(ids_b or ())
   # A keeps what B does not need, but always half, rounded up, if it is longer.
   keep_a = min(len(ids_a), max(available - length_b, (available + 1) // 2))

@@ -16,27 +16,18 @@ def pop_one_by_one(a, b, available):
   return a, b
 
 
-def test_pair_that_fits():
-  ids, segments = packing.pack_pair([11, 12], [21, 22, 23], 8, CLS, SEP)
-  assert ids == [CLS, 11, 12, SEP, 21, 22, 23, SEP]
-  assert segments == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def test_single_text_loses_its_end():
-  ids, segments = packing.pack_pair([11, 12, 13], None, 4, CLS, SEP)
-  assert (ids, segments) == ([CLS, 11, 12, SEP], [0, 0, 0, 0])
-  ids, segments = packing.pack_pair([11], None, 4, CLS, SEP)
-  assert (ids, segments) == ([CLS, 11, SEP], [0, 0, 0])
-
-
-def test_second_of_equally_long_texts_is_truncated():
-  ids, _ = packing.pack_pair([11, 12], [21, 22], 6, CLS, SEP)
-  assert ids == [CLS, 11, 12, SEP, 21, SEP]
-
-
-def test_empty_second_text_keeps_its_separator():
-  ids, segments = packing.pack_pair([11, 12, 13], [], 5, CLS, SEP)
-  assert (ids, segments) == ([CLS, 11, 12, SEP, SEP], [0, 0, 0, 0, 1])
+@pytest.mark.parametrize(
+  "first, second, length, ids, segments",
+  [
+    ([11], [21, 22], 8, [CLS, 11, SEP, 21, 22, SEP], [0, 0, 0, 1, 1, 1]),
+    ([11, 12, 13], None, 4, [CLS, 11, 12, SEP], [0, 0, 0, 0]),
+    ([11, 12], [21, 22], 6, [CLS, 11, 12, SEP, 21, SEP], [0, 0, 0, 0, 1, 1]),
+    ([11, 12, 13], [], 5, [CLS, 11, 12, SEP, SEP], [0, 0, 0, 0, 1]),
+  ],
+)
+def test_packing(first, second, length, ids, segments):
+  packed = packing.pack_pair(first, second, length, CLS, SEP)
+  assert packed == (ids, segments)
 
 
 def test_every_small_case_equals_truncation_token_by_token():

@@ -1,8 +1,5 @@
 """ALBERT's SentencePiece tokenizer: text to pieces to ids, and back.
 
-`open_tokenizer` returns this tokenizer or the WordPiece tokenizer that the
-released Chinese models need.
-
 Tokenization has three steps, each as in the original. `normalize_text`
 normalizes the text, SentencePiece splits it, and a piece that ends in a digit
 and a comma is split again, so that "1922," and "1922" share their pieces. The
@@ -16,18 +13,19 @@ encode_pieces, FullTokenizer) and create_pretraining_data.py
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Union
 
-import numpy as np
 import sentencepiece
 
-from official_albert.tokenization import text_offsets, wordpiece
+from official_albert.tokenization import (
+  file_tokenizer,
+  text_offsets,
+  wordpiece,
+)
 
-WORD_START = wordpiece.WORD_START  # Stands for a space before the piece.
+WORD_START = text_offsets.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
@@ -100,6 +98,10 @@ def starts_word(piece: str) -> bool:
   word. As in the original, each piece of a text without spaces (Chinese,
   Japanese, Thai, ...) starts a word. Otherwise a whole line would be one word,
   which is longer than any n-gram.
+
+  Deviation: "<unk>" starts a word, as its name does. The original looks at the
+  characters of the unknown piece. Both differ only for letters a to z that are
+  not in the vocabulary.
   """
   return (
     piece.startswith((WORD_START, "<"))
@@ -116,46 +118,23 @@ def ends_in_digit_comma(piece: str) -> bool:
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-class SentencePieceTokenizer:
-  """Maps text to ids; picklable, so it can be sent to workers.
+class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
+  """A `FileTokenizer` with a SentencePiece model.
 
       tokenizer = SentencePieceTokenizer("30k-clean.model")
       tokenizer.tokenize("In 1922, ...")  # ["▁in", "▁1922", ",", ...]
 
-  Text never becomes a special piece: a literal "[MASK]" is split like other
-  text, because SentencePiece does not match control pieces in text.
-
-  Attributes:
-    kind: "sentencepiece".
-    model_file: the path of the model file.
-    lower_case: whether text is lower-cased first.
-    sha256: the hexadecimal hash of the model file.
-    vocab_size: the number of pieces V.
-    pad_id, unk_id, cls_id, sep_id, mask_id: 0, 1, 2, 3, 4.
-    special_ids: the ids of all control and unknown pieces.
+  The constructor raises ValueError if the file is not a SentencePiece model or
+  does not have ALBERT's special pieces at ids 0 to 4.
   """
 
   kind = "sentencepiece"
   pad_id, unk_id, cls_id, sep_id, mask_id = range(len(SPECIAL_PIECES))
 
   def __init__(self, model_file: str, lower_case: bool = True):
-    """Reads and checks a model.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      ValueError: it is not a SentencePiece model, or it does not have ALBERT's
-        special pieces at their ids.
-    """
-    self.model_file = os.fspath(model_file)
-    self.lower_case = lower_case
-    if not os.path.isfile(self.model_file):
-      raise FileNotFoundError(
-        f"there is no SentencePiece model file {self.model_file!r}: check the "
-        f"path; {_TRAIN_ADVICE}."
-      )
-    with open(self.model_file, "rb") as file:
-      model = file.read()
-    self.sha256 = hashlib.sha256(model).hexdigest()
+    model = self._read(
+      model_file, lower_case, "SentencePiece model file", _TRAIN_ADVICE
+    )
     self._processor = sentencepiece.SentencePieceProcessor()
     try:
       self._processor.LoadFromSerializedProto(model)
@@ -168,14 +147,29 @@ class SentencePieceTokenizer:
     self.vocab_size = self._processor.get_piece_size()
     ids = range(self.vocab_size)
     self._pieces = [self._processor.id_to_piece(i) for i in ids]
-    self._check_special_pieces()
-    self.special_ids = frozenset(
-      i
-      for i in ids
-      if self._processor.is_control(i) or self._processor.is_unknown(i)
+    for expected, piece in enumerate(SPECIAL_PIECES):
+      if self._pieces[expected : expected + 1] != [piece]:
+        known = piece in self._pieces
+        place = f"at id {self._pieces.index(piece)}" if known else "nowhere"
+        raise ValueError(
+          f"{self.model_file!r} has the piece {piece} {place}, but ALBERT "
+          f"needs it at id {expected}: train the vocabulary with "
+          f"{', '.join(SPECIAL_PIECES)} at ids 0 to 4; {_TRAIN_ADVICE}."
+        )
+    is_control, is_unknown = (
+      self._processor.is_control,
+      self._processor.is_unknown,
     )
+    self.special_ids = frozenset(
+      i for i in ids if is_control(i) or is_unknown(i)
+    )
+    # Digits are encoded as a text of their own, so they begin with a word mark
+    # even inside a word: "(9," becomes "(", "▁9", ",". The original tries to
+    # remove this mark, but never does, because it compares a str with bytes.
+    # Models were trained with the mark, so it stays here. (No piece of the
+    # released vocabulary is of this kind.)
     self._split_pieces = {
-      piece: self._split_digit_comma(piece)
+      piece: self._pieces_of(piece[:-1].replace(WORD_START, "")) + [","]
       for piece in self._pieces
       if ends_in_digit_comma(piece)
     }
@@ -183,68 +177,27 @@ class SentencePieceTokenizer:
       self.piece_to_id(piece): [self.piece_to_id(part) for part in parts]
       for piece, parts in self._split_pieces.items()
     }
-    self._ids_to_split = frozenset(self._split_ids)
 
-  def _check_special_pieces(self) -> None:
-    for expected, piece in enumerate(SPECIAL_PIECES):
-      if self._pieces[expected : expected + 1] != [piece]:
-        place = (
-          f"at id {self._pieces.index(piece)}"
-          if piece in self._pieces
-          else "nowhere"
-        )
-        raise ValueError(
-          f"{self.model_file!r} has the piece {piece} {place}, but ALBERT "
-          f"needs it at id {expected}: train the vocabulary with "
-          f"{', '.join(SPECIAL_PIECES)} at ids 0 to 4; {_TRAIN_ADVICE}."
-        )
-
-  def _split_digit_comma(self, piece: str) -> list[str]:
-    # The digits are encoded as a text of their own, so they begin with a word
-    # mark even inside a word: "(9," becomes "(", "▁9", ",". The original tries
-    # to remove this mark, but never does, because it compares a str with
-    # bytes. Models were trained with the mark, so it stays here. (No piece of
-    # the released vocabulary is of this kind.)
-    digits = piece[:-1].replace(WORD_START, "")
-    return self._processor.encode(digits, out_type=str) + [","]
+  def _pieces_of(self, normal: str) -> list[str]:
+    return self._processor.encode(normal, out_type=str)
 
   def tokenize(self, text: str) -> list[str]:
     """Returns the pieces of a text; unknown characters stay as they are."""
-    pieces = self._processor.encode(
-      normalize_text(text, self.lower_case), out_type=str
-    )
-    if self._split_pieces.keys().isdisjoint(pieces):
-      return pieces
-    return [
-      part
-      for piece in pieces
-      for part in self._split_pieces.get(piece, (piece,))
-    ]
+    pieces = self._pieces_of(normalize_text(text, self.lower_case))
+    split = self._split_pieces
+    return [part for piece in pieces for part in split.get(piece, (piece,))]
 
   def encode(self, text: str) -> list[int]:
-    """Returns the ids of `tokenize(text)`, without [CLS] and [SEP]."""
     # SentencePiece would start a thread for a batch, even of one text.
-    return self._split_again(
-      self._processor.encode(
-        normalize_text(text, self.lower_case), out_type=int
-      )
-    )
+    normal = normalize_text(text, self.lower_case)
+    return self._split_again(self._processor.encode(normal, out_type=int))
 
   def _split_again(self, row: list[int]) -> list[int]:
-    if self._ids_to_split.isdisjoint(row):  # 15 of 16 rows.
+    if self._split_ids.keys().isdisjoint(row):  # 15 of 16 rows.
       return row
     return [part for i in row for part in self._split_ids.get(i, (i,))]
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-    """Returns `[encode(text) for text in texts]` on one thread.
-
-    Raises:
-      TypeError: `texts` is a single string.
-    """
-    if isinstance(texts, (str, bytes)):
-      raise TypeError(
-        "encode_batch takes a list of texts; encode takes a single one."
-      )
     rows = self._processor.encode(
       [normalize_text(text, self.lower_case) for text in texts],
       out_type=int,
@@ -267,7 +220,7 @@ class SentencePieceTokenizer:
     if not ids:
       return text_offsets.EncodedText([], [], [])
     if self.unk_id in ids:  # The original text of <unk> is needed.
-      pieces = self._processor.encode(normal, out_type=str)
+      pieces = self._pieces_of(normal)
     else:
       pieces = [self._pieces[i] for i in ids]
     joined = "".join(pieces)
@@ -314,48 +267,16 @@ class SentencePieceTokenizer:
     return parts_of
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Returns readable text, without special pieces other than <unk>.
-
-    Raises:
-      ValueError: an id is outside the vocabulary.
-    """
-    return self._processor.decode([self._checked_id(i) for i in ids])
+    ids = [int(i) for i in ids]
+    for i in ids:
+      self.id_to_piece(i)  # SentencePiece would crash without a message.
+    return self._processor.decode(ids)
 
   def piece_to_id(self, piece: str) -> int:
-    """Returns the id of a piece, or `unk_id` if there is no such piece."""
     return self._processor.piece_to_id(piece)
 
-  def id_to_piece(self, id: int) -> str:
-    """Returns the piece with this id.
-
-    Raises:
-      ValueError: the id is outside the vocabulary.
-    """
-    return self._pieces[self._checked_id(id)]
-
-  def marked_piece(self, id: int) -> str:
-    """Returns the piece, with "▁" for a space in both kinds of tokenizers."""
-    return self.id_to_piece(id)
-
-  def _checked_id(self, id: int) -> int:
-    if not 0 <= id < self.vocab_size:
-      raise ValueError(
-        f"id {id} is outside the vocabulary of {self.vocab_size} pieces: was "
-        "it encoded with another tokenizer?"
-      )
-    return int(id)
-
-  @functools.cached_property
-  def word_start_table(self) -> np.ndarray:
-    """Returns `starts_word` of every piece, <bool>[V].
-
-    Deviation: here every <unk> starts a word, as its name does. The original
-    looks at the characters of the unknown piece. Both differ only for letters
-    a-z that are not in the vocabulary.
-    """
-    table = np.array([starts_word(piece) for piece in self._pieces])
-    table.setflags(write=False)
-    return table
+  def _starts_word(self, piece: str) -> bool:
+    return starts_word(piece)
 
 
 WordPieceTokenizer = wordpiece.WordPieceTokenizer
@@ -365,7 +286,7 @@ Tokenizer = Union[SentencePieceTokenizer, WordPieceTokenizer]
 def open_tokenizer(
   spm_model_file: str = "", vocab_file: str = "", lower_case: bool = True
 ) -> Tokenizer:
-  """Opens the tokenizer of the file that is given.
+  """Opens the SentencePiece model or the WordPiece vocabulary that is given.
 
   Raises:
     FileNotFoundError: the file does not exist.

@@ -26,7 +26,7 @@ import numpy as np
 # `SPACE` becomes one space, or nothing at the ends of the text.
 GONE = -1
 SPACE = -2
-_SPACE_MARK = "\u2581"
+WORD_START = "\u2581"  # SentencePiece's mark of a space.
 
 
 class EncodedText(NamedTuple):
@@ -64,23 +64,15 @@ class FormTable(dict):
 
 
 def visible_form(length: int, is_mark: bool) -> int:
-  """Returns the form of a character that becomes `length` characters.
-
-  A mark belongs to the character before it.
-  """
+  """Returns the form of a character that becomes `length` characters."""
   return 2 * length + is_mark
 
 
 def character_spans(text: str, forms: Mapping[int, int]) -> Spans:
   """Returns the original characters of each character of the changed text.
 
-  Args:
-    text: the N original characters.
-    forms: a `FormTable`.
-
-  Returns:
-    [M] spans. The changed text is the result of deleting all `GONE`
-    characters, merging each run of `SPACE`, and then changing each character.
+  The changed text is the result of deleting all `GONE` characters, merging each
+  run of `SPACE`, and then changing each character.
   """
   code_points = np.frombuffer(
     text.encode("utf-32-le", "surrogatepass"), np.uint32
@@ -138,19 +130,14 @@ def piece_spans(
 
 @functools.lru_cache(maxsize=1 << 16)
 def _visible_length(piece: str) -> int:
-  return len(piece.lstrip(_SPACE_MARK))
+  return len(piece.lstrip(WORD_START))
 
 
 def compose(inner: Spans, outer: Spans) -> Spans:
-  """Maps spans of a changed text to spans of the text before the change.
+  """Maps K spans of a changed text to spans of the text before the change.
 
-  Args:
-    inner: [K] spans of the changed text; starts and ends never decrease.
-    outer: [M] spans of the characters of the changed text.
-
-  Returns:
-    [K] spans; starts and ends never decrease. An empty span stays empty unless
-    it was inside the characters that one letter became.
+  `outer` has the spans of the M characters of the changed text. An empty span
+  stays empty unless it is inside the characters that one letter became.
   """
   bounds = np.append(outer.starts, outer.ends[-1:])
   starts = bounds[inner.starts]
@@ -170,10 +157,7 @@ def normalizer_spans(
   Args:
     offsets: M + 1 numbers; the last one is the length of the text.
     is_visible: [N], False for characters that the normalizer drops or takes
-      for whitespace.
-
-  Returns:
-    [M] spans, without invisible characters at their ends.
+      for whitespace. Spans do not end with these.
   """
   bounds = np.asarray(offsets, np.int64)
   starts = bounds[:-1]

@@ -1,15 +1,241 @@
-"""Tests of spans."""
+"""Tests of spans, and of the offsets of both tokenizers."""
 
 from __future__ import annotations
 
-import numpy as np
+import json
+import pathlib
+import random
+import unicodedata
+
 import pytest
 
-from official_albert.tokenization import text_offsets
-from official_albert.tokenization.text_offsets import Spans
+from official_albert.testing import odd_texts, toy_vocabulary
+from official_albert.tokenization import sentencepiece_tokenizer as tokenization
+from official_albert.tokenization import text_offsets, wordpiece
+
+_SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
+_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
+_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+
+# Letters that normalization lengthens, shortens, decomposes, composes, deletes
+# or separates, or that depend on their neighbors; and unpaired surrogates.
+_ODD = (
+  "aBz19,.(-\"' \t\n\r\x0b\x1c\x01\x7f\x85\u00a0\u2003\u3000\u2028\u200b\u200d"
+  "\u00ad\ufeff\ufffd▁éÉÅİıßẞΣσςÀ\u0301\u0327\u0308\u0344\u0345\u05b0\u0f73"
+  "\u1b44\u302e\U0001d165ﬁ½ⅷ①㍿\u00a8\ufdfa\u1d2cᄒ\u1161\u11ab한각日国か\u3099"
+  "ガ\u0b47\u0b3eୋ\u0dd9\u0ddd\u0e33อ🙂👩\ufe0f\U0001f1e6\ud83d\ude00\udc80"
+)
 
 
-def form(char: str) -> int:
+def further(rng: random.Random) -> str:
+  """Returns any character of Unicode, for some texts."""
+  return chr(rng.randrange(0x110000)) if rng.random() < 0.3 else ""
+
+
+def wild_texts(count: int, seed: int) -> list[str]:
+  return odd_texts.make(_ODD, count, seed, further)
+
+
+def train(path: pathlib.Path, **options) -> pathlib.Path:
+  settings = {
+    "vocab_size": 400,
+    "user_defined_symbols": '(,),",-,.,–,£,€',
+    "character_coverage": 1.0,
+    **options,
+  }
+  sentences = [
+    "in 1922, the fisher sold 1922,5 and 1922,2 tons of cod in the port.",
+    "(7,7,7,7) is a point, and so are (7,9) and (7,1) but not (7,2) or (7,c)",
+    "(7,7,7,7) or (7,7,7,7) (7,c) (7,a) (7,x)",
+    "aßeiuσςαшж⁄½日国今 12 ⁄ 한각 ㄱ か が ガ ୋ ො ำ อ ʾ صلى الله عليه",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z 1 9 , ' ",
+  ]
+  path.write_bytes(toy_vocabulary.train(sentences * 5, **settings))
+  return path
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+  return train(tmp_path_factory.mktemp("vocabulary") / "tiny.model")
+
+
+def vocab_file(path: pathlib.Path) -> pathlib.Path:
+  letters = "aBbz19,.(-\"'eEiIßΣσς½日国か한각୍🙂⁄ㄱ¨▁ⅷ①"
+  pieces = [*wordpiece.WORDPIECE_SPECIAL_PIECES, *letters]
+  pieces += [f"##{char}" for char in letters] + ["the", "1922", "##ing"]
+  pieces += ["\u1112\u1161\u11ab", "##\u1b44", "##\u302e", "##\u0e33"]
+  path.write_text("\n".join(pieces), encoding="utf-8")
+  return path
+
+
+def normal_form(tokenizer, text: str) -> str:
+  """Returns the text of pieces, without spaces and with one kind of sigma."""
+  if tokenizer.kind == "wordpiece":
+    text = "".join(text.translate(wordpiece._Cleaner()).split())
+    text = wordpiece._lower(text) if tokenizer.lower_case else text
+    return text.replace("ς", "σ")
+  text = tokenization.normalize_text(text, tokenizer.lower_case)
+  text = tokenizer._processor.normalize(text)
+  return text.replace("▁", "").replace("ς", "σ")
+
+
+def surfaces(tokenizer, text: str) -> list[str]:
+  """Returns the text of each id; None if the id does not determine it."""
+  if tokenizer.kind == "wordpiece":
+    pieces = [
+      None
+      if i == tokenizer.unk_id
+      else piece[2:] * (piece[:2] == "##") or piece
+      for i, piece in zip(tokenizer.encode(text), tokenizer.tokenize(text))
+    ]
+  else:
+    pieces = [p.replace("▁", "") for p in tokenizer.tokenize(text)]
+  return [p if p is None else p.replace("ς", "σ") for p in pieces]
+
+
+def check(tokenizer, text: str) -> None:
+  ids, starts, ends = tokenizer.encode_with_offsets(text)
+  assert ids == tokenizer.encode(text)
+  assert starts == sorted(starts) and ends == sorted(ends)
+  assert len(ids) == len(starts) == len(ends)
+  if ids:
+    assert starts[0] >= 0 and ends[-1] <= len(text)
+  for k, surface in enumerate(surfaces(tokenizer, text)):
+    span = text[starts[k] : ends[k]]
+    here = (text, k, surface, span)
+    assert starts[k] <= ends[k], here
+    if surface is None:
+      assert span and not span[0].isspace(), here
+      continue
+    neighbours = [j for j in (k - 1, k + 1) if 0 <= j < len(ids)]
+    shares = any(
+      max(starts[j], starts[k]) < min(ends[j], ends[k]) for j in neighbours
+    )
+    if not surface:
+      # A space. "\ufdfa" becomes four words, with spaces.
+      assert not span or shares, here
+      continue
+    assert not span[0].isspace(), here
+    form = normal_form(tokenizer, span)
+    assert surface in form if shares else surface == form, here
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+def test_characters_of_a_range_give_the_piece(
+  tmp_path, model_file, kind, lower_case
+):
+  if kind == "wordpiece":
+    tokenizer = tokenization.WordPieceTokenizer(
+      vocab_file(tmp_path / "vocab.txt"), lower_case
+    )
+  else:
+    tokenizer = tokenization.SentencePieceTokenizer(model_file, lower_case)
+  for text in wild_texts(2000, seed=7):
+    check(tokenizer, text)
+
+
+@pytest.mark.parametrize(
+  "options",
+  [
+    {"normalization_rule_name": "identity"},
+    {"normalization_rule_name": "nmt_nfkc_cf", "add_dummy_prefix": False},
+    {"split_by_whitespace": False, "user_defined_symbols": "a▁b,ab,½,日本"},
+    {"treat_whitespace_as_suffix": True},
+    {"remove_extra_whitespaces": False},
+    {"model_type": "bpe", "vocab_size": 120},
+  ],
+  ids="identity no_prefix across_spaces suffix spaces bpe".split(),
+)
+def test_models_with_other_options(tmp_path, options):
+  tokenizer = tokenization.SentencePieceTokenizer(
+    train(tmp_path / "other.model", **options)
+  )
+  for text in wild_texts(700, seed=3):
+    check(tokenizer, text)
+
+
+@pytest.mark.skipif(
+  not (_GOLDEN.exists() and _RELEASED.exists()),
+  reason="the released vocabulary and its goldens are not on this machine",
+)
+def test_released_vocabulary():
+  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
+  lines = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
+  for text in [line["text"] for line in lines] + wild_texts(1500, seed=11):
+    check(tokenizer, text)
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+def test_every_character_of_unicode(kind, lower_case):
+  """Tests each character between two letters."""
+  module = tokenization if kind == "sentencepiece" else wordpiece
+  forms = module._forms(lower_case)
+  for code in range(0x110000):
+    if unicodedata.category(chr(code)) in ("Cn", "Co"):  # 970,000 of them.
+      continue
+    text = f"x{chr(code)}y"
+    if kind == "sentencepiece":
+      changed = tokenization.normalize_text(text, lower_case)
+    else:
+      words = text.translate(wordpiece._Cleaner()).split()
+      changed = " ".join(map(wordpiece._lower, words) if lower_case else words)
+    value = forms[code]
+    assert len(changed) - 2 == {-1: 0, -2: 1}.get(value, value >> 1), hex(code)
+
+
+def spans(tokenizer, text: str) -> list[str]:
+  _, starts, ends = tokenizer.encode_with_offsets(text)
+  return [text[start:end] for start, end in zip(starts, ends)]
+
+
+def test_known_ranges(model_file):
+  tokenizer = tokenization.SentencePieceTokenizer(model_file)
+  assert "".join(spans(tokenizer, "  In\t1922, the")) == "In1922,the"
+  year = spans(tokenizer, "in 1922, the")
+  assert year[year.index(",") - 1].endswith("2")
+  # The range of a letter includes a separate accent.
+  assert spans(tokenizer, "(e\u0301)")[-2:] == ["e\u0301", ")"]
+  # One character becomes three pieces.
+  assert spans(tokenizer, "12½")[-3:] == ["½", "½", "½"]
+  assert tokenizer.encode_with_offsets("") == ([], [], [])
+  assert tokenizer.encode_with_offsets("\u3000\u0301") == ([], [], [])
+
+
+def test_known_ranges_of_wordpiece(tmp_path):
+  tokenizer = tokenization.WordPieceTokenizer(vocab_file(tmp_path / "v.txt"))
+  text = "The 日国,\x00  1922ing 🙂x"
+  ids, starts, ends = tokenizer.encode_with_offsets(text)
+  assert [tokenizer.id_to_piece(i) for i in ids] == (
+    ["the", "日", "国", ",", "1922", "##ing", "[UNK]"]
+  )
+  assert [text[a:b] for a, b in zip(starts, ends)] == (
+    ["The", "日", "国", ",", "1922", "ing", "🙂x"]
+  )
+  # Nothing is normalized, and a word is too long.
+  assert tokenizer.encode_with_offsets("the a") == (
+    tokenizer.encode("the a"),
+    [0, 4],
+    [3, 5],
+  )
+  assert tokenizer.encode_with_offsets("the " + "a" * 201) == (
+    [tokenizer.piece_to_id("the"), tokenizer.unk_id],
+    [0, 4],
+    [3, 205],
+  )
+  assert tokenizer.encode_with_offsets(" \x00") == ([], [], [])
+
+
+def test_byte_fallback_is_refused(tmp_path):
+  path = train(tmp_path / "bytes.model", byte_fallback=True)
+  tokenizer = tokenization.SentencePieceTokenizer(path)
+  assert spans(tokenizer, "the cod")
+  with pytest.raises(ValueError, match="byte_fallback"):
+    tokenizer.encode_with_offsets("the 🙂")
+
+
+def toy_form(char: str) -> int:
   """Toy rules: "." is deleted, "'" is a mark, "2" becomes two characters."""
   if char == ".":
     return text_offsets.GONE
@@ -17,11 +243,6 @@ def form(char: str) -> int:
     return text_offsets.SPACE
   length = {"'": 0, "2": 2, '"': 1}.get(char, 1)
   return text_offsets.visible_form(length, char in "'\"")
-
-
-def spans_of(text: str) -> list[tuple[int, int]]:
-  spans = text_offsets.character_spans(text, text_offsets.FormTable(form))
-  return list(zip(spans.starts.tolist(), spans.ends.tolist()))
 
 
 @pytest.mark.parametrize(
@@ -49,50 +270,8 @@ def spans_of(text: str) -> list[tuple[int, int]]:
   ],
 )
 def test_character_spans(text, expected):
-  assert spans_of(text) == expected
-
-
-def test_forms_are_cached():
-  asked = []
-  table = text_offsets.FormTable(lambda char: asked.append(char) or 2)
-  for _ in range(3):
-    text_offsets.character_spans("abcab", table)
-  assert asked == ["a", "b", "c"]
-
-
-def test_piece_spans():
-  ids, spans = text_offsets.piece_spans(
-    [7, 8, 9, 5],
-    ["▁tea", "▁", "▁▁x", "▁19,"],
-    {5: [(3, 1, 3), (4, 3, 4)]},
-  )
-  assert ids == [7, 8, 9, 3, 4]
-  assert spans.starts.tolist() == [1, 5, 7, 9, 11]
-  assert spans.ends.tolist() == [4, 5, 8, 11, 12]
-
-
-def spans(*pairs: tuple[int, int]) -> Spans:
-  return Spans(*np.array(pairs).reshape(-1, 2).T)
-
-
-def test_compose():
-  # "x2y z" of the toy rules: x22y z.
-  outer = spans((0, 1), (1, 2), (1, 2), (2, 3), (3, 4), (4, 5))
-  inner = spans((0, 2), (2, 2), (2, 4), (5, 5), (5, 6), (6, 6))
-  starts, ends = text_offsets.compose(inner, outer)
-  # The empty span inside "2" gets all of it, like its neighbors.
-  assert starts.tolist() == [0, 1, 1, 4, 4, 5]
-  assert ends.tolist() == [2, 2, 3, 4, 5, 5]
-
-
-def test_normalizer_spans():
-  # "ab\x01  cd" becomes "▁ab▁e": c and d together become e.
-  spans = text_offsets.normalizer_spans(
-    [0, 0, 1, 3, 5, 7], [True, True, False, False, False, True, True]
-  )
-  assert spans.starts.tolist() == [0, 0, 1, 3, 5]
-  # b ends before the dropped character, and a space ends where it begins.
-  assert spans.ends.tolist() == [1, 1, 2, 3, 7]
+  spans = text_offsets.character_spans(text, text_offsets.FormTable(toy_form))
+  assert list(zip(spans.starts.tolist(), spans.ends.tolist())) == expected
 
 
 if __name__ == "__main__":

@@ -13,19 +13,15 @@ WordpieceTokenizer) and create_pretraining_data.py (_is_start_piece_bert).
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Optional
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from official_albert.tokenization import text_offsets
+from official_albert.tokenization import file_tokenizer, text_offsets
 
 CONTINUATION = "##"
-WORD_START = "\u2581"  # SentencePiece's mark of a space.
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words are [UNK].
 MAX_WORD_CHARACTERS = 200
@@ -94,43 +90,21 @@ def read_vocabulary(content: bytes) -> list[str]:
   return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
 
 
-class WordPieceTokenizer:
-  """Has the same interface as `tokenization.SentencePieceTokenizer`.
+class WordPieceTokenizer(file_tokenizer.FileTokenizer):
+  """A `FileTokenizer` with a vocabulary of BERT's form.
 
       tokenizer = WordPieceTokenizer("vocab.txt")
       tokenizer.tokenize("他在1922年。")  # ["他", "在", "1922", "年", "。"]
 
-  Text never becomes a special piece: "[MASK]" is split at its brackets.
-
-  Attributes:
-    kind: "wordpiece".
-    model_file: the path of the vocabulary.
-    lower_case: whether text first loses case and accents.
-    sha256: the hexadecimal hash of the file.
-    vocab_size: the number of pieces V.
-    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
-    special_ids: these ids and those of "[unused1]" and the like.
+  "[unused1]" and the like are special pieces. The constructor raises ValueError
+  if the file is not a vocabulary or lacks BERT's special pieces.
   """
 
   kind = "wordpiece"
 
   def __init__(self, vocab_file: str, lower_case: bool = True):
-    """Reads and checks a vocabulary.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      ValueError: it is not a vocabulary or lacks BERT's special pieces.
-    """
-    self.model_file = os.fspath(vocab_file)
-    self.lower_case = lower_case
-    if not os.path.isfile(self.model_file):
-      raise FileNotFoundError(
-        f"there is no WordPiece vocabulary {self.model_file!r}: check the "
-        "path; it is the vocab.txt that comes with the released zh models."
-      )
-    with open(self.model_file, "rb") as file:
-      content = file.read()
-    self.sha256 = hashlib.sha256(content).hexdigest()
+    advice = "it is the vocab.txt that comes with the released zh models"
+    content = self._read(vocab_file, lower_case, "WordPiece vocabulary", advice)
     try:
       self._pieces = read_vocabulary(content)
     except UnicodeDecodeError as error:
@@ -142,20 +116,6 @@ class WordPieceTokenizer:
       ) from error
     self.vocab_size = len(self._pieces)
     self._ids = {piece: i for i, piece in enumerate(self._pieces)}
-    self._check_special_pieces()
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-      self._ids[piece] for piece in WORDPIECE_SPECIAL_PIECES
-    )
-    self.special_ids = frozenset(
-      i
-      for i, piece in enumerate(self._pieces)
-      if piece in WORDPIECE_SPECIAL_PIECES or _UNUSED.fullmatch(piece)
-    )
-    self._longest = max(map(len, self._pieces))
-    self._words: dict[str, tuple[int, ...]] = {}
-    self._parts: dict[str, tuple[int, ...]] = {}
-
-  def _check_special_pieces(self) -> None:
     for piece in WORDPIECE_SPECIAL_PIECES:
       if piece not in self._ids:
         raise ValueError(
@@ -168,49 +128,43 @@ class WordPieceTokenizer:
         f"{self.model_file} has [PAD] at id {self._ids['[PAD]']}, but it must "
         "be in line 1: sequences are padded with id 0."
       )
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+      self._ids[piece] for piece in WORDPIECE_SPECIAL_PIECES
+    )
+    self.special_ids = frozenset(
+      i
+      for i, piece in enumerate(self._pieces)
+      if piece in WORDPIECE_SPECIAL_PIECES or _UNUSED.fullmatch(piece)
+    )
+    self._longest = max(map(len, self._pieces))
+    # Caches of the ids of words before and after `_split`.
+    self._words: dict[str, list[int]] = {}
+    self._parts: dict[str, list[int]] = {}
 
   def tokenize(self, text: str) -> list[str]:
     """Returns the pieces of a text; an unknown word is [UNK]."""
     return [self._pieces[i] for i in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
-    """Returns the ids of `tokenize(text)`, without [CLS] and [SEP]."""
     if not text.isprintable() or "\ufffd" in text:
       text = text.translate(_Cleaner())
     ids: list[int] = []
-    cache = self._words
     # Lower-casing single words gives the same as lower-casing the text: only
     # sigma depends on its neighbors, and a space ends a word for it, too.
     for word in text.split():
-      found = cache.get(word)
+      found = self._words.get(word)
       if found is None:
-        found = tuple(
-          i for part in self._split(word) for i in self._part_ids(part)
-        )
-        _remember(cache, word, found)
+        found = [i for part in self._split(word) for i in self._part_ids(part)]
+        _remember(self._words, word, found)
       ids += found
     return ids
 
-  def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-    """Returns `[encode(text) for text in texts]`.
-
-    Raises:
-      TypeError: `texts` is a single string.
-    """
-    if isinstance(texts, (str, bytes)):
-      raise TypeError(
-        "encode_batch takes a list of texts; encode takes a single one."
-      )
-    return [self.encode(text) for text in texts]
-
   def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
-    """Returns `encode(text)` with the characters that each id comes from."""
-    cleaned = text.translate(_Cleaner())
     ids: list[int] = []
     starts: list[int] = []
     ends: list[int] = []
     end = 0  # In the changed text, with one space between words.
-    for word in cleaned.split():
+    for word in text.translate(_Cleaner()).split():
       for part in self._split(word):
         found = self._part_ids(part)
         if self.unk_id in found:
@@ -238,85 +192,59 @@ class WordPieceTokenizer:
     """Splits text without spaces at Chinese characters and punctuation."""
     return _word_pattern().findall(_lower(word) if self.lower_case else word)
 
-  def _part_ids(self, part: str) -> tuple[int, ...]:
+  def _part_ids(self, part: str) -> list[int]:
     found = self._parts.get(part)
     if found is None:
-      found = tuple(self._longest_pieces(part))
+      found = self._longest_pieces(part)
       _remember(self._parts, part, found)
     return found
 
   def _longest_pieces(self, word: str) -> list[int]:
     if len(word) > MAX_WORD_CHARACTERS:
       return [self.unk_id]
-    ids, start = [], 0
+    ids: list[int] = []
+    start = 0
     while start < len(word):
       mark = CONTINUATION if start else ""
       end = min(len(word), start + self._longest)
-      found: Optional[int] = None
-      while end > start:
-        found = self._ids.get(mark + word[start:end])
-        if found is not None:
-          break
+      while end > start and mark + word[start:end] not in self._ids:
         end -= 1
-      if found is None:
+      if end == start:
         return [self.unk_id]
-      ids.append(found)
+      ids.append(self._ids[mark + word[start:end]])
       start = end
     return ids
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Returns readable text, without special pieces other than [UNK].
-
-    Raises:
-      ValueError: an id is outside the vocabulary.
-    """
     hidden = self.special_ids - {self.unk_id}
     text = "".join(self.marked_piece(i) for i in ids if i not in hidden)
-    return text.replace(WORD_START, " ").strip()
+    return text.replace(text_offsets.WORD_START, " ").strip()
 
   def piece_to_id(self, piece: str) -> int:
-    """Returns the id of a piece, or `unk_id` if there is no such piece."""
     return self._ids.get(piece, self.unk_id)
-
-  def id_to_piece(self, id: int) -> str:
-    """Returns the piece with this id.
-
-    Raises:
-      ValueError: the id is outside the vocabulary.
-    """
-    if not 0 <= id < self.vocab_size:
-      raise ValueError(
-        f"id {id} is outside the vocabulary of {self.vocab_size} pieces: was "
-        "it encoded with another tokenizer?"
-      )
-    return self._pieces[id]
 
   def marked_piece(self, id: int) -> str:
     """Returns the piece as SentencePiece writes it, with "▁" for a space.
 
-    Special pieces are unchanged. Chinese characters have no spaces.
+    Special pieces are unchanged. Chinese and Japanese characters have no
+    spaces around them.
     """
     piece = self.id_to_piece(id)
     if id in self.special_ids and id != self.unk_id:
       return piece
     if piece.startswith(CONTINUATION) and len(piece) > len(CONTINUATION):
       return piece[len(CONTINUATION) :]
-    return piece if _is_cjk(piece[0]) else WORD_START + piece
+    first, code = piece[0], ord(piece[0])
+    if is_chinese(first) or 0x3000 <= code < 0x3100 or code > 0xFF00:
+      return piece
+    return text_offsets.WORD_START + piece
 
-  @functools.cached_property
-  def word_start_table(self) -> np.ndarray:
-    """Returns False for pieces with "##", which continue a word, <bool>[V].
-
-    As in the original, each Chinese character is a word.
-    """
-    table = np.array([not p.startswith(CONTINUATION) for p in self._pieces])
-    table.setflags(write=False)
-    return table
+  def _starts_word(self, piece: str) -> bool:
+    # As in the original, each Chinese character is a word.
+    return not piece.startswith(CONTINUATION)
 
 
-def _remember(
-  cache: dict[str, tuple[int, ...]], word: str, ids: tuple[int, ...]
-) -> None:
+def _remember(cache: dict[str, list[int]], word: str, ids: list[int]) -> None:
   if len(word) <= _CACHED_WORD_CHARACTERS:
     if len(cache) >= _MAX_CACHED_WORDS:
       cache.clear()
@@ -365,25 +293,27 @@ def _forms(lower_case: bool) -> text_offsets.FormTable:
   return text_offsets.FormTable(form)
 
 
-def _is_cjk(char: str) -> bool:
-  """Returns whether the character has no spaces around it."""
-  return is_chinese(char) or 0x3000 <= ord(char) < 0x3100 or ord(char) > 0xFF00
+def character_ranges(
+  predicate: Callable[[str], object], end: int
+) -> list[tuple[int, int]]:
+  """Returns the ranges of the code points below `end` that `predicate` accepts.
+
+  Both bounds of a range are inclusive.
+  """
+  codes = [code for code in range(end) if predicate(chr(code))]
+  firsts = [c for i, c in enumerate(codes) if not i or codes[i - 1] < c - 1]
+  lasts = [c for i, c in enumerate(codes, 1) if codes[i : i + 1] != [c + 1]]
+  return list(zip(firsts, lasts))
 
 
 @functools.cache
 def _word_pattern() -> re.Pattern:
   """Returns a pattern of Chinese characters, punctuation marks and words."""
-
-  def alone(char: str) -> bool:
-    return is_chinese(char) or is_punctuation(char)
-
-  codes = [
-    code for code in range(_END_OF_SINGLE_CHARACTERS) if alone(chr(code))
-  ]
-  # The ranges of consecutive code points end before each gap.
-  ends = [i for i, code in enumerate(codes[:-1], 1) if codes[i] > code + 1]
   single = "".join(
-    rf"\U{codes[first]:08x}-\U{codes[end - 1]:08x}"
-    for first, end in zip([0, *ends], [*ends, len(codes)])
+    rf"\U{first:08x}-\U{last:08x}"
+    for first, last in character_ranges(
+      lambda char: is_chinese(char) or is_punctuation(char),
+      _END_OF_SINGLE_CHARACTERS,
+    )
   )
   return re.compile(f"[{single}]|[^{single}]+")

@@ -46,6 +46,10 @@ def test_repeated_pieces_get_no_id(vocab_file, tokenizer):
   assert tokenizer.piece_to_id("nowhere") == tokenizer.unk_id
   assert tokenizer.sha256 == hashlib.sha256(vocab_file.read_bytes()).hexdigest()
   assert tokenizer.kind == "wordpiece"
+  table = tokenizer.word_start_table
+  assert table.dtype == np.bool_ and table.shape == (38,)
+  ids = tokenizer.encode("unaffable 中国")
+  assert table[ids].tolist() == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -167,13 +171,6 @@ def test_caches_are_bounded(vocab_file, monkeypatch):
   assert len(tokenizer._words) <= 5 and len(tokenizer._parts) <= 5
 
 
-def test_word_start_table(tokenizer):
-  table = tokenizer.word_start_table
-  assert table.dtype == np.bool_ and table.shape == (38,)
-  ids = tokenizer.encode("unaffable 中国")
-  assert table[ids].tolist() == [True, False, False, True, True]
-
-
 def test_decode(tokenizer):
   ids = [3, *tokenizer.encode("unaffable 中国人 the zz。"), 4, 0]
   assert tokenizer.decode(ids) == "unaffable中国人 the [UNK]。"
@@ -187,11 +184,6 @@ def test_decode(tokenizer):
 def test_pickling(tokenizer):
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.encode("unaffable 中国") == tokenizer.encode("unaffable 中国")
-
-
-def test_encode_batch_refuses_a_single_string(tokenizer):
-  with pytest.raises(TypeError, match="takes a list of texts"):
-    tokenizer.encode_batch("the")
 
 
 @pytest.mark.parametrize(

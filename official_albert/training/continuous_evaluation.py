@@ -10,20 +10,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 import tensorflow as tf
 
 from official_albert.training import (
   TIMEOUT_EXIT_CODE,
-  best_checkpoint,
   evaluation,
   objective,
   reporting,
   run_record,
+  warm_starting,
 )
 from official_albert.training import checkpoint_manager as checkpoints
-from official_albert.training import train_config as train_config_lib
+from official_albert.training.train_config import Phase, TrainConfig
 
 # In the run's folder.
 EVALUATION_FOLDER = "evaluator"
@@ -43,21 +43,8 @@ class TimedOut(SystemExit):
     return self.message
 
 
-class _Checkpoint(NamedTuple):
-  """A checkpoint and when it was written."""
-
-  step: int
-  # Nanoseconds since 1970.
-  time: int
-  path: str
-
-
 class Evaluator:
-  """Evaluates a model with the weights of several checkpoints.
-
-  Attributes:
-    model: the model.
-  """
+  """Evaluates a model with the weights of several checkpoints."""
 
   def __init__(
     self,
@@ -65,17 +52,7 @@ class Evaluator:
     strategy: tf.distribute.Strategy,
     eval_batch_size: int,
   ):
-    """Builds the model.
-
-    Args:
-      tasks: one for each phase of the run.
-      strategy: the devices.
-      eval_batch_size: held-out examples in a batch.
-
-    Raises:
-      ValueError: there is no held-out data, or the batch size is not a multiple
-        of the number of devices.
-    """
+    """Builds the model; `tasks` has one for each phase of the run."""
     replicas = strategy.num_replicas_in_sync
     if eval_batch_size % replicas:
       raise ValueError(
@@ -96,49 +73,37 @@ class Evaluator:
       ValueError: it is of another model.
       FileNotFoundError, tf.errors.OpError, IndexError: it cannot be read.
     """
-    report = checkpoints.warm_start(self.model, path)
+    report = warm_starting.warm_start(self.model, path)
     if report.missing:
       raise ValueError(f"{path} lacks weights of the model: {report}")
 
   def evaluate(self, phase: int) -> dict[str, float]:
-    """Returns losses and metrics on the held-out data of a phase (from 0).
-
-    Raises:
-      Divergence: the loss is not finite.
-    """
+    """Returns losses and metrics on the held-out data of a phase (from 0)."""
     return self._evaluations[phase](self._data[phase])
 
 
-def read_train_config(model_dir: str) -> train_config_lib.TrainConfig:
+def read_train_config(model_dir: str) -> TrainConfig:
   """Returns the settings in run.json, without a depth schedule.
 
   All checkpoints of a run with a depth schedule are evaluated at full depth.
-
-  Raises:
-    FileNotFoundError: the folder is not that of a run.
-    ValueError: run.json cannot be read.
   """
   settings = run_record.read_run(model_dir)["settings"]
-  names = {f.name for f in dataclasses.fields(train_config_lib.TrainConfig)}
+  names = {field.name for field in dataclasses.fields(TrainConfig)}
   known = {name: value for name, value in settings.items() if name in names}
-  phases = known.get("phases", ())
-  if any(phase.get("num_layers") for phase in phases):
-    phases = ()
-  known["phases"] = tuple(train_config_lib.Phase(**phase) for phase in phases)
+  phases = [Phase(**phase) for phase in known.get("phases", ())]
+  if any(phase.num_layers for phase in phases):
+    phases = []
+  known["phases"] = tuple(phases)
   known["random_depths"] = tuple(known.get("random_depths", ()))
-  return train_config_lib.TrainConfig(**known)
+  return TrainConfig(**known)
 
 
 def wait_for_run(
   model_dir: str,
   timeout_seconds: float,
   note: Callable[[str], None] = print,
-) -> train_config_lib.TrainConfig:
-  """Waits until the folder has a run.json, and returns its settings.
-
-  Raises:
-    TimedOut: there was none in time.
-  """
+) -> TrainConfig:
+  """Waits until the folder has a run.json, and returns its settings."""
   begun = time.monotonic()
   while True:
     try:
@@ -166,49 +131,45 @@ def evaluate_continuously(
 
   Raises:
     TimedOut: no new checkpoint came.
-    ValueError: the run is of another model.
-    Divergence: a held-out loss is not finite.
-    OSError: the best checkpoint could not be written.
+    ValueError: the run is of another model, or a held-out loss is not finite.
   """
+  folder = os.path.join(model_dir, EVALUATION_FOLDER)
+  # A step that is saved again, after a rollback, has another time.
   done = {
     (r["step"], r["checkpoint_time"], r.get("phase", 1))
-    for r in reporting.read_metrics(
-      os.path.join(model_dir, EVALUATION_FOLDER), "eval"
-    )
+    for r in reporting.read_metrics(folder, "eval")
   }
-  unreadable: set[_Checkpoint] = set()
+  unreadable: set[tuple[int, int]] = set()
   begun = time.monotonic()
   while True:
     config = read_train_config(model_dir)
-    best = best_checkpoint.BestCheckpoint(
+    best = checkpoints.BestCheckpoint(
       model_dir, evaluator.model, config.best_metric, config.best_is
     )
-    for checkpoint in _list(model_dir):
-      step = checkpoint.step
+    for path in checkpoints.list_checkpoints(model_dir):
+      step, written = checkpoints.step_of(path), _written(path)
       phases = [
         phase
         for phase in config.phases_at(step)
-        if (step, checkpoint.time, phase + 1) not in done
+        if (step, written, phase + 1) not in done
       ]
-      if not phases:
+      if not phases or written is None:
         continue
       try:
-        evaluator.read(checkpoint.path)
+        evaluator.read(path)
       except _UNREADABLE as error:
-        if checkpoint not in unreadable:
-          report.note(_complaint(checkpoint, error))
-        unreadable.add(checkpoint)
+        if (step, written) not in unreadable:
+          report.note(_complaint(path, error))
+        unreadable.add((step, written))
         continue
       for phase in phases:
         values = evaluator.evaluate(phase)
         # First, so that a kill in between repeats both.
         if step and not config.eval_steps:
           best.offer(step, phase + 1, values)
-        several = {"phase": phase + 1} if config.phases else {}
-        report.evaluation(
-          step, values, checkpoint_time=checkpoint.time, **several
-        )
-        done.add((step, checkpoint.time, phase + 1))
+        labels = {"phase": phase + 1} if config.phases else {}
+        report.evaluation(step, values, checkpoint_time=written, **labels)
+        done.add((step, written, phase + 1))
       begun = time.monotonic()
     if any(step == config.num_train_steps for step, *_ in done):
       report.note(f"step {config.num_train_steps:,} was the run's last.")
@@ -218,40 +179,28 @@ def evaluate_continuously(
     )
 
 
-def _list(model_dir: str) -> list[_Checkpoint]:
-  found = []
-  for path in checkpoints.list_checkpoints(model_dir):
-    written = _written(path)
-    if written is not None:
-      found.append(_Checkpoint(checkpoints.step_of(path), written, path))
-  return found
-
-
 def _written(path: str) -> Optional[int]:
+  """Returns when a checkpoint was written; None if it has been removed."""
   try:
     return tf.io.gfile.stat(f"{path}.index").mtime_nsec
   except tf.errors.NotFoundError:
     return None
 
 
-def _complaint(checkpoint: _Checkpoint, error: BaseException) -> str:
-  if _written(checkpoint.path) is None:
+def _complaint(path: str, error: BaseException) -> str:
+  if _written(path) is None:
     return (
-      f"step {checkpoint.step:,} is skipped: the run has removed its "
+      f"step {checkpoints.step_of(path):,} is skipped: the run has removed its "
       "checkpoint already; a larger --keep_checkpoint_max keeps it longer."
     )
-  reason = getattr(error, "message", None) or str(error)
   return (
-    f"{checkpoint.path} cannot be read ({reason.splitlines()[0]}); it is "
-    "tried again as long as it exists."
+    f"{path} cannot be read ({checkpoints.first_line(error)}); it is tried "
+    "again as long as it exists."
   )
 
 
 def _wait(
-  begun: float,
-  timeout_seconds: float,
-  what: str,
-  note: Callable[[str], None],
+  begun: float, timeout_seconds: float, what: str, note: Callable[[str], None]
 ) -> None:
   waited = time.monotonic() - begun
   if waited >= timeout_seconds:

@@ -1,4 +1,4 @@
-"""Tests that batches cut to their longest example train as padded ones do."""
+"""Batches that are cut to their longest example train as padded ones do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution, modeling
 from official_albert.testing import toy_task
-from official_albert.training import loop as training
-from official_albert.training import objective, reporting
+from official_albert.training import loop, objective, reporting
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = AlbertConfig(
@@ -47,7 +46,6 @@ class LengthTask:
       "input_ids": (ids * mask).astype(np.int32),
       "input_mask": mask,
       "label_ids": rng.integers(0, 3, [EXAMPLES]).astype(np.int32),
-      "example_id": np.arange(EXAMPLES, dtype=np.int32),
     }
     self.cut, self.recompute, self.decay = cut, recompute, decay
     self.traced = []
@@ -89,40 +87,26 @@ class LengthTask:
     )
     return {"class": tf.reduce_sum(losses)}, {}
 
-  def predict(self, model, batch):
-    outputs = model(batch, training=False)
-    return {"example_id": batch["example_id"], "logits": outputs["logits"]}
-
-  def score(self, predictions):
-    return {"median_logit": float(np.median(predictions["logits"]))}
-
   def describe(self):
     return {}
 
 
 def losses(folder):
-  return {
-    kind: [
-      (r["class_loss"], r.get("median_logit", 0), r.get("gradient_norm", 0))
-      for r in reporting.read_metrics(str(folder), kind)
-    ]
-    for kind in ("train", "eval")
-  }
+  return (
+    toy_task.logged(folder),
+    toy_task.logged(folder, "gradient_norm"),
+    toy_task.logged(folder, "loss", "eval"),
+  )
 
 
 def run(folder, task, devices=0, **changes):
-  cfg = toy_task.config(
-    folder,
-    **{
-      **dict(train_batch_size=8, eval_batch_size=4, steps_per_loop=1),
-      **changes,
-    },
-  )
+  values = dict(train_batch_size=8, eval_batch_size=4, steps_per_loop=1)
+  cfg = toy_task.config(folder, **{**values, **changes})
   strategy = distribution.make_strategy(
     "mirrored" if devices else "one_device", devices
   )
   with reporting.Reporter(str(folder), io.StringIO()) as report:
-    training.train([task], cfg, strategy, report)
+    loop.train([task], cfg, strategy, report)
   return losses(folder)
 
 
@@ -132,28 +116,25 @@ def padded(tmp_path_factory):
 
 
 def assert_same(got, expected):
-  for kind, count in (("train", 6), ("eval", 2)):
-    assert len(got[kind]) == len(expected[kind]) == count
+  assert [len(values) for values in got] == [6, 6, 2]
+  for a, b in zip(got, expected):
     # Adam's first steps amplify the rounding of other orders of summation.
-    np.testing.assert_allclose(got[kind], expected[kind], rtol=2e-4, atol=1e-6)
-
-
-def _alone(name, settings, changes):
-  """One of what the last case does all at once."""
-  return pytest.param(settings, changes, id=name, marks=pytest.mark.heavy)
+    np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
   "settings, changes",
   [
-    pytest.param({}, dict(train_batch_size=8), id="plain"),
-    _alone("parts", {}, dict(gradient_accumulation_steps=2)),
-    _alone("xla", {}, dict(xla=True)),
-    _alone("recomputed", dict(recompute=True), {}),
-    _alone(
-      "xla_parts_recomputed",
+    ({}, {}),
+    pytest.param(
+      {}, dict(gradient_accumulation_steps=2), marks=pytest.mark.heavy
+    ),
+    pytest.param({}, dict(xla=True), marks=pytest.mark.heavy),
+    pytest.param(dict(recompute=True), {}, marks=pytest.mark.heavy),
+    pytest.param(
       dict(recompute=True),
       dict(xla=True, gradient_accumulation_steps=2),
+      marks=pytest.mark.heavy,
     ),
   ],
 )
@@ -162,65 +143,49 @@ def test_cut_batches_give_the_losses_of_padded_ones(
 ):
   task = LengthTask(True, **settings)
   assert_same(run(tmp_path, task, **changes), padded)
-  # The length is no part of any program: none is made anew for another one.
+  # The graph is made once, for all lengths.
   assert set(task.traced) == {None}
 
 
-@pytest.mark.heavy
-def test_with_decay_too(tmp_path):
-  runs = [
-    run(
-      tmp_path / str(cut),
-      LengthTask(cut, cut, decay=0.5),
-      layerwise_lr_decay=0.5,
-    )
-    for cut in (False, True)
-  ]
-  assert_same(*runs)
-
-
-def job(folder, cut, decay):
-  """In a process of its own: of two devices, each has its own length."""
-  run(folder, LengthTask(cut, decay=decay), 2, layerwise_lr_decay=decay)
+def job(folder, decay):
+  """Runs in a new process, with a batch of another length on each device."""
+  run(folder, LengthTask(True, decay=decay), 2, layerwise_lr_decay=decay)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("decay", [1.0, 0.5])
-def test_replicas_with_batches_of_different_lengths(tmp_path, padded, decay):
-  """And with learning rates of their own, which copies have to know."""
+def test_devices_with_batches_of_different_lengths(tmp_path, decay):
+  """With layer-wise rates, which the copies of variables have, too."""
   program = (
     "from official_albert.training import dynamic_lengths_test as t; "
-    f"t.job({str(tmp_path / 'two')!r}, True, {decay})"
+    f"t.job({str(tmp_path / 'two')!r}, {decay})"
   )
   subprocess.run([sys.executable, "-c", program], cwd=_ROOT, check=True)
-  if decay != 1.0:
-    padded = run(
-      tmp_path / "one",
-      LengthTask(False, decay=decay),
-      layerwise_lr_decay=decay,
-    )
-  assert_same(losses(tmp_path / "two"), padded)
+  for cut in (False, True):  # Cut, with activations recomputed.
+    task = LengthTask(cut, cut, decay)
+    one = run(tmp_path / str(cut), task, layerwise_lr_decay=decay)
+    assert_same(losses(tmp_path / "two"), one)
 
 
-def test_positions_as_classes():
-  """Spans are cross entropies over as many classes as there are tokens."""
+@pytest.mark.parametrize("compiled", [False, True])
+def test_cross_entropy_over_an_unknown_number_of_positions(compiled):
   rng = np.random.default_rng(0)
-  scores = rng.normal(size=[3, 7]).astype(np.float32)
-  labels = tf.constant([0, 6, 3])
-  expected = modeling.cross_entropy(tf.constant(scores), labels)
-  for compiled in (False, True):
+  scores, labels = rng.normal(size=[3, 7]).astype(np.float32), [0, 6, 3]
+  x = tf.constant(scores)
 
-    @tf.function(input_signature=[tf.TensorSpec([3, None])])
-    def run_(x, compiled=compiled):
-      return modeling.cross_entropy(x, labels, compiled)
+  @tf.function(input_signature=[tf.TensorSpec([3, None])])
+  def loss(x):
+    return modeling.cross_entropy(x, tf.constant(labels), compiled)
 
-    np.testing.assert_allclose(run_(scores), expected, rtol=1e-5)
-    with tf.GradientTape() as tape:
-      x = tf.constant(scores)
-      tape.watch(x)
-      total = tf.reduce_sum(run_(x))
-    slopes = tf.nn.softmax(scores) - tf.one_hot(labels, 7)
-    np.testing.assert_allclose(tape.gradient(total, x), slopes, atol=1e-6)
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    values = loss(x)
+  probabilities = tf.nn.softmax(scores).numpy()
+  expected = -np.log(probabilities[range(3), labels])
+  np.testing.assert_allclose(values, expected, rtol=1e-5)
+  np.testing.assert_allclose(
+    tape.gradient(values, x), probabilities - np.eye(7)[labels], atol=1e-6
+  )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of runs that end when held-out data says so, killed or not."""
+"""Runs that end when held-out data says so, killed or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from official_albert.testing import toy_task
 from official_albert.training import (
-  best_checkpoint,
+  checkpoint_manager,
   evaluation,
   reporting,
   train_config,
@@ -51,7 +51,7 @@ def scripted(monkeypatch):
   return kill_at
 
 
-def config(folder, **changes):
+def run(folder, **changes):
   values = dict(
     num_train_steps=20,
     eval_steps=2,
@@ -61,15 +61,16 @@ def config(folder, **changes):
     best_is="highest",
     early_stopping_evaluations=3,
   )
-  return toy_task.config(folder, **{**values, **changes})
-
-
-def run(folder, **changes):
-  return toy_task.run(toy_task.ToyTask(), config(folder, **changes))
+  cfg = toy_task.config(folder, **{**values, **changes})
+  return toy_task.run(toy_task.ToyTask(), cfg)
 
 
 def steps(folder, kind="train"):
-  return [r["step"] for r in reporting.read_metrics(str(folder), kind)]
+  return toy_task.logged(folder, "step", kind)
+
+
+def best(folder):
+  return checkpoint_manager.read_best(str(folder))
 
 
 @pytest.fixture
@@ -77,32 +78,43 @@ def whole(tmp_path):
   return (tmp_path / "whole", *run(tmp_path / "whole"))
 
 
-def test_it_stops_after_so_many_without_a_better_one(whole):
-  folder, values, _, log = whole
+def test_a_run_without_improvement_stops(whole):
+  folder, values, weights, log = whole
   assert steps(folder)[-1] == 12 and steps(folder, "eval")[-1] == 12
   assert values == {"loss": 1.0, "accuracy": 0.6}
   line = "no better accuracy than 0.7 of step 6 in 3 evaluations: stopped\n"
   assert log.count(line) == 1
-  # The end is that of any run: a checkpoint, and the report.
+  # It ends as any run: with a checkpoint and a report.
   assert (folder / "model.ckpt-12.index").exists()
-  assert "trained 12 steps in" in log
   assert reporting.summarize(str(folder))["last_step"] == 12
-  record = best_checkpoint.read_best(str(folder))
-  assert (record["step"], record["best_is"]) == (6, "highest")
+  assert (best(folder)["step"], best(folder)["best_is"]) == (6, "highest")
+  # Started again, it has nothing to do.
+  before = steps(folder)
+  again, same, log = run(folder)
+  assert steps(folder) == before and again == values
+  assert log.count(line) == 1
+  np.testing.assert_equal(same, weights)
+  # With more patience it continues, to the better one.
+  run(folder, early_stopping_evaluations=4)
+  assert steps(folder)[-1] == 20 and best(folder)["step"] == 14
 
 
-@pytest.mark.parametrize("patience, last", [(1, 4), (2, 10), (4, 20), (0, 20)])
-def test_how_many_are_allowed(tmp_path, patience, last):
-  """Four reach the 0.9 of step 14, and the run's end comes before the next."""
+@pytest.mark.parametrize("patience, last", [(1, 4), (2, 10), (0, 20)])
+def test_patience(tmp_path, patience, last):
   run(tmp_path, early_stopping_evaluations=patience)
   assert steps(tmp_path)[-1] == last
 
 
-@pytest.mark.parametrize("killed_at", [2, 6, 8, 10, 12])
+def test_ties_do_not_improve_the_lowest(tmp_path):
+  _, _, log = run(tmp_path, best_metric="loss", best_is="lowest")
+  assert "no better loss than 1 of step 2 in 3 evaluations: stopped" in log
+  assert steps(tmp_path)[-1] == 8
+
+
+@pytest.mark.parametrize("killed_at", [2, 6, 8, 12])
 def test_a_killed_run_stops_where_the_whole_one_did(
   tmp_path, whole, scripted, killed_at
 ):
-  """Before an evaluation, of which at least one checkpoint is older."""
   folder = tmp_path / "killed"
   scripted.append(killed_at)
   with pytest.raises(_Killed):
@@ -110,13 +122,11 @@ def test_a_killed_run_stops_where_the_whole_one_did(
   _, weights, log = run(folder)
   assert steps(folder)[-1] == 12
   assert log.count("3 evaluations: stopped") == 1
-  for a, b in zip(whole[2], weights):
-    np.testing.assert_array_equal(a, b)
-  mine, others = (best_checkpoint.read_best(str(f)) for f in (folder, whole[0]))
-  assert mine == others
+  np.testing.assert_equal(weights, whole[2])
+  assert best(folder) == best(whole[0])
 
 
-def test_a_best_that_lies_ahead_counts_nothing(tmp_path, whole):
+def test_a_best_checkpoint_ahead_of_the_run_does_not_stop_it(tmp_path, whole):
   """All checkpoints but the first are lost, the best one is not."""
   folder = tmp_path / "back"
   shutil.copytree(whole[0], folder)
@@ -127,28 +137,7 @@ def test_a_best_that_lies_ahead_counts_nothing(tmp_path, whole):
   _, weights, log = run(folder)
   assert "model.ckpt-5" in log and log.count("stopped\n") == 1
   assert steps(folder)[-1] == 12
-  for a, b in zip(whole[2], weights):
-    np.testing.assert_array_equal(a, b)
-
-
-def test_started_again_it_knows_that_it_is_over(whole):
-  folder, values, weights, _ = whole
-  before = steps(folder)
-  again, same, log = run(folder)
-  assert steps(folder) == before and again == values
-  assert log.count("than 0.7 of step 6 in 3 evaluations: stopped") == 1
-  for a, b in zip(weights, same):
-    np.testing.assert_array_equal(a, b)
-  # More patience takes it on from there, to the better one.
-  run(folder, early_stopping_evaluations=4)
-  assert steps(folder)[-1] == 20
-  assert best_checkpoint.read_best(str(folder))["step"] == 14
-
-
-def test_the_lowest_of_a_number_and_its_first_of_equals(tmp_path):
-  _, _, log = run(tmp_path, best_metric="loss", best_is="lowest")
-  assert "no better loss than 1 of step 2 in 3 evaluations: stopped" in log
-  assert steps(tmp_path)[-1] == 8
+  np.testing.assert_equal(weights, whole[2])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Held-out losses, metrics and predictions.
 
 Losses and most metrics are sums that add up over batches. Official metrics such
-as F1 or a Pearson correlation are functions of all predictions together, so
-predictions leave the devices row by row and come back in the order of their
-ids, without the rows that only fill the last batch. Both are computed in one
-pass over the data, with one call of the model where the inputs are the same.
+as F1 are functions of all predictions together, so predictions leave the
+devices row by row and come back in the order of their ids, without the rows
+that only fill the last batch. Both are computed in one pass over the data.
 """
 
 from __future__ import annotations
@@ -59,7 +58,9 @@ def make_evaluation(
     for batch in dataset:
       before_batch()
       part, rows = graph(batch)
-      sums = part if sums is None else objective.add(sums, part)
+      if sums is not None:
+        part = tf.nest.map_structure(tf.add, sums, part)
+      sums = part
       parts.append(_real_rows(batch, rows))
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
@@ -70,7 +71,8 @@ def make_evaluation(
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
-    return _merged(values, task.score(collect(parts))) if predicts else values
+    scores = task.score(collect(parts)) if predicts else {}
+    return {**values, **{name: float(x) for name, x in scores.items()}}
 
   return evaluate
 
@@ -115,34 +117,16 @@ class _CachedModel:
     return getattr(self._model, name)
 
   def __call__(self, inputs, **settings):
-    if any(
-      value is not None and value is not False for value in settings.values()
-    ):
+    if any(value not in (None, False) for value in settings.values()):
       return self._model(inputs, **settings)
-    known = [y for x, y in self._calls if _is_same(x, inputs)]
+    # The tensors are compared by identity.
+    ids = tf.nest.map_structure(id, inputs)
+    known = [y for x, y in self._calls if tf.nest.map_structure(id, x) == ids]
     outputs = known[0] if known else self._model(inputs, **settings)
     if not known:
       self._calls.append((inputs, outputs))
     # A copy: callers may add entries to their dict.
     return dict(outputs) if isinstance(outputs, dict) else outputs
-
-
-def _is_same(a, b) -> bool:
-  """Whether they are, or hold, the same tensors."""
-  if isinstance(a, Mapping) and isinstance(b, Mapping):
-    return a.keys() == b.keys() and all(a[name] is b[name] for name in a)
-  return a is b
-
-
-def _merged(
-  values: Mapping[str, float], scores: Mapping[str, float]
-) -> dict[str, float]:
-  both = sorted(values.keys() & scores.keys())
-  if both:
-    raise ValueError(
-      f"score() and forward() both give {', '.join(both)}: rename one of them."
-    )
-  return {**values, **{name: float(x) for name, x in scores.items()}}
 
 
 def own_rows(batch: Batch) -> dict[str, tf.Tensor]:
@@ -179,38 +163,21 @@ def collect(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     parts: one for each batch, with `example_id` <int>[B].
 
   Raises:
-    ValueError: there are no rows or no ids, the ids are not 0, 1, 2, ..., or
-      rows of different batches differ in shape.
+    ValueError: there are no rows, or their ids are not 0, 1, 2, ...
   """
-  if not sum(len(next(iter(part.values()), ())) for part in parts):
+  if not sum(len(part[ID]) for part in parts):
     raise ValueError("there is no example to predict.")
-  if ID not in parts[0]:
-    raise ValueError(
-      f"predictions need {ID}, the number of each example, got only "
-      f"{', '.join(sorted(parts[0]))}."
-    )
-  for part in parts[1:]:
-    for name, x in part.items():
-      if x.shape[1:] != parts[0][name].shape[1:]:
-        raise ValueError(
-          f"predictions of {name} have the shape {list(x.shape[1:])} in one "
-          f"batch and {list(parts[0][name].shape[1:])} in another: pad them to "
-          "one length."
-        )
   rows = {
     name: np.concatenate([part[name] for part in parts]) for name in parts[0]
   }
   order = np.argsort(rows[ID], kind="stable")
   rows = {name: x[order] for name, x in rows.items()}
-  # Positions at which the sorted ids are not 0, 1, 2, ...
   wrong = np.flatnonzero(rows[ID] != np.arange(len(order)))
   if wrong.size:
     number, found = int(wrong[0]), int(rows[ID][wrong[0]])
-    what = (
-      f"{ID} {found} was predicted twice"
-      if number and found == number - 1
-      else f"{ID} {number} was not predicted, but {found} was"
-    )
+    what = f"{ID} {number} was not predicted, but {found} was"
+    if number and found == number - 1:
+      what = f"{ID} {found} was predicted twice"
     raise ValueError(
       f"{what}: each example has to come once, numbered from 0; the records "
       "may be those of another split, or damaged."

@@ -15,8 +15,8 @@ from typing import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from official_albert import distribution
+from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
-  best_checkpoint,
   evaluation,
   loss_scale,
   objective,
@@ -25,7 +25,6 @@ from official_albert.training import (
   reporting,
   train_step,
 )
-from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training.train_config import TrainConfig
 
 # A run that diverges more often than this needs other settings.
@@ -56,8 +55,7 @@ def train(
 
   Raises:
     Divergence: a loss or gradient norm is not finite; names the steps.
-    Preempted: SIGTERM or Ctrl-C came; the step under way is finished and
-      saved.
+    Preempted: SIGTERM or Ctrl-C came; the current step is finished and saved.
     OSError: a checkpoint could not be written.
     ValueError: the checkpoints in model_dir are of another model, or there
       is no held-out data.
@@ -90,7 +88,7 @@ class _Run:
     watch: listens to signals.
     profiler: profiles the steps that the settings name.
     step: updates so far.
-    phase: index of the phase under way; None before the first.
+    phase: index of the current phase; None before the first.
     values: losses and metrics of the last evaluation.
   """
 
@@ -107,26 +105,26 @@ class _Run:
     tf.keras.utils.set_random_seed(config.seed)
     with strategy.scope():
       self._model = tasks[0].build_model()
+      variables = self._model.trainable_variables
       self._optimizer = config.make_optimizer()
       self._optimizer.set_rate_multipliers(
         optimization.rate_multipliers(self._model, config.layerwise_lr_decay)
       )
-      self._optimizer._create_all_weights(self._model.trainable_variables)
+      self._optimizer._create_all_weights(variables)
       self._loss_scale = loss_scale.make_loss_scale(self._model)
-    # Of the phase's data.
+    # Counts the examples of the current phase's data.
     self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-    # Of all phases, so that missing data of a later phase fails now.
+    # For all phases, so that missing data of a later phase fails now.
     self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
     self._evaluations = [
       evaluation.make_evaluation(task, self._model, strategy) for task in tasks
     ]
-    self._norms = optimization.make_update_norms(
-      self._optimizer, self._model.trainable_variables
-    )
-    self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
+    self._norms = optimization.make_update_norms(self._optimizer, variables)
     self.profiler = reporting.StepProfiler(
       config.model_dir, config.profiled_steps()
     )
+    self.watch = preemption.PreemptionWatch(distribution.host_of(strategy))
+    self._stop = distribution.SharedFlag(strategy, self.watch.requested)
     self.step, self.phase = 0, None
     self.values: dict[str, float] = {}
     self._rollbacks, self._stopped_early = 0, False
@@ -136,23 +134,27 @@ class _Run:
 
   def restore(self) -> None:
     """Reads the run's latest checkpoint, else --init_checkpoint if given."""
-    config = self._config
-    self._checkpoints = checkpoints.make_manager(
-      self._strategy,
+    config, model = self._config, self._model
+    trackables = {
+      "model": model,
+      "optimizer": self._optimizer,
+      "examples_seen": self._examples_seen,
+    }
+    if self._loss_scale:
+      trackables["loss_scale"] = self._loss_scale
+    self._checkpoints = checkpoints.CheckpointManager(
       config.model_dir,
       config.keep_checkpoint_max,
-      model=self._model,
-      optimizer=self._optimizer,
-      examples_seen=self._examples_seen,
-      **({"loss_scale": self._loss_scale} if self._loss_scale else {}),
+      self._strategy,
+      **trackables,
     )
-    self._best = best_checkpoint.BestCheckpoint(
-      config.model_dir, self._model, config.best_metric, config.best_is
+    self._best = checkpoints.BestCheckpoint(
+      config.model_dir, model, config.best_metric, config.best_is
     )
-    # Of a fine-tuning task: what the rows of a stored head have to stand for.
+    # A fine-tuning task states what the rows of a stored head have to mean.
     head = getattr(self._tasks[0], "head", None)
     self._report.note(
-      self._checkpoints.initialize(self._model, config.init_checkpoint, head)
+      self._checkpoints.initialize(model, config.init_checkpoint, head)
     )
     if self._is_chief and not self._checkpoints.latest:
       self._best.clear()
@@ -165,7 +167,6 @@ class _Run:
       )
     if self.step == config.num_train_steps:
       self._report.note(f"the run is finished: step {self.step:,} was its last")
-    self._stop = distribution.SharedFlag(self._strategy, self.watch.requested)
     self._report.schedule(self._optimizer.learning_rate)
 
   def _set_step(self) -> None:
@@ -185,37 +186,27 @@ class _Run:
     self.phase = config.phase_after(self.step)
     self._task, self._settings = tasks[self.phase], config.in_phase(self.phase)
     if len(tasks) > 1:
-      self._report.note(_describe_phase(config, self.phase, self._task))
+      self._report.note(reporting.describe_phase(tasks, config, self.phase))
     # At a border, on the held-out data of both phases. At a start, this shows
-    # now and not after thousands of steps that evaluation works.
+    # before thousands of steps that evaluation works.
     for index in config.phases_at(self.step):
       self.evaluate(index)
     if config.begins_data(self.step):
       self._examples_seen.assign(0)
     if config.on_divergence == "rollback" and not self._checkpoints.latest:
       self._checkpoints.save(self.step)
+    step = train_step.make_train_step(
+      self._task,
+      self._model,
+      self._optimizer,
+      self._settings,
+      self._loss_scale,
+    )
     self._train_loop = train_step.make_train_loop(
-      train_step.make_train_step(
-        self._task,
-        self._model,
-        self._optimizer,
-        self._settings,
-        self._loss_scale,
-      ),
-      self._strategy,
-      self._stop,
+      step, self._strategy, self._stop
     )
     self._batches = self._read_batches()
-    self._report.start(
-      self.step,
-      config.num_train_steps,
-      self._settings.train_batch_size,
-      self._task,
-      extra_steps=_extra_steps(tasks, config, self.phase),
-      flops_per_example=objective.training_flops(
-        self._task, config.random_depths
-      ),
-    )
+    self._report.start(self.step, tasks, config)
     # A restarted run may find that it had stopped before.
     if not self.is_over:
       self._stopped_early = self._stops_early()
@@ -273,7 +264,7 @@ class _Run:
     if config.on_divergence == "stop" or self._rollbacks == MAX_ROLLBACKS:
       self._report.finish(first, config.best_metric, config.best_is)
       raise objective.Divergence(
-        f"{message}: go on with --on_divergence=rollback ({self._rollbacks} "
+        f"{message}: continue with --on_divergence=rollback ({self._rollbacks} "
         "tried), or lower the learning rate or lengthen the warm-up, in "
         "another folder or with --allow_changed_settings."
       )
@@ -313,16 +304,11 @@ class _Run:
       self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:
-    if not self._config.early_stopping_evaluations:
-      return False
     # Only the chief writes the files that this reads.
-    count = 0
-    if self._is_chief:
-      count = _fruitless_evaluations(self._best, self.step, self._config)
-    count = distribution.from_chief(self._strategy, count)
-    if self._is_chief and count:
-      self._report.note(f"{self._best.no_better(count)}: stopped")
-    return bool(count)
+    reason = _early_stop(self._config, self.step) if self._is_chief else ""
+    if reason:
+      self._report.note(reason)
+    return bool(distribution.from_chief(self._strategy, int(bool(reason))))
 
   def stop_if_requested(self) -> None:
     """Stops between steps or held-out batches if a signal has come.
@@ -330,9 +316,9 @@ class _Run:
     With several workers, which can only agree to stop after a step, it does
     nothing.
     """
-    if not self.watch.signal_number:
-      return
-    if distribution.num_workers(self._strategy) == 1:
+    if self.watch.signal_number and (
+      distribution.num_workers(self._strategy) == 1
+    ):
       if self.step != checkpoints.newest_step(self._config.model_dir):
         self._checkpoints.save(self.step)
       raise self._stopped_by_signal()
@@ -357,11 +343,7 @@ class _Run:
 
 
 def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
-  """Refuses batches that the devices cannot share.
-
-  Raises:
-    ValueError: a batch size is not a multiple of the parts it is cut into.
-  """
+  """Raises ValueError for a batch size that the devices cannot share."""
   for index in range(len(config.phase_ends)):
     phase = config.in_phase(index)
     for name, parts in (
@@ -376,64 +358,46 @@ def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
 
 
 def is_finished(config: TrainConfig) -> bool:
-  """Whether the run in `config.model_dir` has no step left to train."""
+  """Returns whether the run in `config.model_dir` has no step left to train."""
   step = checkpoints.newest_step(config.model_dir)
-  best = best_checkpoint.BestCheckpoint(
-    config.model_dir, tf.Module(), config.best_metric, config.best_is
-  )
   return step >= config.num_train_steps or bool(
-    step and _fruitless_evaluations(best, step, config)
+    step and _early_stop(config, step)
+  )
+
+
+def _early_stop(config: TrainConfig, step: int) -> str:
+  """Returns why the run ends early at `step`; "" if it continues.
+
+  It depends only on the files and the step, so a restarted run stops where the
+  uninterrupted run does.
+  """
+  metric, patience = config.best_metric, config.early_stopping_evaluations
+  best = checkpoints.read_best(config.model_dir) if patience else None
+  if not checkpoints.is_comparable(best, metric, config.best_is):
+    return ""
+  count = step // config.eval_steps - best["step"] // config.eval_steps
+  if count < patience:
+    return ""
+  return (
+    f"no better {metric} than {best['values'][metric]:.4g} of step "
+    f"{best['step']:,} in {count} evaluation{'s' if count > 1 else ''}: stopped"
   )
 
 
 def is_diverged(numbers: Mapping[str, float]) -> bool:
-  """Whether a step's losses and metrics show that training has diverged."""
+  """Returns whether a step's losses and metrics show a divergence."""
   # A loss scale below 1 was halved many times in a row without success.
   finite = all(math.isfinite(value) for value in numbers.values())
   return not finite or numbers.get("loss_scale", 1.0) < 1.0
 
 
-def _fruitless_evaluations(
-  best: best_checkpoint.BestCheckpoint, step: int, config: TrainConfig
-) -> int:
-  """Evaluations without improvement that end the run at `step`; 0 if none."""
-  if not config.early_stopping_evaluations:
-    return 0
-  count = best.evaluations_since(step, config.eval_steps)
-  return count if count >= config.early_stopping_evaluations else 0
-
-
-def _describe_phase(config: TrainConfig, index: int, task) -> str:
-  depth = config.phases[index].num_layers
-  return (
-    f"phase {index + 1} of {len(config.phases)}: to step "
-    f"{config.phase_ends[index]:,}, "
-    + (f"depth {depth}, " if depth else "")
-    + f"batch {config.in_phase(index).train_batch_size}, "
-    f"{task.tokens_per_example} tokens an example"
-  )
-
-
-def _extra_steps(tasks, config: TrainConfig, phase: int) -> float:
-  """How many steps of `phase` later phases cost beyond their own number."""
-
-  def cost(index: int) -> float:
-    batch_size = config.in_phase(index).train_batch_size
-    return batch_size * objective.training_flops(
-      tasks[index], config.random_depths
-    )
-
-  return sum(
-    config.phases[index].steps * (cost(index) / cost(phase) - 1)
-    for index in range(phase + 1, len(tasks))
-  )
-
-
 def _steps_until_stop(step: int, config: TrainConfig) -> int:
   """Steps to the next logging, evaluation, checkpoint or end of a phase."""
-  stops = [config.steps_per_loop, config.save_checkpoints_steps]
-  if config.eval_steps:
-    stops.append(config.eval_steps)
+  stops = (
+    config.steps_per_loop,
+    config.save_checkpoints_steps,
+    config.eval_steps or config.num_train_steps,
+  )
   return min(
     config.phase_ends[config.phase_after(step)] - step,
     *(every - step % every for every in stops),

@@ -22,6 +22,7 @@ from official_albert.training.objective import Ratio
 INITIAL = 2.0**15
 # Finite gradients in a row that double the scale.
 GROWTH_STEPS = 2000
+SKIPPED = "skipped_updates"
 # A larger scale could overflow float32, in which the loss is summed.
 _LARGEST = 2.0**24
 # Below 1, the model itself overflows.
@@ -57,16 +58,12 @@ class LossScale(tf.Module):
     gradients_and_variables: Sequence[tuple[tf.Tensor, tf.Variable]],
     finite: tf.Tensor,
   ) -> None:
-    """Updates the weights if `finite`; counts the step in any case.
+    """Updates the weights if `finite` <bool>[]; counts the step in any case.
 
-    Args:
-      optimizer: of the variables.
-      gradients_and_variables: reduced and unscaled; equal on all replicas.
-      finite: whether the gradients are finite, <bool>[]; equal on all replicas.
+    All arguments are equal on all replicas, and gradients are unscaled.
     """
 
     def across_replicas(strategy, pairs, finite):
-      # Equal on all replicas.
       finite = strategy.experimental_local_results(finite)[0]
 
       def update():
@@ -77,24 +74,21 @@ class LossScale(tf.Module):
         )
         return tf.constant(True)
 
-      def leave_out():
+      def skip():
         optimizer.iterations.assign_add(1)
         return tf.constant(False)
 
-      tf.cond(finite, update, leave_out)
-      self._adapt(finite)
+      tf.cond(finite, update, skip)
+      steps = tf.where(finite, self.finite_steps + 1, 0)
+      grows = steps >= GROWTH_STEPS
+      doubled = tf.where(grows, 2 * self.value, self.value)
+      value = tf.where(finite, doubled, self.value / 2)
+      self.value.assign(tf.clip_by_value(value, _SMALLEST, _LARGEST))
+      self.finite_steps.assign(tf.where(grows, tf.zeros_like(steps), steps))
 
     tf.distribute.get_replica_context().merge_call(
       across_replicas, args=(list(gradients_and_variables), finite)
     )
-
-  def _adapt(self, finite: tf.Tensor) -> None:
-    steps = tf.where(finite, self.finite_steps + 1, 0)
-    grows = steps >= GROWTH_STEPS
-    doubled = tf.where(grows, 2 * self.value, self.value)
-    value = tf.where(finite, doubled, self.value / 2)
-    self.value.assign(tf.clip_by_value(value, _SMALLEST, _LARGEST))
-    self.finite_steps.assign(tf.where(grows, tf.zeros_like(steps), steps))
 
   def read(self, sums: Mapping[str, Ratio]) -> dict[str, float]:
     """Returns the means over the updates of a loop that were not skipped.
@@ -108,14 +102,8 @@ class LossScale(tf.Module):
     values = objective.quotients(used)
     if len(used) < len(sums):  # The sum of the losses would be incomplete.
       del values["loss"]
-    return {
-      **values,
-      "loss_scale": float(self.value.numpy()),
-      SKIPPED: skipped,
-    }
-
-
-SKIPPED = "skipped_updates"
+    scale = float(self.value.numpy())
+    return {**values, "loss_scale": scale, SKIPPED: skipped}
 
 
 def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
@@ -126,13 +114,9 @@ def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
 def only_if(
   finite: tf.Tensor, results: Mapping[str, Ratio]
 ) -> dict[str, Ratio]:
-  """Returns the results of a step, zeroed if its update was skipped.
+  """Returns the results of a step, zeroed if not `finite` <bool>[].
 
   Adds `skipped_updates`, which is 1 for a skipped update.
-
-  Args:
-    finite: whether the update was made, <bool>[].
-    results: of the step.
   """
   used = tf.nest.map_structure(
     lambda x: tf.where(finite, x, tf.zeros_like(x)), dict(results)

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 Batch = Mapping[str, tf.Tensor]
 
-
 # A single input pipeline.
 ONE_PIPELINE = tf.distribute.InputContext()
 
@@ -84,25 +83,11 @@ class Task(Protocol):
     """Returns the description of the data for run.json, as JSON values."""
 
 
-@runtime_checkable
 class DeepTask(Task, Protocol):
   """A task whose model can apply its shared layers any number of times."""
 
   def at_depth(self, num_layers: int) -> Task:
     """Returns a task with the same data and model at another depth."""
-
-
-def training_flops(task: Task, random_depths: Sequence[int]) -> float:
-  """Returns the operations of training on an example, averaged over depths.
-
-  Args:
-    task: a `DeepTask` if there are depths.
-    random_depths: depths that updates draw from; () for the model's own.
-  """
-  if not random_depths:
-    return task.flops_per_example
-  shallow = [task.at_depth(depth) for depth in random_depths]
-  return sum(x.flops_per_example for x in shallow) / len(shallow)
 
 
 @runtime_checkable
@@ -128,9 +113,15 @@ class PredictingTask(Task, Protocol):
     """
 
 
-def add(a: dict[str, Ratio], b: dict[str, Ratio]) -> dict[str, Ratio]:
-  """Adds ratios by name."""
-  return tf.nest.map_structure(tf.add, a, b)
+def training_flops(task: Task, random_depths: Sequence[int]) -> float:
+  """Returns the operations of training on an example, averaged over depths.
+
+  Args:
+    task: a `DeepTask` if there are depths.
+    random_depths: depths that updates draw from; () for the model's own.
+  """
+  tasks = [task.at_depth(depth) for depth in random_depths] or [task]
+  return sum(t.flops_per_example for t in tasks) / len(tasks)
 
 
 def quotients(sums: Mapping[str, Ratio]) -> dict[str, float]:

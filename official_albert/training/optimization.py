@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Sequence, Union
+from typing import Any, Callable, Sequence, Union
 
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert.training import DECAYS, OPTIMIZERS
 
 with warnings.catch_warnings():
   # tensorflow-addons warns of its end of life at every import; the README
@@ -31,29 +30,10 @@ with warnings.catch_warnings():
 
 # Variables with these in their names have neither decay nor trust ratio.
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
+NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 
 # Compiling the update pays for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
-
-# Peak learning rate of the paper and its batch size (section 4.1).
-_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
-
-
-def scaled_learning_rate(batch: int) -> float:
-  """Returns LAMB's peak learning rate for `batch` examples in an update.
-
-  The paper's 0.00176 is for a batch of 4096. Scaling the rate by the square
-  root of the batch size keeps the noise of an update constant (arXiv
-  1904.00962, where BERT is trained with batches of 512 to 32,768 by this rule).
-  Without scaling, the loss at small batches jumps and stays high
-  (google-research/albert issues 29 and 111).
-
-  Raises:
-    ValueError: the batch is not positive.
-  """
-  if batch < 1:
-    raise ValueError(f"a batch has at least 1 example, got {batch}.")
-  return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -66,11 +46,9 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     continuous:  p * k / W         for k < W, then
                  p * (1 - (k - W) / (T - W))^power
 
-  The original decays from step 0, so the rate drops by the share W/T when the
-  warm-up ends: 2.5% for 3,125 of 125,000 steps, 25% for RTE's 200 of 800. It is
-  the default because published results use it.
-
-  Reference: google-research/albert optimization.py (create_optimizer).
+  The original (google-research/albert optimization.py, create_optimizer) decays
+  from step 0, so the rate drops by the share W/T when the warm-up ends: 25% for
+  RTE's 200 of 800 steps. It is the default because published results use it.
   """
 
   def __init__(
@@ -81,26 +59,17 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     power: float = 1.0,
     decay: str = "original",
   ):
-    """Initializes the schedule.
+    """Creates the schedule; `decay` is one of `DECAYS`.
 
     Raises:
-      ValueError: steps or rate are out of range, or `decay` is unknown.
+      ValueError: steps or rate are out of range.
     """
     if learning_rate <= 0:
       raise ValueError(f"learning_rate must be positive, got {learning_rate}.")
-    if num_train_steps < 1:
-      raise ValueError(
-        f"num_train_steps must be at least 1, got {num_train_steps}."
-      )
     if not 0 <= num_warmup_steps <= num_train_steps:
       raise ValueError(
         f"num_warmup_steps {num_warmup_steps} must be between 0 and "
         f"num_train_steps {num_train_steps}."
-      )
-    if decay not in DECAYS:
-      raise ValueError(
-        f"unknown learning-rate decay {decay!r}; choose one of "
-        f"{', '.join(DECAYS)}."
       )
     self.learning_rate = learning_rate
     self.num_train_steps = num_train_steps
@@ -174,8 +143,11 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     Args:
       multipliers: see `rate_multipliers`; not part of a checkpoint.
     """
+    # With several replicas, updates see a variable's copies.
     self._rate_multipliers = {
-      key: factor for v, factor in multipliers for key in _keys(v)
+      copy._unique_id: factor
+      for variable, factor in multipliers
+      for copy in (variable, *getattr(variable, "values", ()))
     }
 
   def rate_multiplier(self, variable: tf.Variable) -> float:
@@ -200,7 +172,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
       compiled=var.shape.num_elements() >= _WORTH_COMPILING,
     )
     rate = c["lr_t"] * self.rate_multiplier(var)
-    if self.adapts(var):
+    if self._do_layer_adaptation(var):
       # Not compiled: XLA's CPU reductions add up element by element.
       norms = tf.norm(w), tf.norm(update)
       rate *= tf.where(
@@ -221,33 +193,6 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
         beta_1_power=zero, beta_2_power=zero
       )
 
-  def adapts(self, variable: tf.Variable) -> bool:
-    """Returns whether updates of `variable` have LAMB's trust ratio."""
-    return self._do_layer_adaptation(variable)
-
-  def decay_of(self, variable: tf.Variable) -> tf.Tensor:
-    """Returns the weight decay <float32>[] of `variable`."""
-    if not self._do_use_weight_decay(variable):
-      return tf.zeros([])
-    return tf.identity(self._get_hyper("weight_decay", tf.float32))
-
-  def direction(self, variable: tf.Variable) -> tf.Tensor:
-    """Returns m / (sqrt(v) + eps) of the last update of `variable`."""
-    m, v = (tf.identity(self.get_slot(variable, name)) for name in "mv")
-    if self.bias_correction:
-      done = tf.cast(self.iterations, tf.float32)
-      m /= 1.0 - self._get_hyper("beta_1", tf.float32) ** done
-      v /= 1.0 - self._get_hyper("beta_2", tf.float32) ** done
-    return m / (tf.sqrt(v) + self.epsilon)
-
-  def _resource_apply_sparse_duplicate_indices(
-    self, grad, handle, indices, apply_state=None
-  ):
-    # Updates every row, as the original does; the gradient of the tied word
-    # table is dense anyway.
-    dense = tf.math.unsorted_segment_sum(grad, indices, tf.shape(handle)[0])
-    return self._resource_apply_dense(dense, handle, apply_state)
-
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
     for name in ("exclude_from_weight_decay", "exclude_from_layer_adaptation"):
@@ -255,12 +200,6 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     config["layer_adaptation"] = self.layer_adaptation
     config["bias_correction"] = self.bias_correction
     return config
-
-
-def _keys(variable: tf.Variable) -> set[str]:
-  """Returns the ids of a variable and of its copies on the replicas."""
-  copies = getattr(variable, "values", (variable,))
-  return {variable._unique_id, *(copy._unique_id for copy in copies)}
 
 
 def make_optimizer(
@@ -272,15 +211,7 @@ def make_optimizer(
   epsilon: float = 1e-6,
   bias_correction: bool = False,
 ) -> AlbertOptimizer:
-  """Returns the optimizer called `name`, one of `OPTIMIZERS`.
-
-  Raises:
-    ValueError: the name is unknown.
-  """
-  if name not in OPTIMIZERS:
-    raise ValueError(
-      f"unknown optimizer {name!r}; choose one of {', '.join(OPTIMIZERS)}."
-    )
+  """Returns the optimizer called `name`, one of `OPTIMIZERS`."""
   return AlbertOptimizer(
     learning_rate,
     beta_1=beta_1,
@@ -306,8 +237,7 @@ def rate_multipliers(
   Adam and LAMB are invariant to a factor on a whole gradient. So, for a
   variable whose last application is t, the encoder weights the contributions by
   d^(t-k), and the learning rate is multiplied by d^(L-1-t). The embeddings have
-  d^L, pooler and heads 1. Without sharing, this gives each layer its learning
-  rate; with one block for all layers, it only weights the contributions.
+  d^L, pooler and heads 1.
 
   Deviation: ELECTRA (finetune/../optimization.py, _get_layer_lrs) gives the top
   layer d^2 of the head's rate and the embeddings d^(L+2). Here the top layer
@@ -321,11 +251,8 @@ def rate_multipliers(
   Raises:
     ValueError: the model was created with another decay.
   """
-  parts = [
-    part
-    for part in (model, *model.submodules)
-    if hasattr(part, "rate_multipliers")
-  ]
+  layers = (model, *model.submodules)
+  parts = [part for part in layers if hasattr(part, "rate_multipliers")]
   known = {part.layerwise_lr_decay for part in parts} or {1.0}
   if known != {decay}:
     raise ValueError(
@@ -336,12 +263,9 @@ def rate_multipliers(
   return [(v, factor) for v, factor in pairs if factor != 1.0]
 
 
-NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
-
-
 def make_update_norms(
   optimizer: AlbertOptimizer, variables: Sequence[tf.Variable]
-):
+) -> Callable[[], dict[str, float]]:
   """Returns a function that measures the last update, to call between loops.
 
   The norms follow from the weights and moments after the update, so no step
@@ -362,50 +286,50 @@ def make_update_norms(
     (see `loss_scale.py`) is not measured; the values of the one before are
     approximate then.
   """
-  adapted = [optimizer.adapts(v) for v in variables]
 
-  @tf.function
-  def measure():
-    step = optimizer.iterations - 1
-    rate = tf.cast(_rate_at(optimizer, step), tf.float32)
-    return [
-      _norms_of(optimizer, v, has_ratio, rate * optimizer.rate_multiplier(v))
-      for v, has_ratio in zip(variables, adapted)
-    ]
-
-  def update_norms() -> dict[str, float]:
-    rows = [[float(x) for x in row] for row in measure()]
-    values = {
-      "weight_norm": sum(row[0] ** 2 for row in rows) ** 0.5,
-      "update_norm": sum(row[1] ** 2 for row in rows) ** 0.5,
-    }
-    ratios = [row[2] for row, has_ratio in zip(rows, adapted) if has_ratio]
-    if ratios:
-      values["trust_ratio"] = sum(ratios) / len(ratios)
-    for variable, has_ratio, row in zip(variables, adapted, rows):
-      for name, value in zip(NORM_NAMES[: 2 + has_ratio], row):
-        values[f"{name}/{variable.name.split(':')[0]}"] = value
-    return values
-
-  return update_norms
-
-
-def _rate_at(optimizer, step):
-  rate = optimizer.learning_rate
-  return rate(step) if callable(rate) else rate
-
-
-def _norms_of(optimizer, variable, has_ratio, rate):
-  """Returns `NORM_NAMES` of one variable, <float32>[] each."""
-  w = tf.convert_to_tensor(variable)
-  decay = optimizer.decay_of(variable)
-  u = optimizer.direction(variable) + decay * w
-  weights, length = tf.norm(w), tf.norm(u)
-  q = 1.0 / (1.0 - rate * decay)
-  if has_ratio:
+  def norms_of(variable: tf.Variable, rate: tf.Tensor) -> list[tf.Tensor]:
+    w = tf.convert_to_tensor(variable)
+    m, v = (tf.identity(optimizer.get_slot(variable, name)) for name in "mv")
+    beta_1, beta_2, decay = (
+      tf.identity(optimizer._get_hyper(name, tf.float32))
+      for name in ("beta_1", "beta_2", "weight_decay")
+    )
+    decay *= float(optimizer._do_use_weight_decay(variable))
+    if optimizer.bias_correction:
+      done = tf.cast(optimizer.iterations, tf.float32)
+      m, v = m / (1.0 - beta_1**done), v / (1.0 - beta_2**done)
+    u = m / (tf.sqrt(v) + optimizer.epsilon) + decay * w
+    weights, length = tf.norm(w), tf.norm(u)
+    q = 1.0 / (1.0 - rate * decay)
+    if not optimizer._do_layer_adaptation(variable):
+      return [weights, rate * q * length]
     p = rate * tf.reduce_sum(w * u)
     short = (1.0 - rate**2) * length**2
     root = (p + tf.sqrt(p**2 + short * weights**2)) / short
     # As in LAMB, the ratio is 1 if one of the norms is 0.
     q = tf.where(weights * length > 0, root, q)
-  return weights, rate * q * length, q / (1.0 + rate * q * decay)
+    return [weights, rate * q * length, q / (1.0 + rate * q * decay)]
+
+  @tf.function
+  def measure():
+    rate = optimizer.learning_rate
+    if callable(rate):
+      rate = rate(optimizer.iterations - 1)
+    rate = tf.cast(rate, tf.float32)
+    return [norms_of(v, rate * optimizer.rate_multiplier(v)) for v in variables]
+
+  def update_norms() -> dict[str, float]:
+    rows = [[float(x) for x in row] for row in measure()]
+    values = {
+      "weight_norm": math.hypot(*(row[0] for row in rows)),
+      "update_norm": math.hypot(*(row[1] for row in rows)),
+    }
+    ratios = [row[2] for row in rows if len(row) == 3]
+    if ratios:
+      values["trust_ratio"] = sum(ratios) / len(ratios)
+    for variable, row in zip(variables, rows):
+      for name, value in zip(NORM_NAMES, row):
+        values[f"{name}/{variable.name.split(':')[0]}"] = value
+    return values
+
+  return update_norms

@@ -41,10 +41,9 @@ class Preempted(SystemExit):
 class PreemptionWatch:
   """A context in which SIGTERM and SIGINT set `requested` instead of killing.
 
-  The first SIGINT prints that another one ends the process at once. A signal
-  that the process ignores, such as SIGINT in the background, stays ignored.
-  Outside the main thread, where Python allows no signal handlers, the watch
-  does nothing.
+  A signal that the process ignores, such as SIGINT in the background, stays
+  ignored. Outside the main thread, where Python allows no signal handlers, the
+  watch does nothing.
 
   Attributes:
     requested: <bool>[], a variable on the host.
@@ -55,6 +54,7 @@ class PreemptionWatch:
     """Creates the variable on `device`, the host that runs the loop."""
     self.signal_number: Optional[int] = None
     self._interrupted_at: Optional[float] = None
+    self._stack = contextlib.ExitStack()
     with tf.device(device):
       self.requested = tf.Variable(False, trainable=False, name="preempted")
 
@@ -64,37 +64,31 @@ class PreemptionWatch:
     return _NAMES.get(self.signal_number, "another worker")
 
   def __enter__(self) -> PreemptionWatch:
-    self._active = threading.current_thread() is threading.main_thread()
-    if self._active:
-      self._read, self._write = os.pipe()
-      os.set_blocking(self._write, False)
-      self._handlers = {
-        number: signal.signal(number, lambda *unused: None)
-        for number in _NAMES
-        if signal.getsignal(number) != signal.SIG_IGN
-      }
-      # Python's C code writes the number of each signal there immediately.
-      self._wakeup_fd = signal.set_wakeup_fd(
-        self._write, warn_on_full_buffer=False
-      )
-      self._thread = threading.Thread(target=self._wait, daemon=True)
-      self._thread.start()
+    if threading.current_thread() is not threading.main_thread():
+      return self
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    thread = threading.Thread(target=self._wait, args=(read,), daemon=True)
+    # Undone in the opposite order.
+    self._stack.callback(os.close, read)
+    self._stack.callback(thread.join)
+    self._stack.callback(os.close, write)
+    for number in _NAMES:
+      if signal.getsignal(number) != signal.SIG_IGN:
+        handler = signal.signal(number, lambda *unused: None)
+        self._stack.callback(signal.signal, number, handler)
+    # Python's C code writes the number of each signal there immediately.
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    self._stack.callback(signal.set_wakeup_fd, before)
+    thread.start()
     return self
 
   def __exit__(self, *unused) -> None:
-    if self._active:
-      signal.set_wakeup_fd(self._wakeup_fd)
-      for number, handler in self._handlers.items():
-        signal.signal(number, handler)
-      os.close(self._write)
-      self._thread.join()
-      os.close(self._read)
+    self._stack.close()
 
-  def _wait(self) -> None:
-    while True:
-      received = os.read(self._read, 64)
-      if not received:  # The other end is closed.
-        return
+  def _wait(self, pipe: int) -> None:
+    # Until the other end is closed.
+    for received in iter(lambda: os.read(pipe, 64), b""):
       if signal.SIGINT in received:
         self._interrupt()
       known = [number for number in received if number in _NAMES]

@@ -1,4 +1,4 @@
-"""Tests with real signals, sent while TensorFlow computes."""
+"""Real signals, sent while TensorFlow computes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _interruptible():
-  """Tests that are run in the background ignore Ctrl-C from their start."""
+  """Background processes ignore Ctrl-C from their start."""
   handler = signal.signal(signal.SIGINT, signal.default_int_handler)
   yield
   signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.parametrize(
-  "number, request_", [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")]
+  "number, source", [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")]
 )
-def test_a_loop_in_the_graph_sees_the_signal(number, request_, capfd):
+def test_a_loop_in_the_graph_sees_the_signal(number, source, capfd):
+  handler = signal.getsignal(number)
   with preemption.PreemptionWatch() as watch:
+    assert signal.getsignal(number) != handler
 
     @tf.function
     def loop():
@@ -39,7 +41,6 @@ def test_a_loop_in_the_graph_sees_the_signal(number, request_, capfd):
         count += 1
       return count
 
-    assert not bool(watch.requested)
     watch.requested.assign(True)
     assert int(loop()) == 0  # Traced before the clock starts.
     watch.requested.assign(False)
@@ -47,12 +48,15 @@ def test_a_loop_in_the_graph_sees_the_signal(number, request_, capfd):
     timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
     begun = time.monotonic()
     timer.start()
-    # Ends only if the signal is noticed while this call is under way.
+    # Ends only if the signal is noticed during this call.
     assert int(loop()) > 0
     assert time.monotonic() - begun >= 0.3
-  assert (watch.signal_number, watch.request) == (number, request_)
+  assert (watch.signal_number, watch.request) == (number, source)
   notice = "stopping after this step; press Ctrl-C again to stop at once\n"
   assert capfd.readouterr().err == (notice if number == signal.SIGINT else "")
+  # Afterwards, signals are handled as before.
+  assert signal.getsignal(number) == handler
+  assert signal.set_wakeup_fd(-1) == -1
 
 
 _ENDLESS = """
@@ -95,21 +99,10 @@ def test_the_second_interrupt_ends_a_busy_process():
     )
   finally:
     process.kill()
-    process.wait()
-    process.stdout.close()
-    process.stderr.close()
+    process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_are_as_before_afterwards(number):
-  handler = signal.getsignal(number)
-  with preemption.PreemptionWatch():
-    assert signal.getsignal(number) != handler
-  assert signal.getsignal(number) == handler
-  assert signal.set_wakeup_fd(-1) == -1
-
-
-def test_what_is_ignored_stays_ignored():
+def test_ignored_signals_stay_ignored():
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   with preemption.PreemptionWatch():
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -117,25 +110,16 @@ def test_what_is_ignored_stays_ignored():
 
 
 def test_other_threads_have_no_handler():
-  errors = []
+  entered = []
 
   def run():
-    try:
-      with preemption.PreemptionWatch():
-        pass
-    except ValueError as error:
-      errors.append(error)
+    with preemption.PreemptionWatch():
+      entered.append(None)
 
   thread = threading.Thread(target=run)
   thread.start()
   thread.join()
-  assert not errors
-
-
-def test_the_exit_says_so():
-  error = preemption.Preempted("saved step 7.")
-  assert (error.code, str(error)) == (143, "saved step 7.")
-  assert preemption.Preempted("", signal.SIGINT).code == 130
+  assert entered
 
 
 if __name__ == "__main__":

@@ -1,10 +1,4 @@
-"""Progress of a run: the terminal, TensorBoard, metrics.jsonl, report.json.
-
-Each loop prints a line on the terminal, writes the same numbers as TensorBoard
-scalars (`train/` and `eval/` in the run's folder), and appends one JSON object
-to `metrics.jsonl`, which plots are made from. `report.json` summarizes the run
-at its end.
-"""
+"""Progress of a run: the terminal, TensorBoard, metrics.jsonl, report.json."""
 
 from __future__ import annotations
 
@@ -12,20 +6,12 @@ import contextlib
 import json
 import math
 import os
+import pathlib
+import shutil
 import statistics
 import sys
 import time
-import types
-from typing import (
-  Any,
-  Callable,
-  Iterator,
-  Mapping,
-  Optional,
-  Sequence,
-  TextIO,
-  Union,
-)
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -41,12 +27,15 @@ PROFILE_FOLDER = "profile"
 # schedule and the learning rate in one chart.
 SCHEDULE_FOLDER = "schedule"
 SCHEDULE_POINTS = 200
-# Written after the curve of the schedule.
-_SCHEDULE_SETTINGS = "settings.json"
+_TIME = "unix_time_seconds"
 
 
 class Reporter:
-  """Writes the progress of a run; a context manager that closes its files."""
+  """Writes the progress of a run; a context manager that closes its files.
+
+  Each report prints a line, appends a JSON object to metrics.jsonl, and writes
+  the same numbers as TensorBoard scalars to `train/` or `eval/`.
+  """
 
   def __init__(self, model_dir: str, stream: Optional[TextIO] = None):
     """Opens the logs in `model_dir`; `stream` defaults to stdout."""
@@ -54,12 +43,12 @@ class Reporter:
     self._model_dir = model_dir
     files.make_folder(model_dir)
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
-    path = os.path.join(model_dir, METRICS_FILE)
-    self._file = open(path, "a", encoding="utf-8")
+    path = pathlib.Path(model_dir, METRICS_FILE)
+    self._file = path.open("a", encoding="utf-8")
     # A kill or a full disk may have cut the last line.
-    if os.path.getsize(path) and not _ends_with_newline(path):
+    if path.read_bytes()[-1:] not in (b"", b"\n"):
       self._file.write("\n")
-    self._speed = self._first_step = None
+    self._first_step: Optional[int] = None
 
   def __enter__(self) -> Reporter:
     return self
@@ -74,41 +63,38 @@ class Reporter:
     print(text, file=self._stream, flush=True)
 
   def schedule(self, schedule: optimization.WarmupPolynomialDecay) -> None:
-    """Writes the curve of the learning-rate schedule for TensorBoard."""
-    write_schedule(self._model_dir, schedule)
+    """Writes the curve of the learning rate for TensorBoard, as a new run."""
+    folder = os.path.join(self._model_dir, SCHEDULE_FOLDER)
+    shutil.rmtree(folder, ignore_errors=True)
+    last, warmup = schedule.num_train_steps, schedule.num_warmup_steps
+    # The rate may drop right after the last step of the warm-up.
+    corners = {0, max(warmup - 1, 0), min(warmup, last), last}
+    evenly = np.linspace(0, last, SCHEDULE_POINTS - len(corners)).round()
+    steps = sorted(corners | {int(step) for step in evenly})
+    with tf.summary.create_file_writer(folder).as_default() as writer:
+      for step, rate in zip(steps, schedule(tf.constant(steps)).numpy()):
+        tf.summary.scalar("learning_rate", rate, step=step)
+      writer.close()
 
   def start(
-    self,
-    step: int,
-    last_step: int,
-    batch_size: int,
-    task: objective.Task,
-    extra_steps: float = 0,
-    flops_per_example: float = 0,
+    self, step: int, tasks: Sequence[objective.Task], config: TrainConfig
   ) -> None:
-    """Starts the clock, at the beginning of each phase.
-
-    Args:
-      step: updates so far.
-      last_step: of the run.
-      batch_size: examples in an update.
-      task: has the tokens and operations of an example.
-      extra_steps: added to the steps left, because later phases may have
-        longer steps.
-      flops_per_example: operations of training on an example; 0 takes those of
-        `task`.
-    """
-    self._last_step, self._extra_steps = last_step, extra_steps
-    self._last_time = time.monotonic()
-    self._paused = 0.0
-    self._compiles_at = step
+    """Starts the clock after `step`, at the beginning of each phase."""
+    self._last_time, self._paused = time.monotonic(), 0.0
     if self._first_step is None:
-      self._begun = self._last_time
-      self._first_step = step
+      self._begun, self._first_step = self._last_time, step
       self._event("start", step)
-    self._batch_size = batch_size
-    self._tokens = task.tokens_per_example
-    self._flops = flops_per_example or task.flops_per_example
+    now = config.phase_after(step)
+    flops = [objective.training_flops(t, config.random_depths) for t in tasks]
+    batches = [config.in_phase(i).train_batch_size for i in range(len(tasks))]
+    self._last_step, self._batch_size = config.num_train_steps, batches[now]
+    self._tokens, self._flops = tasks[now].tokens_per_example, flops[now]
+    # What the steps of later phases cost beyond their number.
+    self._extra_steps = sum(
+      config.phases[i].steps
+      * (batches[i] * flops[i] / (batches[now] * flops[now]) - 1)
+      for i in range(now + 1, len(tasks))
+    )
 
   @contextlib.contextmanager
   def pause(self) -> Iterator[None]:
@@ -125,52 +111,41 @@ class Reporter:
     silent: Optional[Mapping[str, float]] = None,
     waited_seconds: Optional[float] = 0.0,
   ) -> None:
-    """Reports updates.
+    """Reports `steps` updates up to `step`.
 
     Args:
-      step: the last of them.
+      step: the last of the updates.
       steps: their number.
-      values: losses, metrics and so on.
+      values: losses and metrics.
       silent: values that the terminal does not show. Those with a slash in
         their name go to TensorBoard only.
-      waited_seconds: how long the updates waited for batches, shown from 1% of
-        the time on; None if it was not measured.
+      waited_seconds: for batches; None if it was not measured.
     """
     now = time.monotonic()
     seconds = max(now - self._last_time - self._paused, 1e-9)
     self._last_time, self._paused = now, 0.0
-    rate = steps * self._batch_size / seconds
-    # The first loop compiles the graph, which would spoil the estimate of the
-    # time left.
-    if step - steps == self._compiles_at:
-      self._speed = None
-    elif self._speed is None:
-      self._speed = steps / seconds
-    else:
-      self._speed += 0.3 * (steps / seconds - self._speed)
+    rate = steps / seconds * self._batch_size
+    left = self._last_step - step + self._extra_steps
     speeds = {
       "sequences_per_second": rate,
       "tokens_per_second": rate * self._tokens,
       "model_flops_per_second": rate * self._flops,
     }
+    waiting = ""
     if waited_seconds is not None:
-      speeds["data_wait_share"] = waited_seconds / seconds
+      share = speeds["data_wait_share"] = waited_seconds / seconds
+      waiting = f"{share:.0%} waiting for data  " if share >= 0.01 else ""
     self._write("train", step, {**values, **(silent or {}), **speeds})
-    left = self._last_step - step + self._extra_steps
-    left /= self._speed or steps / seconds
-    waits = speeds.get("data_wait_share", 0)
-    waiting = f"{waits:.0%} waiting for data  " if waits >= 0.01 else ""
     self.note(
       f"step {step:,}/{self._last_step:,}  {_line(values)}  "
       f"{rate:,.1f} sequences/s  {rate * self._tokens:,.0f} tokens/s  "
       f"{rate * self._flops / 1e9:,.0f} GFLOP/s  {waiting}"
-      f"{duration(left)} left"
+      f"{duration(left * seconds / steps)} left"
     )
 
   def rollback(self, step: int, to_step: int, message: str) -> None:
     """Reports a return from `step` to `to_step`."""
-    self._event("rollback", step, {"to_step": to_step})
-    self._speed = None
+    self._event("rollback", step, to_step=to_step)
     self.note(f"warning: {message}; its batches are skipped")
 
   def evaluation(
@@ -178,13 +153,10 @@ class Reporter:
   ) -> None:
     """Reports losses and metrics on held-out data.
 
-    Args:
-      step: updates before the evaluation.
-      values: losses and metrics.
-      **labels: further fields of metrics.jsonl; `phase` and `depth` are printed
-        too.
+    `labels` are further fields of metrics.jsonl; `phase` and `depth` are
+    printed too.
     """
-    self._write("eval", step, values, labels)
+    self._write("eval", step, values, **labels)
     shown = [f"{n} {labels[n]}" for n in ("phase", "depth") if n in labels]
     where = f" ({', '.join(shown)})" if shown else ""
     self.note(f"step {step:,} held-out{where}  {_line(values)}")
@@ -192,43 +164,31 @@ class Reporter:
   def finish(
     self, step: int, metric: str = "loss", best_is: str = "lowest"
   ) -> None:
-    """Summarizes the run on the terminal and in report.json.
-
-    Args:
-      step: the last one.
-      metric: selects the best evaluation.
-      best_is: one of `DIRECTIONS`.
-    """
+    """Summarizes the run, up to `step`, on the terminal and in report.json."""
     if step <= self._first_step:
       return
+    trained = step - self._first_step
     seconds = time.monotonic() - self._begun
-    self.note(
-      f"trained {step - self._first_step:,} steps in {duration(seconds)}"
-    )
-    summary = summarize(self._model_dir, metric, best_is)
+    self.note(f"trained {trained:,} steps in {duration(seconds)}")
+    s = summarize(self._model_dir, metric, best_is)
     path = os.path.join(self._model_dir, REPORT_FILE)
-    files.write_json(path, summary)
-    repeated = summary["steps_lost_to_restarts"]
-    lost = summary["steps_lost_to_rollbacks"]
+    files.write_json(path, s)
+    repeated, lost = s["steps_lost_to_restarts"], s["steps_lost_to_rollbacks"]
     self.note(
-      f"best held-out {metric} {summary['best_value']:.4g} at step "
-      f"{summary['best_step']:,}; {summary['tokens_per_second']:,.0f} tokens/s "
-      f"(median); {duration(summary['training_seconds'])} of training in all"
+      f"best held-out {metric} {s['best_value']:.4g} at step "
+      f"{s['best_step']:,}; {s['tokens_per_second']:,.0f} tokens/s (median); "
+      f"{duration(s['training_seconds'])} of training in all"
     )
     self.note(
-      f"{summary['restarts']} restarts"
+      f"{s['restarts']} restarts"
       + (f" ({repeated:,} steps repeated)" if repeated else "")
-      + f", {summary['rollbacks']} rollbacks"
+      + f", {s['rollbacks']} rollbacks"
       + (f" ({lost:,} steps lost)" if lost else "")
       + f"; more in {path}"
     )
 
   def _write(
-    self,
-    kind: str,
-    step: int,
-    values: Mapping[str, float],
-    labels: Mapping[str, int] = types.MappingProxyType({}),
+    self, kind: str, step: int, values: Mapping[str, float], **labels: int
   ) -> None:
     if kind not in self._writers:
       folder = os.path.join(self._model_dir, kind)
@@ -237,14 +197,12 @@ class Reporter:
       for name, value in values.items():
         tf.summary.scalar(name, value)
     self._writers[kind].flush()
-    values = {k: value for k, value in values.items() if "/" not in k}
-    self._event(kind, step, {**values, **labels})
+    logged = {name: x for name, x in values.items() if "/" not in name}
+    self._event(kind, step, **logged, **labels)
 
-  def _event(
-    self, kind: str, step: int, values: Optional[Mapping[str, float]] = None
-  ) -> None:
-    record = {"kind": kind, "step": step, "unix_time_seconds": time.time()}
-    self._file.write(json.dumps({**record, **(values or {})}) + "\n")
+  def _event(self, kind: str, step: int, **values: float) -> None:
+    record = {"kind": kind, "step": step, _TIME: time.time()}
+    self._file.write(json.dumps({**record, **values}) + "\n")
     self._file.flush()
 
 
@@ -257,9 +215,8 @@ class SilentReporter:
   def __exit__(self, *unused) -> None:
     pass
 
-  @contextlib.contextmanager
-  def pause(self) -> Iterator[None]:
-    yield
+  def pause(self) -> contextlib.AbstractContextManager:
+    return contextlib.nullcontext()
 
   def __getattr__(self, name: str) -> Callable[..., Any]:
     getattr(Reporter, name)  # Raises if there is no such method.
@@ -268,7 +225,7 @@ class SilentReporter:
 
 def make_reporter(
   strategy: tf.distribute.Strategy, model_dir: str
-) -> Union[Reporter, SilentReporter]:
+) -> Reporter | SilentReporter:
   """Returns a reporter on the chief, and a silent one on other workers."""
   if distribution.is_chief(strategy):
     return Reporter(model_dir)
@@ -297,13 +254,11 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
 def _newest(
   records: Sequence[Mapping[str, Any]], kind: str
 ) -> list[dict[str, Any]]:
-  newest = {
-    (record["step"], record.get("phase", 1)): {
-      name: value for name, value in record.items() if name != "kind"
-    }
-    for record in records
-    if record["kind"] == kind
-  }
+  newest = {}
+  for record in records:
+    if record["kind"] == kind:
+      key = record["step"], record.get("phase", 1)
+      newest[key] = {k: x for k, x in record.items() if k != "kind"}
   return [newest[key] for key in sorted(newest)]
 
 
@@ -320,7 +275,7 @@ def summarize_run(
   metric: str = "loss",
   best_is: str = "lowest",
 ) -> dict[str, Any]:
-  """Summarizes a run over all its restarts.
+  """Summarizes the records of a metrics.jsonl over all restarts.
 
   Args:
     records: of metrics.jsonl.
@@ -340,9 +295,21 @@ def summarize_run(
   Raises:
     ValueError: no training was logged.
   """
-  trained = [record for record in records if record["kind"] == "train"]
+  # The records of each start, without evaluations: the first evaluation of a
+  # start is logged before the start. Old logs have no starts.
+  starts: list[list[Mapping[str, Any]]] = []
+  for record in records:
+    kind = record["kind"]
+    if kind == "start" or (kind == "train" and not starts):
+      starts.append([])
+    if starts and kind != "eval":
+      starts[-1].append(record)
+  loops = [[r for r in start if r["kind"] == "train"] for start in starts]
+  trained = sum(loops, [])
   if not trained:
     raise ValueError("no training was logged, so there is nothing to sum up.")
+  timed = sum((loop[1:] for loop in loops), []) or trained
+  rollbacks = [record for record in records if record["kind"] == "rollback"]
   evaluated = _newest(records, "eval")
   # Phases may have held-out data of their own; only the last phase counts.
   phase = max((record.get("phase", 1) for record in evaluated), default=1)
@@ -356,13 +323,12 @@ def summarize_run(
     key=lambda record: record[metric],
     default={"step": -1, metric: math.nan},
   )
-  starts = _split_at_starts(records)
-  loops = [
-    record
-    for start in starts
-    for record in [r for r in start if r["kind"] == "train"][1:]
-  ] or trained
-  rollbacks = [record for record in records if record["kind"] == "rollback"]
+  speeds = (
+    "sequences_per_second",
+    "tokens_per_second",
+    "model_flops_per_second",
+    "data_wait_share",
+  )
   return {
     "best_metric": metric,
     "best_step": best["step"],
@@ -370,18 +336,17 @@ def summarize_run(
     "last_step": trained[-1]["step"],
     "last_loss": trained[-1]["loss"],
     **{
-      name: statistics.median(record[name] for record in loops)
-      for name in (
-        "sequences_per_second",
-        "tokens_per_second",
-        "model_flops_per_second",
-        "data_wait_share",
-      )
-      if name in loops[0]
+      name: statistics.median(values)
+      for name in speeds
+      if (values := [record[name] for record in timed if name in record])
     },
     "restarts": len(starts) - 1,
     "rollbacks": len(rollbacks),
-    "training_seconds": sum(map(_seconds, starts)),
+    # The clock may have been set back.
+    "training_seconds": sum(
+      max(0.0, start[-1].get(_TIME, 0.0) - start[0].get(_TIME, 0.0))
+      for start in starts
+    ),
     "steps_lost_to_restarts": sum(
       max(0, before[-1]["step"] - after[0]["step"])
       for before, after in zip(starts, starts[1:])
@@ -391,28 +356,6 @@ def summarize_run(
       for record in rollbacks
     ),
   }
-
-
-def _split_at_starts(
-  records: Sequence[Mapping[str, Any]],
-) -> list[list[Mapping[str, Any]]]:
-  """Returns for each start of a run its start, loops and rollbacks."""
-  starts: list[list[Mapping[str, Any]]] = []
-  for record in records:
-    # Old logs have no starts.
-    if record["kind"] == "start" or (record["kind"] == "train" and not starts):
-      starts.append([])
-    # The first evaluation of a start is logged before the start.
-    if starts and record["kind"] != "eval":
-      starts[-1].append(record)
-  return starts
-
-
-def _seconds(start: Sequence[Mapping[str, Any]]) -> float:
-  begun, ended = (
-    record.get("unix_time_seconds", 0.0) for record in (start[0], start[-1])
-  )
-  return max(0.0, ended - begun)  # The clock may have been set back.
 
 
 def duration(seconds: float) -> str:
@@ -425,107 +368,54 @@ def duration(seconds: float) -> str:
   return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
-def _ends_with_newline(path: str) -> bool:
-  with open(path, "rb") as file:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
 def _line(values: Mapping[str, float]) -> str:
-  """Formats values: each objective with its accuracy, then the others.
-
-  `x_loss` and `x_accuracy` become "x 6.283 (8.3% right)".
-  """
+  """Formats values; `x_loss` and `x_accuracy` become "x 6.28 (8.3% right)"."""
   parts = []
   for name, value in values.items():
-    prefix = name[: -len("_loss")] if name.endswith("_loss") else ""
-    if prefix:
+    if name.endswith("_loss"):
+      prefix = name.removesuffix("_loss")
       accuracy = values.get(f"{prefix}_accuracy")
       right = "" if accuracy is None else f" ({accuracy:.1%} right)"
       parts.append(f"{prefix} {value:.4g}{right}")
     elif name == "learning_rate":
       parts.append(f"learning rate {value:.2e}")
-    elif f"{name[: -len('_accuracy')]}_loss" not in values:
+    elif f"{name.removesuffix('_accuracy')}_loss" not in values:
       parts.append(f"{name.replace('_', ' ')} {value:.4g}")
   return "  ".join(parts)
-
-
-def write_schedule(
-  model_dir: str, schedule: optimization.WarmupPolynomialDecay
-) -> bool:
-  """Writes a schedule's curve, unless the folder has that of the same schedule.
-
-  Returns:
-    Whether it was written.
-
-  Raises:
-    OSError: the folder cannot be written.
-  """
-  folder = os.path.join(model_dir, SCHEDULE_FOLDER)
-  path = os.path.join(folder, _SCHEDULE_SETTINGS)
-  settings = json.dumps(schedule.get_config(), sort_keys=True)
-  if tf.io.gfile.exists(path):
-    with tf.io.gfile.GFile(path) as file:
-      if file.read() == settings:
-        return False
-  if tf.io.gfile.isdir(folder):
-    tf.io.gfile.rmtree(folder)
-  steps = _schedule_steps(schedule)
-  rates = schedule(tf.constant(steps)).numpy()
-  with tf.summary.create_file_writer(folder).as_default() as writer:
-    for step, rate in zip(steps, rates):
-      tf.summary.scalar("learning_rate", rate, step=step)
-    writer.close()
-  with tf.io.gfile.GFile(path, "w") as file:
-    file.write(settings)
-  return True
-
-
-def _schedule_steps(schedule: optimization.WarmupPolynomialDecay) -> list[int]:
-  """Returns up to `SCHEDULE_POINTS` steps, with the corners of the curve."""
-  last, warmup = schedule.num_train_steps, schedule.num_warmup_steps
-  # The rate may drop right after the last step of the warm-up.
-  corners = {0, max(warmup - 1, 0), min(warmup, last), last}
-  evenly = np.linspace(0, last, SCHEDULE_POINTS - len(corners)).round()
-  return sorted(corners | {int(step) for step in evenly})
 
 
 class StepProfiler:
   """Profiles the updates after step FROM up to step TO.
 
-  TensorFlow's profiler slows training down, so it runs for these steps only. It
-  changes no number of the run. A run that is resumed between FROM and TO
-  profiles the rest. Each profile has a folder of its own, named by the time.
-
-  A context manager; leaving it ends a profile.
+  TensorFlow's profiler slows training down, so it runs for these steps only.
+  Each profile has a folder of its own, named by the time. A context manager;
+  leaving it ends a profile.
   """
 
   def __init__(self, model_dir: str, steps: Optional[tuple[int, int]]):
     """Writes to `model_dir`/profile; `steps` None profiles nothing."""
     self._folder = os.path.join(model_dir, PROFILE_FOLDER)
-    self._steps = steps
+    self._first, self._last = steps or (0, 0)
     self._active = False
 
   def __enter__(self) -> StepProfiler:
     return self
 
   def __exit__(self, *unused) -> None:
-    self._stop()
+    if self._active:
+      self._active = False
+      tf.profiler.experimental.stop()
 
   def steps_until_stop(self, step: int) -> float:
     """Returns the updates until FROM or TO; infinity if both are over."""
-    later = [s - step for s in self._steps or () if s > step]
-    return min(later, default=float("inf"))
+    later = [s - step for s in (self._first, self._last) if s > step]
+    return min(later, default=math.inf)
 
   @contextlib.contextmanager
   def watch(self, step: int, steps: int) -> Iterator[None]:
-    """Profiles the body, which runs and awaits `steps` updates after `step`.
-
-    Raises:
-      tf.errors.OpError: another profiler is active in this process.
-    """
-    if not self._steps or not self._steps[0] <= step < self._steps[1]:
-      self._stop()  # A rollback may have gone back before FROM.
+    """Profiles the body, which runs and awaits `steps` updates after `step`."""
+    if not self._first <= step < self._last:
+      self.__exit__()  # A rollback may have gone back before FROM.
       yield
       return
     if not self._active:
@@ -533,13 +423,21 @@ class StepProfiler:
       self._active = True
     with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
       yield
-    if step + steps >= self._steps[1]:
-      self._stop()
+    if step + steps >= self._last:
+      self.__exit__()
 
-  def _stop(self) -> None:
-    if self._active:
-      self._active = False
-      tf.profiler.experimental.stop()
+
+def describe_phase(
+  tasks: Sequence[objective.Task], config: TrainConfig, index: int
+) -> str:
+  """Describes a phase in one line."""
+  depth = config.phases[index].num_layers
+  return (
+    f"phase {index + 1} of {len(tasks)}: to step {config.phase_ends[index]:,}, "
+    + (f"depth {depth}, " if depth else "")
+    + f"batch {config.in_phase(index).train_batch_size}, "
+    f"{tasks[index].tokens_per_example} tokens an example"
+  )
 
 
 def describe_plan(
@@ -550,20 +448,12 @@ def describe_plan(
 ) -> list[str]:
   """Describes a run in three lines: model and devices, total work, schedule.
 
-  A batch size or a number of steps that is wrong by a factor of ten shows in
-  the operations before the first step.
-
-  Args:
-    tasks: of each phase; they give tokens and operations of one example.
-    config: the settings.
-    parameters: of the model.
-    strategy: the devices.
-
-  Returns:
-    The lines to print.
+  The operations show, before the first step, a batch size or a number of steps
+  that is wrong by a factor of ten. `tasks` are those of the phases, and
+  `parameters` is the number of parameters of the model.
   """
   replicas = strategy.num_replicas_in_sync
-  device = strategy.extended.worker_devices[0].rsplit("device:", 1)[-1]
+  device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])
   precision = tf.keras.mixed_precision.global_policy().name
   work, tokens, operations = [], 0, 0
   starts = (0, *config.phase_ends)
@@ -583,7 +473,7 @@ def describe_plan(
     work[-1] += f", each step at a random depth of {depths}"
   return [
     f"{tasks[0].name}: {parameters:,} parameters, {precision}, {replicas} x "
-    f"{device.split(':')[0]}",
+    f"{device.device_type}",
     f"{', then '.join(work)}: {tokens:.4g} tokens, {operations:.3g} operations",
     f"{config.optimizer}, learning rate 0 to {config.learning_rate:.4g} in "
     f"{config.num_warmup_steps:,} steps, then to 0 "

@@ -1,12 +1,11 @@
-"""Tests of what a run says."""
+"""What a run prints, logs, draws, profiles and sums up."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import time
-import types
+import math
 
 import numpy as np
 import pytest
@@ -16,64 +15,64 @@ from official_albert import distribution
 from official_albert.testing import toy_task
 from official_albert.training import (
   DECAYS,
+  loop,
+  objective,
   optimization,
   reporting,
 )
-from official_albert.training import loop as training_lib
 from official_albert.training.train_config import Phase
 
-TASK = types.SimpleNamespace(tokens_per_example=8, flops_per_example=1e9)
+
+def scalars(folder):
+  """Returns [(step, tag, value), ...] of all event files in a folder."""
+  return [
+    (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
+    for path in sorted(folder.glob("events*"))
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  ]
 
 
 def test_numbers_reach_terminal_tensorboard_and_file(tmp_path, monkeypatch):
-  clock = iter([100.0, 102.0, 103.0, 104.0, 106.0, 110.0])
+  clock = iter([100.0, 102.0, 103.0, 104.0, 106.0, 107.0, 110.0])
   monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
-  stream = io.StringIO()
+  stream, task = io.StringIO(), toy_task.ToyTask()
+  task.tokens_per_example, task.flops_per_example = 8, 1e9
+  cfg = toy_task.config(tmp_path, train_batch_size=4, num_train_steps=30)
   with reporting.Reporter(str(tmp_path), stream) as report:
-    report.start(0, 30, 4, TASK)  # at 100
+    report.start(0, [task], cfg)  # at 100
     values = {"loss": 2.5, "a_loss": 2.0, "a_accuracy": 0.25, "x_norm": 3.0}
     report.training(10, 10, {**values, "learning_rate": 1e-3})  # at 102
     with report.pause():  # from 103 to 104
       pass
-    report.training(  # at 106
-      20, 10, {"loss": 1.5, "learning_rate": 1e-3}, waited_seconds=0.3
-    )
+    values = {"loss": 1.5, "learning_rate": 1e-3}
+    report.training(20, 10, values, waited_seconds=0.3)  # at 106
     report.evaluation(20, {"loss": 1.75})
-    report.finish(20)  # at 110
+    report.training(21, 1, values, {"n/a": 1.0, "n": 2.0}, None)  # at 107
+    report.finish(21)  # at 110
   lines = stream.getvalue().splitlines()
-  assert lines[0].startswith(
+  assert lines[:5] == [
     "step 10/30  loss 2.5  a 2 (25.0% right)  x norm 3  learning rate 1.00e-03"
-  )
-  assert "20.0 sequences/s  160 tokens/s  20 GFLOP/s" in lines[0]
-  # 4 seconds less 1 of pause: 10 steps in 3 seconds, 10 more to go.
-  assert "13.3 sequences/s" in lines[1]
-  assert lines[1].endswith("10% waiting for data  3s left")
-  assert "waiting" not in lines[0]
-  assert lines[2] == "step 20 held-out  loss 1.75"
-  assert lines[3] == "trained 20 steps in 10s"
+    "  20.0 sequences/s  160 tokens/s  20 GFLOP/s  4s left",
+    # 4 seconds less 1 of pause: 10 steps in 3 seconds, 10 more to go.
+    "step 20/30  loss 1.5  learning rate 1.00e-03  13.3 sequences/s  "
+    "107 tokens/s  13 GFLOP/s  10% waiting for data  3s left",
+    "step 20 held-out  loss 1.75",
+    "step 21/30  loss 1.5  learning rate 1.00e-03  4.0 sequences/s  "
+    "32 tokens/s  4 GFLOP/s  9s left",
+    "trained 21 steps in 10s",
+  ]
   train = reporting.read_metrics(str(tmp_path), "train")
-  assert [r["step"] for r in train] == [10, 20]
+  assert [r["step"] for r in train] == [10, 20, 21]
   assert train[1]["loss"] == 1.5 and train[0]["tokens_per_second"] == 160
-  assert [r["data_wait_share"] for r in train] == [0, pytest.approx(0.1)]
-  event_file = next((tmp_path / "eval").glob("events*"))
-  tags = {
-    value.tag: float(tf.make_ndarray(value.tensor))
-    for event in tf.compat.v1.train.summary_iterator(str(event_file))
-    for value in event.summary.value
-  }
-  assert tags == {"loss": 1.75}
-
-
-def test_a_wait_that_is_not_measured_is_in_no_log(tmp_path):
-  stream = io.StringIO()
-  with reporting.Reporter(str(tmp_path), stream) as report:
-    report.start(0, 30, 4, TASK)
-    report.training(10, 10, {"loss": 2.5}, waited_seconds=None)
-    report.finish(10)
-  assert "waiting" not in stream.getvalue()
-  (train,) = reporting.read_metrics(str(tmp_path), "train")
-  assert "data_wait_share" not in train and train["tokens_per_second"] > 0
-  assert "data_wait_share" not in reporting.summarize(str(tmp_path))
+  assert [r.get("data_wait_share") for r in train] == [
+    0,
+    pytest.approx(0.1),
+    None,
+  ]
+  assert train[2]["n"] == 2 and "n/a" not in train[2]
+  assert scalars(tmp_path / "eval") == [(20, "loss", 1.75)]
+  assert (21, "n/a", 1.0) in scalars(tmp_path / "train")
 
 
 def test_resumed_and_cut_files_can_be_read(tmp_path):
@@ -89,9 +88,22 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
   assert [(r["step"], r["loss"]) for r in train] == [(10, 3.0), (20, 2.5)]
   with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
     report.evaluation(30, {"loss": 1.0})
-  assert len(reporting.read_metrics(str(tmp_path), "train")) == 2
-  held_out = reporting.read_metrics(str(tmp_path), "eval")
-  assert [r["step"] for r in held_out] == [20, 30]
+  assert toy_task.logged(tmp_path, "step") == [10, 20]
+  assert toy_task.logged(tmp_path, "step", "eval") == [20, 30]
+
+
+def test_time_left_counts_longer_steps_of_later_phases(tmp_path, monkeypatch):
+  clock = iter([0.0, 10.0])
+  monkeypatch.setattr(reporting.time, "monotonic", lambda: next(clock))
+  cfg = toy_task.config(
+    tmp_path, num_train_steps=40, phases=(Phase(20), Phase(20, 24))
+  )
+  stream = io.StringIO()
+  with reporting.Reporter(str(tmp_path), stream) as report:
+    report.start(0, [toy_task.ToyTask()] * 2, cfg)
+    report.training(10, 10, {"loss": 1.0})
+  # 10 steps, and 20 of twice the length.
+  assert stream.getvalue().splitlines()[-1].endswith(" 50s left")
 
 
 @pytest.mark.parametrize(
@@ -108,106 +120,59 @@ def test_duration(seconds, text):
   assert reporting.duration(seconds) == text
 
 
-def test_a_run_with_it_leaves_only_checkpoints(tmp_path, capsys):
+def test_workers_other_than_the_chief_are_silent(tmp_path, capsys):
   strategy = distribution.make_strategy("one_device")
   with reporting.SilentReporter() as report:
-    values = training_lib.train(
+    values = loop.train(
       [toy_task.ToyTask()], toy_task.config(tmp_path), strategy, report
     )
+    with pytest.raises(AttributeError, match="shout"):
+      report.shout("text")
   assert values["loss"] > 0
   assert capsys.readouterr() == ("", "")
   names = {path.name.split("-")[0] for path in tmp_path.iterdir()}
   assert names == {"checkpoint", "model.ckpt"}
-
-
-def test_it_has_what_a_reporter_has_and_no_more():
-  report = reporting.SilentReporter()
-  for name, value in vars(reporting.Reporter).items():
-    if callable(value):
-      assert callable(getattr(report, name)), name
-  with pytest.raises(AttributeError, match="shout"):
-    report.shout("text")
-
-
-def test_one_worker_reports(tmp_path):
-  strategy = distribution.make_strategy("one_device")
-  report = reporting.make_reporter(strategy, str(tmp_path))
-  with report:
+  with reporting.make_reporter(strategy, str(tmp_path)) as report:
     assert isinstance(report, reporting.Reporter)
 
 
-def make(rate=0.00176, steps=125000, warmup=3125, **settings):
-  return optimization.WarmupPolynomialDecay(rate, steps, warmup, **settings)
+# The schedule.
 
 
-def read(folder):
-  """Step to rate, of all event files together."""
-  curve = []
-  for path in sorted(folder.glob("schedule/events*")):
-    for event in tf.compat.v1.train.summary_iterator(str(path)):
-      for value in event.summary.value:
-        assert value.tag == "learning_rate"
-        curve.append((event.step, float(tf.make_ndarray(value.tensor))))
-  assert len({step for step, _ in curve}) == len(curve)
-  return dict(curve)
-
-
-def files(folder):
-  return {p.name: p.stat().st_mtime_ns for p in (folder / "schedule").iterdir()}
+def curve(folder):
+  points = scalars(folder / "schedule")
+  assert {tag for _, tag, _ in points} == {"learning_rate"}
+  assert len({step for step, *_ in points}) == len(points)
+  return {step: rate for step, _, rate in points}
 
 
 @pytest.mark.parametrize("decay", DECAYS)
-def test_curve_is_the_schedule(tmp_path, decay):
-  begun = time.process_time()
-  assert reporting.write_schedule(str(tmp_path), make(decay=decay))
-  # Milliseconds; a second leaves room for a machine that is busy.
-  assert time.process_time() - begun < 1
-  curve = read(tmp_path)
-  assert 150 < len(curve) <= reporting.SCHEDULE_POINTS
-  assert curve[0] == 0 and curve[125000] == 0
-  np.testing.assert_allclose(curve[3124], 0.00176 * 3124 / 3125, rtol=1e-6)
+def test_the_curve_of_a_schedule(tmp_path, decay):
+  for rate in (0.1, 0.00176):  # The second replaces the first.
+    with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
+      report.schedule(
+        optimization.WarmupPolynomialDecay(rate, 125000, 3125, decay=decay)
+      )
+  rates = curve(tmp_path)
+  assert 150 < len(rates) <= reporting.SCHEDULE_POINTS
+  assert rates[0] == 0 and rates[125000] == 0
+  np.testing.assert_allclose(rates[3124], 0.00176 * 3124 / 3125, rtol=1e-6)
   # The drop at the end of the warm-up is the original's, and is drawn.
   peak = 0.00176 * (0.975 if decay == "original" else 1)
-  np.testing.assert_allclose(curve[3125], peak, rtol=1e-6)
+  np.testing.assert_allclose(rates[3125], peak, rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps, warmup", [(1, 0), (1, 1), (7, 3), (201, 201)])
-def test_short_runs_have_every_step_once(tmp_path, steps, warmup):
-  reporting.write_schedule(str(tmp_path), make(steps=steps, warmup=warmup))
-  curve = read(tmp_path)
-  assert len(curve) <= reporting.SCHEDULE_POINTS
-  assert (min(curve), max(curve)) == (0, steps)
+def test_the_curve_of_a_short_run(tmp_path, steps, warmup):
+  with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
+    report.schedule(optimization.WarmupPolynomialDecay(0.1, steps, warmup))
+  drawn = list(curve(tmp_path))
+  assert (drawn[0], drawn[-1]) == (0, steps)
   if steps < 100:
-    assert list(curve) == list(range(steps + 1))
+    assert drawn == list(range(steps + 1))
 
 
-def test_written_once_per_setting_and_replaced_by_another(tmp_path):
-  assert reporting.write_schedule(str(tmp_path), make())
-  before = files(tmp_path)
-  assert not reporting.write_schedule(str(tmp_path), make())
-  assert files(tmp_path) == before
-  assert reporting.write_schedule(str(tmp_path), make(rate=0.001))
-  assert max(read(tmp_path).values()) <= 0.001
-  assert len(files(tmp_path)) == 2
-
-
-def test_a_curve_that_a_kill_cut_short_is_written_again(tmp_path):
-  (tmp_path / "schedule").mkdir()
-  (tmp_path / "schedule" / "events.out.tfevents.1.host").write_bytes(b"\x00")
-  assert reporting.write_schedule(str(tmp_path), make())
-  assert len(read(tmp_path)) > 150
-
-
-def test_a_run_draws_it_and_a_resume_does_not(tmp_path):
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
-  before = files(tmp_path)
-  curve = read(tmp_path)
-  assert list(curve) == list(range(7))
-  np.testing.assert_allclose(curve[2], 0.01 * (1 - 2 / 6), rtol=1e-6)
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
-  assert files(tmp_path) == before
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, num_train_steps=8))
-  assert list(read(tmp_path)) == list(range(9))
+# The profiler.
 
 
 class _Watched:
@@ -215,16 +180,14 @@ class _Watched:
 
   def __init__(self, monkeypatch):
     self.on, self.profiles, self.traces = False, [], []
-    experimental = tf.profiler.experimental
-    monkeypatch.setattr(experimental, "start", self.start)
-    monkeypatch.setattr(experimental, "stop", self.stop)
-    monkeypatch.setattr(experimental, "Trace", self.trace)
+    for name in ("start", "stop", "Trace"):
+      stand_in = getattr(self, name.lower())
+      monkeypatch.setattr(tf.profiler.experimental, name, stand_in)
 
   def start(self, folder):
     assert not self.on
-    self.on = True
+    self.on, self.folder = True, folder
     self.profiles.append(0)
-    self.folder = folder
 
   def stop(self):
     assert self.on
@@ -246,7 +209,7 @@ class _CountingTask(toy_task.ToyTask):
   def forward(self, model, batch, training, seed):
     def count(unused_x):
       if self.watched.on:
-        assert training, "an evaluation was watched"
+        assert training, "an evaluation was profiled"
         self.watched.profiles[-1] += 1
 
     # Given the batch, so that it runs when there is one.
@@ -254,78 +217,62 @@ class _CountingTask(toy_task.ToyTask):
     return super().forward(model, batch, training, seed)
 
 
-def test_trace_is_written_and_the_numbers_stay_the_same(tmp_path):
+def test_a_profile_is_written_and_changes_no_number(tmp_path):
   def run(name, steps):
-    task = toy_task.ToyTask(dropout_rate=0.3)
     cfg = toy_task.config(
       tmp_path / name, steps_per_loop=6, profile_steps=steps, eval_steps=5
     )
-    values, weights, _ = toy_task.run(task, cfg)
-    return values, weights
+    return toy_task.run(toy_task.ToyTask(dropout_rate=0.3), cfg)[:2]
 
-  values, weights = run("plain", "")
+  np.testing.assert_equal(run("profiled", "1,3"), run("plain", ""))
   assert not (tmp_path / "plain" / "profile").exists()
-  same_values, same_weights = run("profiled", "1,3")
-  assert values == same_values
-  for a, b in zip(weights, same_weights):
-    np.testing.assert_array_equal(a, b)
-  traces = list((tmp_path / "profiled").glob("profile/plugins/profile/*/*.pb"))
-  assert len(traces) == 1
-  # The step's own operations are in it.
-  assert b"train_loop" in traces[0].read_bytes()
+  (trace,) = (tmp_path / "profiled").glob("profile/plugins/profile/*/*.pb")
+  assert b"train_loop" in trace.read_bytes()
 
 
 @pytest.mark.parametrize(
-  "steps, watched_steps, logged",
+  "steps, count, eval_steps, logged",
   [
-    ("2,5", 3, [2, 3, 5, 6]),
-    ("0,1", 1, [1, 3, 6]),
+    ("0,1", 1, 3, [1, 3, 6]),
     # Ends where an evaluation and a checkpoint follow, and with the run.
-    ("1,3", 2, [1, 3, 6]),
-    ("5,6", 1, [3, 5, 6]),
-    (" 4 , 6", 2, [3, 4, 6]),
+    ("1,3", 2, 3, [1, 3, 6]),
+    (" 4 , 6", 2, 3, [3, 4, 6]),
+    # A checkpoint in the middle.
+    ("2,5", 3, 0, [2, 3, 5, 6]),
   ],
 )
-def test_exactly_these_steps_are_watched(
-  tmp_path, monkeypatch, steps, watched_steps, logged
+def test_exactly_the_given_steps_are_profiled(
+  tmp_path, monkeypatch, steps, count, eval_steps, logged
 ):
   watched = _Watched(monkeypatch)
-  # TensorFlow cuts the loop at step 3, for a checkpoint.
   cfg = toy_task.config(
-    tmp_path, steps_per_loop=6, eval_steps=3, profile_steps=steps
+    tmp_path, steps_per_loop=6, eval_steps=eval_steps, profile_steps=steps
   )
-  if steps == "2,5":  # An evaluation in the middle would be seen.
-    cfg = toy_task.config(tmp_path, steps_per_loop=6, profile_steps=steps)
   toy_task.run(_CountingTask(watched), cfg)
-  assert watched.profiles == [watched_steps] and not watched.on
+  assert watched.profiles == [count] and not watched.on
   assert watched.folder == str(tmp_path / "profile")
-  train = reporting.read_metrics(str(tmp_path), "train")
-  assert [r["step"] for r in train] == logged
-  first = cfg.profiled_steps()[0]
-  assert watched.traces[0] == first
+  assert toy_task.logged(tmp_path, "step") == logged
+  assert watched.traces[0] == int(steps.split(",")[0])
 
 
-def test_a_resume_in_the_middle_watches_the_rest(tmp_path, monkeypatch):
+def test_a_run_that_resumes_in_the_middle_profiles_the_rest(
+  tmp_path, monkeypatch
+):
   watched = _Watched(monkeypatch)
   cfg = toy_task.config(tmp_path, steps_per_loop=6, profile_steps="2,5")
-  task = _CountingTask(watched)
-  of = task.train_dataset
-  # Cut by failing in step 5, after the checkpoint of step 3.
-  task.train_dataset = lambda *args: of(*args).take(4)
+  # Killed in step 5, after the checkpoint of step 3.
   with pytest.raises(tf.errors.OutOfRangeError):
-    toy_task.run(task, cfg)
+    toy_task.run(_CountingTask(watched, stop_after=4), cfg)
   assert watched.profiles == [2] and not watched.on
   toy_task.run(_CountingTask(watched), cfg)
   assert watched.profiles == [2, 2] and not watched.on
-  # All of them are done: a longer run does not profile again.
-  cfg = toy_task.config(tmp_path, num_train_steps=8, profile_steps="2,5")
-  toy_task.run(_CountingTask(watched), cfg)
-  assert watched.profiles == [2, 2]
 
 
-def test_a_rollback_beyond_its_start_ends_and_repeats_it(tmp_path, monkeypatch):
+def test_a_rollback_before_the_first_step_ends_the_profile(
+  tmp_path, monkeypatch
+):
   watched = _Watched(monkeypatch)
-  # Example 20 is in the batch of step 2, and its checkpoint before is 0.
+  # Example 20 is in the batch of step 2, and the checkpoint before is 0.
   cfg = toy_task.config(
     tmp_path,
     on_divergence="rollback",
@@ -333,28 +280,12 @@ def test_a_rollback_beyond_its_start_ends_and_repeats_it(tmp_path, monkeypatch):
     steps_per_loop=1,
     profile_steps="1,3",
   )
-  task = _CountingTask(watched, poison_at=20)
-  with contextlib.suppress(ValueError):
-    toy_task.run(task, cfg)
-  assert len(watched.profiles) >= 2 and not watched.on
-  assert watched.profiles[:2] == [1, 2]
+  with pytest.raises(objective.Divergence):
+    toy_task.run(_CountingTask(watched, poison_at=20), cfg)
+  assert watched.profiles[:2] == [1, 2] and not watched.on
 
 
-@pytest.mark.parametrize(
-  "text, message",
-  [
-    ("5", "must be two steps FROM,TO such as 100,110, got '5'"),
-    ("a,b", "got 'a,b'"),
-    ("1,2,3", "got '1,2,3'"),
-    ("-1,2", "got '-1,2'"),
-    ("3,3", "profile_steps 3,3 must be 0 <= FROM < TO <= 6"),
-    ("4,2", "profile_steps 4,2"),
-    ("5,7", "profile_steps 5,7"),
-  ],
-)
-def test_wrong_steps_are_refused_when_settings_are_made(text, message):
-  with pytest.raises(ValueError, match=message):
-    toy_task.config("unused", profile_steps=text)
+# The plan.
 
 
 def describe(**changes):
@@ -366,16 +297,25 @@ def describe(**changes):
   )
 
 
-def test_a_plan_says_the_work_in_all():
-  assert describe() == [
+def test_the_plan_of_a_run(tmp_path):
+  lines = [
     "toy: 1,234,567 parameters, float32, 1 x CPU",
     # 6 * 12 sequences of 3 tokens and 60 operations.
     "6 steps of 12 sequences: 216 tokens, 4.32e+03 operations",
     "lamb, learning rate 0 to 0.01 in 2 steps, then to 0 (original)",
   ]
+  assert describe() == lines
+  _, weights, log = toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
+  count = sum(w.size for w in weights)
+  assert log.startswith(f"toy: {count} parameters, float32, 1 x ")
+  assert log.splitlines()[1:3] == lines[1:]
+  # The run draws its schedule.
+  rates = curve(tmp_path)
+  assert list(rates) == list(range(7))
+  np.testing.assert_allclose(rates[2], 0.01 * (1 - 2 / 6), rtol=1e-6)
 
 
-def test_micro_batches_change_what_is_done_at_a_time_only():
+def test_plans_with_micro_batches_and_phases():
   lines = describe(
     gradient_accumulation_steps=3,
     train_batch_size=1200,
@@ -388,9 +328,6 @@ def test_micro_batches_change_what_is_done_at_a_time_only():
     "tokens, 3.6e+08 operations"
   )
   assert lines[2].startswith("adamw, ") and lines[2].endswith("(continuous)")
-
-
-def test_phases_add_up():
   lines = describe(
     phases=(Phase(4), Phase(2, train_batch_size=6)), num_train_steps=6
   )
@@ -401,12 +338,127 @@ def test_phases_add_up():
   )
 
 
-def test_a_run_prints_its_plan(tmp_path):
-  task, config = toy_task.ToyTask(), toy_task.config(tmp_path)
-  _, weights, log = toy_task.run(task, config)
-  count = sum(w.size for w in weights)
-  assert log.startswith(f"toy: {count} parameters, float32, 1 x ")
-  assert log.splitlines()[1] == describe()[1]
+# The summary.
+
+
+def at(kind, step, seconds, **values):
+  return {"kind": kind, "step": step, "unix_time_seconds": seconds, **values}
+
+
+def trained(step, seconds, speed, loss=1.0):
+  speeds = {
+    "sequences_per_second": speed / 8,
+    "tokens_per_second": speed,
+    "model_flops_per_second": speed * 5,
+  }
+  return at("train", step, seconds, loss=loss, **speeds)
+
+
+# Killed after step 30, whose checkpoint was that of step 20; then preempted at
+# step 40, and at its end at step 50.
+RECORDS = [
+  at("eval", 0, 99, loss=9.0),
+  at("start", 0, 100),
+  trained(10, 110, 5),  # Compiles.
+  trained(20, 120, 70),
+  at("eval", 20, 123, loss=3.0),
+  trained(30, 131, 90),
+  at("eval", 20, 1000, loss=3.5),
+  at("start", 20, 1001),
+  trained(30, 1011, 7),
+  at("rollback", 35, 1016, to_step=31),
+  trained(40, 1021, 80, loss=4.0),
+  at("eval", 40, 1023, loss=2.0),
+  at("eval", 40, 5000, loss=2.0),
+  at("start", 40, 5001),
+  trained(50, 5008, 6, loss=2.5),
+  at("eval", 50, 5010, loss=math.nan),
+]
+
+
+def test_summary_of_a_run_with_accidents():
+  assert reporting.summarize_run(RECORDS) == {
+    "best_metric": "loss",
+    "best_step": 40,
+    "best_value": 2.0,
+    "last_step": 50,
+    "last_loss": 2.5,
+    # Of 70, 90 and 80.
+    "sequences_per_second": 10.0,
+    "tokens_per_second": 80,
+    "model_flops_per_second": 400,
+    "restarts": 2,
+    "rollbacks": 1,
+    # 31 + 20 + 7; the hours between do not count.
+    "training_seconds": 58,
+    "steps_lost_to_restarts": 10,
+    "steps_lost_to_rollbacks": 4,
+  }
+  # The newest evaluation of a step counts.
+  assert reporting.summarize_run(RECORDS[:8])["best_value"] == 3.5
+  # A single loop is the only one to measure speed with.
+  summary = reporting.summarize_run(RECORDS[:3])
+  assert summary["tokens_per_second"] == 5
+  assert summary["training_seconds"] == 10
+  assert (summary["restarts"], summary["steps_lost_to_restarts"]) == (0, 0)
+  with pytest.raises(ValueError, match="no training was logged"):
+    reporting.summarize_run(RECORDS[:2])
+
+
+@pytest.mark.parametrize(
+  "evaluations, arguments, step, value",
+  [
+    # Only evaluations of the last phase count.
+    (
+      [
+        dict(step=1, loss=0.5, phase=1),
+        dict(step=1, loss=7.0, phase=2),
+        dict(step=2, loss=6.0, phase=2),
+      ],
+      (),
+      2,
+      6.0,
+    ),
+    (
+      [
+        dict(step=1, loss=0.5, accuracy=0.7),
+        dict(step=2, loss=0.9, accuracy=0.8),
+        dict(step=3, loss=0.4),
+      ],
+      ("accuracy", "highest"),
+      2,
+      0.8,
+    ),
+    ([dict(step=1, loss=math.inf)], (), -1, math.nan),
+  ],
+)
+def test_the_best_evaluation(evaluations, arguments, step, value):
+  # The clock was set back.
+  records = [at("start", 0, 9), trained(1, 5, 1)]
+  records += [at("eval", seconds=9, **values) for values in evaluations]
+  summary = reporting.summarize_run(records, *arguments)
+  np.testing.assert_equal(
+    (summary["best_step"], summary["best_value"]), (step, value)
+  )
+  assert summary["training_seconds"] == 0
+
+
+def test_the_report_of_a_killed_run(tmp_path):
+  cfg = toy_task.config(tmp_path, steps_per_loop=1)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(toy_task.ToyTask(stop_after=5), cfg)
+  _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
+  report = json.loads((tmp_path / reporting.REPORT_FILE).read_text())
+  # Steps 4 and 5 were repeated: the checkpoint was that of step 3.
+  assert report["steps_lost_to_restarts"] == 2
+  assert (report["restarts"], report["last_step"]) == (1, 6)
+  assert report["training_seconds"] > 0 and report["best_step"] in (0, 3, 6)
+  last = log.splitlines()[-2:]
+  assert last[0].startswith("best held-out loss ")
+  assert last[0].endswith(" of training in all")
+  assert last[1].startswith(
+    "1 restarts (2 steps repeated), 0 rollbacks; more in"
+  )
 
 
 if __name__ == "__main__":

@@ -25,35 +25,19 @@ RECORD_FILE = "run.json"
 
 # Settings that a restart may change freely: they affect neither the steps done
 # nor those to come. Only the last part of a name counts, as in
-# `phases[1].gradient_accumulation_steps`.
+# `phases[1].gradient_accumulation_steps`. `recipe` stands for settings that are
+# compared themselves.
 FREE = frozenset(
-  {
-    "early_stopping_evaluations",
-    "eval_batch_size",
-    "eval_steps",
-    "keep_checkpoint_max",
-    "model_dir",
-    "on_divergence",
-    "profile_steps",
-    # Stands for a set of settings, each of which is compared.
-    "recipe",
-    "save_checkpoints_steps",
-    "steps_per_loop",
-  }
+  "early_stopping_evaluations eval_batch_size eval_steps keep_checkpoint_max "
+  "model_dir on_divergence profile_steps recipe save_checkpoints_steps "
+  "steps_per_loop".split()
 )
 # Settings that depend on the machine. They change rounding or dropout masks, so
-# a restart only warns.
+# a restart only warns. The folder of the data may have moved; its content is
+# compared.
 OF_THE_MACHINE = frozenset(
-  {
-    "distribution",
-    "gradient_accumulation_steps",
-    # The folder may have moved; its content is compared.
-    "input_dir",
-    "num_replicas",
-    "precision",
-    "recompute_activations",
-    "xla",
-  }
+  "distribution gradient_accumulation_steps input_dir num_replicas precision "
+  "recompute_activations xla".split()
 )
 # All other settings shape the result, and a restart that changes one is refused
 # unless the user allows it.
@@ -72,24 +56,46 @@ def write_run(
   """Writes both files.
 
   Args:
-    model_dir: the run's folder, which is created if need be.
+    model_dir: the run's folder.
     albert_config: the model.
     settings: how it is trained, as JSON values.
     data: what it is trained on, as JSON values.
-
-  Raises:
-    OSError: a file cannot be written.
   """
   files.make_folder(model_dir)
+  versions = {"python": platform.python_version()}
+  for name in ("tensorflow", "tensorflow-text", "tensorflow-addons", "numpy"):
+    try:
+      versions[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      versions[name] = "not installed"
   record = {
     "settings": settings,
     "data": data,
-    "versions": _versions(),
+    "versions": versions,
     "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
   }
-  record_path = os.path.join(model_dir, RECORD_FILE)
+  path = os.path.join(model_dir, RECORD_FILE)
   albert_config.to_json_file(os.path.join(model_dir, CONFIG_FILE))
-  files.write_json(record_path, record, indent=2, sort_keys=True)
+  files.write_json(path, record, indent=2, sort_keys=True)
+
+
+def read_run(model_dir: str) -> dict[str, Any]:
+  """Reads run.json.
+
+  Raises:
+    FileNotFoundError: the folder is not that of a run.
+    ValueError: the file is not valid JSON.
+  """
+  path = os.path.join(model_dir, RECORD_FILE)
+  if not os.path.exists(path):
+    raise FileNotFoundError(
+      f"{path} does not exist: {model_dir} is not the folder of a run."
+    )
+  with open(path, encoding="utf-8") as file:
+    try:
+      return json.load(file)
+    except ValueError as error:
+      raise ValueError(f"{path} is not valid JSON: {error}.") from error
 
 
 def check(
@@ -107,9 +113,9 @@ def check(
 
   Args:
     model_dir: the run's folder, which need not exist.
-    albert_config: see `write_run`.
-    settings: see `write_run`.
-    data: see `write_run`.
+    albert_config: see `write_run`, as `settings` and `data`.
+    settings: how it is trained.
+    data: what it is trained on.
     step: of the newest checkpoint in the folder.
     is_finished: whether no step is left to train.
     allow_changed_settings: accept changed settings that shape the result.
@@ -160,7 +166,7 @@ def check(
     raise ValueError(
       f"{model_dir} holds a run at step {step:,} with other settings "
       f"({named}): give the old values, another folder, or "
-      "--allow_changed_settings to go on with the new ones."
+      "--allow_changed_settings to continue with the new ones."
     )
   return [] if is_finished else list(changes.values())
 
@@ -177,20 +183,18 @@ def _changes(
   new = _flat({**settings, "data": data})
   changes = {}
   for name in sorted({*old, *new}):
-    if _last_part(name) in FREE:
-      continue
-    if ".tokenizer." in name:  # Compared by check_tokenizer.
+    if _last_part(name) in FREE or ".tokenizer." in name:
       continue
     # A setting that only one of the two versions records counts as unchanged.
-    known = re.split(r"[.[]", name)[0] in {*settings, "data"}
-    if name not in new and not known:
+    top = re.split(r"[.[]", name)[0]
+    if name not in new and top not in {*settings, "data"}:
       continue
     if name not in old and ".settings." in name:
       continue
     # Settings that an older version did not have were off.
     before, now = old.get(name) or None, new.get(name) or None
     if _last_part(name) == "init_checkpoint":
-      before, now = map(_absolute, (before, now))
+      before, now = _absolute(before), _absolute(now)
     if before != now:
       changes[name] = (
         f"{name} was {_shown(old.get(name))} at the last start and is now "
@@ -202,15 +206,12 @@ def _changes(
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
   """Returns the values of nested objects, by names such as a.b[0].c."""
   if isinstance(value, dict):
-    parts = [(f"{name}.{key}" if name else key, v) for key, v in value.items()]
+    parts = {(f"{name}.{key}" if name else key): v for key, v in value.items()}
   elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
-    parts = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+    parts = {f"{name}[{i}]": v for i, v in enumerate(value)}
   else:
     return {name: value}
-  flat = {}
-  for part, inner in parts:
-    flat.update(_flat(inner, part))
-  return flat
+  return {k: x for part, v in parts.items() for k, x in _flat(v, part).items()}
 
 
 def _last_part(name: str) -> str:
@@ -223,20 +224,20 @@ def _absolute(path: Optional[str]) -> Optional[str]:
 
 def _shown(value: Any) -> str:
   text = repr(value)
-  if len(text) > _SHOWN_CHARACTERS:
-    text = f"{text[:_SHOWN_CHARACTERS]}..."
-  return text
+  more = "..." if len(text) > _SHOWN_CHARACTERS else ""
+  return text[:_SHOWN_CHARACTERS] + more
 
 
 def check_tokenizer(
   model_dir: str, recorded: Mapping[str, Any], data: Mapping[str, Any]
 ) -> None:
-  """Refuses data of another tokenizer than that of the run.
-
-  Raises:
-    ValueError: the tokenizers differ.
-  """
-  if _tokenizer(recorded) != _tokenizer(data):
+  """Raises ValueError for data of another tokenizer than that of the run."""
+  # Early runs do not record the kind.
+  old, new = (
+    {"kind": "sentencepiece", **d.get("tokenizer", {})}
+    for d in (recorded, data)
+  )
+  if old != new:
     raise ValueError(
       f"{model_dir} was trained with another tokenizer than that of the "
       "data, so the same ids mean other pieces: choose another model_dir."
@@ -244,12 +245,7 @@ def check_tokenizer(
 
 
 def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
-  """Copies the tokenizer of the data into the run's folder, for exports.
-
-  Raises:
-    ValueError: the data was made with another file.
-    OSError: the file cannot be read or written.
-  """
+  """Copies the tokenizer of the data into the run's folder, for exports."""
   if files.sha256(source) != sha256:
     raise ValueError(
       f"{source} is not the tokenizer that the records were made with: make "
@@ -271,23 +267,22 @@ def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   }
 
 
-def phase_ends(settings: Mapping[str, Any]) -> list[int]:
-  """Returns the step at which each phase of a recorded run ends."""
-  phases = settings.get("phases") or [{"steps": settings["num_train_steps"]}]
-  return list(itertools.accumulate(phase["steps"] for phase in phases))
-
-
 def max_seq_length(record: Mapping[str, Any], step: int) -> int:
   """Returns the longest sequence length of a run's training up to `step`."""
   phases = record["data"].get("phases")
   if not phases:
     return record["data"]["max_seq_length"]
-  begins = [0, *phase_ends(record["settings"])]
+  begins = [0, *_phase_ends(record["settings"])]
   return max(
     phase["max_seq_length"]
     for phase, begin in zip(phases, begins)
     if begin < max(step, 1)
   )
+
+
+def _phase_ends(settings: Mapping[str, Any]) -> list[int]:
+  phases = settings.get("phases") or [{"steps": settings["num_train_steps"]}]
+  return list(itertools.accumulate(phase["steps"] for phase in phases))
 
 
 def _check_borders(
@@ -296,7 +291,7 @@ def _check_borders(
   if "num_train_steps" not in old or "num_train_steps" not in new:
     return
   before, after = (
-    [border for border in phase_ends(settings)[:-1] if border < step]
+    [border for border in _phase_ends(settings)[:-1] if border < step]
     for settings in (old, new)
   )
   if before != after:
@@ -305,38 +300,3 @@ def _check_borders(
       f"{before}, but with the flags they would be {after}: keep the steps of "
       f"finished phases, and end the current one at step {step:,} or later."
     )
-
-
-def read_run(model_dir: str) -> dict[str, Any]:
-  """Reads run.json.
-
-  Raises:
-    FileNotFoundError: the folder is not that of a run.
-    ValueError: the file is not valid JSON.
-  """
-  path = os.path.join(model_dir, RECORD_FILE)
-  if not os.path.exists(path):
-    raise FileNotFoundError(
-      f"{path} does not exist: {model_dir} is not the folder of a run."
-    )
-  with open(path, encoding="utf-8") as file:
-    try:
-      return json.load(file)
-    except ValueError as error:
-      raise ValueError(f"{path} is not valid JSON: {error}.") from error
-
-
-def _tokenizer(data: Mapping[str, Any]) -> dict[str, Any]:
-  # Early runs do not record the kind.
-  return {"kind": "sentencepiece", **data.get("tokenizer", {})}
-
-
-def _versions() -> dict[str, str]:
-  names = ("tensorflow", "tensorflow-text", "tensorflow-addons", "numpy")
-  versions = {"python": platform.python_version()}
-  for name in names:
-    try:
-      versions[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      versions[name] = "not installed"
-  return versions

@@ -7,7 +7,9 @@ run.json holds their values.
 from __future__ import annotations
 
 import dataclasses
+import fractions
 import itertools
+import math
 import re
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
@@ -18,16 +20,26 @@ if TYPE_CHECKING:
 
 ON_DIVERGENCE = ("stop", "rollback")
 
+# Peak learning rate of the paper and its batch size (section 4.1).
+_PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
+# A given rate that differs from the rule by more than this factor is noted.
+_FAR = 4.0
+# The smallest model of the paper is `albert_base`. Two smaller ones were
+# measured on SST-2 (docs/finetuning.md): 3e-4 is best for hidden_size 128 and
+# too high for 256. So the rate is proportional to 1 / hidden_size, down to 5e-5
+# at 768, the largest rate of the paper.
+_PAPER_HIDDEN_SIZE = 768
+_MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 3e-4
 
-def setting(default: Any, help_text: str, choices: Sequence[str] = ()) -> Any:
-  """Returns a dataclass field that a flag is generated from.
 
-  Args:
-    default: value if the flag is not given.
-    help_text: of the flag.
-    choices: the allowed values of a string; () allows any.
-  """
-  metadata = {"help": help_text, "choices": tuple(choices)}
+def setting(
+  default: Any,
+  help_text: str,
+  choices: Sequence[str] = (),
+  least: Optional[int] = None,
+) -> Any:
+  """Returns a dataclass field that a flag is generated from."""
+  metadata = {"help": help_text, "choices": tuple(choices), "least": least}
   return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -54,12 +66,9 @@ class Phase:
   same_data: bool = False
 
   def __post_init__(self):
-    for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      if field.name != "same_data" and value is not None and value < 1:
-        raise ValueError(
-          f"{field.name} of a phase must be at least 1, got {value}."
-        )
+    for name, value in dataclasses.asdict(self).items():
+      if name != "same_data" and value is not None and value < 1:
+        raise ValueError(f"{name} of a phase must be at least 1, got {value}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +92,7 @@ class TrainConfig:
   """
 
   model_dir: str
-  num_train_steps: int = setting(125000, "Number of updates.")
+  num_train_steps: int = setting(125000, "Number of updates.", least=1)
   num_warmup_steps: int = setting(
     3125, "Updates over which the learning rate rises from 0."
   )
@@ -93,12 +102,15 @@ class TrainConfig:
     "for LAMB.",
   )
   train_batch_size: int = setting(
-    4096, "Examples in one update; with --phase_steps, one value or a list."
+    4096,
+    "Examples in one update; with --phase_steps, one value or a list.",
+    least=1,
   )
   gradient_accumulation_steps: int = setting(
     1,
     "Micro-batches in one update, to save memory; with --phase_steps, one "
     "value or a list.",
+    least=1,
   )
   phases: tuple[Phase, ...] = ()
   random_depths: tuple[int, ...] = ()
@@ -107,7 +119,7 @@ class TrainConfig:
     "Compile the forward and backward pass with XLA; slower on CPUs. Dropout "
     "draws different masks than without.",
   )
-  eval_batch_size: int = setting(64, "Held-out examples in one batch.")
+  eval_batch_size: int = setting(64, "Held-out examples in one batch.", least=1)
   optimizer: str = setting("lamb", "How weights are updated.", OPTIMIZERS)
   weight_decay: float = setting(0.01, "Weight decay.")
   beta_1: float = 0.9
@@ -123,11 +135,12 @@ class TrainConfig:
   )
   layerwise_lr_decay: float = 1.0
   clip_norm: float = setting(1.0, "Global norm to clip gradients to.")
-  steps_per_loop: int = setting(100, "Updates between two log lines.")
+  steps_per_loop: int = setting(100, "Updates between two log lines.", least=1)
   eval_steps: int = setting(
     1000,
     "Updates between two evaluations; 0 evaluates only at the end and leaves "
     "the best checkpoint to --mode=evaluate_continuously.",
+    least=0,
   )
   best_metric: str = setting(
     "loss",
@@ -143,11 +156,14 @@ class TrainConfig:
     0,
     "Stop after this many evaluations, --eval_steps apart, without a better "
     "--best_metric; 0 trains to the last step.",
+    least=0,
   )
   save_checkpoints_steps: int = setting(
-    1000, "Updates between two checkpoints."
+    1000, "Updates between two checkpoints.", least=1
   )
-  keep_checkpoint_max: int = setting(5, "How many checkpoints to keep.")
+  keep_checkpoint_max: int = setting(
+    5, "How many checkpoints to keep.", least=1
+  )
   init_checkpoint: str = ""
   on_divergence: str = setting(
     "stop",
@@ -156,78 +172,58 @@ class TrainConfig:
     ON_DIVERGENCE,
   )
   profile_steps: str = setting(
-    "",
-    "FROM,TO: profile the updates after step FROM up to step TO.",
+    "", "FROM,TO: profile the updates after step FROM up to step TO."
   )
   seed: int = 12345
 
   def __post_init__(self):
-    for name in (
-      "num_train_steps train_batch_size gradient_accumulation_steps "
-      "eval_batch_size steps_per_loop save_checkpoints_steps "
-      "keep_checkpoint_max"
-    ).split():
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 1, got {getattr(self, name)}."
-        )
-    for name in ("eval_steps", "early_stopping_evaluations"):
-      if getattr(self, name) < 0:
-        raise ValueError(
-          f"{name} must not be negative, got {getattr(self, name)}."
-        )
     for field in dataclasses.fields(self):
-      choices, value = field.metadata.get("choices"), getattr(self, field.name)
+      name, value = field.name, getattr(self, field.name)
+      least, choices = map(field.metadata.get, ("least", "choices"))
+      if least is not None and value < least:
+        rule = f"be at least {least}" if least else "not be negative"
+        raise ValueError(f"{name} must {rule}, got {value}.")
       if choices and value not in choices:
         raise ValueError(
-          f"unknown {field.name} {value!r}; choose one of {', '.join(choices)}."
+          f"unknown {name} {value!r}; choose one of {', '.join(choices)}."
         )
-    if self.train_batch_size % self.gradient_accumulation_steps:
+    batch, parts = self.train_batch_size, self.gradient_accumulation_steps
+    if batch % parts:
       raise ValueError(
-        f"train_batch_size {self.train_batch_size} cannot be cut into "
-        f"{self.gradient_accumulation_steps} equal micro-batches: choose a "
-        "gradient_accumulation_steps that divides it."
+        f"train_batch_size {batch} cannot be cut into {parts} equal "
+        "micro-batches: choose a gradient_accumulation_steps that divides it."
       )
     if self.clip_norm <= 0:
       raise ValueError(f"clip_norm must be positive, got {self.clip_norm}.")
-    if not 0 < self.layerwise_lr_decay <= 1:
+    decay = self.layerwise_lr_decay
+    if not 0 < decay <= 1:
       raise ValueError(
-        f"layerwise_lr_decay must be in (0, 1], got {self.layerwise_lr_decay}: "
-        "1 is off, and 0.9 makes the rate of each layer 10% lower than that of "
-        "the layer above it."
+        f"layerwise_lr_decay must be in (0, 1], got {decay}: 1 is off, and 0.9 "
+        "makes the rate of each layer 10% lower than that of the layer above "
+        "it."
       )
     self._check_phases()
-    self._check_random_depths()
     self.profiled_steps()
     self.make_optimizer()
 
   def _check_phases(self) -> None:
-    count = self.early_stopping_evaluations
-    if count and not self.eval_steps:
+    patience, depths = self.early_stopping_evaluations, self.random_depths
+    if patience and not self.eval_steps:
       raise ValueError(
-        f"early_stopping_evaluations {count} needs evaluations during the run, "
-        "but eval_steps is 0: give the steps between two of them."
+        f"early_stopping_evaluations {patience} needs evaluations during the "
+        "run, but eval_steps is 0: give the steps between two of them."
       )
-    if not self.phases:
-      return
-    total = sum(phase.steps for phase in self.phases)
+    if patience and self.phases:
+      raise ValueError(
+        f"early_stopping_evaluations {patience} cannot be used with phases or "
+        "a depth schedule: losses of different phases cannot be compared."
+      )
+    total = self.phase_ends[-1]
     if total != self.num_train_steps:
       raise ValueError(
         f"the phases have {total:,} steps together, but num_train_steps is "
         f"{self.num_train_steps:,}: give the sum, or leave it out."
       )
-    if count:
-      raise ValueError(
-        f"early_stopping_evaluations {count} cannot be used with phases or a "
-        "depth schedule: losses of different phases cannot be compared."
-      )
-    for index in range(len(self.phases)):
-      self.in_phase(index)
-
-  def _check_random_depths(self) -> None:
-    depths = self.random_depths
-    if depths and min(depths) < 1:
-      raise ValueError(f"random_depths must be at least 1, got {depths}.")
     if depths and any(phase.num_layers for phase in self.phases):
       raise ValueError(
         "random_depths cannot be used with a depth schedule, which sets the "
@@ -239,6 +235,8 @@ class TrainConfig:
         f"{self.layerwise_lr_decay}, which needs a fixed number of layers: "
         "give one of them."
       )
+    for index in range(len(self.phases)):
+      self.in_phase(index)  # Checks the batch size of the phase.
 
   @property
   def phase_ends(self) -> tuple[int, ...]:
@@ -291,22 +289,14 @@ class TrainConfig:
     """Returns the settings of one phase."""
     if not self.phases:
       return self
-    phase = self.phases[index]
-    return dataclasses.replace(
-      self,
-      phases=(),
-      train_batch_size=phase.train_batch_size or self.train_batch_size,
-      gradient_accumulation_steps=(
-        phase.gradient_accumulation_steps or self.gradient_accumulation_steps
-      ),
-    )
+    own = {
+      name: getattr(self.phases[index], name) or getattr(self, name)
+      for name in ("train_batch_size", "gradient_accumulation_steps")
+    }
+    return dataclasses.replace(self, phases=(), **own)
 
   def profiled_steps(self) -> Optional[tuple[int, int]]:
-    """Returns FROM and TO of `profile_steps`; None if it is "".
-
-    Raises:
-      ValueError: it is not two numbers, or no updates are between them.
-    """
+    """Returns FROM and TO of `profile_steps`; None if it is ""."""
     if not self.profile_steps:
       return None
     match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", self.profile_steps)
@@ -342,3 +332,140 @@ class TrainConfig:
       beta_2=self.beta_2,
       bias_correction=self.bias_correction,
     )
+
+
+def parse_depth_schedule(
+  schedule: str, num_train_steps: int
+) -> tuple[tuple[int, int], ...]:
+  """Splits a run at the borders of a depth schedule.
+
+  Training at depth 3 is a start for depth 6 (arXiv 1909.11942, table 11).
+
+  Args:
+    schedule: DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2; the shares
+      add up to 1.
+    num_train_steps: the steps of the run.
+
+  Returns:
+    Depth and number of updates of each part. Borders are rounded to steps (half
+    to even).
+
+  Raises:
+    ValueError: the schedule cannot be parsed, its shares do not add up to 1, or
+      one is less than a step.
+  """
+  start = f"the depth schedule {schedule!r}"
+  parts = []
+  for part in schedule.split(","):
+    try:
+      depth, share = part.split(":")
+      parts.append((int(depth), fractions.Fraction(share)))
+    except (ValueError, ZeroDivisionError):
+      raise ValueError(
+        f"{start} has to be DEPTH:SHARE, separated by commas, such as "
+        f"3:0.5,6:0.25,12:0.25, but has the part {part!r}."
+      ) from None
+    if parts[-1][0] < 1 or parts[-1][1] <= 0:
+      raise ValueError(
+        f"{start} has the part {part!r}: a depth is at least 1, and a share "
+        "more than 0."
+      )
+  *ends, total = itertools.accumulate(share for _, share in parts)
+  if abs(total - 1) > fractions.Fraction(1, 200):  # Allows 3 times 0.333.
+    raise ValueError(
+      f"the shares of {start} add up to {float(total):g}, but have to add up "
+      "to 1."
+    )
+  borders = [0, *(round(e * num_train_steps) for e in ends), num_train_steps]
+  stretches = []
+  for (depth, _), begin, end in zip(parts, borders, borders[1:]):
+    if end <= begin:
+      raise ValueError(
+        f"{start} gives depth {depth} less than one of {num_train_steps:,} "
+        "steps: give it a larger share, or leave it out."
+      )
+    stretches.append((depth, end - begin))
+  return tuple(stretches)
+
+
+def parse_depths(depths: str) -> tuple[int, ...]:
+  """Parses depths to draw from, such as "3,6,12".
+
+  A depth that is listed twice is drawn twice as often.
+
+  Raises:
+    ValueError: one is not a positive integer.
+  """
+  try:
+    numbers = tuple(int(part) for part in depths.split(","))
+  except ValueError:
+    numbers = (0,)
+  if min(numbers) < 1:
+    raise ValueError(
+      f"random depths have to be whole numbers from 1 on, separated by commas, "
+      f"such as 3,6,12, but are {depths!r}."
+    )
+  return numbers
+
+
+def scaled_learning_rate(batch: int) -> float:
+  """Returns LAMB's peak learning rate for `batch` examples in an update.
+
+  The paper's 0.00176 is for a batch of 4096. Scaling the rate by the square
+  root of the batch size keeps the noise of an update constant (arXiv
+  1904.00962). Without scaling, the loss at small batches jumps and stays high
+  (google-research/albert issues 29 and 111).
+  """
+  if batch < 1:
+    raise ValueError(f"a batch has at least 1 example, got {batch}.")
+  return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
+
+
+def choose_learning_rate(
+  given: Optional[float], batch: int, optimizer: str
+) -> tuple[float, list[str]]:
+  """Returns the peak learning rate, and lines about it for the log.
+
+  Args:
+    given: the user's choice; None applies the square-root rule.
+    batch: examples in one update, over all micro-batches and devices.
+    optimizer: one of `OPTIMIZERS`.
+  """
+  ruled = scaled_learning_rate(batch)
+  rule = f"0.00176 * sqrt({batch} / 4096)"
+  if given is None:
+    line = f"learning rate {ruled:.4g} = {rule}, LAMB's square-root rule"
+    if optimizer != "lamb":
+      line += f"; the rule is not one for {optimizer}: give --learning_rate"
+    return ruled, [line]
+  line = f"learning rate {given:.4g} as given, batch {batch}"
+  if optimizer != "lamb":
+    return given, [f"{line}; the square-root rule is LAMB's"]
+  lines = [f"{line}; the square-root rule {rule} is {ruled:.4g}"]
+  # The schedule refuses a rate that is not positive.
+  if given > 0 and not 1 / _FAR <= given / ruled <= _FAR:
+    more, times = "over", given / ruled
+    if times < 1:
+      more, times = "under", 1 / times
+    lines.append(
+      f"note: that is {times:.3g} times {more} the rule's; where a loss jumps "
+      f"or stays, try --learning_rate={ruled:.4g}, or leave the flag out."
+    )
+  return given, lines
+
+
+def for_finetuning(paper_rate: float, hidden_size: int) -> tuple[float, str]:
+  """Returns the default peak rate of fine-tuning, and a reason for the log.
+
+  It is the paper's for models of the paper's sizes; smaller models have a
+  higher rate.
+  """
+  size = _PAPER_HIDDEN_SIZE
+  if hidden_size >= size:
+    return paper_rate, f"the default for hidden_size {size} and more"
+  share = min(_MEASURED_HIDDEN_SIZE / hidden_size, 1.0)
+  rate = max(float(f"{_MEASURED_RATE * share:.2g}"), paper_rate)
+  return rate, (
+    f"the default for hidden_size {hidden_size}; {paper_rate:g} is for {size} "
+    "and more"
+  )

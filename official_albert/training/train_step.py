@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Optional
+from typing import Callable, Optional
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ def make_train_step(
   optimizer: optimization.AlbertOptimizer,
   config: TrainConfig,
   loss_scale: Optional[loss_scale_lib.LossScale] = None,
-):
+) -> Callable[[Batch], dict[str, Ratio]]:
   """Returns the update: a function from a batch to losses and metrics.
 
   With a `loss_scale`, an update whose gradient is not finite is skipped. With
@@ -45,8 +45,6 @@ def make_train_step(
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
 
-  depths = config.random_depths
-
   def gradients_at(task: objective.Task, batch: Batch, weights, seed):
     """Returns gradients of sum_k total_k / weight_k, totals and metrics."""
     with tf.GradientTape() as tape:
@@ -66,11 +64,7 @@ def make_train_step(
     # Compiling the update too gains 25 ms of the seconds that a step of
     # albert_base takes on one CPU.
     gradients_at = tf.function(gradients_at, jit_compile=True)
-  # A switch_case over these runs only the drawn depth.
-  gradient_fns = [
-    functools.partial(gradients_at, at_depth)
-    for at_depth in ([task.at_depth(depth) for depth in depths] or [task])
-  ]
+  tasks = [task.at_depth(depth) for depth in config.random_depths] or [task]
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
     replica = tf.distribute.get_replica_context()
@@ -80,9 +74,11 @@ def make_train_step(
 
     def gradients_of(*arguments):
       if drawn is None:
-        return gradient_fns[0](*arguments)
-      branches = [functools.partial(fn, *arguments) for fn in gradient_fns]
-      return tf.switch_case(drawn, branches)
+        return gradients_at(task, *arguments)
+      # Runs only the drawn depth.
+      return tf.switch_case(
+        drawn, [functools.partial(gradients_at, t, *arguments) for t in tasks]
+      )
 
     # With the denominators of the whole update, gradients of sums add up to the
     # gradient of the quotient.
@@ -158,7 +154,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
   @tf.function
   def train_loop(iterator, steps):
-    structure = {}  # Of the results of a step; filled when the body is traced.
+    structure = {}  # The results of a step, when the body has been traced.
 
     def condition(done, *unused):
       return (done < steps) & ((done == 0) | ~stop.value)

@@ -1,7 +1,9 @@
-"""Tests of one update, with numbers computed by hand."""
+"""One update, with numbers computed by hand."""
 
 from __future__ import annotations
 
+import collections
+import copy
 import math
 import subprocess
 import sys
@@ -11,15 +13,14 @@ import pytest
 import tensorflow as tf
 
 from official_albert.testing import toy_task
-from official_albert.training import reporting, train_step
+from official_albert.training import objective, reporting, train_step
 
 
 @pytest.mark.parametrize("rate, differ", [(0.3, True), (0.0, False)])
 def test_dropout_depends_on_the_seed(tmp_path, rate, differ):
-  """The same weights and batch, two seeds: only dropout can tell them apart."""
+  """The weights and the batch are the same for both seeds."""
   task = toy_task.ToyTask(dropout_rate=rate)
   batch = next(iter(task.train_dataset(12, 0)))
-  tf.keras.utils.set_random_seed(1)
   model = task.build_model()
   losses = []
   for seed in (3, 4):
@@ -30,65 +31,45 @@ def test_dropout_depends_on_the_seed(tmp_path, rate, differ):
   assert (losses[0] != losses[1]) is differ
 
 
-@pytest.mark.parametrize("micro_batches", [2, 4])
-def test_micro_batches_equal_one_batch(tmp_path, micro_batches):
-  _, one, _ = toy_task.run(
-    toy_task.ToyTask(), toy_task.config(tmp_path / "one")
-  )
-  _, many, _ = toy_task.run(
-    toy_task.ToyTask(),
-    toy_task.config(
-      tmp_path / "many", gradient_accumulation_steps=micro_batches
-    ),
-  )
-  for a, b in zip(one, many):
-    # Another order of summation; Adam's first steps amplify it.
-    np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-@pytest.mark.parametrize("micro_batches", [1, 3])
-def test_xla_changes_no_number_but_rounding(tmp_path, micro_batches):
-  runs = []
-  for xla in (False, True):
-    cfg = toy_task.config(
-      tmp_path / str(xla),
-      gradient_accumulation_steps=micro_batches,
-      xla=xla,
-    )
-    runs.append(toy_task.run(toy_task.ToyTask(), cfg)[1])
-  for a, b in zip(*runs):
+@pytest.mark.parametrize(
+  "changes",
+  [
+    dict(gradient_accumulation_steps=4),
+    dict(xla=True),
+    dict(xla=True, gradient_accumulation_steps=3),
+  ],
+)
+def test_micro_batches_and_xla_change_only_rounding(tmp_path, changes):
+  runs = [
+    toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path / name, **kwargs))
+    for name, kwargs in (("one", {}), ("other", changes))
+  ]
+  for a, b in zip(runs[0][1], runs[1][1]):
     # Sums in another order; Adam's first steps amplify it.
     np.testing.assert_allclose(a, b, atol=1e-5)
-  one, other = (
-    reporting.read_metrics(str(tmp_path / str(xla)), "train")
-    for xla in (False, True)
-  )
-  for a, b in zip(one, other):
-    for name in ("loss", "share", "gradient_norm"):
-      np.testing.assert_allclose(a[name], b[name], rtol=1e-5)
+  for name in ("loss", "share", "gradient_norm"):
+    one, other = (toy_task.logged(tmp_path / n, name) for n in ("one", "other"))
+    np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def test_xla_compiles_forward_and_backward(tmp_path):
-  """And nothing else: the update and the reduction stay outside."""
+@pytest.mark.parametrize("xla", [False, True])
+def test_xla_compiles_only_forward_and_backward(tmp_path, xla):
   task = toy_task.ToyTask()
   batch = next(iter(task.train_dataset(12, 0)))
-  compiled = {}
-  for xla in (False, True):
-    cfg = toy_task.config(tmp_path, xla=xla)
-    step = train_step.make_train_step(
-      task, task.build_model(), cfg.make_optimizer(), cfg
-    )
-    graph = tf.function(step).get_concrete_function(batch).graph
-    products = [op for op in graph.get_operations() if op.type == "MatMul"]
-    calls = [
-      op
-      for op in graph.get_operations()
-      if op.type.endswith("PartitionedCall") and op.get_attr("_XlaMustCompile")
-    ]
-    compiled[xla] = (len(products), len(calls))
-    assert any(op.type == "AssignVariableOp" for op in graph.get_operations())
-  assert compiled[False][0] > 0 and compiled[False][1] == 0
-  assert compiled[True] == (0, 1)
+  cfg = toy_task.config(tmp_path, xla=xla)
+  step = train_step.make_train_step(
+    task, task.build_model(), cfg.make_optimizer(), cfg
+  )
+  graph = tf.function(step).get_concrete_function(batch).graph
+  operations = graph.get_operations()
+  products = [op for op in operations if op.type == "MatMul"]
+  calls = [
+    op
+    for op in operations
+    if op.type.endswith("PartitionedCall") and op.get_attr("_XlaMustCompile")
+  ]
+  assert bool(products) is not xla and len(calls) == int(xla)
+  assert any(op.type == "AssignVariableOp" for op in operations)
 
 
 def test_one_step_by_hand(tmp_path):
@@ -119,17 +100,16 @@ def test_one_step_by_hand(tmp_path):
   _, weights, _ = toy_task.run(task, cfg)
   for a, b in zip(expected, weights):
     np.testing.assert_allclose(a, b, atol=1e-5)
-  record = reporting.read_metrics(str(tmp_path), "train")[0]
+  (record,) = reporting.read_metrics(str(tmp_path), "train")
   assert math.isclose(record["loss"], float(loss), rel_tol=1e-5)
   assert math.isclose(record["gradient_norm"], norm, rel_tol=1e-4)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_the_step_is_one_program_for_an_accelerator(tmp_path, rate):
-  """XLA refuses a graph with anything that only a host can do.
+def test_an_accelerator_can_compile_the_whole_step(tmp_path, rate):
+  """As TPUs do: no strings, prints, Python calls or shapes that depend on data.
 
-  TPUs compile the whole step in this way; strings, prints and Python calls
-  have no place in it, nor have shapes that depend on the data.
+  XLA refuses a graph with anything that only a host can do.
   """
   task = toy_task.ToyTask(dropout_rate=rate)
   cfg = toy_task.config(tmp_path, gradient_accumulation_steps=3)
@@ -147,19 +127,79 @@ def test_the_step_is_one_program_for_an_accelerator(tmp_path, rate):
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
 
 
+DEPTHS = (2, 3, 7)
+
+
+class DeepToyTask(toy_task.ToyTask):
+  """Its metric `depth` is the depth at which it was trained."""
+
+  depth = 5
+
+  def at_depth(self, num_layers):
+    task = copy.copy(self)
+    task.depth, task.flops_per_example = num_layers, 100 * num_layers
+    return task
+
+  def forward(self, model, batch, training_, dropout_seed):
+    batch = {**batch, "x": batch["x"] * self.depth}
+    totals, _ = super().forward(model, batch, training_, dropout_seed)
+    one = tf.ones([])
+    return totals, {"depth": objective.Ratio(self.depth * one, one)}
+
+
+def test_each_depth_is_drawn_equally_often(tmp_path):
+  cfg = toy_task.config(tmp_path, random_depths=DEPTHS)
+  draw = tf.function(lambda n: train_step.draw_depth(cfg, n))
+  drawn = [int(draw(tf.constant(n, tf.int64))) for n in range(600)]
+  counts = collections.Counter(drawn)
+  # 200 each, within four standard deviations.
+  assert all(abs(counts[index] - 200) < 46 for index in range(3))
+  assert len(counts) == 3 and drawn[:300] != drawn[300:]
+
+
+def test_random_depths_depend_on_the_step_only(tmp_path):
+  """Also in micro-batches and after a kill."""
+
+  def config(name, **changes):
+    return toy_task.config(
+      tmp_path / name, random_depths=DEPTHS, steps_per_loop=1, **changes
+    )
+
+  cfg = config("whole")
+  _, weights, log = toy_task.run(DeepToyTask(), cfg)
+  drawn = toy_task.logged(tmp_path / "whole", "depth")
+  assert drawn == [
+    DEPTHS[int(train_step.draw_depth(cfg, np.int64(n)))] for n in range(6)
+  ]
+  assert len(set(drawn)) > 1
+  # Evaluations are at full depth; operations are those of the mean depth, 4.
+  assert toy_task.logged(tmp_path / "whole", "depth", "eval") == [5, 5]
+  assert "216 tokens, 2.88e+04 operations" in log
+  record = reporting.read_metrics(str(tmp_path / "whole"), "train")[-1]
+  flops = record["model_flops_per_second"] / record["sequences_per_second"]
+  assert flops == pytest.approx(400)
+  cfg = config("parts", gradient_accumulation_steps=3)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(DeepToyTask(stop_after=4), cfg)
+  _, resumed, _ = toy_task.run(DeepToyTask(), cfg)
+  assert toy_task.logged(tmp_path / "parts", "depth") == drawn
+  for a, b in zip(weights, resumed):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)  # Other sums.
+
+
 _ON_ONE_CORE = """
 import os, time
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 import tensorflow as tf
+from official_albert import distribution
 from official_albert.training import train_step
-from official_albert.distribution.multi_worker import SharedFlag
 from official_albert.training.objective import Ratio
 
 weight = tf.Variable(0.0)
 
 def step(x):
   x += weight
-  for _ in range(12):  # Chains of their own, as a model's parts are.
+  for _ in range(12):  # Independent chains, as a model's parts are.
     y = tf.random.stateless_normal([300, 300], [1, 2]) + x
     for _ in range(4):
       y = tf.nn.relu(tf.matmul(y, y) / 300.0)
@@ -168,7 +208,7 @@ def step(x):
   return {"loss": Ratio(x, tf.ones([]))}
 
 strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-stop = SharedFlag(strategy, tf.Variable(False))
+stop = distribution.SharedFlag(strategy, tf.Variable(False))
 loop = train_step.make_train_loop(step, strategy, stop)
 batches = iter(tf.data.Dataset.from_tensors(0.5).repeat().prefetch(4))
 loop(batches, tf.constant(2))
@@ -178,7 +218,7 @@ print(float(waited) / (time.perf_counter() - begun))
 """
 
 
-def test_one_core_does_not_take_the_step_for_waiting():
+def test_computing_on_one_core_is_not_waiting():
   done = subprocess.run(
     [sys.executable, "-c", _ON_ONE_CORE], capture_output=True, text=True
   )

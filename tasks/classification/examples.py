@@ -19,7 +19,7 @@ import tfrecords
 from official_albert import tokenization
 from tasks import common
 
-# The readers of rows are public names of this room too.
+# The readers of rows are public names of this package too.
 from tasks.common import (
   MissingColumnError,  # noqa: F401
   Record,
@@ -111,21 +111,20 @@ def read_examples(
   labels: Optional[Sequence[str]] = None,
   regression: bool = False,
 ) -> list[TextExample]:
-  """Reads the examples of one file.
+  """Reads the examples of a file of TSV, CSV or JSON lines.
 
   Args:
-    path: TSV, CSV or JSON lines.
+    path: the file.
     columns: without `label`, labels are not read and need not be there.
     labels: the known classes; None accepts all.
     regression: whether labels must be finite numbers.
 
   Raises:
-    OSError: the file cannot be opened.
     ValueError: see `read_table`; or a text is empty or not text, a label is
       missing, unknown or not a finite number. The message has file and line.
   """
   examples = []
-  for record in read_table(path, columns.names):
+  for number, record in enumerate(read_table(path, columns.names)):
     label = guid = text_b = None
     if columns.label is not None:
       label = plain_cell(record, columns.label).strip()
@@ -140,15 +139,20 @@ def read_examples(
       text_b = text_cell(record, columns.text_b)
     if columns.guid is not None:
       guid = plain_cell(record, columns.guid)
-    examples.append(
-      TextExample(
-        guid=str(len(examples)) if guid is None else guid,
-        text_a=text_cell(record, columns.text),
-        text_b=text_b,
-        label=label,
-      )
-    )
+    text_a = text_cell(record, columns.text)
+    examples.append(TextExample(guid or str(number), text_a, text_b, label))
   return examples
+
+
+def _check_number(record: Record, column: str, label: str) -> None:
+  try:
+    value = float(label)
+  except ValueError:
+    value = math.nan
+  if not math.isfinite(value):
+    raise ValueError(
+      f"{record.where}: {column!r} must be a finite number, got {label!r}."
+    )
 
 
 def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
@@ -170,17 +174,6 @@ def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
   return tuple(labels)
 
 
-def _check_number(record: Record, column: str, label: str) -> None:
-  try:
-    value = float(label)
-  except ValueError:
-    value = math.nan
-  if not math.isfinite(value):
-    raise ValueError(
-      f"{record.where}: {column!r} must be a finite number, got {label!r}."
-    )
-
-
 def make_features(
   examples: Sequence[TextExample],
   tokenizer: tokenization.Tokenizer,
@@ -189,14 +182,8 @@ def make_features(
 ) -> Iterator[dict[str, Any]]:
   """Yields features: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
-  An example without a label gets 0.
-
-  Args:
-    examples: the examples.
-    tokenizer: that of the model.
-    max_seq_length: S; sequences that are longer lose tokens at the end of the
-      longer text.
-    labels: the classes in order; None for a regression.
+  A sequence that is too long loses tokens at the end of the longer text. An
+  example without a label gets 0.
   """
   class_of = {label: i for i, label in enumerate(labels or ())}
   for begin in range(0, len(examples), _BLOCK):
@@ -205,7 +192,7 @@ def make_features(
     seconds = iter(
       tokenizer.encode_batch([e.text_b for e in block if e.text_b is not None])
     )
-    for index, (example, ids_a) in enumerate(zip(block, firsts)):
+    for number, (example, ids_a) in enumerate(zip(block, firsts), begin):
       ids, segments = tokenization.pack_pair(
         ids_a,
         next(seconds) if example.text_b is not None else None,
@@ -213,16 +200,13 @@ def make_features(
         tokenizer.cls_id,
         tokenizer.sep_id,
       )
-      if example.label is None:
-        label = 0
-      elif labels is None:
-        label = float(example.label)
-      else:
-        label = class_of[example.label]
+      label = 0
+      if example.label is not None:
+        label = class_of[example.label] if labels else float(example.label)
       yield {
         "input_ids": ids,
         "segment_ids": segments,
-        "example_id": begin + index,
+        "example_id": number,
         "label_ids": label,
       }
 
@@ -241,33 +225,21 @@ def build_records(
 ) -> str:
   """Writes the records of a split unless they exist; returns their folder.
 
-  Args:
-    cache_dir: the parent folder.
-    task: name of the task.
-    split: name of the split.
-    examples: of the split.
-    sources: the files that the examples come from.
-    tokenizer: that of the model.
-    max_seq_length: S.
-    labels: the classes in order; None for a regression.
-    note: called with a line about what was done.
-    **settings: what else the examples depend on, such as names of columns.
-
-  Raises:
-    ValueError, OSError: see `common.build_records`.
+  Without labels it is a regression. `settings` are what else the examples
+  depend on, such as names of columns; see also `common.build_records`.
   """
-  schema = (
-    tfrecords.regression_schema
-    if labels is None
-    else tfrecords.classification_schema
-  )
+  if labels is None:
+    schema = tfrecords.regression_schema(max_seq_length)
+  else:
+    labels = list(labels)
+    schema = tfrecords.classification_schema(max_seq_length)
   return common.build_records(
     cache_dir,
     task,
     tokenizer,
     max_seq_length,
-    schema(max_seq_length),
-    {"labels": list(labels) if labels is not None else None, **settings},
+    schema,
+    {"labels": labels, **settings},
     split,
     sources,
     lambda: make_features(examples, tokenizer, max_seq_length, labels),
@@ -278,12 +250,9 @@ def build_records(
 def of_classes(
   predictions: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> dict[str, float]:
-  """Returns accuracy and macro F1; of two classes also Matthews' coefficient.
+  """Returns accuracy and macro F1 of two <int>[N].
 
-  Args:
-    predictions: classes <int>[N].
-    labels: the correct ones <int>[N].
-    num_classes: how many there are.
+  Of two classes also Matthews' coefficient.
   """
   values = {
     "accuracy": common.accuracy(predictions, labels),

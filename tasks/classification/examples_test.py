@@ -57,18 +57,11 @@ def test_json_values(tmp_path):
   path = write(
     tmp_path,
     {"text": "a", "label": True, "id": 7},
-    {"text": "b", "label": 3, "id": "x"},
-    {"text": "c", "label": -0.5, "id": 1},
-    {"text": "d", "label": "e", "id": 2},
+    {"text": "b", "label": -0.5, "id": "x"},
     name="rows.jsonl",
   )
   found = examples.read_examples(path, examples.Columns(guid="id"))
-  assert [(e.guid, e.label) for e in found] == [
-    ("7", "true"),
-    ("x", "3"),
-    ("1", "-0.5"),
-    ("2", "e"),
-  ]
+  assert [(e.guid, e.label) for e in found] == [("7", "true"), ("x", "-0.5")]
 
 
 @pytest.mark.parametrize(
@@ -89,71 +82,51 @@ def test_find_labels(labels, expected):
   assert examples.find_labels(rows) == expected
 
 
-@pytest.mark.parametrize(
-  "labels, found", [(["a", "a"], "has a"), ([None, None], "has none")]
-)
-def test_find_labels_needs_two(labels, found):
-  rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
-  with pytest.raises(ValueError, match=f"at least two labels, it {found}"):
-    examples.find_labels(rows)
+def test_find_labels_needs_two():
+  for label, found in (("a", "a"), (None, "none")):
+    rows = [Example(str(n), "t", None, label) for n in range(2)]
+    with pytest.raises(ValueError, match=f"two labels, it has {found}"):
+      examples.find_labels(rows)
 
 
-def test_labels_unknown_to_training(tmp_path):
-  path = write(tmp_path, ["text", "label"], ["x", "b"], ["y", "B"])
-  columns = examples.Columns()
-  assert len(examples.read_examples(path, columns, labels=("B", "b"))) == 2
-  with pytest.raises(ValueError) as error:
-    examples.read_examples(path, columns, labels=("a", "b"))
-  assert str(error.value) == (
-    f"{path}, line 3: unknown label 'B'; the known ones are a, b."
-  )
-
-
-def test_numbers(tmp_path):
+def test_known_labels_and_numbers(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "-1e-3"], ["y", " 7 "])
-  found = examples.read_examples(path, examples.Columns(), regression=True)
-  assert [float(e.label) for e in found] == [-0.001, 7.0]
+  columns = examples.Columns()
+  for options in ({"regression": True}, {"labels": ("7", "-1e-3")}):
+    found = examples.read_examples(path, columns, **options)
+    assert [e.label for e in found] == ["-1e-3", "7"]
+  with pytest.raises(ValueError) as error:
+    examples.read_examples(path, columns, labels=("-1e-3", "8"))
+  assert str(error.value) == (
+    f"{path}, line 3: unknown label '7'; the known ones are -1e-3, 8."
+  )
 
 
 @pytest.mark.parametrize("label", ["high", "nan", "inf", "1,5"])
 def test_labels_that_are_not_numbers(tmp_path, label):
   path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
-  with pytest.raises(
-    ValueError, match="line 3: 'label' must be a finite numbe"
-  ):
+  with pytest.raises(ValueError, match="line 3: 'label' must be a finite numb"):
     examples.read_examples(path, examples.Columns(), regression=True)
 
 
 @pytest.mark.parametrize(
   "row, problem",
   [
-    ({"text": " ", "label": "a"}, "line 2: 'text' is empty."),
-    ({"text": "a", "label": ""}, "line 2: 'label' is empty."),
-    ({"text": "a", "label": "  "}, "line 2: 'label' is empty."),
-    ({"text": "a", "label": None}, "line 2: 'label' is empty."),
-    ({"text": 5, "label": "a"}, "line 2: 'text' must be text, got 5."),
-    ({"text": None, "label": "a"}, "line 2: 'text' must be text, got None."),
-    ({"text": "a", "label": ["b"]}, "'label' must be text, got ['b']."),
+    ({"text": " ", "b": "x", "label": "a"}, "line 2: 'text' is empty."),
+    ({"text": "a", "b": "", "label": "a"}, "line 2: 'b' is empty."),
+    ({"text": "a", "b": "x", "label": "  "}, "line 2: 'label' is empty."),
     (
-      {"text": "a \ud83d b", "label": "c"},
-      "line 2: 'text' contains the lone surrogate '\\ud83d'.",
+      {"text": 5, "b": "x", "label": "a"},
+      "line 2: 'text' must be text, got 5.",
     ),
   ],
-  ids="blank no_label blank_label null number null_text list half".split(),
 )
 def test_bad_rows(tmp_path, row, problem):
-  good = {"text": "a", "label": "b"}
+  good = {"text": "a", "b": "x", "label": "b"}
   path = write(tmp_path, good, row, name="rows.jsonl")
   with pytest.raises(ValueError) as error:
-    examples.read_examples(path, examples.Columns())
-  assert problem in str(error.value)
-  assert path in str(error.value)
-
-
-def test_an_empty_second_text(tmp_path):
-  path = write(tmp_path, ["text", "b", "label"], ["x", "", "1"])
-  with pytest.raises(ValueError, match="line 2: 'b' is empty"):
     examples.read_examples(path, examples.Columns(text_b="b"))
+  assert str(error.value) == f"{path}, {problem}"
 
 
 def test_bad_columns():
@@ -163,24 +136,20 @@ def test_bad_columns():
     examples.Columns(label="")
 
 
-def test_recipes_of_all_tasks():
+def test_recipes():
+  """Of four tasks, within the range of the paper's Table 14."""
   assert list(examples.RECIPES) == [
     f"text_{pair}{kind}"
     for pair in ("", "pair_")
     for kind in ("classification", "regression")
   ]
-
-
-def test_recipes_stay_within_the_range_of_the_paper():
-  """Table 14: rates 1e-5 to 5e-5, batches 16 to 128, dropouts 0 to 0.1."""
   for recipe in examples.RECIPES.values():
     assert 1e-5 <= recipe.learning_rate <= 5e-5
     assert 16 <= recipe.train_batch_size <= 128
     assert recipe.albert_dropout == 0 and recipe.classifier_dropout == 0.1
-    assert recipe.max_seq_length <= 512 and recipe.num_train_epochs > 0
 
 
-def test_two_classes():
+def test_metrics():
   values = examples.of_classes(
     np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 0, 1]), 2
   )
@@ -191,26 +160,18 @@ def test_two_classes():
     "macro_f1": pytest.approx(4 / 5),
     "matthews": pytest.approx(2 * 2 / math.sqrt(3 * 2 * 3 * 2)),
   }
-
-
-def test_three_classes_have_no_matthews():
   values = examples.of_classes(np.array([0, 2, 1]), np.array([0, 1, 1]), 3)
   assert values.keys() == {"accuracy", "macro_f1"}
-  assert values["accuracy"] == pytest.approx(2 / 3)
-  assert examples.MAIN_CLASSIFICATION in values
-
-
-def test_metrics_of_numbers():
+  assert values[examples.MAIN_CLASSIFICATION] == pytest.approx(2 / 3)
   values = examples.of_numbers(
     np.float32([1, 2, 4]), np.float32([10, 30, 20]) / 10
   )
   assert values == {
     # Deviations -4/3, -1/3, 5/3 and -1, 1, 0.
-    "pearson": pytest.approx(1 / math.sqrt(42 / 9 * 2)),
+    examples.MAIN_REGRESSION: pytest.approx(1 / math.sqrt(42 / 9 * 2)),
     "spearman": pytest.approx(0.5),
     "mean_squared_error": pytest.approx(5 / 3),
   }
-  assert examples.MAIN_REGRESSION in values
 
 
 _CLS, _SEP = 2, 3
@@ -262,12 +223,6 @@ def test_the_longer_text_of_a_pair_is_cut(tokenizer):
   assert features["input_ids"] == ids_of("(ab)cd)")
 
 
-def test_a_regression_keeps_the_number(tokenizer):
-  rows = [Example("0", "a", None, " 2.75"), Example("1", "a")]
-  found = examples.make_features(rows, tokenizer, 7, None)
-  assert [f["label_ids"] for f in found] == [2.75, 0]
-
-
 def build(tmp_path, tokenizer, labels=_LABELS, texts=_EXAMPLES, **settings):
   source = tmp_path / "source.tsv"
   source.write_text("text")
@@ -306,17 +261,6 @@ def test_records_of_classes_and_of_numbers(tmp_path, tokenizer):
   rows = read(build(tmp_path, tokenizer, None, numbers), 2)
   assert rows["label_ids"].numpy().tolist() == [1.5, 0]
   assert rows["label_ids"].dtype == np.float32
-
-
-def test_settings_select_the_records(tmp_path, tokenizer):
-  folders = {
-    build(tmp_path, tokenizer),
-    build(tmp_path, tokenizer),
-    build(tmp_path, tokenizer, _LABELS[::-1]),
-    build(tmp_path, tokenizer, number=5),
-    build(tmp_path, tokenizer, number=4),
-  }
-  assert len(folders) == 4
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ model_fn_builder): cross entropy, or for STS-B the squared error.
 
 from __future__ import annotations
 
-import os
 from typing import Callable, Mapping, Optional, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ import tensorflow as tf
 from official_albert import modeling
 from official_albert import training as training_lib
 from tasks import common
-from tasks.common import Batch, Predictions
+from tasks.common import Batch, Outputs, Predictions
 
 
 class ClassificationTask(common.FinetuningTask):
@@ -55,11 +54,9 @@ class ClassificationTask(common.FinetuningTask):
     """Builds the encoder with its pooler and one head."""
     return modeling.AlbertForSequenceClassification(
       self.config,
-      1 if self.labels is None else len(self.labels),
+      len(self.labels or "1"),
       self.settings.classifier_dropout,
-      recompute_activations=self.settings.recompute_activations,
-      layerwise_lr_decay=self.settings.layerwise_lr_decay,
-      name="model",
+      **self.model_options(),
     )
 
   def forward(
@@ -68,28 +65,23 @@ class ClassificationTask(common.FinetuningTask):
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
+  ) -> Outputs:
     """Returns the summed cross entropy or squared error, and the accuracy."""
-    logits = self._logits(model, batch, training, dropout_seed)
-    weight, labels = batch["example_weight"], batch["label_ids"]
+    logits = self.logits(model, batch, training, dropout_seed)
     if self.labels is None:
-      errors = tf.square(logits[:, 0] - labels)
-      return {self.name: tf.reduce_sum(errors * weight)}, {}
-    return self.cross_entropy(logits, labels, weight, training)
+      errors = tf.square(logits[:, 0] - batch["label_ids"])
+      return {self.name: tf.reduce_sum(errors * batch["example_weight"])}, {}
+    return self.cross_entropy(logits, batch, training)
 
   def predict(
-    self,
-    model: modeling.AlbertForSequenceClassification,
-    batch: Batch,
+    self, model: modeling.AlbertForSequenceClassification, batch: Batch
   ) -> dict[str, tf.Tensor]:
     """Returns `probabilities` <float32>[B, C], or `values` <float32>[B]."""
-    logits = self._logits(model, batch)
+    logits = self.logits(model, batch)
     outputs = {name: batch[name] for name in ("example_id", "label_ids")}
     if self.labels is None:
-      outputs["values"] = logits[:, 0]
-    else:
-      outputs["probabilities"] = tf.nn.softmax(logits)
-    return outputs
+      return {**outputs, "values": logits[:, 0]}
+    return {**outputs, "probabilities": tf.nn.softmax(logits)}
 
   def score_split(
     self, split: str, predictions: Predictions
@@ -106,11 +98,7 @@ class ClassificationTask(common.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`."""
-    table = common.ProbabilityTable(
-      ids=tuple(self._guids[split]),
-      labels=self.labels or (),
-      values=predictions["values" if self.labels is None else "probabilities"],
+    name = "values" if self.labels is None else "probabilities"
+    return common.write_table(
+      folder, split, self._guids[split], self.labels or (), predictions[name]
     )
-    path = os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
-    common.write_probabilities(path, table)
-    return [path]

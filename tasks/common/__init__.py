@@ -5,13 +5,11 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "finetuning_records": [
-      "build_records",
-      "cache_key",
-    ],
+    "finetuning_records": ["build_records", "cache_key"],
     "finetuning_task": [
       "Batch",
       "FinetuningTask",
+      "Outputs",
       "Predictions",
       "accuracy_sums",
       "check_fits",
@@ -22,15 +20,12 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "average_probabilities",
       "read_probabilities",
       "write_probabilities",
+      "write_table",
     ],
-    "recipe": [
-      "ModelSettings",
-      "Recipe",
-    ],
+    "recipe": ["ModelSettings", "Recipe"],
     "rows": [
       "MissingColumnError",
       "Record",
-      "Row",
       "STANDARD_INPUT",
       "TextExample",
       "plain_cell",
@@ -48,8 +43,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "pearson",
       "spearman",
     ],
-    "text_serving": [
-      "ServedTextTask",
-    ],
+    "text_serving": ["ServedTextTask"],
   },
 )

@@ -13,8 +13,7 @@ import itertools
 import json
 import os
 import shutil
-import uuid
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -71,8 +70,7 @@ def build_records(
     The folder.
 
   Raises:
-    ValueError: there is no example, or one does not fit the schema.
-    OSError: the folder cannot be written; nothing is left behind.
+    ValueError: the folder that exists is damaged.
   """
   key = cache_key(
     version=_VERSION,
@@ -84,46 +82,40 @@ def build_records(
     split=split,
     sources=[files.sha256(path) for path in sources],
   )
-  name = f"{task}-{split}-{key}"
-  folder = os.path.join(cache_dir, name)
+  folder = os.path.join(cache_dir, f"{task}-{split}-{key}")
   if os.path.isdir(folder):
     check(folder)
     note(f"found {split} records of {task} in {folder}")
     return folder
-  os.makedirs(cache_dir, exist_ok=True)
-  temporary = os.path.join(cache_dir, f".{name}.{uuid.uuid4().hex}.tmp")
-  os.mkdir(temporary)
+  info = tfrecords.TokenizerInfo(
+    tokenizer.sha256,
+    tokenizer.vocab_size,
+    tokenizer.lower_case,
+    tokenizer.kind,
+  )
   try:
-    records = _write_split(temporary, split, features, make_examples())
-    info = tfrecords.TokenizerInfo(
-      tokenizer.sha256,
-      tokenizer.vocab_size,
-      tokenizer.lower_case,
-      tokenizer.kind,
-    )
-    shutil.copyfile(tokenizer.model_file, os.path.join(temporary, info.file))
-    tfrecords.write_manifest(
-      temporary,
-      tfrecords.Manifest(
-        task=task,
-        max_seq_length=max_seq_length,
-        max_predictions_per_seq=0,
-        features=tuple(features),
-        tokenizer=info,
-        settings=dict(settings),
-        random_seed=0,
-        splits={split: records},
-      ),
-    )
-    try:
-      os.rename(temporary, folder)  # noqa: TID251
-    except OSError:
-      # Another process may have written the same records meanwhile.
-      if not os.path.isdir(folder):
-        raise
-  finally:
-    shutil.rmtree(temporary, ignore_errors=True)
-  note(f"wrote {records.records:,} {split} records of {task} to {folder}")
+    with files.new_folder(folder) as temporary:
+      records = _write_split(temporary, split, features, make_examples())
+      shutil.copyfile(tokenizer.model_file, os.path.join(temporary, info.file))
+      tfrecords.write_manifest(
+        temporary,
+        tfrecords.Manifest(
+          task=task,
+          max_seq_length=max_seq_length,
+          max_predictions_per_seq=0,
+          features=tuple(features),
+          tokenizer=info,
+          settings=dict(settings),
+          random_seed=0,
+          splits={split: records},
+        ),
+      )
+  except OSError:
+    # Another process may have written the same records meanwhile.
+    if not os.path.isdir(folder):
+      raise
+  else:
+    note(f"wrote {records.records:,} {split} records of {task} to {folder}")
   return folder
 
 
@@ -159,13 +151,11 @@ def _write_split(
   examples: Iterable[Example],
 ) -> tfrecords.Split:
   # All in memory: the largest of these data sets takes less than a gigabyte.
-  records, tokens = [], 0
-  for block in _blocks(examples):
+  records, tokens, rest = [], 0, iter(examples)
+  while block := list(itertools.islice(rest, _BLOCK)):
     rows = _pad(block, features)
     tokens += int(rows["input_mask"].sum())
     records += tfrecords.encode_examples(features, rows)
-  if not records:
-    raise ValueError(f"the split {split!r} has no examples.")
   order = np.arange(len(records))
   if split == "train":
     np.random.default_rng(0).shuffle(order)
@@ -178,38 +168,20 @@ def _write_split(
   )
 
 
-def _blocks(examples: Iterable[Example]) -> Iterator[list[Example]]:
-  rest = iter(examples)
-  while block := list(itertools.islice(rest, _BLOCK)):
-    yield block
-
-
 def _pad(
   examples: Sequence[Example], features: Sequence[tfrecords.Feature]
 ) -> dict[str, np.ndarray]:
-  """Returns arrays [N, ...] of examples, padded with zeros, and `input_mask`.
-
-  Raises:
-    ValueError: the number or the length of sequences does not fit.
-  """
-  rows = {}
-  for feature in features:
-    array = np.zeros([len(examples), *feature.shape], feature.dtype)
-    sequences = array.reshape(len(examples), -1, *feature.shape[-1:])
-    is_mask = feature.name == "input_mask"
-    for row, example in zip(sequences, examples):
-      value = example["input_ids" if is_mask else feature.name]
-      if not feature.shape:
-        row[...] = value
-        continue
-      several = value if len(feature.shape) > 1 else [value]
-      lengths = [len(numbers) for numbers in several]
-      if len(lengths) != len(row) or max(lengths) > feature.shape[-1]:
-        raise ValueError(
-          f"{feature.name} of an example has {lengths} values, which do not "
-          f"fit into {list(feature.shape)}."
-        )
-      for part, numbers in zip(row, several):
-        part[: len(numbers)] = 1 if is_mask else numbers
-    rows[feature.name] = array
-  return rows
+  """Returns arrays [N, ...] of examples, padded with 0, and `input_mask`."""
+  arrays = {}
+  for name, dtype, shape in ((f.name, f.dtype, f.shape) for f in features):
+    is_mask = name == "input_mask"
+    values = [example["input_ids" if is_mask else name] for example in examples]
+    if not shape:
+      arrays[name] = np.array(values, dtype)
+      continue
+    array = arrays[name] = np.zeros([len(examples), *shape], dtype)
+    for row, value in zip(array, values):
+      sequences = value if len(shape) > 1 else [value]
+      for part, ids in zip(np.atleast_2d(row), sequences, strict=True):
+        part[: len(ids)] = 1 if is_mask else ids
+  return arrays

@@ -23,13 +23,17 @@ from tasks.common import finetuning_records
 from tasks.common.recipe import ModelSettings
 
 Batch = Mapping[str, tf.Tensor]
-_DEFAULT_SETTINGS = ModelSettings()
+# Sums by objective, and metrics.
+Outputs = tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]
 # Arrays with a row for each example of a split, in the order of the source.
 Predictions = Mapping[str, np.ndarray]
+_DEFAULT_SETTINGS = ModelSettings()
 
 
 class FinetuningTask:
   """Implements `official_albert.training.objective.PredictingTask`.
+
+  Subclasses also define `build_model`, `forward` and `predict`.
 
   Attributes:
     name: for logs and folders.
@@ -70,8 +74,8 @@ class FinetuningTask:
         longest example, or all to that of the records.
 
     Raises:
-      FileNotFoundError, ValueError: the records are damaged, or have another
-        vocabulary or more positions than the model.
+      ValueError: the records are damaged, or have another vocabulary or more
+        positions than the model.
     """
     self.name = name
     self.settings = settings
@@ -83,12 +87,12 @@ class FinetuningTask:
     self.records = dict(records)
     self.eval_split = eval_split
     self._seed = seed
-    self._manifests = {
+    manifests = {
       split: finetuning_records.check(folder)
       for split, folder in records.items()
     }
-    first, self._manifest = next(iter(self._manifests.items()))
-    for split, manifest in self._manifests.items():
+    first, self._manifest = next(iter(manifests.items()))
+    for split, manifest in manifests.items():
       check_fits(config, manifest.tokenizer.vocab_size, manifest.max_seq_length)
       if (manifest.features, manifest.tokenizer) != (
         self._manifest.features,
@@ -105,8 +109,8 @@ class FinetuningTask:
     )
     # Throughput counts real tokens with buckets, and padded ones without.
     self.tokens_per_example = length * self.sequences_per_example
-    if length_bucketing and "train" in self._manifests:
-      statistics = self._manifests["train"].splits["train"].statistics
+    if length_bucketing and "train" in manifests:
+      statistics = manifests["train"].splits["train"].statistics
       self.tokens_per_example = max(round(statistics["mean_tokens"]), 1)
     self.flops_per_example = self._flops(self.config)
 
@@ -116,11 +120,7 @@ class FinetuningTask:
     return 3 * sequences * config.forward_flops(length)
 
   def at_depth(self, num_layers: int) -> FinetuningTask:
-    """Returns the same task with `num_layers` applications of the layers.
-
-    Raises:
-      ValueError: the model has no other depth than its own.
-    """
+    """Returns the same task with `num_layers` applications of the layers."""
     task = copy.copy(self)
     task.num_layers = num_layers
     task.flops_per_example = self._flops(self.config.at_depth(num_layers))
@@ -162,13 +162,12 @@ class FinetuningTask:
     return self._read(split, batch_size, shuffle=False, repeat=False)
 
   def _read(self, split: str, batch_size: int, **kwargs) -> tf.data.Dataset:
+    arguments = (self.records[split], split, batch_size)
     if self._buckets:
       return tfrecords.read_bucketed_dataset(
-        self.records[split], split, batch_size, self._buckets, **kwargs
+        *arguments, self._buckets, **kwargs
       )
-    return tfrecords.read_dataset(
-      self.records[split], split, batch_size, **kwargs
-    )
+    return tfrecords.read_dataset(*arguments, **kwargs)
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Returns the number of examples, <float32>[]."""
@@ -191,29 +190,15 @@ class FinetuningTask:
       "settings": dict(self._manifest.settings),
     }
 
-  def cross_entropy(
-    self,
-    logits: tf.Tensor,
-    labels: tf.Tensor,
-    weights: tf.Tensor,
-    training: bool,
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
-    """Returns what `forward` returns for classes.
+  def model_options(self) -> dict[str, Any]:
+    """Returns arguments of all models that `build_model` returns."""
+    return {
+      "recompute_activations": self.settings.recompute_activations,
+      "layerwise_lr_decay": self.settings.layerwise_lr_decay,
+      "name": "model",
+    }
 
-    Args:
-      logits: <float32>[B, C].
-      labels: <int32>[B].
-      weights: <float32>[B].
-      training: whether to add the accuracy, which `score_split` includes.
-    """
-    losses = modeling.cross_entropy(logits, labels)
-    total = {self.name: tf.reduce_sum(losses * weights)}
-    if not training:
-      return total, {}
-    accuracy = accuracy_sums(logits, labels, weights)
-    return total, {f"{self.name}_accuracy": accuracy}
-
-  def _logits(
+  def logits(
     self,
     model: tf.keras.Model,
     batch: Batch,
@@ -229,6 +214,21 @@ class FinetuningTask:
       num_layers=self.num_layers,
     )["logits"]
 
+  def cross_entropy(
+    self, logits: tf.Tensor, batch: Batch, training: bool
+  ) -> Outputs:
+    """Returns what `forward` returns for logits <float32>[B, C] of classes.
+
+    The accuracy is added in training only, as `score_split` includes it.
+    """
+    labels, weights = batch["label_ids"], batch["example_weight"]
+    losses = modeling.cross_entropy(logits, labels)
+    total = {self.name: tf.reduce_sum(losses * weights)}
+    if not training:
+      return total, {}
+    accuracy = accuracy_sums(logits, labels, weights)
+    return total, {f"{self.name}_accuracy": accuracy}
+
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics of `eval_split`.
 
@@ -236,8 +236,6 @@ class FinetuningTask:
     batches; here the metric is that of all predictions.
     """
     return self.score_split(self.eval_split, predictions)
-
-  # Subclasses also define `build_model`, `forward` and `predict`.
 
   def score_split(
     self, split: str, predictions: Predictions
@@ -257,10 +255,7 @@ def accuracy_sums(
 ) -> training_lib.Ratio:
   """Returns the share of rows whose highest score is at the label.
 
-  Args:
-    logits: <float32>[B, N].
-    labels: <int32>[B].
-    weights: <float32>[B], of the rows.
+  Logits are <float32>[B, N], labels <int32>[B] and weights <float32>[B].
   """
   right = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
   return training_lib.Ratio(
@@ -271,7 +266,7 @@ def accuracy_sums(
 def check_fits(
   config: modeling.AlbertConfig, vocab_size: int, max_seq_length: int
 ) -> None:
-  """Checks that a model can read the sequences.
+  """Refuses a vocabulary or a length that a model cannot read.
 
   Raises:
     ValueError: the vocabulary differs, or there are too few positions.

@@ -12,18 +12,18 @@ represent a float32 exactly.
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Mapping, Sequence
 
 import numpy as np
 
 from official_albert import files
+from tasks.common import rows
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
-_COLUMNS = ("id", "prediction")
+_COLUMNS = ["id", "prediction"]
 # Rows of a float32 softmax sum to 1 within 1e-6; rounded ones are accepted too.
 _SUM_TOLERANCE = 1e-3
-# Labels whose probabilities agree to nine digits may swap.
-_TIE_TOLERANCE = 1e-8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class ProbabilityTable:
     values: <float64>[N, L], whose rows sum to 1; <float64>[N] for a regression.
 
   Raises (when made):
-    ValueError: shapes differ, a name is not unique or contains a tab or a line
-      break, or values are not probabilities or not finite.
+    ValueError: a name is empty, not unique, or contains a tab or a line break;
+      or values are not probabilities or not finite.
   """
 
   ids: tuple[str, ...]
@@ -49,27 +49,30 @@ class ProbabilityTable:
     object.__setattr__(self, "labels", tuple(self.labels))
     object.__setattr__(self, "values", np.array(self.values, np.float64))
     self.values.setflags(write=False)
-    _check_names("id", self.ids)
-    _check_names("label", self.labels)
-    shape = (len(self.ids), len(self.labels))
-    if self.values.shape != (shape if self.labels else shape[:1]):
-      raise ValueError(
-        f"a table of {shape[0]} ids and {shape[1]} labels cannot have values "
-        f"of shape {self.values.shape}."
-      )
-    if not self.labels:
-      is_bad = ~np.isfinite(self.values)
-      problem = "is not finite"
+    for kind, names in (("id", self.ids), ("label", self.labels)):
+      seen = set()
+      for name in names:
+        if not name or name in seen or set(name) & set("\t\n\r"):
+          raise ValueError(
+            f"the {kind} {name!r} is empty, occurs twice, or contains a tab or "
+            "a line break: rename it."
+          )
+        seen.add(name)
+    if self.labels:
+      fits = (self.values >= 0).all(axis=1)
+      fits &= np.abs(self.values.sum(axis=1) - 1) <= _SUM_TOLERANCE
     else:
-      in_range = (self.values >= 0) & (self.values <= 1 + _SUM_TOLERANCE)
-      sums = self.values.sum(axis=1)
-      is_bad = ~in_range.all(axis=1) | ~(np.abs(sums - 1) <= _SUM_TOLERANCE)
-      problem = "are not probabilities with the sum 1"
-    if is_bad.any():
-      row = int(np.argmax(is_bad))
+      fits = np.isfinite(self.values)
+    if not fits.all():
+      row = int(np.argmin(fits))
       numbers = ", ".join(map(_number, np.atleast_1d(self.values[row])))
       raise ValueError(
-        f"row {row + 1} (id {self.ids[row]!r}): {numbers} {problem}."
+        f"row {row + 1} (id {self.ids[row]!r}): {numbers} "
+        + (
+          "are not probabilities with the sum 1."
+          if self.labels
+          else "is not finite."
+        )
       )
 
   @property
@@ -80,33 +83,12 @@ class ProbabilityTable:
     return [self.labels[i] for i in np.argmax(self.values, axis=1)]
 
 
-def _check_names(kind: str, names: Sequence[str]) -> None:
-  seen = set()
-  for name in names:
-    if not isinstance(name, str) or not name:
-      raise ValueError(f"the {kind} {name!r} is not a non-empty text.")
-    if any(char in name for char in "\t\n\r"):
-      raise ValueError(
-        f"the {kind} {name!r} contains a tab or a line break: rename it."
-      )
-    if name in seen:
-      raise ValueError(f"the {kind} {name!r} occurs twice.")
-    seen.add(name)
-
-
 def _number(value: float) -> str:
   return f"{value:.9g}"
 
 
 def write_probabilities(path: str, table: ProbabilityTable) -> None:
-  """Writes a table.
-
-  Raises:
-    ValueError: the table has no rows.
-    OSError: the file cannot be written.
-  """
-  if not table.ids:
-    raise ValueError(f"{path}: the table has no rows.")
+  """Writes a table."""
   lines = ["\t".join((*_COLUMNS, *table.labels))]
   for name, prediction, row in zip(table.ids, table.predictions, table.values):
     numbers = map(_number, row) if table.labels else ()
@@ -114,84 +96,63 @@ def write_probabilities(path: str, table: ProbabilityTable) -> None:
   files.write_text(path, "\n".join(lines) + "\n")
 
 
+def write_table(
+  folder: str,
+  split: str,
+  ids: Sequence[str],
+  labels: Sequence[str],
+  values: np.ndarray,
+) -> list[str]:
+  """Writes `SPLIT.probabilities.tsv` of a task; returns its path in a list."""
+  path = os.path.join(folder, split + PROBABILITIES_SUFFIX)
+  write_probabilities(path, ProbabilityTable(ids, labels, values))
+  return [path]
+
+
 def read_probabilities(path: str) -> ProbabilityTable:
   """Reads a table that `write_probabilities` wrote.
 
   Raises:
-    OSError: the file cannot be read.
-    ValueError: it is not such a table. Messages count rows from 1, without the
-      header.
+    ValueError: the file is not such a table.
   """
-  with open(path, "rb") as file:
-    data = file.read()
-  try:
-    lines = data.decode("utf-8").split("\n")
-  except UnicodeDecodeError as error:
-    raise ValueError(f"{path}: byte {error.start} is not UTF-8.") from error
-  if lines.pop():
-    raise ValueError(
-      f"{path}: the last line has no end: write the table again."
-    )
-  header = lines[0].split("\t") if lines else []
-  if tuple(header[:2]) != _COLUMNS:
+  lines = rows.read_tsv(path)
+  _, header = next(lines, (1, []))
+  if header[:2] != _COLUMNS:
     raise ValueError(
       f"{path} is not a table of probabilities: its first line must begin with "
       f"{' and '.join(_COLUMNS)}, separated by a tab."
     )
-  if len(lines) == 1:
-    raise ValueError(f"{path}: there are no rows below the header.")
-  labels = header[2:]
   ids, values = [], []
-  for number, line in enumerate(lines[1:], 1):
-    where = f"{path} row {number}"
-    cells = line.split("\t")
+  for number, cells in lines:
+    where = f"{path}, line {number}"
     if len(cells) != len(header):
       raise ValueError(
         f"{where}: {len(cells)} columns instead of {len(header)}."
       )
     try:
-      numbers = [float(cell) for cell in cells[2 if labels else 1 :]]
+      row = [float(cell) for cell in cells[2:] or cells[1:]]
     except ValueError as error:
       raise ValueError(f"{where}: {error}.") from error
-    if labels:
-      _check_prediction(where, cells[1], dict(zip(labels, numbers)))
     ids.append(cells[0])
-    values.append(numbers if labels else numbers[0])
+    values.append(row if header[2:] else row[0])
+  if not ids:
+    raise ValueError(f"{path}: there are no rows below the header.")
   try:
-    return ProbabilityTable(tuple(ids), tuple(labels), np.array(values))
+    return ProbabilityTable(tuple(ids), tuple(header[2:]), np.array(values))
   except ValueError as error:
     raise ValueError(f"{path}: {error}") from error
-
-
-def _check_prediction(
-  where: str, prediction: str, probabilities: Mapping[str, float]
-) -> None:
-  if prediction not in probabilities:
-    raise ValueError(
-      f"{where}: the prediction {prediction!r} is not a label of the header."
-    )
-  best = max(probabilities.values())
-  if probabilities[prediction] < best - _TIE_TOLERANCE:
-    raise ValueError(
-      f"{where}: the prediction {prediction!r} is not the most probable label."
-    )
 
 
 def average_probabilities(
   tables: Mapping[str, ProbabilityTable],
 ) -> ProbabilityTable:
-  """Returns the mean over models.
+  """Returns the mean over models, whose tables are given by names for messages.
 
   arXiv 1909.11942 averages predictions like this for GLUE and RACE.
 
-  Args:
-    tables: of the same examples and labels, by a name for messages.
-
   Raises:
-    ValueError: there are no tables, or their labels or ids differ.
+    ValueError: labels or ids differ.
   """
-  if not tables:
-    raise ValueError("there are no tables to average.")
   (first_name, first), *others = tables.items()
   for name, table in others:
     for kind, left, right in (

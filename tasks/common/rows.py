@@ -23,16 +23,13 @@ from typing import (
   NamedTuple,
   Optional,
   Sequence,
-  TypeVar,
 )
 
 # As a path: standard input, which can be read once.
 STANDARD_INPUT = "-"
 
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
-_T = TypeVar("_T")
 
 
 class MissingColumnError(ValueError):
@@ -56,25 +53,6 @@ class TextExample:
   label: Optional[str] = None
 
 
-class Row(NamedTuple):
-  """The cells of one row.
-
-  Attributes:
-    path: the file.
-    line: number of the row's first line, from 1.
-    cells: as written.
-  """
-
-  path: str
-  line: int
-  cells: list[str]
-
-  @property
-  def where(self) -> str:
-    """The file and line, for messages."""
-    return f"{self.path}, line {self.line}"
-
-
 class Record(NamedTuple):
   """One row of a table.
 
@@ -90,15 +68,11 @@ class Record(NamedTuple):
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
   """Yields each line with its number from 1, including its line ending.
 
-  Only a newline ends a line: a lone carriage return or a Unicode line
-  separator is text.
-
-  Args:
-    path: a file, gzipped if it ends in .gz; or `STANDARD_INPUT`.
+  Only a newline ends a line: a lone carriage return or a Unicode line separator
+  is text. The path may be `STANDARD_INPUT`, or end in .gz.
 
   Raises:
-    OSError: the file cannot be opened.
-    ValueError: it is empty, not UTF-8, or a damaged gzip file.
+    ValueError: the file is empty, not UTF-8, or a damaged gzip file.
   """
   number = 0
   with _open(path) as file:
@@ -128,33 +102,25 @@ def _open(path: str) -> BinaryIO:
   return opener(path, "rb")
 
 
-def read_tsv(path: str) -> Iterator[Row]:
-  """Yields the rows of a TSV file.
+def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
+  """Yields the line number and the cells of each row of a TSV file.
 
   Rows end with a newline, or a carriage return and a newline. Empty lines at
   the end are skipped; elsewhere they are rows with one empty cell.
-
-  Raises:
-    OSError, ValueError: see `read_lines`; or all lines are empty.
   """
-  return _at_least_one(path, _tsv_rows(path))
-
-
-def _tsv_rows(path: str) -> Iterator[Row]:
-  empty: list[Row] = []
+  empty = []
   for number, line in read_lines(path):
     text = line[:-2] if line.endswith("\r\n") else line.rstrip("\n")
-    row = Row(path, number, text.split("\t"))
     if not text:
-      empty.append(row)
+      empty.append((number, [""]))
       continue
     yield from empty
     empty.clear()
-    yield row
+    yield number, text.split("\t")
 
 
-def _csv_rows(path: str) -> Iterator[Row]:
-  """Yields the rows of a CSV file; empty lines are skipped."""
+def _read_csv(path: str) -> Iterator[tuple[int, list[str]]]:
+  """Yields the first line and the cells of each row; skips empty lines."""
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
   reader = csv.reader((line for _, line in read_lines(path)), strict=True)
   while True:
@@ -170,7 +136,41 @@ def _csv_rows(path: str) -> Iterator[Row]:
         'each " in it.'
       ) from error
     if cells:
-      yield Row(path, line, cells)
+      yield line, cells
+
+
+def read_table(
+  path: str, columns: Sequence[str], ending: str = ""
+) -> Iterator[Record]:
+  """Yields the rows of a table that has, among others, the named columns.
+
+  The name of the file, or `ending`, selects the format: `.tsv` or `.csv` with a
+  header, `.jsonl` or `.json` with one object a line; each may be followed by
+  `.gz`.
+
+  Raises:
+    MissingColumnError: a column is missing.
+    ValueError: see `read_lines`; or the format is unknown, a column occurs
+      twice, the number of cells differs from the header's, or a line is not a
+      JSON object.
+  """
+  plain = ending or path.removesuffix(".gz")
+  if plain.endswith((".jsonl", ".json")):
+    records = _json_records(path, columns)
+  elif plain.endswith(".csv"):
+    records = _with_header(path, _read_csv(path), columns)
+  elif plain.endswith(".tsv"):
+    records = _with_header(path, read_tsv(path), columns)
+  else:
+    raise ValueError(
+      f"{path}: the name must end in .tsv, .csv, .jsonl, .json, or in one of "
+      "them and .gz, to tell the format."
+    )
+  record = None
+  for record in records:
+    yield record
+  if record is None:
+    raise ValueError(f"{path} has no rows, or only a header.")
 
 
 def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
@@ -190,71 +190,24 @@ def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
     yield Record(where, value)
 
 
-def _at_least_one(path: str, rows: Iterator[_T]) -> Iterator[_T]:
-  found = False
-  for row in rows:
-    found = True
-    yield row
-  if not found:
-    raise ValueError(f"{path} holds empty lines only: rows are missing.")
-
-
-def read_table(
-  path: str, columns: Sequence[str], ending: str = ""
-) -> Iterator[Record]:
-  """Yields the rows of a table with named columns.
-
-  The file name selects the format: `.tsv` or `.csv` with a header, `.jsonl` or
-  `.json` with one object a line; each may be followed by `.gz`.
-
-  Args:
-    path: the file, or `STANDARD_INPUT`.
-    columns: names that must be there; a record may have others too.
-    ending: the format, for example ".tsv", if the name does not say it.
-
-  Raises:
-    OSError: the file cannot be opened.
-    MissingColumnError: a column is missing.
-    ValueError: see `read_lines`; or the format is unknown, a column occurs
-      twice, the number of cells differs from the header's, or a line is not a
-      JSON object.
-  """
-  plain = ending or path.removesuffix(".gz")
-  if plain.endswith((".jsonl", ".json")):
-    yield from _at_least_one(path, _json_records(path, columns))
-  elif plain.endswith(".csv"):
-    yield from _with_header(_at_least_one(path, _csv_rows(path)), columns)
-  elif plain.endswith(".tsv"):
-    yield from _with_header(read_tsv(path), columns)
-  else:
-    raise ValueError(
-      f"{path}: the name must end in {', '.join(_ENDINGS)}, or in one of them "
-      "and .gz, to tell the format."
-    )
-
-
 def _with_header(
-  rows: Iterator[Row], columns: Sequence[str]
+  path: str, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]
 ) -> Iterator[Record]:
-  header = next(rows)
-  names = header.cells
-  _check_columns(header.where, names, columns)
+  number, names = next(rows, (1, []))
+  _check_columns(f"{path}, line {number}", names, columns)
   for name in columns:
     if names.count(name) > 1:
       raise ValueError(
-        f"{header.where}: column {name!r} occurs {names.count(name)} times: "
-        "rename all but one."
+        f"{path}, line {number}: column {name!r} occurs {names.count(name)} "
+        "times: rename all but one."
       )
-  row = None
-  for row in rows:
-    if len(row.cells) != len(names):
+  for number, cells in rows:
+    where = f"{path}, line {number}"
+    if len(cells) != len(names):
       raise ValueError(
-        f"{row.where} has {len(row.cells)} columns, the header has "
-        f"{len(names)}."
+        f"{where} has {len(cells)} columns, the header has {len(names)}."
       )
-    yield Record(row.where, dict(zip(names, row.cells)))
-  if row is None:
-    raise ValueError(f"{header.path} has a header, but no rows.")
+    yield Record(where, dict(zip(names, cells)))
 
 
 def _check_columns(
@@ -271,11 +224,7 @@ def _check_columns(
 
 
 def text_cell(record: Record, column: str) -> str:
-  """Returns the text of a column.
-
-  Raises:
-    ValueError: it is empty or not text.
-  """
+  """Returns the text of a column; refuses other values and empty texts."""
   value = record.cells[column]
   if not isinstance(value, str):
     raise ValueError(
@@ -295,11 +244,7 @@ def text_cell(record: Record, column: str) -> str:
 
 
 def plain_cell(record: Record, column: str) -> str:
-  """Returns a label or an id as text, also if JSON has a number or a boolean.
-
-  Raises:
-    ValueError: it is empty or none of these.
-  """
+  """Returns a label or an id as text; JSON may have a number or a boolean."""
   value: Any = record.cells[column]
   if isinstance(value, bool):
     return "true" if value else "false"

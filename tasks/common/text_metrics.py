@@ -2,39 +2,46 @@
 
 Each function takes the predictions and labels of a whole data set, arrays [N],
 and returns a float. F1, Matthews' coefficient and the correlations are no means
-over examples, so they cannot be summed over batches.
+over examples, so they cannot be summed over batches. Numbers that are not
+finite are refused.
 
 Where a quotient is 0 / 0, as for constant predictions early in training, the
 value is 0.0. SciPy's correlations are nan there, which would compare as neither
 better nor worse than any other checkpoint's.
-
-All functions raise a ValueError if N is 0 or the arrays differ in shape.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Optional
 
 import numpy as np
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the share of correct classes, both <int>[N]."""
-  predictions, labels = _arrays(predictions, labels)
-  return float(np.mean(predictions == labels))
+  return float(np.mean(np.asarray(predictions) == np.asarray(labels)))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the F1 of class 1 of the classes 0 and 1, both <int>[N]."""
-  if max(np.max(predictions, initial=0), np.max(labels, initial=0)) > 1:
-    raise ValueError("F1 is defined for the classes 0 and 1 only.")
-  return _f1_score(labels, predictions, average="binary")
+  return _f1_score(predictions, labels, "binary")
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns the mean F1 of the classes that occur, both <int>[N]."""
-  return _f1_score(labels, predictions, average="macro")
+  return _f1_score(predictions, labels, "macro")
+
+
+def _f1_score(
+  predictions: np.ndarray, labels: np.ndarray, average: str
+) -> float:
+  import sklearn.metrics  # Slow to import.
+
+  return float(
+    sklearn.metrics.f1_score(
+      labels, predictions, average=average, zero_division=0.0
+    )
+  )
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -48,13 +55,14 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
     # imported here so that reading data does not load TensorFlow.
     warnings.simplefilter("ignore")
     import tensorflow_addons as tfa
-  predictions, labels = _arrays(predictions, labels)
-  count = max(2, int(max(predictions.max(), labels.max())) + 1)
+  count = max(2, int(max(np.max(predictions), np.max(labels))) + 1)
   metric = tfa.metrics.MatthewsCorrelationCoefficient(
     num_classes=count, dtype="float64"
   )
   one_hot = np.eye(count)
-  metric.update_state(one_hot[labels], one_hot[predictions])
+  metric.update_state(
+    one_hot[np.asarray(labels)], one_hot[np.asarray(predictions)]
+  )
   return float(metric.result())
 
 
@@ -63,9 +71,6 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
   `scipy.stats.pearsonr` differs from it by at most 6e-16. This order of
   operations is kept so that results of earlier runs stay comparable to the bit.
-
-  Raises:
-    ValueError: a value is not finite.
   """
   unit = []
   for values in _finite(predictions, labels):
@@ -80,54 +85,20 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns Spearman's correlation of two <float>[N]; 0.0 for a constant.
-
-  Raises:
-    ValueError: a value is not finite.
-  """
+  """Returns Spearman's correlation of two <float>[N]; 0.0 for a constant."""
   import scipy.stats  # Slow to import.
 
   return pearson(*map(scipy.stats.rankdata, _finite(predictions, labels)))
 
 
 def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns the mean squared difference of two <float>[N].
-
-  Raises:
-    ValueError: a value is not finite.
-  """
+  """Returns the mean squared difference of two <float>[N]."""
   predictions, labels = _finite(predictions, labels)
   return float(np.mean(np.square(predictions - labels)))
 
 
-def _f1_score(
-  labels: np.ndarray, predictions: np.ndarray, average: str
-) -> float:
-  import sklearn.metrics  # Slow to import.
-
-  predictions, labels = _arrays(predictions, labels)
-  return float(
-    sklearn.metrics.f1_score(
-      labels, predictions, average=average, zero_division=0.0
-    )
-  )
-
-
-def _arrays(
-  predictions: np.ndarray, labels: np.ndarray, dtype: Optional[type] = None
-) -> list[np.ndarray]:
-  arrays = [np.asarray(values, dtype) for values in (predictions, labels)]
-  shapes = [list(values.shape) for values in arrays]
-  if shapes[0] != shapes[1] or len(shapes[0]) != 1 or not shapes[0][0]:
-    raise ValueError(
-      "predictions and labels must be equally many, at least one, got shapes "
-      f"{shapes[0]} and {shapes[1]}."
-    )
-  return arrays
-
-
-def _finite(predictions: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-  arrays = _arrays(predictions, labels, np.float64)
+def _finite(*arrays: np.ndarray) -> list[np.ndarray]:
+  arrays = [np.asarray(values, np.float64) for values in arrays]
   for name, values in zip(("predictions", "labels"), arrays):
     if not np.isfinite(values).all():
       raise ValueError(f"{name} must be finite, got nan or inf.")

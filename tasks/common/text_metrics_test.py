@@ -25,24 +25,16 @@ def random_classes(seed, count, size):
   return np.where(generator.random(size) < 0.3, labels, guesses), labels
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 97, 5003])
-@pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_class_metrics_equal_scikit_learn(seed, count, size):
-  predictions, labels = random_classes(seed, count, size)
+@pytest.mark.parametrize("size", [1, 7, 5003])
+@pytest.mark.parametrize("count", [2, 5])
+def test_class_metrics_equal_scikit_learn(count, size):
+  predictions, labels = random_classes(size, count, size)
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # About classes without an example.
     expected = {
       "accuracy": sklearn.metrics.accuracy_score(labels, predictions),
       "matthews": sklearn.metrics.matthews_corrcoef(labels, predictions),
-      "macro_f1": sklearn.metrics.f1_score(
-        labels, predictions, average="macro", zero_division=0
-      ),
     }
-    if count == 2:
-      expected["f1"] = sklearn.metrics.f1_score(
-        labels, predictions, zero_division=0
-      )
   for name, value in expected.items():
     result = getattr(text_metrics, name)(predictions, labels)
     assert isinstance(result, float)
@@ -53,36 +45,31 @@ def test_matthews_of_as_many_examples_as_qqp():
   # Products of counts reach 1.6e11; float32 would be wrong in the sixth digit.
   predictions, labels = random_classes(3, 2, 390_965)
   expected = sklearn.metrics.matthews_corrcoef(labels, predictions)
-  assert text_metrics.matthews(predictions, labels) == pytest.approx(
-    expected, **_EXACT
-  )
+  found = text_metrics.matthews(predictions, labels)
+  assert found == pytest.approx(expected, **_EXACT)
 
 
 def test_values_by_hand():
-  labels = np.array([1, 1, 1, 0, 0, 0, 0])
-  predictions = np.array([1, 1, 0, 1, 0, 0, 0])
-  # TP 2, FP 1, FN 1, TN 3.
+  labels = np.array([1, 1, 1, 0, 0, 0, 0], np.uint8)
+  predictions = np.array([1, 1, 0, 1, 0, 0, 0], np.int32)
+  # TP 2, FP 1, FN 1, TN 3; of class 0 TP 3, FP 1, FN 1.
   assert text_metrics.accuracy(predictions, labels) == pytest.approx(5 / 7)
   assert text_metrics.f1(predictions, labels) == pytest.approx(2 / 3)
-  # Class 0: TP 3, FP 1, FN 1.
-  assert text_metrics.macro_f1(predictions, labels) == pytest.approx(
-    (2 / 3 + 3 / 4) / 2
-  )
-  assert text_metrics.matthews(predictions, labels) == pytest.approx(
-    (2 * 3 - 1 * 1) / 12
-  )
+  macro = text_metrics.macro_f1(predictions, labels)
+  assert macro == pytest.approx((2 / 3 + 3 / 4) / 2)
+  matthews = text_metrics.matthews(predictions, labels)
+  assert matthews == pytest.approx((2 * 3 - 1 * 1) / 12)
   # F1 is that of class 1.
   assert text_metrics.f1(1 - predictions, 1 - labels) == pytest.approx(3 / 4)
   values = np.array([1.0, 2.0, 4.0])
-  assert text_metrics.mean_squared_error(values, values[::-1]) == pytest.approx(
-    (9 + 0 + 9) / 3
-  )
+  error = text_metrics.mean_squared_error(values, values[::-1])
+  assert error == pytest.approx((9 + 0 + 9) / 3)
 
 
-@pytest.mark.parametrize("size", [3, 4, 11, 5003])
+@pytest.mark.parametrize("size", [3, 11, 5003])
 @pytest.mark.parametrize("step", [None, 0.5], ids=["no_ties", "ties"])
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e150])
-def test_number_metrics_equal_scipy(size, step, scale):
+def test_correlations_equal_scipy(size, step, scale):
   generator = np.random.default_rng(size)
   labels = generator.uniform(0, 5, size)
   predictions = labels + generator.normal(0, 2, size)
@@ -93,15 +80,11 @@ def test_number_metrics_equal_scipy(size, step, scale):
     "pearson": scipy.stats.pearsonr(predictions, labels)[0],
     "spearman": scipy.stats.spearmanr(predictions, labels)[0],
   }
-  assert not any(np.isnan(value) for value in expected.values())
   for name, value in expected.items():
     # A correlation does not depend on the scale, and must not overflow.
     result = getattr(text_metrics, name)(predictions * scale, labels)
     assert isinstance(result, float)
     assert result == pytest.approx(value, **_EXACT), name
-  assert text_metrics.mean_squared_error(predictions, labels) == pytest.approx(
-    sklearn.metrics.mean_squared_error(labels, predictions), rel=1e-12
-  )
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
@@ -126,39 +109,7 @@ def test_constant_classes(value):
   assert text_metrics.f1(np.zeros(5, int), varied) == 0.0
 
 
-def test_integer_types():
-  labels = np.array([0, 1, 1] * 100, np.uint8)
-  predictions = np.array([1, 1, 1] * 100, np.int32)
-  assert text_metrics.accuracy(predictions, labels) == pytest.approx(2 / 3)
-  assert text_metrics.f1(predictions, labels) == pytest.approx(0.8)
-  assert text_metrics.accuracy([0, 1], [0, 0]) == 0.5
-
-
-_CLASS_METRICS = ["accuracy", "f1", "macro_f1", "matthews"]
-_NUMBER_METRICS = ["pearson", "spearman", "mean_squared_error"]
-
-
-@pytest.mark.parametrize("name", _CLASS_METRICS + _NUMBER_METRICS)
-@pytest.mark.parametrize(
-  "predictions, labels, shapes",
-  [
-    ([], [], r"\[0\] and \[0\]"),
-    ([1, 0], [1, 0, 1], r"\[2\] and \[3\]"),
-    ([[1, 0]], [[1, 0]], r"\[1, 2\] and \[1, 2\]"),
-  ],
-  ids=["empty", "lengths", "rank"],
-)
-def test_wrong_shapes(name, predictions, labels, shapes):
-  with pytest.raises(ValueError, match=f"equally many.*{shapes}"):
-    getattr(text_metrics, name)(predictions, labels)
-
-
-def test_f1_takes_two_classes():
-  with pytest.raises(ValueError, match="classes 0 and 1 only"):
-    text_metrics.f1([0, 1], [2, 1])
-
-
-@pytest.mark.parametrize("name", _NUMBER_METRICS)
+@pytest.mark.parametrize("name", ["pearson", "spearman", "mean_squared_error"])
 def test_numbers_must_be_finite(name):
   with pytest.raises(ValueError, match="predictions must be finite"):
     getattr(text_metrics, name)([0.5, np.nan, 2.0], [1.0, 2.0, 3.0])
@@ -180,17 +131,6 @@ def test_matthews_hides_the_warning_of_tensorflow_addons():
   )
   assert result.stdout == "1.0\n"
   assert "Addons" not in result.stderr
-
-
-def test_f1_loads_no_tensorflow():
-  code = (
-    "import sys\nfrom tasks.common import text_metrics\n"
-    "text_metrics.f1([1], [1])\nprint('tensorflow' in sys.modules)"
-  )
-  result = subprocess.run(
-    [sys.executable, "-c", code], capture_output=True, text=True, check=True
-  )
-  assert result.stdout == "False\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Classes and numbers of texts, served: GLUE's tasks and the user's own."""
+"""Serves classes and numbers of texts: GLUE's tasks and the user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from official_albert.tokenization import in_graph
 
 
 class ServedTextTask(serving.ServedModule):
-  """`label` <string>[B], `probabilities` and `logits` <float32>[B, C].
+  """Returns `label` <string>[B], `probabilities` and `logits` <float32>[B, C].
 
   Or, without labels, `score` <float32>[B].
 
@@ -29,29 +29,15 @@ class ServedTextTask(serving.ServedModule):
     labels: Optional[Sequence[str]],
     is_pair: bool,
   ):
-    """Composes the module.
+    """Composes the module of an `AlbertForSequenceClassification`.
 
-    Args:
-      model: an `AlbertForSequenceClassification`.
-      text_layer: see `ServedModule`.
-      max_seq_length: see `ServedModule`.
-      labels: the classes; None for a regression.
-      is_pair: whether an example is two texts.
-
-    Raises:
-      ValueError: see `ServedModule`; or the head has not as many classes.
+    Without labels it is a regression; see also `ServedModule`.
     """
     super().__init__(model, text_layer, max_seq_length)
     self.labels = tuple(labels or ())
     self.inputs = ("text_a", "text_b") if is_pair else ("text",)
     self.kind = "classification" if labels else "regression"
     self.text_signatures = ("classify",) if labels else ("score",)
-    classes = model.classifier.num_classes
-    if classes != max(len(self.labels), 1):
-      raise ValueError(
-        f"the model's head has {classes} classes, but {len(self.labels)} "
-        "labels are given."
-      )
 
   def forward(self, **features: tf.Tensor) -> Tensors:
     return self.model(features, training=False, logits_only=True)
@@ -71,16 +57,16 @@ class ServedTextTask(serving.ServedModule):
     packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
     specs = [tf.TensorSpec([None], tf.string, name) for name in self.inputs]
 
-    def answer(*texts):
+    def outputs(*texts):
       checked = serving.check_texts(dict(zip(self.inputs, texts)))
       return self.ids_outputs(packed(*checked.values()))
 
-    # A signature calls its inputs what the function does.
+    # A signature's inputs have the names of the function's arguments.
     def of_one(text):
-      return answer(text)
+      return outputs(text)
 
     def of_two(text_a, text_b):
-      return answer(text_a, text_b)
+      return outputs(text_a, text_b)
 
     function = of_two if len(self.inputs) > 1 else of_one
     return {

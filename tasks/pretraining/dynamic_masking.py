@@ -12,18 +12,23 @@ the batch size or an interruption, and no state is saved.
 Deviation: the original draws masks dupe_factor (40) times when it writes the
 records, and repeats them in each epoch. Dynamic masking is from arXiv
 1907.11692, section 4.1.
+
+Source of the rules: arXiv 1909.11942, sections 3.1 and 4.1; google-research/
+albert create_pretraining_data.py (create_masked_lm_predictions).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Sequence
+from typing import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 import tfrecords
-from tasks.pretraining import batch_masking, data
+from tasks.pretraining import data
+
+Batch = Mapping[str, tf.Tensor]
 
 # Upper halves of the generator's counters, so that training and evaluation have
 # different numbers even with the same seed.
@@ -46,38 +51,24 @@ class DynamicMasking:
     seed: int,
     purpose: int,
   ):
-    """Prepares tables.
-
-    Args:
-      settings: settings of the records.
-      mask_id: id of [MASK].
-      replacement_ids: the pieces to draw random ones from.
-      seed: seed of all random numbers.
-      purpose: `TRAIN` or `EVALUATION`.
-    """
+    """Prepares tables; random pieces are drawn from `replacement_ids`."""
     self._settings = settings
     self._mask_id = mask_id
     self._replacement_ids = np.asarray(replacement_ids, np.int32)
     self._seed, self._purpose = seed, purpose
-    self._budgets = np.array(
-      [
-        data.num_to_predict(
-          length, settings.masked_lm_prob, settings.max_predictions_per_seq
-        )
-        for length in range(settings.max_seq_length + 1)
-      ],
-      np.int32,
-    )
+    budgets = [
+      data.num_to_predict(
+        length, settings.masked_lm_prob, settings.max_predictions_per_seq
+      )
+      for length in range(settings.max_seq_length + 1)
+    ]
+    self._budgets = np.array(budgets, np.int32)
 
   @classmethod
   def from_manifest(
     cls, manifest: tfrecords.Manifest, seed: int, purpose: int
   ) -> DynamicMasking:
-    """Makes the masking for a folder of unmasked records.
-
-    Raises:
-      ValueError: the manifest lacks a setting, or a setting is out of range.
-    """
+    """Returns the masking for a folder of unmasked records."""
     names = [field.name for field in dataclasses.fields(data.ExampleSettings)]
     missing = {*names, "mask_id", "special_ids"} - manifest.settings.keys()
     if missing:
@@ -96,20 +87,18 @@ class DynamicMasking:
       purpose,
     )
 
-  def __call__(
-    self, batch: batch_masking.Batch, first_example: tf.Tensor
-  ) -> batch_masking.Batch:
+  def __call__(self, batch: Batch, first_example: tf.Tensor) -> Batch:
     """Masks a batch.
 
     Args:
-      batch: features of `schemas.unmasked_schema`, <int32>[B, S] and, for
+      batch: features of `tfrecords.unmasked_schema`, <int32>[B, S] and, for
         `next_sentence_labels`, <int32>[B, 1].
       first_example: <int64>[], the place of the first example in the stream
         of examples over all epochs.
 
     Returns:
       The batch with masked `input_ids` and the other features of
-      `schemas.pretraining_schema`: `masked_lm_positions` (ascending) and
+      `tfrecords.pretraining_schema`: `masked_lm_positions` (ascending) and
       `masked_lm_ids` <int32>[B, P], and `masked_lm_weights` <float32>[B, P].
     """
     settings = self._settings
@@ -125,40 +114,34 @@ class DynamicMasking:
     )
     batch = dict(batch)
     if settings.sentence_pair == "sop":
-      batch = batch_masking.swap_segments(batch, swap[:, 0] < 0.5)
-    ids, real = batch["input_ids"], batch["input_mask"] > 0
-    length = tf.reduce_sum(batch["input_mask"], axis=1)
-    separator = batch_masking.first_separator(batch)
+      batch = swap_segments(batch, swap[:, 0] < 0.5)
+    ids = batch["input_ids"]
+    columns = tf.range(sequence)
+    separator = _first_separator(batch)
+    starts = batch["input_mask"] > 0
     if settings.do_whole_word_mask:
       # A segment starts with a unit, even if its first word has been cut.
-      columns = tf.range(sequence)
       starts = (batch["token_boundary"] > 0) | (columns == 1)
       starts |= columns == separator[:, None] + 1
-    else:
-      starts = real
-    chosen = batch_masking.choose_ngrams(
-      starts,
-      separator,
-      tf.gather(self._budgets, length),
-      settings.ngram_thresholds,
-      order,
-      ngram,
-    )
+    length = tf.reduce_sum(batch["input_mask"], axis=1)
+    budget = tf.gather(self._budgets, length)
+    thresholds = settings.ngram_thresholds
+    chosen = choose_ngrams(starts, separator, budget, thresholds, order, ngram)
     chosen = chosen > 0
-    shown = batch_masking.replace_tokens(
-      ids, chosen, self._mask_id, self._replacement_ids, choice, piece
-    )
     shape = [batch_size, settings.max_predictions_per_seq]
 
     def gather(values):
       return tf.ragged.boolean_mask(values, chosen).to_tensor(shape=shape)
 
-    positions = tf.broadcast_to(tf.range(sequence), ids.shape)
-    batch["input_ids"] = shown
-    batch["masked_lm_positions"] = gather(positions)
-    batch["masked_lm_ids"] = gather(ids)
-    batch["masked_lm_weights"] = gather(tf.ones(ids.shape))
-    return batch
+    return {
+      **batch,
+      "input_ids": replace_tokens(
+        ids, chosen, self._mask_id, self._replacement_ids, choice, piece
+      ),
+      "masked_lm_positions": gather(tf.broadcast_to(columns, ids.shape)),
+      "masked_lm_ids": gather(ids),
+      "masked_lm_weights": gather(tf.ones(ids.shape)),
+    }
 
 
 def uniform_draws(
@@ -179,16 +162,149 @@ def uniform_draws(
     <float64>[B, W], multiples of 2^-32 in [0, 1).
   """
   counters = tf.cast(shape[1] // _WORDS_PER_COUNTER, tf.uint64)
+  first_counter = tf.cast(first_example, tf.uint64) * counters
   words = tf.raw_ops.StatelessRandomUniformFullIntV2(
     shape=shape,
     key=tf.constant([seed % 2**64], tf.uint64),
-    counter=tf.stack(
-      [
-        tf.cast(first_example, tf.uint64) * counters,
-        tf.constant(purpose, tf.uint64),
-      ]
-    ),
+    counter=tf.stack([first_counter, tf.constant(purpose, tf.uint64)]),
     alg=tf.random.Algorithm.PHILOX.value,
     dtype=tf.uint32,
   )
   return tf.cast(words, tf.float64) * 2.0**-32
+
+
+def _first_separator(batch: Batch) -> tf.Tensor:
+  """Returns the position of the first [SEP], <int32>[B]."""
+  first = batch["input_mask"] - batch["segment_ids"]
+  return tf.reduce_sum(first, axis=1) - 1
+
+
+def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
+  """Turns `[CLS] A [SEP] B [SEP]` into `[CLS] B [SEP] A [SEP]`, labeled 1.
+
+  Args:
+    batch: features of `tfrecords.unmasked_schema`.
+    swap: <bool>[B], the rows to swap; the others do not change.
+
+  Returns:
+    The batch with new `input_ids`, `token_boundary`, `segment_ids` and
+    `next_sentence_labels`.
+  """
+  length = tf.reduce_sum(batch["input_mask"], axis=1, keepdims=True)
+  separator = _first_separator(batch)[:, None]
+  new_separator = length - 1 - separator  # After [CLS] and B.
+  columns = tf.range(batch["input_ids"].shape[1])
+  in_b = (columns > 0) & (columns < new_separator)
+  in_a = (columns > new_separator) & (columns < length - 1)
+  source = tf.where(in_b, columns + separator, columns)
+  source = tf.where(in_a, columns - new_separator, source)
+  source = tf.where(columns == new_separator, separator, source)
+  source = tf.where(swap[:, None], source, columns)
+  # [CLS] and [SEP] stay, so segment ids are computed instead of moved.
+  border = tf.where(swap[:, None], new_separator, separator)
+  in_second = (columns > border) & (columns < length)
+  # Ids and boundaries move together; ids are below 2^30.
+  both = 2 * batch["input_ids"] + batch["token_boundary"]
+  both = tf.gather(both, source, batch_dims=1)
+  return {
+    **batch,
+    "input_ids": both // 2,
+    "token_boundary": both % 2,
+    "segment_ids": tf.cast(in_second, tf.int32),
+    "next_sentence_labels": tf.cast(swap[:, None], tf.int32),
+  }
+
+
+def choose_ngrams(
+  starts: tf.Tensor,
+  separator: tf.Tensor,
+  budget: tf.Tensor,
+  thresholds: np.ndarray,
+  order: tf.Tensor,
+  ngram: tf.Tensor,
+) -> tf.Tensor:
+  """Does what `data.choose_ngrams` does, for B sequences.
+
+  `data.choose_ngrams` visits the units of one sequence until the budget is
+  spent. Each visit depends on those before it, but rows are independent. So
+  step k visits the k-th unit of all rows at once, until the last row is done.
+
+  Args:
+    starts: <bool>[B, S], True where a unit starts and at [CLS] and both
+      [SEP], False in the padding.
+    separator: <int32>[B], position of the first [SEP].
+    budget: <int32>[B], maximum number of tokens.
+    thresholds: <float64>[ngram - 1], see `data.ngram_thresholds`.
+    order: <float64>[B, S], random numbers that order the units.
+    ngram: <float64>[B, S], random numbers for the lengths of the n-grams.
+
+  Returns:
+    <int32>[B, S]: k + 1 for the tokens of the n-gram taken at visit k, else 0.
+  """
+  columns = tf.range(starts.shape[1])
+  # Column i is the start of unit i, or the end of unit i - 1.
+  edges = tf.ragged.boolean_mask(tf.broadcast_to(columns, starts.shape), starts)
+  edges = edges.to_tensor(shape=starts.shape)
+
+  def count(mask):
+    return tf.reduce_sum(tf.cast(mask, tf.int32), axis=1, keepdims=True)
+
+  last = count(starts) - 1
+  middle = count(starts & (columns < separator[:, None]))
+  is_unit = (columns > 0) & (columns != middle) & (columns < last)
+  # From here on, columns are visits. Each row has last - 2 of them.
+  num_visits = last[:, 0] - 2
+  order = tf.where(is_unit, order, -1.0)
+  units = tf.math.top_k(order, k=starts.shape[1]).indices
+  lengths = 1 + sum(tf.cast(ngram >= t, tf.int32) for t in thresholds)
+  segment_end = tf.where(units < middle, middle, last)
+  start = tf.gather(edges, units, batch_dims=1)
+  visits = [start]
+  for n in range(1, len(thresholds) + 2):
+    end = tf.minimum(units + tf.minimum(n, lengths), segment_end)
+    visits.append(tf.gather(edges, end, batch_dims=1) - start)
+  visits = tf.stack([tf.transpose(part) for part in visits], axis=2)
+
+  def is_unfinished(visit, budget, taken):
+    del taken
+    return tf.reduce_any((budget > 0) & (visit < num_visits))
+
+  def one_visit(visit, budget, taken):
+    start, sizes = tf.split(visits[visit], [1, len(thresholds) + 1], axis=1)
+    # The most units that fit; none if the first one does not.
+    left = tf.where(visit < num_visits, budget, 0)[:, None]
+    sizes = tf.where(sizes <= left, sizes, 0)
+    size = tf.reduce_max(sizes, axis=1, keepdims=True)
+    reach = (columns >= start) & (columns < start + size)
+    overlaps = tf.reduce_any(reach & (taken > 0), axis=1, keepdims=True)
+    taken = tf.where(reach & ~overlaps, visit + 1, taken)
+    budget -= tf.where(overlaps, 0, size)[:, 0]
+    return visit + 1, budget, taken
+
+  _, _, taken = tf.while_loop(
+    is_unfinished,
+    one_visit,
+    (tf.constant(0), budget, tf.zeros(starts.shape, tf.int32)),
+    parallel_iterations=1,
+  )
+  return taken
+
+
+def replace_tokens(
+  ids: tf.Tensor,
+  chosen: tf.Tensor,
+  mask_id: int,
+  replacement_ids: np.ndarray,
+  choice: tf.Tensor,
+  piece: tf.Tensor,
+) -> tf.Tensor:
+  """Does what `data.masking.replace_tokens` does, for the chosen tokens.
+
+  All tensors are [B, S]. `choice` has random numbers for the kind of
+  replacement, and `piece` for the random pieces.
+  """
+  index = tf.cast(piece * len(replacement_ids), tf.int32)
+  shown = tf.where(choice < data.MASK_SHARE, mask_id, ids)
+  replaced = choice >= data.MASK_SHARE + data.KEEP_SHARE
+  shown = tf.where(replaced, tf.gather(replacement_ids, index), shown)
+  return tf.where(chosen, shown, ids)

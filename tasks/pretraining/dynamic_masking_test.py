@@ -1,4 +1,4 @@
-"""Tests of masks drawn while training: that they are those of the records."""
+"""Tests that masks drawn in training follow the rules of static masks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfrecords
-from tasks.pretraining import batch_masking, data, dynamic_masking
+from tasks.pretraining import data, dynamic_masking
 
 _V = 97
 _SPECIAL = (0, 1, 2, 3, 4)
@@ -29,96 +29,60 @@ def _dynamic(seed=3, purpose=dynamic_masking.TRAIN, **changes):
   )
 
 
-def _pairs(count, max_tokens=34, **arguments):
-  """Pairs in order, of toy documents; a third of them are short."""
+def _pairs(count, max_tokens=34):
+  """Returns random pairs in order; a third of them are short."""
   rng = np.random.default_rng(8)
-  documents = [
-    data.Document.from_segments(
-      [rng.integers(5, _V, size=rng.integers(1, 15)) for _ in range(20)]
-    )
-    for _ in range(count)
-  ]
   pairs = []
-  for index in range(count):
-    made = data.create_pairs(
-      documents,
-      index,
-      rng,
-      max_tokens=max_tokens,
-      short_seq_prob=0.3,
-      kind="none",
-      word_start_table=_VOCABULARY.word_start_table,
-    )
-    pairs += [pair for pair in made if pair]
-  return pairs[:count]
+  for _ in range(count):
+    short = rng.random() < 0.3
+    tokens = rng.integers(2, max_tokens + 1) if short else max_tokens
+    ids = rng.integers(5, _V, tokens)
+    middle = rng.integers(1, tokens)
+    pairs.append(data.Pair(ids[:middle], ids[middle:], 0))
+  return pairs
+
+
+def _static(pairs, rng, **changes):
+  """Returns the features of records of `--masking=static`."""
+  settings = _settings(**changes)
+  if settings.sentence_pair == "sop":
+    pairs = [
+      data.Pair(pair.b, pair.a, 1) if rng.random() < 0.5 else pair
+      for pair in pairs
+    ]
+  instances = [
+    data.create_instance(p, _VOCABULARY, settings, rng) for p in pairs
+  ]
+  return data.pad_instances(instances, settings)
 
 
 def _unmasked(pairs):
-  settings = _settings(masking="dynamic")
-  rng = np.random.default_rng(0)
-  features = data.pad_instances(
-    [data.create_instance(p, _VOCABULARY, settings, rng) for p in pairs],
-    settings,
+  features = _static(
+    pairs, np.random.default_rng(0), masking="dynamic", sentence_pair="none"
   )
   return {name: tf.constant(value) for name, value in features.items()}
 
 
-def _offline(pairs, rng, **changes):
-  """What the records of `--masking=static` would hold; lengths of n-grams."""
-  settings = _settings(**changes)
-  instances = []
-  for pair in pairs:
-    if settings.sentence_pair == "sop" and rng.random() < 0.5:
-      pair = data.Pair(pair.b, pair.a, 1)
-    instances.append(data.create_instance(pair, _VOCABULARY, settings, rng))
-  features = data.pad_instances(instances, settings)
-  return features, [i.masked.ngram_lengths for i in instances]
-
-
-def _online(pairs, draws, monkeypatch, **changes):
-  """The same, drawn while training in `draws` epochs."""
-  mask = _dynamic(**changes)
-  batch = _unmasked(pairs)
-  parts, lengths = [], []
-
-  def spy(starts, *arguments):
-    taken = choose_ngrams(starts, *arguments)
-    for row, row_starts in zip(taken.numpy(), starts.numpy()):
-      units = np.bincount(row[row_starts])[1:]
-      lengths.append(units[units > 0].tolist())
-    return taken
-
-  choose_ngrams = batch_masking.choose_ngrams
-  monkeypatch.setattr(batch_masking, "choose_ngrams", spy)
-  for epoch in range(draws):
-    first = tf.constant(epoch * len(pairs), tf.int64)
-    parts.append({k: v.numpy() for k, v in mask(batch, first).items()})
-  return {
-    name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-  }, lengths
-
-
-def _observe(features, ngram_lengths):
-  """For each example: what we want to know the mean of, <float>[N, ...]."""
-  rows = np.arange(len(ngram_lengths))[:, None]
+def _observe(parts):
+  """Returns what is compared in the mean, for each example <float>[N, ...]."""
+  parts = [{k: np.asarray(v) for k, v in part.items()} for part in parts]
+  features = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
   used = features["masked_lm_weights"] > 0
   positions, labels = features["masked_lm_positions"], features["masked_lm_ids"]
+  rows = np.arange(len(used))[:, None]
   shown = features["input_ids"][rows, positions]
   chosen = np.zeros(features["input_ids"].shape)
   chosen[np.nonzero(used)[0], positions[used]] = 1
   mask, kept = shown == _MASK, shown == labels
-  counts = [np.bincount(lengths, minlength=9) for lengths in ngram_lengths]
   segment_b = features["segment_ids"]
   return {
-    "ngrams": np.stack(counts),
-    "first ngram": np.eye(9)[[(n or [0])[0] for n in ngram_lengths]],
     "predictions": used.sum(1),
     "masked": (used & mask).sum(1),
     "kept": (used & kept).sum(1),
     "random": (used & ~mask & ~kept).sum(1),
     "random piece": np.where(used & ~mask & ~kept, shown, 0).sum(1),
     "position": chosen,
-    "neighbours": (chosen[:, 1:] * chosen[:, :-1]).sum(1),
+    "neighbors": (chosen[:, 1:] * chosen[:, :-1]).sum(1),
     "in segment B": (chosen * segment_b).sum(1),
     "word starts": (chosen * features["token_boundary"]).sum(1),
     "swapped": features["next_sentence_labels"][:, 0],
@@ -126,51 +90,38 @@ def _observe(features, ngram_lengths):
   }
 
 
-def _assert_same_means(ours, theirs):
-  """Each within 4.5 standard errors: in a hundred numbers, 7e-4 to fail."""
-  for name in ours:
-    a, b = (np.asarray(x[name], float) for x in (ours, theirs))
+@pytest.mark.parametrize(
+  ("max_tokens", "changes"),
+  [
+    (34, {}),
+    (34, {"do_whole_word_mask": False, "favor_shorter_ngram": False}),
+    (34, {"max_predictions_per_seq": 1, "sentence_pair": "none"}),
+    # The budget is spent to the last word.
+    (34, {"masked_lm_prob": 0.8, "max_predictions_per_seq": 37}),
+    (5, {"masked_lm_prob": 0.5, "ngram": 5}),
+  ],
+)
+def test_distribution_is_that_of_static_masks(max_tokens, changes):
+  pairs = _pairs(500, max_tokens)
+  rng = np.random.default_rng(5)
+  static = _observe([_static(pairs, rng, **changes) for _ in range(6)])
+  mask, batch = _dynamic(**changes), _unmasked(pairs)
+  places = [tf.constant(500 * epoch, tf.int64) for epoch in range(6)]
+  dynamic = _observe([mask(batch, place) for place in places])
+  for name in dynamic:
+    # 4.5 standard errors: among a hundred numbers, one fails with 7e-4.
+    a, b = (np.asarray(x[name], float) for x in (dynamic, static))
     error = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
     worst = np.abs(a.mean(0) - b.mean(0)) - 4.5 * error
     assert (worst <= 1e-12).all(), (name, a.mean(0), b.mean(0), error)
-
-
-@pytest.mark.parametrize(
-  ("pairs", "changes"),
-  [
-    ({}, {}),
-    ({}, {"favor_shorter_ngram": False}),
-    ({}, {"do_whole_word_mask": False}),
-    ({}, {"ngram": 1}),
-    ({}, {"ngram": 1, "do_whole_word_mask": False}),
-    # The budget spent to the last word, and a budget of one token.
-    ({}, {"masked_lm_prob": 0.8, "max_predictions_per_seq": 37}),
-    ({}, {"max_predictions_per_seq": 1}),
-    ({"max_tokens": 5}, {"masked_lm_prob": 0.5, "ngram": 5}),
-    ({}, {"sentence_pair": "none"}),
-  ],
-)
-def test_distribution_is_that_of_the_records(pairs, changes, monkeypatch):
-  pairs = _pairs(500, **pairs)
-  rng = np.random.default_rng(5)
-  offline = [_observe(*_offline(pairs, rng, **changes)) for _ in range(6)]
-  offline = {
-    name: np.concatenate([part[name] for part in offline])
-    for name in offline[0]
-  }
-  online = _observe(*_online(pairs, 6, monkeypatch, **changes))
-  _assert_same_means(online, offline)
-  total = online["predictions"].sum()
+  total = dynamic["predictions"].sum()
   for name, share in (("masked", 0.8), ("kept", 0.1), ("random", 0.1)):
     # 1 of 92 random pieces is the token that was there.
     expected = share + {"masked": 0, "kept": 1, "random": -1}[name] * 0.1 / 92
     error = np.sqrt(expected * (1 - expected) / total)
-    assert abs(online[name].sum() / total - expected) < 4 * error
-  swapped = online["swapped"].mean()
-  if changes.get("sentence_pair") == "none":
-    assert swapped == 0
-  else:
-    assert abs(swapped - 0.5) < 4 * 0.5 / np.sqrt(3000)
+    assert abs(dynamic[name].sum() / total - expected) < 4 * error
+  swapped = 0 if changes.get("sentence_pair") == "none" else 0.5
+  assert abs(dynamic["swapped"].mean() - swapped) <= 4 * swapped / np.sqrt(3000)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +132,7 @@ def test_distribution_is_that_of_the_records(pairs, changes, monkeypatch):
     {"sentence_pair": "none"},
   ],
 )
-def test_every_example_keeps_the_rules(changes):
+def test_every_example_follows_the_rules(changes):
   pairs = _pairs(300)
   masked = _dynamic(**changes)(_unmasked(pairs), tf.constant(7, tf.int64))
   settings = _settings(**changes)
@@ -234,43 +185,7 @@ def test_every_example_keeps_the_rules(changes):
   assert filled > 250
 
 
-def test_row_of_one_word_in_each_segment():
-  """Each of the two is chosen in half of the draws: the budget is one word."""
-  pair = data.Pair(np.array([7]), np.array([8]), 0)
-  mask = _dynamic(sentence_pair="none", ngram=3)
-  masked = mask(_unmasked([pair] * 1000), tf.constant(0, tf.int64))
-  assert masked["masked_lm_weights"].numpy().sum(1).tolist() == [1.0] * 1000
-  positions = masked["masked_lm_positions"].numpy()[:, 0]
-  assert set(positions) == {1, 3}
-  assert abs((positions == 1).mean() - 0.5) < 4 * 0.5 / np.sqrt(1000)
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_word_cut_by_truncation_is_a_unit_of_its_own(label):
-  """A segment that starts inside a word: 9 and 12 go on with one."""
-  a, b = np.array([9, 12, 8]), np.array([12, 7, 8])
-  pair = data.Pair(*((b, a) if label else (a, b)), 0)
-  mask = _dynamic(sentence_pair="none", ngram=1, masked_lm_prob=0.2)
-  # 20% of 9 tokens are two: one word of two pieces or two of one.
-  batch = mask(_unmasked([pair] * 300), tf.constant(0, tf.int64))
-  chosen = set(map(tuple, batch["masked_lm_positions"].numpy()[:, :2].tolist()))
-  if label:
-    assert chosen == {(5, 6), (1, 2), (1, 3), (1, 7), (2, 3), (2, 7), (3, 7)}
-  else:
-    assert chosen == {(1, 2), (3, 5), (3, 6), (3, 7), (5, 6), (5, 7), (6, 7)}
-
-
-def test_half_is_rounded_to_even():
-  """10 tokens with 0.25 are 2.5, so 2; 14 are 3.5, so 4."""
-  mask = _dynamic(masked_lm_prob=0.25, ngram=1)
-  ones = np.full(7, 7)  # A word each.
-  for length, count in ((10, 2), (14, 4)):
-    pair = data.Pair(ones[: length - 7], ones[:4], 0)
-    masked = mask(_unmasked([pair] * 3), tf.constant(0, tf.int64))
-    assert masked["masked_lm_weights"].numpy().sum(1).tolist() == [count] * 3
-
-
-def test_draws_belong_to_the_example_and_not_to_the_batch():
+def test_draws_belong_to_the_example():
   def draws(first, count, seed=5, purpose=1):
     first = tf.constant(first, tf.int64)
     return dynamic_masking.uniform_draws(
@@ -307,20 +222,6 @@ def test_draws_are_the_same_on_any_machine():
   ]
 
 
-def test_masks_do_not_depend_on_the_batch_size():
-  batch = _unmasked(_pairs(13))
-  mask = tf.function(_dynamic())
-  whole = mask(batch, tf.constant(100, tf.int64))
-  for size in (1, 5):
-    for first in range(0, 13 - size, 2):
-      part = {
-        name: value[first : first + size] for name, value in batch.items()
-      }
-      masked = mask(part, tf.constant(100 + first, tf.int64))
-      for name, value in masked.items():
-        np.testing.assert_array_equal(value, whole[name][first : first + size])
-
-
 def test_other_masks_for_another_epoch_seed_or_purpose():
   batch = _unmasked(_pairs(200))
 
@@ -336,6 +237,138 @@ def test_other_masks_for_another_epoch_seed_or_purpose():
     masked(0, purpose=dynamic_masking.EVALUATION),
   ):
     assert (other == one).all(1).mean() < 0.1
+
+
+_S = 23
+
+
+class _Rng:
+  """Gives `data.choose_ngrams` the draws of the graph."""
+
+  def __init__(self, order, ngram):
+    self._order, self._ngram = order, ngram
+
+  def permutation(self, count):
+    assert count == len(self._order)
+    return self._order
+
+  def random(self, count):
+    return self._ngram[:count]
+
+
+def _choose_one(starts, separator, budget, thresholds, order, ngram):
+  """Calls `data.choose_ngrams` with a row's draws."""
+  length = np.flatnonzero(starts)[-1] + 1
+  edges = np.flatnonzero(starts)
+  middle = np.searchsorted(edges, separator)
+  # The draw of a unit is that of its index among the edges.
+  units = [u for u in range(1, len(edges) - 1) if u != middle]
+  visits = np.argsort(-order[units], kind="stable")
+  return data.choose_ngrams(
+    starts[:length], separator, budget, thresholds, _Rng(visits, ngram)
+  )
+
+
+def _rows(rng, count):
+  """Returns sequences of all lengths from 5 to S, and their separators."""
+  starts = np.zeros((count, _S), bool)
+  separators = np.zeros(count, np.int32)
+  for row in range(count):
+    length = rng.integers(5, _S + 1)
+    separator = rng.integers(2, length - 2)
+    starts[row, :length] = rng.random(length) < rng.choice([0.3, 0.7, 1.0])
+    starts[row, [0, 1, separator, separator + 1, length - 1]] = True
+    separators[row] = separator
+  return starts, separators
+
+
+@pytest.mark.parametrize("ngram", [1, 3, 5])
+@pytest.mark.parametrize("favor_shorter", [True, False])
+def test_same_draws_give_the_same_ngrams(ngram, favor_shorter):
+  rng = np.random.default_rng(ngram)
+  count = 300
+  starts, separators = _rows(rng, count)
+  budgets = rng.integers(1, 9, count).astype(np.int32)
+  thresholds = data.ngram_thresholds(ngram, favor_shorter)
+  order, lengths = rng.random((2, count, _S))
+  taken = dynamic_masking.choose_ngrams(
+    tf.constant(starts),
+    tf.constant(separators),
+    tf.constant(budgets),
+    thresholds,
+    tf.constant(order),
+    tf.constant(lengths),
+  ).numpy()
+  seen = set()
+  for row in range(count):
+    positions, ngrams = _choose_one(
+      starts[row],
+      separators[row],
+      int(budgets[row]),
+      thresholds,
+      order[row],
+      lengths[row],
+    )
+    assert np.flatnonzero(taken[row]).tolist() == positions.tolist()
+    # Units of each n-gram, in the order of the visits.
+    visits = np.unique(taken[row][taken[row] > 0])
+    assert [
+      int((starts[row] & (taken[row] == visit)).sum()) for visit in visits
+    ] == ngrams
+    seen.update(ngrams)
+  assert seen == set(range(1, ngram + 1))
+
+
+def _batch():
+  return {
+    name: tf.constant(value)
+    for name, value in {
+      "input_ids": [
+        [2, 11, 12, 3, 21, 22, 23, 3],
+        [2, 13, 14, 15, 3, 24, 3, 0],
+      ],
+      "input_mask": [[1] * 8, [1] * 7 + [0]],
+      "segment_ids": [[0] * 4 + [1] * 4, [0] * 5 + [1] * 2 + [0]],
+      "token_boundary": [[1, 1, 0, 1, 0, 0, 1, 1], [1, 1, 1, 0, 1, 1, 1, 0]],
+      "next_sentence_labels": [[0], [0]],
+      "other": [[7], [8]],
+    }.items()
+  }
+
+
+@pytest.mark.parametrize("swap", [[True, False], [False, True], [True, True]])
+def test_swap(swap):
+  batch = _batch()
+  swapped = dynamic_masking.swap_segments(batch, tf.constant(swap))
+  expected = {
+    "input_ids": [[2, 21, 22, 23, 3, 11, 12, 3], [2, 24, 3, 13, 14, 15, 3, 0]],
+    "input_mask": [[1] * 8, [1] * 7 + [0]],
+    "segment_ids": [[0] * 5 + [1] * 3, [0] * 3 + [1] * 4 + [0]],
+    "token_boundary": [[1, 0, 0, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 0, 1, 0]],
+    "next_sentence_labels": [[1], [1]],
+    "other": [[7], [8]],
+  }
+  assert swapped.keys() == expected.keys()
+  for name, value in swapped.items():
+    assert value.dtype == tf.int32
+    for row in range(2):
+      source = expected[name] if swap[row] else batch[name].numpy().tolist()
+      assert value[row].numpy().tolist() == source[row], (name, row)
+
+
+def test_replacement_by_hand():
+  ids = np.array([[6, 7, 8, 9, 5]], np.int32)
+  chosen = np.array([[True, True, True, True, False]])
+  shown = dynamic_masking.replace_tokens(
+    tf.constant(ids),
+    tf.constant(chosen),
+    4,
+    np.array([50, 60, 70], np.int32),
+    # [MASK] below 0.8, as it is below 0.9, a random piece from there on.
+    tf.constant([[0.799, 0.8, 0.9, 0.999, 0.0]], tf.float64),
+    tf.constant([[0.0, 0.0, 0.33, 1 - 2.0**-32, 0.0]], tf.float64),
+  )
+  assert shown.numpy().tolist() == [[4, 7, 50, 70, 5]]
 
 
 def _manifest(**changes):
@@ -358,15 +391,13 @@ def _manifest(**changes):
   )
 
 
-def test_masking_that_a_manifest_asks_for():
-  batch = _unmasked(_pairs(50))
-  purpose = dynamic_masking.TRAIN
-  first = tf.constant(0, tf.int64)
+def test_masking_with_the_settings_of_a_manifest():
+  batch, first = _unmasked(_pairs(50)), tf.constant(0, tf.int64)
   from_manifest = dynamic_masking.DynamicMasking.from_manifest
-  ours = from_manifest(_manifest(ngram=2), 3, purpose)(batch, first)
-  theirs = _dynamic(seed=3, ngram=2)(batch, first)
-  for name, value in theirs.items():
-    np.testing.assert_array_equal(ours[name], value)
+  mask = from_manifest(_manifest(ngram=2), 3, dynamic_masking.TRAIN)
+  masked = mask(batch, first)
+  for name, value in _dynamic(seed=3, ngram=2)(batch, first).items():
+    np.testing.assert_array_equal(masked[name], value)
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from official_albert import checkpoints, modeling, training
 from tasks.pretraining import model as model_lib
 
 
 class PretrainedRun(NamedTuple):
-  """What an export needs of a run.
-
-  Attributes:
-    model: the model with the run's weights.
-    path: the prefix of their checkpoint.
-    tokenizer: the run's tokenizer.
-    max_seq_length: the length that the weights were trained with.
-  """
+  """What an export needs of a run."""
 
   model: model_lib.AlbertForPretraining
+  # The prefix of the checkpoint of the model's weights.
   path: str
   tokenizer: checkpoints.TokenizerFile
+  # The length that the weights were trained with.
   max_seq_length: int
 
 
@@ -58,15 +53,13 @@ def open_run(
   report = training.warm_start(model, path)
   if report.missing:
     raise ValueError(f"{path} lacks weights of the model: {report}")
-  return PretrainedRun(
-    model,
-    path,
-    checkpoints.recorded_tokenizer(model_dir, record["data"]["tokenizer"]),
-    trained_length(record, path),
+  tokenizer = checkpoints.recorded_tokenizer(
+    model_dir, record["data"]["tokenizer"]
   )
+  return PretrainedRun(model, path, tokenizer, trained_length(record, path))
 
 
-def trained_length(record, path: str) -> int:
+def trained_length(record: Mapping[str, Any], path: str) -> int:
   """Returns how many positions had been trained when `path` was written.
 
   Args:

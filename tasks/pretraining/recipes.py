@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import types
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping
 
 from official_albert import modeling, training
 
@@ -50,12 +49,7 @@ NOT_RUN = "not yet run"
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """How to pretrain a model on a kind of hardware.
-
-  Raises:
-    ValueError: the preset is unknown, or only one of `expected` and `run` is
-      set.
-  """
+  """How to pretrain a model on a kind of hardware."""
 
   name: str
   # Name of the model's preset.
@@ -72,14 +66,6 @@ class Recipe:
   expected: str = ""
   # The command that was run, or `NOT_RUN`.
   run: str = NOT_RUN
-
-  def __post_init__(self):
-    modeling.AlbertConfig.from_preset(self.preset)
-    if bool(self.expected) == (self.run == NOT_RUN):
-      raise ValueError(
-        f"recipe {self.name} must have an expected result if it was run, and "
-        f"none if it is {NOT_RUN}."
-      )
 
   @property
   def flags(self) -> dict[str, Any]:
@@ -101,10 +87,11 @@ class Recipe:
   @property
   def operations(self) -> int:
     """The floating-point operations of the whole training."""
-    return (
-      self.settings["num_train_steps"]
-      * self.batch
-      * _operations(self.preset, self.data)
+    examples = self.settings["num_train_steps"] * self.batch
+    return examples * training_flops(
+      modeling.AlbertConfig.from_preset(self.preset),
+      self.data["max_seq_length"],
+      self.data["max_predictions_per_seq"],
     )
 
 
@@ -123,29 +110,16 @@ def get_recipe(name: str) -> Recipe:
   return RECIPES[name]
 
 
-class _Size(NamedTuple):
-  """What depends on the size of the model.
-
-  Attributes:
-    micro_batch: sequences of 512 tokens at a time, for 16 to 24 GB.
-    tpu: slice of a TPU v3 pod with one micro-batch of the 4,096 on each core.
-    gpu: batch size and steps on one GPU.
-    cpu: steps on a CPU, and number of micro-batches of the 32 sequences.
-  """
-
-  micro_batch: int
-  tpu: str
-  gpu: tuple[int, int]
-  cpu: tuple[int, int]
-
-
+# For each size of the model: the micro-batch, in sequences of 512 tokens for 16
+# to 24 GB; the slice of a TPU v3 pod with one micro-batch of the 4,096 on each
+# core; batch size and steps on one GPU; steps on a CPU, and the number of
+# micro-batches of its 32 sequences.
 _SIZES = {
-  "base": _Size(32, "v3-128", (512, 125_000), (10_000, 1)),
-  "large": _Size(16, "v3-256", (256, 125_000), (3_000, 2)),
-  "xlarge": _Size(8, "v3-512", (256, 62_500), (800, 4)),
-  "xxlarge": _Size(4, "v3-1024", (256, 31_250), (400, 8)),
+  "base": (32, "v3-128", 512, 125_000, 10_000, 1),
+  "large": (16, "v3-256", 256, 125_000, 3_000, 2),
+  "xlarge": (8, "v3-512", 256, 62_500, 800, 4),
+  "xxlarge": (4, "v3-1024", 256, 31_250, 400, 8),
 }
-_WARMUP = 40
 # Dynamic masks, because the paper's 512 million sequences are many epochs.
 _LONG = {
   "max_seq_length": 512,
@@ -161,88 +135,61 @@ _GPU_SPEED, _CPU_SPEED = 40e12, 0.2e12
 _XXLARGE_HOURS = 32
 
 
-def _operations(preset: str, data: Mapping[str, Any]) -> int:
-  """Returns the operations of training on one example."""
-  return training_flops(
-    modeling.AlbertConfig.from_preset(preset),
-    data["max_seq_length"],
-    data["max_predictions_per_seq"],
-  )
+def _recipe(size: str, place: str, steps: int, data, hardware, **settings):
+  """Returns a recipe without an expected time."""
+  steps = {"num_train_steps": steps, "num_warmup_steps": steps // 40}
+  preset = f"albert_{size}_v2"
+  settings = {**steps, **settings}
+  return Recipe(f"{size}_{place}", preset, settings, data, hardware, "")
 
 
-def _steps(steps: int) -> dict[str, int]:
-  return {"num_train_steps": steps, "num_warmup_steps": steps // _WARMUP}
+def _tpu_recipes() -> Iterator[Recipe]:
+  recipes = [
+    _recipe(
+      *(size, "tpu", 125_000, _LONG),
+      f"TPU {tpu} pod slice, {micro_batch} a core",
+      train_batch_size=4096,
+      eval_batch_size=4096,
+      precision="mixed_bfloat16",
+      distribution="tpu",
+    )
+    for size, (micro_batch, tpu, *_) in _SIZES.items()
+  ]
+  for recipe in recipes:
+    hours = _XXLARGE_HOURS * recipe.operations / recipes[-1].operations
+    time = f"{hours:.1f} hours: xxlarge's 32, by operations"
+    if recipe is recipes[-1]:
+      time = f"{_XXLARGE_HOURS} hours on the paper's TPUs"
+    yield dataclasses.replace(recipe, expected_time=time)
 
 
-def _hours(preset: str, settings, data, speed: float) -> float:
-  examples = settings["num_train_steps"] * settings["train_batch_size"]
-  return examples * _operations(preset, data) / speed / 3600
+def _gpu_recipes() -> Iterator[Recipe]:
+  for size, (micro_batch, _, batch, steps, *_) in _SIZES.items():
+    recipe = _recipe(
+      *(size, "gpu", steps, _LONG, "one GPU of 24 GB with bfloat16"),
+      train_batch_size=batch,
+      gradient_accumulation_steps=batch // micro_batch,
+      precision="mixed_bfloat16",
+    )
+    days = recipe.operations / _GPU_SPEED / 3600 / 24
+    time = f"{days:.0f} days at 40 TFLOP/s (assumed)"
+    yield dataclasses.replace(recipe, expected_time=time)
 
 
-def _tpu(name: str, size: _Size) -> Recipe:
-  preset = f"albert_{name}_v2"
-  hours = f"{_XXLARGE_HOURS} hours on the paper's TPUs"
-  if name != "xxlarge":
-    share = _operations(preset, _LONG)
-    share /= _operations("albert_xxlarge_v2", _LONG)
-    hours = f"{share * _XXLARGE_HOURS:.1f} hours: xxlarge's 32, by operations"
-  return Recipe(
-    name=f"{name}_tpu",
-    preset=preset,
-    settings={
-      **_steps(125_000),
-      "train_batch_size": 4096,
-      "eval_batch_size": 4096,
-      "precision": "mixed_bfloat16",
-      "distribution": "tpu",
-    },
-    data=_LONG,
-    hardware=f"TPU {size.tpu} pod slice, {size.micro_batch} a core",
-    expected_time=hours,
-  )
-
-
-def _gpu(name: str, size: _Size) -> Recipe:
-  preset = f"albert_{name}_v2"
-  batch, steps = size.gpu
-  settings = {
-    **_steps(steps),
-    "train_batch_size": batch,
-    "gradient_accumulation_steps": batch // size.micro_batch,
-    "precision": "mixed_bfloat16",
-  }
-  days = _hours(preset, settings, _LONG, _GPU_SPEED) / 24
-  return Recipe(
-    name=f"{name}_gpu",
-    preset=preset,
-    settings=settings,
-    data=_LONG,
-    hardware="one GPU of 24 GB with bfloat16",
-    expected_time=f"{days:.0f} days at 40 TFLOP/s (assumed)",
-  )
-
-
-def _cpu(name: str, size: _Size) -> Recipe:
-  preset = f"albert_{name}_v2"
-  steps, micro_batches = size.cpu
-  settings = {
-    **_steps(steps),
-    "train_batch_size": 32,
-    "gradient_accumulation_steps": micro_batches,
-    "steps_per_loop": 10,
-    "eval_steps": steps // 10,
-    "save_checkpoints_steps": steps // 20,
-    "precision": "auto",
-  }
-  hours = _hours(preset, settings, _SHORT, _CPU_SPEED)
-  return Recipe(
-    name=f"{name}_cpu",
-    preset=preset,
-    settings=settings,
-    data=_SHORT,
-    hardware="two CPU cores with bfloat16",
-    expected_time=f"{hours:.0f} hours at 0.2 TFLOP/s (assumed)",
-  )
+def _cpu_recipes() -> Iterator[Recipe]:
+  for size, (*_, steps, micro_batches) in _SIZES.items():
+    recipe = _recipe(
+      *(size, "cpu", steps, _SHORT, "two CPU cores with bfloat16"),
+      train_batch_size=32,
+      gradient_accumulation_steps=micro_batches,
+      steps_per_loop=10,
+      eval_steps=steps // 10,
+      save_checkpoints_steps=steps // 20,
+      precision="auto",
+    )
+    hours = recipe.operations / _CPU_SPEED / 3600
+    time = f"{hours:.0f} hours at 0.2 TFLOP/s (assumed)"
+    yield dataclasses.replace(recipe, expected_time=time)
 
 
 # The training of tools.quickstart, with the steps of the run in README.md.
@@ -278,14 +225,12 @@ _QUICKSTART = Recipe(
   run="python -m tools.quickstart --training_minutes=9",
 )
 
-RECIPES: Mapping[str, Recipe] = types.MappingProxyType(
-  {
-    recipe.name: recipe
-    for recipe in (
-      *(_tpu(*item) for item in _SIZES.items()),
-      *(_gpu(*item) for item in _SIZES.items()),
-      *(_cpu(*item) for item in _SIZES.items()),
-      _QUICKSTART,
-    )
-  }
-)
+RECIPES: Mapping[str, Recipe] = {
+  recipe.name: recipe
+  for recipe in (
+    *_tpu_recipes(),
+    *_gpu_recipes(),
+    *_cpu_recipes(),
+    _QUICKSTART,
+  )
+}

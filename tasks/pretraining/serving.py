@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import serving
+from official_albert import serving, tokenization
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks.pretraining import model as model_lib
@@ -21,11 +21,7 @@ class ServedPretraining(serving.ServedModule):
   """
 
   kind = "pretraining"
-  text_signatures = (
-    "fill_mask",
-    "sentence_order",
-    *serving.TEXT_SIGNATURES,
-  )
+  text_signatures = ("fill_mask", "sentence_order", *serving.TEXT_SIGNATURES)
   extra_ids = {"masked_lm_positions": "B P"}
   # The positions to compute in the last block, besides the first one, and the
   # ones of these that the masked LM predicts.
@@ -38,12 +34,7 @@ class ServedPretraining(serving.ServedModule):
     max_seq_length: int,
     top_k: int = 5,
   ):
-    """Initializes the module.
-
-    Raises:
-      ValueError: see `ServedModule`; or top_k is not between 1 and the
-        vocabulary size.
-    """
+    """Initializes the module; top_k is from 1 to the vocabulary size."""
     super().__init__(model, text_layer, max_seq_length)
     pieces = (text_layer or model.config).vocab_size
     if not 1 <= top_k <= pieces:
@@ -61,9 +52,9 @@ class ServedPretraining(serving.ServedModule):
     """Applies the encoder and both heads.
 
     Args:
-      input_ids: <int32>[B, S].
-      input_mask: <int32>[B, S].
-      segment_ids: <int32>[B, S].
+      input_ids: <int32>[B, S], like the next two.
+      input_mask: 1 for tokens and 0 for padding.
+      segment_ids: 0 or 1.
       positions: <int32>[B, Q], the positions to compute in the last block.
       masked_lm_rows: <int32>[B, P], the positions that the masked LM predicts:
         0 is the first position, i the i-th of `positions`.
@@ -73,14 +64,13 @@ class ServedPretraining(serving.ServedModule):
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
       <float32>[B, 2].
     """
+    inputs = {
+      "input_ids": input_ids,
+      "input_mask": input_mask,
+      "segment_ids": segment_ids,
+    }
     outputs = self.model.albert(
-      {
-        "input_ids": input_ids,
-        "input_mask": input_mask,
-        "segment_ids": segment_ids,
-      },
-      training=False,
-      output_positions=positions,
+      inputs, training=False, output_positions=positions
     )
     hidden, pooled = outputs["sequence_output"], outputs["pooled_output"]
     return {
@@ -141,9 +131,9 @@ class ServedPretraining(serving.ServedModule):
 
     @tf.function(input_signature=[text])
     def fill_mask(text):
-      """See `fill_masks`."""
-      features = masked(serving.check_texts({"text": text})["text"])
-      return fill_masks(features, masked, self.top_k, self._logits_of)
+      return self._fill_masks(
+        masked(serving.check_texts({"text": text})["text"])
+      )
 
     @tf.function(input_signature=[text_a, text_b])
     def sentence_order(text_a, text_b):
@@ -160,13 +150,48 @@ class ServedPretraining(serving.ServedModule):
       **serving.encode_functions(packed, self.encode),
     }
 
-  def _logits_of(self, features: Tensors, positions: tf.Tensor) -> tf.Tensor:
-    """Returns logits <float32>[B, M, V] at positions <int32>[B, M]."""
-    rows = tf.broadcast_to(
-      tf.range(1, tf.shape(positions)[1] + 1), tf.shape(positions)
+  def _fill_masks(self, features: Tensors) -> Tensors:
+    """Returns the k best pieces for each of the M masks of a text.
+
+    Args:
+      features: outputs of `in_graph.FillMaskTextLayer`. InvalidArgumentError is
+        raised if a text has no mask within its first tokens.
+
+    Returns:
+      `tokens` <string>[B, M, k], without the word-start mark; `token_ids`
+      <int32>[B, M, k]; `probabilities` <float32>[B, M, k]; `mask_positions`
+      <int32>[B, M]. For texts with fewer masks than M, the tokens are empty,
+      the probabilities 0 and the positions -1.
+    """
+    features = dict(features)
+    positions = features.pop("mask_positions")
+    is_mask = positions >= 0
+    check = serving.refuse_unless(
+      tf.reduce_all(tf.reduce_any(is_mask, axis=1)),
+      "every text must have a [MASK] within its first "
+      f"{self.max_seq_length - 2} tokens: add one to each text.",
     )
-    outputs = self.run(**features, positions=positions, masked_lm_rows=rows)
-    return outputs["masked_lm_logits"]
+    positions = serving.after_checks([check], {"p": positions})["p"]  # [B, M]
+    shape = tf.shape(positions)
+    outputs = self.run(
+      **features,
+      positions=tf.maximum(positions, 0),
+      masked_lm_rows=tf.broadcast_to(tf.range(1, shape[1] + 1), shape),
+    )
+    chances = tf.nn.softmax(outputs["masked_lm_logits"])  # [B, M, V]
+    # The vocabulary of the model may have more rows than pieces.
+    chances = chances[..., : self.text_layer.vocab_size]
+    probabilities, ids = tf.math.top_k(chances, self.top_k)  # [B, M, k]
+    tokens = tf.strings.regex_replace(
+      self.text_layer.pieces(ids), f"^{tokenization.WORD_START}", ""
+    )
+    is_mask = tf.broadcast_to(is_mask[..., None], tf.shape(ids))
+    return {
+      "tokens": tf.where(is_mask, tokens, ""),
+      "token_ids": tf.where(is_mask, ids, 0),
+      "probabilities": tf.where(is_mask, probabilities, 0.0),
+      "mask_positions": positions,
+    }
 
   def settings(self) -> dict[str, Any]:
     return {"top_k": self.top_k}
@@ -189,58 +214,3 @@ def _all_but_first(features: Tensors) -> tf.Tensor:
   """Returns the positions 1 to S - 1, <int32>[B, S - 1]."""
   batch, length = tf.unstack(tf.shape(features["input_ids"]))
   return tf.broadcast_to(tf.range(1, length), [batch, length - 1])
-
-
-_WORD_START = "\u2581"
-
-
-def fill_masks(
-  features: Tensors,
-  text_layer: in_graph.FillMaskTextLayer,
-  top_k: int,
-  logits_of: Callable[[Tensors, tf.Tensor], tf.Tensor],
-) -> Tensors:
-  """Fills masks.
-
-  Args:
-    features: outputs of `text_layer`.
-    text_layer: text layer with the vocabulary.
-    top_k: k, the number of pieces for each mask.
-    logits_of: maps `input_ids`, `input_mask`, `segment_ids` <int32>[B, S] and
-      positions <int32>[B, M] to logits of the masked LM <float32>[B, M, V].
-
-  Returns:
-    The k best pieces for each of the M masks of a text: `tokens`
-    <string>[B, M, k], without the word-start mark; `token_ids`
-    <int32>[B, M, k]; `probabilities` <float32>[B, M, k]; `mask_positions`
-    <int32>[B, M]. For texts with fewer masks than M, the tokens are empty, the
-    probabilities 0 and the positions -1.
-
-  Raises:
-    tf.errors.InvalidArgumentError: a text has no mask within its first tokens.
-  """
-  features = dict(features)
-  positions = features.pop("mask_positions")
-  there = positions >= 0
-  check = serving.refuse_unless(
-    tf.reduce_all(tf.reduce_any(there, axis=1)),
-    "every text must have a [MASK] within its first "
-    f"{text_layer.max_seq_length - 2} tokens: add one to each text.",
-  )
-  checked = serving.after_checks([check], {"positions": positions})
-  positions = checked["positions"]
-  chances = tf.nn.softmax(logits_of(features, tf.maximum(positions, 0)))
-  vocabulary = text_layer.text_layer
-  # The vocabulary of the model may have more rows than pieces.
-  chances = chances[..., : vocabulary.vocab_size]
-  probabilities, ids = tf.math.top_k(chances, top_k)
-  tokens = tf.strings.regex_replace(
-    vocabulary.pieces(ids), f"^{_WORD_START}", ""
-  )
-  there_k = tf.broadcast_to(there[..., None], tf.shape(ids))
-  return {
-    "tokens": tf.where(there_k, tokens, ""),
-    "token_ids": tf.where(there_k, ids, 0),
-    "probabilities": tf.where(there_k, probabilities, 0.0),
-    "mask_positions": positions,
-  }

@@ -57,49 +57,37 @@ class PretrainingTask:
       recompute_activations: see `SharedTransformerEncoder`.
 
     Raises:
-      FileNotFoundError: a folder or a shard is missing.
+      FileNotFoundError: a folder is missing.
       ValueError: the vocabulary, length or kind of the data does not fit, the
         settings of dynamic masking are missing, or there is no held-out split.
     """
     self.config = config
-    self.manifest = tfrecords.read_manifest(input_dir)
-    self.input_dir = input_dir
+    self.input_dir, self.eval_dir = input_dir, eval_input_dir or input_dir
     self._seed = seed
     self._recompute_activations = recompute_activations
-    check_compatible(config, self.manifest, input_dir)
-    self.eval_dir, self._eval_manifest = input_dir, self.manifest
+    self.manifest = _fitting_manifest(config, input_dir)
+    self._eval_manifest = self.manifest
     if eval_input_dir:
-      self.eval_dir = eval_input_dir
-      self._eval_manifest = tfrecords.read_manifest(eval_input_dir)
-      check_compatible(config, self._eval_manifest, eval_input_dir)
-      check_same_kind(
+      self._eval_manifest = _fitting_manifest(config, eval_input_dir)
+      _check_same_kind(
         self.manifest, input_dir, self._eval_manifest, eval_input_dir
       )
-    self._eval_split = "heldout"
-    if not _records(self._eval_manifest, "heldout"):
-      self._eval_split = "train"
-      if not eval_input_dir:
-        raise ValueError(
-          f"{input_dir} has no held-out examples for the evaluation: build it "
-          "again with --heldout_share above 0, or set eval_input_dir to a "
-          "folder of other text."
-        )
-    self._sentence_pair = (
-      self.manifest.settings.get("sentence_pair", "sop") != "none"
+    heldout = self._eval_manifest.splits.get("heldout")
+    self._eval_split = "heldout" if heldout and heldout.records else "train"
+    if self._eval_split == "train" and not eval_input_dir:
+      raise ValueError(
+        f"{input_dir} has no held-out examples for the evaluation: build it "
+        "again with --heldout_share above 0, or set eval_input_dir to a "
+        "folder of other text."
+      )
+    self._sentence_pair = _sentence_pair(self.manifest) != "none"
+    self._mask_train = _masking(self.manifest, seed, dynamic_masking.TRAIN)
+    # With the seed of the data, all evaluations have the same masks.
+    self._mask_heldout = _masking(
+      self._eval_manifest,
+      self._eval_manifest.random_seed,
+      dynamic_masking.EVALUATION,
     )
-    self._mask_train = self._mask_heldout = None
-    from_manifest = dynamic_masking.DynamicMasking.from_manifest
-    if self.manifest.settings.get("masking") == "dynamic":
-      self._mask_train = from_manifest(
-        self.manifest, seed, dynamic_masking.TRAIN
-      )
-    if self._eval_manifest.settings.get("masking") == "dynamic":
-      # With the seed of the data, all evaluations have the same masks.
-      self._mask_heldout = from_manifest(
-        self._eval_manifest,
-        self._eval_manifest.random_seed,
-        dynamic_masking.EVALUATION,
-      )
     self.tokens_per_example = self.manifest.max_seq_length
     self.flops_per_example = self._flops(config)
 
@@ -109,11 +97,7 @@ class PretrainingTask:
     )
 
   def at_depth(self, num_layers: int) -> PretrainingTask:
-    """Returns this task with another number of layers applied.
-
-    Raises:
-      ValueError: the model cannot have this depth.
-    """
+    """Returns this task with another number of layers applied."""
     task = copy.copy(self)
     task.num_layers = num_layers
     task.flops_per_example = self._flops(self.config.at_depth(num_layers))
@@ -148,7 +132,6 @@ class PretrainingTask:
       self.eval_dir,
       self._eval_split,
       batch_size,
-      seed=self._seed,
       shuffle=False,
       repeat=False,
       transform=self._mask_heldout,
@@ -179,7 +162,7 @@ class PretrainingTask:
       num_layers=self.num_layers,
     )
     totals = loss_totals(outputs, batch, compiled=training)
-    metrics = accuracies(outputs, batch, _example_weight(batch))
+    metrics = accuracies(outputs, batch)
     if not self._sentence_pair:
       del totals["sentence_order"], metrics["sentence_order_accuracy"]
     return totals, metrics
@@ -190,6 +173,63 @@ class PretrainingTask:
     if self.eval_dir != self.input_dir:
       described["eval"] = _describe(self.eval_dir, self._eval_manifest)
     return described
+
+
+def _fitting_manifest(
+  config: modeling.AlbertConfig, folder: str
+) -> tfrecords.Manifest:
+  """Returns the manifest of a folder whose data fits the model."""
+  manifest = tfrecords.read_manifest(folder)
+  if manifest.task != "pretraining":
+    raise ValueError(
+      f"{folder} holds {manifest.task} data, not pretraining data."
+    )
+  if manifest.tokenizer.vocab_size != config.vocab_size:
+    raise ValueError(
+      f"{folder} was built with a vocabulary of "
+      f"{manifest.tokenizer.vocab_size} pieces, but the model has vocab_size "
+      f"{config.vocab_size}: use a configuration with the vocabulary size of "
+      "the data."
+    )
+  if manifest.max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"{folder} holds sequences of {manifest.max_seq_length} tokens, but "
+      f"the model has only {config.max_position_embeddings} position "
+      "embeddings."
+    )
+  return manifest
+
+
+def _sentence_pair(manifest: tfrecords.Manifest) -> str:
+  return manifest.settings.get("sentence_pair", "sop")
+
+
+def _check_same_kind(
+  first: tfrecords.Manifest,
+  first_dir: str,
+  other: tfrecords.Manifest,
+  other_dir: str,
+) -> None:
+  """Checks that one model can use both datasets."""
+  if first.tokenizer != other.tokenizer:
+    raise ValueError(
+      f"{other_dir} was built with another tokenizer than {first_dir}: build "
+      "one of them again with the tokenizer of the other."
+    )
+  if _sentence_pair(first) != _sentence_pair(other):
+    raise ValueError(
+      f"{other_dir} was built with --sentence_pair={_sentence_pair(other)}, "
+      f"but {first_dir} with --sentence_pair={_sentence_pair(first)}: build "
+      "one of them again with the value of the other."
+    )
+
+
+def _masking(
+  manifest: tfrecords.Manifest, seed: int, purpose: int
+) -> Optional[dynamic_masking.DynamicMasking]:
+  if manifest.settings.get("masking") != "dynamic":
+    return None
+  return dynamic_masking.DynamicMasking.from_manifest(manifest, seed, purpose)
 
 
 def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
@@ -204,10 +244,6 @@ def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
     "random_seed": manifest.random_seed,
     "settings": dict(manifest.settings),
   }
-
-
-def _records(manifest: tfrecords.Manifest, split: str) -> int:
-  return manifest.splits[split].records if split in manifest.splits else 0
 
 
 def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -237,8 +273,7 @@ def loss_totals(
   """Returns summed cross entropies in nats.
 
   Args:
-    outputs: `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
-      <float32>[B, 2].
+    outputs: the logits of `AlbertForPretraining`.
     batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
       `next_sentence_labels` <int32>[B, 1] and optionally `example_weight`
       <float32>[B].
@@ -259,76 +294,10 @@ def loss_totals(
   }
 
 
-def check_compatible(
-  config: modeling.AlbertConfig, manifest: tfrecords.Manifest, input_dir: str
-) -> None:
-  """Checks that data fits a model.
-
-  Raises:
-    ValueError: the vocabulary size or the task differs, or sequences are longer
-      than the position table.
-  """
-  if manifest.task != "pretraining":
-    raise ValueError(
-      f"{input_dir} holds {manifest.task} data, not pretraining data."
-    )
-  if manifest.tokenizer.vocab_size != config.vocab_size:
-    raise ValueError(
-      f"{input_dir} was built with a vocabulary of "
-      f"{manifest.tokenizer.vocab_size} pieces, but the model has vocab_size "
-      f"{config.vocab_size}: use a configuration with the vocabulary size of "
-      "the data."
-    )
-  if manifest.max_seq_length > config.max_position_embeddings:
-    raise ValueError(
-      f"{input_dir} holds sequences of {manifest.max_seq_length} tokens, but "
-      f"the model has only {config.max_position_embeddings} position "
-      "embeddings."
-    )
-
-
-def check_same_kind(
-  first: tfrecords.Manifest,
-  first_dir: str,
-  other: tfrecords.Manifest,
-  other_dir: str,
-) -> None:
-  """Checks that one model can use both datasets.
-
-  Raises:
-    ValueError: the tokenizers or the objectives differ.
-  """
-  if first.tokenizer != other.tokenizer:
-    raise ValueError(
-      f"{other_dir} was built with another tokenizer than {first_dir}: build "
-      "one of them again with the tokenizer of the other."
-    )
-  pairs = [m.settings.get("sentence_pair", "sop") for m in (first, other)]
-  if pairs[0] != pairs[1]:
-    raise ValueError(
-      f"{other_dir} was built with --sentence_pair={pairs[1]}, but {first_dir} "
-      f"with --sentence_pair={pairs[0]}: build one of them again with the "
-      "value of the other."
-    )
-
-
 def accuracies(
-  outputs: Mapping[str, tf.Tensor],
-  batch: Mapping[str, tf.Tensor],
-  example_weight: tf.Tensor,
+  outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]
 ) -> dict[str, training_lib.Ratio]:
-  """Returns the shares of correct predictions as sums and weights.
-
-  Args:
-    outputs: `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
-      <float32>[B, 2].
-    batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
-      0 for padding, and `next_sentence_labels` <int32>[B, 1].
-    example_weight: <float32>[B], 0 for padding rows.
-
-  Returns:
-    `masked_lm_accuracy` and `sentence_order_accuracy`.
-  """
+  """Returns the shares of correct predictions; see `loss_totals`."""
 
   def ratio(logits, labels, weights) -> training_lib.Ratio:
     right = tf.argmax(logits, -1, output_type=labels.dtype) == labels
@@ -346,7 +315,7 @@ def accuracies(
     "sentence_order_accuracy": ratio(
       outputs["sentence_order_logits"],
       batch["next_sentence_labels"][:, 0],
-      example_weight,
+      _example_weight(batch),
     ),
   }
 
@@ -373,9 +342,8 @@ def make_tasks(
     recompute_activations: see `SharedTransformerEncoder`.
 
   Raises:
-    FileNotFoundError: a folder or a shard is missing.
-    ValueError: a folder does not fit the model, or its tokenizer or objective
-      differs from that of the first folder.
+    FileNotFoundError, ValueError: see `PretrainingTask`; or a shard is missing,
+      or the tokenizers or objectives of the folders differ.
   """
   if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
     raise ValueError(
@@ -391,7 +359,7 @@ def make_tasks(
   ]
   first = tasks[0].manifest
   for task, folder in zip(tasks, input_dirs):
-    check_same_kind(first, input_dirs[0], task.manifest, folder)
+    _check_same_kind(first, input_dirs[0], task.manifest, folder)
     for split in task.manifest.splits.values():
       tfrecords.check_shards(folder, split.shards)
   return tasks

@@ -1,4 +1,4 @@
-"""Tests of the task: losses by hand, padded rows, data that does not fit."""
+"""Tests of the task: losses by hand, padding, phases, dynamic masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from official_albert.testing import toy_vocabulary
 from tasks.pretraining import data as data_lib
 from tasks.pretraining import task as task_lib
 
-V, S, P, TRAIN, HELDOUT = 97, 11, 3, 13, 7
+V, S, P = 97, 11, 3
 CONFIG = AlbertConfig(
   vocab_size=V,
   embedding_size=6,
@@ -25,23 +25,27 @@ CONFIG = AlbertConfig(
   num_hidden_layers=2,
   num_attention_heads=2,
   intermediate_size=14,
-  max_position_embeddings=S,
+  max_position_embeddings=13,
 )
+COUNTS = {"train": 13, "heldout": 7}
 
 
-def record(rng):
-  length = int(rng.integers(5, S + 1))
-  mask = (np.arange(S) < length).astype(np.int64)
+def record(rng, length):
+  """Returns a record whose first id is the length of all sequences."""
+  tokens = int(rng.integers(5, length + 1))
+  mask = (np.arange(length) < tokens).astype(np.int64)
   predictions = int(rng.integers(1, P + 1))
   weights = (np.arange(P) < predictions).astype(np.float32)
   positions = np.zeros(P, np.int64)
   positions[:predictions] = np.sort(
-    rng.choice(np.arange(1, length), predictions, replace=False)
+    rng.choice(np.arange(1, tokens), predictions, replace=False)
   )
+  ids = rng.integers(5, V, length) * mask
+  ids[0] = length
   return {
-    "input_ids": rng.integers(5, V, S) * mask,
+    "input_ids": ids,
     "input_mask": mask,
-    "segment_ids": (np.arange(S) >= length // 2) * mask,
+    "segment_ids": (np.arange(length) >= tokens // 2) * mask,
     "token_boundary": mask,
     "masked_lm_positions": positions,
     "masked_lm_ids": rng.integers(5, V, P) * (weights > 0),
@@ -50,134 +54,42 @@ def record(rng):
   }
 
 
-def write_data(folder, sentence_pair="sop", **changes):
-  schema = tfrecords.pretraining_schema(S, P)
+def write_data(
+  folder,
+  length=S,
+  counts=COUNTS,
+  sha256="ab" * 32,
+  task="pretraining",
+  **settings,
+):
+  """Writes a folder of random records and returns its path."""
+  folder = str(folder)
+  os.makedirs(folder, exist_ok=True)
+  schema = tfrecords.pretraining_schema(length, P)
   rng = np.random.default_rng(0)
   splits = {}
-  for split, count in (("train", TRAIN), ("heldout", HELDOUT)):
-    name = tfrecords.shard_name(split, 0, 1)
-    path = os.path.join(folder, name)
+  for split, count in counts.items():
+    path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
     with tfrecords.ShardWriter(path, schema) as shard:
       for _ in range(count):
-        shard.write(record(rng))
+        shard.write(record(rng, length))
     splits[split] = tfrecords.Split((shard.result,), {})
   manifest = tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=S,
+    task=task,
+    max_seq_length=length,
     max_predictions_per_seq=P,
     features=schema,
-    tokenizer=tfrecords.TokenizerInfo("ab" * 32, V, True),
-    settings={"sentence_pair": sentence_pair},
+    tokenizer=tfrecords.TokenizerInfo(sha256, V, True),
+    settings={"sentence_pair": "sop", **settings},
     random_seed=5,
     splits=splits,
   )
-  tfrecords.write_manifest(folder, dataclasses.replace(manifest, **changes))
+  tfrecords.write_manifest(folder, manifest)
+  return folder
 
 
-@pytest.fixture
-def folder(tmp_path):
-  write_data(str(tmp_path))
-  return str(tmp_path)
-
-
-def test_losses_by_hand(folder):
-  task = task_lib.PretrainingTask(CONFIG, folder)
-  model = task.build_model()
-  batch = next(iter(task.eval_dataset(4)))
-  totals, metrics = task.forward(model, batch, False, None)
-  weights = task.loss_weights(batch)
-  outputs = model(batch)
-  log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy()
-  expected = 0.0
-  for b in range(4):
-    for p in range(P):
-      label = int(batch["masked_lm_ids"][b, p])
-      expected -= (
-        float(batch["masked_lm_weights"][b, p]) * log_probs[b, p, label]
-      )
-  np.testing.assert_allclose(totals["masked_lm"], expected, rtol=1e-5)
-  count = float(tf.reduce_sum(batch["masked_lm_weights"]))
-  np.testing.assert_allclose(weights["masked_lm"], count + 1e-5, rtol=1e-6)
-  order = tf.nn.log_softmax(outputs["sentence_order_logits"]).numpy()
-  labels = batch["next_sentence_labels"].numpy()[:, 0]
-  np.testing.assert_allclose(
-    totals["sentence_order"], -order[np.arange(4), labels].sum(), rtol=1e-5
-  )
-  assert float(weights["sentence_order"]) == 4.0
-  assert set(metrics) == {"masked_lm_accuracy", "sentence_order_accuracy"}
-
-
-def test_padded_rows_change_no_sum(folder):
-  """Seven held-out examples in batches of 7 and of 4 + 3 padded to 4."""
-  task = task_lib.PretrainingTask(CONFIG, folder)
-  model = task.build_model()
-
-  def sums(batch_size):
-    parts = []
-    for batch in task.eval_dataset(batch_size):
-      assert batch["input_ids"].shape == [batch_size, S]
-      totals, metrics = task.forward(model, batch, False, None)
-      parts.append(tf.nest.flatten((totals, metrics)))
-    return np.sum(parts, 0)
-
-  np.testing.assert_allclose(sums(HELDOUT), sums(4), rtol=1e-5)
-
-
-def test_train_dataset_starts_where_it_is_told(folder):
-  task = task_lib.PretrainingTask(CONFIG, folder, seed=3)
-  whole = [b["input_ids"].numpy() for b in task.train_dataset(2, 0).take(9)]
-  late = next(iter(task.train_dataset(2, 14)))
-  np.testing.assert_array_equal(late["input_ids"], whole[7])
-
-
-def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
-  write_data(str(tmp_path), sentence_pair="none")
-  task = task_lib.PretrainingTask(CONFIG, str(tmp_path))
-  batch = next(iter(task.eval_dataset(4)))
-  totals, metrics = task.forward(task.build_model(), batch, False, None)
-  assert set(totals) == set(task.loss_weights(batch)) == {"masked_lm"}
-  assert set(metrics) == {"masked_lm_accuracy"}
-
-
-def test_flops_by_hand(folder):
-  task = task_lib.PretrainingTask(CONFIG, folder)
-  head = P * 2 * (10 * 6 + 6 * V)
-  assert P + 1 < S
-  expected = 3 * (CONFIG.forward_flops(S, last_rows=P + 1) + head)
-  assert task.flops_per_example == expected
-  assert task.tokens_per_example == S
-
-
-def test_fingerprint(folder):
-  described = task_lib.PretrainingTask(CONFIG, folder).describe()
-  assert described["tokenizer"]["sha256"] == "ab" * 32
-  assert described["settings"] == {"sentence_pair": "sop"}
-
-
-@pytest.mark.parametrize(
-  "data, config, message",
-  [
-    ({}, {"vocab_size": 98}, "vocabulary of 97 pieces, .* vocab_size 98"),
-    ({}, {"max_position_embeddings": 10}, "sequences of 11 tokens"),
-    ({"task": "squad"}, {}, "holds squad data"),
-  ],
-)
-def test_data_for_another_model_is_refused(tmp_path, data, config, message):
-  write_data(str(tmp_path), **data)
-  config = dataclasses.replace(CONFIG, **config)
-  with pytest.raises(ValueError, match=message):
-    task_lib.PretrainingTask(config, str(tmp_path))
-
-
-def test_missing_data_is_refused(tmp_path):
-  with pytest.raises(FileNotFoundError, match="create_pretraining_data"):
-    task_lib.PretrainingTask(CONFIG, str(tmp_path / "none"))
-
-
-@pytest.fixture(scope="module")
-def unmasked(tmp_path_factory):
-  """A dataset made with --masking=dynamic, and a model that fits it."""
-  folder = tmp_path_factory.mktemp("unmasked")
+def build_unmasked(folder):
+  """Builds records with --masking=dynamic; returns their folder and V."""
   words = "tea rain stone river cloud amber slowly under every green".split()
   rng = np.random.default_rng(0)
   documents = [
@@ -193,30 +105,230 @@ def unmasked(tmp_path_factory):
       output_dir=str(folder / "data"),
       spm_model_file=str(folder / "toy.model"),
       examples=data_lib.ExampleSettings(
-        max_seq_length=29, max_predictions_per_seq=5, masking="dynamic"
+        max_seq_length=29, max_predictions_per_seq=4, masking="dynamic"
       ),
       dupe_factor=1,
       heldout_share=0.2,
       num_shards=2,
     )
   )
-  config = dataclasses.replace(
-    CONFIG,
-    vocab_size=manifest.tokenizer.vocab_size,
-    max_position_embeddings=29,
+  return str(folder / "data"), manifest.tokenizer.vocab_size
+
+
+def checkpoint(model_dir, step):
+  """Returns the variables of a checkpoint by their names."""
+  reader = tf.train.load_checkpoint(str(model_dir / f"model.ckpt-{step}"))
+  return {
+    name: reader.get_tensor(name)
+    for name in reader.get_variable_to_shape_map()
+    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
+  }
+
+
+def assert_same(expected, actual):
+  assert expected.keys() == actual.keys()
+  for name, value in expected.items():
+    np.testing.assert_array_equal(value, actual[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return write_data(tmp_path_factory.mktemp("data"))
+
+
+def test_losses_by_hand(folder):
+  task = task_lib.PretrainingTask(CONFIG, folder)
+  model = task.build_model()
+  batch = next(iter(task.eval_dataset(4)))
+  totals, metrics = task.forward(model, batch, False, None)
+  weights = task.loss_weights(batch)
+  outputs = model(batch)
+  log_probs = tf.nn.log_softmax(outputs["masked_lm_logits"]).numpy()
+  labels = batch["masked_lm_ids"].numpy()
+  losses = -np.take_along_axis(log_probs, labels[..., None], axis=2)[..., 0]
+  used = batch["masked_lm_weights"].numpy()
+  np.testing.assert_allclose(
+    totals["masked_lm"], (losses * used).sum(), rtol=1e-5
   )
-  return str(folder / "data"), config
+  np.testing.assert_allclose(weights["masked_lm"], used.sum() + 1e-5, rtol=1e-6)
+  order = tf.nn.log_softmax(outputs["sentence_order_logits"]).numpy()
+  swapped = batch["next_sentence_labels"].numpy()[:, 0]
+  np.testing.assert_allclose(
+    totals["sentence_order"], -order[np.arange(4), swapped].sum(), rtol=1e-5
+  )
+  assert float(weights["sentence_order"]) == 4.0
+  right = {
+    "masked_lm_accuracy": ((log_probs.argmax(-1) == labels) * used, used),
+    "sentence_order_accuracy": (order.argmax(-1) == swapped, np.ones(4)),
+  }
+  assert metrics.keys() == right.keys()
+  for name, (hits, weight) in right.items():
+    assert float(metrics[name].total) == hits.sum()
+    assert float(metrics[name].weight) == weight.sum()
 
 
-def _restored(batch):
-  """The text of each row, its labels put back and its swap undone."""
+def test_padded_rows_change_no_sum(folder):
+  task = task_lib.PretrainingTask(CONFIG, folder)
+  model = task.build_model()
+
+  def sums(batch_size):
+    parts = []
+    for batch in task.eval_dataset(batch_size):
+      assert batch["input_ids"].shape == [batch_size, S]
+      totals, metrics = task.forward(model, batch, False, None)
+      parts.append(tf.nest.flatten((totals, metrics)))
+    return np.sum(parts, 0)
+
+  # Seven held-out examples: 7, or 4 + 3 and one row of padding.
+  np.testing.assert_allclose(sums(7), sums(4), rtol=1e-5)
+
+
+def test_without_a_pair_objective_only_masked_lm_is_trained(tmp_path):
+  folder = write_data(tmp_path, sentence_pair="none")
+  task = task_lib.PretrainingTask(CONFIG, folder)
+  batch = next(iter(task.eval_dataset(4)))
+  totals, metrics = task.forward(task.build_model(), batch, False, None)
+  assert set(totals) == set(task.loss_weights(batch)) == {"masked_lm"}
+  assert set(metrics) == {"masked_lm_accuracy"}
+
+
+def test_operations_and_description(folder):
+  task = task_lib.PretrainingTask(CONFIG, folder)
+  head = P * 2 * (10 * 6 + 6 * V)
+  assert P + 1 < S
+  expected = 3 * (CONFIG.forward_flops(S, last_rows=P + 1) + head)
+  assert task.flops_per_example == expected
+  assert task.tokens_per_example == S
+  described = task.describe()
+  assert described["tokenizer"]["sha256"] == "ab" * 32
+  assert described["settings"] == {"sentence_pair": "sop"}
+  assert "eval" not in described
+
+
+@pytest.mark.parametrize(
+  "data, config, message",
+  [
+    ({}, {"vocab_size": 98}, "vocabulary of 97 pieces, .* vocab_size 98"),
+    ({}, {"max_position_embeddings": 10}, "sequences of 11 tokens"),
+    ({"task": "squad"}, {}, "holds squad data"),
+    ({"masking": "dynamic"}, {}, "lacks .*mask_id, .*dynamic masking needs"),
+  ],
+)
+def test_data_for_another_model_is_refused(tmp_path, data, config, message):
+  folder = write_data(tmp_path, **data)
+  with pytest.raises(ValueError, match=message):
+    task_lib.PretrainingTask(dataclasses.replace(CONFIG, **config), folder)
+
+
+def test_a_schedule_ends_at_the_depth_of_the_model(folder):
+  config = dataclasses.replace(CONFIG, num_hidden_layers=5)
+  task = task_lib.PretrainingTask(config, folder)
+  depths = [t.num_layers for t in task_lib.at_depths(task, [2, 3, 5])]
+  assert depths == [2, 3, 5]
+  with pytest.raises(ValueError, match="ends at 3, but must end at .*layers 5"):
+    task_lib.at_depths(task, [2, 3])
+  config = dataclasses.replace(config, num_hidden_groups=2)
+  task = task_lib.PretrainingTask(config, folder)
+  with pytest.raises(ValueError, match="2 groups .* cannot have 3"):
+    task_lib.at_depths(task, [3, 5])
+  assert task_lib.at_depths(task, [5])[0].num_layers == 5
+
+
+@pytest.fixture
+def folders(tmp_path):
+  return [write_data(tmp_path / str(n), n) for n in (7, 13)]
+
+
+def held_out(task):
+  """Returns the first id of each held-out example."""
+  batches = list(task.eval_dataset(2).as_numpy_iterator())
+  real = np.concatenate([batch["example_weight"] for batch in batches]) > 0
+  ids = np.concatenate([batch["input_ids"][:, 0] for batch in batches])
+  return ids[real].tolist()
+
+
+def test_one_task_for_each_phase(folders):
+  tasks = task_lib.make_tasks(CONFIG, folders, 3)
+  assert [task.tokens_per_example for task in tasks] == [7, 13]
+  assert tasks[0].flops_per_example < tasks[1].flops_per_example / 1.4
+  assert [held_out(task) for task in tasks] == [[7] * 7, [13] * 7]
+  for task, length in zip(tasks, (7, 13)):
+    batch = next(iter(task.train_dataset(4, 0)))
+    assert batch["input_ids"].shape == [4, length]
+
+
+def test_another_folder_for_the_evaluation(folders, tmp_path):
+  whole = write_data(tmp_path / "whole", 9, {"train": 4})
+  part = write_data(tmp_path / "part", 11, {"train": 4, "heldout": 1})
+  one = task_lib.make_tasks(CONFIG, folders, 3, [whole])
+  assert [held_out(task) for task in one] == [[9] * 4] * 2
+  each = task_lib.make_tasks(CONFIG, folders, 3, [whole, part])
+  assert [held_out(task) for task in each] == [[9] * 4, [11]]
+  described = each[1].describe()
+  assert described["input_dir"] == folders[1]
+  assert described["eval"]["input_dir"] == part
+  with pytest.raises(ValueError, match="3 evaluation folders, but 2 phases"):
+    task_lib.make_tasks(CONFIG, folders, 3, [whole, part, part])
+
+
+@pytest.mark.parametrize("counts", [{"train": 4}, {"train": 4, "heldout": 0}])
+def test_missing_held_out_examples_are_refused(folders, tmp_path, counts):
+  bare = write_data(tmp_path / "bare", 9, counts)
+  with pytest.raises(ValueError, match="no held-out .*--heldout_share above 0"):
+    task_lib.make_tasks(CONFIG, [folders[0], bare], 3)
+  task, _ = task_lib.make_tasks(CONFIG, [bare, bare], 3, [folders[1]])
+  assert held_out(task) == [13] * 7
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    (dict(length=9, sha256="cd" * 32), "built with another tokenizer than"),
+    (dict(length=9, sentence_pair="none"), "--sentence_pair=none, but .*=sop"),
+    (dict(length=14), "sequences of 14 tokens, but .* only 13 position"),
+  ],
+)
+@pytest.mark.parametrize("place", ["phase", "eval"])
+def test_phases_that_do_not_fit_are_refused(
+  folders, tmp_path, changes, message, place
+):
+  folder = write_data(tmp_path / "other", **changes)
+  inputs = [*folders, folder] if place == "phase" else folders
+  evals = [folder] if place == "eval" else []
+  with pytest.raises(ValueError, match=message):
+    task_lib.make_tasks(CONFIG, inputs, 3, evals)
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_shards_of_all_phases_are_checked(folders, phase, split):
+  path = os.path.join(folders[phase], tfrecords.shard_name(split, 0, 1))
+  with open(path, "ab") as file:
+    file.write(b"x")
+  with pytest.raises(ValueError, match=f"{split}-00000-of-00001.tfrecord has"):
+    task_lib.make_tasks(CONFIG, folders, 3)
+  os.remove(path)
+  with pytest.raises(FileNotFoundError, match="is missing"):
+    task_lib.make_tasks(CONFIG, folders, 3)
+
+
+@pytest.fixture(scope="module")
+def unmasked(tmp_path_factory):
+  """Returns a folder with dynamic masking, and a model that fits it."""
+  folder, vocab_size = build_unmasked(tmp_path_factory.mktemp("unmasked"))
+  return folder, dataclasses.replace(
+    CONFIG, vocab_size=vocab_size, max_position_embeddings=29
+  )
+
+
+def restored(batch):
+  """Returns the texts of a batch, with labels put back and swaps undone."""
   batch = {name: value.numpy() for name, value in batch.items()}
   texts = []
   for row, ids in enumerate(batch["input_ids"].copy()):
     used = batch["masked_lm_weights"][row] > 0
-    ids[batch["masked_lm_positions"][row, used]] = batch["masked_lm_ids"][
-      row, used
-    ]
+    positions = batch["masked_lm_positions"][row, used]
+    ids[positions] = batch["masked_lm_ids"][row, used]
     length = batch["input_mask"][row].sum()
     middle = length - batch["segment_ids"][row].sum()
     a, b = tuple(ids[1 : middle - 1]), tuple(ids[middle : length - 1])
@@ -224,14 +336,13 @@ def _restored(batch):
   return texts
 
 
-def test_masks_drawn_while_training(unmasked):
-  """Three epochs: the same texts, each time with other masks and swaps."""
+def test_each_epoch_has_the_same_texts_with_other_masks(unmasked):
   folder, config = unmasked
   task = task_lib.PretrainingTask(config, folder, seed=3)
   size = task.manifest.split("train").records
   assert size > 8
   epochs = list(itertools.islice(task.train_dataset(size, 0), 3))
-  texts = [_restored(batch) for batch in epochs]
+  texts = [restored(batch) for batch in epochs]
   assert sorted(texts[0]) == sorted(texts[1]) == sorted(texts[2])
   shown = [set(map(bytes, batch["input_ids"].numpy())) for batch in epochs]
   assert len(shown[0] | shown[1] | shown[2]) > 2.5 * size
@@ -239,16 +350,14 @@ def test_masks_drawn_while_training(unmasked):
   assert 0 < np.mean(labels) < 1
 
 
-def test_masks_are_the_same_after_a_restart_with_another_batch_size(unmasked):
+def test_masks_do_not_depend_on_start_batch_size_or_worker(unmasked):
   folder, config = unmasked
   task = task_lib.PretrainingTask(config, folder, seed=3)
 
   def stream(batch_size, start, count):
-    data = task.train_dataset(batch_size, start)
-    batches = itertools.islice(
-      data.as_numpy_iterator(), -(-count // batch_size)
-    )
-    batches = list(batches)
+    dataset = task.train_dataset(batch_size, start)
+    number = -(-count // batch_size)
+    batches = list(itertools.islice(dataset.as_numpy_iterator(), number))
     return {
       name: np.concatenate([batch[name] for batch in batches])[:count]
       for name in batches[0]
@@ -257,27 +366,17 @@ def test_masks_are_the_same_after_a_restart_with_another_batch_size(unmasked):
   whole = stream(7, 0, 63)  # Over the borders of epochs.
   for batch_size, start in ((1, 60), (4, 5), (11, 30)):
     part = stream(batch_size, start, 63 - start)
-    for name, value in whole.items():
-      np.testing.assert_array_equal(part[name], value[start:], err_msg=name)
-
-
-def test_workers_draw_the_masks_of_their_places(unmasked):
-  folder, config = unmasked
-  task = task_lib.PretrainingTask(config, folder, seed=3)
-  whole = list(itertools.islice(task.train_dataset(3, 5), 8))
+    assert_same({name: x[start:] for name, x in whole.items()}, part)
+  batches = list(itertools.islice(task.train_dataset(3, 5), 8))
   for worker in (0, 1):
     context = tf.distribute.InputContext(2, worker, 4)  # Two devices each.
     share = itertools.islice(task.train_dataset(3, 5, context), 4)
-    expected = [
-      whole[4 * step + 2 * worker + i] for step in (0, 1) for i in (0, 1)
-    ]
-    for ours, theirs in zip(share, expected):
-      for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    own = [4 * step + 2 * worker + i for step in (0, 1) for i in (0, 1)]
+    for number, batch in zip(own, share):
+      assert_same(batches[number], batch)
 
 
 def test_all_evaluations_have_the_same_masks(unmasked):
-  """In another run with another seed and batch size, too."""
   folder, config = unmasked
   size = tfrecords.read_manifest(folder).split("heldout").records
   rows = {}
@@ -289,223 +388,44 @@ def test_all_evaluations_have_the_same_masks(unmasked):
       values = tf.concat([batch[name] for batch in batches], 0)[real].numpy()
       assert len(values) == size
       np.testing.assert_array_equal(values, rows.setdefault(name, values))
-  # What only fills up the last batch is masked, but has no weight.
+  # Padding rows are masked, but have no weight.
   assert len(batches) == 2
   assert not batches[1]["masked_lm_weights"][1:].numpy().any()
   assert batches[1]["masked_lm_weights"][0].numpy().any()
 
 
-def _train(task, model_dir, stop=None):
-  """Four steps; with `stop`, the data ends after so many."""
-  config = training.TrainConfig(
-    model_dir=str(model_dir),
-    num_train_steps=4,
-    num_warmup_steps=1,
-    learning_rate=0.01,
-    train_batch_size=6,
-    eval_batch_size=4,
-    steps_per_loop=2,
-    eval_steps=0,
-    save_checkpoints_steps=2,
-  )
-  if stop:
-    whole = task.train_dataset
-    task.train_dataset = lambda *arguments: whole(*arguments).take(stop)
-  strategy = distribution.make_strategy("one_device")
-  with training.Reporter(config.model_dir, io.StringIO()) as report:
-    return training.train([task], config, strategy, report)
-
-
-def _checkpoint(model_dir):
-  path = tf.train.latest_checkpoint(str(model_dir))
-  reader = tf.train.load_checkpoint(path)
-  return {
-    name: reader.get_tensor(name)
-    for name in reader.get_variable_to_shape_map()
-    if name != "_CHECKPOINTABLE_OBJECT_GRAPH" and "save_counter" not in name
-  }
-
-
 @pytest.mark.heavy
-def test_two_and_two_steps_are_four_to_the_bit(unmasked, tmp_path):
-  folder, config = unmasked
-
-  def task():
-    return task_lib.PretrainingTask(config, folder, seed=3)
-
-  whole = _train(task(), tmp_path / "whole")
-  with pytest.raises(tf.errors.OutOfRangeError):
-    _train(task(), tmp_path / "parts", stop=2)
-  assert _train(task(), tmp_path / "parts") == whole
-  expected = _checkpoint(tmp_path / "whole")
-  got = _checkpoint(tmp_path / "parts")
-  assert expected.keys() == got.keys()
-  for name, value in expected.items():
-    np.testing.assert_array_equal(value, got[name], err_msg=name)
-
-
-def test_unmasked_data_needs_the_settings_of_masking(tmp_path):
-  write_data(str(tmp_path), settings={"masking": "dynamic"})
-  with pytest.raises(
-    ValueError, match="lacks .*mask_id, .*dynamic masking needs"
-  ):
-    task_lib.PretrainingTask(CONFIG, str(tmp_path))
-
-
-def test_padding_counts_nowhere():
-  vocab = 5
-  outputs = {
-    "masked_lm_logits": tf.one_hot([[1, 2, 0], [4, 3, 0]], vocab),
-    "sentence_order_logits": tf.constant([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]),
-  }
-  outputs["masked_lm_logits"] = tf.concat(
-    [outputs["masked_lm_logits"], tf.one_hot([[0, 0, 0]], vocab)], 0
-  )
-  batch = {
-    "masked_lm_ids": tf.constant([[1, 2, 0], [4, 1, 0], [0, 0, 0]]),
-    "masked_lm_weights": tf.constant(
-      [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
-    ),
-    "next_sentence_labels": tf.constant([[0], [0], [0]]),
-  }
-  values = task_lib.accuracies(outputs, batch, tf.constant([1.0, 1.0, 0.0]))
-  lm = values["masked_lm_accuracy"]
-  order = values["sentence_order_accuracy"]
-  assert (float(lm.total), float(lm.weight)) == (3.0, 4.0)
-  assert (float(order.total), float(order.weight)) == (1.0, 2.0)
-
-
-SHORT_V, SHORT_P = 43, 2
-SHORT = AlbertConfig(
-  vocab_size=SHORT_V,
-  embedding_size=6,
-  hidden_size=10,
-  num_hidden_layers=1,
-  num_attention_heads=2,
-  intermediate_size=14,
-  max_position_embeddings=13,
-)
-
-
-def write_phase(folder, length, sha256="ab" * 32, pair="sop", **records):
-  """Records whose every id is their length; by default 5 and 3 of them."""
-  os.makedirs(folder)
-  schema = tfrecords.pretraining_schema(length, SHORT_P)
-  splits = {}
-  for split, count in (records or {"train": 5, "heldout": 3}).items():
-    path = os.path.join(folder, tfrecords.shard_name(split, 0, 1))
-    with tfrecords.ShardWriter(path, schema) as shard:
-      for _ in range(count):
-        ones = np.ones(length, np.int64)
-        predictions = np.ones(SHORT_P, np.int64)
-        shard.write(
-          {
-            "input_ids": ones * length,
-            "input_mask": ones,
-            "segment_ids": ones,
-            "token_boundary": ones,
-            "masked_lm_positions": predictions,
-            "masked_lm_ids": predictions * 6,
-            "masked_lm_weights": np.ones(SHORT_P, np.float32),
-            "next_sentence_labels": np.zeros(1, np.int64),
-          }
-        )
-    splits[split] = tfrecords.Split((shard.result,), {})
-  tfrecords.write_manifest(
-    folder,
-    tfrecords.Manifest(
-      task="pretraining",
-      max_seq_length=length,
-      max_predictions_per_seq=SHORT_P,
-      features=schema,
-      tokenizer=tfrecords.TokenizerInfo(sha256, SHORT_V, True),
-      settings={"sentence_pair": pair},
-      random_seed=5,
-      splits=splits,
-    ),
-  )
-  return folder
-
-
-@pytest.fixture
-def folders(tmp_path):
-  return [write_phase(str(tmp_path / str(n)), n) for n in (7, 13)]
-
-
-def held_out(task):
-  """Its ids, one for each example."""
-  batches = list(task.eval_dataset(2).as_numpy_iterator())
-  real = np.concatenate([batch["example_weight"] for batch in batches]) > 0
-  ids = np.concatenate([batch["input_ids"][:, 0] for batch in batches])
-  return ids[real].tolist()
-
-
-def test_one_task_for_each_folder(folders):
-  tasks = task_lib.make_tasks(SHORT, folders, 3)
-  assert [task.tokens_per_example for task in tasks] == [7, 13]
-  assert tasks[0].flops_per_example < tasks[1].flops_per_example / 1.4
-  assert [held_out(task) for task in tasks] == [[7] * 3, [13] * 3]
-  for task, length in zip(tasks, (7, 13)):
-    batch = next(iter(task.train_dataset(4, 0)))
-    assert batch["input_ids"].shape == [4, length]
-  assert "eval" not in tasks[0].describe()
-
-
-def test_another_folder_for_the_evaluation(folders, tmp_path):
-  """All of it if nothing of it is held out, else what is."""
-  whole = write_phase(str(tmp_path / "whole"), 9, train=4)
-  part = write_phase(str(tmp_path / "part"), 11, train=4, heldout=1)
-  one = task_lib.make_tasks(SHORT, folders, 3, [whole])
-  assert [held_out(task) for task in one] == [[9] * 4] * 2
-  each = task_lib.make_tasks(SHORT, folders, 3, [whole, part])
-  assert [held_out(task) for task in each] == [[9] * 4, [11]]
-  described = each[1].describe()
-  assert described["input_dir"] == folders[1]
-  assert described["eval"]["input_dir"] == part
-  with pytest.raises(ValueError, match="3 evaluation folders, but 2 phases"):
-    task_lib.make_tasks(SHORT, folders, 3, [whole, part, part])
-
-
-@pytest.mark.parametrize("records", [{"train": 4}, {"train": 4, "heldout": 0}])
-def test_nothing_held_out_is_found_at_once(folders, tmp_path, records):
-  folder = write_phase(str(tmp_path / "bare"), 9, **records)
-  with pytest.raises(ValueError, match="no held-out .*--heldout_share above 0"):
-    task_lib.make_tasks(SHORT, [folders[0], folder], 3)
-  task, _ = task_lib.make_tasks(SHORT, [folder, folder], 3, [folders[1]])
-  assert held_out(task) == [13] * 3
-
-
-@pytest.mark.parametrize(
-  "changes, message",
-  [
-    (dict(length=9, sha256="cd" * 32), "built with another tokenizer than"),
-    (dict(length=9, pair="none"), "--sentence_pair=none, but .*=sop"),
-    (dict(length=14), "sequences of 14 tokens, but .* only 13 position"),
-  ],
-)
-@pytest.mark.parametrize("place", ["phase", "eval"])
-def test_what_does_not_fit_is_refused(
-  folders, tmp_path, changes, message, place
+def test_a_resumed_run_with_dynamic_masks_is_the_same_to_the_bit(
+  unmasked, tmp_path
 ):
-  folder = write_phase(str(tmp_path / "other"), **changes)
-  inputs = [*folders, folder] if place == "phase" else folders
-  evals = [folder] if place == "eval" else []
-  with pytest.raises(ValueError, match=message):
-    task_lib.make_tasks(SHORT, inputs, 3, evals)
+  folder, albert_config = unmasked
 
+  def train(model_dir, stop=None):
+    task = task_lib.PretrainingTask(albert_config, folder, seed=3)
+    if stop:
+      whole = task.train_dataset
+      task.train_dataset = lambda *arguments: whole(*arguments).take(stop)
+    config = training.TrainConfig(
+      model_dir=str(model_dir),
+      num_train_steps=4,
+      num_warmup_steps=1,
+      learning_rate=0.01,
+      train_batch_size=6,
+      eval_batch_size=4,
+      steps_per_loop=2,
+      eval_steps=0,
+      save_checkpoints_steps=2,
+    )
+    strategy = distribution.make_strategy("one_device")
+    with training.Reporter(config.model_dir, io.StringIO()) as report:
+      return training.train([task], config, strategy, report)
 
-@pytest.mark.parametrize(
-  "phase, split", list(itertools.product((0, 1), ("train", "heldout")))
-)
-def test_shards_of_all_phases_are_there(folders, phase, split):
-  path = os.path.join(folders[phase], tfrecords.shard_name(split, 0, 1))
-  with open(path, "ab") as file:
-    file.write(b"x")
-  with pytest.raises(ValueError, match=f"{split}-00000-of-00001.tfrecord has"):
-    task_lib.make_tasks(SHORT, folders, 3)
-  os.remove(path)
-  with pytest.raises(FileNotFoundError, match="is missing"):
-    task_lib.make_tasks(SHORT, folders, 3)
+  whole, parts = tmp_path / "whole", tmp_path / "parts"
+  last = train(whole)
+  with pytest.raises(tf.errors.OutOfRangeError):
+    train(parts, stop=2)
+  assert train(parts) == last
+  assert_same(checkpoint(whole, 4), checkpoint(parts, 4))
 
 
 if __name__ == "__main__":

@@ -11,18 +11,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "RaceExample",
       "accuracy_by_level",
       "make_all_inputs",
-      "make_inputs",
       "read_examples",
     ],
-    "model": [
-      "AlbertForMultipleChoice",
-    ],
-    "serving": [
-      "ServedMultipleChoice",
-      "pack_options",
-    ],
-    "task": [
-      "RaceTask",
-    ],
+    "model": ["AlbertForMultipleChoice"],
+    "serving": ["ServedMultipleChoice", "pack_options"],
+    "task": ["RaceTask"],
   },
 )

@@ -17,15 +17,7 @@ import json
 import os
 import tarfile
 import zlib
-from typing import (
-  Any,
-  Iterable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -34,10 +26,7 @@ from tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")
-_SPLITS = ("train", "dev", "test")
 _ALL = "all.txt"
-_ARCHIVES = (".tar.gz", ".tgz", ".tar")
-_BLOCK_BYTES = 1 << 20
 
 # (input_ids, segment_ids) for each option, not padded.
 Inputs = list[tuple[list[int], list[int]]]
@@ -88,19 +77,13 @@ class RaceExample:
   level: str
 
 
-class _Passage(NamedTuple):
-  """A passage before parsing: its location for messages, its name and JSON."""
-
-  where: str
-  name: str
-  level: str
-  data: bytes
-
-
 def read_examples(
-  data_dir: str, split: str, level: str = "all", needs_labels: bool = False
+  data_dir: str, split: str, needs_labels: bool = False
 ) -> list[RaceExample]:
-  """Reads the questions of a split.
+  """Reads the questions of the split "train", "dev" or "test".
+
+  Middle comes before high; passages are sorted by number or have the order of
+  all.txt.
 
   Deviation: each question has its own id. In the original, all questions of a
   passage share one, so that predictions cannot be assigned to questions.
@@ -108,77 +91,45 @@ def read_examples(
   Args:
     data_dir: the folder RACE, a folder that contains it or its archive, or the
       archive RACE.tar.gz, which is read without unpacking.
-    split: "train", "dev" or "test".
-    level: "middle", "high" or "all".
+    split: its name.
     needs_labels: whether all passages must have answers.
-
-  Returns:
-    The questions: middle before high, passages by number or in the order of
-    all.txt.
 
   Raises:
     FileNotFoundError: there is no data, or no passage in it.
-    ValueError: an argument is unknown, the archive is damaged, or a passage is
-      invalid. The message has file, line and question.
+    ValueError: the archive is damaged, or a passage is invalid. The message has
+      file, line and question.
   """
+  root = _find_root(data_dir)
+  read = _read_archive if os.path.isfile(root) else _read_folders
   examples: list[RaceExample] = []
   seen: dict[str, str] = {}
-  for passage in _read_passages(data_dir, split, level):
-    name, questions = _parse(passage, needs_labels)
+  for where, name, level, data in _passages(root, split, read(root, split)):
+    name, questions = _parse(where, name, level, data, needs_labels)
     if name in seen:
       raise ValueError(
-        f"{passage.where}: the passage id {name!r} is also that of "
-        f"{seen[name]}: give each passage its own."
+        f"{where}: the passage id {name!r} is also that of {seen[name]}: give "
+        "each passage its own."
       )
-    seen[name] = passage.where
+    seen[name] = where
     examples += questions
+  if not examples:
+    raise FileNotFoundError(
+      f"{root} has no passage of {split}: there should be files such as "
+      f"{split}/middle/1.txt, or {split}/middle/{_ALL} with one JSON object a "
+      "line."
+    )
   return examples
 
 
-def _read_passages(data_dir: str, split: str, level: str) -> Iterator[_Passage]:
-  if split not in _SPLITS:
-    raise ValueError(
-      f"unknown split {split!r}; choose one of {', '.join(_SPLITS)}."
-    )
-  if level not in ("all", *LEVELS):
-    raise ValueError(
-      f"unknown level {level!r}; choose one of all, {', '.join(LEVELS)}."
-    )
-  levels = LEVELS if level == "all" else (level,)
-  root = _find_root(data_dir)
-  read = _read_archive if os.path.isfile(root) else _read_folders
-  contents = read(root, split, levels)
-  if not any(contents.values()):
-    raise FileNotFoundError(
-      f"{root} has no passage of {split} ({' and '.join(levels)}): there "
-      f"should be files such as {split}/{levels[0]}/1.txt, or "
-      f"{split}/{levels[0]}/{_ALL} with one JSON object a line."
-    )
-  for one in levels:
-    folder = os.path.join(root, split, one)
-    files = contents[one]
-    if _ALL in files:
-      for number, line in enumerate(files[_ALL].split(b"\n"), 1):
-        if line.strip():
-          where = f"{os.path.join(folder, _ALL)} line {number}"
-          yield _Passage(where, str(number), one, line)
-    else:
-      for name in sorted(files, key=_by_number):
-        yield _Passage(os.path.join(folder, name), name, one, files[name])
-
-
 def _find_root(data_dir: str) -> str:
-  """Returns the folder with the splits, or the archive.
-
-  Raises:
-    FileNotFoundError: there is neither.
-  """
+  """Returns the folder with the splits, or the archive."""
   if os.path.isfile(data_dir):
     return data_dir
   for folder in (data_dir, os.path.join(data_dir, "RACE")):
-    if any(os.path.isdir(os.path.join(folder, split)) for split in _SPLITS):
+    splits = (os.path.join(folder, name) for name in ("train", "dev", "test"))
+    if any(map(os.path.isdir, splits)):
       return folder
-  for ending in _ARCHIVES:
+  for ending in (".tar.gz", ".tgz", ".tar"):
     archive = os.path.join(data_dir, f"RACE{ending}")
     if os.path.isfile(archive):
       return archive
@@ -188,40 +139,36 @@ def _find_root(data_dir: str) -> str:
   )
 
 
-def _read_folders(
-  root: str, split: str, levels: Sequence[str]
-) -> dict[str, dict[str, bytes]]:
+def _read_folders(root: str, split: str) -> dict[str, dict[str, bytes]]:
   """Returns contents by level and file name."""
-  files: dict[str, dict[str, bytes]] = {level: {} for level in levels}
-  for level in levels:
+  contents: dict[str, dict[str, bytes]] = {level: {} for level in LEVELS}
+  for level, files in contents.items():
     folder = os.path.join(root, split, level)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     for name in [_ALL] if _ALL in names else filter(_is_passage, names):
       with open(os.path.join(folder, name), "rb") as file:
-        files[level][name] = file.read()
-  return files
+        files[name] = file.read()
+  return contents
 
 
-def _read_archive(
-  root: str, split: str, levels: Sequence[str]
-) -> dict[str, dict[str, bytes]]:
+def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
   """Returns contents by level and file name, in one pass over the archive."""
-  files: dict[str, dict[str, bytes]] = {level: {} for level in levels}
+  contents: dict[str, dict[str, bytes]] = {level: {} for level in LEVELS}
   try:
     with tarfile.open(root) as archive:
       for member in archive:
         *_, parent, level, name = ["", "", *member.name.split("/")]
-        is_wanted = parent == split and level in levels and _is_passage(name)
+        is_wanted = parent == split and level in LEVELS and _is_passage(name)
         if is_wanted and member.isfile():
-          files[level][name] = archive.extractfile(member).read()
+          contents[level][name] = archive.extractfile(member).read()
       # Reads to the end, where gzip's checksum is.
-      while archive.fileobj.read(_BLOCK_BYTES):
+      while archive.fileobj.read(1 << 20):
         pass
   except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
     raise ValueError(
       f"{root} is not a complete tar archive ({error}): download it again."
     ) from error
-  return files
+  return contents
 
 
 def _is_passage(name: str) -> bool:
@@ -236,23 +183,35 @@ def _by_number(name: str) -> tuple[bool, int, str]:
   return not is_number, int(stem) if is_number else 0, name
 
 
+def _passages(
+  root: str, split: str, contents: Mapping[str, Mapping[str, bytes]]
+) -> Iterator[tuple[str, str, str, bytes]]:
+  """Yields location, default id, level and JSON of each passage."""
+  for level, files in contents.items():
+    folder = os.path.join(root, split, level)
+    if _ALL in files:
+      for number, line in enumerate(files[_ALL].split(b"\n"), 1):
+        if line.strip():
+          where = f"{os.path.join(folder, _ALL)} line {number}"
+          yield where, f"{level}{number}", level, line
+    else:
+      for name in sorted(files, key=_by_number):
+        where = os.path.join(folder, name)
+        yield where, f"{level}{name}", level, files[name]
+
+
 def _parse(
-  passage: _Passage, needs_labels: bool
+  where: str, name: str, level: str, data: bytes, needs_labels: bool
 ) -> tuple[str, list[RaceExample]]:
   """Returns the passage's id and its questions."""
-  where = passage.where
   try:
-    value = json.loads(passage.data.decode("utf-8-sig"))
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f"{where}: byte {error.start} is not UTF-8: convert the file."
-    ) from error
+    value = json.loads(data.decode("utf-8-sig"))
   except ValueError as error:
-    raise ValueError(f"{where}: not JSON ({error}).") from error
+    raise ValueError(f"{where}: not JSON in UTF-8 ({error}).") from error
   if not isinstance(value, dict):
     raise ValueError(
       f"{where}: a passage must be a JSON object with article, questions, "
-      f"options and answers, got {_shown(value)}."
+      f"options and answers, got {value!r:.40}."
     )
   article = value.get("article")
   if not isinstance(article, str) or not article.strip():
@@ -260,68 +219,49 @@ def _parse(
   questions = value.get("questions")
   if not isinstance(questions, list) or not questions:
     raise ValueError(f"{where}: the passage has no questions.")
-  options = _list_of(where, value, "options", len(questions))
-  answers: list[Any] = [None] * len(questions)
-  if has_answers := bool(needs_labels or value.get("answers")):
-    answers = _list_of(where, value, "answers", len(questions))
-  name = value.get("id") or f"{passage.level}{passage.name}"
+  count = len(questions)
+  has_answers = bool(needs_labels or value.get("answers"))
+  columns = {}
+  for field in ("options", "answers") if has_answers else ("options",):
+    columns[field] = value.get(field)
+    if not isinstance(columns[field], list) or len(columns[field]) != count:
+      raise ValueError(
+        f"{where}: the passage has no {field}, or not one for each of its "
+        f"{count} questions."
+      )
+  name = value.get("id") or name
   # The id is written into tables of predictions.
   if not isinstance(name, str) or not name.isprintable():
     raise ValueError(
-      f"{where}: the passage's id {_shown(name)} is not one line of text."
+      f"{where}: the passage's id {name!r:.40} is not one line of text."
     )
   examples = []
   for number, question in enumerate(questions):
-    here = f"{where}, question {number + 1} of {len(questions)}"
-    texts, answer = options[number], answers[number]
-    _check_question(here, question, texts)
-    if has_answers and answer not in list(LETTERS):
+    here = f"{where}, question {number + 1} of {count}"
+    texts, label = columns["options"][number], None
+    if not isinstance(texts, list) or len(texts) != len(LETTERS):
+      found = len(texts) if isinstance(texts, list) else 0
       raise ValueError(
-        f"{here}: the answer {_shown(answer)} is not one of the letters "
-        f"{', '.join(LETTERS)}."
+        f"{here}: it has {found} options instead of {len(LETTERS)}."
       )
+    # Empty questions and options occur in RACE, and the original accepts them.
+    for text in (question, *texts):
+      if not isinstance(text, str):
+        raise ValueError(f"{here}: {text!r:.40} is not text.")
+    if has_answers:
+      answer = columns["answers"][number]
+      if answer not in list(LETTERS):
+        raise ValueError(
+          f"{here}: the answer {answer!r:.40} is not one of the letters "
+          f"{', '.join(LETTERS)}."
+        )
+      label = LETTERS.index(answer)
     examples.append(
       RaceExample(
-        example_id=f"{name}#{number}",
-        article=article,
-        question=question,
-        options=tuple(texts),
-        label=LETTERS.index(answer) if has_answers else None,
-        level=passage.level,
+        f"{name}#{number}", article, question, tuple(texts), label, level
       )
     )
   return name, examples
-
-
-def _list_of(where: str, value: Any, field: str, count: int) -> list[Any]:
-  """Returns a field with an entry for each question."""
-  entries = value.get(field)
-  if not isinstance(entries, list):
-    raise ValueError(f"{where}: the passage has no {field}.")
-  if len(entries) != count:
-    raise ValueError(
-      f"{where}: the passage has {count} questions, but {len(entries)} {field}."
-    )
-  return entries
-
-
-def _check_question(where: str, question: Any, texts: Any) -> None:
-  # Empty questions and options occur in RACE, and the original accepts them.
-  if not isinstance(question, str):
-    raise ValueError(f"{where}: {_shown(question)} is not text.")
-  if not isinstance(texts, list) or len(texts) != len(LETTERS):
-    count = len(texts) if isinstance(texts, list) else 0
-    raise ValueError(
-      f"{where}: it has {count} options instead of {len(LETTERS)}."
-    )
-  for text in texts:
-    if not isinstance(text, str):
-      raise ValueError(f"{where}: the option {_shown(text)} is not text.")
-
-
-def _shown(value: Any) -> str:
-  text = json.dumps(value, ensure_ascii=False)
-  return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def question_with_option(question: str, option: str) -> str:
@@ -331,15 +271,21 @@ def question_with_option(question: str, option: str) -> str:
   return f"{question} {option}"
 
 
-def make_inputs(
-  example: RaceExample,
-  tokenizer: tokenization.Tokenizer,
-  max_seq_length: int,
-  max_qa_length: int,
-) -> Inputs:
-  """Returns the sequences of one question; see `make_all_inputs`."""
-  inputs = make_all_inputs([example], tokenizer, max_seq_length, max_qa_length)
-  return next(inputs)
+def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
+  """Refuses lengths that leave no space for the passage.
+
+  Deviation: the original stops at the first question that is too long, or
+  continues without a passage.
+
+  Raises:
+    ValueError: there is no space.
+  """
+  if max_qa_length < 1 or max_seq_length < max_qa_length + 4:
+    raise ValueError(
+      f"max_seq_length is {max_seq_length} and max_qa_length is "
+      f"{max_qa_length}: max_qa_length must be at least 1, and max_seq_length "
+      "larger by at least 4, for [CLS], two [SEP] and the passage."
+    )
 
 
 def make_all_inputs(
@@ -354,24 +300,10 @@ def make_all_inputs(
   article its first tokens that fit. Consecutive questions with one article
   share its tokens.
 
-  Args:
-    examples: the questions.
-    tokenizer: that of the model.
-    max_seq_length: maximum tokens of a sequence, special ones included.
-    max_qa_length: maximum tokens of question and option.
-
   Raises:
-    ValueError: the lengths leave no space for the article; raised with the
-      first example.
+    ValueError: see `check_lengths`; raised with the first example.
   """
-  # Deviation: the original stops at the first question that is too long, or
-  # continues without a passage.
-  if max_qa_length < 1 or max_seq_length < max_qa_length + 4:
-    raise ValueError(
-      f"max_seq_length is {max_seq_length} and max_qa_length is "
-      f"{max_qa_length}: max_qa_length must be at least 1, and max_seq_length "
-      "larger by at least 4, for [CLS], two [SEP] and the passage."
-    )
+  check_lengths(max_seq_length, max_qa_length)
 
   def clean(text: str) -> str:
     # As in the original, questions and options are normalized before they are
@@ -403,31 +335,16 @@ def make_all_inputs(
 
 
 def accuracy_by_level(
-  predictions: np.ndarray, labels: np.ndarray, levels: Sequence[str]
+  predictions: Sequence[Any], labels: Sequence[int], levels: Sequence[str]
 ) -> dict[str, float]:
-  """Returns the accuracy on all questions and on each level of school.
+  """Returns the accuracy on all questions and on each level that occurs.
 
   The paper reports all three (arXiv 1704.04683), google-research/albert only
-  `eval_accuracy`.
-
-  Args:
-    predictions: <int>[N], the chosen options.
-    labels: <int>[N], the correct ones.
-    levels: N times "middle" or "high".
-
-  Returns:
-    `accuracy`, and `accuracy_middle` and `accuracy_high` if there are such
-    questions.
-
-  Raises:
-    ValueError: there are no questions, or the numbers of questions differ.
+  `eval_accuracy`. Predictions and labels are <int>[N].
   """
-  correct = np.asarray(predictions), np.asarray(labels)
-  levels = np.asarray(levels)
-  result = {"accuracy": common.accuracy(*correct)}
+  right, levels = np.equal(predictions, labels), np.array(levels)
+  result = {"accuracy": float(right.mean())}
   for level in LEVELS:
     if (levels == level).any():
-      result[f"accuracy_{level}"] = common.accuracy(
-        *(values[levels == level] for values in correct)
-      )
+      result[f"accuracy_{level}"] = float(right[levels == level].mean())
   return result

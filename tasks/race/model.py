@@ -41,15 +41,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     logits_only: bool = False,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Scores the options.
-
-    Args:
-      features: `input_ids`, `input_mask` and `segment_ids` <int32>[B, O, S] of
-        O options.
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `modeling/dropout.py`.
-      logits_only: see `AlbertForSequenceClassification`.
-      num_layers: see `AlbertForSequenceClassification`.
+    """Scores O options of each example, <int32>[B, O, S].
 
     Returns:
       `logits` <float32>[B, O] and, unless `logits_only`, the outputs of
@@ -57,7 +49,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     """
     inputs, _ = self.named_inputs(features)
     ids = inputs["input_ids"]
-    if len(ids.shape) == 2:  # The constructor builds the variables with it.
+    if len(ids.shape) == 2:  # The constructor creates the variables with it.
       return super().call(inputs, training, dropout_seed, logits_only)
     options, length = ids.shape[1], tf.shape(ids)[2]
     flat = {name: tf.reshape(x, [-1, length]) for name, x in inputs.items()}

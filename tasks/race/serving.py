@@ -1,4 +1,4 @@
-"""Multiple choice, served: a passage, a question and four options in."""
+"""Serves multiple choice: a passage, a question and four options."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import tensorflow as tf
 from official_albert import serving
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
-from tasks.race.examples import LETTERS
+from tasks.race.examples import LETTERS, check_lengths
 
 _BLANK = "_"
-_INPUTS = ("passage", "question", "options")
 
 
 class ServedMultipleChoice(serving.ServedModule):
-  """`choice` <int32>[B], 0 to 3, and `probabilities` <float32>[B, 4].
+  """Returns `choice` <int32>[B], 0 to 3, and `probabilities` <float32>[B, 4].
 
   Attributes:
-    model: the `AlbertForMultipleChoice`.
-    max_qa_length: tokens of question and option at most.
+    max_qa_length: maximum tokens of question and option.
   """
 
   kind = "multiple_choice"
@@ -34,25 +32,13 @@ class ServedMultipleChoice(serving.ServedModule):
     max_seq_length: int,
     max_qa_length: int,
   ):
-    """Composes the module.
-
-    Args:
-      model: an `AlbertForMultipleChoice`.
-      text_layer: see `ServedModule`.
-      max_seq_length: see `ServedModule`.
-      max_qa_length: as the model was trained with.
+    """Composes the module of an `AlbertForMultipleChoice`; see `ServedModule`.
 
     Raises:
-      ValueError: see `ServedModule`; or the lengths leave no room for the
-        passage.
+      ValueError: see `ServedModule` and `check_lengths`.
     """
     super().__init__(model, text_layer, max_seq_length)
-    if max_qa_length < 1 or max_seq_length < max_qa_length + 4:
-      raise ValueError(
-        f"max_seq_length is {max_seq_length} and max_qa_length is "
-        f"{max_qa_length}: max_seq_length has to be larger by at least 4, for "
-        "[CLS], two [SEP] and the passage."
-      )
+    check_lengths(max_seq_length, max_qa_length)
     self.max_qa_length = max_qa_length
 
   def forward(self, **features: tf.Tensor) -> Tensors:
@@ -66,23 +52,18 @@ class ServedMultipleChoice(serving.ServedModule):
     }
 
   def text_functions(self) -> dict[str, Any]:
-    shapes = ([None], [None], [None, self.options])
-    specs = [
-      tf.TensorSpec(shape, tf.string, name)
-      for name, shape in zip(_INPUTS, shapes)
-    ]
-
-    @tf.function(input_signature=specs)
+    @tf.function(
+      input_signature=[
+        tf.TensorSpec([None], tf.string, "passage"),
+        tf.TensorSpec([None], tf.string, "question"),
+        tf.TensorSpec([None, self.options], tf.string, "options"),
+      ]
+    )
     def choose(passage, question, options):
-      features = pack_options(
-        self.text_layer,
-        self.max_seq_length,
-        self.max_qa_length,
-        passage,
-        question,
-        options,
+      lengths = self.max_seq_length, self.max_qa_length
+      return self.ids_outputs(
+        pack_options(self.text_layer, *lengths, passage, question, options)
       )
-      return self.ids_outputs(features)
 
     return {"choose": choose}
 
@@ -106,13 +87,7 @@ def pack_options(
 ) -> Tensors:
   """Does in the graph what `make_all_inputs` of examples.py does.
 
-  Args:
-    text_layer: the tokenizer.
-    max_seq_length: the most tokens of a sequence.
-    max_qa_length: the most tokens of question and option.
-    passage: <string>[B].
-    question: <string>[B], with "_" where the option belongs, or without.
-    options: <string>[B, 4].
+  Passages and questions are <string>[B], and options <string>[B, 4].
 
   Returns:
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
@@ -121,8 +96,7 @@ def pack_options(
   texts = serving.check_texts({"passage": passage, "question": question})
   passage, question = texts["passage"], texts["question"]
   options = serving.check_rank("options", options, "B 4")
-  shape = tf.shape(options)
-  rows = tf.size(question)
+  shape, rows = tf.shape(options), tf.size(question)
   check = serving.refuse_unless(
     tf.reduce_all(tf.equal(shape, [rows, number])),
     f"options must hold {number} texts for each question, but the number of "
@@ -131,19 +105,20 @@ def pack_options(
     shape,
   )
   options = serving.after_checks([check], {"options": options})["options"]
-  # As the original does before it joins them; see tasks/race/examples.py.
+  # Before they are joined, see tasks/race/examples.py.
   if hasattr(text_layer, "normalize"):
     question = text_layer.normalize(question)
     options = text_layer.normalize(options)
-  tail = text_layer.tokenize(_with_options(question, options, number))
-  tail = tail[:, -max_qa_length:]  # [4 * B, (tokens)]
+  tail = text_layer.tokenize(_with_options(question, options))
+  tail = tail[:, -max_qa_length:]  # [B * 4, (tokens)]
   context = text_layer.tokenize(passage)
   context = tf.gather(context, tf.repeat(tf.range(rows), number))
   # Only the passage is cut, to what question and option leave.
-  room = max_seq_length - 3 - tail.row_lengths()
-  lengths = tf.minimum(context.row_lengths(), room)
+  space = max_seq_length - 3 - tail.row_lengths()
   starts = context.row_starts()
-  kept = tf.ragged.range(starts, starts + lengths)
+  kept = tf.ragged.range(
+    starts, starts + tf.minimum(context.row_lengths(), space)
+  )
   packed = in_graph.pack_pair(
     kept.with_values(tf.gather(context.values, kept.values)),
     tail,
@@ -157,19 +132,13 @@ def pack_options(
   }
 
 
-def _with_options(
-  question: tf.Tensor, options: tf.Tensor, count: int
-) -> tf.Tensor:
-  """<string>[B] and <string>[B, 4] to <string>[B * 4].
-
-  The option in place of each "_", or behind the question.
-  """
+def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
+  """Returns <string>[B * 4], see `examples.question_with_option`."""
   has_blank = tf.strings.regex_full_match(question, f"(?s).*{_BLANK}.*")
-  # Put a blank where there is none, so that there is one way to fill them.
   question = tf.where(
     has_blank, question, tf.strings.join([question, f" {_BLANK}"])
   )
-  parts = tf.strings.split(tf.repeat(question, count), _BLANK)
+  parts = tf.strings.split(tf.repeat(question, len(LETTERS)), _BLANK)
   rows = parts.value_rowids()
   option = tf.gather(tf.reshape(options, [-1]), rows)
   # Every part is followed by the option, except the last one of a question.

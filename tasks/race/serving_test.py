@@ -1,4 +1,4 @@
-"""Served multiple choice against the examples that a model is trained on."""
+"""Compares served multiple choice with the examples of training."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def texts(questions=_QUESTIONS):
 
 
 def records(tokenizer):
-  """<int32>[B, 4, S] of ids, masks and segments, by the Python code."""
+  """Returns <int32>[B, 4, S] of ids, masks and segments, made in Python."""
   examples = [
     race_examples.RaceExample(str(i), p, q, tuple(o.split("|")), None, "high")
     for i, (p, q, o) in enumerate(_QUESTIONS)
@@ -80,7 +80,7 @@ def records(tokenizer):
 
 
 def packed(text_layer):
-  """The features of all texts, made in a graph."""
+  """Returns the features of all texts, made in a graph."""
 
   @tf.function
   def pack(texts):
@@ -89,13 +89,13 @@ def packed(text_layer):
   return pack(texts())
 
 
-def test_texts_become_what_training_saw(module, tokenizer):
+def test_sentencepiece_texts(module, tokenizer):
   made = packed(module.text_layer)
   for name, wanted in records(tokenizer).items():
     np.testing.assert_array_equal(made[name], wanted, name)
 
 
-def test_wordpiece_texts_too(tmp_path):
+def test_wordpiece_texts(tmp_path):
   pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] _ a b c ##x".split()
   (tmp_path / "vocab.txt").write_text("\n".join(pieces))
   arguments = ("wordpiece", str(tmp_path / "vocab.txt"), True)
@@ -125,6 +125,8 @@ def test_answers_equal_the_models(module, tokenizer):
 
 
 def test_bad_requests(module):
+  with pytest.raises(ValueError, match="larger by at least 4"):
+    serving.ServedMultipleChoice(module.model, None, 12, 9)
   choose = module.signatures()["choose"]
   right = texts()
   with pytest.raises(
@@ -133,11 +135,6 @@ def test_bad_requests(module):
     choose(**{**right, "question": right["question"][:3]})
   with pytest.raises(tf.errors.InvalidArgumentError, match="4 texts for each"):
     choose(**{**right, "options": right["options"][:3]})
-
-
-def test_lengths_are_checked(module):
-  with pytest.raises(ValueError, match="has to be larger by at least 4"):
-    serving.ServedMultipleChoice(module.model, None, 12, 9)
 
 
 if __name__ == "__main__":

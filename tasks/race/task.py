@@ -6,14 +6,13 @@ of a softmax over the options.
 
 from __future__ import annotations
 
-import os
 from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
 from official_albert import training as training_lib
 from tasks import common
-from tasks.common import Batch, Predictions
+from tasks.common import Batch, Outputs, Predictions
 from tasks.race import model as model_lib
 from tasks.race.examples import LETTERS, RaceExample, accuracy_by_level
 
@@ -40,11 +39,7 @@ class RaceTask(common.FinetuningTask):
   def build_model(self) -> model_lib.AlbertForMultipleChoice:
     """Builds the encoder with its pooler, and one score for each sequence."""
     return model_lib.AlbertForMultipleChoice(
-      self.config,
-      self.settings.classifier_dropout,
-      recompute_activations=self.settings.recompute_activations,
-      layerwise_lr_decay=self.settings.layerwise_lr_decay,
-      name="model",
+      self.config, self.settings.classifier_dropout, **self.model_options()
     )
 
   def forward(
@@ -53,14 +48,10 @@ class RaceTask(common.FinetuningTask):
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
+  ) -> Outputs:
     """Returns the summed cross entropy in nats, and the accuracy."""
-    return self.cross_entropy(
-      self._logits(model, batch, training, dropout_seed),
-      batch["label_ids"],
-      batch["example_weight"],
-      training,
-    )
+    logits = self.logits(model, batch, training, dropout_seed)
+    return self.cross_entropy(logits, batch, training)
 
   def predict(
     self, model: model_lib.AlbertForMultipleChoice, batch: Batch
@@ -68,7 +59,7 @@ class RaceTask(common.FinetuningTask):
     """Returns `probabilities` <float32>[B, 4]."""
     return {
       "example_id": batch["example_id"],
-      "probabilities": tf.nn.softmax(self._logits(model, batch)),
+      "probabilities": tf.nn.softmax(self.logits(model, batch)),
     }
 
   def score_split(
@@ -86,13 +77,7 @@ class RaceTask(common.FinetuningTask):
     self, split: str, predictions: Predictions, folder: str
   ) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`, a line for each question."""
-    path = os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
-    common.write_probabilities(
-      path,
-      common.ProbabilityTable(
-        ids=tuple(e.example_id for e in self._examples[split]),
-        labels=tuple(LETTERS),
-        values=predictions["probabilities"],
-      ),
+    ids = [example.example_id for example in self._examples[split]]
+    return common.write_table(
+      folder, split, ids, LETTERS, predictions["probabilities"]
     )
-    return [path]

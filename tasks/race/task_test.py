@@ -95,16 +95,22 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
   )
 
 
-@pytest.mark.parametrize("group", ["one_group", "two_groups"])
-def test_the_loss_equals_the_original(tmp_path, group):
+def golden(folder, group):
   config = AlbertConfig.from_json_file(
     str(_ALBERT / group / "albert_config.json")
   )
-  task = make(tmp_path, config, counts={"dev": 1}, length=19)
+  task = make(folder, config, counts={"dev": 1}, length=19)
   model = task.build_model()
-  checkpoints.load_tf1_checkpoint(
+  report = checkpoints.load_tf1_checkpoint(
     model, str(_GOLDEN / group / "multiple_choice.ckpt")
   )
+  assert not report.missing and not report.unexpected
+  return task, model
+
+
+@pytest.mark.parametrize("group", ["one_group", "two_groups"])
+def test_losses_and_scores_equal_the_original(tmp_path, group):
+  task, model = golden(tmp_path, group)
   expected = np.load(_GOLDEN / group / "multiple_choice_outputs.npz")
   batch = dict(np.load(_ALBERT / group / "pretraining_batch.npz"))
   # Rows 0 and 1 are the two options of one question, which occurs twice: with
@@ -123,6 +129,8 @@ def test_the_loss_equals_the_original(tmp_path, group):
   right = float(expected["probabilities"][0, label] > 0.5)
   assert [float(x) for x in ratios["race_accuracy"]] == [right, 1.0]
   assert task.forward(model, batch, False, None)[1] == {}
+  logits = model(batch)["logits"][:1]
+  np.testing.assert_allclose(logits, expected["logits"], atol=1e-5)
   rows = task.predict(model, batch)
   np.testing.assert_allclose(
     rows["probabilities"][:1], expected["probabilities"], atol=1e-5
@@ -133,21 +141,27 @@ def test_settings_reach_the_model(tmp_path):
   settings = common.ModelSettings(0.1, 0.3, True, 0.75)
   model = make(tmp_path, settings=settings).build_model()
   assert model.config.attention_probs_dropout_prob == 0.1
-  assert model.classifier.dropout_prob == 0.3
-  assert model.albert.training_settings() == {
-    "recompute_activations": True,
-    "layerwise_lr_decay": 0.75,
-  }
+  for made in (model, type(model).from_config(model.get_config())):
+    assert made.get_config() == model.get_config()
+    assert made.classifier.dropout_prob == 0.3
+    assert made.albert.training_settings() == {
+      "recompute_activations": True,
+      "layerwise_lr_decay": 0.75,
+    }
 
 
-def test_tokens_per_example(tmp_path):
-  task = make(tmp_path, counts={"train": 5, "dev": 1}, length_bucketing=False)
-  assert task.sequences_per_example == 4
-  assert task.tokens_per_example == 4 * _LENGTH
-  bucketed = make(tmp_path, counts={"train": 5, "dev": 1})
-  (batch,) = task.train_dataset(5, 0).take(1)
-  tokens = batch["input_mask"].numpy().sum()
-  assert bucketed.tokens_per_example == round(tokens / 5)
+def test_options_are_scored_independently(tmp_path):
+  _, model = golden(tmp_path, "one_group")
+  # The golden weights are large, so that wrong scores differ clearly.
+  ids = tf.reshape(tf.range(2 * 3 * 5), [2, 3, 5])
+  logits = model({"input_ids": ids})["logits"]
+  alone = [
+    model({"input_ids": ids[b : b + 1, o : o + 1]})["logits"]
+    for b in range(2)
+    for o in range(3)
+  ]
+  np.testing.assert_allclose(logits, np.reshape(alone, [2, 3]), atol=1e-5)
+  assert np.min(np.diff(np.sort(logits, axis=None))) > 1e-3
 
 
 def test_buckets_change_neither_losses_nor_predictions(tmp_path):
@@ -184,14 +198,14 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
 
 def test_accuracies_of_both_levels(tmp_path):
   task = make(tmp_path, counts={"dev": 6, "test": 2})
-  said = np.eye(4)[[0, 1, 2, 0, 0, 0]]
+  chosen = np.eye(4)[[0, 1, 2, 0, 0, 0]]
   # Questions 0 and 3 are of middle school; 0, 1, 2 and 4 are correct.
-  assert task.score({"probabilities": said}) == {
+  assert task.score({"probabilities": chosen}) == {
     "accuracy": pytest.approx(4 / 6),
     "accuracy_middle": 0.5,
     "accuracy_high": 0.75,
   }
-  assert task.score_split("test", {"probabilities": said[:2]}) == {
+  assert task.score_split("test", {"probabilities": chosen[:2]}) == {
     "accuracy": 1.0,
     "accuracy_middle": 1.0,
     "accuracy_high": 1.0,

@@ -14,15 +14,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_null_odds",
       "write_predictions",
     ],
-    "decoding": [
-      "decode_v1",
-      "decode_v2",
-    ],
-    "examples": [
-      "RECIPES",
-      "SquadExample",
-      "read_examples",
-    ],
+    "decoding": ["decode"],
+    "examples": ["RECIPES", "SquadExample", "read_examples"],
     "metrics": [
       "evaluate_v1",
       "evaluate_v2",
@@ -30,18 +23,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "normalize_answer",
       "score_answers",
     ],
-    "model": [
-      "AlbertForSpans",
-      "AlbertForSpansOrNone",
-    ],
-    "serving": [
-      "served_squad",
-    ],
-    "task": [
-      "Decoding",
-      "Questions",
-      "SquadTask",
-    ],
+    "model": ["AlbertForSpans", "AlbertForSpansOrNone"],
+    "serving": ["served_squad"],
+    "task": ["Questions", "SquadTask"],
     "windows": [
       "Window",
       "answer_tokens",

@@ -20,9 +20,6 @@ PREDICTIONS_FILE = "predictions.json"
 NBEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
 N_BEST_SIZE = 20
-# The start and end score of a question without candidates.
-NO_CANDIDATE_SCORE = -1e6
-
 # The names of a candidate's scores in SQuAD 1.1 and 2.0.
 _LOGITS = ("start_logit", "end_logit")
 _LOG_PROBS = ("start_log_prob", "end_log_prob")
@@ -39,23 +36,12 @@ class Candidate(NamedTuple):
     start_score: log-probability (2.0) or logit (1.1) of the first token; None
       in an ensemble.
     end_score: the same of the last token.
-    start_char: where `text` begins in the context; None if unknown.
-    end_char: where it ends, exclusive.
   """
 
   text: str
   probability: float
   start_score: Optional[float] = None
   end_score: Optional[float] = None
-  start_char: Optional[int] = None
-  end_char: Optional[int] = None
-
-  @property
-  def score(self) -> Optional[float]:
-    """The sum of both scores, by which candidates are sorted."""
-    if self.start_score is None or self.end_score is None:
-      return None
-    return self.start_score + self.end_score
 
 
 class QuestionAnswers(NamedTuple):
@@ -70,15 +56,11 @@ class QuestionAnswers(NamedTuple):
   null_odds: Optional[float] = None
 
   def text(self, null_score_diff_threshold: Optional[float] = None) -> str:
-    """Returns the answer; "" if there is none.
+    """Returns the answer; "" if the null odds are above the threshold.
 
     Deviation: odds equal to the threshold keep the answer, while the original
     requires lower ones. SQuAD's official search for the best threshold returns
     the odds of the last answer to keep.
-
-    Args:
-      null_score_diff_threshold: higher null odds mean no answer; None always
-        answers.
 
     Raises:
       ValueError: there is a threshold, but no null odds.
@@ -98,53 +80,31 @@ class QuestionAnswers(NamedTuple):
 Answers = Mapping[str, QuestionAnswers]
 
 
-def final_texts(
-  answers: Answers, null_score_diff_threshold: Optional[float] = None
-) -> dict[str, str]:
-  """Returns `QuestionAnswers.text` of each question."""
-  return {
-    question_id: answer.text(null_score_diff_threshold)
-    for question_id, answer in answers.items()
-  }
-
-
 def write_predictions(
   output_dir: str,
   answers: Answers,
   null_score_diff_threshold: Optional[float] = None,
 ) -> list[str]:
-  """Writes the files of all questions.
+  """Writes the files of all questions; returns their paths.
 
-  Without null odds (SQuAD 1.1), null_odds.json is not written, and an old one
-  is removed.
-
-  Args:
-    output_dir: created if missing.
-    answers: by question id.
-    null_score_diff_threshold: higher null odds mean no answer in
-      predictions.json; None always answers. The candidates do not depend on it.
-
-  Returns:
-    The paths.
+  The threshold applies to predictions.json only. Without null odds (SQuAD 1.1),
+  null_odds.json is not written, and an old one is removed.
 
   Raises:
-    ValueError: there is a threshold without null odds, only some questions have
-      null odds, or scores are not finite.
-    OSError: the folder cannot be created or written.
+    ValueError: there is a threshold without null odds, or a score is not
+      finite; the folder stays as it was.
   """
   odds = {
     question_id: answer.null_odds
     for question_id, answer in answers.items()
     if answer.null_odds is not None
   }
-  if odds and len(odds) < len(answers):
-    raise ValueError(
-      f"{len(odds)} of {len(answers)} questions have null odds: either all or "
-      "none must have them."
-    )
   names = _LOG_PROBS if odds else _LOGITS
   values = {
-    PREDICTIONS_FILE: final_texts(answers, null_score_diff_threshold),
+    PREDICTIONS_FILE: {
+      question_id: answer.text(null_score_diff_threshold)
+      for question_id, answer in answers.items()
+    },
     NBEST_FILE: {
       question_id: [_to_json(candidate, names) for candidate in answer.n_best]
       for question_id, answer in answers.items()
@@ -157,64 +117,36 @@ def write_predictions(
     for name, value in values.items()
   }
   os.makedirs(output_dir, exist_ok=True)
-  with contextlib.ExitStack() as stack:  # Writes all, then renames all.
-    for path, text in texts.items():
-      temporary = stack.enter_context(files.replacing(path))
-      with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    if not odds:
-      with contextlib.suppress(FileNotFoundError):
-        os.remove(os.path.join(output_dir, NULL_ODDS_FILE))
+  for path, text in texts.items():
+    files.write_text(path, text + "\n")
+  if not odds:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(os.path.join(output_dir, NULL_ODDS_FILE))
   return list(texts)
 
 
-def read_null_odds(path: str) -> dict[str, float]:
-  """Reads null_odds.json.
+def _to_json(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
+  entry = {"text": candidate.text, "probability": candidate.probability}
+  if candidate.start_score is not None:
+    entry.update(zip(names, (candidate.start_score, candidate.end_score)))
+  return entry
+
+
+def read_answers(folder: str) -> dict[str, QuestionAnswers]:
+  """Reads the folder that `write_predictions` wrote.
 
   Raises:
-    ValueError: the file is not null_odds.json.
-    OSError: it cannot be read.
+    ValueError: a file is invalid, or the two have different questions.
   """
-  values = _read(path)
-  for question_id, odds in values.items():
-    if not _is_number(odds):
-      raise ValueError(
-        f"{path}: question {question_id}: null odds must be a finite number, "
-        f"not {_shown(odds)}: is it {NULL_ODDS_FILE}?"
-      )
-  return values
-
-
-def read_nbest(path: str) -> dict[str, list[Candidate]]:
-  """Reads nbest_predictions.json, which has no positions of the candidates.
-
-  Raises:
-    ValueError: the file is not nbest_predictions.json.
-    OSError: it cannot be read.
-  """
-  result = {}
+  path = os.path.join(folder, NBEST_FILE)
+  n_best = {}
   for question_id, entries in _read(path).items():
     where = f"{path}: question {question_id}"
     if not isinstance(entries, list) or not entries:
       raise ValueError(
-        f"{where}: the candidates must be a list of at least one, not "
-        f"{_shown(entries)}: is it {NBEST_FILE}?"
+        f"{where}: {entries!r:.40} is not a list of candidates, at least one."
       )
-    result[question_id] = [_from_json(entry, where) for entry in entries]
-  return result
-
-
-def read_answers(folder: str) -> dict[str, QuestionAnswers]:
-  """Reads what `write_predictions` wrote, without positions of the candidates.
-
-  Args:
-    folder: with nbest_predictions.json and, for SQuAD 2.0, null_odds.json.
-
-  Raises:
-    ValueError: a file is invalid, or the two have different questions.
-    OSError: nbest_predictions.json is missing, or a file cannot be read.
-  """
-  n_best = read_nbest(os.path.join(folder, NBEST_FILE))
+    n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
   odds: dict[str, Optional[float]] = dict.fromkeys(n_best)
   if os.path.exists(path):
@@ -231,66 +163,59 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
   }
 
 
-def _to_json(candidate: Candidate, names: tuple[str, str]) -> dict[str, Any]:
-  entry = {"text": candidate.text, "probability": candidate.probability}
-  scores = (candidate.start_score, candidate.end_score)
-  if None not in scores:
-    entry.update(zip(names, scores))
-  return entry
+def read_null_odds(path: str) -> dict[str, float]:
+  """Reads null_odds.json.
+
+  Raises:
+    ValueError: the file is not null_odds.json.
+  """
+  values = _read(path)
+  for question_id, odds in values.items():
+    if not _is_number(odds):
+      raise ValueError(
+        f"{path}: question {question_id}: null odds must be a finite number, "
+        f"not {odds!r:.40}: is it {NULL_ODDS_FILE}?"
+      )
+  return values
+
+
+def _read(path: str) -> dict[str, Any]:
+  """Reads a JSON object by question; integers become floats."""
+  try:
+    with open(path, encoding="utf-8") as file:
+      value = json.load(file, parse_int=float)
+  except ValueError as error:
+    raise ValueError(
+      f"{path} is not JSON in UTF-8 ({error}): predict again."
+    ) from error
+  if not isinstance(value, dict) or not value:
+    raise ValueError(
+      f"{path} must be a JSON object with an entry for each question, not "
+      f"{value!r:.40}."
+    )
+  return value
 
 
 def _from_json(entry: Any, where: str) -> Candidate:
-  if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
-    raise ValueError(f"{where}: a candidate must be an object with a text.")
-  probability = entry.get("probability")
-  if not _is_number(probability) or not 0 <= probability <= _MAX_PROBABILITY:
+  fields = entry if isinstance(entry, dict) else {}
+  text, probability = fields.get("text"), fields.get("probability")
+  is_probability = _is_number(probability) and probability >= 0
+  if not (
+    isinstance(text, str) and is_probability and probability <= _MAX_PROBABILITY
+  ):
     raise ValueError(
-      f"{where}: the probability of a candidate must be a number from 0 to 1, "
-      f"not {_shown(probability)}."
+      f"{where}: the candidate {entry!r:.60} must be an object with a text and "
+      "a probability from 0 to 1."
     )
-  scores: list[Optional[float]] = [None, None]
   for names in (_LOGITS, _LOG_PROBS):
-    if all(_is_number(entry.get(name)) for name in names):
-      scores = [entry[name] for name in names]
-  return Candidate(entry["text"], probability, *scores)
+    scores = [fields.get(name) for name in names]
+    if all(map(_is_number, scores)):
+      return Candidate(text, probability, *scores)
+  return Candidate(text, probability)
 
 
 def _is_number(value: Any) -> bool:
   return isinstance(value, float) and math.isfinite(value)
-
-
-def _shown(value: Any) -> str:
-  text = json.dumps(value)
-  return text if len(text) < 30 else f"{text[:26]}..."
-
-
-def _read(path: str) -> dict[str, Any]:
-  """Reads a JSON object whose keys, the question ids, are unique."""
-
-  def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = {}
-    for key, entry in pairs:
-      if key in value:
-        raise ValueError(f"{path}: {key!r} occurs twice.")
-      value[key] = entry
-    return value
-
-  try:
-    with open(path, encoding="utf-8") as file:
-      # Integers become floats, which all numbers here are.
-      value = json.load(file, object_pairs_hook=unique, parse_int=float)
-  except UnicodeDecodeError:
-    raise ValueError(f"{path} is not UTF-8 text.") from None
-  except json.JSONDecodeError as error:
-    raise ValueError(
-      f"{path}, line {error.lineno}: not JSON ({error.msg}): predict again."
-    ) from None
-  if not isinstance(value, dict) or not value:
-    raise ValueError(
-      f"{path} must be a JSON object with an entry for each question, not "
-      f"{_shown(value)}."
-    )
-  return value
 
 
 def average_answers(
@@ -302,26 +227,13 @@ def average_answers(
   their text. A member without a candidate among its n best counts with
   probability 0: a span with 0.9 from one of three models gets 0.3, less than
   one with 0.6 from each. (The paper may also be read as a mean over the members
-  that have the span; then the first would win.)
-
-  A member without any candidate still counts as a member, so that the
-  probabilities of a question may sum to less than 1. The order of the members
-  does not matter.
-
-  Args:
-    members: the answers of each model to the same questions.
-    n_best_size: maximum candidates of a question.
-
-  Returns:
-    The answers by question, in the order of the first member, without scores
-    and positions.
+  that have the span; then the first would win.) The order of the members does
+  not matter.
 
   Raises:
-    ValueError: there is no member, they have different questions, or only some
-      of them have null odds.
+    ValueError: the members have different questions, or only some of them have
+      null odds.
   """
-  if not members:
-    raise ValueError("an ensemble needs the predictions of at least one model.")
   for number, member in enumerate(members[1:], 2):
     different = member.keys() ^ members[0].keys()
     if different:
@@ -349,13 +261,12 @@ def _average(
   probabilities: dict[str, list[float]] = {}
   ranks: dict[str, int] = {}
   for answer in found:
-    seen = set()
-    for rank, candidate in enumerate(answer.n_best):
-      text = candidate.text
+    seen = {""}
+    for rank, (text, probability, *_) in enumerate(answer.n_best):
       # If a file of another program has a text twice, the first one counts.
-      if text and text not in seen:
+      if text not in seen:
         seen.add(text)
-        probabilities.setdefault(text, []).append(candidate.probability)
+        probabilities.setdefault(text, []).append(probability)
         ranks[text] = min(rank, ranks.get(text, rank))
   # fsum rounds once, so that the order of the members does not matter.
   means = {t: math.fsum(p) / len(found) for t, p in probabilities.items()}

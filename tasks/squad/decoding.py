@@ -3,317 +3,375 @@
 A context is read in overlapping windows, and the models score starts and ends
 in each. Every pair of a start and an end is a candidate unless it leaves the
 context, ends before it starts, is too long, or starts at a token that another
-window sees with more context. Reference: google-research/albert squad_utils.py
-(accumulate_predictions_v1 and _v2, write_predictions_v1 and _v2).
+window sees with more context. Served models decode inside the graph; evaluation
+calls the same operations, in blocks of questions.
 
-Letters: N windows, n of them at a time, S sequence, K starts of a window, M
-ends of each start, C candidates of all windows.
+Reference: google-research/albert squad_utils.py (accumulate_predictions_v1 and
+_v2, write_predictions_v1 and _v2, _check_is_max_context).
+
+Letters: B questions, W windows of all of them, T tokens of all contexts, S
+sequence, K starts of a window, M ends of each of them, C candidates of a
+question, n answers of it.
 """
 
 from __future__ import annotations
 
-import itertools
-from typing import Mapping, NamedTuple, Optional, Protocol, Sequence
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from tasks.squad import answers
-from tasks.squad.answers import N_BEST_SIZE
+from official_albert.serving import Tensors
+from official_albert.tokenization import in_graph
+from tasks.squad.answers import N_BEST_SIZE, Candidate, QuestionAnswers
+from tasks.squad.windows import Window
 
 MAX_ANSWER_LENGTH = 30
-# Windows that are searched at a time, which bounds the memory.
+# The start and end score of a question without candidates.
+_NO_CANDIDATE_SCORE = -1e6
+# Questions that are decoded together in evaluation, which bounds the memory.
 _BLOCK = 512
+# Best spans that are compared for each answer that is wanted. If they have too
+# few different texts, more are.
+_FIRST_LOOK = 2
+_NEVER = float("-inf")
+# Slow to make, as all of Unicode is tried.
+_space = functools.cache(lambda: in_graph.character_class(str.isspace))
 
 
-class Window(Protocol):
-  """What decoding needs of a window, see `windows.Window`."""
-
-  question_id: str
-  context_start: int
-  token_starts: Sequence[int]
-  token_ends: Sequence[int]
-  is_max_context: Sequence[bool]
-
-
-class Spans(NamedTuple):
-  """Candidates, in the order in which the original finds them.
+class Windows(NamedTuple):
+  """The contexts of W windows, those of a question after each other.
 
   Attributes:
-    question: <int64>[C], index of the question.
-    start_char: <int64>[C].
-    end_char: <int64>[C], exclusive.
-    start_score: <float64>[C].
-    end_score: <float64>[C].
+    counts: <int64>[B], windows of each question, at least one.
+    context_starts: <int64>[W], positions of the first context tokens.
+    first_tokens: <int64>[W], which of the T tokens these are.
+    lengths: <int64>[W], context tokens.
+    starts: <int32>[T], first characters of the tokens in their contexts.
+    ends: <int32>[T], exclusive.
   """
 
-  question: np.ndarray
-  start_char: np.ndarray
-  end_char: np.ndarray
-  start_score: np.ndarray
-  end_score: np.ndarray
+  counts: tf.Tensor
+  context_starts: tf.Tensor
+  first_tokens: tf.Tensor
+  lengths: tf.Tensor
+  starts: tf.Tensor
+  ends: tf.Tensor
 
 
-def decode_v1(
-  windows: Sequence[Window],
-  contexts: Mapping[str, str],
-  start_logits: np.ndarray,
-  end_logits: np.ndarray,
-  n_best_size: int = N_BEST_SIZE,
-  max_answer_length: int = MAX_ANSWER_LENGTH,
-) -> dict[str, answers.QuestionAnswers]:
-  """Returns the answers of a model for SQuAD 1.1.
+class Answers(NamedTuple):
+  """The n best answers, then "", 0, 0, -inf and -inf for missing ones.
 
-  Deviation: the best starts and ends of a window are those of its context. The
-  original takes them from the whole sequence and then drops those in the
-  question and the padding, so that its answers depend on the padding.
-
-  Args:
-    windows: N, of all questions.
-    contexts: the raw contexts of the windows' questions.
-    start_logits: <float32>[N, S]; values outside of the context are ignored.
-    end_logits: <float32>[N, S].
-    n_best_size: maximum candidates of a question; also starts and ends of a
-      window.
-    max_answer_length: maximum tokens of an answer.
-
-  Returns:
-    The answers by question, in the order of the windows.
-
-  Raises:
-    ValueError: scores are not finite.
+  Attributes:
+    texts: <string>[B, n], different ones.
+    starts: <int32>[B, n], first characters in the context.
+    ends: <int32>[B, n], exclusive.
+    start_scores: <float64>[B, n].
+    end_scores: <float64>[B, n].
   """
-  tokens = Tokens(windows, contexts)
-  scores = np.stack([start_logits, end_logits])  # [2, N, S]
-  ends = tokens.context_start + tokens.lengths
-  position = np.arange(scores.shape[2])
-  found = []
-  for rows in _row_blocks(len(windows)):
-    inside = (position >= tokens.context_start[rows, None]) & (
-      position < ends[rows, None]
-    )  # [n, S]
-    top = []
-    for values in scores:
-      values = values[rows].astype(np.float64)
-      _check_finite(values[inside])
-      values[~inside] = -np.inf
-      # Stable, as in the original: of equal scores the first position.
-      index = np.argsort(-values, axis=1, kind="stable")[:, :n_best_size]
-      top += [index, np.take_along_axis(values, index, 1)]
-    start_index, start_scores, end_index, end_scores = top
-    found.append(
-      tokens.spans(
-        rows,
-        start_index,
-        start_scores,
-        end_index[:, None],
-        end_scores[:, None],
-        max_answer_length,
-      )
-    )
-  return tokens.n_best(found, n_best_size, [None] * len(tokens.questions))
 
+  texts: tf.Tensor
+  starts: tf.Tensor
+  ends: tf.Tensor
+  start_scores: tf.Tensor
+  end_scores: tf.Tensor
 
-def decode_v2(
-  windows: Sequence[Window],
-  contexts: Mapping[str, str],
-  start_top_log_probs: np.ndarray,
-  start_top_index: np.ndarray,
-  end_top_log_probs: np.ndarray,
-  end_top_index: np.ndarray,
-  cls_logits: np.ndarray,
-  n_best_size: int = N_BEST_SIZE,
-  max_answer_length: int = MAX_ANSWER_LENGTH,
-) -> dict[str, answers.QuestionAnswers]:
-  """Returns the answers and null odds of a model for SQuAD 2.0.
-
-  Args:
-    windows: N, of all questions.
-    contexts: the raw contexts of the windows' questions.
-    start_top_log_probs: <float32>[N, K].
-    start_top_index: <int32>[N, K], positions in the sequence.
-    end_top_log_probs: <float32>[N, K * M], grouped by start.
-    end_top_index: <int32>[N, K * M].
-    cls_logits: <float32>[N], high if the window has no answer. The null odds of
-      a question are the minimum over its windows.
-    n_best_size: maximum candidates of a question.
-    max_answer_length: maximum tokens of an answer.
-
-  Returns:
-    The answers by question, in the order of the windows.
-
-  Raises:
-    ValueError: see `decode_v1`.
-  """
-  tokens = Tokens(windows, contexts)
-  start = np.asarray(start_top_log_probs, np.float64)
-  end = np.asarray(end_top_log_probs, np.float64)
-  start_index, end_index = map(np.asarray, (start_top_index, end_top_index))
-  cls_logits = np.asarray(cls_logits, np.float64)
-  k = start.shape[1]
-  for values in (start, end, cls_logits):
-    _check_finite(values)
-  found = [
-    tokens.spans(
-      rows,
-      start_index[rows],
-      start[rows],
-      end_index[rows].reshape(len(rows), k, -1),
-      end[rows].reshape(len(rows), k, -1),
-      max_answer_length,
-    )
-    for rows in _row_blocks(len(windows))
-  ]
-  null_odds = np.full(len(tokens.questions), np.inf)
-  np.minimum.at(null_odds, tokens.question, cls_logits)
-  return tokens.n_best(found, n_best_size, null_odds.tolist())
-
-
-def _row_blocks(number: int) -> list[np.ndarray]:
-  return [
-    np.arange(first, min(first + _BLOCK, number))
-    for first in range(0, number, _BLOCK)
-  ]
-
-
-def _check_finite(values: np.ndarray) -> None:
-  if not np.isfinite(values).all():
-    raise ValueError(
-      "scores are infinite or not a number: the model has diverged; use an "
-      "earlier checkpoint."
+  def probabilities(self) -> tf.Tensor:
+    """<float32>[B, n] among a question's answers; 1, 0, ... without one."""
+    scores = self.start_scores + self.end_scores
+    best = tf.maximum(scores[:, :1], tf.float64.min)  # Finite.
+    return tf.cast(
+      tf.nn.softmax(tf.concat([best, scores[:, 1:]], 1)), tf.float32
     )
 
 
-class Tokens:
-  """The context tokens of all windows, concatenated."""
-
-  def __init__(self, windows: Sequence[Window], contexts: Mapping[str, str]):
-    index: dict[str, int] = {}
-    # Of each window <int64>[N].
-    self.question = np.array(
-      [index.setdefault(w.question_id, len(index)) for w in windows], np.int64
-    )
-    self.questions = list(index)
-    self._contexts = contexts
-    self.context_start = np.array([w.context_start for w in windows], np.int64)
-    self.lengths = np.array([len(w.token_starts) for w in windows], np.int64)
-    self._first = np.cumsum(self.lengths) - self.lengths
-
-    def flat(lists, dtype) -> np.ndarray:
-      # One more entry, at -1, for positions outside of the context.
-      return np.fromiter(
-        itertools.chain(itertools.chain.from_iterable(lists), [0]), dtype
-      )
-
-    self._starts = flat((w.token_starts for w in windows), np.int64)
-    self._ends = flat((w.token_ends for w in windows), np.int64)
-    self._is_max_context = flat((w.is_max_context for w in windows), np.bool_)
-
-  def spans(
-    self,
-    rows: np.ndarray,
-    start_index: np.ndarray,
-    start_scores: np.ndarray,
-    end_index: np.ndarray,
-    end_scores: np.ndarray,
-    max_answer_length: int,
-  ) -> Spans:
-    """Returns the candidates of some windows.
-
-    Args:
-      rows: <int64>[n], the windows.
-      start_index: <int>[n, K], positions in the sequence.
-      start_scores: <float64>[n, K].
-      end_index: <int>[n, K, M] or [n, 1, M].
-      end_scores: <float64>, of the same shape.
-      max_answer_length: maximum tokens of an answer.
-    """
-    begin = self.context_start[rows, None, None]
-    length = self.lengths[rows, None, None]
-    # Counted from the first token of the context.
-    start = start_index[:, :, None].astype(np.int64) - begin  # [n, K, 1]
-    end = end_index.astype(np.int64) - begin  # [n, K or 1, M]
-    in_context = (start >= 0) & (start < length)
-    token = np.where(in_context, start + self._first[rows, None, None], -1)
-    row, k, m = np.nonzero(
-      in_context
-      & self._is_max_context[token]
-      & (end >= start)
-      & (end < length)
-      & (end - start < max_answer_length)
-    )
-    end_at = (row, np.minimum(k, end.shape[1] - 1), m)
-    start_token = token[row, k, 0]
-    end_token = self._first[rows[row]] + end[end_at]
-    return Spans(
-      self.question[rows[row]],
-      self._starts[start_token],
-      self._ends[end_token],
-      start_scores[row, k],
-      end_scores[end_at],
-    )
-
-  def n_best(
-    self,
-    found: Sequence[Spans],
-    n_best_size: int,
-    null_odds: Sequence[Optional[float]],
-  ) -> dict[str, answers.QuestionAnswers]:
-    """Returns the best candidates of each question.
-
-    Args:
-      found: the candidates of all windows, in the order of the windows.
-      n_best_size: maximum candidates of a question.
-      null_odds: of each question.
-    """
-    if not found:
-      return {}
-    spans = Spans(*map(np.concatenate, zip(*found)))
-    # Stable: of equal scores the first.
-    order = np.lexsort((-(spans.start_score + spans.end_score), spans.question))
-    bounds = np.searchsorted(
-      spans.question[order], np.arange(len(self.questions) + 1)
-    ).tolist()
-    columns = [column[order].tolist() for column in spans[1:]]
-    result = {}
-    for i, question_id in enumerate(self.questions):
-      own = slice(bounds[i], bounds[i + 1])
-      best = _n_best(
-        self._contexts[question_id],
-        zip(*(column[own] for column in columns)),
-        n_best_size,
-      )
-      result[question_id] = answers.QuestionAnswers(best, null_odds[i])
-    return result
-
-
-def _n_best(context: str, spans, n_best_size: int) -> list[answers.Candidate]:
-  """Returns the first spans with different texts, and their probabilities.
+def best_answers(
+  contexts: tf.Tensor,
+  windows: Windows,
+  scores: Tensors,
+  n_best_size: int,
+  max_answer_length: int,
+) -> Answers:
+  """Returns the best candidates of each question that have different texts.
 
   Deviation: a span of white space only is no candidate, as "" means that there
   is no answer. A question without candidates gets "", while the original gives
   "empty" for SQuAD 1.1.
 
   Args:
-    context: the raw text.
-    spans: start_char, end_char, start_score and end_score, the best first.
-    n_best_size: maximum number.
+    contexts: <string>[B], valid UTF-8.
+    windows: of all questions.
+    scores: see `decode`.
+    n_best_size: n; for SQuAD 1.1 also K and M.
+    max_answer_length: maximum tokens of an answer.
   """
-  seen: dict[str, tuple[float, float, int, int]] = {}
-  for start, end, start_score, end_score in spans:
-    text = context[start:end]
-    start += len(text) - len(text.lstrip())
-    text = text.strip()
-    if text and text not in seen:
-      seen[text] = (start_score, end_score, start, start + len(text))
-      if len(seen) == n_best_size:
-        break
-  if not seen:
-    lowest = answers.NO_CANDIDATE_SCORE
-    return [answers.Candidate("", 1.0, lowest, lowest)]
-  scores = np.array([span[0] + span[1] for span in seen.values()])
-  weights = np.exp(scores - scores[0])
-  probabilities = (weights / weights.sum()).tolist()
+  totals, *columns = _candidates(
+    windows, scores, n_best_size, max_answer_length
+  )
+  each = tf.shape(totals)[1]
+  first = tf.cumsum(windows.counts, exclusive=True)
+  first = tf.cast(first, tf.int32)[:, None] * each
+  columns = [tf.reshape(column, [-1]) for column in columns]
+  totals = tf.RaggedTensor.from_row_lengths(
+    totals, windows.counts, validate=False
+  ).to_tensor(_NEVER)  # [B, most windows, K * M]
+  size = tf.shape(totals)[1] * each
+  totals = tf.reshape(totals, [tf.shape(totals)[0], size])  # [B, C]
+
+  def look(number, *_):
+    """Compares the best `number` spans; returns whether to compare more."""
+    # Of equal scores the first, as in the original.
+    top = tf.math.top_k(totals, number)
+    fits = top.values > _NEVER
+    index = tf.where(fits, first + top.indices, 0)
+    starts, ends, start_scores, end_scores = (
+      tf.where(fits, tf.gather(column, index), tf.zeros([], column.dtype))
+      for column in columns
+    )
+    texts, starts, ends = _stripped(contexts, starts, ends)
+    is_new = tf.not_equal(texts, "") & _is_first(texts)
+    too_few = tf.reduce_sum(tf.cast(is_new, tf.int32), 1) < n_best_size
+    more = tf.reduce_any(too_few & tf.reduce_all(fits, 1)) & (number < size)
+
+    def best(values: tf.Tensor, default) -> tf.Tensor:
+      rows = tf.ragged.boolean_mask(values, is_new)[:, :n_best_size]
+      return rows.to_tensor(default, shape=[None, n_best_size])
+
+    return (
+      tf.minimum(4 * number, size),
+      more,
+      Answers(
+        best(texts, ""),
+        best(starts, 0),
+        best(ends, 0),
+        best(start_scores, _NEVER),
+        best(end_scores, _NEVER),
+      ),
+    )
+
+  seen = look(tf.minimum(_FIRST_LOOK * n_best_size, size))
+  return tf.while_loop(lambda number, more, answers: more, look, seen)[-1]
+
+
+def _candidates(
+  windows: Windows, scores: Tensors, n_best_size: int, max_answer_length: int
+) -> list[tf.Tensor]:
+  """Returns the spans of each window, [W, K * M] each.
+
+  Deviation: the best starts and ends of a window for SQuAD 1.1 are those of its
+  context. The original takes them from the whole sequence and then drops those
+  in the question and the padding, so that its answers depend on the padding.
+
+  The sum of both scores is -inf for what is no candidate. Then come start and
+  end in characters, and both scores.
+  """
+  begin, length, first_token = (
+    x[:, None]
+    for x in (windows.context_starts, windows.lengths, windows.first_tokens)
+  )
+  if "start_logits" in scores:
+    sequence = tf.shape(scores["start_logits"], tf.int64)[1]
+    places = tf.range(sequence) - begin
+    is_context = (places >= 0) & (places < length)
+    k = tf.minimum(n_best_size, tf.cast(sequence, tf.int32))
+    # Of equal scores the first position.
+    (start_scores, starts), (end_scores, ends) = (
+      tf.math.top_k(tf.where(is_context, x, x.dtype.min), k)
+      for x in (scores["start_logits"], scores["end_logits"])
+    )
+    ends, end_scores = ends[:, None], end_scores[:, None]  # [W, 1, M]
+  else:
+    starts = scores["start_top_index"]
+    start_scores = scores["start_top_log_probs"]
+    count, k = tf.unstack(tf.shape(starts))
+    ends, end_scores = (
+      tf.reshape(x, [count, k, tf.shape(x)[1] // k])
+      for x in (scores["end_top_index"], scores["end_top_log_probs"])
+    )
+  # Counted from the first token of the context, [W, K, 1] and [W, 1 or K, M].
+  starts = (tf.cast(starts, tf.int64) - begin)[:, :, None]
+  ends = tf.cast(ends, tf.int64) - begin[:, None]
+  start_scores = tf.cast(start_scores, tf.float64)[:, :, None]
+  end_scores = tf.cast(end_scores, tf.float64)
+
+  def at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    tokens = first_token[:, None] + places
+    # Those outside of the context are no candidates, whatever they get here.
+    tokens = tf.clip_by_value(tokens, 0, tf.size(values, tf.int64))
+    return tf.gather(
+      tf.concat([values, tf.zeros([1], values.dtype)], 0), tokens
+    )
+
+  this = tf.range(tf.size(begin, tf.int64))[:, None, None]
+  fits = (
+    tf.equal(at(_best_windows(windows), starts), this)
+    & (starts >= 0)
+    & (ends >= starts)
+    & (ends < length[:, None])
+    & (ends - starts < max_answer_length)
+  )  # [W, K, M]
+  columns = (
+    tf.where(fits, start_scores + end_scores, _NEVER),
+    at(windows.starts, starts),
+    at(windows.ends, ends),
+    start_scores,
+    end_scores,
+  )
+  shape = tf.shape(fits)
   return [
-    answers.Candidate(text, probability, *span)
-    for (text, span), probability in zip(seen.items(), probabilities)
+    tf.reshape(tf.broadcast_to(x, shape), [shape[0], shape[1] * shape[2]])
+    for x in columns
   ]
+
+
+def _best_windows(windows: Windows) -> tf.Tensor:
+  """Returns the window with the most context around each token, <int64>[T]."""
+  first, lengths = windows.first_tokens, windows.lengths
+  tokens = tf.ragged.range(first, first + lengths)
+  rows, tokens = tokens.value_rowids(), tokens.values
+  left, length = tokens - tf.gather(first, rows), tf.gather(lengths, rows)
+  score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+  # In float64 and in this order: the original's sums decide which are equal.
+  score += 0.01 * tf.cast(length, tf.float64)
+  count = tf.size(windows.starts)
+  best = tf.math.unsorted_segment_max(score, tokens, count)
+  is_best = tf.equal(score, tf.gather(best, tokens))
+  # Of equal ones the first.
+  return tf.math.unsorted_segment_min(
+    tf.where(is_best, rows, tf.int64.max), tokens, count
+  )
+
+
+def _stripped(
+  contexts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Returns texts of spans <int32>[B, N] and their places, without space."""
+  shape = tf.shape(starts)
+  starts = tf.reshape(starts, [-1])
+  lengths = tf.maximum(tf.reshape(ends, [-1]) - starts, 0)
+  texts = tf.strings.substr(
+    tf.repeat(contexts, shape[1]),
+    # tf.strings.substr refuses an empty text at the end of the context.
+    tf.where(lengths > 0, starts, 0),
+    lengths,
+    unit="UTF8_CHAR",
+  )
+  texts = tf.strings.regex_replace(texts, f"^{_space()}+", "")
+  starts += lengths - tf.strings.length(texts, unit="UTF8_CHAR")
+  texts = tf.strings.regex_replace(texts, f"{_space()}+$", "")
+  ends = starts + tf.strings.length(texts, unit="UTF8_CHAR")
+  return tuple(tf.reshape(x, shape) for x in (texts, starts, ends))
+
+
+def _is_first(texts: tf.Tensor) -> tf.Tensor:
+  """Returns <bool>[B, N], where a row of <string>[B, N] has a text first."""
+  shape = tf.shape(texts)
+  row = tf.strings.as_string(tf.range(shape[0]))
+  keys = tf.strings.join(
+    [tf.repeat(row, shape[1]), tf.reshape(texts, [-1])], ":"
+  )
+  place = tf.range(tf.size(keys))
+  _, number = tf.unique(keys)
+  first = tf.math.unsorted_segment_min(place, number, tf.size(keys))
+  return tf.reshape(tf.equal(tf.gather(first, number), place), shape)
+
+
+def decode(
+  windows: Sequence[Window],
+  contexts: Mapping[str, str],
+  scores: Mapping[str, np.ndarray],
+  n_best_size: int = N_BEST_SIZE,
+  max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> dict[str, QuestionAnswers]:
+  """Returns the answers of a model, and for SQuAD 2.0 the null odds.
+
+  Args:
+    windows: W, of all questions, those of a question after each other.
+    contexts: the raw contexts by question.
+    scores: the `scores` of the model, with a row for each window.
+    n_best_size: maximum candidates of a question; in SQuAD 1.1 also starts and
+      ends of a window.
+    max_answer_length: maximum tokens of an answer.
+
+  Raises:
+    ValueError: scores are not finite.
+  """
+  if not all(np.isfinite(values).all() for values in scores.values()):
+    raise ValueError(
+      "scores are infinite or not a number: the model has diverged; use an "
+      "earlier checkpoint."
+    )
+  # The first windows of the questions.
+  begins = [i for i, w in enumerate(windows) if w.first_token == 0]
+  host = tf.config.list_logical_devices("CPU")[0].name
+  result = {}
+  for begin, end in zip(
+    begins[::_BLOCK], [*begins[_BLOCK::_BLOCK], len(windows)]
+  ):
+    names, packed = _pack(windows[begin:end])
+    own = {name: x[begin:end] for name, x in scores.items()}
+    with tf.device(host):
+      found = best_answers(
+        tf.constant([contexts[name] for name in names]),
+        packed,
+        {name: tf.constant(x) for name, x in own.items()},
+        n_best_size,
+        max_answer_length,
+      )
+      odds = [None] * len(names)
+      if "cls_logits" in own:
+        odds = null_odds(packed, own["cls_logits"]).numpy().tolist()
+    columns = [found.texts, found.start_scores, found.end_scores]
+    rows = zip(*(column.numpy() for column in columns))
+    for name, row, value in zip(names, rows, odds):
+      result[name] = QuestionAnswers(_to_candidates(*row), value)
+  return result
+
+
+def null_odds(windows: Windows, cls_logits: tf.Tensor) -> tf.Tensor:
+  """Returns the minimum over the windows of each question, <float32>[B]."""
+  rows = tf.RaggedTensor.from_row_lengths(
+    cls_logits, windows.counts, validate=False
+  )
+  return tf.reduce_min(rows, axis=1)
+
+
+def _pack(windows: Sequence[Window]) -> tuple[list[str], Windows]:
+  """Returns the ids of the questions, and the windows as tensors."""
+  names, counts, first_tokens, starts, ends = [], [], [], [], []
+  for window in windows:
+    if window.first_token == 0:  # The first window of a question.
+      names.append(window.question_id)
+      counts.append(0)
+      before = len(starts)
+    counts[-1] += 1
+    first_tokens.append(before + window.first_token)
+    known = len(starts) - first_tokens[-1]  # From the window before it.
+    starts += window.token_starts[known:]
+    ends += window.token_ends[known:]
+  columns = (
+    counts,
+    [window.context_start for window in windows],
+    first_tokens,
+    [len(window.token_starts) for window in windows],
+  )
+  return names, Windows(
+    *(tf.constant(x, tf.int64) for x in columns),
+    *(tf.constant(x, tf.int32) for x in (starts, ends)),
+  )
+
+
+def _to_candidates(
+  texts: np.ndarray, starts: np.ndarray, ends: np.ndarray
+) -> list[Candidate]:
+  """Returns a question's candidates, with probabilities in float64."""
+  count = np.count_nonzero(starts > _NEVER)
+  if not count:
+    return [Candidate("", 1.0, _NO_CANDIDATE_SCORE, _NO_CANDIDATE_SCORE)]
+  starts, ends = starts[:count], ends[:count]
+  totals = starts + ends
+  weights = np.exp(totals - totals[0])
+  numbers = zip(*(x.tolist() for x in (weights / weights.sum(), starts, ends)))
+  return [Candidate(text.decode(), *row) for text, row in zip(texts, numbers)]

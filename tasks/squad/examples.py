@@ -14,10 +14,8 @@ Reference: google-research/albert squad_utils.py (read_squad_examples).
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +36,9 @@ class Recipe(common.Recipe):
     max_answer_length: maximum tokens of an answer.
     start_n_top: starts to try in prediction; SQuAD 2.0 only.
     end_n_top: ends to try for each of them; SQuAD 2.0 only.
+
+  Raises (when made):
+    ValueError: one of these is less than 1.
   """
 
   doc_stride: int = 128
@@ -47,21 +48,24 @@ class Recipe(common.Recipe):
   start_n_top: int = 5
   end_n_top: int = 5
 
+  def __post_init__(self):
+    for name in Recipe.__annotations__:
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, but must be at least 1."
+        )
+
 
 RECIPES = {
   "squad_v1": Recipe(5e-5, 48, 3649, 365, max_seq_length=384),
   "squad_v2": Recipe(3e-5, 48, 8144, 814, max_seq_length=512),
 }
-
-
 _KINDS = {
   str: "text",
   int: "an integer",
   list: "a list",
   bool: "true or false",
 }
-# Characters of a wrong value in messages.
-_SHOWN = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,82 +92,47 @@ class SquadExample:
 def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
   """Reads the questions of a `.json` or `.json.gz` file, in its order.
 
-  Args:
-    path: the file.
-    is_training: whether to apply `check_trainable` to each question.
+  In training, each question must have exactly one answer or `is_impossible`.
 
   Raises:
-    OSError: the file cannot be read.
     ValueError: the file is invalid; the message names the question.
   """
   path = os.fspath(path)
   examples: dict[str, SquadExample] = {}
-  for place, context, entry in _questions(path, _load(path)):
+  for place, context, entry in _questions(path):
     example = _read_question(place, context, entry)
-    if example.question_id in examples:
+    name, count = example.question_id, len(example.answers)
+    if name in examples:
       raise ValueError(
-        f"{path}: two questions have the id {example.question_id!r}: give each "
-        "question its own, by which predictions are written."
+        f"{path}: two questions have the id {name!r}: give each question its "
+        "own, by which predictions are written."
       )
-    if is_training:
-      check_trainable(example, path)
-    examples[example.question_id] = example
+    if is_training and count != 1 and not example.is_impossible:
+      raise ValueError(
+        f"{path}: question {name!r} has {count} answers, but a training "
+        "question needs exactly one, or is_impossible true: use a training "
+        "file; held-out files have several answers."
+      )
+    examples[name] = example
   if not examples:
     raise ValueError(f"{path} has no questions: is it the right file?")
   return list(examples.values())
 
 
-def check_trainable(example: SquadExample, where: str = "training") -> None:
-  """Checks that a question has a loss.
-
-  Raises:
-    ValueError: it has neither exactly one answer nor `is_impossible`.
-  """
-  count = len(example.answers)
-  if count != 1 and not example.is_impossible:
-    raise ValueError(
-      f"{where}: question {example.question_id!r} has {count} answers, but a "
-      "training question needs exactly one, or is_impossible true: use a "
-      "training file; held-out files have several answers."
-    )
-
-
-def _load(path: str) -> Any:
-  with open(path, "rb") as file:
-    content = file.read()
-  if path.endswith(".gz"):
-    try:
-      content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-      raise ValueError(
-        f"{path} is not a complete gzip file ({error}): download it again."
-      ) from error
-  if not content.strip():
-    raise ValueError(f"{path} is empty: download it again.")
-  try:
-    return json.loads(content.decode("utf-8-sig"))
-  except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
-    raise ValueError(
-      f"{path}, line {line}, is not UTF-8: SQuAD files are JSON in UTF-8."
-    ) from error
-  except json.JSONDecodeError as error:
-    raise ValueError(
-      f"{path}, line {error.lineno}, is not JSON ({error.msg}): is it a SQuAD "
-      "file, and is its download complete?"
-    ) from error
-  except RecursionError as error:
-    raise ValueError(f"{path} is nested too deeply for SQuAD.") from error
-
-
-def _questions(
-  path: str, content: Any
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _questions(path: str) -> Iterator[tuple[str, str, Any]]:
   """Yields the location, the context and the JSON object of each question."""
+  text = "".join(line for _, line in common.read_lines(path))
+  try:
+    content = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(
+      f"{path} is not JSON ({error}): is it a SQuAD file, and is its download "
+      "complete?"
+    ) from error
   for a, article in enumerate(_field(path, content, "data", list)):
     place = f"{path}, article {a}"
-    if isinstance(article, dict) and isinstance(article.get("title"), str):
-      place += f" ({_shown(article['title'])})"
+    if isinstance(article, dict) and "title" in article:
+      place += f" ({article['title']!r:.40})"
     for p, paragraph in enumerate(_field(place, article, "paragraphs", list)):
       here = f"{place}, paragraph {p}"
       context = _field(here, paragraph, "context", str)
@@ -175,7 +144,7 @@ def _questions(
 
 def _read_question(place: str, context: str, entry: Any) -> SquadExample:
   question_id = _field(place, entry, "id", str)
-  place = f"{place} (id {_shown(question_id)})"
+  place = f"{place} (id {question_id!r:.40})"
   question = _field(place, entry, "question", str)
   is_impossible = "is_impossible" in entry and _field(
     place, entry, "is_impossible", bool
@@ -188,7 +157,7 @@ def _read_question(place: str, context: str, entry: Any) -> SquadExample:
     )
   if answers and is_impossible:
     raise ValueError(
-      f"{place} has is_impossible true and the answer {_shown(answers[0][0])}: "
+      f"{place} has is_impossible true and the answer {answers[0][0]!r:.40}: "
       "correct one of the two (guesses are called plausible_answers)."
     )
   return SquadExample(question_id, question, context, answers, is_impossible)
@@ -212,17 +181,13 @@ def _read_answer(place: str, context: str, answer: Any) -> tuple[str, int]:
   else:
     advice = "it is nowhere in the context: copy answers from the context"
   raise ValueError(
-    f"{place}: the answer {_shown(text)} is not in the context at answer_start "
+    f"{place}: the answer {text!r:.40} is not in the context at answer_start "
     f"{start}: {advice}."
   )
 
 
 def _field(place: str, holder: Any, name: str, kind: type) -> Any:
-  """Returns a field of a JSON object.
-
-  Raises:
-    ValueError: it is missing or has another type.
-  """
+  """Returns a field of a JSON object; refuses a missing one and other types."""
   if not isinstance(holder, dict):
     raise ValueError(
       f"{place} is not a JSON object with the field {name!r}, as in SQuAD."
@@ -233,11 +198,6 @@ def _field(place: str, holder: Any, name: str, kind: type) -> Any:
   value = holder[name]
   if type(value) is not kind:  # isinstance would accept True as an integer.
     raise ValueError(
-      f"{place}: {name!r} is {_shown(value)}, but must be {_KINDS[kind]}."
+      f"{place}: {name!r} is {value!r:.40}, but must be {_KINDS[kind]}."
     )
   return value
-
-
-def _shown(value: Any) -> str:
-  text = repr(value)
-  return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

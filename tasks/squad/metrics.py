@@ -40,18 +40,13 @@ def normalize_answer(text: str) -> str:
 def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
   """Scores answers like evaluate-v1.1.py.
 
-  Args:
-    gold: at least one text for each question.
-    predictions: answers by question; those to other questions are ignored.
-
   Returns:
     `exact_match` and `f1`, in percent of all questions. A question without a
     prediction scores 0; `missing` is their number if there are any.
 
   Raises:
-    ValueError: there is no question, or one has no gold answer.
+    ValueError: a question has no gold answer.
   """
-  _check_not_empty(gold)
   exact = f1 = 0.0
   missing = 0
   for question_id, texts in gold.items():
@@ -66,7 +61,7 @@ def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
     answer = normalize_answer(predictions[question_id])
     golds = [normalize_answer(text) for text in texts]
     exact += answer in golds
-    f1 += max(_f1(answer.split(), gold.split()) for gold in golds)
+    f1 += max(_f1(answer, text) for text in golds)
   values = {
     "exact_match": 100.0 * exact / len(gold),
     "f1": 100.0 * f1 / len(gold),
@@ -92,45 +87,45 @@ def evaluate_v2(
 
   Args:
     gold: the texts of each question's answers; empty if it has none.
-    predictions: answers by question, "" for none; those to other questions are
-      ignored. The best thresholds assume answers without any threshold applied.
+    predictions: answers by question without any threshold, "" for none.
     null_odds: high where a question seems to have no answer.
     null_score_diff_threshold: predictions with higher odds count as "".
 
   Returns:
-    The script's values, in percent: `exact`, `f1` and `total` (a number of
-    questions), also with `HasAns_` and `NoAns_` if there are such questions.
-    With null odds `best_exact` and `best_f1`, the best for any threshold, and
-    `best_exact_thresh` and `best_f1_thresh`, the first such threshold in the
-    order of the odds. As in the script, equal odds are passed one by one in the
-    order of `null_odds`, and 0 represents a threshold below all odds; see
-    `best_null_threshold`.
+    The script's values in percent, and numbers of questions called `total`. As
+    in the script, `best_exact_thresh` and `best_f1_thresh` are the first best
+    thresholds in the order of the odds, equal odds are passed one by one, and 0
+    represents a threshold below all odds; see `best_null_threshold`.
 
   Raises:
-    ValueError: there is no question, or one has no prediction or null odds.
+    ValueError: a question has no prediction or no null odds.
   """
-  exact, f1 = _raw_scores(gold, predictions)
-  final = [exact, f1]
+  raw = _raw_scores(gold, predictions)
+  final = raw
   if null_odds is not None:
-    _check_odds(gold, null_odds)
+    _check_complete("null odds", gold, null_odds)
     if null_score_diff_threshold is not None:
-      final = [
-        {
-          question_id: float(not gold[question_id])
-          if null_odds[question_id] > null_score_diff_threshold
-          else score
-          for question_id, score in scores.items()
+      dropped = {q for q in gold if null_odds[q] > null_score_diff_threshold}
+      final = {
+        name: {
+          q: float(not gold[q]) if q in dropped else score
+          for q, score in scores.items()
         }
-        for scores in final
-      ]
-  values = _means(*final, list(gold))
-  for name, has_answer in (("HasAns", True), ("NoAns", False)):
-    ids = [q for q, texts in gold.items() if bool(texts) == has_answer]
+        for name, scores in raw.items()
+      }
+  values = {}
+  for prefix, ids in (
+    ("", list(gold)),
+    ("HasAns_", [q for q in gold if gold[q]]),
+    ("NoAns_", [q for q in gold if not gold[q]]),
+  ):
     if ids:
-      part = _means(*final, ids)
-      values.update({f"{name}_{key}": value for key, value in part.items()})
+      for name, scores in final.items():
+        total = sum(scores[q] for q in ids)
+        values[prefix + name] = 100.0 * total / len(ids)
+      values[f"{prefix}total"] = len(ids)
   if null_odds is not None:
-    for name, scores in (("exact", exact), ("f1", f1)):
+    for name, scores in raw.items():
       best, threshold = _official_best(gold, predictions, scores, null_odds)
       values[f"best_{name}"] = best
       values[f"best_{name}_thresh"] = threshold
@@ -138,33 +133,20 @@ def evaluate_v2(
 
 
 def best_null_threshold(
-  gold: Gold,
-  predictions: Mapping[str, str],
-  null_odds: Mapping[str, float],
-  metric: str = "f1",
+  gold: Gold, predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-  """Returns the threshold with which `evaluate_v2` gives the highest score.
+  """Returns the threshold with which `evaluate_v2` gives the highest F1.
 
   It equals `best_f1_thresh` except where applying the latter would not give
   `best_f1`: here equal odds are kept or dropped together, a threshold that
   drops every answer is below negative odds too, and an answer of articles and
   punctuation only is correct where there is none.
 
-  Args:
-    gold: see `evaluate_v2`.
-    predictions: see `evaluate_v2`.
-    null_odds: see `evaluate_v2`.
-    metric: `exact` or `f1`.
-
-  Returns:
-    The lowest such threshold: one of the odds, or at most 0 to drop every
-    answer.
-
-  Raises:
-    ValueError: see `evaluate_v2`.
+  The result is the lowest such threshold: one of the odds, or at most 0 to drop
+  every answer. Arguments and errors are those of `evaluate_v2`.
   """
-  scores = _raw_scores(gold, predictions)[metric == "f1"]
-  _check_odds(gold, null_odds)
+  scores = _raw_scores(gold, predictions)["f1"]
+  _check_complete("null odds", gold, null_odds)
   ids = sorted(gold, key=null_odds.__getitem__)
   odds = np.array([null_odds[q] for q in ids], np.float64)
   gains = np.cumsum([scores[q] - (not gold[q]) for q in ids])
@@ -184,20 +166,13 @@ def score_answers(
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
-  Args:
-    gold: the texts of each question's answers.
-    answers: the prediction for each question.
-    has_impossible: whether the data is SQuAD 2.0.
-    null_score_diff_threshold: higher null odds mean no answer; None takes the
-      best for these questions. SQuAD 2.0 only.
-
-  Returns:
-    For SQuAD 2.0 also `null_score_diff_threshold`, the one that was applied.
+  For SQuAD 2.0 they include `null_score_diff_threshold`: the given one, or the
+  best for these questions.
 
   Raises:
-    ValueError: a question of SQuAD 2.0 has no answer, or no null odds.
+    ValueError: see `evaluate_v1` and `evaluate_v2`.
   """
-  texts = answers_lib.final_texts(answers)
+  texts = {question: answer.text() for question, answer in answers.items()}
   if not has_impossible:
     return evaluate_v1(gold, texts)
   odds = {
@@ -212,39 +187,20 @@ def score_answers(
   return {**values, "null_score_diff_threshold": threshold}
 
 
-def _check_not_empty(gold: Gold) -> None:
-  if not gold:
-    raise ValueError("there is no question to evaluate.")
-
-
-def _named(ids: Sequence[str]) -> str:
-  return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-
-
-def _check_odds(gold: Gold, null_odds: Mapping[str, float]) -> None:
-  missing = [q for q in gold if q not in null_odds]
+def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:
+  missing = [q for q in gold if q not in values]
   if missing:
     raise ValueError(
-      f"{len(missing)} of {len(gold)} questions have no null odds "
-      f"({_named(missing)}): give those of the same predictions."
+      f"{len(missing)} of {len(gold)} questions have no {what} (for example "
+      f"{missing[0]}): predict this file with a model of squad_v2."
     )
 
 
 def _raw_scores(
   gold: Gold, predictions: Mapping[str, str]
-) -> tuple[dict[str, float], dict[str, float]]:
-  """Returns exact match and F1 by question, without a threshold, as fractions.
-
-  Raises:
-    ValueError: there is no question, or one has no prediction.
-  """
-  _check_not_empty(gold)
-  missing = [question for question in gold if question not in predictions]
-  if missing:
-    raise ValueError(
-      f"{len(missing)} of {len(gold)} questions have no prediction "
-      f'({_named(missing)}): answer them, with "" for no answer.'
-    )
+) -> dict[str, dict[str, float]]:
+  """Returns `exact` and `f1` by question, without a threshold, as fractions."""
+  _check_complete("prediction", gold, predictions)
   exact, f1 = {}, {}
   for question_id, texts in gold.items():
     golds = [text for text in map(normalize_answer, texts) if text] or [""]
@@ -252,30 +208,20 @@ def _raw_scores(
     exact[question_id] = float(answer in golds)
     # Unlike in 1.1, an empty answer is correct where the gold one is empty.
     f1[question_id] = max(
-      _f1(answer.split(), text.split()) if text else float(not answer)
-      for text in golds
+      _f1(answer, text) if text else float(not answer) for text in golds
     )
-  return exact, f1
+  return {"exact": exact, "f1": f1}
 
 
-def _f1(answer: Sequence[str], gold: Sequence[str]) -> float:
+def _f1(answer: str, gold: str) -> float:
   """Returns the F1 of two multisets of words."""
-  common = collections.Counter(answer) & collections.Counter(gold)
+  words, gold_words = answer.split(), gold.split()
+  common = collections.Counter(words) & collections.Counter(gold_words)
   same = sum(common.values())
   if not same:
     return 0.0
-  precision, recall = same / len(answer), same / len(gold)
+  precision, recall = same / len(words), same / len(gold_words)
   return 2 * precision * recall / (precision + recall)
-
-
-def _means(
-  exact: Mapping[str, float], f1: Mapping[str, float], ids: Sequence[str]
-) -> dict[str, float]:
-  return {
-    "exact": 100.0 * sum(exact[q] for q in ids) / len(ids),
-    "f1": 100.0 * sum(f1[q] for q in ids) / len(ids),
-    "total": len(ids),
-  }
 
 
 def _official_best(

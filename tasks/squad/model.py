@@ -31,9 +31,14 @@ NEVER = -1e30
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForSpans(modeling.FeatureModel):
-  """Scores each token as start and as end, for SQuAD 1.1."""
+  """Scores each token as start and as end, for SQuAD 1.1.
+
+  Attributes:
+    scores: the outputs from which answers are decoded.
+  """
 
   other_features = _FEATURES
+  scores = ("start_logits", "end_logits")
 
   def __init__(
     self,
@@ -42,14 +47,7 @@ class AlbertForSpans(modeling.FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Builds the variables.
-
-    Args:
-      config: the encoder's, with the dropouts of fine-tuning.
-      recompute_activations: see `AlbertModel`.
-      layerwise_lr_decay: see `AlbertModel`.
-      **kwargs: see `tf.keras.Model`.
-    """
+    """Creates the variables; `config` has the dropouts of fine-tuning."""
     super().__init__(config, **kwargs)
     self.albert = modeling.AlbertModel(
       config, recompute_activations, layerwise_lr_decay, name="albert"
@@ -66,8 +64,7 @@ class AlbertForSpans(modeling.FeatureModel):
       initializer="zeros",
       experimental_autocast=False,
     )
-    with tf.init_scope():
-      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+    self._create_variables()
 
   def call(
     self,
@@ -76,18 +73,7 @@ class AlbertForSpans(modeling.FeatureModel):
     dropout_seed: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
   ) -> dict[str, Any]:
-    """Scores every token.
-
-    Args:
-      features: the inputs of `AlbertModel`; `other_features` are ignored.
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `modeling/dropout.py`.
-      num_layers: see `SharedTransformerEncoder`.
-
-    Returns:
-      The outputs of `AlbertModel`, `start_logits` and `end_logits`
-      <float32>[B, S].
-    """
+    """Returns `AlbertModel`'s outputs and the logits, <float32>[B, S] each."""
     inputs, _ = self.named_inputs(features)
     outputs = self.albert(
       inputs,
@@ -107,9 +93,20 @@ class AlbertForSpans(modeling.FeatureModel):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForSpansOrNone(modeling.FeatureModel):
-  """Scores starts, ends given the start, and answerability, for SQuAD 2.0."""
+  """Scores starts, ends given the start, and answerability, for SQuAD 2.0.
+
+  Attributes:
+    scores: the outputs from which answers are decoded.
+  """
 
   other_features = _FEATURES
+  scores = (
+    "start_top_log_probs",
+    "start_top_index",
+    "end_top_log_probs",
+    "end_top_index",
+    "cls_logits",
+  )
 
   def __init__(
     self,
@@ -121,16 +118,10 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
     layerwise_lr_decay: float = 1.0,
     **kwargs,
   ):
-    """Builds the variables.
+    """Creates the variables; `config` has the dropouts of fine-tuning.
 
-    Args:
-      config: the encoder's, with the dropouts of fine-tuning.
-      start_n_top: K, the number of best starts.
-      end_n_top: M, the number of best ends of each start.
-      classifier_dropout_prob: of the hidden layer for answerability.
-      recompute_activations: see `AlbertModel`.
-      layerwise_lr_decay: see `AlbertModel`.
-      **kwargs: see `tf.keras.Model`.
+    K is `start_n_top` and M is `end_n_top`. The dropout is that of the hidden
+    layer for answerability.
     """
     super().__init__(config, **kwargs)
     self.start_n_top = start_n_top
@@ -171,12 +162,8 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
   ) -> dict[str, Any]:
     """Scores starts and ends.
 
-    Args:
-      features: the inputs of `AlbertModel`; `p_mask` <float32>[B, S], 1 where
-        no answer may begin or end; in training `start_positions` <int32>[B].
-      training: whether to apply dropout.
-      dropout_seed: <int32>[2], see `modeling/dropout.py`.
-      num_layers: see `SharedTransformerEncoder`.
+    Features are those of `AlbertModel`; `p_mask` <float32>[B, S], 1 where no
+    answer may begin or end; and in training `start_positions` <int32>[B].
 
     Returns:
       The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
@@ -238,16 +225,7 @@ class AlbertForSpansOrNone(modeling.FeatureModel):
   def _end_scores(
     self, x: tf.Tensor, starts: tf.Tensor, training: Optional[bool]
   ) -> tf.Tensor:
-    """Scores all ends for some starts.
-
-    Args:
-      x: <float32>[B, S, H].
-      starts: <float32>[B, K, H], hidden states of the starts.
-      training: whether XLA compiles the LayerNorm.
-
-    Returns:
-      <float32>[B, K, S].
-    """
+    """Scores all ends for some starts: [B, S, H], [B, K, H] -> [B, K, S]."""
     # [x, start] W = x W_x + start W_s, without storing all pairs.
     w_x, w_s = tf.split(self.end_hidden.kernel, 2)
     by_token = tf.matmul(x, w_x)[:, None]  # [B, 1, S, H]

@@ -1,11 +1,9 @@
-"""SQuAD, served: a raw question and its raw context to the answer's text.
+"""Serves SQuAD: a raw question and its raw context become the answer's text.
 
-All of it is in the graph: the tokenizer with its offsets, windows, the model on
-the windows of all questions at once, and the n best answers, each as
-`windows` and `decoding` make them.
+All of it is in the graph: the tokenizer with its offsets, the windows, the
+model on the windows of all questions at once, and the n best answers.
 
-Letters: B questions, W windows of all of them, S sequence, K starts of a
-window, M ends of each of them, N answers of a question.
+Letters: B questions, W windows of all of them, S sequence.
 """
 
 from __future__ import annotations
@@ -17,35 +15,35 @@ import tensorflow as tf
 from official_albert import serving
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
-from tasks.squad import decoding, serving_answers, serving_windows
+from tasks.squad import decoding
 from tasks.squad import model as model_lib
 
-# Windows that a request may have in all: bounds the memory of a server.
+# Windows of a request, which bounds the memory of a server.
 MAX_WINDOWS = 256
-# Of what `AlbertForSpansOrNone` says.
-_SCORES_V2 = (
-  "start_top_log_probs",
-  "start_top_index",
-  "end_top_log_probs",
-  "end_top_index",
-  "cls_logits",
-)
+# The defaults are those of the recipes.
+_SETTINGS = {
+  "doc_stride": 128,
+  "max_query_length": 64,
+  "n_best_size": decoding.N_BEST_SIZE,
+  "max_answer_length": decoding.MAX_ANSWER_LENGTH,
+}
 
 
 class AnswerQuestions(serving.ServedModule):
-  """`answer` <string>[B] and where it stands in the context.
+  """Returns `answer` <string>[B] and its place in the context.
 
   `ids` and `examples` return `start_logits` and `end_logits` <float32>[B, S],
-  or for SQuAD 2.0 what `decoding.decode_v2` takes. They are of single windows,
+  or for SQuAD 2.0 the scores of `decoding.decode`. They take single windows,
   [CLS] question [SEP] context [SEP] with segments 0 and 1.
 
   Attributes:
     has_impossible: whether a question may have no answer, as in SQuAD 2.0.
-    max_windows: the most windows of a request.
+    max_windows: maximum windows of a request.
     min_length: windows are padded to at least this length.
   """
 
   text_signatures = ("answer",)
+  max_windows = MAX_WINDOWS
   min_length = 1
 
   def __init__(
@@ -53,45 +51,29 @@ class AnswerQuestions(serving.ServedModule):
     model: tf.keras.Model,
     text_layer: Optional[in_graph.TextLayer],
     max_seq_length: int,
-    doc_stride: int = 128,
-    max_query_length: int = 64,
-    n_best_size: int = decoding.N_BEST_SIZE,
-    max_answer_length: int = decoding.MAX_ANSWER_LENGTH,
+    settings: Mapping[str, Any],
     null_score_diff_threshold: Optional[float] = None,
-    max_windows: int = MAX_WINDOWS,
   ):
     """Composes the module.
 
     Args:
       model: an `AlbertForSpans` or `AlbertForSpansOrNone`.
-      text_layer: see `ServedModule`; offsets are found out here.
-      max_seq_length: tokens of a window with its question.
-      doc_stride: tokens from one window of a context to the next.
-      max_query_length: tokens of a question; the rest is cut.
-      n_best_size: N.
-      max_answer_length: tokens of an answer, at most.
-      null_score_diff_threshold: null odds over it mean no answer; None answers
-        always. SQuAD 2.0 only.
-      max_windows: of all questions of a request together.
+      text_layer: the tokenizer, without offsets; None to serve ids only.
+      max_seq_length: maximum tokens of a window.
+      settings: of a run; missing ones have the values of the recipes.
+      null_score_diff_threshold: higher null odds mean no answer; None always
+        answers. SQuAD 2.0 only.
 
     Raises:
-      ValueError: see `ServedModule` and `SentencePieceOffsetLayer`; or a
-        setting leaves no room, or is for the other version.
+      ValueError: see `ServedModule`; or a setting does not fit.
     """
     super().__init__(model, text_layer, max_seq_length)
     self.has_impossible = isinstance(model, model_lib.AlbertForSpansOrNone)
     self.kind = "squad2" if self.has_impossible else "squad1"
     self._decoding = {
-      "doc_stride": doc_stride,
-      "max_query_length": max_query_length,
-      "n_best_size": n_best_size,
-      "max_answer_length": max_answer_length,
+      name: settings.get(name, value) for name, value in _SETTINGS.items()
     }
-    self.max_windows = max_windows
     self._threshold = null_score_diff_threshold
-    for name, value in (*self._decoding.items(), ("max_windows", max_windows)):
-      if value < 1:
-        raise ValueError(f"{name} is {value}, but must be at least 1.")
     if max_seq_length < 5:
       raise ValueError(
         f"max_seq_length is {max_seq_length}, but [CLS], two [SEP] and a token "
@@ -106,12 +88,12 @@ class AnswerQuestions(serving.ServedModule):
       self.text_layer = in_graph.make_offset_layer(text_layer)
 
   def forward(self, **features: tf.Tensor) -> Tensors:
-    if not self.has_impossible:
-      outputs = self.model(features, training=False)
-      return {name: outputs[name] for name in ("start_logits", "end_logits")}
-    p_mask = _p_mask(features["input_mask"], features["segment_ids"])
-    outputs = self.model({**features, "p_mask": p_mask}, training=False)
-    return {name: outputs[name] for name in _SCORES_V2}
+    if self.has_impossible:
+      features["p_mask"] = _p_mask(
+        features["input_mask"], features["segment_ids"]
+      )
+    outputs = self.model(features, training=False)
+    return {name: outputs[name] for name in self.model.scores}
 
   def text_functions(self) -> dict[str, Any]:
     @tf.function(
@@ -127,72 +109,107 @@ class AnswerQuestions(serving.ServedModule):
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     texts = serving.check_texts({"question": question, "context": context})
-    # Characters are counted, and cut out, without bytes that are none.
+    # Removes bytes that are not characters, as offsets count characters.
     context = tf.strings.unicode_transcode(
       texts["context"], "UTF-8", "UTF-8", errors="ignore"
     )
-    settings = self._decoding
-    windows = serving_windows.make_windows(
-      self.text_layer.tokenize(texts["question"]),
-      self.text_layer.tokenize_with_offsets(context),
-      self.text_layer.cls_id,
-      self.text_layer.sep_id,
-      self.max_seq_length,
-      settings["doc_stride"],
-      settings["max_query_length"],
-      self.max_windows,
-      self.min_length,
+    features, windows = self.make_windows(texts["question"], context)
+    scores = self.run(**features)
+    found = decoding.best_answers(
+      context,
+      windows,
+      scores,
+      self._decoding["n_best_size"],
+      self._decoding["max_answer_length"],
     )
-    scores = self.run(**windows.features)
-    longest = settings["max_answer_length"]
-    n = settings["n_best_size"]
-    null_odds = None
+    n_best = {
+      "answer": found.texts,
+      "probability": found.probabilities(),
+      "start": found.starts,
+      "end": found.ends,
+    }
+    best = {name: x[:, 0] for name, x in n_best.items()}
+    outputs = {
+      "n_best_answers": n_best["answer"],
+      "n_best_probabilities": n_best["probability"],
+      "n_best_starts": n_best["start"],
+      "n_best_ends": n_best["end"],
+    }
     if self.has_impossible:
-      null_odds = tf.math.unsorted_segment_min(
-        scores.pop("cls_logits"), windows.question, tf.size(context)
-      )
-      candidates = serving_answers.candidates_v2(
-        windows, **scores, max_answer_length=longest
-      )
-    else:
-      candidates = serving_answers.candidates_v1(
-        windows, **scores, n_best_size=n, max_answer_length=longest
-      )
-    found = serving_answers.best_answers(context, windows.counts, candidates, n)
-    return self._outputs(found, null_odds)
+      odds = decoding.null_odds(windows, scores["cls_logits"])
+      outputs["null_score_diff"] = odds
+      if self._threshold is not None:
+        has_answer = tf.cast(odds, tf.float64) <= self._threshold
+        # The null odds are trained as a logit.
+        no_answer = {"answer": "", "probability": tf.sigmoid(odds)}
+        best = {
+          name: tf.where(has_answer, x, no_answer.get(name, 0))
+          for name, x in best.items()
+        }
+    return {**best, **outputs}
 
-  def _outputs(
-    self, found: serving_answers.Answers, null_odds: Optional[tf.Tensor]
-  ) -> Tensors:
-    probabilities = found.probabilities()
-    first = {
-      "answer": found.texts[:, 0],
-      "probability": probabilities[:, 0],
-      "start": found.starts[:, 0],
-      "end": found.ends[:, 0],
+  def make_windows(
+    self, question: tf.Tensor, context: tf.Tensor
+  ) -> tuple[Tensors, decoding.Windows]:
+    """Does in the graph what `windows.make_windows` does, for <string>[B].
+
+    Returns:
+      `input_ids`, `input_mask` and `segment_ids` <int32>[W, S], where S is the
+      longest window, and the contexts of the windows.
+    """
+    layer, longest = self.text_layer, self.max_seq_length
+    query = layer.tokenize(question)[:, : self._decoding["max_query_length"]]
+    contexts = layer.tokenize_with_offsets(context)
+    tokens = contexts.ids.row_lengths()  # [B]
+    space = longest - 3 - query.row_lengths()  # [B]
+    has_space = serving.refuse_unless(
+      tf.reduce_all(space >= 1),
+      f"a question must leave room for its context in {longest} tokens, [CLS] "
+      "and two [SEP] among them: shorten it, but its tokens are",
+      tf.cast(tf.reduce_max(query.row_lengths()), tf.int32),
+    )
+    space = serving.after_checks([has_space], {"space": space})["space"]
+    # A stride larger than a window would skip tokens.
+    stride = tf.minimum(space, self._decoding["doc_stride"])
+    counts = 1 + (tf.maximum(tokens - space, 0) + stride - 1) // stride
+    total = tf.reduce_sum(counts)
+    fits = serving.refuse_unless(
+      total <= self.max_windows,
+      "the contexts of a request may be read through at most "
+      f"{self.max_windows} windows in all: send fewer or shorter ones, for "
+      "these need",
+      tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
+    )
+    counts = serving.after_checks([fits], {"counts": counts})["counts"]
+    rows = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # [W]
+    windows_before = tf.gather(tf.cumsum(counts, exclusive=True), rows)
+    number = tf.range(tf.size(rows, tf.int64)) - windows_before
+    begin = number * tf.gather(stride, rows)
+    lengths = tf.gather(tokens, rows) - begin
+    lengths = tf.minimum(tf.gather(space, rows), lengths)
+    first = tf.gather(contexts.ids.row_starts(), rows) + begin
+    parts = tf.ragged.range(first, first + lengths)
+    parts = parts.with_flat_values(
+      tf.gather(contexts.ids.flat_values, parts.flat_values)
+    )
+    query = tf.gather(query, rows)
+    cls, sep = (
+      tf.fill([tf.size(rows), 1], id) for id in (layer.cls_id, layer.sep_id)
+    )
+    ids = tf.concat([cls, query, sep, parts, sep], 1)
+    context_starts = 2 + query.row_lengths()
+    # The model refuses S = 0, even for a batch of no sequences.
+    size = tf.maximum(tf.reduce_max(ids.row_lengths()), self.min_length)
+    mask = tf.sequence_mask(ids.row_lengths(), size, tf.int32)
+    features = {
+      "input_ids": ids.to_tensor(0, shape=tf.stack([-1, size])),
+      "input_mask": mask,
+      "segment_ids": mask - tf.sequence_mask(context_starts, size, tf.int32),
     }
-    others = {
-      "n_best_answers": found.texts,
-      "n_best_probabilities": probabilities,
-      "n_best_starts": found.starts,
-      "n_best_ends": found.ends,
-    }
-    if null_odds is None:
-      return {**first, **others}
-    others["null_score_diff"] = null_odds
-    if self._threshold is not None:
-      there = tf.cast(null_odds, tf.float64) <= self._threshold
-      # The head has learnt the odds as a logit.
-      nothing = {
-        "answer": "",
-        "probability": tf.sigmoid(null_odds),
-        "start": 0,
-        "end": 0,
-      }
-      first = {
-        name: tf.where(there, x, nothing[name]) for name, x in first.items()
-      }
-    return {**first, **others}
+    starts, ends = contexts.starts.flat_values, contexts.ends.flat_values
+    return features, decoding.Windows(
+      counts, context_starts, first, lengths, starts, ends
+    )
 
   def settings(self) -> dict[str, Any]:
     settings = {**self._decoding, "max_windows": self.max_windows}
@@ -209,46 +226,14 @@ class AnswerQuestions(serving.ServedModule):
     return {name: " ".join(["the"] * n) for name, n in words.items()}
 
 
-def served_squad(
-  model: tf.keras.Model,
-  text_layer: Optional[in_graph.TextLayer],
-  max_seq_length: int,
-  settings: Mapping[str, Any],
-  null_score_diff_threshold: Optional[float] = None,
-) -> AnswerQuestions:
-  """The module of a fine-tuned run.
-
-  Args:
-    model: the run's, with its weights.
-    text_layer: of the run's tokenizer; None to serve ids only.
-    max_seq_length: of the run.
-    settings: `doc_stride`, `max_query_length`, `n_best_size` and
-      `max_answer_length`, as a run's record has them; what it has not is as
-      in all recipes, and other ones do not matter.
-    null_score_diff_threshold: see `AnswerQuestions`.
-
-  Raises:
-    ValueError: see `AnswerQuestions`.
-  """
-  names = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
-  return AnswerQuestions(
-    model,
-    text_layer,
-    max_seq_length,
-    **{name: settings[name] for name in names if name in settings},
-    null_score_diff_threshold=null_score_diff_threshold,
-  )
+# The module of a fine-tuned run.
+served_squad = AnswerQuestions
 
 
 def _p_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-  """<float32>[B, S], see `windows.p_mask`."""
-  # A [SEP] follows the context, so that its tokens have one behind them.
+  """Returns <float32>[B, S], see `windows.p_mask`."""
+  # A context token is followed by another one or by [SEP].
   followed = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
   is_context = input_mask * followed * segment_ids
-  return tf.concat(
-    [
-      tf.zeros_like(input_mask[:, :1], tf.float32),
-      tf.cast(1 - is_context, tf.float32)[:, 1:],
-    ],
-    axis=1,
-  )
+  is_cls = tf.one_hot([0], tf.shape(input_mask)[1], dtype=tf.int32)
+  return tf.cast((1 - is_context) * (1 - is_cls), tf.float32)

@@ -19,6 +19,12 @@ from tasks.squad import decoding, examples, serving, windows
 from tasks.squad import model as model_lib
 
 _LENGTH, _STRIDE, _QUERY, _BEST, _LONGEST = 29, 7, 6, 4, 5
+_SETTINGS = {
+  "doc_stride": _STRIDE,
+  "max_query_length": _QUERY,
+  "n_best_size": _BEST,
+  "max_answer_length": _LONGEST,
+}
 _TEXT = [
   "the lighthouse of 1874 stands on the rock, 31 metres high.",
   "its keeper rowed out in 1902, with 3,5 tons of oil and two café chairs.",
@@ -76,17 +82,10 @@ def models(tokenizer):
 
 
 def _module(models, tokenizer_file, version, **options):
-  return serving.AnswerQuestions(
+  return serving.served_squad(
     models[version],
     in_graph.SentencePieceTextLayer(tokenizer_file),
-    **{
-      "max_seq_length": _LENGTH,
-      "doc_stride": _STRIDE,
-      "max_query_length": _QUERY,
-      "n_best_size": _BEST,
-      "max_answer_length": _LONGEST,
-      **options,
-    },
+    **{"max_seq_length": _LENGTH, "settings": _SETTINGS, **options},
   )
 
 
@@ -117,17 +116,17 @@ def _in_python(model, tokenizer, questions, contexts):
     "input_mask": dense([[1] * len(w.input_ids) for w in found]),
     "segment_ids": dense([w.segment_ids for w in found]),
   }
-  by_id = {row.question_id: row.context for row in rows}
-  options = {"n_best_size": _BEST, "max_answer_length": _LONGEST}
-  if isinstance(model, model_lib.AlbertForSpans):
-    said = model(features)
-    scores = said["start_logits"], said["end_logits"]
-    return decoding.decode_v1(found, by_id, *map(np.array, scores), **options)
   mask = [windows.p_mask(w, length) for w in found]
-  features["p_mask"] = tf.constant(mask, tf.float32)
-  said = model(features)
-  scores = {name: said[name].numpy() for name in serving._SCORES_V2}
-  return decoding.decode_v2(found, by_id, **scores, **options)
+  if isinstance(model, model_lib.AlbertForSpansOrNone):
+    features["p_mask"] = tf.constant(mask, tf.float32)
+  outputs = model(features)
+  return decoding.decode(
+    found,
+    {row.question_id: row.context for row in rows},
+    {name: outputs[name].numpy() for name in model.scores},
+    _BEST,
+    _LONGEST,
+  )
 
 
 def _assert_equal(got, expected):
@@ -137,10 +136,10 @@ def _assert_equal(got, expected):
     missing = [0] * (_BEST - len(best))
     texts = [text.decode() for text in np.array(got["n_best_answers"])[i]]
     assert texts == [c.text for c in best] + [""] * len(missing)
-    starts = [c.start_char or 0 for c in best] + missing
-    assert np.array(got["n_best_starts"])[i].tolist() == starts
-    ends = [c.end_char or 0 for c in best] + missing
-    assert np.array(got["n_best_ends"])[i].tolist() == ends
+    for text, start, end in zip(
+      texts, got["n_best_starts"][i].numpy(), got["n_best_ends"][i].numpy()
+    ):
+      assert _CONTEXTS[i][start:end] == text
     np.testing.assert_allclose(
       got["n_best_probabilities"][i],
       [c.probability for c in best] + missing,
@@ -174,15 +173,10 @@ def test_equals_python(models, tokenizer, answer, version):
     assert value.dtype == dtypes.get(name, tf.float32), name
   texts = [text.decode() for text in got["answer"].numpy()]
   assert sum(map(bool, texts)) == 4 and texts[3:5] == ["", ""]
-  for text, start, end, context in zip(
-    texts, got["start"].numpy(), got["end"].numpy(), _CONTEXTS
-  ):
-    assert context[start:end] == text
 
 
-@_VERSIONS
-def test_questions_of_a_batch_do_not_disturb_each_other(answer, version):
-  answer = answer[version]
+def test_questions_of_a_batch_do_not_disturb_each_other(answer):
+  answer = answer["squad2"]
   together = answer(tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
   for i, texts in enumerate(zip(_QUESTIONS, _CONTEXTS)):
     alone = answer(*(tf.constant([text]) for text in texts))
@@ -198,28 +192,39 @@ def test_questions_of_a_batch_do_not_disturb_each_other(answer, version):
   }
 
 
-def test_over_the_threshold_there_is_no_answer(models, tokenizer_file, answer):
+def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
   asked = tf.constant(_QUESTIONS), tf.constant(_CONTEXTS)
   always = answer["squad2"](*asked)
   odds = always["null_score_diff"].numpy()
-  threshold = float(odds[2])  # One that is equal stays.
+  threshold = float(odds[2])  # Equal odds keep the answer.
   module = _module(
     models, tokenizer_file, "squad2", null_score_diff_threshold=threshold
   )
+  assert module.kind == "squad2" and module.text_signatures == ("answer",)
+  assert module.settings() == {
+    **_SETTINGS,
+    "max_windows": serving.MAX_WINDOWS,
+    "null_score_diff_threshold": threshold,
+  }
   got = module.text_functions()["answer"](*asked)
   none = odds > threshold
   assert 0 < none.sum() < len(none) and not none[2]
-  for name in ("answer", "start", "end", "probability"):
-    for i, is_none in enumerate(none):
-      value = got[name][i].numpy()
-      if not is_none:
-        assert value == always[name][i].numpy()
-      elif name == "probability":
-        assert value == pytest.approx(1 / (1 + np.exp(-odds[i])), rel=1e-5)
-      else:
-        assert value == (b"" if name == "answer" else 0)
+  no_answer = {"answer": b"", "start": 0, "end": 0}
+  no_answer["probability"] = 1 / (1 + np.exp(-odds))
+  for name, values in no_answer.items():
+    kept = always[name].numpy()
+    np.testing.assert_array_equal(got[name].numpy()[~none], kept[~none])
+    expected = np.where(none, values, kept)[none]
+    if name == "probability":
+      np.testing.assert_allclose(got[name][none], expected, rtol=1e-5)
+    else:
+      np.testing.assert_array_equal(got[name].numpy()[none], expected)
   np.testing.assert_array_equal(got["n_best_answers"], always["n_best_answers"])
-  assert module.settings()["null_score_diff_threshold"] == threshold
+  requests = module.example_requests(module.signatures("text"), 3, 27)
+  assert {name: texts.shape for name, texts in requests["answer"].items()} == {
+    "question": (3,),
+    "context": (3,),
+  }
 
 
 @_VERSIONS
@@ -236,12 +241,12 @@ def test_ids(models, tokenizer, tokenizer_file, version):
   got = module.signatures("ids")["ids"](**features)
   p_mask = tf.constant([windows.p_mask(window, length)], tf.float32)
   expected = models[version]({**features, "p_mask": p_mask})
-  names = {"squad1": ("start_logits", "end_logits")}
-  assert set(got) == set(names.get(version, serving._SCORES_V2))
+  assert set(got) == set(models[version].scores)
   for name, value in got.items():
     np.testing.assert_allclose(value, expected[name], atol=1e-5)
-  bare = serving.AnswerQuestions(models[version], None, _LENGTH)
+  bare = serving.AnswerQuestions(models[version], None, _LENGTH, {})
   assert set(bare.signatures("ids")) == {"ids", "examples"}
+  assert bare.settings()["doc_stride"] == 128
 
 
 _CLIENT = """
@@ -314,8 +319,9 @@ def test_bytes_that_are_not_utf8_are_no_characters(answer):
 
 def test_refused_requests(models, tokenizer_file):
   module = _module(
-    models, tokenizer_file, "squad1", max_windows=3, max_query_length=40
+    models, tokenizer_file, "squad1", settings={"max_query_length": 40}
   )
+  module.max_windows = 3
   answer = module.signatures("text")["answer"]
 
   def refused(message, questions, contexts):
@@ -327,44 +333,88 @@ def test_refused_requests(models, tokenizer_file):
   refused("must leave room for its context", ["why? " * 40], ["the rock"])
 
 
-def test_from_run(models, tokenizer_file):
-  module = serving.served_squad(
-    models["squad2"],
-    in_graph.SentencePieceTextLayer(tokenizer_file),
-    _LENGTH,
-    {"doc_stride": 11, "max_query_length": 9, "questions": 17},
-    -1.5,
-  )
-  assert module.kind == "squad2" and module.text_signatures == ("answer",)
-  assert module.settings() == {
-    "doc_stride": 11,
-    "max_query_length": 9,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "max_windows": serving.MAX_WINDOWS,
-    "null_score_diff_threshold": -1.5,
-  }
-  asked = module.example_requests(module.signatures("text"), 3, 27)["answer"]
-  assert {name: texts.shape for name, texts in asked.items()} == {
-    "question": (3,),
-    "context": (3,),
-  }
-  assert module.text_functions()["answer"](**asked)["answer"].shape == [3]
-  module = serving.served_squad(models["squad1"], None, _LENGTH, {})
-  assert module.kind == "squad1"
-  assert "null_score_diff_threshold" not in module.settings()
-
-
 def test_bad_settings(models, tokenizer_file):
-  def refused(message, version="squad1", **options):
+  for message, options in (
+    ("max_seq_length is 4", {"max_seq_length": 4}),
+    ("position embeddings", {"max_seq_length": _LENGTH + 3}),
+    ("is for SQuAD 2.0", {"null_score_diff_threshold": 0.5}),
+  ):
     with pytest.raises(ValueError, match=message):
-      _module(models, tokenizer_file, version, **options)
+      _module(models, tokenizer_file, "squad1", **options)
 
-  refused("doc_stride is 0", doc_stride=0)
-  refused("n_best_size is -1", n_best_size=-1)
-  refused("max_seq_length is 4", max_seq_length=4)
-  refused("position embeddings", max_seq_length=_LENGTH + 3)
-  refused("is for SQuAD 2.0", null_score_diff_threshold=0.5)
+
+_WORDS = "a b c d e f g h i j k l m n o p q".split()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+  """Returns a tokenizer of single letters, and the same in the graph."""
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, "##x"]
+  path.write_text("\n".join(pieces))
+  layer = in_graph.make_text_layer("wordpiece", str(path), True)
+  return tokenization.WordPieceTokenizer(path), layer
+
+
+def _both_windows(models, words, questions, contexts, length, stride, query):
+  """Returns features and windows of the graph, and those of Python."""
+  tokenizer, layer = words
+  settings = {"doc_stride": stride, "max_query_length": query}
+  module = serving.AnswerQuestions(models["squad1"], layer, length, settings)
+  module.max_windows = 9999
+  rows = [
+    examples.SquadExample(str(i), *texts)
+    for i, texts in enumerate(zip(questions, contexts))
+  ]
+  made = windows.make_all_windows(rows, tokenizer, length, stride, query)
+  return (
+    *tf.function(module.make_windows)(
+      tf.constant(questions, tf.string), tf.constant(contexts, tf.string)
+    ),
+    list(made),
+  )
+
+
+def _random_words(rng, most):
+  chosen = rng.choice(_WORDS, rng.integers(0, most)).tolist()
+  return "".join(word + rng.choice([" ", "  ", "x "]) for word in chosen)
+
+
+@pytest.mark.parametrize("length,stride,query", [(13, 3, 4), (11, 70, 2)])
+def test_windows_equal_python(models, words, length, stride, query):
+  rng = np.random.default_rng(length)
+  questions = ["", *(_random_words(rng, 9) for _ in range(60))]
+  contexts = ["", *(_random_words(rng, 50) for _ in range(60))]
+  features, got, expected = _both_windows(
+    models, words, questions, contexts, length, stride, query
+  )
+  numbers = [int(window.question_id) for window in expected]
+  assert got.counts.numpy().tolist() == np.bincount(numbers).tolist()
+  assert len(set(numbers)) == 61 and max(got.counts.numpy()) > 2
+  longest = max(len(window.input_ids) for window in expected)
+  assert features["input_ids"].shape == [len(expected), longest]
+  starts, ends = got.starts.numpy(), got.ends.numpy()
+  for n, window in enumerate(expected):
+    padding = [0] * (longest - len(window.input_ids))
+    mask = [1] * len(window.input_ids) + padding
+    assert features["input_ids"][n].numpy().tolist() == (
+      window.input_ids + padding
+    )
+    assert features["input_mask"][n].numpy().tolist() == mask
+    assert features["segment_ids"][n].numpy().tolist() == (
+      window.segment_ids + padding
+    )
+    assert got.context_starts[n] == window.context_start
+    first = int(got.first_tokens[n])
+    part = slice(first, first + int(got.lengths[n]))
+    assert starts[part].tolist() == window.token_starts
+    assert ends[part].tolist() == window.token_ends
+
+
+def test_no_question(models, words):
+  features, got, _ = _both_windows(models, words, [], [], 13, 3, 4)
+  assert got.counts.shape == got.lengths.shape == [0]
+  assert features["input_ids"].shape == [0, 1]
 
 
 if __name__ == "__main__":

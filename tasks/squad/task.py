@@ -14,30 +14,12 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert import training as training_lib
 from tasks import common
-from tasks.common import Batch, Predictions
+from tasks.common import Batch, Outputs, Predictions
 from tasks.squad import answers, decoding, metrics
 from tasks.squad import model as model_lib
-from tasks.squad.examples import SquadExample
+from tasks.squad.examples import Recipe, SquadExample
 from tasks.squad.windows import Window
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoding:
-  """How scores are decoded into answers, see `Recipe`.
-
-  Attributes:
-    null_score_diff_threshold: higher null odds mean no answer; None takes the
-      best for the evaluated questions, and always answers where there are none.
-      SQuAD 2.0 only.
-  """
-
-  n_best_size: int = decoding.N_BEST_SIZE
-  max_answer_length: int = decoding.MAX_ANSWER_LENGTH
-  start_n_top: int = 5
-  end_n_top: int = 5
-  null_score_diff_threshold: Optional[float] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +35,7 @@ class SquadTask(common.FinetuningTask):
 
   Attributes:
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
+    recipe: how scores are decoded into answers.
   """
 
   def __init__(
@@ -60,7 +43,8 @@ class SquadTask(common.FinetuningTask):
     *args,
     has_impossible: bool,
     questions: Mapping[str, Questions],
-    decode: Decoding = Decoding(),
+    recipe: Recipe,
+    null_score_diff_threshold: Optional[float] = None,
     **kwargs,
   ):
     """Creates the task.
@@ -69,15 +53,19 @@ class SquadTask(common.FinetuningTask):
       *args: see `FinetuningTask`.
       has_impossible: whether the data is SQuAD 2.0.
       questions: of the splits that are evaluated or predicted.
-      decode: how scores are decoded into answers.
+      recipe: how scores are decoded into answers.
+      null_score_diff_threshold: higher null odds mean no answer; None takes the
+        best for the evaluated questions, and always answers where there are
+        none. SQuAD 2.0 only.
       **kwargs: see `FinetuningTask`.
     """
     super().__init__(*args, **kwargs)
     self.has_impossible = has_impossible
     self._questions = questions
-    self._decoding = decode
+    self.recipe = recipe
+    self._given_threshold = null_score_diff_threshold
     # Set by the evaluation, and used for the predictions after it.
-    self._threshold = decode.null_score_diff_threshold
+    self._threshold = null_score_diff_threshold
 
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
@@ -90,24 +78,19 @@ class SquadTask(common.FinetuningTask):
     if self.has_impossible:
       names += ["start_n_top", "end_n_top"]
     for name in names:
-      described["settings"][name] = getattr(self._decoding, name)
+      described["settings"][name] = getattr(self.recipe, name)
     return described
 
   def build_model(self) -> tf.keras.Model:
     """Builds the encoder with the head of the version."""
-    arguments = {
-      "recompute_activations": self.settings.recompute_activations,
-      "layerwise_lr_decay": self.settings.layerwise_lr_decay,
-      "name": "model",
-    }
     if not self.has_impossible:
-      return model_lib.AlbertForSpans(self.config, **arguments)
+      return model_lib.AlbertForSpans(self.config, **self.model_options())
     return model_lib.AlbertForSpansOrNone(
       self.config,
-      self._decoding.start_n_top,
-      self._decoding.end_n_top,
+      self.recipe.start_n_top,
+      self.recipe.end_n_top,
       self.settings.classifier_dropout,
-      **arguments,
+      **self.model_options(),
     )
 
   def forward(
@@ -116,7 +99,7 @@ class SquadTask(common.FinetuningTask):
     batch: Batch,
     training: bool,
     dropout_seed: Optional[tf.Tensor],
-  ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
+  ) -> Outputs:
     """Returns the summed loss in nats, and accuracies of starts and ends."""
     outputs = model(
       batch,
@@ -149,26 +132,16 @@ class SquadTask(common.FinetuningTask):
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """Returns the arguments of `decoding` for each window."""
+    """Returns the scores that `decoding` takes, for each window."""
     outputs = model(batch, training=False, num_layers=self.num_layers)
-    if self.has_impossible:
-      names = (
-        "start_top_log_probs",
-        "start_top_index",
-        "end_top_log_probs",
-        "end_top_index",
-        "cls_logits",
-      )
-      scores = {name: outputs[name] for name in names}
-    else:
+    scores = {name: outputs[name] for name in model.scores}
+    if not self.has_impossible:
       # Pads to S, so that batches of all lengths have one shape.
       missing = self.max_seq_length - tf.shape(batch["input_ids"])[1]
+      shape = [None, self.max_seq_length]
       scores = {
-        name: tf.ensure_shape(
-          tf.pad(outputs[name], [[0, 0], [0, missing]]),
-          [None, self.max_seq_length],
-        )
-        for name in ("start_logits", "end_logits")
+        name: tf.ensure_shape(tf.pad(x, [[0, 0], [0, missing]]), shape)
+        for name, x in scores.items()
       }
     return {"example_id": batch["example_id"], **scores}
 
@@ -177,25 +150,20 @@ class SquadTask(common.FinetuningTask):
   ) -> dict[str, answers.QuestionAnswers]:
     """Returns the n best answers to each question of a split."""
     questions = self._questions[split]
-    contexts = {e.question_id: e.context for e in questions.examples}
     scores = {k: v for k, v in predictions.items() if k != "example_id"}
-    decode = decoding.decode_v2 if self.has_impossible else decoding.decode_v1
-    return decode(
+    return decoding.decode(
       questions.windows,
-      contexts,
-      **scores,
-      n_best_size=self._decoding.n_best_size,
-      max_answer_length=self._decoding.max_answer_length,
+      {e.question_id: e.context for e in questions.examples},
+      scores,
+      self.recipe.n_best_size,
+      self.recipe.max_answer_length,
     )
 
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
     values = self.score_split(self.eval_split, predictions)
-    return {
-      name: values[name]
-      for name in ("exact_match", "exact", "f1")
-      if name in values
-    }
+    names = ("exact", "f1") if self.has_impossible else ("exact_match", "f1")
+    return {name: values[name] for name in names}
 
   def score_split(
     self, split: str, predictions: Predictions
@@ -205,7 +173,7 @@ class SquadTask(common.FinetuningTask):
       metrics.gold_answers(self._questions[split].examples),
       self.answers(split, predictions),
       self.has_impossible,
-      self._decoding.null_score_diff_threshold,
+      self._given_threshold,
     )
     self._threshold = values.get("null_score_diff_threshold")
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -22,6 +23,7 @@ from official_albert import (
 from official_albert import training as training_lib
 from tasks import common
 from tasks.squad import examples as examples_lib
+from tasks.squad import model as model_lib
 from tasks.squad import task as task_lib
 from tasks.squad import windows as windows_lib
 
@@ -39,6 +41,7 @@ _CONFIG = AlbertConfig(
   max_position_embeddings=_LENGTH,
   initializer_range=0.2,
 )
+_RECIPE = examples_lib.RECIPES["squad_v2"]
 _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 _VERSIONS = pytest.mark.parametrize("has_impossible", [False, True])
 _CONTEXT = "W10  " + " ".join(f"w{5 + i % 9}" for i in range(33)) + " w20 w21"
@@ -110,6 +113,7 @@ def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
     "dev",
     kwargs.pop("settings", _NO_DROPOUT),
     has_impossible=has_impossible,
+    recipe=kwargs.pop("recipe", _RECIPE),
     questions={
       split: task_lib.Questions(examples[split], windows[split])
       for split in examples
@@ -201,42 +205,30 @@ def test_the_loss_of_v2_equals_the_original(tmp_path, group):
 
 
 @pytest.mark.parametrize("group", _GROUPS)
-def test_predictions_of_v2_equal_the_original(tmp_path, group):
-  task, model, batch = golden(tmp_path, group, "squad_v2", True)
-  expected = np.load(_GOLDEN / group / "squad_v2_inference_outputs.npz")
-  batch["p_mask"] = expected["p_mask"]
-  model.start_n_top, model.end_n_top = 3, 2
-  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
-  assert rows.keys() == {"example_id", *expected.files} - {"p_mask"}
-  for name in rows.keys() - {"example_id"}:
-    np.testing.assert_allclose(rows[name], expected[name], atol=1e-5)
-
-
-def test_predictions_of_v1_are_padded_to_one_length(tmp_path):
-  task, model, batch = golden(tmp_path, "one_group", "squad_v1", False)
-  expected = np.load(_GOLDEN / "one_group" / "squad_v1_outputs.npz")
+def test_predictions_of_v1_equal_the_original(tmp_path, group):
+  """Padded to one length."""
+  task, model, batch = golden(tmp_path, group, "squad_v1", False)
+  expected = np.load(_GOLDEN / group / "squad_v1_outputs.npz")
   rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
   assert rows.keys() == {"example_id", "start_logits", "end_logits"}
   for name in expected.files:
-    assert rows[name].shape == [3, 19]
-    np.testing.assert_allclose(rows[name][:, :17], expected[name], atol=1e-5)
+    count, length = expected[name].shape
+    assert rows[name].shape == [count, 19]
+    found = rows[name][:, :length]
+    np.testing.assert_allclose(found, expected[name], atol=1e-5)
 
 
-@_VERSIONS
-def test_settings_reach_the_model(tmp_path, has_impossible):
+def test_settings_reach_the_model(tmp_path):
   settings = common.ModelSettings(0.1, 0.3, True, 0.75)
-  decode = task_lib.Decoding(start_n_top=4, end_n_top=3)
-  model = make(
-    tmp_path, has_impossible, settings=settings, decode=decode
-  ).build_model()
+  recipe = dataclasses.replace(_RECIPE, start_n_top=4, end_n_top=3)
+  model = make(tmp_path, True, settings=settings, recipe=recipe).build_model()
   assert model.config.hidden_dropout_prob == 0.1
   assert model.albert.training_settings() == {
     "recompute_activations": True,
     "layerwise_lr_decay": 0.75,
   }
-  if has_impossible:
-    assert model.classifier_dropout_prob == 0.3
-    assert (model.start_n_top, model.end_n_top) == (4, 3)
+  assert model.classifier_dropout_prob == 0.3
+  assert (model.start_n_top, model.end_n_top) == (4, 3)
 
 
 @_VERSIONS
@@ -283,6 +275,10 @@ class Oracle(tf.keras.Model):
   def __init__(self, has_impossible):
     super().__init__()
     self.has_impossible = has_impossible
+    kind = model_lib.AlbertForSpans
+    if has_impossible:
+      kind = model_lib.AlbertForSpansOrNone
+    self.scores = kind.scores
 
   def call(self, batch, training=None, dropout_seed=None, num_layers=None):
     length = tf.shape(batch["input_ids"])[1]
@@ -316,14 +312,13 @@ def oracle_rows(task, split, batch_size=3):
 
 
 @_VERSIONS
-@pytest.mark.parametrize("length_bucketing", [True, False])
-def test_from_records_to_answers(tmp_path, has_impossible, length_bucketing):
+def test_from_records_to_answers(tmp_path, has_impossible):
   """An oracle's answers are those of the contexts."""
-  task = make(tmp_path, has_impossible, length_bucketing=length_bucketing)
+  task = make(tmp_path, has_impossible)
   rows = oracle_rows(task, "dev")
   assert len(rows["example_id"]) == len(task._questions["dev"].windows) > 9
-  said = task.answers("dev", rows)
-  texts = {name: answer.text() for name, answer in said.items()}
+  found = task.answers("dev", rows)
+  texts = {name: answer.text() for name, answer in found.items()}
   expected = {
     "short": "w8 w9",
     "first": "W10  w5",
@@ -336,7 +331,7 @@ def test_from_records_to_answers(tmp_path, has_impossible, length_bucketing):
   if not has_impossible:
     assert values == {"exact_match": 100, "f1": 100}
     return
-  assert said["none"].null_odds == 5 and said["last"].null_odds == -3
+  assert found["none"].null_odds == 5 and found["last"].null_odds == -3
   assert values["exact"] == values["f1"] == 100.0
   assert values["NoAns_f1"] == 100.0 and values["HasAns_total"] == 5
   assert values["null_score_diff_threshold"] == -3
@@ -348,13 +343,17 @@ def read_texts(folder, split):
 
 
 def test_v1_writes_its_answers(tmp_path):
-  task = make(tmp_path, False)
+  recipe = dataclasses.replace(_RECIPE, n_best_size=2, max_answer_length=2)
+  task = make(tmp_path, False, recipe=recipe)
   paths = task.write_predictions("test", oracle_rows(task, "test"), tmp_path)
   assert sorted(pathlib.Path(path).name for path in paths) == [
     "nbest_predictions.json",
     "predictions.json",
   ]
   assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": "W10  w5"}
+  found = task.answers("dev", oracle_rows(task, "dev"))
+  assert all(len(answer.n_best) <= 2 for answer in found.values())
+  assert found["middle"].text() != "w10 w11 w12"
 
 
 def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
@@ -380,8 +379,7 @@ def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
 
 @pytest.mark.parametrize("threshold, right", [(-5.0, 1), (0.0, 6), (9.0, 5)])
 def test_given_threshold(tmp_path, threshold, right):
-  decode = task_lib.Decoding(null_score_diff_threshold=threshold)
-  task = make(tmp_path, True, decode=decode)
+  task = make(tmp_path, True, null_score_diff_threshold=threshold)
   rows = oracle_rows(task, "dev")
   values = task.score_split("dev", rows)
   # One of six questions has no answer.
@@ -389,15 +387,6 @@ def test_given_threshold(tmp_path, threshold, right):
   task.write_predictions("dev", rows, tmp_path)
   empty = [text for text in read_texts(tmp_path, "dev").values() if not text]
   assert len(empty) == {1: 6, 6: 1, 5: 0}[right]
-
-
-def test_decoding_settings(tmp_path):
-  decode = task_lib.Decoding(n_best_size=2, max_answer_length=2)
-  task = make(tmp_path, False, decode=decode)
-  said = task.answers("dev", oracle_rows(task, "dev"))
-  assert said["short"].text() == "w8 w9"
-  assert all(len(answer.n_best) <= 2 for answer in said.values())
-  assert said["middle"].text() != "w10 w11 w12"
 
 
 if __name__ == "__main__":

@@ -2,16 +2,13 @@
 
 A context that is too long is split into overlapping windows. Each window stores
 which characters of the context its tokens come from, so that an answer is exact
-text of the context.
+text of the context. `serving` does the same in the graph.
 
 Deviation: the original aligns pieces and text by their longest common
 subsequence within a band of characters, and drops a question where that fails,
 even in evaluation. The tokenizer's offsets need no search and drop no question.
 
-Letters: T tokens of a context, L of them in a window.
-
-Reference: google-research/albert squad_utils.py (convert_examples_to_features,
-_check_is_max_context).
+Reference: google-research/albert squad_utils.py (convert_examples_to_features).
 """
 
 from __future__ import annotations
@@ -20,10 +17,8 @@ import bisect
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
-import numpy as np
-
 from official_albert import tokenization
-from tasks.squad import examples as examples_lib
+from tasks.squad.examples import SquadExample
 
 
 class Window(NamedTuple):
@@ -33,12 +28,11 @@ class Window(NamedTuple):
     question_id: of the example.
     input_ids: [CLS] question [SEP] context [SEP].
     segment_ids: 0 up to the first [SEP], then 1.
-    context_start: position in `input_ids` of the first context token.
-    token_starts: [L] first character in the context of each context token.
-    token_ends: [L] last character, exclusive.
-    is_max_context: [L] whether no other window has more context around the
-      token.
-    start_position: position in `input_ids` of the answer's first token, or 0.
+    context_start: position of the first context token.
+    first_token: which token of the context that is, from 0.
+    token_starts: first character in the context of each context token.
+    token_ends: last character, exclusive.
+    start_position: position of the answer's first token, or 0.
     end_position: position of its last token, or 0.
     is_impossible: whether the window does not contain the whole answer.
   """
@@ -47,46 +41,31 @@ class Window(NamedTuple):
   input_ids: list[int]
   segment_ids: list[int]
   context_start: int
+  first_token: int
   token_starts: list[int]
   token_ends: list[int]
-  is_max_context: list[bool]
   start_position: int
   end_position: int
   is_impossible: bool
 
 
 def make_windows(
-  example: examples_lib.SquadExample,
+  example: SquadExample,
   tokenizer: tokenization.Tokenizer,
   max_seq_length: int,
   doc_stride: int = 128,
   max_query_length: int = 64,
-  is_training: bool = False,
   context: Optional[tokenization.EncodedText] = None,
 ) -> list[Window]:
   """Returns the windows of one question, at least one.
 
-  Args:
-    example: the question.
-    tokenizer: that of the model.
-    max_seq_length: S, the maximum tokens of a window.
-    doc_stride: tokens from the begin of one window to the next.
-    max_query_length: maximum tokens of the question; the rest is cut off.
-    is_training: whether to check that the question can be trained on.
-      Positions are those of the first answer in any case.
-    context: the context's tokens, if known.
+  Positions are those of the first answer. `doc_stride` is the number of tokens
+  from the begin of one window to the next; `context` has the tokens of the
+  context, if they are known.
 
   Raises:
-    ValueError: a setting leaves no space for the context, or the question
-      cannot be trained on.
+    ValueError: the question leaves no space for the context.
   """
-  if doc_stride < 1 or max_query_length < 1:
-    raise ValueError(
-      f"doc_stride is {doc_stride} and max_query_length {max_query_length}: "
-      "both must be at least 1."
-    )
-  if is_training:
-    examples_lib.check_trainable(example)
   query = tokenizer.encode(example.question)[:max_query_length]
   space = max_seq_length - len(query) - 3
   if space < 1:
@@ -101,11 +80,13 @@ def make_windows(
   answer = None
   if example.answers and not example.is_impossible:
     answer = answer_tokens(context, *example.answers[0])
-  parts = _parts(len(context.ids), space, doc_stride)
-  best = _best_window(len(context.ids), parts)
+  count = len(context.ids)
+  stride = min(space, doc_stride)  # A larger one would skip tokens.
+  begins = range(0, max(count - space, 0) + stride, stride)
   head = [tokenizer.cls_id, *query, tokenizer.sep_id]
   windows = []
-  for number, (begin, end) in enumerate(parts):
+  for begin in begins:
+    end = min(begin + space, count)
     found = answer is not None and begin <= answer[0] and answer[1] < end
     shift = len(head) - begin
     windows.append(
@@ -114,9 +95,9 @@ def make_windows(
         input_ids=[*head, *context.ids[begin:end], tokenizer.sep_id],
         segment_ids=[0] * len(head) + [1] * (end - begin + 1),
         context_start=len(head),
+        first_token=begin,
         token_starts=context.starts[begin:end],
         token_ends=context.ends[begin:end],
-        is_max_context=(best[begin:end] == number).tolist(),
         start_position=answer[0] + shift if found else 0,
         end_position=answer[1] + shift if found else 0,
         is_impossible=not found,
@@ -126,30 +107,25 @@ def make_windows(
 
 
 def make_all_windows(
-  examples: Iterable[examples_lib.SquadExample],
+  examples: Iterable[SquadExample],
   tokenizer: tokenization.Tokenizer,
   max_seq_length: int,
   doc_stride: int = 128,
   max_query_length: int = 64,
-  is_training: bool = False,
 ) -> Iterator[Window]:
-  """Yields the windows of all questions; tokenizes each context once.
-
-  Raises:
-    ValueError: see `make_windows`.
-  """
+  """Yields `make_windows` of all questions; tokenizes each context once."""
   contexts: dict[str, tokenization.EncodedText] = {}
   for example in examples:
-    if example.context not in contexts:
-      contexts[example.context] = tokenizer.encode_with_offsets(example.context)
+    text = example.context
+    if text not in contexts:
+      contexts[text] = tokenizer.encode_with_offsets(text)
     yield from make_windows(
       example,
       tokenizer,
       max_seq_length,
       doc_stride,
       max_query_length,
-      is_training,
-      contexts[example.context],
+      contexts[text],
     )
 
 
@@ -158,15 +134,8 @@ def answer_tokens(
 ) -> Optional[tuple[int, int]]:
   """Returns the first and the last token of an answer.
 
-  Args:
-    context: T tokens.
-    text: the answer.
-    start: its first character in the context.
-
-  Returns:
-    Tokens from 0 to T - 1 that contain the answer's characters, the nearest
-    ones for characters without a token (such as zero-width spaces); None if T
-    is 0.
+  Characters without a token, such as zero-width spaces, get the nearest one.
+  The result is None if the context has no tokens.
   """
   if not context.ids:
     return None
@@ -179,38 +148,10 @@ def answer_tokens(
 
 
 def p_mask(window: Window, length: int = 0) -> list[int]:
-  """Returns 1 where no answer can be: question, [SEP] and padding.
+  """Returns 1 where no answer can be: question, [SEP] and padding to `length`.
 
   It is 0 at the context's tokens and at [CLS], which represents "no answer".
-
-  Args:
-    window: the window.
-    length: of the result, if it is longer than the window.
   """
   tokens = len(window.token_starts)
   mask = [0] + [1] * (window.context_start - 1) + [0] * tokens
   return mask + [1] * (max(length, len(window.input_ids)) - len(mask))
-
-
-def _parts(count: int, space: int, stride: int) -> list[tuple[int, int]]:
-  """Returns [begin, end) of each window in a context of `count` tokens."""
-  parts = [(0, min(space, count))]
-  while parts[-1][1] < count:
-    begin, end = parts[-1]
-    # A stride larger than the window would skip tokens.
-    begin += min(end - begin, stride)
-    parts.append((begin, min(begin + space, count)))
-  return parts
-
-
-def _best_window(count: int, parts: list[tuple[int, int]]) -> np.ndarray:
-  """Returns <int64>[T], the window with the most context of each token."""
-  best = np.full(count, -1, np.int64)
-  best_score = np.full(count, -1.0)
-  for number, (begin, end) in enumerate(parts):
-    left = np.arange(end - begin)
-    score = np.minimum(left, left[::-1]) + 0.01 * (end - begin)
-    better = score > best_score[begin:end]  # Of equal scores the first.
-    best[begin:end][better] = number
-    best_score[begin:end][better] = score[better]
-  return best

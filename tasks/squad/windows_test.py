@@ -1,4 +1,4 @@
-"""Tests of windows: layout, answers, maximum context, and real questions."""
+"""Tests of windows: layout, answers, and real questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tasks.squad import examples, windows
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
 _DEV = _SHARED / "data" / "squad" / "dev-v1.1.json"
-
 _WORDS = "a b c d e f g h i j k l m n o p q".split()
 
 
@@ -36,41 +35,30 @@ def test_layout(tokenizer):
   cls, sep = tokenizer.cls_id, tokenizer.sep_id
   query, context = tokenizer.encode("q p o"), tokenizer.encode("a b cx.")
   assert len(query) == 3 and len(context) == 5
-  assert window.question_id == "id7"
-  assert window.input_ids == [cls, *query, sep, *context, sep]
-  assert window.segment_ids == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
-  assert window.context_start == 5
-  assert window.token_starts == [0, 2, 5, 6, 7]
-  assert window.token_ends == [1, 3, 6, 7, 8]
-  assert window.is_max_context == [True] * 5
-  assert (window.start_position, window.end_position) == (6, 7)
-  assert not window.is_impossible
+  assert window == windows.Window(
+    question_id="id7",
+    input_ids=[cls, *query, sep, *context, sep],
+    segment_ids=[0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
+    context_start=5,
+    first_token=0,
+    token_starts=[0, 2, 5, 6, 7],
+    token_ends=[1, 3, 6, 7, 8],
+    start_position=6,
+    end_position=7,
+    is_impossible=False,
+  )
   assert windows.p_mask(window) == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1]
   assert windows.p_mask(window, 13) == [*windows.p_mask(window), 1, 1]
 
 
-def test_overlapping_windows(
-  tokenizer,
-):
-  # 17 tokens in windows of 8: at 0, 3, 6 and 9.
+def test_overlapping_windows(tokenizer):
+  # 17 tokens in windows of 8.
   found = windows.make_windows(
     example(" ".join(_WORDS), ("h i", 14)), tokenizer, 14, doc_stride=3
   )
-  starts = [window.token_starts[0] // 2 for window in found]
-  assert starts == [0, 3, 6, 9]
+  assert [window.first_token for window in found] == [0, 3, 6, 9]
+  assert [window.token_starts[0] for window in found] == [0, 6, 12, 18]
   assert [len(window.token_starts) for window in found] == [8, 8, 8, 8]
-  shown = [
-    [start + i for i, best in enumerate(window.is_max_context) if best]
-    for start, window in zip(starts, found)
-  ]
-  # Token 5 has 2 tokens after it in the first window and 2 before it in the
-  # second; ties go to the first.
-  assert shown == [
-    [0, 1, 2, 3, 4, 5],
-    [6, 7, 8],
-    [9, 10, 11],
-    list(range(12, 17)),
-  ]
   # "h i", tokens 7 and 8, are not both in the first or in the last window.
   assert [w.is_impossible for w in found] == [True, False, False, True]
   assert [(w.start_position, w.end_position) for w in found] == [
@@ -81,33 +69,16 @@ def test_overlapping_windows(
   ]
 
 
-def slow_best(position, parts):
-  """Computes the best window of one token."""
-  scores = [
-    min(position - begin, end - 1 - position) + 0.01 * (end - begin)
-    if begin <= position < end
-    else -1
-    for begin, end in parts
-  ]
-  return scores.index(max(scores))
-
-
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 23, 100])
-@pytest.mark.parametrize("room,stride", [(8, 3), (8, 8), (5, 70), (1, 1)])
-def test_parts_cover_every_token(count, room, stride):
-  parts = windows._parts(count, room, stride)
+@pytest.mark.parametrize("space,stride", [(8, 3), (8, 8), (5, 70), (1, 1)])
+def test_windows_cover_every_token(tokenizer, count, space, stride):
+  one = example(" ".join(["a"] * count), question="q")
+  found = windows.make_windows(one, tokenizer, space + 4, stride)
+  parts = [(w.first_token, w.first_token + len(w.token_starts)) for w in found]
   assert parts[0][0] == 0 and parts[-1][1] == count
-  assert all(0 < end - begin <= room for begin, end in parts)
+  assert all(0 < end - begin <= space for begin, end in parts)
   for (begin, end), (next_begin, _) in zip(parts, parts[1:]):
-    assert next_begin == begin + min(room, stride) <= end
-  best = windows._best_window(count, parts)
-  assert best.tolist() == [slow_best(i, parts) for i in range(count)]
-
-
-def test_max_context_prefers_longer_windows():
-  # Token 8 has a margin of 2 in [3, 11) and in [6, 13), which is shorter.
-  best = windows._best_window(13, [(0, 8), (3, 11), (6, 13)])
-  assert best[8] == slow_best(8, [(0, 8), (3, 11), (6, 13)]) == 1
+    assert next_begin == begin + min(space, stride) <= end < count
 
 
 def test_answer_tokens():
@@ -124,32 +95,22 @@ def test_answer_tokens():
   # Between tokens and after the last one, the nearest token.
   assert tokens("\u200b", 2) == (1, 1)
   assert tokens("\u200b", 9) == (3, 3)
-  assert (
-    windows.answer_tokens(tokenization.EncodedText([], [], []), "\u200b", 0)
-    is None
-  )
+  empty = tokenization.EncodedText([], [], [])
+  assert windows.answer_tokens(empty, "\u200b", 0) is None
 
 
-def test_questions_without_an_answer_and_training(tokenizer):
-  (window,) = windows.make_windows(
-    example("a b", is_impossible=True), tokenizer, 16, is_training=True
-  )
-  assert (window.start_position, window.end_position) == (0, 0)
-  assert window.is_impossible
-  (window,) = windows.make_windows(example("a b"), tokenizer, 16)
-  assert window.is_impossible and window.start_position == 0
-  # Of several answers the first counts; training refuses them.
+def test_questions_without_an_answer(tokenizer):
+  for one in (example("a b", is_impossible=True), example("a b")):
+    (window,) = windows.make_windows(one, tokenizer, 16)
+    assert (window.start_position, window.end_position) == (0, 0)
+    assert window.is_impossible
+  # Of several answers the first counts.
   several = example("a b c", ("b c", 2), ("b", 2))
   (window,) = windows.make_windows(several, tokenizer, 16)
   assert (window.start_position, window.end_position) == (6, 7)
-  for wrong in (several, example("a b")):
-    with pytest.raises(ValueError, match="'id7' has [20] answers"):
-      windows.make_windows(wrong, tokenizer, 16, is_training=True)
-
-
-def test_context_without_tokens(tokenizer):
+  # A context without tokens.
   (window,) = windows.make_windows(
-    example("\u200b", ("\u200b", 0)), tokenizer, 9, is_training=True
+    example("\u200b", ("\u200b", 0)), tokenizer, 9
   )
   assert window.input_ids[-2:] == [tokenizer.sep_id] * 2
   assert window.token_starts == [] and window.is_impossible
@@ -157,37 +118,28 @@ def test_context_without_tokens(tokenizer):
 
 
 def test_long_question(tokenizer):
-  (window,) = windows.make_windows(
-    example("a", question="a b c d e f g"), tokenizer, 8, max_query_length=4
-  )
+  one = example("a", question="a b c d e f g")
+  (window,) = windows.make_windows(one, tokenizer, 8, max_query_length=4)
   assert window.input_ids == [2, 5, 6, 7, 8, 3, 5, 3]
-  with pytest.raises(
-    ValueError, match="max_seq_length 7 leaves no space.* 4 t"
-  ):
-    windows.make_windows(
-      example("a", question="a b c d e f g"), tokenizer, 7, max_query_length=4
-    )
-  for options in ({"doc_stride": 0}, {"max_query_length": 0}):
-    with pytest.raises(ValueError, match="at least 1"):
-      windows.make_windows(example("a"), tokenizer, 9, **options)
+  with pytest.raises(ValueError, match="max_seq_length 7 leaves no .* 4 token"):
+    windows.make_windows(one, tokenizer, 7, max_query_length=4)
 
 
 def test_each_context_is_tokenized_once(tokenizer, monkeypatch):
   shared, other = "a b c d e f g h", "a x"
   many = [example(shared), example(other), example(shared, question="q")]
-  cut = []
-  real = tokenizer.encode_with_offsets
-
-  def counting(text):
-    cut.append(text)
-    return real(text)
-
-  monkeypatch.setattr(tokenizer, "encode_with_offsets", counting)
-  found = list(windows.make_all_windows(many, tokenizer, 11, doc_stride=2))
-  assert cut == [shared, other]
   expected = [
     w for e in many for w in windows.make_windows(e, tokenizer, 11, 2)
   ]
+  encoded = []
+  real = tokenizer.encode_with_offsets
+  monkeypatch.setattr(
+    tokenizer,
+    "encode_with_offsets",
+    lambda text: encoded.append(text) or real(text),
+  )
+  found = list(windows.make_all_windows(many, tokenizer, 11, doc_stride=2))
+  assert encoded == [shared, other]
   assert found == expected and len(found) > 4
 
 
@@ -199,16 +151,14 @@ def test_every_answer_of_the_dev_file_is_found():
   tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
   found = examples.read_examples(str(_DEV))
   made = list(windows.make_all_windows(found, tokenizer, 384))
-  assert len(found) == 10570
-  assert {w.question_id for w in made} == {e.question_id for e in found}
-  held = {w.question_id for w in made if not w.is_impossible}
-  assert held == {e.question_id for e in found}
   by_id = {e.question_id: e for e in found}
-  exact = 0
+  assert len(found) == 10570 and {w.question_id for w in made} == set(by_id)
+  exact, held = 0, set()
   for window in made:
-    question = by_id[window.question_id]
     if window.is_impossible:
       continue
+    held.add(window.question_id)
+    question = by_id[window.question_id]
     first = window.start_position - window.context_start
     last = window.end_position - window.context_start
     begin, end = window.token_starts[first], window.token_ends[last]
@@ -216,6 +166,7 @@ def test_every_answer_of_the_dev_file_is_found():
     # A piece may extend beyond the answer.
     assert question.answers[0][0].strip() in text
     exact += text == question.answers[0][0]
+  assert held == set(by_id)
   # The share of first answers that tokens match exactly.
   assert exact / len(found) > 0.99
   assert np.mean([len(w.input_ids) for w in made]) < 384

@@ -20,6 +20,7 @@ Reference: tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h of TensorFlow
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import glob
@@ -27,6 +28,7 @@ import importlib.util
 import json
 import os
 import sys
+import types
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -53,9 +55,6 @@ _OP_LIBRARIES = path_flags.define_list(
   "for none.",
 )
 
-_TAG = b"serve"
-# Not for clients: restores variables.
-_INTERNAL = "__saved_model_"
 # Numbers of TensorFlow's DataType (types.proto).
 _STRING, _BFLOAT16 = 7, 14
 _DTYPES = {
@@ -64,39 +63,40 @@ _DTYPES = {
   **{22: np.uint32, 23: np.uint64},
 }
 _TSTRING_BYTES = 24
-_POINTER = ctypes.c_void_p
-# Types of results other than int.
-_RESULTS: Mapping[str, Any] = {
-  "TF_Version": ctypes.c_char_p,
-  "TF_Message": ctypes.c_char_p,
-  "TF_TensorByteSize": ctypes.c_size_t,
-  "TF_Dim": ctypes.c_int64,
-  "TF_StringGetSize": ctypes.c_size_t,
-  **dict.fromkeys(
-    (
-      *("TF_NewStatus", "TF_NewGraph", "TF_NewBuffer", "TF_NewSessionOptions"),
-      *("TF_LoadSessionFromSavedModel", "TF_LoadLibrary", "TF_AllocateTensor"),
-      *("TF_GraphOperationByName", "TF_TensorData", "TF_StringGetDataPointer"),
-    ),
-    _POINTER,
-  ),
-}
+
+
+class _Pointer(ctypes.c_void_p):
+  """A pointer that a function returns; c_void_p itself would become an int."""
 
 
 class _Buffer(ctypes.Structure):
   """TF_Buffer."""
 
-  _fields_ = [
-    ("data", _POINTER),
-    ("length", ctypes.c_size_t),
-    ("data_deallocator", _POINTER),
-  ]
+  _fields_ = [("data", _Pointer), ("length", ctypes.c_size_t)]
 
 
 class _Output(ctypes.Structure):
   """TF_Output, a tensor of the graph."""
 
-  _fields_ = [("oper", _POINTER), ("index", ctypes.c_int)]
+  _fields_ = [("oper", _Pointer), ("index", ctypes.c_int)]
+
+
+# Types of results other than int.
+_RESULTS = {
+  "TF_Message": ctypes.c_char_p,
+  "TF_TensorByteSize": ctypes.c_size_t,
+  "TF_Dim": ctypes.c_int64,
+  "TF_StringGetSize": ctypes.c_size_t,
+  "TF_NewBuffer": ctypes.POINTER(_Buffer),
+  **dict.fromkeys(
+    (
+      *("TF_NewStatus", "TF_NewGraph", "TF_NewSessionOptions"),
+      *("TF_LoadSessionFromSavedModel", "TF_LoadLibrary", "TF_AllocateTensor"),
+      *("TF_GraphOperationByName", "TF_TensorData", "TF_StringGetDataPointer"),
+    ),
+    _Pointer,
+  ),
+}
 
 
 class TensorInfo(NamedTuple):
@@ -120,98 +120,49 @@ class Signature(NamedTuple):
   outputs: Mapping[str, TensorInfo]
 
 
-# The fields of meta_graph.proto and tensor_shape.proto that matter here. The
-# generated classes cannot be imported without importing TensorFlow. A map is a
-# repeated message of key and value.
-_META_GRAPH = """
-name: "signatures" package: "signatures" syntax: "proto3"
-message_type { name: "MetaGraph"
-  field { name: "signatures" number: 5 label: LABEL_REPEATED type: TYPE_MESSAGE
-    type_name: ".signatures.SignatureEntry" } }
-message_type { name: "SignatureEntry"
-  field { name: "key" number: 1 type: TYPE_STRING }
-  field { name: "value" number: 2 type: TYPE_MESSAGE
-    type_name: ".signatures.Signature" } }
-message_type { name: "Signature"
-  field { name: "inputs" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
-    type_name: ".signatures.TensorEntry" }
-  field { name: "outputs" number: 2 label: LABEL_REPEATED type: TYPE_MESSAGE
-    type_name: ".signatures.TensorEntry" } }
-message_type { name: "TensorEntry"
-  field { name: "key" number: 1 type: TYPE_STRING }
-  field { name: "value" number: 2 type: TYPE_MESSAGE
-    type_name: ".signatures.Tensor" } }
-message_type { name: "Tensor"
-  field { name: "name" number: 1 type: TYPE_STRING }
-  field { name: "dtype" number: 2 type: TYPE_INT32 }
-  field { name: "shape" number: 3 type: TYPE_MESSAGE
-    type_name: ".signatures.Shape" } }
-message_type { name: "Shape"
-  field { name: "dims" number: 2 label: LABEL_REPEATED type: TYPE_MESSAGE
-    type_name: ".signatures.Dim" }
-  field { name: "unknown_rank" number: 3 type: TYPE_BOOL } }
-message_type { name: "Dim" field { name: "size" number: 1 type: TYPE_INT64 } }
-"""
+def read_signatures(meta_graph: bytes) -> dict[str, Signature]:
+  """Reads the signatures of a serialized MetaGraphDef."""
+
+  def tensors(infos) -> dict[str, TensorInfo]:
+    found = {}
+    for key, info in infos.items():
+      shape = info.tensor_shape
+      sizes = None if shape.unknown_rank else tuple(d.size for d in shape.dim)
+      found[key] = TensorInfo(info.name, info.dtype, sizes)
+    return found
+
+  return {
+    name: Signature(tensors(signature.inputs), tensors(signature.outputs))
+    for name, signature in _meta_graph_class()
+    .FromString(meta_graph)
+    .signature_def.items()
+  }
 
 
 @functools.cache
 def _meta_graph_class():
-  from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-  )
-
-  pool = descriptor_pool.DescriptorPool()
-  file = descriptor_pb2.FileDescriptorProto()
-  pool.Add(text_format.Parse(_META_GRAPH, file))
-  found = pool.FindMessageTypeByName("signatures.MetaGraph")
-  return message_factory.GetMessageClass(found)
-
-
-def read_signatures(meta_graph: bytes) -> dict[str, Signature]:
-  """Reads the signatures of a serialized MetaGraphDef."""
-
-  def tensors(entries) -> dict[str, TensorInfo]:
-    return {
-      entry.key: TensorInfo(
-        entry.value.name,
-        entry.value.dtype,
-        None
-        if entry.value.shape.unknown_rank
-        else tuple(dim.size for dim in entry.value.shape.dims),
-      )
-      for entry in entries
-    }
-
-  return {
-    entry.key: Signature(
-      tensors(entry.value.inputs), tensors(entry.value.outputs)
-    )
-    for entry in _meta_graph_class().FromString(meta_graph).signatures
-  }
+  """Imports the generated class without TensorFlow, whose __init__ is large."""
+  stub = types.ModuleType("tensorflow")
+  stub.__path__ = [_package_folder("tensorflow")]
+  is_stub = sys.modules.setdefault("tensorflow", stub) is stub
+  try:
+    from tensorflow.core.protobuf import meta_graph_pb2
+  finally:
+    for name in list(sys.modules) if is_stub else ():
+      if name.partition(".")[0] == "tensorflow":
+        del sys.modules[name]
+  return meta_graph_pb2.MetaGraphDef
 
 
 def dtype_name(number: int) -> str:
   """Returns the name of a DataType, for example "int32"."""
   names = {_STRING: "string", _BFLOAT16: "bfloat16"}
-  if number in _DTYPES:
-    return np.dtype(_DTYPES[number]).name
+  names |= {key: np.dtype(dtype).name for key, dtype in _DTYPES.items()}
   return names.get(number, str(number))
 
 
 def to_array(name: str, value: Any, dtype: int) -> np.ndarray:
-  """Converts the value of an input.
-
-  Args:
-    name: of the input, for messages.
-    value: an array or nested lists; text or `bytes` for strings.
-    dtype: number of TensorFlow's DataType.
-
-  Raises:
-    ValueError: the values do not have the dtype, or the lists have no shape.
-  """
+  """Converts the value of an input to a DataType of TensorFlow."""
   if dtype != _STRING and dtype not in _DTYPES:
     raise ValueError(
       f"input {name!r} is {dtype_name(dtype)}, which is not supported here."
@@ -261,95 +212,82 @@ def one_sentence(message: str) -> str:
   return " ".join(" ".join(kept).split()) or message
 
 
-class _Library:
-  """The functions of libtensorflow_cc."""
-
-  def __init__(self):
-    folder = _package_folder("tensorflow")
-    if folder is None:
-      raise OSError("TensorFlow is not installed: see requirements.txt.")
-    # RTLD_GLOBAL, as libraries of operations need the symbols.
-    for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-      path = os.path.join(folder, name)
-      self._functions = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
-    for name, result in _RESULTS.items():
-      getattr(self._functions, name).restype = result
-
-  def call(self, name: str, *arguments):
-    """Calls a function; pointers stay pointers."""
-    result = getattr(self._functions, name)(*arguments)
-    return _POINTER(result) if _RESULTS.get(name) is _POINTER else result
-
-  def checked(self, name: str, *arguments):
-    """Calls a function whose last argument is a status.
-
-    Raises:
-      ValueError: the status is an error.
-    """
-    status = self.call("TF_NewStatus")
-    try:
-      result = self.call(name, *arguments, status)
-      if self.call("TF_GetCode", status):
-        message = self.call("TF_Message", status).decode("utf-8", "replace")
-        raise ValueError(one_sentence(message))
-      return result
-    finally:
-      self.call("TF_DeleteStatus", status)
-
-  def make_tensor(self, array: np.ndarray, dtype: int) -> ctypes.c_void_p:
-    """Copies an array (of `bytes` for strings) into a new tensor."""
-    dims = (ctypes.c_int64 * array.ndim)(*array.shape)
-    width = _TSTRING_BYTES if dtype == _STRING else array.itemsize
-    size = ctypes.c_size_t(array.size * width)
-    tensor = self.call("TF_AllocateTensor", dtype, dims, array.ndim, size)
-    data = self.call("TF_TensorData", tensor).value
-    if dtype != _STRING:
-      array = np.ascontiguousarray(array)
-      ctypes.memmove(data, array.ctypes.data, array.nbytes)
-      return tensor
-    for i, text in enumerate(array.ravel()):
-      string = _POINTER(data + i * width)
-      self.call("TF_StringInit", string)
-      self.call("TF_StringCopy", string, text, ctypes.c_size_t(len(text)))
-    return tensor
-
-  def delete_tensor(self, tensor: ctypes.c_void_p, own_strings: int) -> None:
-    """Deletes a tensor, and first the strings that `make_tensor` allocated."""
-    data = self.call("TF_TensorData", tensor).value
-    for i in range(own_strings):
-      self.call("TF_StringDealloc", _POINTER(data + i * _TSTRING_BYTES))
-    self.call("TF_DeleteTensor", tensor)
-
-  def read_tensor(self, tensor: ctypes.c_void_p) -> np.ndarray:
-    """Returns a copy of the values; bfloat16 becomes float32.
-
-    Raises:
-      ValueError: NumPy has no such dtype.
-    """
-    dtype = self.call("TF_TensorType", tensor)
-    rank = self.call("TF_NumDims", tensor)
-    shape = [self.call("TF_Dim", tensor, axis) for axis in range(rank)]
-    data = self.call("TF_TensorData", tensor).value
-    if dtype == _STRING:
-      array = np.empty(int(np.prod(shape, dtype=np.int64)), object)
-      for i in range(array.size):
-        string = _POINTER(data + i * _TSTRING_BYTES)
-        start = self.call("TF_StringGetDataPointer", string)
-        size = self.call("TF_StringGetSize", string)
-        array[i] = ctypes.string_at(start, size)
-      return array.reshape(shape)
-    raw = ctypes.string_at(data, self.call("TF_TensorByteSize", tensor))
-    if dtype == _BFLOAT16:  # The upper half of a float32.
-      wide = np.frombuffer(raw, np.uint16).astype(np.uint32) << 16
-      return wide.view(np.float32).reshape(shape)
-    if dtype not in _DTYPES:
-      raise ValueError(f"NumPy has no dtype for TensorFlow's dtype {dtype}.")
-    return np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
-
-
-def _package_folder(name: str) -> Optional[str]:
+def _package_folder(name: str) -> str:
   spec = importlib.util.find_spec(name)  # Does not import it.
-  return os.path.dirname(spec.origin) if spec and spec.origin else None
+  return os.path.dirname(spec.origin) if spec and spec.origin else "missing"
+
+
+@functools.cache
+def _tensorflow() -> ctypes.CDLL:
+  folder = _package_folder("tensorflow")
+  # RTLD_GLOBAL, as libraries of operations need the symbols.
+  for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
+    library = ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
+  for name, result in _RESULTS.items():
+    getattr(library, name).restype = result
+  return library
+
+
+def _checked(name: str, *arguments: Any) -> Any:
+  """Calls a function whose last argument is a status."""
+  tf = _tensorflow()
+  status = tf.TF_NewStatus()
+  try:
+    result = getattr(tf, name)(*arguments, status)
+    if tf.TF_GetCode(status):
+      message = tf.TF_Message(status).decode("utf-8", "replace")
+      raise ValueError(one_sentence(message))
+    return result
+  finally:
+    tf.TF_DeleteStatus(status)
+
+
+@contextlib.contextmanager
+def _tensor(array: np.ndarray, dtype: int):
+  """Yields a tensor with a copy of an array (of `bytes` for strings)."""
+  tf = _tensorflow()
+  dims = (ctypes.c_int64 * array.ndim)(*array.shape)
+  width = _TSTRING_BYTES if dtype == _STRING else array.itemsize
+  size = ctypes.c_size_t(array.size * width)
+  tensor = tf.TF_AllocateTensor(dtype, dims, array.ndim, size)
+  data = tf.TF_TensorData(tensor)
+  strings = []
+  if dtype == _STRING:
+    strings = [_Pointer(data.value + i * width) for i in range(array.size)]
+    for string, text in zip(strings, array.ravel()):
+      tf.TF_StringInit(string)
+      tf.TF_StringCopy(string, text, ctypes.c_size_t(len(text)))
+  else:
+    array = np.ascontiguousarray(array)
+    ctypes.memmove(data, array.ctypes.data, array.nbytes)
+  try:
+    yield tensor
+  finally:
+    for string in strings:
+      tf.TF_StringDealloc(string)
+    tf.TF_DeleteTensor(tensor)
+
+
+def _read(tensor: _Pointer) -> np.ndarray:
+  """Returns a copy of the values; bfloat16 becomes float32."""
+  tf = _tensorflow()
+  dtype = tf.TF_TensorType(tensor)
+  shape = [tf.TF_Dim(tensor, i) for i in range(tf.TF_NumDims(tensor))]
+  data = tf.TF_TensorData(tensor)
+  if dtype == _STRING:
+    array = np.empty(int(np.prod(shape, dtype=np.int64)), object)
+    for i in range(array.size):
+      string = _Pointer(data.value + i * _TSTRING_BYTES)
+      start = tf.TF_StringGetDataPointer(string)
+      array[i] = ctypes.string_at(start, tf.TF_StringGetSize(string))
+    return array.reshape(shape)
+  raw = ctypes.string_at(data, tf.TF_TensorByteSize(tensor))
+  if dtype == _BFLOAT16:  # The upper half of a float32.
+    wide = np.frombuffer(raw, np.uint16).astype(np.uint32) << 16
+    return wide.view(np.float32).reshape(shape)
+  if dtype not in _DTYPES:
+    raise ValueError(f"NumPy has no dtype for TensorFlow's dtype {dtype}.")
+  return np.frombuffer(raw, _DTYPES[dtype]).reshape(shape)
 
 
 class CApiModel:
@@ -365,70 +303,50 @@ class CApiModel:
   def __init__(
     self, saved_model_dir: str, op_libraries: Optional[Sequence[str]] = None
   ):
-    """Loads the model.
-
-    Args:
-      saved_model_dir: the folder with saved_model.pb.
-      op_libraries: libraries with operations; None: tensorflow_text's.
-
-    Raises:
-      OSError: there is no such folder, or no TensorFlow.
-      ValueError: TensorFlow cannot load the model or a library.
-    """
-    self._session = self._graph = None
+    """Loads the model, and operations: by default tensorflow_text's."""
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
       raise FileNotFoundError(
         f"{saved_model_dir} is not the folder of a SavedModel: it has no "
         "saved_model.pb."
       )
-    lib = self._library = _Library()
+    tf = _tensorflow()
     if op_libraries is None:
       folder = _package_folder("tensorflow_text")
       op_libraries = sorted(glob.glob(f"{folder}/python/ops/_*.so"))
     for library in op_libraries:
-      lib.checked("TF_LoadLibrary", os.fsencode(library))
-    self._graph = lib.call("TF_NewGraph")
-    options = lib.call("TF_NewSessionOptions")
-    meta_graph = lib.call("TF_NewBuffer")
-    try:
-      self._session = lib.checked(
-        "TF_LoadSessionFromSavedModel",
-        options,
-        None,
-        os.fsencode(saved_model_dir),
-        (ctypes.c_char_p * 1)(_TAG),
-        1,
-        self._graph,
-        meta_graph,
-      )
-      buffer = _Buffer.from_address(meta_graph.value)
-      signatures = read_signatures(ctypes.string_at(buffer.data, buffer.length))
+      _checked("TF_LoadLibrary", os.fsencode(library))
+    with contextlib.ExitStack() as stack:
+      self._graph = tf.TF_NewGraph()
+      stack.callback(tf.TF_DeleteGraph, self._graph)
+      options, meta_graph = tf.TF_NewSessionOptions(), tf.TF_NewBuffer()
+      try:
+        self._session = _checked(
+          "TF_LoadSessionFromSavedModel",
+          *(options, None, os.fsencode(saved_model_dir)),
+          *((ctypes.c_char_p * 1)(b"serve"), 1, self._graph, meta_graph),
+        )
+        buffer = meta_graph.contents
+        found = ctypes.string_at(buffer.data, buffer.length)
+      finally:
+        tf.TF_DeleteBuffer(meta_graph)
+        tf.TF_DeleteSessionOptions(options)
+      stack.callback(_checked, "TF_DeleteSession", self._session)
+      stack.callback(_checked, "TF_CloseSession", self._session)
       self.signatures = {
         name: signature
-        for name, signature in signatures.items()
-        if not name.startswith(_INTERNAL)
+        for name, signature in read_signatures(found).items()
+        # Not for clients: restores variables.
+        if not name.startswith("__saved_model_")
       }
-    except BaseException:
-      self.close()
-      raise
-    finally:
-      lib.call("TF_DeleteBuffer", meta_graph)
-      lib.call("TF_DeleteSessionOptions", options)
+      self._stack = stack.pop_all()
 
   def run(
     self, signature: str, inputs: Mapping[str, Any]
   ) -> dict[str, np.ndarray]:
     """Runs a signature.
 
-    Args:
-      signature: its name.
-      inputs: arrays or nested lists by name; text or `bytes` for strings.
-
-    Returns:
-      The outputs by name; strings are arrays of `bytes` objects.
-
-    Raises:
-      ValueError: there is no such signature, or the inputs are wrong.
+    Inputs are arrays or nested lists by name, of text or `bytes` for strings.
+    Strings of the outputs are arrays of `bytes` objects.
     """
     if signature not in self.signatures:
       names = ", ".join(sorted(self.signatures)) or "none"
@@ -436,70 +354,42 @@ class CApiModel:
         f"there is no signature {signature!r}; the model has {names}."
       )
     found = self.signatures[signature]
-    names = sorted(found.inputs)
-    if set(names) != set(inputs):
+    if set(found.inputs) != set(inputs):
       raise ValueError(
-        f"the signature {signature} takes {', '.join(names)}, not "
-        f"{', '.join(sorted(inputs)) or 'nothing'}."
+        f"the signature {signature} takes {', '.join(sorted(found.inputs))}, "
+        f"not {', '.join(sorted(inputs)) or 'nothing'}."
       )
-    lib = self._library
-    sources = [found.inputs[name] for name in names]
-    arrays = [
-      to_array(name, inputs[name], source.dtype)
-      for name, source in zip(names, sources)
-    ]
-    owned, results = [], (_POINTER * len(found.outputs))()
-    try:
-      for source, array in zip(sources, arrays):
-        strings = array.size if source.dtype == _STRING else 0
-        owned.append((lib.make_tensor(array, source.dtype), strings))
-      lib.checked(
-        "TF_SessionRun",
-        self._session,
-        None,
-        self._outputs(sources),
-        (_POINTER * len(owned))(*(tensor.value for tensor, _ in owned)),
-        len(owned),
-        self._outputs(list(found.outputs.values())),
-        results,
-        len(results),
-        None,
-        0,
-        None,
+    results = (_Pointer * len(found.outputs))()
+    with contextlib.ExitStack() as stack:
+      tensors = []
+      for name, info in found.inputs.items():
+        array = to_array(name, inputs[name], info.dtype)
+        tensors.append(stack.enter_context(_tensor(array, info.dtype)).value)
+      _checked(
+        *("TF_SessionRun", self._session, None),
+        *(self._outputs(found.inputs), (_Pointer * len(tensors))(*tensors)),
+        *(len(tensors), self._outputs(found.outputs), results, len(results)),
+        *(None, 0, None),
       )
-      return {
-        name: lib.read_tensor(_POINTER(result))
-        for name, result in zip(found.outputs, results)
-      }
-    finally:
-      # Outputs first, because they may share the memory of an input.
-      for result in filter(None, results):
-        lib.delete_tensor(_POINTER(result), 0)
-      for tensor, strings in owned:
-        lib.delete_tensor(tensor, strings)
+      # Deleted before the inputs, because they may share their memory.
+      for result in results:
+        stack.callback(_tensorflow().TF_DeleteTensor, result)
+      return dict(zip(found.outputs, map(_read, results)))
 
-  def _outputs(self, tensors: Sequence[TensorInfo]):
+  def _outputs(self, tensors: Mapping[str, TensorInfo]):
     """Returns an array of TF_Output."""
     outputs = []
-    for info in tensors:
+    for info in tensors.values():
       operation, _, index = info.tensor.rpartition(":")
-      pointer = self._library.call(
-        "TF_GraphOperationByName", self._graph, operation.encode()
+      found = _tensorflow().TF_GraphOperationByName(
+        self._graph, operation.encode()
       )
-      if not pointer.value:
-        raise ValueError(f"the graph has no operation {operation!r}.")
-      outputs.append(_Output(pointer, int(index)))
+      outputs.append(_Output(found, int(index)))
     return (_Output * len(outputs))(*outputs)
 
   def close(self) -> None:
     """Frees the memory of the model."""
-    if self._session is not None:
-      session, self._session = self._session, None
-      self._library.checked("TF_CloseSession", session)
-      self._library.checked("TF_DeleteSession", session)
-    if self._graph is not None:
-      self._library.call("TF_DeleteGraph", self._graph)
-      self._graph = None
+    self._stack.close()
 
   def __enter__(self) -> CApiModel:
     return self
@@ -516,7 +406,7 @@ def describe(model: CApiModel) -> dict[str, Any]:
         key: {"dtype": dtype_name(info.dtype), "shape": info.shape}
         for key, info in sorted(tensors.items())
       }
-      for kind, tensors in zip(signature._fields, signature)
+      for kind, tensors in signature._asdict().items()
     }
     for name, signature in sorted(model.signatures.items())
   }

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import statistics
 import sys
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import distribution, files, modeling
 from tasks import pretraining
@@ -21,8 +22,6 @@ from tools.benchmarks.peers import ours, protocol
 from tools.cli import markdown, virtual_environment
 
 OURS = "official_albert"
-_GIB = 2**30
-_PEERS = "tools.benchmarks.peers"
 REQUIREMENTS_DIR = pathlib.Path(__file__).parent / "peers" / "requirements"
 # The only Python for which all of the requirements have packages.
 _PYTHON = (3, 11)
@@ -30,42 +29,39 @@ _PYTHON = (3, 11)
 # spends a quarter of a step on getting large tensors page by page. TensorFlow
 # does not become faster.
 MALLOC_TUNED = {
-  "MALLOC_MMAP_THRESHOLD_": str(4 * _GIB),
-  "MALLOC_TRIM_THRESHOLD_": str(16 * _GIB),
-  "MALLOC_TOP_PAD_": str(_GIB // 4),
+  "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+  "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+  "MALLOC_TOP_PAD_": str(1 << 28),
 }
 # Memory that the next process may need, relative to the largest so far.
 _MEMORY_MARGIN = 1.5
 # Matrix products per round and process, of which the fastest counts.
-_PRODUCTS = 20
+PRODUCTS = 20
 
 
 class System(NamedTuple):
-  """How to run a system.
-
-  Attributes:
-    program: a module of `tools.benchmarks.peers`.
-    variant: of the program.
-    venv: name of its requirements; None runs in this environment.
-    environment: additional variables.
-  """
+  """How to run a module of `tools.benchmarks.peers`."""
 
   program: str
   variant: str = ""
+  # Name of its requirements; None runs in this environment.
   venv: Optional[str] = None
+  # Additional variables.
   environment: Mapping[str, str] = {}
+
+
+def _huggingface(variant: str, environment: Mapping[str, str] = {}) -> System:
+  return System("huggingface", variant, "huggingface", environment)
 
 
 SYSTEMS = {
   OURS: System("ours"),
   # As users run it, then with more and more tuning.
-  "hf_eager": System("huggingface", "eager", "huggingface"),
-  "hf_sdpa": System("huggingface", "sdpa", "huggingface"),
-  "hf_eager_malloc": System(
-    "huggingface", "eager", "huggingface", MALLOC_TUNED
-  ),
-  "hf_tuned": System("huggingface", "tuned", "huggingface", MALLOC_TUNED),
-  "hf_compiled": System("huggingface", "compiled", "huggingface", MALLOC_TUNED),
+  "hf_eager": _huggingface("eager"),
+  "hf_sdpa": _huggingface("sdpa"),
+  "hf_eager_malloc": _huggingface("eager", MALLOC_TUNED),
+  "hf_tuned": _huggingface("tuned", MALLOC_TUNED),
+  "hf_compiled": _huggingface("compiled", MALLOC_TUNED),
   "keras_hub": System("keras_hub", "", "keras_hub"),
   "keras_hub_jit": System("keras_hub", "jit", "keras_hub"),
   "model_garden": System("model_garden", "", "model_garden"),
@@ -76,26 +72,15 @@ SYSTEMS = {
 DEFAULT_SYSTEMS = tuple(
   name for name in SYSTEMS if not name.endswith(("_jit", "_compiled"))
 )
-# Starts the system of a name.
-Start = Callable[[str], protocol.Peer]
 
 
 @dataclasses.dataclass
 class Result:
-  """One system's numbers.
-
-  Attributes:
-    system: its name.
-    tokens_per_second: of each round.
-    ratios: our speed divided by its speed, of each round.
-    peak_bytes: the largest memory of the process.
-    losses: of every step in order, in nats.
-    build_seconds, first_step_seconds, about, versions: see `protocol.Ready`.
-    failure: why there are no numbers; "" if there are.
-  """
+  """One system's numbers: per round, and of `protocol.Ready`."""
 
   system: str
   tokens_per_second: list[float] = dataclasses.field(default_factory=list)
+  # Our speed divided by its speed.
   ratios: list[float] = dataclasses.field(default_factory=list)
   peak_bytes: int = 0
   losses: list[float] = dataclasses.field(default_factory=list)
@@ -103,6 +88,7 @@ class Result:
   first_step_seconds: float = 0.0
   about: str = ""
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  # Why there are no numbers; "" if there are.
   failure: str = ""
 
   @property
@@ -120,21 +106,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """All systems at one workload.
-
-  Attributes:
-    machine: one line about it.
-    preset: the model.
-    workload: what each system computed, except for its `variant`.
-    flops_per_token: necessary operations of a step.
-    product_flops: FLOP/s of the fastest matrix product of any system.
-    results: ours first.
-  """
+  """All systems at one workload; our result is the first."""
 
   machine: str
   preset: str
   workload: protocol.Workload
+  # Necessary operations of a step.
   flops_per_token: float
+  # Per second, of the fastest matrix product of any system.
   product_flops: float
   results: list[Result]
 
@@ -144,15 +123,6 @@ class Comparison:
     w = self.workload
     return (
       f"{self.preset}, S {w.max_seq_length}, B {w.batch_size}, {w.precision}"
-    )
-
-  @property
-  def file_name(self) -> str:
-    """The name of its JSON file."""
-    w = self.workload
-    return (
-      f"peers-{self.preset}-s{w.max_seq_length}-b{w.batch_size}-"
-      f"{w.precision}.json"
     )
 
 
@@ -166,16 +136,7 @@ def workload_of(
 ) -> protocol.Workload:
   """Returns the workload of a preset on all cores.
 
-  Args:
-    preset: a name of `AlbertConfig.from_preset`.
-    batch_size: sequences per step.
-    max_seq_length: tokens per sequence.
-    precision: of `protocol.PRECISIONS`.
-    dropout: whether to use the preset's dropout.
-    ours_alone: allow models whose layers share less, which peers lack.
-
-  Raises:
-    ValueError: unknown preset or precision, or a size out of range.
+  With `ours_alone`, layers may share less, which peers lack.
   """
   config = modeling.AlbertConfig.from_preset(preset)
   if max_seq_length > config.max_position_embeddings:
@@ -205,51 +166,36 @@ def workload_of(
 def check_own(
   preset: str, batch_size: int, max_seq_length: int, precision: str
 ) -> None:
-  """Checks the sizes of a step of ours, which may have any precision.
-
-  Raises:
-    ValueError: unknown preset or precision, or a size out of range.
-  """
+  """Checks the sizes of a step of ours, which may have any precision."""
   distribution.check_precision(precision)
   workload_of(preset, batch_size, max_seq_length, "float32", ours_alone=True)
 
 
 def flops_per_token(workload: protocol.Workload) -> float:
   """Returns a step's operations: forward, backward, heads where they count."""
-  flops = pretraining.training_flops(
-    modeling.AlbertConfig(**ours.config_sizes(workload)),
-    workload.max_seq_length,
-    workload.predictions,
+  length, config = workload.max_seq_length, ours.config_of(workload)
+  return (
+    pretraining.training_flops(config, length, workload.predictions) / length
   )
-  return flops / workload.max_seq_length
 
 
 def make_environment(name: str, peers_dir: str) -> str:
-  """Creates a peer's environment if needed; returns its interpreter.
-
-  Raises:
-    ValueError: there is no Python 3.11, or pip failed.
-  """
+  """Creates a peer's environment if needed; returns its interpreter."""
   folder = pathlib.Path(peers_dir).expanduser().absolute()
   return virtual_environment.make(
     folder / f"official_albert_{name}",
     REQUIREMENTS_DIR / f"{name}.txt",
-    _PYTHON,
-    _PYTHON,
+    *(_PYTHON, _PYTHON),
   )
 
 
 def start(
   system: System, workload: protocol.Workload, python: str = sys.executable
 ) -> protocol.Peer:
-  """Starts a system.
-
-  Raises:
-    ValueError: it failed.
-  """
+  """Starts a system."""
   return protocol.Peer(
     python,
-    f"{_PEERS}.{system.program}",
+    f"tools.benchmarks.peers.{system.program}",
     dataclasses.replace(workload, variant=system.variant),
     system.environment,
   )
@@ -257,28 +203,20 @@ def start(
 
 def run(
   preset: str,
-  workload: protocol.Workload,
+  batch_size: int,
+  max_seq_length: int,
+  precision: str,
   systems: Sequence[str],
-  rounds: int,
+  repeats: int,
   steps: int,
   peers_dir: str,
   output_dir: str,
 ) -> Comparison:
   """Compares, prints the table, and saves table, numbers and plot.
 
-  Args:
-    preset: the model's name.
-    workload: what is computed, see `workload_of`.
-    systems: names of `SYSTEMS`; ours is always there.
-    rounds: turns of each system.
-    steps: steps per turn.
-    peers_dir: folder of the environments.
-    output_dir: "" prints only.
-
-  Raises:
-    ValueError: unknown systems, an environment that cannot be created, or our
-      own step failed.
+  Takes the values of the program's flags; our own system is always measured.
   """
+  workload = workload_of(preset, batch_size, max_seq_length, precision)
   unknown = set(systems) - set(SYSTEMS)
   if unknown:
     raise ValueError(
@@ -291,18 +229,11 @@ def run(
     pythons[venv] = make_environment(venv, peers_dir)
   results, product_flops = take_turns(
     lambda name: start(SYSTEMS[name], workload, pythons[SYSTEMS[name].venv]),
-    peers,
-    workload.tokens,
-    rounds,
-    steps,
+    *(peers, workload.tokens, repeats, steps),
   )
   comparison = Comparison(
     distribution.describe_machine(),
-    preset,
-    workload,
-    flops_per_token(workload),
-    product_flops,
-    results,
+    *(preset, workload, flops_per_token(workload), product_flops, results),
   )
   print(table(comparison), flush=True)
   if output_dir:
@@ -311,91 +242,76 @@ def run(
 
 
 def take_turns(
-  start: Start, peers: Sequence[str], tokens: int, rounds: int, steps: int
+  start: Callable[[str], protocol.Peer],
+  peers: Sequence[str],
+  tokens: int,
+  rounds: int,
+  steps: int,
 ) -> tuple[list[Result], float]:
   """Measures our system and its peers in turns.
 
   If memory is short, peers are measured in groups, ours with each of them.
-
-  Args:
-    start: starts a system.
-    peers: names of the others.
-    tokens: per step.
-    rounds: turns of each system.
-    steps: steps per turn.
+  `tokens` are those of a step, `steps` those of a turn.
 
   Returns:
     Our result, then the peers' in their order, and the FLOP/s of the fastest
     matrix product; 0 if no program measures them.
-
-  Raises:
-    ValueError: our own system failed.
   """
-  pending = list(peers)
   results: dict[str, Result] = {}
   products = [0.0]
 
-  def begin(name: str, peer: protocol.Peer) -> Result:
-    ready = peer.ready
-    results[name] = Result(
-      name,
-      peak_bytes=ready.peak_bytes,
-      losses=list(ready.losses),
-      build_seconds=ready.build_seconds,
-      first_step_seconds=ready.first_step_seconds,
-      about=ready.about,
-      versions=ready.versions,
-    )
-    return results[name]
+  def begin(name: str) -> protocol.Peer:
+    peer = start(name)
+    fields = peer.ready._asdict()
+    del fields["trace_seconds"]
+    fields["losses"] = list(fields["losses"])
+    results[name] = Result(name, **fields)
+    return peer
 
-  def take(result: Result, peer: protocol.Peer) -> None:
-    timed = peer.run(steps)
-    products.append(peer.product_flops(_PRODUCTS) or 0.0)
+  def take(name: str, peer: protocol.Peer) -> None:
+    timed, result = peer.run(steps), results[name]
+    products.append(peer.product_flops(PRODUCTS) or 0.0)
     result.tokens_per_second.append(tokens * steps / sum(timed.seconds))
     result.losses += timed.losses
     result.peak_bytes = timed.peak_bytes
 
-  with start(OURS) as own_peer:
-    own = begin(OURS, own_peer)
+  pending = list(peers)
+  with begin(OURS) as own_peer:
+    own = results[OURS]
     while True:
-      group: list[tuple[Result, protocol.Peer]] = []
+      group: dict[str, protocol.Peer] = {}
       while pending:
         largest = max(result.peak_bytes for result in results.values())
         if group and available_bytes() < _MEMORY_MARGIN * largest:
           break
         name = pending.pop(0)
         try:
-          peer = start(name)
-          group.append((begin(name, peer), peer))
+          group[name] = begin(name)
           print(f"{name} is ready.", file=sys.stderr, flush=True)
         except ValueError as error:
           results[name] = Result(name, failure=str(error))
           print(f"{name}: {error}", file=sys.stderr, flush=True)
       try:
         for i in range(rounds):
-          turns = [(own, own_peer), *group]
-          for result, peer in turns[:: -1 if i % 2 else 1]:
-            if result.failure:
+          turns = [(OURS, own_peer), *group.items()]
+          for name, peer in turns[:: -1 if i % 2 else 1]:
+            if results[name].failure:
               continue
             try:
-              take(result, peer)
+              take(name, peer)
             except ValueError as error:
-              if result is own:
+              if name == OURS:
                 raise
-              result.failure = str(error)
-          for result, _ in group:
+              results[name] = Result(name, failure=str(error))
+          for result in (results[name] for name in group):
             if not result.failure:
               ratio = own.tokens_per_second[-1] / result.tokens_per_second[-1]
               result.ratios.append(ratio)
       finally:
-        for _, peer in group:
+        for peer in group.values():
           peer.stop()
       if not pending:
-        break
-  for name, result in results.items():
-    if result.failure:
-      results[name] = Result(name, failure=result.failure)
-  return [results[name] for name in (OURS, *peers)], max(products)
+        return [results[name] for name in (OURS, *peers)], max(products)
 
 
 def available_bytes() -> int:
@@ -418,59 +334,100 @@ def table(comparison: Comparison) -> str:
     f"{comparison.workload.threads} threads; matrix products reach "
     f"{comparison.product_flops / 1e9:,.0f} GFLOP/s."
   )
-  rows = [row(comparison, result) for result in comparison.results]
+  rows = []
+  for result in comparison.results:
+    if result.failure:
+      rows.append((result.system, f"failed: {result.failure}"))
+      continue
+    rates = result.tokens_per_second
+    flops = result.median * comparison.flops_per_token
+    versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
+    rows.append(
+      (
+        result.system,
+        f"{result.median:,.0f}",
+        f"{min(rates):,.0f} to {max(rates):,.0f}",
+        result.ratio(),
+        f"{result.peak_bytes / 2**30:.2f} GiB",
+        f"{flops / comparison.product_flops:.0%}",
+        f"{result.losses[0]:.2f} to {result.losses[-1]:.2f}",
+        f"{versions}: {result.about}",
+      )
+    )
   return f"{title}\n\n{markdown.table(_HEAD, rows)}\n"
-
-
-def row(comparison: Comparison, result: Result) -> tuple[str, ...]:
-  """Returns the cells of a row."""
-  if result.failure:
-    return result.system, f"failed: {result.failure}"
-  rates = result.tokens_per_second
-  flops = result.median * comparison.flops_per_token
-  versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
-  return (
-    result.system,
-    f"{result.median:,.0f}",
-    f"{min(rates):,.0f} to {max(rates):,.0f}",
-    result.ratio(),
-    f"{result.peak_bytes / _GIB:.2f} GiB",
-    f"{flops / comparison.product_flops:.0%}",
-    f"{result.losses[0]:.2f} to {result.losses[-1]:.2f}",
-    f"{versions}: {result.about}",
-  )
 
 
 def save(comparison: Comparison, folder: str) -> None:
   """Saves the numbers, and table and plot of all comparisons in the folder."""
-  from tools.benchmarks import plots  # Matplotlib takes a second to load.
-
   os.makedirs(folder, exist_ok=True)
-  numbers = dataclasses.asdict(comparison)
-  path = os.path.join(folder, comparison.file_name)
-  files.write_json(path, numbers, indent=2)
+  w = comparison.workload
+  name = f"s{w.max_seq_length}-b{w.batch_size}-{w.precision}"
+  path = os.path.join(folder, f"peers-{comparison.preset}-{name}.json")
+  files.write_json(path, dataclasses.asdict(comparison), indent=2)
   comparisons = load_all(folder)
   text = "\n".join(table(each) for each in comparisons)
   files.write_text(os.path.join(folder, "peers.md"), text)
-  plots.draw_peers(comparisons, os.path.join(folder, "benchmark_peers.png"))
+  draw(comparisons, os.path.join(folder, "benchmark_peers.png"))
 
 
 def load_all(folder: str) -> list[Comparison]:
-  """Reads the saved comparisons of a folder, in the order of their names.
+  """Reads the saved comparisons of a folder, in the order of their names."""
+  comparisons = []
+  for path in sorted(pathlib.Path(folder).glob("peers-*.json")):
+    try:
+      fields = json.loads(path.read_text(encoding="utf-8"))
+      fields["workload"] = protocol.Workload(**fields["workload"])
+      fields["results"] = [Result(**result) for result in fields["results"]]
+      comparisons.append(Comparison(**fields))
+    except (TypeError, KeyError, ValueError) as error:
+      raise ValueError(
+        f"{path} was not written by this benchmark ({error}): remove it."
+      ) from error
+  return comparisons
 
-  Raises:
-    ValueError: a file is not a comparison.
-  """
-  return [_load(p) for p in sorted(pathlib.Path(folder).glob("peers-*.json"))]
 
+def draw(comparisons: Sequence[Comparison], output_file: str) -> None:
+  """Writes a PNG with a panel for each of at least one comparison."""
+  from tools.cli import figures  # Matplotlib takes a second to load.
+  from tools.cli.figures import pyplot
 
-def _load(path: pathlib.Path) -> Comparison:
-  try:
-    fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    fields["workload"] = protocol.Workload(**fields["workload"])
-    fields["results"] = [Result(**result) for result in fields["results"]]
-    return Comparison(**fields)
-  except (TypeError, KeyError, ValueError) as error:
-    raise ValueError(
-      f"{path} was not written by this benchmark ({error}): remove it."
-    ) from error
+  columns = min(2, len(comparisons))
+  rows = math.ceil(len(comparisons) / columns)
+  figure, axes = pyplot.subplots(
+    rows, columns, figsize=(6.2 * columns, 3.0 * rows), squeeze=False
+  )
+  for axis in axes.flat[len(comparisons) :]:
+    axis.set_axis_off()
+  for axis, each in zip(axes.flat, comparisons):
+    measured = [result for result in each.results if not result.failure]
+    # The fastest is on top.
+    measured.sort(key=lambda result: result.median)
+    medians = [result.median for result in measured]
+    lowest = [min(result.tokens_per_second) for result in measured]
+    highest = [max(result.tokens_per_second) for result in measured]
+    own = [result.system == OURS for result in measured]
+    axis.barh(
+      [result.system for result in measured],
+      medians,
+      xerr=[
+        [median - low for median, low in zip(medians, lowest)],
+        [high - median for median, high in zip(medians, highest)],
+      ],
+      color=["#1f77b4" if is_own else "#b8bec6" for is_own in own],
+      error_kw=dict(ecolor="#444444", elinewidth=1, capsize=2),
+      height=0.65,
+    )
+    width = max(highest)
+    for i, median in enumerate(medians):
+      weight = "bold" if own[i] else "normal"
+      x = highest[i] + 0.02 * width
+      axis.text(x, i, f"{median:,.0f}", va="center", fontweight=weight)
+    axis.set_xlim(0, 1.18 * width)
+    axis.set_title(each.title, loc="left", fontsize=11)
+    axis.set_xlabel("tokens/s: median and range of the rounds")
+    axis.tick_params(axis="y", length=0)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.grid(axis="x", alpha=0.25)
+    axis.set_axisbelow(True)
+  figure.tight_layout(h_pad=2.0, w_pad=3.0)
+  figures.save(figure, output_file, dpi=120)

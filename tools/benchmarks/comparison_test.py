@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from matplotlib import pyplot
 
 from tools.benchmarks import comparison
 from tools.benchmarks.peers import protocol
@@ -39,26 +40,40 @@ def make(
   )
 
 
-def test_rows():
-  rows = [comparison.row(make(), result) for result in make().results]
-  # 220 tokens a second of a megaflop are 55% of 400 megaflops a second.
-  assert rows[0] == (
-    *("official_albert", "220", "200 to 300", "1", "1.50 GiB", "55%"),
-    *("11.00 to 10.50", "tensorflow 2.15.1: as it is"),
-  )
-  assert rows[1][:5] == (
-    *("other", "100", "100 to 220", "2.00 (1.00 to 3.00)", "1.00 GiB"),
-  )
-  assert rows[2] == ("broken", "failed: no torch")
-
-
 def test_table():
-  lines = comparison.table(make()).splitlines()
-  assert lines[0] == (
+  title, _, head, _, *rows = comparison.table(make()).splitlines()
+  assert title == (
     "albert_tiny, S 7, B 3, float32: a machine, 5 threads; matrix products "
     "reach 0 GFLOP/s."
   )
-  assert {line.count("|") for line in lines[2:]} == {9} and len(lines) == 7
+  assert head.count("|") == 9
+  cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+  # 220 tokens a second of a megaflop are 55% of 400 megaflops a second.
+  assert cells[0] == [
+    *("official_albert", "220", "200 to 300", "1", "1.50 GiB", "55%"),
+    *("11.00 to 10.50", "tensorflow 2.15.1: as it is"),
+  ]
+  ratio = "2.00 (1.00 to 3.00)"
+  assert cells[1][:5] == ["other", "100", "100 to 220", ratio, "1.00 GiB"]
+  assert cells[2][:2] == ["broken", "failed: no torch"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_plot(tmp_path, count, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(pyplot, "close", drawn.append)
+  comparisons = [make("float32", i) for i in range(1, count + 1)]
+  comparison.draw(comparisons, str(tmp_path / "peers.png"))
+  assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+  axes = [axis for axis in drawn[0].axes if axis.axison]
+  assert len(axes) == count
+  # The fastest is on top; a system that failed has no bar.
+  names = [label.get_text() for label in axes[0].get_yticklabels()]
+  assert names == ["other", comparison.OURS]
+  assert [bar.get_width() for bar in axes[0].patches] == [100, 220]
+  assert {text.get_text() for text in axes[0].texts} == {"100", "220"}
+  title = axes[-1].get_title(loc="left")
+  assert title == f"albert_tiny, S 7, B {count}, float32"
 
 
 def test_saved_comparisons_can_be_loaded(tmp_path):
@@ -137,13 +152,8 @@ def test_they_take_turns():
   assert b.ratios == pytest.approx([0.5, 0.5, 0.5])
   assert (a.system, a.about, a.peak_bytes) == ("a", "a", 2000)
   assert a.losses == [9.0] + [8.0] * 6
+  # b measures none.
   assert flops == 7e9
-
-
-def test_products_are_optional():
-  toys = {"official_albert": Toy([], "ours", 0.5), "a": Toy([], "a", 1.0)}
-  results, flops = _compare(toys, ["a"])
-  assert flops == 0 and results[1].ratios == [2.0] * 3
 
 
 def test_the_others_go_on_after_a_failure():
@@ -184,47 +194,53 @@ def test_peers_come_in_groups_when_memory_is_short(monkeypatch):
   assert len(results[0].tokens_per_second) == 2
 
 
-def test_workload():
-  workload = comparison.workload_of("albert_base_v1", 3, 17, "mixed_bfloat16")
-  assert (workload.hidden_size, workload.vocab_size) == (768, 30000)
-  assert workload.hidden_dropout_prob == 0 and workload.threads >= 1
-  with_dropout = comparison.workload_of(
-    "albert_base_v1", 3, 17, "float32", dropout=True
+def test_workloads():
+  made = comparison.workload_of("albert_base_v1", 3, 17, "mixed_bfloat16")
+  assert (made.hidden_size, made.vocab_size) == (768, 30000)
+  assert made.hidden_dropout_prob == 0 and made.threads >= 1
+  # Our own step may have dropout, and layers of their own.
+  ours = comparison.workload_of(
+    "bert_base", 4, 128, "float32", dropout=True, ours_alone=True
   )
-  assert with_dropout.hidden_dropout_prob == 0.1
-
-
-def test_flops():
-  """About 6 operations per weight of the 12 layers.
-
-  Attention and the heads add to it; in the last layer only the positions that
-  the heads read are computed.
-  """
-  workload = protocol.Workload()
+  assert ours.hidden_dropout_prob == 0.1
+  assert (ours.sharing, ours.embedding_size) == ("none", 768)
+  # About 6 operations per weight of the 12 layers. Attention and the heads add
+  # to it; in the last layer only what the heads read is computed.
   layers = 6 * 12 * (4 * 768**2 + 2 * 768 * 3072)
-  flops = comparison.flops_per_token(workload)
+  flops = comparison.flops_per_token(protocol.Workload())
   assert 0.95 * layers < flops < layers
 
 
 @pytest.mark.parametrize(
+  "check", [comparison.workload_of, comparison.check_own]
+)
+@pytest.mark.parametrize(
   "arguments, message",
   [
-    (("albert_bass", 3, 5, "float32"), "unknown preset"),
-    (("albert_base_v2", 3, 5, "float16"), "unknown precision 'float16'"),
+    (("nope", 3, 5, "float32"), "unknown preset 'nope'"),
+    (("albert_base_v2", 0, 5, "float32"), "batch_size must be at least 1"),
     (("albert_base_v2", 3, 513, "float32"), "at most 512 tokens, not 513"),
-    (("bert_base", 3, 5, "float32"), "does not share one block"),
+    (("albert_base_v2", 3, 5, "bf16"), "bf16|of auto, float32, mixed_bfloat16"),
   ],
 )
-def test_workloads_out_of_range(arguments, message):
+def test_sizes_out_of_range(check, arguments, message):
   with pytest.raises(ValueError, match=message):
-    comparison.workload_of(*arguments)
+    check(*arguments)
+
+
+def test_precisions_and_sharing_of_peers():
+  comparison.check_own("albert_base_v2", 3, 512, "mixed_float16")
+  with pytest.raises(ValueError, match="unknown precision 'mixed_float16'"):
+    comparison.workload_of("albert_base_v2", 3, 512, "mixed_float16")
+  comparison.check_own("bert_base", 3, 5, "float32")
+  with pytest.raises(ValueError, match="does not share one block"):
+    comparison.workload_of("bert_base", 3, 5, "float32")
 
 
 def _run(systems, folder):
-  workload = comparison.workload_of("albert_base_v2", 3, 31, "mixed_bfloat16")
   return comparison.run(
-    *("albert_base_v2", workload, systems, 3, 4, f"{folder}/peers"),
-    output_dir=str(folder),
+    *("albert_base_v2", 3, 31, "mixed_bfloat16", systems, 3, 4),
+    *(f"{folder}/peers", str(folder)),
   )
 
 
@@ -283,26 +299,6 @@ def test_pins():
     "tf-models-official==2.15.0",
     "tensorflow==2.15.1",
   } <= set(lines)
-
-
-def test_our_own_step_may_have_layers_of_their_own():
-  workload = comparison.workload_of(
-    "bert_base", 4, 128, "mixed_bfloat16", ours_alone=True
-  )
-  assert (workload.sharing, workload.embedding_size) == ("none", 768)
-
-
-def test_our_own_step_may_have_any_precision():
-  for precision in ("auto", "float32", "mixed_bfloat16", "mixed_float16"):
-    comparison.check_own("albert_base_v2", 3, 512, precision)
-  for changed, message in (
-    (("nope", 3, 5, "auto"), "unknown preset 'nope'"),
-    (("albert_base_v2", 0, 5, "auto"), "batch_size must be at least 1, got 0"),
-    (("albert_base_v2", 3, 513, "auto"), "at most 512 tokens, not 513"),
-    (("albert_base_v2", 3, 5, "bf16"), "of auto, float32, mixed_bfloat16, m"),
-  ):
-    with pytest.raises(ValueError, match=message):
-      comparison.check_own(*changed)
 
 
 if __name__ == "__main__":

@@ -27,15 +27,14 @@ _HF_PYTHON = path_flags.define(
   "hf_python", "", "As in tools.convert_checkpoint."
 )
 _FORMATS = ("official_albert", "hf", "official_albert", "tf1")
-# Runs the program and prints the peak memory of its process.
+# Runs the program and prints the peak memory of its process in KiB.
 _CHILD = """
 import resource, runpy, sys
 sys.argv = ["convert_checkpoint", *sys.argv[1:]]
 try:
   runpy.run_module("tools.convert_checkpoint", run_name="__main__")
 finally:
-  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  print("peak", peak if sys.platform != "darwin" else peak // 1024)
+  print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
@@ -51,25 +50,21 @@ def main(argv) -> None:
       start = time.monotonic()
       done = subprocess.run(
         [
-          *(sys.executable, "-c", _CHILD),
-          f"--to={target}",
-          f"--input={path}",
-          f"--output={output}",
-          f"--hf_python={_HF_PYTHON.value}",
+          *(sys.executable, "-c", _CHILD, f"--to={target}", f"--input={path}"),
+          *(f"--output={output}", f"--hf_python={_HF_PYTHON.value}"),
         ],
         capture_output=True,
         text=True,
       )
       if done.returncode:
         raise ValueError(f"the conversion to {target} failed: {done.stderr}")
-      lines = done.stdout.splitlines()
-      print(
-        f"to {target}: {time.monotonic() - start:.1f} s, peak "
-        f"{int(lines[-1].split()[1]) / 2**20:.2f} GiB",
-        *(line for line in lines if line.startswith("proof")),
-        sep="\n  ",
-        flush=True,
-      )
+      seconds = time.monotonic() - start
+      *lines, last = done.stdout.splitlines()
+      peak = int(last.split()[1]) / 2**20
+      print(f"to {target}: {seconds:.1f} s, peak {peak:.2f} GiB")
+      for line in lines:
+        if line.startswith("proof"):
+          print(f"  {line}", flush=True)
       path = output
     difference = conversion.proof.by_name(
       checkpoints.read_tf1_checkpoint(first),

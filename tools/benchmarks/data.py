@@ -28,18 +28,6 @@ _MAKING_HEAD = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """What is measured; see the flags of tools.benchmark."""
-
-  input_files: str
-  spm_model_file: str
-  max_seq_length: int
-  batch_size: int
-  repeats: int
-  work_dir: Optional[str] = None
-
-
 class Made(NamedTuple):
   """One run: seconds, memory of its largest process, tokens, bytes written."""
 
@@ -49,27 +37,37 @@ class Made(NamedTuple):
   written_bytes: int
 
 
-def run(settings: Settings) -> None:
-  """Measures in turns, and prints two tables."""
+def run(
+  input_files: str,
+  spm_model_file: str,
+  max_seq_length: int,
+  batch_size: int,
+  repeats: int,
+  work_dir: Optional[str] = None,
+) -> None:
+  """Measures in turns, and prints two tables; see the flags of the program."""
   made = {pair: [] for pair in itertools.product(_MASKINGS, _WORKERS)}
   rates = {}
-  with tempfile.TemporaryDirectory(dir=settings.work_dir) as folder:
-    for repeat in range(settings.repeats):
+  with tempfile.TemporaryDirectory(dir=work_dir) as folder:
+    for repeat in range(repeats):
       for (masking, workers), runs in made.items():
         output = os.path.join(folder, f"{masking}-{workers}-{repeat}")
-        runs.append(make(settings, masking, workers, output))
+        runs.append(
+          make(
+            *(input_files, spm_model_file, max_seq_length),
+            *(masking, workers, output),
+          )
+        )
         print(f"  {masking}, {workers} workers: {runs[-1]}")
     for masking in _MASKINGS:
       output = os.path.join(folder, f"{masking}-{_WORKERS[0]}-0")
-      rates[masking] = read(output, settings.batch_size)
+      rates[masking] = read(output, batch_size)
   rows = [making_row(*pair, runs) for pair, runs in made.items()]
   print(f"\n{markdown.table(_MAKING_HEAD, rows)}")
   for masking in _MASKINGS:
-    one, more = (made[masking, workers] for workers in _WORKERS)
-    print(speedup_line(masking, one, more))
-  batch_tokens = settings.batch_size * settings.max_seq_length
+    print(speedup(masking, *(made[masking, workers] for workers in _WORKERS)))
   rows = [
-    (masking, f"{rate:.1f}", f"{rate * batch_tokens:,.0f}")
+    (masking, f"{rate:.1f}", f"{rate * batch_size * max_seq_length:,.0f}")
     for masking, rate in rates.items()
   ]
   print(f"\n{markdown.table(('read', 'batches/s', 'tokens/s'), rows)}")
@@ -92,9 +90,7 @@ def making_row(
   )
 
 
-def speedup_line(
-  masking: str, one: Sequence[Made], more: Sequence[Made]
-) -> str:
+def speedup(masking: str, one: Sequence[Made], more: Sequence[Made]) -> str:
   """Returns the speedup by workers: the median of the rounds' ratios.
 
   The runs of a round follow each other, so a change of the machine's speed
@@ -107,20 +103,23 @@ def speedup_line(
   )
 
 
-def make(settings: Settings, masking: str, workers: int, output: str) -> Made:
-  """Runs tools.create_pretraining_data.
-
-  Raises:
-    ValueError: it failed.
-  """
-  patterns = map(os.path.abspath, settings.input_files.split(","))
+def make(
+  input_files: str,
+  spm_model_file: str,
+  max_seq_length: int,
+  masking: str,
+  workers: int,
+  output: str,
+) -> Made:
+  """Runs tools.create_pretraining_data."""
+  patterns = map(os.path.abspath, input_files.split(","))
   command = [
     *(sys.executable, "-m", "tools.create_pretraining_data"),
     f"--input_files={','.join(patterns)}",
-    f"--spm_model_file={os.path.abspath(settings.spm_model_file)}",
+    f"--spm_model_file={os.path.abspath(spm_model_file)}",
     f"--output_dir={os.path.abspath(output)}",
-    f"--max_seq_length={settings.max_seq_length}",
-    f"--max_predictions_per_seq={int(settings.max_seq_length * 0.15)}",
+    f"--max_seq_length={max_seq_length}",
+    f"--max_predictions_per_seq={int(max_seq_length * 0.15)}",
     f"--masking={masking}",
     f"--num_workers={workers}",
     "--dupe_factor=1",

@@ -10,19 +10,17 @@ from tools.benchmarks import data as benchmark_data
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
+def text(tmp_path_factory):
   folder = tmp_path_factory.mktemp("corpus")
-  text = "tea and rain. stone in the river.\ncloud and amber.\n\n" * 40
-  (folder / "a.txt").write_text(text)
-  (folder / "m.model").write_bytes(toy_vocabulary.train(text.split("\n"), 30))
-  return benchmark_data.Settings(
-    str(folder / "a.txt"), str(folder / "m.model"), 32, 4, 1
-  )
+  lines = "tea and rain. stone in the river.\ncloud and amber.\n\n" * 40
+  (folder / "a.txt").write_text(lines)
+  (folder / "m.model").write_bytes(toy_vocabulary.train(lines.split("\n"), 30))
+  return str(folder / "a.txt"), str(folder / "m.model"), 32
 
 
-def test_counts_agree_with_the_manifest(settings, tmp_path):
+def test_counts_agree_with_the_manifest(text, tmp_path):
   output = str(tmp_path / "data")
-  made = benchmark_data.make(settings, "static", 1, output)
+  made = benchmark_data.make(*text, "static", 1, output)
   splits = tfrecords.read_manifest(output).splits
   assert made.tokens == sum(s.statistics["tokens"] for s in splits.values())
   assert made.written_bytes == sum(
@@ -32,9 +30,9 @@ def test_counts_agree_with_the_manifest(settings, tmp_path):
   assert made.seconds > 0 and 2**20 < made.peak_bytes < 2**36
 
 
-def test_a_failed_run_is_an_error(settings, tmp_path):
+def test_a_failed_run_is_an_error(text, tmp_path):
   with pytest.raises(ValueError, match="failed"):
-    benchmark_data.make(settings, "none", 1, str(tmp_path / "data"))
+    benchmark_data.make(*text, "none", 1, str(tmp_path / "data"))
 
 
 def test_row_has_the_median_and_the_worst_memory():
@@ -52,7 +50,7 @@ def test_speedup_is_the_median_of_rounds_and_not_of_times():
   def runs(*seconds):
     return [benchmark_data.Made(x, 1, 1, 1) for x in seconds]
 
-  line = benchmark_data.speedup_line("static", runs(4, 9, 30), runs(2, 6, 10))
+  line = benchmark_data.speedup("static", runs(4, 9, 30), runs(2, 6, 10))
   assert line == (
     "static: 2 workers are 2.00 times as fast as 1 (median of 3 rounds)"
   )

@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 import time
-from typing import Optional
+from typing import Callable, Optional
 
 from official_albert import distribution, modeling, tokenization, training
 from tasks import common
@@ -25,49 +25,52 @@ _UPDATES = 32
 _BUCKETING = {"length buckets": True, "padded to S": False}
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """What is measured; see the flags of tools.benchmark."""
-
-  task: str
-  data_dir: str
-  spm_model_file: str
-  preset: str
-  max_seq_length: int
-  batch_size: int
-  precision: str
-  repeats: int
-  work_dir: Optional[str] = None
-
-
-def run(settings: Settings) -> None:
-  """Measures both in turns, and prints a table.
-
-  Raises:
-    ValueError: unknown sizes, or the data is wrong.
-  """
-  comparison.check_own(
-    settings.preset,
-    settings.batch_size,
-    settings.max_seq_length,
-    settings.precision,
+def run(
+  task: str,
+  data_dir: str,
+  spm_model_file: str,
+  preset: str,
+  max_seq_length: int,
+  batch_size: int,
+  precision: str,
+  repeats: int,
+  work_dir: Optional[str] = None,
+) -> None:
+  """Measures both in turns, and prints a table; see the program's flags."""
+  comparison.check_own(preset, batch_size, max_seq_length, precision)
+  distribution.start_compiler()
+  distribution.set_precision(precision)
+  tokenizer = tokenization.SentencePieceTokenizer(spm_model_file)
+  config = dataclasses.replace(
+    modeling.AlbertConfig.from_preset(preset), vocab_size=tokenizer.vocab_size
   )
-  examples = _UPDATES * settings.batch_size
-  with tempfile.TemporaryDirectory(dir=settings.work_dir) as cache_dir:
-    trainers = {
-      name: _Trainer(settings, cache_dir, bucketing)
-      for name, bucketing in _BUCKETING.items()
-    }
-    first = {name: trainer.seconds() for name, trainer in trainers.items()}
-    later = {name: [] for name in trainers}
-    for _ in range(settings.repeats):
-      for name, trainer in trainers.items():
-        later[name].append(trainer.seconds())
+  with tempfile.TemporaryDirectory(dir=work_dir) as cache_dir:
+    passes = {}
+    for name, bucketing in _BUCKETING.items():
+      options = finetuning.jobs.Options(
+        data_dir,
+        os.path.join(cache_dir, "records"),
+        tokenizer,
+        max_seq_length=max_seq_length,
+        length_bucketing=bucketing,
+        note=lambda text: None,
+      )
+      job = finetuning.text_jobs.GlueJob(task, options)
+      passes[name] = _make_pass(job, config, batch_size)
+    first = {name: seconds() for name, seconds in passes.items()}
+    later = {name: [] for name in passes}
+    for _ in range(repeats):
+      for name, seconds in passes.items():
+        later[name].append(seconds())
+  examples = _UPDATES * batch_size
   print(
-    f"{settings.task}, {settings.preset}, S {settings.max_seq_length}, batch "
-    f"{settings.batch_size}, {settings.precision}; {examples} examples"
+    f"{task}, {preset}, S {max_seq_length}, batch {batch_size}, {precision}; "
+    f"{examples} examples"
   )
-  rows = [row(name, examples, first[name], later[name]) for name in trainers]
+  rows = []
+  for name in passes:
+    rate = examples / statistics.median(later[name])
+    rows.append((name, f"{rate:,.0f}", f"{first[name]:.1f}"))
   print(markdown.table(("batches", "examples/s", "first pass, s"), rows))
   ratios = [padded / buckets for buckets, padded in zip(*later.values())]
   print(
@@ -76,60 +79,36 @@ def run(settings: Settings) -> None:
   )
 
 
-def row(
-  name: str, examples: int, first: float, later: list[float]
-) -> tuple[str, ...]:
-  """Returns the cells of a row, given the seconds of the passes."""
-  return name, f"{examples / statistics.median(later):,.0f}", f"{first:.1f}"
+def _make_pass(
+  job, albert_config: modeling.AlbertConfig, batch_size: int
+) -> Callable[[], float]:
+  """Returns a function that trains on the first window, and its seconds."""
+  import tensorflow as tf
 
+  tf.keras.utils.set_random_seed(1)
+  task = job.make_task(["train"], albert_config, common.ModelSettings(), seed=1)
+  model = task.build_model()
+  config = training.TrainConfig(
+    model_dir="",
+    num_train_steps=10**6,
+    num_warmup_steps=0,
+    learning_rate=1e-5,
+    train_batch_size=batch_size,
+    optimizer="adamw",
+  )
+  optimizer = config.make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  dataset = task.train_dataset(batch_size, 0)
+  step = tf.function(
+    training.make_train_step(task, model, optimizer, config),
+    input_signature=[dataset.element_spec],
+  )
 
-class _Trainer:
-  """Trains a GLUE task from random weights on its first window."""
-
-  def __init__(self, settings: Settings, cache_dir: str, bucketing: bool):
-    import tensorflow as tf
-
-    distribution.start_compiler()
-    distribution.set_precision(settings.precision)
-    tf.keras.utils.set_random_seed(1)
-    tokenizer = tokenization.SentencePieceTokenizer(settings.spm_model_file)
-    job = finetuning.text_jobs.GlueJob(
-      settings.task,
-      finetuning.jobs.Options(
-        settings.data_dir,
-        os.path.join(cache_dir, "records"),
-        tokenizer,
-        max_seq_length=settings.max_seq_length,
-        length_bucketing=bucketing,
-        note=lambda text: None,
-      ),
-    )
-    albert_config = dataclasses.replace(
-      modeling.AlbertConfig.from_preset(settings.preset),
-      vocab_size=tokenizer.vocab_size,
-    )
-    task = job.make_task(
-      ["train"], albert_config, common.ModelSettings(), seed=1
-    )
-    model = task.build_model()
-    config = training.TrainConfig(
-      model_dir="",
-      num_train_steps=10**6,
-      num_warmup_steps=0,
-      learning_rate=1e-5,
-      train_batch_size=settings.batch_size,
-      optimizer="adamw",
-    )
-    optimizer = config.make_optimizer()
-    optimizer._create_all_weights(model.trainable_variables)
-    self._dataset = task.train_dataset(settings.batch_size, 0)
-    step = training.make_train_step(task, model, optimizer, config)
-    self._step = tf.function(step, input_signature=[self._dataset.element_spec])
-
-  def seconds(self) -> float:
-    """Returns the seconds of one pass."""
+  def seconds() -> float:
     start = time.monotonic()
-    for batch in self._dataset.take(_UPDATES):
-      norm = self._step(batch)["gradient_norm"].total
+    for batch in dataset.take(_UPDATES):
+      norm = step(batch)["gradient_norm"].total
     float(norm)  # Waits for the last update.
     return time.monotonic() - start
+
+  return seconds

@@ -9,15 +9,9 @@ import sys
 
 import pytest
 
-from tools.benchmarks import finetuning as benchmark_finetuning
 from tools.testing import toy_data, toy_encoder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def test_a_row_has_the_rate_of_the_median():
-  row = benchmark_finetuning.row("length buckets", 1024, 12.34, [2.0, 8.0, 4.0])
-  assert row == ("length buckets", "256", "12.3")
 
 
 @pytest.mark.heavy

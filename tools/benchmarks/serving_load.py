@@ -16,66 +16,30 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Callable, Sequence
+
+import numpy as np
 
 from tools.benchmarks.peers import protocol
 from tools.cli import markdown, started_by
 
 _CLIENTS = (1, 2, 4, 8, 16)
-SECONDS = 8.0
 _MAX_BATCH = 8
 _TIMEOUT_MICROSECONDS = 2000
 _TEXT_ROUNDS = 15
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+_HEAD = ("clients", "batched", "answers/s", "p50", "p95", "p99, ms")
 
 
-@dataclasses.dataclass(frozen=True)
-class Load:
-  """The answers to a number of clients.
-
-  Attributes:
-    clients: at the same time.
-    batched: whether requests are combined into batches.
-    milliseconds: of each answer.
-    seconds: of the whole measurement.
-  """
-
-  clients: int
-  batched: bool
-  milliseconds: list[float]
-  seconds: float
-
-  def percentile(self, percent: int) -> float:
-    """Returns a percentile of the milliseconds."""
-    ordered = sorted(self.milliseconds)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
-
-
-@dataclasses.dataclass(frozen=True)
-class Loads:
-  """All measurements.
-
-  Attributes:
-    loads: for each number of clients.
-    ids_milliseconds: of a request with ids, per round.
-    text_milliseconds: of the same request as raw text, per round.
-    text_tokens: of that request.
-  """
-
-  loads: list[Load]
-  ids_milliseconds: list[float]
-  text_milliseconds: list[float]
-  text_tokens: int
-
-
-def measure(workload: protocol.Workload, seconds: float = SECONDS) -> Loads:
+def measure(workload: protocol.Workload, seconds: float) -> str:
   """Measures the SavedModel in `workload.model_dir` in its own process.
 
   Args:
     workload: the requests.
     seconds: duration for each number of clients.
 
-  Raises:
-    ValueError: the process failed.
+  Returns:
+    Markdown: a table, and a sentence about raw text.
   """
   arguments = [json.dumps(dataclasses.asdict(workload)), str(seconds)]
   done = subprocess.run(
@@ -87,42 +51,37 @@ def measure(workload: protocol.Workload, seconds: float = SECONDS) -> Loads:
   )
   if done.returncode:
     raise ValueError(f"the clients' program failed: {done.stderr.strip()}")
-  values = json.loads(done.stdout.splitlines()[-1])
-  values["loads"] = [Load(**each) for each in values["loads"]]
-  return Loads(**values)
+  return done.stdout.strip()
 
 
-def table(loads: Loads) -> str:
-  """Returns a table, and a sentence about raw text."""
-  rows = [
-    (
-      str(load.clients),
-      "yes" if load.batched else "no",
-      f"{len(load.milliseconds) / load.seconds:.1f}",
-      *(f"{load.percentile(percent):.0f}" for percent in (50, 95, 99)),
-    )
-    for load in loads.loads
-  ]
-  overhead = statistics.median(
-    text / ids - 1
-    for text, ids in zip(loads.text_milliseconds, loads.ids_milliseconds)
-  )
-  head = ("clients", "batched", "answers/s", "p50", "p95", "p99, ms")
+def row(
+  clients: int, batched: bool, milliseconds: Sequence[float], seconds: float
+) -> tuple[str, ...]:
+  """Returns the cells of a row, given the time of each answer and of all."""
+  percentiles = np.percentile(milliseconds, (50, 95, 99), method="higher")
   return (
-    f"{markdown.table(head, rows)}\n\n"
-    f"A raw text of {loads.text_tokens} tokens takes "
-    f"{statistics.median(loads.text_milliseconds):.1f} ms, the same request as "
-    f"ids {statistics.median(loads.ids_milliseconds):.1f} ms: {overhead:+.1%} "
+    str(clients),
+    "yes" if batched else "no",
+    f"{len(milliseconds) / seconds:.1f}",
+    *(f"{percentile:.0f}" for percentile in percentiles),
+  )
+
+
+def compare_text(
+  ids: Sequence[float], text: Sequence[float], tokens: int
+) -> str:
+  """Returns a sentence, given milliseconds per round of the same request."""
+  overhead = statistics.median(b / a - 1 for a, b in zip(ids, text))
+  return (
+    f"A raw text of {tokens} tokens takes {statistics.median(text):.1f} ms, "
+    f"the same request as ids {statistics.median(ids):.1f} ms: {overhead:+.1%} "
     "in the median round."
   )
 
 
-def _measure_here(workload: protocol.Workload, seconds: float) -> Loads:
+def _measure_clients(model, workload: protocol.Workload, seconds: float) -> str:
   import tensorflow as tf
-  import tensorflow_text  # noqa: F401 (registers its operations)
 
-  tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
-  model = tf.saved_model.load(workload.model_dir)
   run = model.signatures["ids"]
   one = dataclasses.replace(workload, batch_size=1)
   features = {
@@ -142,22 +101,25 @@ def _measure_here(workload: protocol.Workload, seconds: float) -> Loads:
     )["pooled_output"]
 
   batched = tf.function(in_batches, input_signature=[spec] * 3)
-  ask = {
+  requests = {
     False: lambda: run(**features)["pooled_output"].numpy(),
     True: lambda: batched(*features.values()).numpy(),
   }
   for size in (1, 2, 4, _MAX_BATCH):  # Compiles for every batch size.
     run(**{name: tf.repeat(x, size, 0) for name, x in features.items()})
-  loads = [
-    _load(ask[is_batched], clients, is_batched, seconds)
+  rows = [
+    row(clients, is_batched, *_load(request, clients, seconds))
     for clients in _CLIENTS
-    for is_batched in (False, True)
+    for is_batched, request in requests.items()
   ]
-  return Loads(loads, *_compare_text(model, workload.max_seq_length))
+  return markdown.table(_HEAD, rows)
 
 
-def _load(ask, clients: int, batched: bool, seconds: float) -> Load:
-  ask()
+def _load(
+  request: Callable, clients: int, seconds: float
+) -> tuple[list[float], float]:
+  """Returns the milliseconds of each answer, and the seconds of all."""
+  request()
   start = time.perf_counter()
   milliseconds: list[float] = []
 
@@ -165,7 +127,7 @@ def _load(ask, clients: int, batched: bool, seconds: float) -> Load:
     now = start
     while now - start < seconds or not milliseconds:
       now = time.perf_counter()
-      ask()
+      request()
       milliseconds.append(1e3 * (time.perf_counter() - now))
 
   threads = [threading.Thread(target=client) for _ in range(clients)]
@@ -173,13 +135,10 @@ def _load(ask, clients: int, batched: bool, seconds: float) -> Load:
     thread.start()
   for thread in threads:
     thread.join()
-  return Load(clients, batched, milliseconds, time.perf_counter() - start)
+  return milliseconds, time.perf_counter() - start
 
 
-def _compare_text(
-  model, max_seq_length: int
-) -> tuple[list[float], list[float], int]:
-  """Returns milliseconds with ids and with text, and the number of tokens."""
+def _measure_text(model, max_seq_length: int) -> str:
   import tensorflow as tf
 
   encode, run = model.signatures["encode"], model.signatures["ids"]
@@ -188,8 +147,8 @@ def _compare_text(
   tokens = 0
   while tokens < max_seq_length:
     chosen.append(words[len(chosen) % len(words)])
-    text = " ".join(chosen)
-    answer = encode(text=tf.constant([text]))
+    text = tf.constant([" ".join(chosen)])
+    answer = encode(text=text)
     if answer["input_ids"].shape[1] == tokens:
       break  # The export truncates longer texts.
     tokens = answer["input_ids"].shape[1]
@@ -200,25 +159,31 @@ def _compare_text(
   }
   requests = (
     lambda: run(**features)["pooled_output"].numpy(),
-    lambda: encode(text=tf.constant([text]))["pooled_output"].numpy(),
+    lambda: encode(text=text)["pooled_output"].numpy(),
   )
   times: tuple[list[float], list[float]] = ([], [])
   for _ in range(_TEXT_ROUNDS):
-    for ask, milliseconds in zip(requests, times):
+    for request, milliseconds in zip(requests, times):
       start = time.perf_counter()
       for _ in range(3):
-        ask()
+        request()
       milliseconds.append(1e3 * (time.perf_counter() - start) / 3)
-  return (*times, tokens)
+  return compare_text(*times, tokens)
 
 
 def main() -> None:
-  """Prints the measurements as JSON."""
+  """Prints what `measure` returns."""
   values, seconds = started_by.arguments(
     protocol.STARTER, started_by.json_object, float
   )
-  loads = _measure_here(protocol.Workload(**values), seconds)
-  print(json.dumps(dataclasses.asdict(loads)))
+  import tensorflow as tf
+  import tensorflow_text  # noqa: F401 (registers its operations)
+
+  workload = protocol.Workload(**values)
+  tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
+  model = tf.saved_model.load(workload.model_dir)
+  table = _measure_clients(model, workload, seconds)
+  print(f"{table}\n\n{_measure_text(model, workload.max_seq_length)}")
 
 
 if __name__ == "__main__":

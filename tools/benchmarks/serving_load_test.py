@@ -11,23 +11,16 @@ from tools.benchmarks import serving_load
 from tools.testing import toy_peer
 
 
-def test_percentiles():
-  load = serving_load.Load(2, True, [float(x) for x in range(200, 0, -1)], 4.0)
-  assert [load.percentile(p) for p in (50, 95, 99)] == [101.0, 191.0, 199.0]
-  assert serving_load.Load(1, False, [7.0], 1.0).percentile(99) == 7.0
+def test_rows_have_rates_and_percentiles():
+  times = [float(x) for x in range(201, 0, -1)]
+  cells = serving_load.row(2, True, times, 4.0)
+  assert cells == ("2", "yes", "50.2", "101", "191", "199")
+  assert serving_load.row(1, False, [7.0], 0.5)[1:] == ("no", "2.0", *"777")
 
 
-def test_the_table():
-  loads = serving_load.Loads(
-    [serving_load.Load(2, True, [10.0, 30.0, 20.0], 0.5)],
-    [10.0, 20.0, 10.0],
-    [11.0, 21.0, 10.2],
-    67,
-  )
-  lines = serving_load.table(loads).splitlines()
-  cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-  assert cells == ["2", "yes", "6.0", "20", "30", "30"]
-  assert lines[-1] == (
+def test_raw_text_is_compared_within_a_round():
+  ids, text = [10.0, 20.0, 10.0], [11.0, 21.0, 10.2]
+  assert serving_load.compare_text(ids, text, 67) == (
     "A raw text of 67 tokens takes 11.0 ms, the same request as ids 10.0 ms: "
     "+5.0% in the median round."
   )
@@ -54,19 +47,18 @@ def _save(folder: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_model_is_asked(tmp_path, monkeypatch):
-  """With all numbers of clients: most of the time is theirs."""
+def test_a_model_is_asked(tmp_path):
   _save(str(tmp_path))
   workload = dataclasses.replace(toy_peer.WORKLOAD, model_dir=str(tmp_path))
-  loads = serving_load.measure(workload, 1.0)
-  assert [(x.clients, x.batched) for x in loads.loads][:3] == [
-    (1, False),
-    (1, True),
-    (2, False),
+  _, _, *rows, _, last = serving_load.measure(workload, 1.0).splitlines()
+  cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+  assert [row[1:3] for row in cells[:3]] == [["1", "no"], ["1", "yes"]] + [
+    ["2", "no"]
   ]
-  assert all(len(load.milliseconds) > 20 for load in loads.loads)
-  assert loads.text_tokens == workload.max_seq_length
-  assert len(loads.text_milliseconds) == len(loads.ids_milliseconds) == 15
+  assert len(cells) == 10 and all(float(row[3]) > 20 for row in cells)
+  assert last.startswith(
+    f"A raw text of {workload.max_seq_length} tokens takes"
+  )
 
 
 def test_a_model_that_is_not_there(tmp_path):
@@ -74,7 +66,7 @@ def test_a_model_that_is_not_there(tmp_path):
     toy_peer.WORKLOAD, model_dir=str(tmp_path / "none")
   )
   with pytest.raises(ValueError, match="the clients' program failed"):
-    serving_load.measure(workload)
+    serving_load.measure(workload, 1.0)
 
 
 if __name__ == "__main__":

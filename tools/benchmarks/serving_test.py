@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tools.benchmarks import comparison, serving, step
+from tools.benchmarks import comparison, serving
 from tools.testing import toy_encoder
 
 YES = ("yes", "no")
@@ -60,43 +60,34 @@ def test_variants_with_and_without_tuned_malloc():
   assert serving.SYSTEMS["hf_eager_malloc"].environment
 
 
-def test_the_table_of_throughputs():
-  point = step.Point("length", 64, [900.0, 1100.0, 1000.0], 2**30, 0, 0)
-  table = serving.throughput_table([point])
-  assert table.splitlines()[2] == (
-    "| length | 64   | 1,000      | 1.00 GiB      |"
-  )
+def _run(tmp_path, **changes):
+  toy_encoder.write_tokenizer(str(tmp_path))
+  flags = {
+    **dict(preset="albert_base_v2", max_seq_length=128, precision="float32"),
+    **dict(repeats=2, steps=2, peers_dir=str(tmp_path), output_dir=""),
+    "spm_model_file": f"{tmp_path}/tokenizer.model",
+  }
+  serving.run(**{**flags, **changes})
 
 
 @pytest.mark.parametrize(
   "changes, message",
   [
-    ({"preset": "nope"}, "unknown preset 'nope'"),
     ({"precision": "bf16"}, "unknown precision 'bf16'"),
     ({"max_seq_length": 513}, "takes at most 512 tokens, not 513"),
     ({"spm_model_file": __file__}, "is not a SentencePiece model"),
-    ({"spm_model_file": "none"}, "no SentencePiece model file 'none'"),
   ],
 )
 def test_nothing_is_installed_with_wrong_settings(
   tmp_path, monkeypatch, changes, message
 ):
-  toy_encoder.write_tokenizer(str(tmp_path))
   monkeypatch.setattr(comparison, "make_environment", None)
-  settings = {
-    **{"preset": "albert_base_v2", "max_seq_length": 128},
-    **{"precision": "float32", "rounds": 1, "steps": 1},
-    **{"peers_dir": str(tmp_path), "output_dir": ""},
-    "spm_model_file": f"{tmp_path}/tokenizer.model",
-    **changes,
-  }
-  with pytest.raises((ValueError, OSError), match=message):
-    serving.run(serving.Settings(**settings))
+  with pytest.raises(ValueError, match=message):
+    _run(tmp_path, **changes)
 
 
 @pytest.mark.heavy
 def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
-  toy_encoder.write_tokenizer(str(tmp_path))
   # Environments of the peers take minutes to make.
   monkeypatch.setattr(
     comparison, "make_environment", lambda *unused: sys.executable
@@ -105,19 +96,10 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(serving, "_BATCH_SIZES", (3,))
   monkeypatch.setattr(serving, "_ALL_BATCH_SIZES", (2,))
   monkeypatch.setattr(serving, "_LENGTHS", (9,))
-  serving.run(
-    serving.Settings(
-      preset="albert_tiny",
-      max_seq_length=11,
-      precision="float32",
-      rounds=2,
-      steps=2,
-      spm_model_file=str(tmp_path / "tokenizer.model"),
-      peers_dir=str(tmp_path),
-      output_dir=str(tmp_path / "out"),
-      load_seconds=0.1,
-    )
-  )
+  monkeypatch.setattr(serving, "_LOAD_SECONDS", 0.1)
+  out = tmp_path / "out"
+  out.mkdir()
+  _run(tmp_path, preset="albert_tiny", max_seq_length=11, output_dir=str(out))
   assert sorted(os.listdir(tmp_path / "out")) == [
     "serving-float32.json",
     "serving-float32.md",
@@ -126,6 +108,7 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   report = (tmp_path / "out" / "serving-float32.md").read_text()
   printed = capsys.readouterr().out
   assert printed.startswith("albert_tiny, 3 x 11 tokens, float32, ")
+  # The program has printed the machine.
   assert report.split("\n\n", 1)[1].split() == printed.split()
   assert report.count("\n| official_albert | ") == 1
   # Five numbers of clients, each with and without batches.

@@ -48,9 +48,10 @@ def run(
     made = squad.make_all_windows(examples, tokenizer, max_seq_length)
     windows = sum(1 for _ in made)
     seconds.append(time.perf_counter() - start)
+  median, questions = statistics.median(seconds), len(examples)
+  cells = f"{questions:,}", f"{windows:,}", f"{median:.2f}"
   head = ("questions", "windows", "seconds", "questions/s")
-  rows = [row(len(examples), windows, seconds)]
-  print(f"\n{markdown.table(head, rows)}")
+  print(f"\n{markdown.table(head, [(*cells, f'{questions / median:,.0f}')])}")
   found = recover(examples, tokenizer)
   if found.answers:
     head = ("answers", "exact", "normalised", "questions with one")
@@ -63,17 +64,7 @@ def run(
     print(f"\n{markdown.table(head, [cells])}")
   if found.rest:
     print("\nThe others, whose pieces are longer than the answer:")
-  for line in found.rest:
-    print(f"  {line}")
-
-
-def row(
-  questions: int, windows: int, seconds: Sequence[float]
-) -> tuple[str, ...]:
-  """Returns the cells of a row with the median of `seconds`."""
-  median = statistics.median(seconds)
-  rate = questions / median
-  return f"{questions:,}", f"{windows:,}", f"{median:.2f}", f"{rate:,.0f}"
+    print("\n".join(f"  {line}" for line in found.rest))
 
 
 def share(part: int, whole: int) -> str:
@@ -89,10 +80,8 @@ def recover(
   answers = exact = 0
   reached = set()
   rest = []
-  encoded = {
-    context: tokenizer.encode_with_offsets(context)
-    for context in dict.fromkeys(example.context for example in examples)
-  }
+  contexts = {example.context for example in examples}
+  encoded = {text: tokenizer.encode_with_offsets(text) for text in contexts}
   for example in examples:
     context = encoded[example.context]
     for text, start in example.answers:

@@ -87,13 +87,6 @@ def test_answers_of_squad():
   assert len(found.rest) == 73
 
 
-def test_lines():
-  assert benchmark_squad.row(3000, 4000, [9.0, 2.0, 1.0]) == (
-    *("3,000", "4,000", "2.00", "1,500"),
-  )
-  assert benchmark_squad.share(3, 8) == "3 (37.50%)"
-
-
 def test_run_prints_two_tables(tmp_path, capsys):
   (tmp_path / "m.model").write_bytes(
     toy_vocabulary.train(["tea and rain. stone in the river?"] * 9, 30)
@@ -110,9 +103,9 @@ def test_run_prints_two_tables(tmp_path, capsys):
   path = tmp_path / "a.json"
   path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
   benchmark_squad.run(str(path), str(tmp_path / "m.model"), 32, 1)
-  printed = capsys.readouterr().out
-  printed = re.sub(" +", " ", printed)
+  printed = re.sub(" +", " ", capsys.readouterr().out)
   assert "| 2 | 2 | 0.0" in printed
+  assert "| 2 | 2 (100.00%) | 2 (100.00%) | 1 (100.00%) |" in printed
   assert "| answers | exact | normalised | questions with one |\n" in printed
 
 

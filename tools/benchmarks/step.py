@@ -24,7 +24,6 @@ from tools.benchmarks import comparison
 from tools.benchmarks.peers import ours, protocol
 from tools.cli import markdown
 
-_PRODUCTS = 20
 # Variants of the program by optimizer.
 OPTIMIZERS = {
   optimizer: variant for variant, optimizer in ours.VARIANTS.items()
@@ -34,58 +33,49 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """The numbers of one process.
-
-  Attributes:
-    workload: what it computed.
-    ready: its answer after the warm-up.
-    tokens_per_second: of each run of steps.
-    peak_bytes: its largest memory.
-    flops_per_second: necessary operations of a step, at the median speed.
-    product_flops: FLOP/s of the fastest matrix product between the runs.
-  """
+  """The numbers of one process."""
 
   workload: protocol.Workload
   ready: protocol.Ready
+  # Of each run of steps.
   tokens_per_second: list[float]
   peak_bytes: int
+  # Necessary operations of a step, at the median speed.
   flops_per_second: float
+  # Per second, of the fastest matrix product between the runs.
   product_flops: float
-
-  @property
-  def median(self) -> float:
-    """The median tokens per second."""
-    return statistics.median(self.tokens_per_second)
 
 
 def run(
   preset: str,
-  workload: protocol.Workload,
+  batch_size: int,
+  max_seq_length: int,
+  precision: str,
   optimizer: str,
   repeats: int,
   steps: int,
   output_dir: str,
 ) -> Measured:
-  """Measures one step, prints a table, and saves it if there is a folder.
-
-  Raises:
-    ValueError: the step failed.
-  """
+  """Measures one step, prints a table, and saves it if there is a folder."""
+  workload = comparison.workload_of(
+    *(preset, batch_size, max_seq_length, precision),
+    dropout=True,
+    ours_alone=True,
+  )
   measured = measure(
     dataclasses.replace(workload, variant=OPTIMIZERS[optimizer]), repeats, steps
   )
   title = (
-    f"{preset}, S {workload.max_seq_length}, B {workload.batch_size}, "
-    f"{workload.precision}, {optimizer}"
+    f"{preset}, S {max_seq_length}, B {batch_size}, {precision}, {optimizer}"
   )
   machine = distribution.describe_machine()
   text = f"{title}: {machine}\n\n{table(measured)}"
   print(text, flush=True)
   if output_dir:
-    os.makedirs(output_dir, exist_ok=True)
     name = title.replace(", ", "-").replace(" ", "").lower()
     path = os.path.join(output_dir, name)
     numbers = {"machine": machine, **dataclasses.asdict(measured)}
+    numbers["ready"] = measured.ready._asdict()
     files.write_json(f"{path}.json", numbers, indent=2)
     files.write_text(f"{path}.md", text)
   return measured
@@ -95,9 +85,6 @@ def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
   """Takes `repeats` runs of `steps` steps in a process of their own.
 
   Matrix products are timed between the runs, so a busy machine slows both.
-
-  Raises:
-    ValueError: the process failed.
   """
   rates, products = [], []
   system = comparison.System("ours", workload.variant)
@@ -105,15 +92,13 @@ def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
     for _ in range(repeats):
       timed = process.run(steps)
       rates.append(workload.tokens * steps / sum(timed.seconds))
-      products.append(process.product_flops(_PRODUCTS))
-    ready = process.ready
-  flops = comparison.flops_per_token(workload)
+      products.append(process.product_flops(comparison.PRODUCTS))
   return Measured(
     workload,
-    ready,
+    process.ready,
     rates,
     timed.peak_bytes,
-    flops * statistics.median(rates),
+    comparison.flops_per_token(workload) * statistics.median(rates),
     max(products),
   )
 
@@ -121,13 +106,13 @@ def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
 def table(measured: Measured) -> str:
   """Returns a table with a row per number."""
   rates, ready = measured.tokens_per_second, measured.ready
+  median = statistics.median(rates)
   share = measured.flops_per_second / measured.product_flops
-  seconds = measured.workload.tokens / measured.median
   build_seconds = ready.build_seconds - ready.trace_seconds
   rows = (
-    ("tokens/s, median", f"{measured.median:,.0f}"),
+    ("tokens/s, median", f"{median:,.0f}"),
     ("tokens/s, lowest to highest", f"{min(rates):,.0f} to {max(rates):,.0f}"),
-    ("seconds a step", f"{seconds:.3f}"),
+    ("seconds a step", f"{measured.workload.tokens / median:.3f}"),
     ("seconds to import and build", f"{build_seconds:.1f}"),
     ("seconds to trace the step", f"{ready.trace_seconds:.1f}"),
     ("seconds of the first step", f"{ready.first_step_seconds:.1f}"),
@@ -148,25 +133,15 @@ _WIDTHS = ("base", "large", "xlarge", "xxlarge")
 _WIDTHS_DEPTH = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
-  """The numbers of one model and batch.
-
-  Attributes:
-    axis: what varies, as tables and plots call it.
-    value: the position on the axis.
-    tokens_per_second: of each run.
-    peak_bytes: largest memory of the process.
-    trace_seconds: to trace the step.
-    flops_per_second: of the step, at its median speed.
-  """
+class Point(NamedTuple):
+  """The numbers of one model and batch, at a value of what varies."""
 
   axis: str
   value: int
   tokens_per_second: list[float]
   peak_bytes: int
-  trace_seconds: float
-  flops_per_second: float
+  trace_seconds: float = 0.0
+  flops_per_second: float = 0.0
 
   @property
   def median(self) -> float:
@@ -183,11 +158,10 @@ def scaling_workloads(
     base = comparison.workload_of(preset, batch_size, length, precision)
     return dataclasses.replace(base, **changes)
 
-  batch = _TOKENS // 128
   points = [("batch size, S 128", b, workload(b, 128)) for b in _BATCH_SIZES]
-  for length in _LENGTHS:
-    axis = f"length, {_TOKENS:,} tokens a step"
-    points.append((axis, length, workload(_TOKENS // length, length)))
+  axis = f"length, {_TOKENS:,} tokens a step"
+  points += [(axis, s, workload(_TOKENS // s, s)) for s in _LENGTHS]
+  batch = _TOKENS // 128
   for depth in _DEPTHS:
     deep = workload(batch, 128, num_hidden_layers=depth)
     points.append(("layers", depth, deep))
@@ -207,74 +181,81 @@ _SCALING_HEAD = (
 def run_scaling(
   precision: str, repeats: int, steps: int, output_dir: str
 ) -> list[Point]:
-  """Measures every point, prints the table, and saves table and plot.
-
-  Raises:
-    ValueError: unknown precision, or a step failed.
-  """
+  """Measures every point, prints the table, and saves table and plot."""
   workloads = scaling_workloads(precision)
   print(markdown.head(_SCALING_HEAD), flush=True)
-  points = []
+  points, rows = [], []
   for axis, value, workload in workloads:
     measured = measure(workload, repeats, steps)
-    points.append(
-      Point(
-        axis,
-        value,
-        measured.tokens_per_second,
-        measured.peak_bytes,
-        measured.ready.trace_seconds,
-        measured.flops_per_second,
-      )
+    rates = measured.tokens_per_second
+    point = Point(
+      *(axis, value, rates, measured.peak_bytes),
+      measured.ready.trace_seconds,
+      measured.flops_per_second,
     )
-    print(markdown.row(_scaling_row(points[-1])), flush=True)
+    row = (
+      axis,
+      f"{value:,}",
+      f"{point.median:,.0f}",
+      f"{min(rates):,.0f} to {max(rates):,.0f}",
+      f"{point.flops_per_second / 1e9:,.0f}",
+      f"{point.peak_bytes / 2**30:.2f} GiB",
+      f"{point.trace_seconds:.1f}",
+    )
+    points.append(point)
+    rows.append(row)
+    print(markdown.row(row), flush=True)
   if output_dir:
-    _save_scaling(points, precision, output_dir)
+    title = f"albert_base, {precision}: {distribution.describe_machine()}"
+    path = os.path.join(output_dir, "scaling")
+    numbers = {"title": title, "points": [p._asdict() for p in points]}
+    files.write_json(f"{path}.json", numbers, indent=2)
+    text = f"{title}\n\n{markdown.table(_SCALING_HEAD, rows)}\n"
+    files.write_text(f"{path}.md", text)
+    draw_scaling(points, os.path.join(output_dir, "benchmark_scaling.png"))
   return points
 
 
-def _scaling_row(point: Point) -> tuple[str, ...]:
-  rates = point.tokens_per_second
-  return (
-    point.axis,
-    f"{point.value:,}",
-    f"{point.median:,.0f}",
-    f"{min(rates):,.0f} to {max(rates):,.0f}",
-    f"{point.flops_per_second / 1e9:,.0f}",
-    f"{point.peak_bytes / 2**30:.2f} GiB",
-    f"{point.trace_seconds:.1f}",
-  )
-
-
-def _save_scaling(
-  points: Sequence[Point], precision: str, output_dir: str
+def draw_scaling(
+  points: Sequence[Point], output_file: str, trace: bool = True
 ) -> None:
-  from tools.benchmarks import plots  # Matplotlib takes a second to load.
+  """Writes a PNG with panels of speed, memory and tracing for each axis."""
+  from tools.cli import figures  # Matplotlib takes a second to load.
+  from tools.cli.figures import pyplot
 
-  os.makedirs(output_dir, exist_ok=True)
-  title = f"albert_base, {precision}: {distribution.describe_machine()}"
-  path = os.path.join(output_dir, "scaling")
-  numbers = [dataclasses.asdict(point) for point in points]
-  files.write_json(
-    f"{path}.json", {"title": title, "points": numbers}, indent=2
+  margin = 1.08
+  names = list(dict.fromkeys(point.axis for point in points))
+  labels = ["tokens/s", "peak memory, GiB"] + ["seconds to trace"] * trace
+  rows = len(labels)
+  figure, axes = pyplot.subplots(
+    rows, len(names), figsize=(3.2 * len(names), 2.3 * rows), squeeze=False
   )
-  rows = [_scaling_row(point) for point in points]
-  text = f"{title}\n\n{markdown.table(_SCALING_HEAD, rows)}\n"
-  files.write_text(f"{path}.md", text)
-  image = os.path.join(output_dir, "benchmark_scaling.png")
-  plots.draw_scaling(points, image)
-
-
-class MemorySettings(NamedTuple):
-  """A training step whose memory is measured."""
-
-  preset: str
-  batch_size: int
-  max_seq_length: int
-  precision: str
-  steps: int
-  xla: bool = False
-  recompute_activations: bool = False
+  for column, name in zip(axes.T, names):
+    shown = [point for point in points if point.axis == name]
+    values = [point.value for point in shown]
+    lowest = [min(point.tokens_per_second) for point in shown]
+    highest = [max(point.tokens_per_second) for point in shown]
+    series = (
+      [point.median for point in shown],
+      [point.peak_bytes / 2**30 for point in shown],
+      [point.trace_seconds for point in shown],
+    )
+    for axis, label, heights in zip(column, labels, series):
+      axis.plot(values, heights, "o-", color="#1f77b4", markersize=4)
+      axis.set_xscale("log", base=2)
+      axis.set_xticks(values, [f"{value:,}" for value in values])
+      axis.minorticks_off()
+      axis.set_xlim(values[0] / margin**3, values[-1] * margin**3)
+      axis.set_ylim(0, margin * (max(heights) or 1))
+      axis.grid(alpha=0.25)
+      axis.spines[["top", "right"]].set_visible(False)
+      if name == names[0]:
+        axis.set_ylabel(label)
+    column[0].vlines(values, lowest, highest, color="#444444", linewidth=1)
+    column[0].set_ylim(0, margin * max(highest))
+    column[-1].set_xlabel(name)
+  figure.tight_layout()
+  figures.save(figure, output_file)
 
 
 class Memory(NamedTuple):
@@ -299,46 +280,42 @@ _MEMORY_HEAD = (
 _MEMORY_PROGRAM = """
 import json, sys
 from tools.benchmarks import step
-settings = step.MemorySettings(*json.loads(sys.argv[1]))
-print(json.dumps(step.measure_memory_here(settings)))
+print(json.dumps(step.measure_memory_here(**json.loads(sys.argv[1]))))
 """
 
 
-def run_memory(settings: MemorySettings) -> None:
-  """Measures the memory of several variants and prints a table.
-
-  Raises:
-    ValueError: unknown sizes, or a step failed.
-  """
-  comparison.check_own(*settings[:4])
-  print(
-    f"{settings.preset}, batch {settings.batch_size}, "
-    f"{settings.max_seq_length} tokens, {settings.precision}\n"
-  )
-  print(markdown.head(_MEMORY_HEAD))
+def run_memory(
+  preset: str,
+  batch_size: int,
+  max_seq_length: int,
+  precision: str,
+  repeats: int,
+) -> None:
+  """Measures the memory of several variants and prints a table."""
+  comparison.check_own(preset, batch_size, max_seq_length, precision)
+  title = f"{preset}, batch {batch_size}, {max_seq_length} tokens, {precision}"
+  print(f"{title}\n\n{markdown.head(_MEMORY_HEAD)}")
   for changes in _MEMORY_VARIANTS:
-    memory = measure_memory(settings._replace(**changes))
-    cells = memory_row(" + ".join(changes) or "plain", memory)
+    memory = measure_memory(
+      preset=preset,
+      batch_size=batch_size,
+      max_seq_length=max_seq_length,
+      precision=precision,
+      steps=repeats,
+      **changes,
+    )
+    cells = (
+      " + ".join(changes) or "plain",
+      f"{memory.start_bytes / 2**30:.2f} GiB",
+      f"{memory.peak_bytes / 2**30:.2f} GiB",
+      f"{memory.step_seconds:.2f}",
+      f"{memory.step_cpu_seconds:.2f}",
+    )
     print(markdown.row(cells), flush=True)
 
 
-def memory_row(name: str, memory: Memory) -> tuple[str, ...]:
-  """Returns the cells of a row."""
-  return (
-    name,
-    f"{memory.start_bytes / 2**30:.2f} GiB",
-    f"{memory.peak_bytes / 2**30:.2f} GiB",
-    f"{memory.step_seconds:.2f}",
-    f"{memory.step_cpu_seconds:.2f}",
-  )
-
-
-def measure_memory(settings: MemorySettings) -> Memory:
-  """Runs `measure_memory_here` in a process of its own.
-
-  Raises:
-    ValueError: it failed; its output is on stderr.
-  """
+def measure_memory(**settings) -> Memory:
+  """Runs `measure_memory_here` in a process of its own."""
   done = subprocess.run(
     [sys.executable, "-c", _MEMORY_PROGRAM, json.dumps(settings)],
     cwd=_ROOT,
@@ -348,54 +325,53 @@ def measure_memory(settings: MemorySettings) -> Memory:
   )
   if done.returncode:
     raise ValueError(
-      f"a step of {settings.preset}, batch {settings.batch_size}, "
-      f"{settings.max_seq_length} tokens, {settings.precision}, failed with "
-      f"exit code {done.returncode}; see its output above."
+      f"the step failed with exit code {done.returncode}; see its output above."
     )
   return Memory(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure_memory_here(settings: MemorySettings) -> Memory:
+def measure_memory_here(
+  preset: str,
+  batch_size: int,
+  max_seq_length: int,
+  precision: str,
+  steps: int,
+  xla: bool = False,
+  recompute_activations: bool = False,
+) -> Memory:
   """Takes a few steps of a model with dropout in this process."""
   import tensorflow as tf
 
   seed = 1
   distribution.start_compiler()
-  distribution.set_precision(settings.precision)
+  distribution.set_precision(precision)
   tf.keras.utils.set_random_seed(seed)
   albert_config = dataclasses.replace(
-    modeling.AlbertConfig.from_preset(settings.preset),
+    modeling.AlbertConfig.from_preset(preset),
     hidden_dropout_prob=0.1,
     attention_probs_dropout_prob=0.1,
   )
-  model = pretraining.AlbertForPretraining(
-    albert_config, settings.recompute_activations
-  )
+  model = pretraining.AlbertForPretraining(albert_config, recompute_activations)
   config = training.TrainConfig(
     model_dir="",
     num_train_steps=1000,
     num_warmup_steps=0,
     learning_rate=0.001,
-    train_batch_size=settings.batch_size,
-    xla=settings.xla,
+    train_batch_size=batch_size,
+    xla=xla,
   )
   step = ours.make_step(model, config)
+  predictions = int(0.15 * max_seq_length)
   batch = ours.random_batch(
-    settings.batch_size,
-    settings.max_seq_length,
-    int(0.15 * settings.max_seq_length),
-    albert_config.vocab_size,
-    seed,
+    batch_size, max_seq_length, predictions, albert_config.vocab_size, seed
   )
   start_bytes = protocol.peak_bytes()
   wall, cpu = [], []
-  for _ in range(1 + settings.steps):
+  for _ in range(1 + steps):
     before = time.monotonic(), time.process_time()
-    norm = float(step(batch)["gradient_norm"].total)
+    float(step(batch)["gradient_norm"].total)  # Waits for the step.
     wall.append(time.monotonic() - before[0])
     cpu.append(time.process_time() - before[1])
-  if norm != norm:
-    raise ValueError(f"the gradient is not finite: {norm}.")
   # The first step includes compilation.
   return Memory(
     start_bytes,

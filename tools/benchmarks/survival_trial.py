@@ -39,6 +39,11 @@ _PREEMPTED = 128 + signal.SIGTERM
 # Larger disks take long to fill, and others may need them.
 _LARGEST_DISK_BYTES = 1 << 30
 _WAIT_SECONDS = 0.5
+# Values that depend on the clock.
+_NOT_COMPARED = {
+  *("unix_time_seconds", "sequences_per_second", "tokens_per_second"),
+  *("model_flops_per_second", "data_wait_share"),
+}
 
 
 class Run:
@@ -81,11 +86,7 @@ class Run:
     return self.process.wait()
 
   def is_complete(self) -> bool:
-    """Whether training has finished.
-
-    Raises:
-      ValueError: the process has failed.
-    """
+    """Whether training has finished."""
     code = self.process.poll()
     if code not in (None, 0, _PREEMPTED):
       raise ValueError(
@@ -106,18 +107,14 @@ def kill_in_a_step(run: Run) -> str:
 def kill_in_a_save(run: Run) -> str:
   """Sends SIGKILL as soon as a partial checkpoint exists."""
   while run.is_running():
-    partial = [name for name in os.listdir(run.model_dir) if "_temp" in name]
-    if partial:
-      return f"exit code {run.kill()}, while {partial[0]} was written"
+    for name in os.listdir(run.model_dir):
+      if "_temp" in name:
+        return f"exit code {run.kill()}, while {name} was written"
   return f"the run had ended with {run.process.returncode}"
 
 
 def terminate(run: Run) -> str:
-  """Sends SIGTERM, like a scheduler before it takes the machine.
-
-  Raises:
-    ValueError: the run does not exit as preempted.
-  """
+  """Sends SIGTERM, like a scheduler before it takes the machine."""
   code = run.kill(signal.SIGTERM)
   if code != _PREEMPTED:
     raise ValueError(f"SIGTERM ended the run with {code}, not {_PREEMPTED}.")
@@ -137,11 +134,7 @@ def corrupt_newest_checkpoint(run: Run) -> str:
 
 
 def fill_the_disk(run: Run) -> str:
-  """Fills the disk until the run has ended.
-
-  Raises:
-    ValueError: the run does not end with an error.
-  """
+  """Fills the disk until the run has ended."""
   filler = os.path.join(run.model_dir, "filler")
   with open(filler, "wb", buffering=0) as file:
     try:
@@ -170,27 +163,12 @@ ACCIDENTS: Mapping[str, Callable[[Run], str]] = {
 }
 
 
-def check_disk(model_dir: str) -> None:
-  """Checks that the disk is small enough to be filled.
-
-  Raises:
-    ValueError: it is too large.
-  """
-  free = shutil.disk_usage(model_dir).free
-  if free > _LARGEST_DISK_BYTES:
-    raise ValueError(
-      f"{model_dir} is on a disk with {free / 2**30:.0f} GiB free, too much to "
-      "fill: mount a small file system there first (mount -t tmpfs -o "
-      "size=256m tmpfs FOLDER)."
-    )
-
-
 def trial(
   quiet: Run,
   harmed: Run,
   minutes: float,
   accidents: Mapping[str, Callable[[Run], str]] = ACCIDENTS,
-) -> list[dict]:
+) -> list[dict[str, Any]]:
   """Waits for two started runs and causes accidents in one of them.
 
   After `minutes` both are stopped; the harmed run, which has lost time, first
@@ -199,13 +177,10 @@ def trial(
   Returns:
     For each accident its `name`, the last `step` before it, the `minutes`
     since the start, and what was `seen`.
-
-  Raises:
-    ValueError: a run failed without an accident.
   """
   start = time.monotonic()
+  happened: list[dict[str, Any]] = []
   pending = list(accidents.items())
-  happened: list[dict] = []
   while not (quiet.is_complete() and harmed.is_complete()):
     passed = (time.monotonic() - start) / 60
     due = minutes * (len(happened) + 1) / (len(accidents) + 1)
@@ -218,33 +193,23 @@ def trial(
         break
     elif pending and passed >= due:
       name, cause = pending.pop(0)
-      seen = cause(harmed)
+      seen, step = cause(harmed), harmed.step()
       happened.append(
-        dict(name=name, step=harmed.step(), minutes=round(passed, 1), seen=seen)
+        dict(name=name, step=step, minutes=round(passed, 1), seen=seen)
       )
-      print(f"step {harmed.step():,}  {name}: {seen}", flush=True)
+      print(f"step {step:,}  {name}: {seen}", flush=True)
       harmed.start()
     time.sleep(_WAIT_SECONDS)
   return happened
 
 
-def last_common_step(quiet_dir: str, harmed_dir: str) -> int:
-  """Returns the newest step with a checkpoint in both runs, 0 without any."""
+def last_common_step(*folders: str) -> int:
+  """Returns the newest step with a checkpoint in all folders, 0 without any."""
   steps = [
     {training.step_of(path) for path in training.list_checkpoints(folder)}
-    for folder in (quiet_dir, harmed_dir)
+    for folder in folders
   ]
-  return max(steps[0] & steps[1], default=0)
-
-
-# Values that depend on the clock.
-_NOT_COMPARED = (
-  "unix_time_seconds",
-  "sequences_per_second",
-  "tokens_per_second",
-  "model_flops_per_second",
-  "data_wait_share",
-)
+  return max(set.intersection(*steps), default=0)
 
 
 def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
@@ -257,9 +222,6 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
     `last_step` of the comparison; for `train`, `eval` and `variables` the
     number of common `records` and how many `differ`; `is_the_same` if nothing
     differs and the harmed run lacks nothing.
-
-  Raises:
-    ValueError: there is no common checkpoint.
   """
   import tensorflow as tf
 
@@ -290,24 +252,29 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
     differ = [step for step in common if quiet[step] != harmed[step]]
     result[kind] = {"records": len(common), "differ": len(differ)}
     same = same and common and not differ and set(quiet) <= set(harmed)
-  readers = [
+  quiet, harmed = (
     tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{last}"))
     for folder in folders
-  ]
-  names = [set(reader.get_variable_to_shape_map()) for reader in readers]
+  )
+  names = set(quiet.get_variable_to_shape_map())
+  same = same and names == set(harmed.get_variable_to_shape_map())
   # The harmed run saves more often.
-  common = {n for n in names[0] & names[1] if "save_counter" not in n}
+  common = [
+    name
+    for name in names
+    if harmed.has_tensor(name) and "save_counter" not in name
+  ]
   differ = [
     name
     for name in common
-    if not np.array_equal(*(reader.get_tensor(name) for reader in readers))
+    if not np.array_equal(quiet.get_tensor(name), harmed.get_tensor(name))
   ]
   result["variables"] = {"records": len(common), "differ": len(differ)}
-  result["is_the_same"] = bool(same and not differ and names[0] == names[1])
+  result["is_the_same"] = bool(same and not differ)
   return result
 
 
-def describe(result: dict[str, Any]) -> str:
+def describe(result: Mapping[str, Any]) -> str:
   """Returns the result of `compare` as text."""
   parts = [
     f"{result[name]['differ']:,} of {result[name]['records']:,} {what} differ"
@@ -320,34 +287,29 @@ def describe(result: dict[str, Any]) -> str:
   return f"to step {result['last_step']:,}: " + ", ".join(parts)
 
 
-_PANELS = (
-  ("train", "masked_lm_loss", "masked LM loss, training (nats)"),
-  ("eval", "masked_lm_loss", "masked LM loss, held-out (nats)"),
-  ("eval", "sentence_order_accuracy", "sentence-order accuracy, held-out"),
-)
-
-
 def draw(
   quiet_dir: str,
   harmed_dir: str,
   accidents: Sequence[tuple[int, str]],
   output_file: str,
 ) -> None:
-  """Draws the curves of both runs, with accidents as vertical lines.
-
-  Args:
-    quiet_dir: the uninterrupted run.
-    harmed_dir: the other one.
-    accidents: (step, name) of each.
-    output_file: the PNG.
-  """
+  """Draws the curves of both runs, with accidents, (step, name), as lines."""
   from tools.cli import figures
   from tools.cli.figures import pyplot
 
   figure, axes = pyplot.subplots(1, 3, figsize=(14, 4))
   quiet_style = dict(linewidth=4, alpha=0.4, color="tab:blue")
   harmed_style = dict(linewidth=1.2, linestyle="--", color="black")
-  for axis, (kind, name, title) in zip(axes, _PANELS):
+  for axis, kind, name, title in zip(
+    axes,
+    ("train", "eval", "eval"),
+    ("masked_lm_loss", "masked_lm_loss", "sentence_order_accuracy"),
+    (
+      "masked LM loss, training (nats)",
+      "masked LM loss, held-out (nats)",
+      "sentence-order accuracy, held-out",
+    ),
+  ):
     for folder, label, style in (
       (quiet_dir, "undisturbed", quiet_style),
       (harmed_dir, "with accidents", harmed_style),
@@ -369,19 +331,24 @@ def draw(
 
 
 def main(argv: Sequence[str]) -> None:
-  arguments = list(argv[1:])
   folder = _OUTPUT_DIR.value
   paths = [os.path.join(folder, name) for name in ("quiet", "harmed")]
   for path in paths:
     files.check_new_folder(path)
     os.makedirs(path, exist_ok=True)
-  check_disk(paths[1])
+  free = shutil.disk_usage(paths[1]).free
+  if free > _LARGEST_DISK_BYTES:
+    raise ValueError(
+      f"{paths[1]} is on a disk with {free / 2**30:.0f} GiB free, too much to "
+      "fill: mount a small file system there first (mount -t tmpfs -o "
+      "size=256m tmpfs FOLDER)."
+    )
   cores = sorted(os.sched_getaffinity(0))
   if len(cores) < 2:
     raise ValueError("the two runs need a core each, but there is only one.")
   half = len(cores) // 2
-  quiet = Run(paths[0], arguments, set(cores[:half]))
-  harmed = Run(paths[1], arguments, set(cores[half : 2 * half]))
+  quiet = Run(paths[0], argv[1:], set(cores[:half]))
+  harmed = Run(paths[1], argv[1:], set(cores[half : 2 * half]))
   start = time.monotonic()
   try:
     quiet.start()

@@ -15,7 +15,6 @@ import os
 import statistics
 import tempfile
 import time
-from typing import Sequence
 
 import numpy as np
 from absl import flags
@@ -48,23 +47,15 @@ INPUTS = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B S")
 
 
 def make_function(config: modeling.AlbertConfig, logits_only: bool = False):
-  """Returns a random classifier of three classes, a function of features.
-
-  Args:
-    config: of the encoder.
-    logits_only: see `AlbertForSequenceClassification`.
-  """
+  """Returns a random classifier of three classes, a function of features."""
   import tensorflow as tf  # Here and below, so that --help is quick.
 
   tf.keras.utils.set_random_seed(0)
   model = modeling.AlbertForSequenceClassification(config, 3)
 
   def function(features):
-    outputs = model(features, training=False, logits_only=logits_only)
-    return {
-      "logits": outputs["logits"],
-      "probabilities": tf.nn.softmax(outputs["logits"]),
-    }
+    logits = model(features, training=False, logits_only=logits_only)["logits"]
+    return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
   return function
 
@@ -76,25 +67,17 @@ def milliseconds(path: str, threads: int, length: int) -> float:
   interpreter = tf.lite.Interpreter(model_path=path, num_threads=threads)
   run = interpreter.get_signature_runner("ids")
   ids = np.random.default_rng(0).integers(5, 40, (1, length)).astype(np.int32)
+  mask, segment_ids = np.ones_like(ids), np.zeros_like(ids)
   times = []
   for _ in range(_WARM_UP + _RUNS):
     start = time.perf_counter()
-    run(
-      input_ids=ids,
-      input_mask=np.ones_like(ids),
-      segment_ids=np.zeros_like(ids),
-    )
+    run(input_ids=ids, input_mask=mask, segment_ids=segment_ids)
     times.append(time.perf_counter() - start)
   return 1000 * statistics.median(times[_WARM_UP:])
 
 
 def check_flags(config: modeling.AlbertConfig) -> list[int]:
-  """Checks the flags; returns the numbers of --threads.
-
-  Raises:
-    ValueError: a number is out of range, or a quantization unknown.
-    NotADirectoryError: --keep_dir is a file.
-  """
+  """Checks the flags; returns the numbers of --threads."""
   # With one token there are no rows of different lengths to compare.
   length, most = _SEQUENCE_LENGTH.value, config.max_position_embeddings
   if length and not 2 <= length <= most:
@@ -113,44 +96,30 @@ def check_flags(config: modeling.AlbertConfig) -> list[int]:
   return [int(text) for text in _THREADS.value]
 
 
-def measure(
-  config: modeling.AlbertConfig,
-  path: str,
-  length: int,
-  quantization: str,
-  threads: Sequence[int],
-) -> tuple[str, ...]:
-  """Converts, and returns the cells of a row."""
-  made = conversion.tflite_export.export_tflite(
-    make_function(config, _LOGITS_ONLY.value),
-    INPUTS,
-    path,
-    config.vocab_size,
-    quantization,
-    length,
-  )
-  length = length or _FLEXIBLE_LENGTH
-  return (
-    quantization,
-    f"{made.bytes / 1e6:.1f}",
-    *(f"{milliseconds(path, count, length):.1f}" for count in threads),
-    f"{made.differences['logits']:.2g}",
-    f"{made.agreement:.2f}",
-  )
-
-
 def main(argv) -> None:
   del argv
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
   threads = check_flags(config)
+  length = _SEQUENCE_LENGTH.value
   times = [f"ms, {count} threads" for count in threads]
   print(markdown.head(("weights", "MB", *times, "difference", "agreement")))
   with tempfile.TemporaryDirectory() as folder:
     for quantization in _QUANTIZATIONS.value:
       path = os.path.join(_KEEP_DIR.value or folder, f"{quantization}.tflite")
-      cells = measure(
-        config, path, _SEQUENCE_LENGTH.value, quantization, threads
+      made = conversion.tflite_export.export_tflite(
+        make_function(config, _LOGITS_ONLY.value),
+        INPUTS,
+        path,
+        config.vocab_size,
+        quantization,
+        length,
       )
+      cells = [quantization, f"{made.bytes / 1e6:.1f}"]
+      for count in threads:
+        time_of_one = milliseconds(path, count, length or _FLEXIBLE_LENGTH)
+        cells.append(f"{time_of_one:.1f}")
+      cells.append(f"{made.differences['logits']:.2g}")
+      cells.append(f"{made.agreement:.2f}")
       print(markdown.row(cells), flush=True)
 
 

@@ -11,6 +11,7 @@ the flags of all its modules.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import logging
 import os
@@ -25,150 +26,10 @@ from absl import logging as absl_logging
 
 # 128 + SIGINT and 128 + SIGPIPE, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
-
-
-def _is_user_error(error: BaseException) -> bool:
-  """Returns whether the message of an error is written for the user."""
-  if isinstance(error, (ValueError, OSError)):
-    return True
-  # Does not load TensorFlow.
-  tensorflow = sys.modules.get("tensorflow")
-  return tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
-
-
-def describe(error: BaseException) -> str:
-  """Returns the message of `error` on one line, without a graph dump."""
-  if isinstance(error, OSError) and error.strerror and error.filename:
-    return f"{error.filename}: {error.strerror}."
-  if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-    # Python does not report the name of a file that is open.
-    return "the disk is full: make room and give the same command again."
-  message = getattr(error, "message", None) or str(error)
-  message = message.split("\n\t [[")[0].split("[Op:")[0]
-  return " ".join(message.split()) or type(error).__name__
-
-
-def _nobody_reads() -> bool:
-  """Returns whether the reader of standard output has closed the pipe."""
-  # Writing again might succeed, as the failed data may have been dropped.
-  poll = select.poll()
-  poll.register(sys.stdout.fileno(), 0)
-  return any(events & select.POLLERR for _, events in poll.poll(0))
-
-
-def _end_unread() -> NoReturn:
-  # Python flushes once more at exit, which would fail.
-  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-  sys.exit(_BROKEN_PIPE)
-
-
-def _wrong_flag(error: flags.Error) -> str:
-  """Returns the message of an error in the flags, without a full stop."""
-  if isinstance(error, flags.UnrecognizedFlagError):
-    import difflib
-
-    near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
-    hint = f", perhaps --{near[0]} is meant" if near else ""
-    return f"there is no flag --{error.flagname}{hint}"
-  # absl writes a line for each missing flag, and names it twice.
-  lines = [line.rstrip(". ") for line in str(error).splitlines()]
-  return "; ".join(re.sub(r"^flags? \S+: (?=Flag --)", "", x) for x in lines)
-
-
-def _parse(program: str, argv: Sequence[str]) -> list[str]:
-  """The arguments that are not flags; ends the program as `run` says."""
-  try:
-    try:
-      return flags.FLAGS(argv)
-    except SystemExit:
-      # Only --help exits here; absl would exit with 1.
-      sys.stdout.flush()
-      sys.exit(0)
-  except flags.Error as error:
-    print(
-      f"{program}: error: {_wrong_flag(error)}; --help lists the flags.",
-      file=sys.stderr,
-    )
-    sys.exit(2)
-  except BrokenPipeError:
-    _end_unread()
-
-
 _HELP_END = (
   "--verbosity=1 shows an error's traceback, --flagfile=FILE reads flags from\n"
   "a file, --helpfull lists the flags of absl and other libraries too.\n"
 )
-
-
-class _HelpFlag(flags.BooleanFlag):
-  def __init__(self, name: str, short_name: str, program: str):
-    super().__init__(
-      name, False, "show this help", short_name, allow_override=True
-    )
-    self._program = program
-
-  def parse(self, argument):
-    if self._parse(argument):
-      print(help_text(self._program), end="")
-      sys.exit(0)
-
-
-def _define_help(program: str) -> None:
-  """Replaces absl's `--help`.
-
-  Args:
-    program: the name of the module that was started, "__main__" or another.
-  """
-  for name, short_name in (("help", "?"), ("helpshort", None)):
-    flag = _HelpFlag(name, short_name, program)
-    flags.DEFINE_flag(flag, module_name="absl.app")
-
-
-def help_text(program: str) -> str:
-  """Returns the help of a program: its own flags, then other modules'.
-
-  Args:
-    program: see `_define_help`.
-  """
-  # absl calls the main module by its file.
-  own = sys.argv[0] if program == "__main__" else program
-  # In the order of their import, but for the program's own.
-  others = [name for name in flags.FLAGS.flags_by_module_dict() if name != own]
-  required, optional = [], []
-  for entry in _entries(own):
-    (required if _is_required(entry) else optional).append(entry)
-  sections = {"Required flags:": required, "Flags:": optional}
-  for name in others:
-    if name.startswith("tools."):
-      sections[_about(name).split("\n")[0]] = _entries(name)
-  return "\n\n".join(
-    [
-      _about(program),
-      *(
-        heading + "\n\n" + "\n".join(entries)
-        for heading, entries in sections.items()
-        if entries
-      ),
-      _HELP_END,
-    ]
-  )
-
-
-def _about(module: str) -> str:
-  return (sys.modules[module].__doc__ or module).strip()
-
-
-def _entries(module: str) -> list[str]:
-  """Returns the help of each flag of a module, in alphabetical order."""
-  _, _, text = flags.FLAGS.module_help(module).strip().partition("\n")
-  return [entry for entry in re.split(r"\n(?=  -)", text) if entry.strip()]
-
-
-def _is_required(entry: str) -> bool:
-  """Returns whether a program refuses to start without a flag."""
-  name = re.search(r"--(?:\[no\])?(\w+)", entry)[1]
-  message = f"Flag --{name} must have a value other than None."
-  return any(v.message == message for v in flags.FLAGS[name].validators)
 
 
 def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
@@ -185,6 +46,24 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
   """
   program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
+  def fail(code: int, message: str) -> NoReturn:
+    print(f"{program}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+  def parse(argv: Sequence[str]) -> list[str]:
+    # Replaces absl's flags.
+    for name, short_name in (("help", "?"), ("helpshort", None)):
+      flag = _HelpFlag(name, short_name, main.__module__)
+      flags.DEFINE_flag(flag, module_name="absl.app")
+    try:
+      return flags.FLAGS(argv)
+    except SystemExit:
+      # Only --help exits here; absl would exit with 1.
+      sys.stdout.flush()
+      sys.exit(0)
+    except flags.Error as error:
+      fail(2, f"error: {_describe_flag(error)}; --help lists the flags.")
+
   def guarded(argv: Sequence[str]) -> None:
     # TensorFlow and Keras log assets and untraced functions, but errors have to
     # be shown. Exports reset absl's level to the value set here.
@@ -192,30 +71,117 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     if len(argv) > 1 + max_arguments:
-      print(
-        f"{program}: error: unexpected argument {argv[-1]!r}: settings are "
-        "given as --flag=value; --help lists them.",
-        file=sys.stderr,
+      fail(
+        2,
+        f"error: unexpected argument {argv[-1]!r}: settings are given as "
+        "--flag=value; --help lists them.",
       )
-      sys.exit(2)
     try:
       main(argv)
       sys.stdout.flush()
     except KeyboardInterrupt:
-      print(f"{program}: interrupted.", file=sys.stderr)
-      sys.exit(_INTERRUPTED)
+      fail(_INTERRUPTED, "interrupted.")
     except Exception as error:
-      if isinstance(error, BrokenPipeError) and _nobody_reads():
-        _end_unread()
-      if not _is_user_error(error):
+      if not _is_user_error(error) or _nobody_reads(error):
         raise
       if shows_traceback:
         traceback.print_exc()
-      print(f"{program}: error: {describe(error)}", file=sys.stderr)
-      sys.exit(1)
+      fail(1, f"error: {_describe(error)}")
 
-  def parse(argv: Sequence[str]) -> list[str]:
-    _define_help(main.__module__)
-    return _parse(program, argv)
+  try:
+    app.run(guarded, flags_parser=parse)
+  except BrokenPipeError as error:
+    if not _nobody_reads(error):
+      raise
+    # Python flushes once more at exit, which would fail.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(_BROKEN_PIPE)
 
-  app.run(guarded, flags_parser=parse)
+
+def _nobody_reads(error: BaseException) -> bool:
+  """Returns whether the reader of standard output has closed the pipe."""
+  if not isinstance(error, BrokenPipeError):
+    return False
+  # Writing again might succeed, as the failed data may have been dropped.
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _is_user_error(error: BaseException) -> bool:
+  """Returns whether the message of an error is written for the user."""
+  tensorflow = sys.modules.get("tensorflow")  # Does not load it.
+  return isinstance(error, (ValueError, OSError)) or (
+    tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
+  )
+
+
+def _describe(error: BaseException) -> str:
+  """Returns the message of `error` on one line, without a graph dump."""
+  if isinstance(error, OSError) and error.strerror and error.filename:
+    return f"{error.filename}: {error.strerror}."
+  if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    # Python does not report the name of a file that is open.
+    return "the disk is full: make room and give the same command again."
+  message = getattr(error, "message", None) or str(error)
+  message = message.split("\n\t [[")[0].split("[Op:")[0]
+  return " ".join(message.split()) or type(error).__name__
+
+
+def _describe_flag(error: flags.Error) -> str:
+  """Returns the message of an error in the flags, without a full stop."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    near = difflib.get_close_matches(error.flagname, list(flags.FLAGS), n=1)
+    hint = f", perhaps --{near[0]} is meant" if near else ""
+    return f"there is no flag --{error.flagname}{hint}"
+  # absl writes a line for each missing flag, and names it twice.
+  lines = [line.rstrip(". ") for line in str(error).splitlines()]
+  return "; ".join(re.sub(r"^flags? \S+: (?=Flag --)", "", x) for x in lines)
+
+
+class _HelpFlag(flags.BooleanFlag):
+  def __init__(self, name: str, short_name: str, program: str):
+    super().__init__(
+      name, False, "show this help", short_name, allow_override=True
+    )
+    self._program = program
+
+  def parse(self, argument):
+    if self._parse(argument):
+      print(_help_text(self._program), end="")
+      sys.exit(0)
+
+
+def _help_text(program: str) -> str:
+  """Returns the help of a program: its own flags, then other modules'.
+
+  Args:
+    program: the name of the module that was started, "__main__" or another.
+  """
+  # absl calls the main module by its file.
+  own = sys.argv[0] if program == "__main__" else program
+  sections: dict[str, list[str]] = {"Required flags:": [], "Flags:": []}
+  for entry in _entries(own):
+    name = re.search(r"--(?:\[no\])?(\w+)", entry)[1]
+    message = f"Flag --{name} must have a value other than None."
+    required = any(v.message == message for v in flags.FLAGS[name].validators)
+    sections["Required flags:" if required else "Flags:"].append(entry)
+  for name in flags.FLAGS.flags_by_module_dict():  # In the order of imports.
+    if name != own and name.startswith("tools."):
+      sections[_about(name).split("\n")[0]] = _entries(name)
+  parts = [
+    f"{heading}\n\n" + "\n".join(entries)
+    for heading, entries in sections.items()
+    if entries
+  ]
+  return "\n\n".join([_about(program), *parts, _HELP_END])
+
+
+def _about(module: str) -> str:
+  return (sys.modules[module].__doc__ or module).strip()
+
+
+def _entries(module: str) -> list[str]:
+  """Returns the help of each flag of a module, in alphabetical order."""
+  _, _, text = flags.FLAGS.module_help(module).strip().partition("\n")
+  return [entry for entry in re.split(r"\n(?=  -)", text) if entry.strip()]

@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
-PROGRAM = """
+from tools.cli import started_by
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PROGRAM = """
 from tools.cli import command_line
 def main(argv):
   {body}
@@ -19,161 +21,93 @@ command_line.run(main)
 """
 
 
-def run(tmp_path, body, *arguments, program=PROGRAM):
-  path = tmp_path / "program.py"
-  path.write_text(program.format(body=body))
-  return subprocess.run(
-    [sys.executable, str(path), *arguments],
-    cwd=tmp_path,
-    env={"PYTHONPATH": str(ROOT), "PATH": ""},
+def start(*command, **options):
+  done = subprocess.run(
+    command,
+    env={"PYTHONPATH": str(_ROOT), "PATH": ""},
     capture_output=True,
     text=True,
+    **options,
   )
+  return done.returncode, done.stdout, done.stderr
+
+
+def run(tmp_path, body, *arguments, program=_PROGRAM):
+  path = tmp_path / "program.py"
+  path.write_text(program.replace("{body}", body))
+  return start(sys.executable, str(path), *arguments, cwd=tmp_path)
 
 
 def test_success(tmp_path):
-  result = run(tmp_path, "print('fine')")
-  assert (result.returncode, result.stdout) == (0, "fine\n")
+  assert run(tmp_path, "print('fine')") == (0, "fine\n", "")
 
 
 @pytest.mark.parametrize(
-  "body, message",
+  "body, code, message",
   [
-    ("raise ValueError('size is\\n  wrong.')", "size is wrong."),
+    ("raise ValueError('size is\\n  wrong.')", 1, "error: size is wrong."),
     (
       "file = open('/dev/full', 'w'); file.write('x'); file.close()",
-      "the disk is full: make room and give the same command again.",
+      1,
+      "error: the disk is full: make room and give the same command again.",
     ),
-    ("open('none.txt')", "none.txt: No such file or directory."),
-    ("raise FileNotFoundError('no data; make some.')", "no data; make some."),
+    ("open('none.txt')", 1, "error: none.txt: No such file or directory."),
+    ("raise FileNotFoundError('make data.')", 1, "error: make data."),
+    (
+      "raise BrokenPipeError(32, 'Broken pipe', 'worker')",
+      1,
+      "error: worker: Broken pipe.",
+    ),
+    ("raise KeyboardInterrupt", 130, "interrupted."),
   ],
 )
-def test_user_errors_are_one_sentence(tmp_path, body, message):
-  result = run(tmp_path, body)
-  assert result.returncode == 1
-  assert result.stderr == f"program: error: {message}\n"
+def test_errors_are_one_sentence(tmp_path, body, code, message):
+  assert run(tmp_path, body) == (code, "", f"program: {message}\n")
 
 
-def piped(tmp_path, body, *arguments):
-  """With its exit code on stderr, and a reader that is gone before the end."""
+def test_tracebacks(tmp_path):
+  code, _, err = run(tmp_path, "raise ValueError('no')", "--verbosity=1")
+  assert code == 1 and "Traceback" in err
+  assert err.endswith("program: error: no\n")
+  code, _, err = run(tmp_path, "return {}['x']")  # A bug of the program.
+  assert code == 1 and "KeyError" in err
+
+
+@pytest.mark.parametrize(
+  "body, argument",
+  [
+    ("print('line')", ""),
+    ("print('line\\n' * 100_000)", ""),
+    # The reader is gone before the first line, which fills no buffer.
+    ("pass", "--help"),
+    ("pass", "--helpfull"),
+  ],
+)
+def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
   path = tmp_path / "program.py"
-  path.write_text(PROGRAM.format(body=body))
-  command = " ".join([sys.executable, str(path), *arguments])
-  return subprocess.run(
-    ["/bin/sh", "-c", f"({command}; echo $? >&2) | true"],
-    env={"PYTHONPATH": str(ROOT)},
-    capture_output=True,
-    text=True,
-  )
-
-
-@pytest.mark.parametrize("lines", [3, 100_000])
-def test_a_reader_that_has_had_enough_is_no_error(tmp_path, lines):
-  result = piped(tmp_path, f"print('line\\n' * {lines})")
-  assert (result.stdout, result.stderr) == ("", "141\n")
-
-
-def test_other_broken_pipes_are_errors(tmp_path):
-  result = run(tmp_path, "raise BrokenPipeError(32, 'Broken pipe', 'worker')")
-  assert result.returncode == 1
-  assert result.stderr == "program: error: worker: Broken pipe.\n"
-
-
-def test_verbosity_shows_the_traceback(tmp_path):
-  result = run(tmp_path, "raise ValueError('no')", "--verbosity=1")
-  assert result.returncode == 1
-  assert "Traceback" in result.stderr
-  assert result.stderr.endswith("program: error: no\n")
-
-
-def test_our_own_bugs_keep_their_traceback(tmp_path):
-  result = run(tmp_path, "return {}['x']")
-  assert result.returncode == 1 and "KeyError" in result.stderr
-
-
-def test_stray_arguments_and_unknown_flags_are_refused(tmp_path):
-  result = run(tmp_path, "print('ran')", "data.txt")
-  assert result.returncode == 2 and "'data.txt'" in result.stderr
-  assert "ran" not in result.stdout
+  path.write_text(_PROGRAM.format(body=body))
+  command = f"({sys.executable} {path} {argument}; echo $? >&2) | :"
+  assert start("/bin/sh", "-c", command) == (0, "", "141\n")
 
 
 @pytest.mark.parametrize(
   "argument, message",
   [
+    (
+      "data.txt",
+      "unexpected argument 'data.txt': settings are given as --flag",
+    ),
     ("--no_such_flag=1", "there is no flag --no_such_flag"),
     ("--verbosty=1", "no flag --verbosty, perhaps --verbosity is meant"),
     ("--verbosity=x", "'x'"),
     ("--verbosity", "Missing value for flag --verbosity"),
   ],
 )
-def test_flags_that_cannot_be_parsed(tmp_path, argument, message):
-  result = run(tmp_path, "print('ran')", argument)
-  assert (result.returncode, result.stdout) == (2, "")
-  assert result.stderr.startswith("program: error: ")
-  assert message in result.stderr and result.stderr.count("\n") == 1
-  assert result.stderr.endswith("; --help lists the flags.\n")
-
-
-def test_each_missing_flag_is_named_once(tmp_path):
-  body = "print('ran')"
-  program = PROGRAM.replace(
-    "command_line.run",
-    """from absl import flags
-for name in ("size", "place"):
-  flags.DEFINE_string(name, None, "", required=True)
-command_line.run""",
-  )
-  result = run(tmp_path, body, "--place=x", program=program)
-  assert (result.returncode, result.stdout) == (2, "")
-  assert result.stderr == (
-    "program: error: Flag --size must have a value other than None; --help "
-    "lists the flags.\n"
-  )
-  result = run(tmp_path, body, program=program)
-  assert result.stderr.count("--size") == result.stderr.count("--place") == 1
-
-
-@pytest.mark.parametrize("flag", ["help", "helpshort", "helpfull", "helpxml"])
-def test_help_is_a_success(tmp_path, flag):
-  result = run(tmp_path, "print('ran')", f"--{flag}")
-  assert (result.returncode, result.stderr) == (0, "")
-  assert result.stdout and "ran" not in result.stdout
-
-
-@pytest.mark.parametrize("flag", ["help", "helpfull"])
-def test_a_help_that_nobody_reads_is_no_error(tmp_path, flag):
-  # The reader is gone before the first line, which fills no buffer.
-  result = piped(tmp_path, "pass", f"--{flag}")
-  assert (result.stdout, result.stderr) == ("", "141\n")
-
-
-def test_interruption(tmp_path):
-  result = run(tmp_path, "raise KeyboardInterrupt")
-  assert result.returncode == 130
-  assert result.stderr == "program: interrupted.\n"
-
-
-@pytest.mark.parametrize(
-  "code, level",
-  [
-    ("from official_albert import AlbertModel", "3"),
-    ("from tasks.pretraining import model", "3"),
-    ("from official_albert.training import optimization", "3"),
-    ("from tools import run_pretraining", "3"),
-    # What the user has chosen, and a TensorFlow that has started, stay.
-    ("os.environ[name] = '0'; import official_albert", "0"),
-    ("sys.modules['tensorflow'] = None; import official_albert", "None"),
-  ],
-)
-def test_tensorflow_starts_without_its_notices(code, level):
-  body = "import os, sys; name = 'TF_CPP_MIN_LOG_LEVEL'; "
-  done = subprocess.run(
-    [sys.executable, "-c", f"{body}{code}; print(os.environ.get(name))"],
-    env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    capture_output=True,
-    text=True,
-  )
-  assert (done.stdout, done.stderr) == (f"{level}\n", "")
+def test_invalid_command_lines(tmp_path, argument, message):
+  code, out, err = run(tmp_path, "print('ran')", argument)
+  assert (code, out) == (2, "") and message in err
+  assert err.startswith("program: error: ") and err.count("\n") == 1
+  assert err.endswith("--help lists the flags.\n" if "-" in argument else "\n")
 
 
 _HELPFUL_PROGRAM = '''"""Makes tea; 5% resin.
@@ -194,7 +128,9 @@ def defines(name, doc, flag):
 defines("tools.z_cups", "Flags of cups.\\n\\nOf tin.", "bool('cup', 1, 'C.')")
 defines("other.kettle", "Flags of kettles.", "string('kettle', '', 'K.')")
 defines("tools.a_milk", None, "integer('milk', 3, 'M.')")
+flags.DEFINE_string("sugar", "", "S.")
 flags.DEFINE_string("tea", None, "T.", required=True)
+flags.DEFINE_string("water", None, "W.", required=True)
 
 def main(argv):
   print("ran")
@@ -208,6 +144,12 @@ _HELP = """Makes tea; 5% resin.
 Required flags:
 
   --tea: T.
+  --water: W.
+
+Flags:
+
+  --sugar: S.
+    (default: '')
 
 Flags of cups.
 
@@ -225,58 +167,124 @@ a file, --helpfull lists the flags of absl and other libraries too.
 """
 
 
-def _help(tmp_path, argument):
-  path = tmp_path / "program.py"
-  path.write_text(_HELPFUL_PROGRAM)
-  return subprocess.run(
-    [sys.executable, str(path), argument],
-    env={"PYTHONPATH": str(ROOT)},
-    capture_output=True,
-    text=True,
-  )
-
-
 @pytest.mark.parametrize("argument", ["--help", "--helpshort", "-?", "-help"])
-def test_the_flags_of_this_project_by_module(tmp_path, argument):
-  done = _help(tmp_path, argument)
-  assert (done.returncode, done.stdout, done.stderr) == (0, _HELP, "")
+def test_help_lists_required_flags_first_then_those_of_modules(
+  tmp_path, argument
+):
+  found = run(tmp_path, "", argument, program=_HELPFUL_PROGRAM)
+  assert found == (0, _HELP, "")
 
 
-def test_no_help(tmp_path):
-  done = _help(tmp_path, "--nohelp")
-  assert done.returncode == 2 and "--tea must have a value" in done.stderr
+@pytest.mark.parametrize("argument", ["--helpfull", "--helpxml"])
+def test_full_help_lists_the_flags_of_libraries_too(tmp_path, argument):
+  code, out, err = run(tmp_path, "", argument, program=_HELPFUL_PROGRAM)
+  assert (code, err) == (0, "") and "tea" in out and "kettle" in out
+  assert "ran" not in out
 
 
-def test_full_help_has_those_of_libraries_too(tmp_path):
-  done = _help(tmp_path, "--helpfull")
-  assert done.returncode == 0
-  assert re.search("--tea.*--kettle", done.stdout, re.DOTALL)
-
-
-@pytest.mark.heavy
-def test_a_tool_lists_the_flags_of_all_modules_it_shares():
-  done = subprocess.run(
-    [sys.executable, "-m", "tools.run_finetuning", "--help"],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
+def test_each_missing_flag_is_named_once(tmp_path):
+  code, out, err = run(tmp_path, "", "--nohelp", program=_HELPFUL_PROGRAM)
+  assert (code, out) == (2, "")
+  assert err == (
+    "program: error: Flag --tea must have a value other than None; Flag "
+    "--water must have a value other than None; --help lists the flags.\n"
   )
-  assert (done.returncode, done.stderr) == (0, "")
-  listed = set(re.findall(r"^  --(?:\[no])?(\w+):", done.stdout, re.MULTILINE))
-  assert {"seeds", "cache_dir", "train_batch_size", "layerwise_lr_decay"} <= (
-    listed
+
+
+@pytest.mark.parametrize(
+  "code, level",
+  [
+    ("from tools import run_pretraining", "3"),
+    # The user's choice is kept, and that of a TensorFlow that has started.
+    ("os.environ[name] = '0'; import official_albert", "0"),
+    ("sys.modules['tensorflow'] = None; import official_albert", "None"),
+  ],
+)
+def test_tensorflow_starts_without_its_notices(code, level):
+  program = (
+    f"import os, sys; name = 'TF_CPP_MIN_LOG_LEVEL'; {code}; "
+    "print(os.environ.get(name))"
   )
-  assert len(listed) > 60 and "chex_n_cpu_devices" not in listed
+  assert start(sys.executable, "-c", program) == (0, f"{level}\n", "")
 
 
-def test_examples_in_docstrings_have_their_lines():
-  """A backslash at a line's end has to be written twice."""
-  for path in sorted((ROOT / "tools").rglob("*.py")):
+@pytest.mark.parametrize(
+  "program", ["run_pretraining", "run_finetuning", "predict", "ensemble"]
+)
+def test_help_of_programs_loads_no_tensorflow(program):
+  code = (
+    "import sys\nfrom absl import flags\nfrom tools.cli import command_line\n"
+    f"from tools import {program}\nsys.argv = ['{program}', '--help']\n"
+    f"try:\n  command_line.run({program}.main)\n"
+    "finally:\n  assert 'tensorflow' not in sys.modules"
+  )
+  status, out, err = start(sys.executable, "-c", code)
+  assert (status, err) == (0, "")
+  listed = re.findall(r"^  --(?:\[no])?(\w+):", out, re.MULTILINE)
+  assert len(listed) > 15 and "chex_n_cpu_devices" not in listed
+  if program == "run_finetuning":
+    assert {"seeds", "cache_dir", "layerwise_lr_decay"} <= {*listed}
+
+
+def test_examples_in_docstrings_keep_their_backslashes():
+  for path in sorted((_ROOT / "tools").rglob("*.py")):
     text = path.read_text(encoding="utf-8")
     written = re.match(r'"""(.*?)"""', text, re.DOTALL)
     if written:
-      said = ast.get_docstring(ast.parse(text), clean=False)
-      assert said.count("\n") == written[1].count("\n"), path
+      shown = ast.get_docstring(ast.parse(text), clean=False)
+      assert shown.count("\n") == written[1].count("\n"), path
+
+
+def test_arguments_of_a_started_program(monkeypatch, capsys):
+  given = ['{"a": [3]}', "0.5", "--x"]
+  kinds = (started_by.json_object, float, str)
+  values = started_by.arguments("tools.a", *kinds, argv=given)
+  assert values == [{"a": [3]}, 0.5, "--x"]
+  for argv in (
+    [],
+    ["--help"],
+    ["{}", "x", "y"],
+    ["[]", "3", ""],
+    ["{}", "3", "", ""],
+  ):
+    monkeypatch.setattr(sys, "argv", ["/b/program.py", *argv])
+    with pytest.raises(SystemExit) as ended:
+      started_by.arguments("tools.a", *kinds)
+    assert ended.value.code == 2
+    assert capsys.readouterr() == (
+      "",
+      "program: error: start tools.a instead, which starts this program.\n",
+    )
+
+
+@pytest.mark.parametrize(
+  "name, starter",
+  [
+    ("conversion.hf_outputs", "tools.convert_checkpoint"),
+    ("benchmarks.peers.huggingface", "tools.benchmark"),
+    ("benchmarks.serving_load", "tools.benchmark"),
+    ("tpu_compile.compiler", "tools.compile_for_tpu"),
+    pytest.param(  # Imports TensorFlow first, which takes seconds.
+      "tpu_compile.step", "tools.compile_for_tpu", marks=pytest.mark.heavy
+    ),
+  ],
+)
+def test_programs_name_the_one_that_starts_them(name, starter, tmp_path):
+  # The one that another project's interpreter runs is a script.
+  command = ["-m", f"tools.{name}"]
+  if name == "conversion.hf_outputs":
+    command = [f"{_ROOT}/tools/{name.replace('.', '/')}.py"]
+  code, out, err = start(sys.executable, *command, "--help", cwd=_ROOT)
+  assert (code, out) == (2, "")
+  program = name.split(".")[-1]
+  assert err == (
+    f"{program}: error: start {starter} instead, which starts this program.\n"
+  )
+
+
+def test_started_by_needs_no_packages():
+  script = f"{_ROOT}/tools/cli/started_by.py"
+  assert start(sys.executable, "-I", "-S", script) == (0, "", "")
 
 
 if __name__ == "__main__":

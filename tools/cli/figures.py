@@ -14,17 +14,7 @@ from matplotlib import pyplot
 
 
 def save(figure, path: str, dpi: int = 110, **options: Any) -> None:
-  """Writes a PNG, complete or not at all, and closes the figure.
-
-  Args:
-    figure: of `pyplot`.
-    path: of the PNG.
-    dpi: dots an inch.
-    **options: of `savefig`.
-
-  Raises:
-    OSError: the file cannot be written.
-  """
+  """Writes a PNG, complete or not at all, and closes the figure."""
   try:
     with files.replacing(path) as temporary:
       figure.savefig(temporary, format="png", dpi=dpi, **options)

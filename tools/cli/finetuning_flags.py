@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Optional
+from typing import Any
 
 from absl import flags
 
@@ -47,13 +47,15 @@ _EPOCHS = flags.DEFINE_float(
   "num_train_epochs",
   0.0,
   "Passes over the training data, instead of --num_train_steps.",
+  lower_bound=0.0,
 )
-_ALBERT_DROPOUT = flags.DEFINE_float(
-  "albert_dropout", None, "Of hidden states and attention in the encoder."
-)
-_CLASSIFIER_DROPOUT = flags.DEFINE_float(
-  "classifier_dropout", None, "Of what the head sees."
-)
+_DROPOUTS = {
+  name: flags.DEFINE_float(name, None, help_text)
+  for name, help_text in (
+    ("albert_dropout", "Dropout of hidden states and attention."),
+    ("classifier_dropout", "Dropout before the head."),
+  )
+}
 _LAYERWISE_DECAY = flags.DEFINE_float(
   "layerwise_lr_decay",
   1.0,
@@ -63,106 +65,76 @@ _LAYERWISE_DECAY = flags.DEFINE_float(
 _RECOMPUTE = flags.DEFINE_bool(
   "recompute_activations",
   False,
-  "Keep only each block's input for the gradient: less memory, more time.",
+  "Keep only the input of each block for the gradient: less memory, more time.",
 )
 
 
 def model_settings(recipe: Any) -> common.ModelSettings:
-  """The recipe's dropouts, unless flags say otherwise; and the rest."""
+  """Returns what fine-tuning changes in the model: flags, else the recipe."""
+  dropouts = {
+    name: getattr(recipe, name) if flag.value is None else flag.value
+    for name, flag in _DROPOUTS.items()
+  }
   return common.ModelSettings(
-    albert_dropout=_or(_ALBERT_DROPOUT.value, recipe.albert_dropout),
-    classifier_dropout=_or(
-      _CLASSIFIER_DROPOUT.value, recipe.classifier_dropout
-    ),
+    **dropouts,
     recompute_activations=_RECOMPUTE.value,
     layerwise_lr_decay=_LAYERWISE_DECAY.value,
   )
 
 
-def _or(value: Optional[float], default: float) -> float:
-  return default if value is None else value
-
-
-def _given(name: str) -> Any:
-  """The value of a flag that the user gave, else None."""
-  flag = flags.FLAGS[name]
-  return flag.value if flag.present else None
-
-
 def train_config(
   job: finetuning.jobs.Job, hidden_size: int, model_dir: str, do_train: bool
 ) -> tuple[training.TrainConfig, list[str]]:
-  """The settings of a run: flags, where none is given the recipe.
+  """Returns the settings of a run, and lines about them for the log.
 
   Args:
-    job: the task.
-    hidden_size: the model's, which the default rate depends on.
-    model_dir: the run's folder.
-    do_train: whether it trains; the data is not looked at otherwise.
-
-  Returns:
-    Settings, and what is to be said of them.
-
-  Raises:
-    ValueError: a flag is out of range, or two contradict each other.
-    OSError: the training data, whose examples are counted, cannot be read.
+    job: the task, whose recipe gives the defaults.
+    hidden_size: of the model; the default rate depends on it.
+    model_dir: the folder of the run.
+    do_train: whether it trains; otherwise no data is read.
   """
-  _check()
-  steps = _num_train_steps(job, do_train)
+  training_flags.refuse_phases()
+  given, recipe = flags.FLAGS, job.recipe
+  if _EPOCHS.value and given["num_train_steps"].present:
+    raise ValueError(
+      "--num_train_epochs and --num_train_steps exclude each other: give one."
+    )
+  batch_size = recipe.train_batch_size
+  if given["train_batch_size"].present:
+    text = given["train_batch_size"].value
+    batch_size = training_flags.whole_numbers("train_batch_size", text)[0]
+  epochs = _EPOCHS.value or getattr(recipe, "num_train_epochs", 0)
+  if given["num_train_steps"].present:
+    steps = given["num_train_steps"].value
+  elif not epochs:
+    steps = recipe.num_train_steps
+  elif not do_train:
+    steps = 1  # Not used.
+  else:
+    steps = max(math.ceil(epochs * job.num_train_examples() / batch_size), 1)
+  warmup = steps // 10
+  if hasattr(recipe, "num_warmup_steps"):
+    warmup = steps * recipe.num_warmup_steps // recipe.num_train_steps
   every = max(steps // _EVALUATIONS, 1)
-  rate, reason = training.for_finetuning(job.recipe.learning_rate, hidden_size)
-  if _given("learning_rate") is not None:
+  rate, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
+  if given["learning_rate"].present:
     reason = "as given"
   defaults = {
     "learning_rate": rate,
-    "train_batch_size": job.recipe.train_batch_size,
+    "train_batch_size": batch_size,
     "num_train_steps": steps,
-    "num_warmup_steps": _num_warmup_steps(job.recipe, steps),
+    "num_warmup_steps": warmup,
     "best_metric": job.best_metric,
     "eval_steps": every,
     "save_checkpoints_steps": every,
     "steps_per_loop": min(every, 100),
   }
   for name, value in defaults.items():
-    # Does nothing to flags that the user gave.
+    # Does not change flags that the user gave.
     flags.FLAGS.set_default(name, str(value))
   config, _ = training_flags.train_config(model_dir)
-  return dataclasses.replace(
-    config, layerwise_lr_decay=_LAYERWISE_DECAY.value
-  ), [
+  decay = _LAYERWISE_DECAY.value
+  return dataclasses.replace(config, layerwise_lr_decay=decay), [
     f"{job.name}: {config.num_train_steps:,} steps of "
     f"{config.train_batch_size}, peak rate {config.learning_rate:g}, {reason}"
   ]
-
-
-def _num_train_steps(job: finetuning.jobs.Job, do_train: bool) -> int:
-  """What the user says, in steps or epochs; else what the recipe says."""
-  given = _given("num_train_steps")
-  if given is not None:
-    return given
-  epochs = _EPOCHS.value or getattr(job.recipe, "num_train_epochs", 0)
-  if not epochs:
-    return job.recipe.num_train_steps
-  if not do_train:
-    return 1  # Nothing depends on it.
-  batch_size = int(_given("train_batch_size") or job.recipe.train_batch_size)
-  return max(math.ceil(epochs * job.num_train_examples() / batch_size), 1)
-
-
-def _num_warmup_steps(recipe: Any, steps: int) -> int:
-  """The recipe's share of the steps; a tenth if it has none."""
-  if not hasattr(recipe, "num_warmup_steps"):
-    return steps // 10
-  return steps * recipe.num_warmup_steps // recipe.num_train_steps
-
-
-def _check() -> None:
-  training_flags.refuse_phases()
-  if _EPOCHS.value < 0:
-    raise ValueError(
-      f"--num_train_epochs must not be negative, got {_EPOCHS.value}."
-    )
-  if _EPOCHS.value and _given("num_train_steps") is not None:
-    raise ValueError(
-      "--num_train_epochs and --num_train_steps say the same thing: give one."
-    )

@@ -1,62 +1,51 @@
-"""Settings of a run from flags and recipes; many cases in one process."""
+"""Tests of the flags of fine-tuning, its tasks and its encoders."""
 
 from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
+import shutil
+import tarfile
 
 import pytest
 
-from tools.testing import toy_data
+from official_albert import checkpoints
+from tools.cli.flags_test import check_refusals, evaluate
+from tools.testing import toy_data, toy_encoder
 
-ROOT = pathlib.Path(__file__).parents[2]
-_PROGRAM = """
-import dataclasses, json, sys
-from absl import flags
-from absl.testing import flagsaver
+_FINETUNING = """
 flags.DEFINE_string("output_dir", "out", "")
-flags.DEFINE_bool("do_train", True, "")
 from tools.cli import finetuning_flags, job_flags
-said = []
-for name, line in json.loads(sys.argv[1]):
-  saved = flagsaver.save_flag_values()
-  flags.FLAGS(["program", *line])
-  try:
-    job = job_flags.make_job(name, None)
-    config, notes = finetuning_flags.train_config(
-      job, HIDDEN_SIZE, "run", flags.FLAGS.do_train
-    )
-    model = finetuning_flags.model_settings(job.recipe)
-    said.append({**dataclasses.asdict(config), **dataclasses.asdict(model)})
-    said[-1]["notes"] = notes
-  except (ValueError, OSError) as error:
-    said.append(str(error))
-  flagsaver.restore_flag_values(saved)
-print(json.dumps(said))
+def answer(x):
+  name, hidden_size, do_train = x
+  job = job_flags.make_job(name, None)
+  config, notes = finetuning_flags.train_config(
+    job, hidden_size, "run", do_train)
+  model = finetuning_flags.model_settings(job.recipe)
+  return {
+    **dataclasses.asdict(config), **dataclasses.asdict(model), "notes": notes}
 """
 _GLUE = "--data_dir=glue"
 
 
-def settings(*cases, hidden_size=768):
-  program = _PROGRAM.replace("HIDDEN_SIZE", str(hidden_size))
-  done = subprocess.run(
-    [sys.executable, "-c", program, json.dumps(cases)],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout)
-
-
-def test_defaults_are_the_papers_and_do_not_stay():
-  mnli, cola, race, squad = settings(
-    ("mnli", [_GLUE]),
-    ("cola", [_GLUE]),
-    ("race_v2", [_GLUE]),
-    ("squad_v2", []),
+def test_finetuning_settings():
+  mnli, cola, race, squad, qqp, small, small_given = evaluate(
+    _FINETUNING,
+    (("mnli", 768, True), [_GLUE]),
+    (("cola", 768, True), [_GLUE]),
+    (("race_v2", 768, True), [_GLUE]),
+    (("squad_v2", 768, True), []),
+    (
+      ("qqp", 768, True),
+      [
+        *(_GLUE, "--num_train_steps=1400", "--learning_rate=0.5"),
+        *("--train_batch_size=6", "--albert_dropout=0", "--eval_steps=7"),
+        *("--classifier_dropout=0.25", "--layerwise_lr_decay=0.75"),
+        *("--recompute_activations", "--best_metric=loss", "--best_is=lowest"),
+      ],
+    ),
+    (("squad_v1", 256, True), []),
+    (("squad_v1", 256, True), ["--learning_rate=2e-5"]),
   )
   expected = {
     "learning_rate": 3e-5,
@@ -84,30 +73,10 @@ def test_defaults_are_the_papers_and_do_not_stay():
   assert cola["best_metric"] == "matthews" and cola["eval_steps"] == 533
   assert race["learning_rate"] == 1e-5 and race["albert_dropout"] == 0
   assert squad["num_train_steps"] == 8144 and squad["best_metric"] == "f1"
-
-
-def test_what_is_given_wins():
-  (said,) = settings(
-    (
-      "qqp",
-      [
-        _GLUE,
-        "--num_train_steps=1400",
-        "--learning_rate=0.5",
-        "--train_batch_size=6",
-        "--albert_dropout=0",
-        "--classifier_dropout=0.25",
-        "--layerwise_lr_decay=0.75",
-        "--recompute_activations",
-        "--eval_steps=7",
-        "--best_metric=loss",
-        "--best_is=lowest",
-      ],
-    )
-  )
+  # Given flags win.
   expected = {
     "num_train_steps": 1400,
-    "num_warmup_steps": 100,  # The recipe's fourteenth.
+    "num_warmup_steps": 100,  # A fourteenth, as in the recipe.
     "learning_rate": 0.5,
     "train_batch_size": 6,
     "albert_dropout": 0.0,
@@ -119,71 +88,268 @@ def test_what_is_given_wins():
     "best_metric": "loss",
     "best_is": "lowest",
   }
-  assert {name: said[name] for name in expected} == expected
-
-
-def test_a_small_model_has_a_higher_rate():
-  default, given = settings(
-    ("squad_v1", []),
-    ("squad_v1", ["--learning_rate=2e-5"]),
-    hidden_size=256,
-  )
-  assert (
-    default["learning_rate"] == 1.5e-4 and default["num_train_steps"] == 3649
-  )
-  assert default["notes"] == [
+  assert {name: qqp[name] for name in expected} == expected
+  # A small model has a higher rate.
+  assert small["learning_rate"] == 1.5e-4 and small["num_train_steps"] == 3649
+  assert small["notes"] == [
     "squad_v1: 3,649 steps of 48, peak rate 0.00015, the default for "
     "hidden_size 256; 5e-05 is for 768 and more"
   ]
-  assert given["learning_rate"] == 2e-5
-  assert given["notes"][0].endswith("peak rate 2e-05, as given")
+  assert small_given["notes"][0].endswith("peak rate 2e-05, as given")
 
 
 def test_epochs(tmp_path):
   table = str(tmp_path / "train.tsv")
   toy_data.write_table(table, 50)
-  own = [
-    f"--train_file={table}",
-    "--text_column=review",
-    "--label_column=mood",
-  ]
+  own = [f"--train_file={table}", "--text_column=review", "--label_column=mood"]
   toy_data.write_glue(str(tmp_path), ["cola"], train=50)
-  said = settings(
-    ("text_classification", own),
-    ("text_classification", [*own, "--num_train_epochs=1.5"]),
-    ("text_classification", [*own, "--num_train_steps=30"]),
-    ("text_classification", [*own, "--nodo_train"]),
-    ("cola", [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
+  case = ("text_classification", 768, True)
+  found = evaluate(
+    _FINETUNING,
+    (case, own),
+    (case, [*own, "--num_train_epochs=1.5"]),
+    (case, [*own, "--num_train_steps=30"]),
+    ((*case[:2], False), own),
+    (("cola", 768, True), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
   )
-  steps = [(s["num_train_steps"], s["num_warmup_steps"]) for s in said]
+  steps = [(s["num_train_steps"], s["num_warmup_steps"]) for s in found]
   # 3 * 50 / 32 and 1.5 * 50 / 32 rounded up; 16 * 50 / 16 with the recipe's
   # share of 320 / 5336.
   assert steps == [(5, 0), (3, 0), (30, 3), (1, 0), (50, 2)]
 
 
-def test_refusals():
-  said = settings(
-    ("cola", [_GLUE, "--num_train_steps=3", "--num_train_epochs=1"]),
-    ("cola", [_GLUE, "--num_train_epochs=-1"]),
-    ("cola", [_GLUE, "--phase_steps=3"]),
-    ("cola", [_GLUE, "--classifier_dropout=1"]),
-    ("cola", [_GLUE, "--layerwise_lr_decay=0"]),
-    ("cola", [_GLUE, "--num_train_steps=3", "--num_warmup_steps=4"]),
-    ("cola", [_GLUE, "--num_train_epochs=1"]),
+def test_finetuning_refusals():
+  few = "--num_train_steps=3"
+  cases = (
+    ([few, "--num_train_epochs=1"], "--num_train_steps exclude each other"),
+    (["--num_train_epochs=-1"], "num_train_epochs=-1"),
+    (["--phase_steps=3"], "--phase_steps is for pretraining"),
+    (["--depth_schedule=3:1"], "--depth_schedule is for pretraining"),
+    (["--classifier_dropout=1"], "classifier_dropout must be at least 0 and"),
+    (["--layerwise_lr_decay=0"], "layerwise_lr_decay"),
+    ([few, "--num_warmup_steps=4"], "num_warmup_steps"),
+    (["--num_train_epochs=1"], "the folder glue does not exist"),
   )
-  for text, message in zip(
-    said,
+  check_refusals(
+    _FINETUNING,
+    *[(("cola", 768, True), [_GLUE, *line], text) for line, text in cases],
+  )
+
+
+_JOBS = """
+flags.DEFINE_string("output_dir", "out", "")
+from tools.cli import job_flags
+from tools.finetuning import trained_run
+def answer(x):
+  name, settings, threshold, one_length = x
+  run = settings and trained_run.TrainedRun("run", name, 19, settings, None)
+  job = job_flags.make_job(name, None, run, threshold, one_length)
+  return {
+    **dataclasses.asdict(job.options),
+    "note": "",
+    "kind": type(job).__name__,
+    "name": job.name,
+    "S": job.max_seq_length,
+    "doc_stride": getattr(job.recipe, "doc_stride", None),
+  }
+"""
+_DATA = "--data_dir=data"
+
+
+def test_jobs():
+  cases = (
+    ("mrpc", "GlueJob", "mrpc", 512),
+    ("squad_v1", "SquadJob", "squad_v1", 384),
+    ("squad_v2", "SquadJob", "squad_v2", 512),
+    ("race", "RaceJob", "race", 512),
+    ("race_v2", "RaceJob", "race", 512),
+  )
+  run = {"labels": ["no", "yes"], "columns": {"text": "review", "id": "number"}}
+  own_task = "text_classification"
+  *found, tpu, squad, own, trained, changed, trained_squad = evaluate(
+    _JOBS,
+    *[((name, None, None, False), [_DATA]) for name, *_ in cases],
+    (("rte", None, None, True), [_DATA, "--length_bucketing"]),
     (
-      "--num_train_epochs and --num_train_steps say the same thing: give one",
-      "--num_train_epochs must not be negative, got -1.0",
-      "--phase_steps is for pretraining",
-      "classifier_dropout must be at least 0 and under 1, got 1.0",
-      "layerwise_lr_decay",
-      "num_warmup_steps",
-      "the folder glue does not exist",
+      ("squad_v2", None, 2.5, False),
+      [
+        *("--dev_file=mine.json", "--doc_stride=7", "--cache_dir=there"),
+        *("--null_score_diff_threshold=-1.5", "--max_seq_length=33"),
+        *("--max_train_examples=3", "--max_eval_examples=4"),
+        "--nolength_bucketing",
+      ],
     ),
-  ):
-    assert message in text
+    (
+      ("text_regression", None, None, False),
+      ["--text_column=x", "--id_column=n"],
+    ),
+    # A trained run gives the defaults, also where a flag is its own default.
+    ((own_task, run, None, False), []),
+    (
+      (own_task, run, None, False),
+      ["--text_column=text", "--max_seq_length=5"],
+    ),
+    (("squad_v2", {"doc_stride": 5}, 0.5, False), [_DATA]),
+  )
+  for job, (_, kind, name, length) in zip(found, cases, strict=True):
+    assert (job["kind"], job["name"], job["S"]) == (kind, name, length)
+    assert job["cache_dir"] == "out/records" and job["length_bucketing"]
+  assert not tpu["length_bucketing"]
+  assert squad["doc_stride"] == 7 and squad["S"] == 33
+  assert squad["null_score_diff_threshold"] == -1.5
+  assert squad["files"] == {"train": "", "dev": "mine.json", "test": ""}
+  assert squad["cache_dir"] == "there" and not squad["length_bucketing"]
+  assert (squad["max_train_examples"], squad["max_eval_examples"]) == (3, 4)
+  default = {"text": "text", "text_b": "text_b", "label": "label", "id": ""}
+  assert own["columns"] == {**default, "text": "x", "id": "n"}
+  assert trained["labels"] == ["no", "yes"] and trained["S"] == 19
+  assert trained["columns"] == {**default, **run["columns"]}
+  assert changed["columns"] == {**default, "id": "number"}
+  assert changed["S"] == 5
+  assert trained_squad["doc_stride"] == 5
+  assert trained_squad["null_score_diff_threshold"] == 0.5
+
+
+def test_flags_of_other_tasks_are_refused():
+  cases = (
+    ("cola", [], "--task=cola needs --data_dir, the folder of its data"),
+    ("race", ["--train_file=x"], "its data is given by --data_dir."),
+    ("squad_v1", ["--null_score_diff_threshold=0"], "null_score_diff_threshol"),
+    ("squad_v2", ["--label_column=x"], "--label_column does not apply to --ta"),
+    ("text_regression", [_DATA], "--data_dir does not apply to --task=text_re"),
+    ("text_classification", ["--text_b_column=x"], "--text_b_column does not "),
+    ("cola", [_DATA, "--doc_stride=3"], "--doc_stride does not apply to this"),
+    ("cola", [_DATA, "--max_seq_length=-3"], "max_seq_length=-3"),
+    ("text_classification", [], "--task=text_classification needs --train_fil"),
+  )
+  check_refusals(
+    _JOBS, *[((x, None, None, False), line, text) for x, line, text in cases]
+  )
+
+
+_ENCODER = """
+from tools.cli import encoder_flags
+def answer(run_dir):
+  found = encoder_flags.find(run_dir)
+  return [
+    found.checkpoint, found.config.hidden_size, found.tokenizer.model_file,
+    found.tokenizer.lower_case]
+"""
+
+
+def find(*cases):
+  return evaluate(
+    _ENCODER,
+    *[("", [f"--init_checkpoint={path}", *more]) for path, *more in cases],
+  )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return pathlib.Path(
+    toy_encoder.write(str(tmp_path_factory.mktemp("encoder") / "run"))
+  )
+
+
+def test_files_beside_the_checkpoint(folder, tmp_path):
+  (folder / "best").mkdir()
+  for parent in (folder, folder / "best"):
+    (parent / "model.ckpt-1.index").touch()
+  config = json.loads((folder / "albert_config.json").read_text())
+  config["hidden_size"] = 26
+  (tmp_path / "other.json").write_text(json.dumps(config))
+  shutil.copy(folder / "tokenizer.model", tmp_path / "mine.model")
+  model = str(folder / "tokenizer.model")
+  paths = [folder, folder / "model.ckpt-1", folder / "best" / "model.ckpt-1"]
+  *found, flags_win, run = evaluate(
+    _ENCODER,
+    *[("", [f"--init_checkpoint={path}"]) for path in paths],
+    (
+      "",
+      [
+        f"--init_checkpoint={folder}",
+        f"--albert_config_file={tmp_path}/other.json",
+        f"--spm_model_file={tmp_path}/mine.model",
+        "--nodo_lower_case",
+      ],
+    ),
+    # A fine-tuned run has all files itself.
+    (str(folder), []),
+  )
+  assert found == [[str(path), 24, model, True] for path in paths]
+  assert flags_win[1:] == [26, str(tmp_path / "mine.model"), False]
+  assert run == ["", 24, model, True]
+
+
+def test_other_formats_and_several_seeds(folder, tmp_path):
+  checkpoint = checkpoints.read_checkpoint(str(folder))
+  for kind in ("hf", "tf1"):
+    (tmp_path / kind).mkdir()
+    checkpoints.WRITERS[kind](checkpoint, str(tmp_path / kind))
+  with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as file:
+    file.add(tmp_path / "tf1", "albert_tiny")
+  seeds = tmp_path / "seeds"
+  shutil.copytree(folder, seeds / "seed_6")
+  summary = {"seeds": {"5": {}, "6": {}}, "best_seed": 6}
+  (seeds / "summary.json").write_text(json.dumps(summary))
+  names = ("hf", "tf1.tar.gz", "tf1", "seeds")
+  found = find(*[(tmp_path / name,) for name in names])
+  for path, hidden_size, model, lower_case in found:
+    assert (hidden_size, lower_case) == (24, True)
+    assert model == str(pathlib.Path(path) / "tokenizer.model")
+  # Converted copies are removed when the process ends.
+  exist = [pathlib.Path(row[0]).exists() for row in found]
+  assert exist == [False, False, True, True]
+  assert found[2][0] == str(tmp_path / "tf1")
+  assert found[3][0] == str(seeds / "seed_6")
+
+
+def test_case_is_that_of_the_run(folder, tmp_path):
+  cased, bare = tmp_path / "cased", tmp_path / "bare"
+  for path in (cased, bare):
+    shutil.copytree(folder, path)
+  record = json.loads((cased / "run.json").read_text())
+  record["data"]["tokenizer"]["lower_case"] = False
+  (cased / "run.json").write_text(json.dumps(record))
+  (bare / "run.json").unlink()
+  found = find((cased,), (cased, "--do_lower_case"), (bare,))
+  assert [row[3] for row in found] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "vocab_chinese.txt"])
+def test_wordpiece(folder, tmp_path, name):
+  shutil.copy(folder / "albert_config.json", tmp_path)
+  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
+  (tmp_path / name).write_text("\n".join(pieces))
+  (tmp_path / "model.ckpt-best.index").touch()
+  (found,) = find((tmp_path / "model.ckpt-best",))
+  assert found[2] == str(tmp_path / name)
+
+
+def test_encoder_refusals(folder, tmp_path):
+  other, lone, pieces = (tmp_path / name for name in ("a", "b", "c"))
+  shutil.copytree(folder, other)
+  record = json.loads((other / "run.json").read_text())
+  record["data"]["tokenizer"]["sha256"] = "0" * 64
+  (other / "run.json").write_text(json.dumps(record))
+  for path in (lone, pieces):
+    path.mkdir()
+    shutil.copy(folder / "albert_config.json", path)
+  for name in ("x.model", "y.model"):  # Which of them is meant?
+    shutil.copy(folder / "tokenizer.model", pieces / name)
+  cases = (
+    ("", "no albert_config.json without --init_checkpoint: give --albert_conf"),
+    (f"{tmp_path}/none/model.ckpt-1", "none/model.ckpt-1 does not exist"),
+    (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99 does not exist"),
+    (tmp_path, f"no albert_config.json in {tmp_path}: give --albert_config_f"),
+    (lone, f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file"),
+    (pieces, f"no tokenizer in {pieces}: give"),
+    (other, f"{other}/tokenizer.model is not the tokenizer that the model in"),
+  )
+  check_refusals(
+    _ENCODER,
+    *[("", [f"--init_checkpoint={path}"], text) for path, text in cases],
+  )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Flags that name a task, its data and what is made of it: its `Job`."""
+"""Flags of a fine-tuning task and its data, and the `Job` of these flags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS = ("glue", *finetuning.registry.TASKS)
 _DATA_DIR = path_flags.define(
   "data_dir",
   "",
-  "Folder of the task, or one that holds it: GLUE's, SQuAD's, RACE's.",
+  "Folder of the task, or one that contains it: of GLUE, SQuAD or RACE.",
 )
 _CACHE_DIR = path_flags.define(
   "cache_dir",
@@ -36,63 +36,52 @@ _COLUMNS = {
   ),
   "label": flags.DEFINE_string("label_column", "label", "Column of the label."),
   "id": flags.DEFINE_string(
-    "id_column", "", "Column of the ids; by default the rows' numbers."
+    "id_column", "", "Column of the ids; by default the row numbers."
   ),
 }
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 0, "Tokens of an example at most; 0: as in the paper."
+  "max_seq_length",
+  0,
+  "Maximum tokens of an example; 0: as in the paper.",
+  lower_bound=0,
 )
 _MAX_TRAIN = flags.DEFINE_integer(
   "max_train_examples",
   0,
-  "Train on so many, evenly spaced in the data; 0: all.",
+  "Train on this many examples, evenly spaced in the data; 0: all.",
+  lower_bound=0,
 )
 MAX_EVAL = flags.DEFINE_integer(
   "max_eval_examples",
   0,
-  "Evaluate and predict so many, evenly spaced in the data; 0: all.",
+  "Evaluate and predict this many, evenly spaced in the data; 0: all.",
+  lower_bound=0,
 )
 # Fields of recipes, for those that have them.
 _RECIPE = {
   name: flags.DEFINE_integer(name, None, text)
   for name, text in {
     "doc_stride": "SQuAD: tokens from one window of a context to the next.",
-    "max_query_length": "SQuAD: tokens of a question at most.",
-    "n_best_size": "SQuAD: answers to a question that are kept.",
-    "max_answer_length": "SQuAD: tokens of an answer at most.",
-    "start_n_top": "SQuAD 2.0: starts that are tried.",
-    "end_n_top": "SQuAD 2.0: ends that are tried for each start.",
-    "max_qa_length": "RACE: tokens of question and option at most.",
+    "max_query_length": "SQuAD: maximum tokens of a question.",
+    "n_best_size": "SQuAD: answers to keep for each question.",
+    "max_answer_length": "SQuAD: maximum tokens of an answer.",
+    "start_n_top": "SQuAD 2.0: starts to try.",
+    "end_n_top": "SQuAD 2.0: ends to try for each start.",
+    "max_qa_length": "RACE: maximum tokens of question and option.",
   }.items()
 }
 _BUCKETS = flags.DEFINE_bool(
   "length_bucketing",
   True,
-  "Batches of examples of similar length; off, and always on TPUs, all are "
-  "padded to the longest.",
+  "Put examples of similar length into a batch; otherwise, and always on TPUs, "
+  "all are padded to the maximum.",
 )
 NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
   None,
-  "SQuAD 2.0: null odds over it mean no answer; by default what is best for "
+  "SQuAD 2.0: higher null odds mean no answer; by default the best value for "
   "the dev file.",
 )
-
-
-def check(name: str) -> None:
-  """Refuses flags that a task would pass over.
-
-  Raises:
-    ValueError: there is such a flag.
-  """
-  used = finetuning.registry.TASKS[name].data_flags
-  optional = (_DATA_DIR, *_FILES.values(), *_COLUMNS.values(), NULL_THRESHOLD)
-  for flag in optional:
-    if flags.FLAGS[flag.name].present and flag.name not in used:
-      raise ValueError(
-        f"--{flag.name} says nothing to --task={name}: leave it out; its data "
-        f"is named by {', '.join(f'--{flag}' for flag in sorted(used))}."
-      )
 
 
 def make_job(
@@ -102,29 +91,30 @@ def make_job(
   null_score_diff_threshold: Optional[float] = None,
   one_length: bool = False,
 ) -> finetuning.jobs.Job:
-  """The task `name` on the data that the flags name.
+  """Returns a task on the data that the flags name.
 
   Args:
     name: one of `TASKS` but glue.
-    tokenizer: the encoder's; None if no task is to be made.
-    run: one that is over; what it was trained with counts where no flag says
-      anything else.
-    null_score_diff_threshold: of SQuAD 2.0, where no flag says anything else.
-    one_length: whatever flags say, all batches have the same, as TPUs want.
-
-  Raises:
-    ValueError, OSError: a flag is missing or of no use, or the data is not as
-      it should be.
+    tokenizer: of the encoder; None if no `FinetuningTask` is made.
+    run: a trained run, whose settings apply where no flag is given.
+    null_score_diff_threshold: of SQuAD 2.0, where the flag is not given.
+    one_length: pad all batches to the same length, as TPUs need.
   """
-  check(name)
+  kind = finetuning.registry.TASKS[name]
+  for flag in (_DATA_DIR, *_FILES.values(), *_COLUMNS.values(), NULL_THRESHOLD):
+    if flags.FLAGS[flag.name].present and flag.name not in kind.data_flags:
+      raise ValueError(
+        f"--{flag.name} does not apply to --task={name}: leave it out; its "
+        f"data is given by {', '.join(f'--{f}' for f in kind.data_flags)}."
+      )
+  if kind.data_flags == ("data_dir",) and not _DATA_DIR.value:
+    raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
   settings = run.settings if run else {}
-  columns = {
-    role: flag.value
-    if run is None or flags.FLAGS[flag.name].present
-    else run.columns.get(role, flag.value)
-    for role, flag in _COLUMNS.items()
-  }
-  changes = {
+  columns = {role: flag.value for role, flag in _COLUMNS.items()}
+  for role, column in (run.columns if run else {}).items():
+    if not flags.FLAGS[_COLUMNS[role].name].present:
+      columns[role] = column
+  recipe = {
     field: settings.get(field) if flag.value is None else flag.value
     for field, flag in _RECIPE.items()
   }
@@ -140,12 +130,9 @@ def make_job(
     max_eval_examples=MAX_EVAL.value,
     files={split: flag.value for split, flag in _FILES.items()},
     columns=columns,
-    recipe={k: v for k, v in changes.items() if v is not None},
+    recipe={k: v for k, v in recipe.items() if v is not None},
     length_bucketing=_BUCKETS.value and not one_length,
     null_score_diff_threshold=null_score_diff_threshold,
     labels=run.labels if run else None,
   )
-  kind = finetuning.registry.TASKS[name]
-  if kind.data_flags == ("data_dir",) and not options.data_dir:
-    raise ValueError(f"--task={name} needs --data_dir, the folder of its data.")
   return kind.make_job(name, options)

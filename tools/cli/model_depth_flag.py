@@ -1,8 +1,4 @@
-"""--num_hidden_layers: a trained model's shared layers, applied more or less.
-
-The weights of a model whose layers share everything are those of any depth, so
-that whoever uses it can choose between fast and good.
-"""
+"""--num_hidden_layers: how often the shared layers of a trained model apply."""
 
 from __future__ import annotations
 
@@ -19,12 +15,12 @@ NUM_HIDDEN_LAYERS = flags.DEFINE_integer(
 
 
 def given() -> bool:
-  """Whether a depth was asked for."""
+  """Returns whether a depth is given."""
   return NUM_HIDDEN_LAYERS.value != 0
 
 
 def at_depth(config: modeling.AlbertConfig) -> modeling.AlbertConfig:
-  """The model at the depth that was asked for, else as it is.
+  """Returns the model at the given depth, if any.
 
   Raises:
     ValueError: the model cannot have that depth.

@@ -32,11 +32,6 @@ class PathParser(flags.ArgumentParser):
     self.remote = remote
 
   def parse(self, argument: str) -> str:
-    """Returns the argument.
-
-    Raises:
-      ValueError: it is a remote address, and the flag allows none.
-    """
     argument = super().parse(argument)
     if not self.remote:
       files.check_local(argument)
@@ -74,8 +69,7 @@ def define(
     remote: whether to allow remote addresses.
     **options: see `flags.DEFINE`.
   """
-  parser = PathParser(remote)
-  serializer = flags.ArgumentSerializer()
+  parser, serializer = PathParser(remote), flags.ArgumentSerializer()
   return flags.DEFINE(
     parser, name, default, text, serializer=serializer, **options
   )
@@ -85,22 +79,16 @@ def define_list(
   name: str, default: Optional[Sequence[str]], text: str, remote: bool = False
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_list`; see `define`."""
-  return flags.DEFINE(
-    PathListParser(remote),
-    name,
-    default,
-    text,
-    serializer=flags.CsvListSerializer(","),
-  )
+  parser, serializer = PathListParser(remote), flags.CsvListSerializer(",")
+  return flags.DEFINE(parser, name, default, text, serializer=serializer)
 
 
 def define_multi(
   name: str, default: Optional[Sequence[str]], text: str, remote: bool = False
 ) -> flags.FlagHolder[list[str]]:
   """Defines a flag like `flags.DEFINE_multi_string`; see `define`."""
-  return flags.DEFINE_multi(
-    PathParser(remote), flags.ArgumentSerializer(), name, default, text
-  )
+  parser, serializer = PathParser(remote), flags.ArgumentSerializer()
+  return flags.DEFINE_multi(parser, serializer, name, default, text)
 
 
 def define_checkpoint() -> flags.FlagHolder[str]:

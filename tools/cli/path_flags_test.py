@@ -1,4 +1,4 @@
-"""All programs, all their flags: which name a path, and what of gs:// ones."""
+"""Tests of the path flags of all programs, and of gs:// addresses in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.cli import command_line, path_flags
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _ADDRESS = "gs://bucket/x"
-# All other flags with text or lists as values, by what that is.
+# All other flags with text or lists as values, by what they hold.
 _NO_PATHS = {
   "names": (
     "best_metric columns finetuning_tpu handle id_column label_column language "
@@ -38,7 +38,7 @@ _NO_PATHS = {
 
 
 def _programs() -> list[str]:
-  """Modules that users start."""
+  """Returns the modules that users start."""
   return [
     ".".join(path.relative_to(_ROOT).with_suffix("").parts)
     for path in sorted((_ROOT / "tools").rglob("*.py"))
@@ -48,7 +48,7 @@ def _programs() -> list[str]:
 
 
 def _run(program: str, argument: str) -> tuple[int, str, bool]:
-  """The exit code of a command line, its stderr, and whether the work began."""
+  """Returns exit code and stderr of a command line, and whether main ran."""
   ran, error = [], io.StringIO()
   sys.argv = [program, argument]
   with contextlib.redirect_stderr(error), pytest.raises(SystemExit) as ended:
@@ -57,7 +57,7 @@ def _run(program: str, argument: str) -> tuple[int, str, bool]:
 
 
 def _flags_of(program: str) -> dict[str, dict]:
-  """The flags with text as values, and what becomes of a remote address."""
+  """Returns the flags with text as values, and results for remote paths."""
   importlib.import_module(program)
   found = {}
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
@@ -151,7 +151,6 @@ def test_remote_addresses_are_refused_before_any_work(walked):
         assert error.count("\n") == 1, error
         assert f"flag --{name}={value}: " in error
         assert "gs:// addresses are not supported here: copy" in error
-  # None may go missing unnoticed.
   assert len(found) >= 24 and results >= 180
   assert not os.listdir(folder)
 

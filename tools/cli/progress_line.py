@@ -6,6 +6,7 @@ written every ten seconds.
 
 from __future__ import annotations
 
+import datetime
 import sys
 import time
 from typing import Callable, TextIO
@@ -13,9 +14,7 @@ from typing import Callable, TextIO
 
 def format_seconds(seconds: float) -> str:
   """Formats seconds as 1:02:03."""
-  minutes, seconds = divmod(int(seconds), 60)
-  hours, minutes = divmod(minutes, 60)
-  return f"{hours}:{minutes:02d}:{seconds:02d}"
+  return str(datetime.timedelta(seconds=int(seconds)))
 
 
 class ProgressLine:
@@ -26,13 +25,12 @@ class ProgressLine:
     stream: TextIO = sys.stderr,
     clock: Callable[[], float] = time.monotonic,
   ):
-    self._stream = stream
-    self._clock = clock
+    self._stream, self._clock = stream, clock
     self._is_terminal = stream.isatty()
-    self._interval_seconds = 1.0 if self._is_terminal else 10.0
-    self._phase = None
-    self._phase_start = self._last_shown = clock()
-    self._phase_fraction, self._phase_tokens = 0.0, 0
+    self._interval = 1.0 if self._is_terminal else 10.0  # Seconds.
+    self._phase, self._last_shown = "", clock()
+    # Time, fraction and tokens at the start of the phase.
+    self._start = (self._last_shown, 0.0, 0)
     self._width = 0
 
   def show(
@@ -49,21 +47,18 @@ class ProgressLine:
     """
     now = self._clock()
     if phase != self._phase:
-      self._phase, self._phase_start = phase, now
-      self._phase_fraction, self._phase_tokens = fraction, tokens
-      if self._is_terminal and self._width:
-        self.close()
-    if now - self._last_shown < self._interval_seconds:
+      self._phase, self._start = phase, (now, fraction, tokens)
+      self.close()
+    if now - self._last_shown < self._interval:
       return
     self._last_shown = now
-    seconds = now - self._phase_start
-    left = ""
-    share = fraction - self._phase_fraction
+    begin, first_fraction, first_tokens = self._start
+    seconds, share = now - begin, fraction - first_fraction
+    line = f"{phase}: {details}"
     if seconds > 0 and share > 0:
-      speed = (tokens - self._phase_tokens) / seconds
-      remaining = round(seconds * max(0.0, 1 - fraction) / share)
-      left = f", {speed:,.0f} tokens/s, {format_seconds(remaining)} left"
-    line = f"{phase}: {details}{left}"
+      speed = (tokens - first_tokens) / seconds
+      left = round(seconds * max(0.0, 1 - fraction) / share)
+      line += f", {speed:,.0f} tokens/s, {format_seconds(left)} left"
     if self._is_terminal:
       self._stream.write("\r" + line.ljust(self._width))
       self._width = len(line)
@@ -73,7 +68,7 @@ class ProgressLine:
 
   def close(self) -> None:
     """Ends the line on a terminal."""
-    if self._is_terminal and self._width:
+    if self._width:
       self._stream.write("\n")
       self._stream.flush()
       self._width = 0

@@ -1,4 +1,4 @@
-"""The flags of all tools that read raw text."""
+"""Flags of all programs that read raw text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tasks.pretraining import data
 _SPLIT_SENTENCES = flags.DEFINE_bool(
   "split_sentences",
   False,
-  "The lines of plain text are paragraphs, to be split into sentences; those "
-  "of JSON lines always are.",
+  "Split the lines of plain text, which are paragraphs, into sentences; the "
+  "texts of JSON lines are always split.",
 )
 _SENTENCE_LANGUAGE = flags.DEFINE_string(
   "sentence_language",
@@ -20,17 +20,13 @@ _SENTENCE_LANGUAGE = flags.DEFINE_string(
 _SKIP_BAD_DOCUMENTS = flags.DEFINE_bool(
   "skip_bad_documents",
   False,
-  "Pass over documents that are not UTF-8 or not JSON with a text, and over "
-  "empty files; they are counted and named at the end.",
+  "Skip documents that are not UTF-8 or not JSON with a text, and empty files; "
+  "they are counted and named at the end.",
 )
 
 
 def reader_settings() -> data.ReaderSettings:
-  """The flags as checked settings.
-
-  Raises:
-    ValueError: the language is none.
-  """
+  """Returns the flags as checked settings."""
   return data.ReaderSettings(
     split_sentences=_SPLIT_SENTENCES.value,
     sentence_language=_SENTENCE_LANGUAGE.value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Optional
+from typing import Iterator, Optional
 
 from absl import flags
 
@@ -19,7 +19,7 @@ _RECIPE = flags.DEFINE_string(
 _LIST = flags.DEFINE_bool("list_recipes", False, "Print the recipes and exit.")
 
 
-def mark_as_required(names: Iterable[str]) -> None:
+def mark_as_required(*names: str) -> None:
   """Marks flags as required, except for --list_recipes."""
   for name in names:
     flags.register_multi_flags_validator(
@@ -39,14 +39,7 @@ def listing() -> bool:
 
 
 def apply() -> Optional[pretraining.Recipe]:
-  """Sets the flags that are not given to the values of the recipe.
-
-  Returns:
-    The recipe, or None without --recipe.
-
-  Raises:
-    ValueError: the recipe is unknown.
-  """
+  """Sets the flags that are not given to the values of --recipe, if given."""
   if not _RECIPE.value:
     return None
   recipe = pretraining.get_recipe(_RECIPE.value)
@@ -58,17 +51,18 @@ def apply() -> Optional[pretraining.Recipe]:
 
 
 def describe(
-  recipe: pretraining.Recipe, manifest: tfrecords.Manifest
-) -> Iterable[str]:
-  """Yields lines about the recipe for the log."""
+  recipe: Optional[pretraining.Recipe], manifest: tfrecords.Manifest
+) -> Iterator[str]:
+  """Yields lines about the recipe, if there is one, for the log."""
+  if not recipe:
+    return
   given = " ".join(f"--{name}={value}" for name, value in recipe.flags.items())
   yield f"recipe {recipe.name} ({recipe.run}): {given}"
-  yield f"  for {recipe.hardware}: {recipe.expected_time}" + (
-    f"; expected {recipe.expected}" if recipe.expected else ""
-  )
-  changed = [n for n in recipe.flags if flags.FLAGS[n].present]
+  expected = f"; expected {recipe.expected}" if recipe.expected else ""
+  yield f"  for {recipe.hardware}: {recipe.expected_time}{expected}"
+  changed = [f"--{n}" for n in recipe.flags if flags.FLAGS[n].present]
   if changed:
-    yield f"  changed by hand: {', '.join(f'--{name}' for name in changed)}"
+    yield f"  changed by hand: {', '.join(changed)}"
   length = recipe.data["max_seq_length"]
   if manifest.max_seq_length != length:
     yield (
@@ -77,31 +71,26 @@ def describe(
     )
 
 
-_COLUMNS = {
-  "recipe": lambda r: r.name,
-  "preset": lambda r: r.preset,
-  "optimizer, peak rate": lambda r: (
-    f"{r.settings.get('optimizer', 'lamb')} {r.learning_rate:.3g}"
-  ),
-  "batch": lambda r: f"{r.batch:,}",
-  "micro-batches": lambda r: str(
-    r.settings.get("gradient_accumulation_steps", 1)
-  ),
-  "steps": lambda r: f"{r.settings['num_train_steps']:,}",
-  "S": lambda r: str(r.data["max_seq_length"]),
-  "FLOPs": lambda r: f"{r.operations:.1e}",
-  "hardware": lambda r: r.hardware,
-  "time": lambda r: r.expected_time,
-  "run": lambda r: r.run if r.run == pretraining.NOT_RUN else r.expected,
-}
-
-
 def table() -> str:
   """Returns all recipes as a Markdown table."""
   return markdown.table(
-    list(_COLUMNS),
+    "recipe|preset|optimizer, peak rate|batch|micro-batches|steps|S|FLOPs"
+    "|hardware|time|run".split("|"),
     [
-      [show(recipe) for show in _COLUMNS.values()]
+      (
+        recipe.name,
+        recipe.preset,
+        recipe.settings.get("optimizer", "lamb")
+        + f" {recipe.learning_rate:.3g}",
+        f"{recipe.batch:,}",
+        recipe.settings.get("gradient_accumulation_steps", 1),
+        f"{recipe.settings['num_train_steps']:,}",
+        recipe.data["max_seq_length"],
+        f"{recipe.operations:.1e}",
+        recipe.hardware,
+        recipe.expected_time,
+        recipe.run if recipe.run == pretraining.NOT_RUN else recipe.expected,
+      )
       for recipe in pretraining.RECIPES.values()
     ],
   )

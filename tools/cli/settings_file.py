@@ -1,4 +1,4 @@
-"""What a folder of results was made with, kept in a JSON file inside it."""
+"""The settings of a folder of results, in a JSON file inside it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ def read(path: str) -> dict[str, Any]:
   """Returns the settings; {} if there is no such file.
 
   Raises:
-    ValueError: it is something else.
-    OSError: it cannot be read.
+    ValueError: the file was not written by this program.
   """
   if not os.path.exists(path):
     return {}
-  with open(path, "rb") as file:
-    try:
-      settings = json.load(file)
-    except ValueError:
-      settings = None
-  if not isinstance(settings, dict):
+  try:
+    with open(path, "rb") as file:
+      return dict(json.load(file).items())
+  except (ValueError, AttributeError):
     raise ValueError(
       f"{path} is not what this program wrote, so what its folder holds is not "
       "known: give another --output_dir, or remove the folder."
-    )
-  return settings
+    ) from None

@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 # With phases, these flags may hold a value for each phase.
 _LISTS = ("train_batch_size", "gradient_accumulation_steps")
+_DEFINE = {
+  bool: flags.DEFINE_bool,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  str: flags.DEFINE_string,
+}
 
 
 def _define(field: dataclasses.Field) -> flags.FlagHolder:
   """Defines the flag of a setting."""
-  help_text, choices = field.metadata["help"], field.metadata["choices"]
-  default = field.default
-  if choices:
-    return flags.DEFINE_enum(field.name, default, choices, help_text)
-  if field.name in _LISTS:
-    return flags.DEFINE_string(field.name, str(default), help_text)
-  if field.name == "learning_rate":  # The default depends on the batch size.
-    return flags.DEFINE_float(field.name, None, help_text)
-  define = {
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-  }[type(default)]
-  return define(field.name, default, help_text)
+  name, default, help_text = field.name, field.default, field.metadata["help"]
+  if field.metadata["choices"]:
+    choices = field.metadata["choices"]
+    return flags.DEFINE_enum(name, default, choices, help_text)
+  if name in _LISTS:
+    return flags.DEFINE_string(name, str(default), help_text)
+  if name == "learning_rate":  # The default depends on the batch size.
+    return flags.DEFINE_float(name, None, help_text)
+  return _DEFINE[type(default)](name, default, help_text)
 
 
 _SETTINGS = {
@@ -106,36 +106,53 @@ _TPU = flags.DEFINE_string(
 )
 
 
+def whole_numbers(flag: str, value: str) -> list[int]:
+  """Parses the value of a flag such as "112500,12500"."""
+  try:
+    return [int(part) for part in value.split(",")]
+  except ValueError:
+    raise ValueError(
+      f"--{flag} has to be whole numbers separated by commas, but is {value!r}."
+    ) from None
+
+
 def train_config(
   model_dir: str,
 ) -> tuple[training.TrainConfig, list[str]]:
-  """Returns the flags as checked settings, and lines about the learning rate.
-
-  Raises:
-    ValueError: a flag is out of range, or two contradict each other.
-  """
+  """Returns the settings, and lines about the learning rate for the log."""
   if (DISTRIBUTION.value, PRECISION.value) == ("tpu", "mixed_float16"):
     raise ValueError(
       "TPUs multiply in bfloat16, not in float16: use --precision=auto or "
       "mixed_bfloat16."
     )
   values = {name: flag.value for name, flag in _SETTINGS.items()}
-  lists = {name: _numbers(name, values[name]) for name in _LISTS}
+  lists = {name: whole_numbers(name, values[name]) for name in _LISTS}
   values.update({name: numbers[0] for name, numbers in lists.items()})
   values["learning_rate"], about_rate = training.choose_learning_rate(
     values["learning_rate"], values["train_batch_size"], values["optimizer"]
   )
-  phases = make_phases(_PHASE_STEPS.value, lists)
+  phases = _phases(lists)
   if phases:
     total = sum(phase.steps for phase in phases)
-    if _SETTINGS["num_train_steps"].present and (
-      values["num_train_steps"] != total
-    ):
+    steps = values["num_train_steps"]
+    if _SETTINGS["num_train_steps"].present and steps != total:
       raise ValueError(
         f"--phase_steps are {total:,} steps together, but --num_train_steps is "
-        f"{values['num_train_steps']:,}: leave --num_train_steps out."
+        f"{steps:,}: leave --num_train_steps out."
       )
     values["num_train_steps"] = total
+  if _DEPTH_SCHEDULE.value and phases:
+    raise ValueError(
+      "--depth_schedule cannot be used with --phase_steps: give one of them."
+    )
+  if _DEPTH_SCHEDULE.value:
+    parts = training.parse_depth_schedule(
+      _DEPTH_SCHEDULE.value, values["num_train_steps"]
+    )
+    phases = tuple(
+      training.Phase(steps, num_layers=depth, same_data=index > 0)
+      for index, (depth, steps) in enumerate(parts)
+    )
   config = training.TrainConfig(
     model_dir=model_dir,
     phases=phases,
@@ -146,29 +163,15 @@ def train_config(
   return config, list(about_rate)
 
 
-def _numbers(flag: str, value: str) -> list[int]:
-  """Returns for example "112500,12500" as integers."""
-  try:
-    return [int(part) for part in value.split(",")]
-  except ValueError:
-    raise ValueError(
-      f"--{flag} has to be whole numbers separated by commas, but is {value!r}."
-    ) from None
-
-
-def make_phases(
-  phase_steps: str, lists: dict[str, list[int]]
-) -> tuple[training.Phase, ...]:
-  """Returns the phases of --phase_steps; () if the flag is not given.
+def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
+  """Returns the phases of --phase_steps; () without the flag.
 
   Args:
-    phase_steps: the flag.
     lists: one value, or one for each phase, of the settings in `_LISTS`.
-
-  Raises:
-    ValueError: the flags have different numbers of values.
   """
-  steps = _numbers("phase_steps", phase_steps) if phase_steps else [1]
+  steps = [1]
+  if _PHASE_STEPS.value:
+    steps = whole_numbers("phase_steps", _PHASE_STEPS.value)
   for flag, values in lists.items():
     if len(values) not in (1, len(steps)):
       raise ValueError(
@@ -176,84 +179,36 @@ def make_phases(
         f"{'is 1 phase' if len(steps) == 1 else f'are {len(steps)} phases'}: "
         "give one for all, or one for each of --phase_steps."
       )
-  if not phase_steps:
+  if not _PHASE_STEPS.value:
     return ()
+  own = {name: values for name, values in lists.items() if len(values) > 1}
   return tuple(
-    training.Phase(
-      count,
-      **{
-        name: values[index] for name, values in lists.items() if len(values) > 1
-      },
-    )
+    training.Phase(count, **{name: own[name][index] for name in own})
     for index, count in enumerate(steps)
   )
 
 
 def phase_folders(flag: str, value: str, phases: int) -> list[str]:
-  """Returns the folder of each phase.
+  """Returns the folder of each phase that the value of a flag names.
 
-  Args:
-    flag: its name, for messages.
-    value: of the flag. With one phase, the folder's name may have commas.
-    phases: their number.
-
-  Raises:
-    ValueError: the flag names more or fewer folders than there are phases.
+  With one phase, the folder's name may have commas.
   """
-  if phases == 1:
-    if "," in value and not os.path.exists(value):
-      raise ValueError(
-        f"--{flag} {value!r} does not exist; several folders need several "
-        "phases, see --phase_steps."
-      )
-    return [value]
   parts = value.split(",")
+  if phases == 1 and (len(parts) == 1 or os.path.exists(value)):
+    return [value]
   if len(parts) != phases or not all(parts):
     raise ValueError(
       f"--{flag} names {len(parts)} folders ({value!r}), but the run has "
-      f"{phases} phases: give one for each, separated by commas."
+      f"{phases} phases (see --phase_steps): give one folder for each, "
+      "separated by commas."
     )
   return parts
-
-
-def with_depth_schedule(config: training.TrainConfig) -> training.TrainConfig:
-  """Returns the settings with a phase for each part of --depth_schedule.
-
-  Raises:
-    ValueError: the flag is not a schedule, or there are phases already.
-  """
-  if not _DEPTH_SCHEDULE.value:
-    return config
-  if config.phases:
-    raise ValueError(
-      "--depth_schedule cannot be used with --phase_steps: give one of them."
-    )
-  parts = training.parse_depth_schedule(
-    _DEPTH_SCHEDULE.value, config.num_train_steps
-  )
-  return dataclasses.replace(
-    config,
-    phases=tuple(
-      training.Phase(steps, num_layers=depth, same_data=index > 0)
-      for index, (depth, steps) in enumerate(parts)
-    ),
-  )
-
-
-def scheduled_depths(config: training.TrainConfig) -> tuple[int, ...]:
-  """Returns the depth of each phase; () without a depth schedule."""
-  depths = tuple(phase.num_layers for phase in config.phases)
-  return depths if any(depths) else ()
 
 
 def with_random_depths(
   config: training.TrainConfig, model: modeling.AlbertConfig
 ) -> training.TrainConfig:
-  """Returns the settings with --random_depths.
-
-  Raises:
-    ValueError: the flag is not a list of depths, or not of this model's.
-  """
+  """Returns the settings with --random_depths, which the model must have."""
   if not _RANDOM_DEPTHS.value:
     return config
   depths = training.parse_depths(_RANDOM_DEPTHS.value)
@@ -263,30 +218,16 @@ def with_random_depths(
 
 
 def refuse_phases() -> None:
-  """Refuses flags that are for pretraining only.
-
-  Raises:
-    ValueError: one of them is given.
-  """
-  if _DEPTH_SCHEDULE.value:
-    raise ValueError(
-      "--depth_schedule is for pretraining: give --num_hidden_layers or "
-      "--random_depths."
-    )
-  if _PHASE_STEPS.value:
-    raise ValueError(
-      "--phase_steps is for pretraining: give --num_train_steps."
-    )
+  """Refuses flags that are for pretraining only."""
+  for flag in (_DEPTH_SCHEDULE, _PHASE_STEPS):
+    if flag.value:
+      raise ValueError(f"--{flag.name} is for pretraining: leave it out.")
 
 
 def start_devices() -> tuple[tf.distribute.Strategy, str]:
   """Makes the strategy and sets the precision; returns both.
 
   Call it before TensorFlow's first operation.
-
-  Raises:
-    ValueError: the flags ask for devices that do not exist.
-    OSError: a device, or another worker, does not answer.
   """
   if DISTRIBUTION.value == "multi_worker":
     job = distribution.read_cluster()
@@ -298,11 +239,6 @@ def start_devices() -> tuple[tf.distribute.Strategy, str]:
   distribution.start_compiler()
   distribution.make_deterministic()
   return strategy, distribution.set_precision(PRECISION.value)
-
-
-def on_tpu() -> bool:
-  """Returns whether the flags ask for a TPU."""
-  return DISTRIBUTION.value == "tpu"
 
 
 def settings(

@@ -10,23 +10,17 @@ import sys
 from typing import Sequence
 
 # A copy of the requirements, written last: an environment without it is not
-# complete. Earlier versions used the second name.
-_INSTALLED = ("installed", "installed-requirements.txt")
+# complete.
+_INSTALLED = "installed"
 _INSTALLING = "installing"
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 
-def python_of(folder: pathlib.Path) -> str:
-  """Returns the path of an environment's interpreter."""
-  return str(folder / "bin" / "python")
-
-
 def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:
-  """Whether everything in `requirements` was installed into `folder`."""
-  wanted = requirements.read_text("utf-8")
-  return not (folder / _INSTALLING).exists() and any(
-    (folder / name).exists() and (folder / name).read_text("utf-8") == wanted
-    for name in _INSTALLED
+  """Returns whether everything in `requirements` is installed in `folder`."""
+  installed = folder / _INSTALLED
+  return not (folder / _INSTALLING).exists() and (
+    installed.exists() and installed.read_bytes() == requirements.read_bytes()
   )
 
 
@@ -36,7 +30,7 @@ def make(
   oldest: tuple[int, int],
   newest: tuple[int, int],
 ) -> str:
-  """Creates an environment unless it is complete.
+  """Creates an environment unless it is complete; returns its interpreter.
 
   An interrupted installation starts again from nothing.
 
@@ -46,41 +40,39 @@ def make(
     oldest: the first version of Python that the packages support.
     newest: the last one.
 
-  Returns:
-    The path of the environment's interpreter.
-
   Raises:
     ValueError: `folder` is something else, there is no such Python, or pip
       failed.
   """
+  python = str(folder / "bin" / "python")
   if is_complete(folder, requirements):
-    return python_of(folder)
-  ours = any((folder / name).exists() for name in (*_INSTALLED, _INSTALLING))
-  if folder.exists() and not ours and any(folder.iterdir()):
-    raise ValueError(
-      f"{folder} was not created by this program: remove it, or choose another "
-      "folder."
-    )
-  python = _find_python(oldest, newest)
+    return python
   if folder.exists():
-    shutil.rmtree(folder)
+    ours = any((folder / name).exists() for name in (_INSTALLED, _INSTALLING))
+    if not ours and any(folder.iterdir()):
+      raise ValueError(
+        f"{folder} was not created by this program: remove it, or choose "
+        "another folder."
+      )
+  base_python = _find_python(oldest, newest)
+  shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir(parents=True)
   (folder / _INSTALLING).touch()
   print(
     f"Installing {requirements.name} into {folder}; this takes minutes...",
     flush=True,
   )
-  _run([python, "-m", "venv", str(folder)], f"could not create {folder}")
+  _run([base_python, "-m", "venv", str(folder)], f"could not create {folder}")
   _run(
     [
-      *(python_of(folder), "-m", "pip", "install", "--quiet"),
+      *(python, "-m", "pip", "install", "--quiet"),
       *("--disable-pip-version-check", "-r", str(requirements)),
     ],
     f"pip could not install {requirements.name}",
   )
-  shutil.copyfile(requirements, folder / _INSTALLED[0])
+  shutil.copyfile(requirements, folder / _INSTALLED)
   (folder / _INSTALLING).unlink()
-  return python_of(folder)
+  return python
 
 
 def _find_python(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
@@ -98,29 +90,23 @@ def _find_python(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
       version = tuple(map(int, done.stdout.split()))
       if oldest <= version <= newest:
         return name
-  versions = " to ".join(
-    dict.fromkeys(".".join(map(str, version)) for version in (oldest, newest))
-  )
+  wanted = ".".join(map(str, oldest))
+  if newest != oldest:
+    wanted += f" to {'.'.join(map(str, newest))}"
   raise ValueError(
-    f"no Python {versions} with the venv module was found: install one, or set "
+    f"no Python {wanted} with the venv module was found: install one, or set "
     "the environment variable PYTHON to its path."
   )
 
 
 def _run(command: Sequence[str], failure: str) -> None:
-  try:
-    done = subprocess.run(
-      command,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      text=True,
-    )
-    code, output = done.returncode, done.stdout.strip()
-  except OSError as error:
-    code, output = 1, str(error)
-  if code:
+  done = subprocess.run(
+    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+  )
+  if done.returncode:
     # pip prints the cause last, below its warnings.
-    reason = output.splitlines()[-1] if output else f"exit code {code}"
+    lines = done.stdout.strip().splitlines()
+    reason = lines[-1] if lines else f"exit code {done.returncode}"
     raise ValueError(
       f"{failure} ({reason}): check the network and the free disk space, then "
       "run the same command again."

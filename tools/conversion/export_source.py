@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional
 
+import tensorflow as tf
+
 from official_albert import checkpoints, modeling, serving, training
 from official_albert.tokenization import in_graph
 from tasks import common, pretraining
 from tools import finetuning
 
 ENCODER = "encoder"
-# Values of `Wanted.head`: the head of the weights, or the encoder alone.
-HEADS = ("", ENCODER)
 
 
 class Wanted(NamedTuple):
@@ -20,7 +20,7 @@ class Wanted(NamedTuple):
 
   Attributes:
     checkpoint: which checkpoint of a run, as in `checkpoints.find_prefix`.
-    head: one of `HEADS`.
+    head: "" for the head of the weights, or `ENCODER` for the encoder alone.
     task: of a classifier in another format, see `text_jobs.name_task`.
     with_texts: whether to have signatures that take text.
     max_seq_length: 0 keeps the run's.
@@ -35,15 +35,6 @@ class Wanted(NamedTuple):
   max_seq_length: int = 0
   top_k: int = 5
   num_hidden_layers: int = 0
-
-  def at_depth(self, config: modeling.AlbertConfig):
-    """Returns the configuration with the wanted number of layers.
-
-    Raises:
-      ValueError: the layers are not shared, so their number cannot change.
-    """
-    depth = self.num_hidden_layers
-    return config.at_depth(depth) if depth else config
 
 
 class Source(NamedTuple):
@@ -60,6 +51,42 @@ class Source(NamedTuple):
   task: str
   checkpoint: str
   tokenizer: Optional[checkpoints.TokenizerFile]
+
+
+def load_run(
+  model_dir: str, config: modeling.AlbertConfig, checkpoint: str = ""
+) -> tuple[Optional[finetuning.trained_run.TrainedRun], tf.keras.Model, str]:
+  """Loads the model of a run of tools.run_pretraining or tools.run_finetuning.
+
+  Args:
+    model_dir: the run's folder.
+    config: the encoder, whose number of layers may differ from the run's.
+    checkpoint: as in `checkpoints.find_prefix`.
+
+  Returns:
+    The record if the run is fine-tuned, the model, and the checkpoint's prefix.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, or it does not fit the record.
+  """
+  if "task" in training.read_run(model_dir)["data"]:
+    run = finetuning.trained_run.read(model_dir)
+    prefix = finetuning.run.find_weights(model_dir, checkpoint)
+    head = finetuning.registry.find(run.task, model_dir).head
+    model = finetuning.registry.make_model(
+      head, config, len(run.labels or "1"), run.settings
+    )
+  else:
+    run = None
+    prefix = checkpoints.find_prefix(model_dir, checkpoint)
+    model = pretraining.AlbertForPretraining(config, name="model")
+  report = training.warm_start(model, prefix)
+  if report.missing:
+    raise ValueError(
+      f"{prefix} does not fit the record in {model_dir}: it lacks "
+      f"{report.missing[0]}."
+    )
+  return run, model, prefix
 
 
 def open_source(path: str, wanted: Wanted) -> Source:
@@ -79,60 +106,47 @@ def open_source(path: str, wanted: Wanted) -> Source:
   data = {}
   if os.path.exists(os.path.join(path, training.RECORD_FILE)):
     data = training.read_run(path)["data"]
-  if "task" in data and wanted.task in ("", data["task"]):
-    return _finetuned(path, data, wanted)
+  is_finetuned = "task" in data and wanted.task in ("", data["task"])
   # Converted folders record their head; pretraining runs do not.
-  if data and "head" not in data and not wanted.task:
-    return _pretrained(path, wanted)
-  return _portable(path, wanted)
+  is_pretrained = data and not wanted.task and not {"task", "head"} & set(data)
+  open_it = _of_run if is_finetuned or is_pretrained else _of_checkpoint
+  source = open_it(path, wanted)
+  tokenizer = source.tokenizer
+  if tokenizer and not os.path.exists(tokenizer.path):
+    return source._replace(tokenizer=None)
+  if tokenizer and source.module.cls_id is None:
+    source.module.cls_id = tokenizer.open().cls_id
+  return source
 
 
-def _finetuned(path: str, data, wanted: Wanted) -> Source:
-  run = finetuning.trained_run.read(path)
-  config = modeling.AlbertConfig.from_json_file(
-    os.path.join(path, training.CONFIG_FILE)
+def _of_run(path: str, wanted: Wanted) -> Source:
+  config_file = os.path.join(path, training.CONFIG_FILE)
+  config = modeling.AlbertConfig.from_json_file(config_file)
+  config = config.at_depth(wanted.num_hidden_layers or config.num_hidden_layers)
+  run, model, prefix = load_run(path, config, wanted.checkpoint)
+  record = training.read_run(path)
+  tokenizer = checkpoints.recorded_tokenizer(
+    path, record["data"].get("tokenizer", {})
   )
-  config = wanted.at_depth(config)
-  checkpoint = finetuning.run.find_weights(path, wanted.checkpoint)
-  kind = finetuning.registry.find(run.task, run.model_dir)
-  model = finetuning.registry.make_model(
-    kind.head, config, len(run.labels or "1"), run.settings
-  )
-  report = training.warm_start(model, checkpoint)
-  if report.missing:
-    raise ValueError(
-      f"{checkpoint} is not a checkpoint of {run.task}: it lacks "
-      f"{report.missing[0]}."
-    )
-  tokenizer = checkpoints.recorded_tokenizer(path, data.get("tokenizer", {}))
   layer = _text_layer(tokenizer, wanted)
-  length = wanted.max_seq_length or run.max_seq_length
+  length = wanted.max_seq_length or (
+    run.max_seq_length if run else pretraining.trained_length(record, prefix)
+  )
   if wanted.head == ENCODER:
     module = serving.ServedEncoder(model.albert, layer, length)
-  else:
+  elif run:
     module = finetuning.registry.make_served(run, model, layer, length)
-  return _source(module, run.task, checkpoint, tokenizer)
-
-
-def _pretrained(path: str, wanted: Wanted) -> Source:
-  run = pretraining.open_run(path, wanted.checkpoint, wanted.num_hidden_layers)
-  layer = _text_layer(run.tokenizer, wanted)
-  length = wanted.max_seq_length or run.max_seq_length
-  if wanted.head == ENCODER:
-    module = serving.ServedEncoder(run.model.albert, layer, length)
   else:
-    module = pretraining.ServedPretraining(
-      run.model, layer, length, wanted.top_k
-    )
-  return _source(module, module.kind, run.path, run.tokenizer)
+    module = pretraining.ServedPretraining(model, layer, length, wanted.top_k)
+  return Source(module, run.task if run else module.kind, prefix, tokenizer)
 
 
-def _portable(path: str, wanted: Wanted) -> Source:
+def _of_checkpoint(path: str, wanted: Wanted) -> Source:
   """Opens a checkpoint of any format, whose task may not be known."""
   kind, weights = checkpoints.choose(path, wanted.checkpoint)
   checkpoint = checkpoints.READERS[kind](weights)
-  config = wanted.at_depth(checkpoint.config)
-  tokenizer = checkpoint.tokenizer
+  config, tokenizer = checkpoint.config, checkpoint.tokenizer
+  config = config.at_depth(wanted.num_hidden_layers or config.num_hidden_layers)
   if wanted.with_texts and tokenizer is None:
     raise ValueError(
       f"there is no tokenizer beside {checkpoint.source}: put its .model or "
@@ -140,11 +154,8 @@ def _portable(path: str, wanted: Wanted) -> Source:
     )
   layer = _text_layer(tokenizer, wanted)
   length = wanted.max_seq_length or config.max_position_embeddings
-  task = ""
-  if checkpoint.head == "pretraining" and wanted.head != ENCODER:
-    model = pretraining.AlbertForPretraining(config)
-    module = pretraining.ServedPretraining(model, layer, length, wanted.top_k)
-  elif checkpoint.head in ("none", "masked_lm") or wanted.head == ENCODER:
+  task = wanted.task
+  if wanted.head == ENCODER or checkpoint.head in ("none", "masked_lm"):
     if not checkpoint.has_pooler:
       raise ValueError(
         f"{checkpoint.source} has no pooler, whose output would be served: "
@@ -152,8 +163,12 @@ def _portable(path: str, wanted: Wanted) -> Source:
       )
     model = modeling.AlbertModel(config)
     module = serving.ServedEncoder(model, layer, length)
-  elif wanted.task:
-    task = wanted.task
+    task = module.kind
+  elif checkpoint.head == "pretraining":
+    model = pretraining.AlbertForPretraining(config)
+    module = pretraining.ServedPretraining(model, layer, length, wanted.top_k)
+    task = module.kind
+  elif task:
     finetuning.text_jobs.name_task(checkpoint, task)
     shapes = checkpoints.shapes_of(checkpoint.tensors)
     model = modeling.AlbertForSequenceClassification(
@@ -173,27 +188,14 @@ def _portable(path: str, wanted: Wanted) -> Source:
       "--head=encoder; or the folder of the run of tools.run_finetuning."
     )
   checkpoints.fill(model, checkpoint)
-  return _source(module, task or module.kind, checkpoint.source, tokenizer)
+  return Source(module, task, checkpoint.source, tokenizer)
 
 
 def _text_layer(
-  tokenizer: Optional[checkpoints.TokenizerFile], wanted: Wanted
+  tokenizer: checkpoints.TokenizerFile, wanted: Wanted
 ) -> Optional[in_graph.TextLayer]:
   if not wanted.with_texts:
     return None  # With its resources, a server would need tensorflow_text.
   return in_graph.make_text_layer(
     tokenizer.kind, tokenizer.path, tokenizer.lower_case
   )
-
-
-def _source(
-  module: serving.ServedModule,
-  task: str,
-  checkpoint: str,
-  tokenizer: Optional[checkpoints.TokenizerFile],
-) -> Source:
-  if tokenizer and not os.path.exists(tokenizer.path):
-    tokenizer = None
-  if tokenizer and module.cls_id is None:
-    module.cls_id = tokenizer.open().cls_id
-  return Source(module, task, checkpoint, tokenizer)

@@ -26,7 +26,7 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
       [B, O, S] with O options; `masked_lm_positions` <int32>[B, P]. Or only
       `texts` <str>[N], to tokenize.
     outputs_file: is written. For texts, `ids` <int32>[K] of all texts, and
-      their number for each text, `lengths` <int32>[N].
+      `lengths` <int32>[N], the number of ids of each.
   """
   # Imported by name, as this project does not require them.
   transformers = importlib.import_module("transformers")

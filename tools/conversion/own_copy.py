@@ -29,6 +29,8 @@ def of(
 ) -> str:
   """Returns a folder of this package with the checkpoint at a path.
 
+  That is `path` itself if it needs no conversion, being ours or a TF1
+  checkpoint; else a temporary folder, which is removed when the process ends.
   A conversion runs TensorFlow, so set up devices first.
 
   Args:
@@ -36,10 +38,6 @@ def of(
     checkpoint: which checkpoint of a run, as in `find_prefix`.
     prepare: changes the checkpoint before it is written, for example to name
       the task of a classifier.
-
-  Returns:
-    `path` itself if it needs no conversion, being ours or a TF1 checkpoint;
-    else a temporary folder, which is removed when the process ends.
 
   Raises:
     ValueError, OSError: the checkpoint cannot be read; or from `prepare`.

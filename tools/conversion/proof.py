@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import Mapping, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +33,70 @@ _TEXTS = (
   "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f £5 €6",
 )
 _HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
+
+
+class Side(NamedTuple):
+  """A checkpoint to compare: its format, its content and its path."""
+
+  kind: str
+  checkpoint: checkpoints.PortableCheckpoint
+  path: str
+
+
+def compare(
+  source: Side,
+  written: Side,
+  hf_python: str,
+  is_changed: bool,
+  notes: list[str],
+) -> dict[str, tuple[float, float]]:
+  """Compares values and, to or from Hugging Face, outputs.
+
+  Args:
+    source: what was converted.
+    written: the result.
+    hf_python: see `find_hf_python`.
+    is_changed: whether the models compute different outputs.
+    notes: sentences about other comparisons are added.
+
+  Returns:
+    The largest absolute difference and the allowed one, by what was compared.
+
+  Raises:
+    ValueError: a difference exceeds the tolerance.
+  """
+  difference = by_name(source.checkpoint, written.checkpoint)
+  proofs = {"values read again by name": (difference, TOLERANCE)}
+  hf, other = (written, source) if written.kind == "hf" else (source, written)
+  python = ""
+  if hf.kind == "hf":
+    python = find_hf_python(hf_python)
+    if python and hf.checkpoint.tokenizer:
+      tokenizer = hf.checkpoint.tokenizer.open()
+      notes.append(by_texts(python, hf.path, tokenizer))
+  if is_changed:
+    notes.append(
+      "no batch went through both models, because the model was changed."
+    )
+  elif hf.kind == "hf" and other.kind != "hf":
+    if python:
+      batch = make_batch(hf.checkpoint.config, hf.checkpoint.head)
+      theirs = hf_outputs(python, hf.path, batch)
+      ours = own_outputs(other.path, hf.checkpoint, batch)
+      where, *numbers = by_batch(ours, theirs)
+      proofs[f"a batch through both models ({where})"] = tuple(numbers)
+    else:
+      notes.append(
+        "no batch went through Hugging Face's model: install torch and "
+        "transformers, or give --hf_python."
+      )
+  for what, (difference, allowed) in proofs.items():
+    if not difference <= allowed:  # NaN must fail too.
+      raise ValueError(
+        f"the conversion is wrong: {what} differ by {difference:.3g}, more "
+        f"than {allowed:.3g}; nothing was written."
+      )
+  return proofs
 
 
 def by_name(
@@ -60,9 +125,8 @@ def make_batch(
   rng = np.random.default_rng(0)
   length = min(_LENGTH, config.max_position_embeddings)
   shape = (_BATCH, length)
-  mask = np.ones(shape, np.int32)
+  mask, segments = np.ones(shape, np.int32), np.zeros(shape, np.int32)
   mask[-1, length - length // 4 :] = 0
-  segments = np.zeros(shape, np.int32)
   segments[:, length // 2 :] = min(1, config.type_vocab_size - 1)
   batch = {
     "input_ids": rng.integers(0, config.vocab_size, shape, np.int32),
@@ -79,13 +143,19 @@ def make_batch(
 
 def own_outputs(
   path: str,
-  config: modeling.AlbertConfig,
-  head: str,
-  classes: int,
-  batch: dict[str, np.ndarray],
+  checkpoint: checkpoints.PortableCheckpoint,
+  batch: Mapping[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
-  """Returns the outputs of our model with the weights of a checkpoint."""
-  model = finetuning.registry.make_model(head, config, classes)
+  """Returns the outputs of our model with the weights at a path.
+
+  `checkpoint` has the same configuration and head.
+  """
+  shapes = checkpoints.shapes_of(checkpoint.tensors)
+  model = finetuning.registry.make_model(
+    checkpoint.head,
+    checkpoint.config,
+    shapes.get("output_weights", [1])[0],
+  )
   training.warm_start(model, path)
   known = (*modeling.INPUTS, *model.other_features)
   batch = {name: value for name, value in batch.items() if name in known}
@@ -98,13 +168,9 @@ def own_outputs(
 
 
 def find_hf_python(path: str = "") -> str:
-  """Returns a Python with torch and transformers; "" if there is none.
+  """Returns the user's path of a Python with torch and transformers.
 
-  Args:
-    path: from the user, not checked for packages; "" tries this Python.
-
-  Raises:
-    FileNotFoundError: there is no such program.
+  For "", returns this Python, or "" if it lacks the packages.
   """
   if path:
     if not os.path.isfile(path) or not os.access(path, os.X_OK):
@@ -115,14 +181,9 @@ def find_hf_python(path: str = "") -> str:
 
 
 def hf_outputs(
-  python: str, folder: str, batch: dict[str, np.ndarray]
+  python: str, folder: str, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-  """Runs Hugging Face's model or tokenizer in another process.
-
-  Args:
-    python: an interpreter with torch and transformers.
-    folder: of the model.
-    batch: see `hf_outputs.main`.
+  """Runs hf_outputs.py in another process.
 
   Raises:
     ValueError: the process failed.
@@ -147,16 +208,7 @@ def hf_outputs(
 def by_texts(
   python: str, folder: str, tokenizer: tokenization.Tokenizer
 ) -> str:
-  """Compares the ids of Hugging Face's tokenizer with ours.
-
-  Args:
-    python: see `hf_outputs`.
-    folder: of Hugging Face's model.
-    tokenizer: ours, of the same vocabulary.
-
-  Returns:
-    A sentence with the result and the first text that differs.
-  """
+  """Returns a sentence about the ids of Hugging Face's tokenizer and ours."""
   try:
     found = hf_outputs(python, folder, {"texts": np.array(_TEXTS)})
   except ValueError as error:  # For example, a package is missing.
@@ -180,7 +232,7 @@ def by_texts(
 
 
 def by_batch(
-  ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]
+  ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
 ) -> tuple[str, float, float]:
   """Compares two models' outputs.
 
@@ -203,12 +255,3 @@ def by_batch(
     if difference / allowed >= worst[1] / worst[2]:
       worst = (name, difference, allowed)
   return worst
-
-
-def classes_of(checkpoint: checkpoints.PortableCheckpoint) -> int:
-  """Returns the number of classes; 0 if there is no classifier."""
-  shapes = checkpoints.shapes_of(checkpoint.tensors)
-  rows = checkpoints.HEADS[checkpoint.head]
-  if not any(row.tf1 == "output_weights" for row in rows):
-    return 0
-  return shapes["output_weights"][0]

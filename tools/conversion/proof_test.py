@@ -11,7 +11,7 @@ import pytest
 from official_albert import AlbertConfig, checkpoints, tokenization
 from official_albert.testing import toy_vocabulary
 from tools import finetuning
-from tools.conversion import proof as checkpoint_proof
+from tools.conversion import proof
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TESTDATA = _ROOT / "official_albert" / "testdata"
@@ -31,13 +31,13 @@ def test_the_table_has_every_variable_of_every_model(head):
   classes = {"classification": 3, "regression": 1}.get(head, 0)
   model = finetuning.registry.make_model(head, _CONFIG, classes)
   prefix = "" if hasattr(model, "albert") else "albert/"
-  paths = {f"{prefix}{path}" for path in checkpoints.by_path(model)}
-  rows = {row.own for row in checkpoints.rows(_CONFIG, head)}
+  variables = checkpoints.by_path(model)
+  shapes = {f"{prefix}{path}": v.shape for path, v in variables.items()}
+  rows = checkpoints.rows(_CONFIG, head)
   if head == "masked_lm":  # Its model has both pretraining heads.
-    assert rows < paths and len(paths - rows) == 2
-  else:
-    assert rows == paths
-    assert len(checkpoints.tf1_variables(model)) == len(rows)
+    rows += checkpoints.HEADS["pretraining"][-2:]
+  assert {row.own: row.shape_in(_CONFIG, classes) for row in rows} == shapes
+  assert len(checkpoints.tf1_variables(model)) == len(rows)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,7 @@ def test_the_table_has_every_variable_of_every_model(head):
 def test_outputs_of_transformers(name, outputs):
   folder = _TESTDATA / "hf_one_group" / name
   checkpoint = checkpoints.READERS["hf"](str(folder))
-  model = finetuning.registry.make_model(
-    checkpoint.head, checkpoint.config, checkpoint_proof.classes_of(checkpoint)
-  )
+  model = finetuning.registry.make_model(checkpoint.head, checkpoint.config, 3)
   report = checkpoints.fill(model, checkpoint)
   assert not report.unexpected
   expected = np.load(folder / "reference_outputs.npz")
@@ -96,37 +94,38 @@ def _read(head="none"):
 
 
 def test_one_wrong_value_is_found():
-  a, b = _read(), _read()
-  assert checkpoint_proof.by_name(a, b) == 0
-  tensors = {name: b.tensors[name].copy() for name in b.tensors}
-  b.tensors = tensors
-  tensors["bert/pooler/dense/bias"][7] += np.float32(0.25)
-  assert checkpoint_proof.by_name(a, b) == pytest.approx(0.25, rel=1e-5)
-  tensors["bert/pooler/dense/bias"][7] = np.nan
-  assert checkpoint_proof.by_name(a, b) == np.inf
-  tensors["bert/pooler/dense/bias"] = np.zeros([41], np.float32)
-  assert checkpoint_proof.by_name(a, b) == np.inf
+  path = str(_TESTDATA / "one_group" / "model.ckpt")
+  a, b = (checkpoints.read_tf1_checkpoint(path, "none") for _ in range(2))
+  assert proof.by_name(a, b) == 0
+  b.tensors = {name: value.copy() for name, value in b.tensors.items()}
+  bias = b.tensors["bert/pooler/dense/bias"]
+  bias[7] += np.float32(0.25)
+  assert proof.by_name(a, b) == pytest.approx(0.25, rel=1e-5)
+  bias[7] = np.nan
+  assert proof.by_name(a, b) == np.inf
+  b.tensors["bert/pooler/dense/bias"] = bias[1:]
+  assert proof.by_name(a, b) == np.inf
 
 
 def test_tolerances_depend_on_the_size_of_outputs():
-  ones = {"x": np.full([2, 3], 100.0), "y": np.zeros([1])}
-  other = {"x": ones["x"].copy(), "y": np.zeros([1]), "more": np.ones([1])}
-  other["x"][1, 1] += 0.5
-  where, difference, allowed = checkpoint_proof.by_batch(other, ones)
+  theirs = {"x": np.full([2, 3], 100.0), "y": np.zeros([1])}
+  ours = {"x": theirs["x"].copy(), "y": np.zeros([1]), "more": np.ones([1])}
+  ours["x"][1, 1] += 0.5
+  where, difference, allowed = proof.by_batch(ours, theirs)
   assert (where, difference) == ("x", pytest.approx(0.5))
   assert allowed == pytest.approx(1e-3)
-  other["y"][0] = np.nan
-  assert checkpoint_proof.by_batch(other, ones) == ("y", np.inf, 1e-5)
+  ours["y"][0] = np.nan
+  assert proof.by_batch(ours, theirs) == ("y", np.inf, 1e-5)
   with pytest.raises(ValueError, match="x of the two models differs in shape"):
-    checkpoint_proof.by_batch({"x": np.zeros([3, 2])}, ones)
+    proof.by_batch({"x": np.zeros([3, 2])}, theirs)
 
 
 def test_a_batch_has_padding_and_both_segments():
-  batch = checkpoint_proof.make_batch(_CONFIG, "none")
+  batch = proof.make_batch(_CONFIG, "none")
   assert batch["input_ids"].shape == (2, 9)
   assert batch["input_mask"].sum(1).tolist() == [9, 7]
   assert set(batch["segment_ids"].flat) == {0, 1}
-  options = checkpoint_proof.make_batch(_CONFIG, "multiple_choice")
+  options = proof.make_batch(_CONFIG, "multiple_choice")
   assert options["input_ids"].shape == (1, 2, 9)
   del options["masked_lm_positions"]  # Of heads that score the vocabulary.
   model = finetuning.registry.make_model("multiple_choice", _CONFIG)
@@ -135,28 +134,21 @@ def test_a_batch_has_padding_and_both_segments():
 
 def test_outputs_of_a_head_without_positions(tmp_path):
   """The batch has positions for heads that score the vocabulary."""
-  path = _TESTDATA / "one_group" / "classifier.ckpt"
-  checkpoint = checkpoints.read_tf1_checkpoint(str(path))
-  checkpoints.WRITERS["official_albert"](checkpoint, str(tmp_path))
-  config = checkpoint.config
-  batch = checkpoint_proof.make_batch(config, "classification")
-  outputs = checkpoint_proof.own_outputs(
-    str(tmp_path), config, "classification", 3, batch
-  )
+  path = str(_TESTDATA / "one_group" / "classifier.ckpt")
+  checkpoint = checkpoints.read_tf1_checkpoint(path)
+  batch = proof.make_batch(checkpoint.config, "classification")
+  outputs = proof.own_outputs(path, checkpoint, batch)
   assert outputs["logits"].shape == (2, 3)
 
 
 def test_finding_and_running_the_other_framework(tmp_path):
   with pytest.raises(FileNotFoundError, match="is not a program"):
-    checkpoint_proof.find_hf_python(str(tmp_path))
-  assert checkpoint_proof.find_hf_python(sys.executable) == sys.executable
+    proof.find_hf_python(str(tmp_path))
+  assert proof.find_hf_python(sys.executable) == sys.executable
+  batch = proof.make_batch(_CONFIG, "none")
   # The last line of its output is reported.
   with pytest.raises(ValueError, match="Hugging Face cannot run the model: .+"):
-    checkpoint_proof.hf_outputs(
-      sys.executable,
-      str(tmp_path),
-      checkpoint_proof.make_batch(_CONFIG, "none"),
-    )
+    proof.hf_outputs(sys.executable, str(tmp_path), batch)
 
 
 def test_ids_of_the_other_tokenizer(tmp_path, monkeypatch):
@@ -175,15 +167,15 @@ def test_ids_of_the_other_tokenizer(tmp_path, monkeypatch):
       "lengths": np.array([len(row) for row in rows], np.int32),
     }
 
-  monkeypatch.setattr(checkpoint_proof, "hf_outputs", theirs)
-  sentence = checkpoint_proof.by_texts("it", "folder", tokenizer)
+  monkeypatch.setattr(proof, "hf_outputs", theirs)
+  sentence = proof.by_texts("it", "folder", tokenizer)
   assert "gives the same ids for all 8 texts" in sentence
   wrong = (1, 6)
-  sentence = checkpoint_proof.by_texts("it", "folder", tokenizer)
+  sentence = proof.by_texts("it", "folder", tokenizer)
   assert "other ids than this package for 2 of the 8 texts" in sentence
   assert "such as '.hidden" in sentence
   monkeypatch.undo()
-  sentence = checkpoint_proof.by_texts(sys.executable, str(tmp_path), tokenizer)
+  sentence = proof.by_texts(sys.executable, str(tmp_path), tokenizer)
   assert (
     "were not compared: Hugging Face cannot run the tokenizer: " in sentence
   )

@@ -5,25 +5,22 @@
       {name: "B S" for name in ("input_ids", "input_mask", "segment_ids")},
       "model.tflite", config.vocab_size, "int8", sequence_length=128)
 
-The inputs are ids, as TFLite has no tokenizer. The only signature is `ids`,
-with the function's names of inputs and outputs. All operations are TFLite's
-own, so an app needs no other part of TensorFlow. "none" keeps weights as
-float32, "float16" rounds them, and "int8" rounds the kernels of matrix products
-to 8 bits; activations stay float32.
+The inputs are ids, as TFLite has no tokenizer. All operations are TFLite's own,
+so an app needs no other part of TensorFlow. "none" keeps weights as float32,
+"float16" rounds them, and "int8" rounds the kernels of matrix products to 8
+bits; activations stay float32.
 
 Shared weights are in the file once. The converter would copy a kernel if a
 constant factor followed its product, or if only a part of it were used, as with
-`logits_only`. After each conversion, the interpreter's outputs for random ids
-are compared with those of the function.
+`logits_only`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import tempfile
-from typing import Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -38,17 +35,14 @@ MODEL_FILE = "model.tflite"
 # of the function's output.
 TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 QUANTIZATIONS = tuple(TOLERANCES)
-# Number of rows to compare.
 _CHECKED_ROWS = 4
-_FLEXIBLE_LENGTHS = (7, 32)
+_CHECKED_LENGTHS = (7, 32)  # Of a file for any length.
 
 
-@dataclasses.dataclass(frozen=True)
-class TfliteExport:
+class TfliteExport(NamedTuple):
   """A file that was written.
 
   Attributes:
-    path: of the file.
     bytes: its size.
     differences: for each floating point output, the root mean square of the
       difference from the function's output, relative to that of the output.
@@ -56,18 +50,13 @@ class TfliteExport:
       `probabilities`; None without such outputs.
   """
 
-  path: str
   bytes: int
   differences: Mapping[str, float]
   agreement: Optional[float]
 
 
 def check_quantization(name: str) -> None:
-  """Checks a name.
-
-  Raises:
-    ValueError: it is not one of `QUANTIZATIONS`.
-  """
+  """Refuses names that are not in `QUANTIZATIONS`."""
   if name not in QUANTIZATIONS:
     raise ValueError(
       f"quantization is {name!r}, but must be one of "
@@ -84,7 +73,7 @@ def export_tflite(
   sequence_length: int = 0,
   batch_size: int = 1,
 ) -> TfliteExport:
-  """Converts a function of ids, and compares the outputs.
+  """Converts a function of ids, and compares the outputs for random ids.
 
   Args:
     function: maps features <int32> to outputs with plain operations: a float32
@@ -99,31 +88,39 @@ def export_tflite(
     batch_size: B, for a fixed sequence length.
 
   Raises:
-    OSError: the file cannot be written.
-    ValueError: a setting is invalid, TFLite lacks an operation of the function,
-      or the outputs differ too much.
+    ValueError, OSError: TFLite lacks an operation of the function, the outputs
+      differ too much, or the file cannot be written.
   """
-  check_quantization(quantization)
-  if sequence_length < 0 or batch_size < 1:
+  if sequence_length < 0:
     raise ValueError(
-      f"sequence_length is {sequence_length} and batch_size {batch_size}: the "
-      "first must not be negative, the second at least 1."
+      f"sequence_length is {sequence_length}, but must not be negative."
     )
-  rows = batch_size if sequence_length else None
-  specs = {
-    name: _spec(name, axes, rows, sequence_length or None)
-    for name, axes in inputs.items()
-  }
+  sizes = {"B": batch_size} if sequence_length else {"B": None}
+
+  def spec(name: str, axes: str) -> tf.TensorSpec:
+    shape = [
+      int(axis) if axis.isdigit() else sizes.get(axis, sequence_length or None)
+      for axis in axes.split()
+    ]
+    return tf.TensorSpec(shape, tf.int32, name)
+
+  specs = {name: spec(name, axes) for name, axes in inputs.items()}
   concrete = _frozen(function, specs)
   with distribution.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
     differences, agreement = _compare(
       concrete, specs, content, sequence_length, vocab_size
     )
-  _check(differences, quantization)
+  for name, difference in differences.items():
+    if not difference <= TOLERANCES[quantization]:  # NaN must fail too.
+      raise ValueError(
+        f"{name} of the TFLite file differs by {difference:.3g}, more than "
+        f"{TOLERANCES[quantization]:g}: choose another quantization than "
+        f"{quantization}."
+      )
   os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
   files.write_bytes(path, content)
-  return TfliteExport(path, len(content), differences, agreement)
+  return TfliteExport(len(content), differences, agreement)
 
 
 def write_folder(
@@ -137,13 +134,11 @@ def write_folder(
   Args:
     source: a float32 model that is not frozen.
     export_dir: a folder that does not exist or is empty.
-    quantization: one of `QUANTIZATIONS`.
+    quantization: see `export_tflite`.
     sequence_length: see `export_tflite`.
 
   Raises:
-    FileExistsError: `export_dir` is not empty.
-    ValueError: the sequence length is invalid, or see `export_tflite`.
-    OSError: a file cannot be written; nothing is left behind.
+    ValueError, OSError: see `export_tflite`; nothing is left behind.
   """
   module = source.module
   most = module.config.max_position_embeddings
@@ -173,18 +168,8 @@ def write_folder(
     serving.write_assets(folder, module, source.tokenizer, record)
 
 
-def _spec(
-  name: str, axes: str, rows: Optional[int], length: Optional[int]
-) -> tf.TensorSpec:
-  sizes = [
-    rows if axis == "B" else int(axis) if axis.isdigit() else length
-    for axis in axes.split()
-  ]
-  return tf.TensorSpec(sizes, tf.int32, name)
-
-
-def _frozen(function, specs: Mapping[str, tf.TensorSpec]):
-  """Returns the function of dicts with variables as constants."""
+def _frozen(function, specs: Mapping[str, tf.TensorSpec]) -> Any:
+  """Returns the concrete function of dicts with variables as constants."""
   concrete = tf.function(
     lambda **features: dict(function(features)), autograph=False
   ).get_concrete_function(**specs)
@@ -198,8 +183,7 @@ def _frozen(function, specs: Mapping[str, tf.TensorSpec]):
   return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
-def _convert(concrete, quantization: str) -> bytes:
-  """Returns the TFLite file of a function."""
+def _convert(concrete: Any, quantization: str) -> bytes:
   with tempfile.TemporaryDirectory() as folder:
     # The converter keeps names only when it converts a SavedModel.
     tf.saved_model.save(
@@ -229,7 +213,7 @@ def _convert(concrete, quantization: str) -> bytes:
 
 
 def _compare(
-  concrete,
+  concrete: Any,
   specs: Mapping[str, tf.TensorSpec],
   content: bytes,
   length: int,
@@ -241,10 +225,12 @@ def _compare(
   )
   rng = np.random.default_rng(0)
   pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-  rows = next(iter(specs.values())).shape[0]
+  rows, *middle, _ = specs["input_ids"].shape
   calls = -(-_CHECKED_ROWS // (rows or _CHECKED_ROWS))
-  for size in [length] * calls if length else _FLEXIBLE_LENGTHS:
-    inputs = _random_inputs(specs, rows or _CHECKED_ROWS, size, vocab_size, rng)
+  for size in [length] * calls if length else _CHECKED_LENGTHS:
+    shape = (rows or _CHECKED_ROWS, *middle, size)
+    inputs = _random_inputs(shape, vocab_size, rng)
+    inputs = {name: inputs[name].astype(np.int32) for name in specs}
     expected = concrete(**{k: tf.constant(x) for k, x in inputs.items()})
     for name, value in run(**inputs).items():
       if value.dtype.kind == "f":
@@ -264,38 +250,17 @@ def _compare(
 
 
 def _random_inputs(
-  specs: Mapping[str, tf.TensorSpec],
-  rows: int,
-  length: int,
-  vocab_size: int,
-  rng: np.random.Generator,
+  shape: tuple[int, ...], vocab_size: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
   """Returns random features; rows vary in length, the first is full."""
-  middle = specs["input_ids"].shape[1:-1]
-  shape = (rows, *middle, length)
+  length = shape[-1]
   ends = rng.integers(2, length + 1, (*shape[:-1], 1))
   ends.reshape(-1)[0] = length
   mask = np.arange(length) < ends
-  segments = np.arange(length) >= ends // 2
-  values = {
-    # No special pieces.
-    "input_ids": rng.integers(min(5, vocab_size - 1), vocab_size, shape) * mask,
+  first_ordinary = min(5, vocab_size - 1)  # No special pieces.
+  return {
+    "input_ids": rng.integers(first_ordinary, vocab_size, shape) * mask,
     "input_mask": mask,
-    "segment_ids": segments & mask,
+    "segment_ids": (np.arange(length) >= ends // 2) & mask,
     "masked_lm_positions": rng.integers(0, length, shape),
   }
-  unknown = set(specs) - set(values)
-  if unknown:
-    raise ValueError(f"the input {min(unknown)!r} is not supported.")
-  return {name: values[name].astype(np.int32) for name in specs}
-
-
-def _check(differences: Mapping[str, float], quantization: str) -> None:
-  for name, difference in differences.items():
-    # NaN must fail too.
-    if not difference <= TOLERANCES[quantization]:
-      raise ValueError(
-        f"{name} of the TFLite file differs by {difference:.3g}, more than "
-        f"{TOLERANCES[quantization]:g}: choose another quantization than "
-        f"{quantization}."
-      )

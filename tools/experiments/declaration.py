@@ -7,9 +7,10 @@ declaration serves a laptop and a TPU pod.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, Mapping, Optional, Sequence
 
-# The paper's downstream tasks: from column titles to values of --task.
+# The downstream tasks: from column titles to values of --task.
 TASKS = {
   "SQuAD1.1": "squad_v1",
   "SQuAD2.0": "squad_v2",
@@ -51,7 +52,6 @@ class Row:
   """One model, trained once per seed.
 
   Attributes:
-    label: unique name within the table.
     model: fields of `AlbertConfig` that differ from the scale's base model, in
       the paper's sizes; see `Scale.config`.
     sentence_pair: the second objective: "sop", "nsp" or "none".
@@ -64,7 +64,7 @@ class Row:
     preset: measure the speed of this preset instead of training anything.
     num_applied_layers: measure a model that all rows share at this depth.
     compared_with: label of the row that the verdict compares with.
-    paper: the paper's numbers by column, in percent; SQuAD as (F1, EM).
+    paper: the paper's numbers by column.
     paper_says: 1 (better) or -1 (worse) where the paper gives a direction but
       no numbers.
     paper_parameters: as printed, for example "12M".
@@ -101,11 +101,7 @@ class Table:
   """Rows that are compared.
 
   Attributes:
-    name: value of --table.
-    title: one line.
-    source: where it is in the paper.
     question: what the rows show, in one or two sentences.
-    rows: the models.
     direction: the column that verdicts are based on.
     tasks: whether to fine-tune the models; if not, only held-out text counts.
     pairs: sentence objectives on which every model is evaluated.
@@ -140,13 +136,11 @@ class Table:
 
   def columns(self, tasks: Sequence[str]) -> list[str]:
     """Returns the titles of the measured columns, in their order."""
-    if self.rows[0].preset:
+    if not self.trains:
       return [FLOPS, TOKENS, SPEED]
     if self.rows[0].num_applied_layers:
-      return [
-        MILLISECONDS,
-        *(task_column(t, more) for t in tasks for more in ("", *MORE_TRAINING)),
-      ]
+      pairs = itertools.product(tasks, ("", *MORE_TRAINING))
+      return [MILLISECONDS, *itertools.starmap(task_column, pairs)]
     shown = [SPEED] if self.speed_reference else []
     if any(row.equal_time for row in self.rows):
       shown.append(STEPS)
@@ -156,9 +150,7 @@ class Table:
     if self.layers:
       shown += [FIRST, LAST, JUMP]
     if self.tasks:
-      shown += tasks
-      if len(tasks) > 1:
-        shown.append(AVERAGE)
+      shown += [*tasks, AVERAGE] if len(tasks) > 1 else tasks
     return shown
 
 

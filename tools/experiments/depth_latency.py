@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from typing import Callable
+from typing import Callable, Sequence
 
 from absl import flags
 
@@ -31,10 +31,7 @@ _OUTPUT_FILE = path_flags.define(
 )
 
 
-def make_function(
-  config: modeling.AlbertConfig, length: int
-) -> Callable[[], None]:
-  """Returns a function that runs the frozen encoder, already compiled."""
+def _compiled(config: modeling.AlbertConfig, length: int) -> Callable:
   import tensorflow as tf  # Here, so that --help is quick.
 
   frozen = serving.FrozenEncoder(modeling.AlbertModel(config), tf.bfloat16)
@@ -43,26 +40,23 @@ def make_function(
   )
 
   @tf.function(autograph=False)
-  def encode(ids):
+  def encode():
     features = {"input_ids": ids, "input_mask": tf.ones_like(ids)}
     return frozen(features)["pooled_output"]
 
-  def run() -> None:
-    encode(ids).numpy()
-
-  run()
-  return run
+  encode()
+  return lambda: encode().numpy()
 
 
 def measure(
   config: modeling.AlbertConfig,
-  depths: list[int],
+  depths: Sequence[int],
   length: int,
   repeats: int,
 ) -> dict[str, float]:
   """Returns the median milliseconds by depth."""
   functions = {
-    depth: make_function(
+    depth: _compiled(
       dataclasses.replace(config, num_hidden_layers=depth), length
     )
     for depth in depths

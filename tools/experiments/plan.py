@@ -10,20 +10,24 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import itertools
 import json
 import math
 import os
-import statistics
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union
 
 import tfrecords
-from official_albert import distribution, modeling
-from tools.experiments import declaration, readings, scales, tables
+from official_albert import distribution, files, modeling
+from tasks.pretraining import data
+from tools.experiments import declaration, results, runner, scales, tables
 from tools.experiments.declaration import Row, Table
-from tools.experiments.runner import Job, Values
+from tools.experiments.results import Cell
 
 _VOCABULARY = "data/vocabulary"
-_MEASURED_STEPS = 120
+_SPEED_STEPS = 120
+# Number of sentences on which layers are compared.
+_SENTENCES = 200
+_Settings = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,42 +45,42 @@ class Place:
   additional_files: str
   task_data_dirs: Mapping[str, str]
 
-  @property
-  def sentences_file(self) -> str:
-    """The sentences on which layers are compared."""
-    return self.path("data", "sentences.txt")
-
   def path(self, *parts: str) -> str:
     """Returns the path of a file or folder below the output folder."""
     return os.path.join(self.output_dir, *parts)
 
+  def write_sentences(self) -> str:
+    """Writes the sentences on which layers are compared, unless they exist.
 
-class Cell(NamedTuple):
-  """A row with one seed; `keys` are its jobs, that of its model first."""
+    They are one sentence of each of the first documents.
 
-  label: str
-  seed: int
-  keys: tuple[str, ...]
+    Returns:
+      The path of the file.
+    """
+    path = self.path("data", "sentences.txt")
+    if not os.path.exists(path):
+      reader = data.DocumentReader(data.find_files(self.input_files))
+      lines = [
+        document[len(document) // 2]
+        for document in itertools.islice(reader, _SENTENCES)
+      ]
+      os.makedirs(os.path.dirname(path), exist_ok=True)
+      files.write_text(path, "\n".join(lines) + "\n")
+    return path
 
 
 class Plan(NamedTuple):
   """The cells in the order of rows, then seeds; the jobs by key, in order."""
 
   cells: tuple[Cell, ...]
-  jobs: dict[str, Job]
+  jobs: dict[str, runner.Job]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Model:
-  """A model to pretrain: everything that its weights depend on.
+class _Model(NamedTuple):
+  """A model to pretrain.
 
-  Attributes:
-    config: its sizes.
-    pair, more_data, training: as in `declaration.Row`.
-    steps: updates; ignored if `as_long_as` is set.
-    seed: of weights, data order and dropout.
-    starts_from: key of the job with its initial weights, or "".
-    as_long_as: key of the job whose training time it takes, or "".
+  `starts_from` and `as_long_as` are keys of the jobs with its initial weights
+  and with the training time that it takes instead of `steps`, or "".
   """
 
   config: modeling.AlbertConfig
@@ -87,41 +91,41 @@ class _Model:
   seed: int
   starts_from: str
   as_long_as: str
-
-  def key(self, scale: scales.Scale) -> str:
-    """Returns a readable folder name, unique for all that differs."""
-    identity = json.dumps(
-      [
-        self.config.to_dict(),
-        self.pair,
-        self.more_data,
-        self.training,
-        self.steps,
-        os.path.dirname(self.starts_from),
-        os.path.dirname(self.as_long_as),
-        sorted(scale.training.items()),
-        sorted(scale.data.items()),
-        [scale.warmup_share, scale.evaluations],
-      ],
-      sort_keys=True,
-    )
-    digest = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
-    c = self.config
-    groups = c.num_hidden_groups
-    sharing = f"{groups}groups" if groups > 1 else c.sharing
-    name = f"H{c.hidden_size}-L{c.num_hidden_layers}-E{c.embedding_size}"
-    return f"models/{name}-{sharing}-{self.pair}-{digest}/seed_{self.seed}"
+  key: str = ""
 
 
-def command(tool: str, settings: Mapping[str, Any]) -> list[str]:
+def _key(model: _Model, scale: scales.Scale) -> str:
+  """Returns a readable folder name, unique for all that the weights depend on.
+
+  Folders of earlier versions have these names.
+  """
+  c = model.config
+  identity = [
+    c.to_dict(),
+    *(model.pair, model.more_data, model.training, model.steps),
+    os.path.dirname(model.starts_from),
+    os.path.dirname(model.as_long_as),
+    sorted(scale.training.items()),
+    sorted(scale.data.items()),
+    [scale.warmup_share, scale.evaluations],
+  ]
+  text = json.dumps(identity, sort_keys=True)
+  digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+  groups = c.num_hidden_groups
+  sharing = f"{groups}groups" if groups > 1 else c.sharing
+  sizes = f"H{c.hidden_size}-L{c.num_hidden_layers}-E{c.embedding_size}"
+  return f"models/{sizes}-{sharing}-{model.pair}-{digest}/seed_{model.seed}"
+
+
+def command(tool: str, settings: _Settings) -> list[str]:
   """Returns a tool and its flags, whose names have no dashes."""
-
-  def flag(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-      return f"--{name}" if value else f"--no{name}"
-    return f"--{name}={value}"
-
-  return [tool, *(flag(name, value) for name, value in settings.items())]
+  flags = [
+    (f"--{name}" if value else f"--no{name}")
+    if isinstance(value, bool)
+    else f"--{name}={value}"
+    for name, value in settings.items()
+  ]
+  return [*tool.split(), *flags]
 
 
 def _short(key: str) -> str:
@@ -134,11 +138,6 @@ def speed_key(model_key: str) -> str:
   return f"speed/{model_key.split('/')[1]}"
 
 
-def _write_config(config: modeling.AlbertConfig, path: str) -> None:
-  os.makedirs(os.path.dirname(path), exist_ok=True)
-  config.to_json_file(path)
-
-
 class _Planner:
   """Adds jobs and, before them, the jobs they need; methods return keys."""
 
@@ -148,48 +147,65 @@ class _Planner:
     scale: scales.Scale,
     place: Place,
     tasks: Sequence[str],
-    seeds: Sequence[int],
+    first_seed: int,
   ):
+    self.first_seed = first_seed
     self.table, self.scale, self.place = table, scale, place
     self.tasks = tuple(tasks) if table.tasks else ()
-    self.seeds = seeds
-    self.jobs: dict[str, Job] = {}
+    self.jobs: dict[str, runner.Job] = {}
 
   def add(
-    self, key: str, title: str, arguments: Any, read: Any = dict, **options: Any
+    self,
+    key: str,
+    title: str,
+    tool: str,
+    settings: Union[_Settings, Callable[[runner.Values], _Settings]],
+    read: Callable[[], dict[str, Any]] = dict,
+    **options: Any,
   ) -> str:
-    self.jobs.setdefault(key, Job(key, title, arguments, read, **options))
+    """Adds a job unless it is there.
+
+    The flags are `settings`, or what it returns when the job starts; the other
+    arguments are those of `runner.Job`.
+    """
+
+    def arguments(values: runner.Values) -> list[str]:
+      return command(tool, settings(values) if callable(settings) else settings)
+
+    self.jobs.setdefault(
+      key, runner.Job(key, title, arguments, read, **options)
+    )
     return key
 
   def cell(self, row: Row, seed: int) -> Cell:
     if row.preset:
       return Cell(row.label, seed, (self.preset_speed(row.preset),))
-    model, key = self.model(row, seed)
-    keys = [key]
+    model = self.model(row, seed)
+    keys = [model.key]
     if row.num_applied_layers:
-      if seed == self.seeds[0]:
+      if seed == self.first_seed:
         keys.append(self.depth_latency())
-      keys += self.depth_evaluations(model, key, row.num_applied_layers)
+      keys += self.depth_evaluations(model, row.num_applied_layers)
       return Cell(row.label, seed, tuple(keys))
     if self.table.speed_reference:
-      keys.append(self.speed(model, key))
-    keys += [self.pair_evaluation(key, pair) for pair in self.table.pairs]
-    keys += [self.finetuning(model, key, task) for task in self.tasks]
+      keys.append(self.speed(model))
+    keys += [self.pair_evaluation(model.key, pair) for pair in self.table.pairs]
+    keys += [self.finetuning(model, task) for task in self.tasks]
     if self.table.layers:
-      keys.append(self.layers(key))
+      keys.append(self.layers(model.key))
     return Cell(row.label, seed, tuple(keys))
 
   def vocabulary(self) -> str:
     folder = self.place.path(_VOCABULARY)
-    settings = {
-      "input_files": self.place.input_files,
-      "output_dir": folder,
-      "vocab_size": self.scale.vocab_size,
-    }
     return self.add(
       _VOCABULARY,
       "vocabulary",
-      lambda values: command("tools.train_vocabulary", settings),
+      "tools.train_vocabulary",
+      {
+        "input_files": self.place.input_files,
+        "output_dir": folder,
+        "vocab_size": self.scale.vocab_size,
+      },
       result=os.path.join(folder, tfrecords.TOKENIZER_FILE),
       uses_all_cores=True,
     )
@@ -199,32 +215,33 @@ class _Planner:
     place, folder = self.place, self.place.path(key)
     # The additional text comes last: document numbers decide what is held out.
     text = [place.input_files, *([place.additional_files] * more_data)]
-    settings = {
-      "input_files": ",".join(text),
-      "output_dir": folder,
-      "spm_model_file": place.path(_VOCABULARY, tfrecords.TOKENIZER_FILE),
-      "sentence_pair": pair,
-      "num_workers": distribution.cpu_count(),
-      **self.scale.data,
-    }
     return self.add(
       key,
       f"records, {pair}{' with additional text' if more_data else ''}",
-      lambda values: command("tools.create_pretraining_data", settings),
-      lambda: readings.records(folder),
+      "tools.create_pretraining_data",
+      {
+        "input_files": ",".join(text),
+        "output_dir": folder,
+        "spm_model_file": place.path(_VOCABULARY, tfrecords.TOKENIZER_FILE),
+        "sentence_pair": pair,
+        "num_workers": distribution.cpu_count(),
+        **self.scale.data,
+      },
+      lambda: results.read_records(folder),
       needs=(self.vocabulary(),),
       result=os.path.join(folder, tfrecords.MANIFEST_FILE),
       uses_all_cores=True,
     )
 
-  def model(self, row: Row, seed: int) -> tuple[_Model, str]:
+  def model(self, row: Row, seed: int) -> _Model:
     """Adds the pretraining of a row's model and all that it needs."""
     starts_from = as_long_as = ""
     if row.starts_from is not None:
-      starts_from = self.model(self.table.row(row.starts_from), seed)[1]
+      starts_from = self.model(self.table.row(row.starts_from), seed).key
     if row.equal_time:
-      first, as_long_as = self.model(self.table.rows[0], seed)
-      self.speed(first, as_long_as)
+      first = self.model(self.table.rows[0], seed)
+      as_long_as = first.key
+      self.speed(first)
     training = dict(row.training)
     peak = self.scale.peak_rate(self.table.name, row.rate)
     if peak != self.scale.training["learning_rate"]:
@@ -235,15 +252,13 @@ class _Planner:
       row.more_data,
       tuple(sorted(training.items())),
       self.scale.steps_of(self.table.name, row.share),
-      seed,
-      starts_from,
-      as_long_as,
+      *(seed, starts_from, as_long_as),
     )
-    key = model.key(self.scale)
+    model = model._replace(key=_key(model, self.scale))
     if row.equal_time:
-      self.speed(model, key)
-    self.pretraining(model, key)
-    return model, key
+      self.speed(model)
+    self.pretraining(model)
+    return model
 
   def _pretraining_settings(
     self, model: _Model, folder: str, steps: int
@@ -253,12 +268,10 @@ class _Planner:
     if not fitting.fits:
       raise ValueError(f"{fitting.describe()}.")
     every = math.ceil(steps / scale.evaluations)
-    config_file = place.path(f"{folder}.albert_config.json")
-    _write_config(model.config, config_file)
     settings = {
       "input_dir": place.path(self.records(model.pair, model.more_data)),
       "model_dir": place.path(folder),
-      "albert_config_file": config_file,
+      "albert_config_file": self._write_config(folder, model.config),
       "num_train_steps": steps,
       "num_warmup_steps": int(steps * scale.warmup_share),
       "random_seed": model.seed,
@@ -277,68 +290,68 @@ class _Planner:
       settings["init_checkpoint"] = place.path(model.starts_from)
     return settings
 
+  def _write_config(self, name: str, config: modeling.AlbertConfig) -> str:
+    path = self.place.path(f"{name}.albert_config.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    config.to_json_file(path)
+    return path
+
   def _cost(self, model: _Model, steps: int) -> float:
-    """Floating-point operations of the training, without the heads."""
+    """Returns the operations of the training, without the heads."""
     sequences = steps * int(self.scale.training["train_batch_size"])
     flops = model.config.forward_flops(self.scale.max_seq_length)
     return 3.0 * sequences * flops
 
-  def pretraining(self, model: _Model, key: str) -> str:
+  def pretraining(self, model: _Model) -> str:
+    key, other = model.key, model.as_long_as
     needs = [self.records(model.pair, model.more_data)]
     if model.more_data:
       needs.append(self.records(model.pair))
-    needs += [need for need in (model.starts_from, model.as_long_as) if need]
-    cost = self._cost(model, model.steps)
-    if model.as_long_as:
-      needs += [speed_key(key), speed_key(model.as_long_as)]
-      cost = self.jobs[model.as_long_as].cost
+    needs += [need for need in (model.starts_from, other) if need]
+    if other:
+      needs += [speed_key(key), speed_key(other)]
 
-    def arguments(values: Values) -> list[str]:
+    def settings(values: runner.Values) -> _Settings:
       steps = model.steps
-      if model.as_long_as:
-        own, other = (
-          values[speed_key(k)]["tokens_per_second"]
-          for k in (key, model.as_long_as)
+      if other:
+        ours, theirs = (
+          values[speed_key(k)]["tokens_per_second"] for k in (key, other)
         )
-        steps = math.ceil(values[model.as_long_as]["steps"] * own / other)
-      settings = self._pretraining_settings(model, key, steps)
-      return command("tools.run_pretraining", settings)
+        steps = math.ceil(values[other]["steps"] * ours / theirs)
+      return self._pretraining_settings(model, key, steps)
 
     return self.add(
       key,
       f"pretraining {_short(key)}",
-      arguments,
-      lambda: readings.pretraining(
+      "tools.run_pretraining",
+      settings,
+      lambda: results.read_pretraining(
         self.place.path(key),
         model.config,
         int(self.scale.training["train_batch_size"]),
       ),
       needs=tuple(needs),
-      cost=cost,
+      cost=self.jobs[other].cost if other else self._cost(model, model.steps),
       note=self.scale.fit(model.config).describe(),
     )
 
-  def speed(self, model: _Model, model_key: str) -> str:
+  def speed(self, model: _Model) -> str:
     """Measures a model's tokens per second, alone on the machine."""
-    key = speed_key(model_key)
-
-    def arguments(values: Values) -> list[str]:
-      settings = self._pretraining_settings(model, key, _MEASURED_STEPS)
-      # Nothing but steps and log lines, of which the first is discarded.
-      settings |= {
-        "steps_per_loop": _MEASURED_STEPS // 6,
-        "save_checkpoints_steps": _MEASURED_STEPS,
-        "eval_steps": 0,
-      }
-      return command("tools.run_pretraining", settings)
-
+    key = speed_key(model.key)
     return self.add(
       key,
       f"speed of {key.split('/')[1]}",
-      arguments,
-      lambda: readings.speed(self.place.path(key)),
+      "tools.run_pretraining",
+      # Nothing but steps and log lines, of which the first is discarded.
+      lambda values: {
+        **self._pretraining_settings(model, key, _SPEED_STEPS),
+        "steps_per_loop": _SPEED_STEPS // 6,
+        "save_checkpoints_steps": _SPEED_STEPS,
+        "eval_steps": 0,
+      },
+      lambda: results.read_speed(self.place.path(key)),
       needs=(self.records(model.pair, model.more_data),),
-      cost=self._cost(model, _MEASURED_STEPS),
+      cost=self._cost(model, _SPEED_STEPS),
       uses_all_cores=True,
     )
 
@@ -347,25 +360,20 @@ class _Planner:
     key = f"evaluations/{_short(model_key)}-{pair}"
     metrics_file = self.place.path(f"{key}.metrics.json")
     records = self.records(pair)
-    settings = {
-      "mode": "evaluate",
-      "input_dir": self.place.path(records),
-      "model_dir": self.place.path(model_key),
-      "metrics_file": metrics_file,
-      "eval_batch_size": self.scale.training.get("eval_batch_size", 64),
-      "precision": self.scale.training["precision"],
-      **self.scale.placement,
-    }
-
-    def arguments(values: Values) -> list[str]:
-      os.makedirs(os.path.dirname(metrics_file), exist_ok=True)
-      return command("tools.run_pretraining", settings)
-
     return self.add(
       key,
       f"{pair.upper()} of {_short(model_key)}",
-      arguments,
-      lambda: readings.pair_evaluation(metrics_file, pair),
+      "tools.run_pretraining",
+      {
+        "mode": "evaluate",
+        "input_dir": self.place.path(records),
+        "model_dir": self.place.path(model_key),
+        "metrics_file": metrics_file,
+        "eval_batch_size": self.scale.training.get("eval_batch_size", 64),
+        "precision": self.scale.training["precision"],
+        **self.scale.placement,
+      },
+      lambda: results.read_pair_evaluation(metrics_file, pair),
       needs=(model_key, records),
       cost=1e11,
     )
@@ -382,11 +390,11 @@ class _Planner:
       **self.scale.finetuning_placement,
     }
 
-  def finetuning(self, model: _Model, model_key: str, task: str) -> str:
-    key = f"tasks/{_short(model_key)}-{declaration.TASKS[task]}"
+  def finetuning(self, model: _Model, task: str) -> str:
+    key = f"tasks/{_short(model.key)}-{declaration.TASKS[task]}"
     settings = {
       **self._finetuning_settings(key, task),
-      "init_checkpoint": self.place.path(model_key),
+      "init_checkpoint": self.place.path(model.key),
       "random_seed": model.seed,
     }
     length = int(settings.get("max_seq_length", self.scale.max_seq_length))
@@ -396,27 +404,28 @@ class _Planner:
     ) * float(settings.get("num_train_epochs", 3))
     return self.add(
       key,
-      f"{task} with {_short(model_key)}",
-      lambda values: command("tools.run_finetuning", settings),
-      lambda: readings.finetuning(self.place.path(key), task),
-      needs=(model_key,),
+      f"{task} with {_short(model.key)}",
+      "tools.run_finetuning",
+      settings,
+      lambda: results.read_finetuning(self.place.path(key), task),
+      needs=(model.key,),
       cost=3.0 * sequences * model.config.forward_flops(length),
     )
 
   def layers(self, model_key: str) -> str:
     """Compares each layer's input and output on some sentences."""
     key = f"layers/{_short(model_key)}"
-    settings = {
-      "model": self.place.path(model_key),
-      "input_files": self.place.sentences_file,
-      "output_dir": self.place.path(key),
-    }
     file = self.place.path(key, "inspection.json")
     return self.add(
       key,
       f"layers of {_short(model_key)}",
-      lambda values: command("tools.inspect_model", settings),
-      lambda: {"layers": readings.read_json(file)["models"][0]["layers"]},
+      "tools.inspect_model",
+      lambda values: {
+        "model": self.place.path(model_key),
+        "input_files": self.place.write_sentences(),
+        "output_dir": self.place.path(key),
+      },
+      lambda: {"layers": results.read_json(file)["models"][0]["layers"]},
       needs=(model_key,),
       cost=1e11,
       result=file,
@@ -426,36 +435,21 @@ class _Planner:
     """Measures training steps of a preset (table 1), whatever the scale."""
     key = f"configurations/{preset}"
     batch, length = tables.SPEED_BATCH, tables.SPEED_LENGTH
-    folder = self.place.path(key)
-    settings = {
-      "preset": preset,
-      "batch_size": batch,
-      "max_seq_length": length,
-      "precision": "mixed_bfloat16",
-      "steps": 2,
-      "repeats": 3,
-      "output_dir": folder,
-    }
     config = modeling.AlbertConfig.from_preset(preset)
-
-    def read() -> dict[str, Any]:
-      [path] = glob.glob(os.path.join(glob.escape(folder), "*.json"))
-      rate = statistics.median(readings.read_json(path)["tokens_per_second"])
-      flops = config.forward_flops(length) / length / 1e6
-      return {
-        "parameters": config.parameter_count(),
-        "tokens_per_second": rate,
-        "columns": {declaration.FLOPS: flops, declaration.TOKENS: rate},
-      }
-
     return self.add(
       key,
       f"speed of {preset}",
-      lambda values: [
-        "tools.benchmark",
-        *command("step", settings),
-      ],
-      read,
+      "tools.benchmark step",
+      {
+        "preset": preset,
+        "batch_size": batch,
+        "max_seq_length": length,
+        "precision": "mixed_bfloat16",
+        "steps": 2,
+        "repeats": 3,
+        "output_dir": self.place.path(key),
+      },
+      lambda: results.read_benchmark(self.place.path(key), config, length),
       # A warm-up step, and three times two measured steps.
       cost=3.0 * config.forward_flops(length) * batch * 7,
       uses_all_cores=True,
@@ -463,39 +457,33 @@ class _Planner:
 
   def depth_latency(self) -> str:
     config = self.scale.config(self.table.rows[0].model)
-    config_file = self.place.path("data", "depth_latency.albert_config.json")
-    output_file = self.place.path("data", "depth_latency.json")
-    depths = [row.num_applied_layers for row in self.table.rows]
-    settings = {
-      "albert_config_file": config_file,
-      "depths": ",".join(map(str, depths)),
-      "max_seq_length": self.scale.max_seq_length,
-      "output_file": output_file,
-    }
-
-    def arguments(values: Values) -> list[str]:
-      _write_config(config, config_file)
-      return command("tools.experiments.depth_latency", settings)
+    key = "data/depth_latency"
+    output_file = self.place.path(f"{key}.json")
+    depths = [str(row.num_applied_layers) for row in self.table.rows]
 
     def read() -> dict[str, Any]:
-      times = readings.read_json(output_file)
+      times = results.read_json(output_file)
       return {f"{declaration.MILLISECONDS} at {d}": t for d, t in times.items()}
 
     return self.add(
-      "data/depth_latency",
+      key,
       "latency at each depth",
-      arguments,
+      "tools.experiments.depth_latency",
+      lambda values: {
+        "albert_config_file": self._write_config(key, config),
+        "depths": ",".join(depths),
+        "max_seq_length": self.scale.max_seq_length,
+        "output_file": output_file,
+      },
       read,
       uses_all_cores=True,
     )
 
-  def depth_evaluations(
-    self, model: _Model, model_key: str, depth: int
-  ) -> list[str]:
+  def depth_evaluations(self, model: _Model, depth: int) -> list[str]:
     """Measures the fine-tuned models, and those trained further, at a depth."""
     keys = []
     for task in self.tasks:
-      tuned = self.finetuning(model, model_key, task)
+      tuned = self.finetuning(model, task)
       keys.append(self._depth_evaluation(tuned, task, "", depth))
       for more in declaration.MORE_TRAINING:
         run = self._more_steps(tuned, model, task, more)
@@ -512,19 +500,18 @@ class _Planner:
     }
     settings.pop("num_train_epochs", None)
 
-    def arguments(values: Values) -> list[str]:
+    def with_start(values: runner.Values) -> _Settings:
       # Starts from the weights that were measured: the best, if they were kept.
       run = self.place.path(tuned)
       best = glob.glob(os.path.join(glob.escape(run), "best", "*.index"))
       start = best[0].removesuffix(".index") if best else run
-      return command(
-        "tools.run_finetuning", {**settings, "init_checkpoint": start}
-      )
+      return {**settings, "init_checkpoint": start}
 
     return self.add(
       key,
       f"{self.jobs[tuned].title}, then {more}",
-      arguments,
+      "tools.run_finetuning",
+      with_start,
       needs=(tuned,),
       cost=self.jobs[tuned].cost,
     )
@@ -532,7 +519,7 @@ class _Planner:
   def _depth_evaluation(
     self, run: str, task: str, more: str, depth: int
   ) -> str:
-    column = f"{declaration.task_column(task, more)} at {depth}"
+    column = declaration.task_column(task, more)
     settings = {
       **self._finetuning_settings(run, task),
       "do_train": False,
@@ -541,11 +528,17 @@ class _Planner:
     for name in ("num_train_epochs", "learning_rate"):
       settings.pop(name, None)
     folder = self.place.path(run, f"depth_{depth}")
+
+    def read() -> dict[str, Any]:
+      found = results.read_finetuning(folder, task)[task]
+      return {f"{column} at {depth}": found}
+
     return self.add(
       f"{run}-depth_{depth}",
-      f"{declaration.task_column(task, more)} at depth {depth}",
-      lambda values: command("tools.run_finetuning", settings),
-      lambda: {column: readings.finetuning(folder, task)[task]},
+      f"{column} at depth {depth}",
+      "tools.run_finetuning",
+      settings,
+      read,
       needs=(run,),
       cost=1e10 * depth,
     )
@@ -558,24 +551,13 @@ def make_plan(
   tasks: Sequence[str],
   seeds: Sequence[int],
 ) -> Plan:
-  """Plans a table.
-
-  Args:
-    table: one of `tables.TABLES`.
-    scale: the sizes.
-    place: where everything is.
-    tasks: columns of `declaration.TASKS` to fine-tune on.
-    seeds: one run of each row per seed.
-
-  Raises:
-    ValueError: a row needs additional text and there is none.
-  """
+  """Plans a table with one run of each row per seed."""
   if any(row.more_data for row in table.rows) and not place.additional_files:
     raise ValueError(
       f"Table {table.name} compares with additional text: set "
       "--additional_input_dir."
     )
-  planner = _Planner(table, scale, place, tasks, seeds)
+  planner = _Planner(table, scale, place, tasks, seeds[0])
   # All rows of one seed come before the next seed, so an interrupted table has
   # rows to compare. What is measured without training needs one run only.
   cells = [

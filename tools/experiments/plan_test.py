@@ -10,26 +10,28 @@ import pytest
 from official_albert import modeling
 from tools.experiments import plan, results, scales, tables
 
-_TINY = scales.SCALES["tiny"]
-# Planning writes nothing, so the folder need not exist.
-_PLACE = plan.Place(
-  *("/dev/null/out", "a.txt,b.txt", "more.txt"),
-  {"MNLI": "glue", "SST-2": "glue", "RACE": "race"},
-)
-
-
-def _plan(name, tasks=("MNLI",), seeds=(3, 5), place=_PLACE, scale=_TINY):
-  return plan.make_plan(tables.TABLES[name], scale, place, tasks, seeds)
+_TINY, _BASE = scales.SCALES["tiny"], scales.SCALES["base"]
 
 
 @pytest.fixture
 def place(tmp_path) -> plan.Place:
-  return dataclasses.replace(_PLACE, output_dir=str(tmp_path))
+  tasks = {"MNLI": "glue", "SST-2": "glue", "RACE": "race"}
+  return plan.Place(str(tmp_path), "a.txt,b.txt", "more.txt", tasks)
+
+
+def _plan(name, place, tasks=("MNLI",), seeds=(3, 5), scale=_TINY):
+  return plan.make_plan(tables.TABLES[name], scale, place, tasks, seeds)
+
+
+def _arguments(planned, label):
+  """The command that trains the first seed of a row."""
+  key = next(cell.keys[0] for cell in planned.cells if cell.label == label)
+  return planned.jobs[key].arguments({})
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
-def test_each_job_follows_those_it_needs(name):
-  planned = _plan(name)
+def test_each_job_follows_those_it_needs(name, place):
+  planned = _plan(name, place)
   seen = set()
   for key, job in planned.jobs.items():
     assert key == job.key
@@ -41,78 +43,69 @@ def test_each_job_follows_those_it_needs(name):
     row.label for row in table.rows for _ in range(seeds)
   ]
   assert {key for cell in planned.cells for key in cell.keys} <= seen
+  # All rows of a seed precede the next seed.
+  order = [key[-1] for key in planned.jobs if key.startswith("models/")]
+  assert order == sorted(order)
 
 
-def test_keys_of_models_are_stable():
+def test_keys_of_models_are_stable(place):
   """Output folders of earlier versions have these names."""
-  keys = [cell.keys[0] for cell in _plan("3").cells]
+  keys = [cell.keys[0] for cell in _plan("3", place).cells]
   assert keys[0] == "models/H128-L4-E32-none-sop-833725a8/seed_3"
   assert "models/H128-L4-E64-all-sop-e0ff55b9/seed_5" in keys
 
 
-def _models(name, scale="tiny"):
-  planned = _plan(name, tasks=(), seeds=(1,), scale=scales.SCALES[scale])
-  return {cell.label: cell.keys[0] for cell in planned.cells}
-
-
-@pytest.mark.parametrize("scale", ["tiny", "base"])
-def test_tables_share_equal_models(scale):
-  large = ("2", "6", "8", "13", "figure_1", "figure_2")
-  models = {name: _models(name, scale) for name in large}
+@pytest.mark.parametrize("scale", [_TINY, _BASE], ids=lambda s: s.name)
+def test_tables_share_equal_models(scale, place):
+  models = {
+    name: {
+      cell.label: cell.keys[0]
+      for cell in _plan(name, place, (), (1,), scale).cells
+    }
+    for name in tables.TABLES
+  }
   xxlarge = models["2"]["ALBERT-xxlarge"]
   assert models["6"]["ALBERT-xxlarge"] == models["13"]["12 layers"] == xxlarge
   deep = models["13"]["24 layers"]
   assert deep == models["figure_1"]["ALBERT, H 4096"] != xxlarge
   albert, bert = models["2"]["ALBERT-large"], models["2"]["BERT-large"]
   assert models["figure_1"]["ALBERT, H 1024"] == albert
-  assert models["figure_1"]["BERT, H 1024"] == bert
   assert set(models["figure_2"].values()) == {albert, bert}
   without = models["8"]["without dropout"]
-  assert (without == xxlarge) == (scale == "tiny")  # base has dropout.
-  small = [set(_models(name, scale).values()) for name in "345"]
-  # E 128 and 768, with everything shared or nothing.
+  assert (without == xxlarge) == (scale == _TINY)  # base has dropout.
+  small = [set(models[name].values()) for name in "345"]
+  # E 128 and 768, with everything shared or nothing; the base model with SOP.
   assert len(small[0] & small[1]) == 4
-  # The base model with SOP.
   assert len(small[0] & small[2]) == 1
-
-
-def test_depth_schedules_share_models_of_equal_rate():
-  low, both = _models("depth_schedule_low_rate"), _models("depth_schedule")
+  low = models["depth_schedule_low_rate"]
+  both = models["depth_schedule"]
   assert len(set(low.values())) == 7
   for label in ("12 throughout", "3:0.5,6:0.25,12:0.25"):
     assert both[f"{label}, a tenth of the rate"] == low[label]
-  assert len(set(low.values()) & set(both.values())) == 2
-
-
-def test_all_rows_of_a_seed_precede_the_next_seed():
-  planned = _plan("3")
-  seeds = [key[-1] for key in planned.jobs if key.startswith("models/")]
-  assert seeds == ["3"] * 8 + ["5"] * 8
 
 
 def test_records_of_additional_text(place):
-  planned = _plan("7", place=place)
+  planned = _plan("7", place)
   arguments = planned.jobs["data/records-sop-more"].arguments({})
   assert arguments[0] == "tools.create_pretraining_data"
   # Last, as document numbers decide what is held out.
   assert "--input_files=a.txt,b.txt,more.txt" in arguments
   assert "--sentence_pair=sop" in arguments
-  arguments = planned.jobs[planned.cells[2].keys[0]].arguments({})
+  arguments = _arguments(planned, "with additional data")
   assert f"--input_dir={place.path('data/records-sop-more')}" in arguments
   assert f"--eval_input_dir={place.path('data/records-sop')}" in arguments
-  with pytest.raises(ValueError, match="--additional_input_dir"):
-    _plan("7", place=dataclasses.replace(place, additional_files=""))
 
 
 def test_pretraining_command(place):
-  planned = _plan("11", place=place)
+  planned = _plan("11", place)
   first, second = planned.cells[0], planned.cells[2]
   assert (first.label, second.label) == ("1 layer", "3 layers")
   job = planned.jobs[second.keys[0]]
   assert job.needs == ("data/records-sop", first.keys[0])
   arguments = job.arguments({})
   assert arguments[0] == "tools.run_pretraining"
-  for flag in (
+  file = place.path(f"{second.keys[0]}.albert_config.json")
+  assert {
     f"--init_checkpoint={place.path(first.keys[0])}",
     # A quarter of the steps and a third of the rate, as the models are deep.
     "--num_train_steps=400",
@@ -121,10 +114,8 @@ def test_pretraining_command(place):
     "--random_seed=3",
     "--eval_steps=50",
     "--bias_correction",
-  ):
-    assert flag in arguments
-  file = place.path(f"{second.keys[0]}.albert_config.json")
-  assert f"--albert_config_file={file}" in arguments
+    f"--albert_config_file={file}",
+  } <= set(arguments)
   config = modeling.AlbertConfig.from_json_file(file)
   assert config.num_hidden_layers == 3
   # Forward and twice that backward, 400 updates of 32 sequences.
@@ -140,13 +131,11 @@ def test_pretraining_command(place):
   ],
 )
 def test_rows_have_steps_rates_and_flags_of_their_own(place, row, flag):
-  planned = _plan("depth_schedule", place=place)
-  cell = next(cell for cell in planned.cells if cell.label == row)
-  assert flag in planned.jobs[cell.keys[0]].arguments({})
+  assert flag in _arguments(_plan("depth_schedule", place), row)
 
 
 def test_equal_time_follows_from_measured_speeds(place):
-  planned = _plan("6", place=place)
+  planned = _plan("6", place)
   albert, bert = planned.cells[0].keys[0], planned.cells[2].keys[0]
   job = planned.jobs[bert]
   own, other = map(plan.speed_key, (bert, albert))
@@ -161,55 +150,44 @@ def test_equal_time_follows_from_measured_speeds(place):
 
 
 def test_speed_is_measured_alone_and_once_per_model(place):
-  planned = _plan("2", place=place)
+  planned = _plan("2", place)
   speeds = [job for key, job in planned.jobs.items() if key[:6] == "speed/"]
   assert len(speeds) == 6
   for cell in planned.cells:
     assert plan.speed_key(cell.keys[0]) in cell.keys
   assert all(job.uses_all_cores for job in speeds)
   arguments = speeds[0].arguments({})
-  for flag in (
-    *("--steps_per_loop=20", "--eval_steps=0"),
-    "--save_checkpoints_steps=120",
-  ):
-    assert flag in arguments
+  assert {"--steps_per_loop=20", "--eval_steps=0"} <= set(arguments)
 
 
 def test_pairs_are_evaluated_on_each_other(place):
-  planned = _plan("5", place=place)
+  planned = _plan("5", place)
   evaluated = [key for key in planned.jobs if key.startswith("evaluations/")]
   assert len(evaluated) == 3 * 2 * 2
-  assert {"data/records-none", "data/records-nsp", "data/records-sop"} <= set(
-    planned.jobs
-  )
   arguments = planned.jobs[evaluated[0]].arguments({})
   assert not [flag for flag in arguments if flag.startswith("--distribution")]
-  on_tpu = _plan("5", place=place, scale=scales.SCALES["base"])
+  on_tpu = _plan("5", place, scale=_BASE)
   job = next(j for k, j in on_tpu.jobs.items() if k[:12] == "evaluations/")
   assert "--distribution=tpu" in job.arguments({})
 
 
 def test_finetuning_has_the_flags_of_scale_and_task(place):
-  planned = _plan("3", tasks=("RACE",), place=place)
-  model = planned.cells[0].keys[0]
-  key = f"tasks/{model[len('models/') :].replace('/', '-')}-race"
+  planned = _plan("3", place, tasks=("RACE",))
+  model, key = planned.cells[0].keys
+  assert key == f"tasks/{model[len('models/') :].replace('/', '-')}-race"
   job = planned.jobs[key]
   assert job.needs == (model,)
-  arguments = job.arguments({})
-  for flag in (
+  assert {
     *("--task=race", "--data_dir=race", "--nodo_predict", "--random_seed=3"),
     *("--max_seq_length=128", "--max_qa_length=48"),
     f"--init_checkpoint={place.path(model)}",
-  ):
-    assert flag in arguments
-  without = _plan("3", tasks=()).jobs
-  assert not [key for key in without if key.startswith("tasks/")]
+  } <= set(job.arguments({}))
 
 
 def test_steps_are_split_to_fit_into_memory(place):
   def job(device_bytes):
     scale = dataclasses.replace(_TINY, device_bytes=device_bytes)
-    planned = _plan("3", place=place, scale=scale)
+    planned = _plan("3", place, scale=scale)
     return planned.jobs[planned.cells[0].keys[0]]
 
   arguments = job(1 << 25).arguments({})
@@ -220,7 +198,7 @@ def test_steps_are_split_to_fit_into_memory(place):
 
 
 def test_presets_are_measured_by_the_benchmark(place, tmp_path):
-  planned = _plan("1", place=place)
+  planned = _plan("1", place)
   assert all(job.uses_all_cores for job in planned.jobs.values())
   arguments = planned.jobs["configurations/bert_large"].arguments({})
   assert arguments[:3] == ["tools.benchmark", "step", "--preset=bert_large"]
@@ -244,48 +222,46 @@ def test_presets_are_measured_by_the_benchmark(place, tmp_path):
   assert base.values["MFLOP/token"][0] == pytest.approx(bert, rel=0.01)
 
 
-_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
-
-
-@pytest.fixture
-def depths(place) -> plan.Plan:
-  return _plan("depth_inference", ("MNLI", "SST-2"), place=place)
-
-
-def test_one_model_is_measured_at_all_depths(depths):
-  models = [key for key in depths.jobs if key.startswith("models/")]
-  assert len(models) == 2
+def test_one_model_is_measured_at_all_depths(place, tmp_path):
+  planned = _plan("depth_inference", place, ("MNLI", "SST-2"))
+  jobs = planned.jobs
+  assert len([key for key in jobs if key.startswith("models/")]) == 2
   # For each seed and task: as tuned and after two kinds of more steps.
-  evaluations = [key for key in depths.jobs if "-depth_" in key]
-  assert len(evaluations) == 2 * 2 * 3 * len(_DEPTHS)
+  assert len([k for k in jobs if "-depth_" in k]) == 2 * 2 * 3 * 9
 
-
-def test_commands_of_depths(depths):
   def arguments(suffix):
-    jobs = depths.jobs.items()
-    return next(j for k, j in jobs if k.endswith(suffix)).arguments({})
+    return next(j for k, j in jobs.items() if k.endswith(suffix)).arguments({})
 
-  for flag in ("--nodo_train", "--num_hidden_layers=16", "--task=sst2"):
-    assert flag in arguments("sst2-random_depths-depth_16")
+  assert {"--nodo_train", "--num_hidden_layers=16", "--task=sst2"} <= set(
+    arguments("sst2-random_depths-depth_16")
+  )
   more = arguments("random_depths")
   assert "--num_train_steps=300" in more
   assert not [flag for flag in more if flag.startswith("--num_train_epochs")]
-
-
-def test_rows_have_the_values_of_their_depth(depths, tmp_path):
-  key = next(key for key in depths.jobs if key.endswith("mnli-depth_3"))
+  key = next(key for key in jobs if key.endswith("mnli-depth_3"))
   folder = tmp_path / key.removesuffix("-depth_3") / "depth_3"
   folder.mkdir(parents=True)
   metrics = {"dev_matched": {"accuracy": 0.25}}
   (folder / "eval_results.json").write_text(json.dumps(metrics))
   (tmp_path / "data").mkdir()
   (tmp_path / "data" / "depth_latency.json").write_text('{"3": 1.5}')
-  values = {k: depths.jobs[k].read() for k in (key, "data/depth_latency")}
+  values = {k: jobs[k].read() for k in (key, "data/depth_latency")}
   table = tables.TABLES["depth_inference"]
-  rows = results.collect(table, depths.cells, values, ("MNLI",))
+  rows = results.collect(table, planned.cells, values, ("MNLI",))
   found = {row.row.label: row.values for row in rows}
   assert found["3 layers"] == {"MNLI": [25.0], "ms": [1.5]}
   assert not found["4 layers"]
+
+
+def test_layers_are_compared_on_a_sentence_of_each_document(place, tmp_path):
+  text = tmp_path / "text.txt"
+  text.write_text("One.\nTwo.\nThree.\n\nFour.\nFive.\n")
+  place = dataclasses.replace(place, input_files=str(text))
+  for _ in range(2):
+    with open(place.write_sentences()) as file:
+      assert file.read() == "Two.\nFive.\n"
+    # Written once: all models see the same.
+    text.write_text("Six.\n")
 
 
 if __name__ == "__main__":

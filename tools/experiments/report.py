@@ -1,4 +1,9 @@
-"""Reports a table as Markdown and JSON, next to the paper's numbers."""
+"""Reports a table as Markdown, JSON and PNG, next to the paper's numbers.
+
+Most pictures show each seed as a dot, next to the paper's averages. Tables with
+curves also show held-out loss over time. Speeds, layers and depths at inference
+have pictures of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,9 @@ import json
 import math
 from typing import Mapping, Optional, Sequence
 
-from tools.cli import markdown
+from tools import inspection
+from tools.cli import figures, markdown
+from tools.cli.figures import pyplot
 from tools.experiments import declaration, results, scales
 
 _DECIMALS = {
@@ -21,25 +28,15 @@ _DECIMALS = {
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """The results of a table and how they were obtained.
-
-  Attributes:
-    table, scale: what was run.
-    tasks: columns that were fine-tuned.
-    seeds: of the runs; empty where nothing is trained.
-    rows: the numbers.
-    failed: by key of a failed job, the reason.
-    missing: number of jobs that were not run.
-    machine: one line.
-  """
+  """The results of a table and how they were obtained."""
 
   table: declaration.Table
   scale: scales.Scale
   tasks: tuple[str, ...]
-  seeds: tuple[int, ...]
+  seeds: tuple[int, ...]  # Empty where nothing is trained.
   rows: Sequence[results.RowResults]
-  failed: Mapping[str, str]
-  missing: int
+  failed: Mapping[str, str]  # The reason by the key of a job.
+  missing: int  # Number of jobs that were not run.
   machine: str = ""
 
   @property
@@ -85,9 +82,9 @@ class Report:
   def to_markdown(self) -> str:
     """Returns a heading, the settings, the table, and a conclusion."""
     name = self.table.name
+    heading = f"Table {name}" if name[0].isdigit() else name
     parts = [
-      f"## {f'Table {name}' if name[0].isdigit() else name}: "
-      f"{self.table.title}",
+      f"## {heading}: {self.table.title}",
       self.table.question,
       self._settings(),
       self._table(),
@@ -114,32 +111,31 @@ class Report:
     )
 
   def _table(self) -> str:
-    columns = self.table.columns(self.tasks)
-    with_paper = {
-      column
-      for column in columns
-      if any(self.paper(result.row, column) for result in self.rows)
-    }
+    """Returns the rows; columns that would be empty are left out."""
     verdicts, bases = self.verdicts, self._verdict_bases()
-    header = ["", "parameters"]
-    if any(result.row.paper_parameters for result in self.rows):
-      header.append("paper's")
-    for column in columns:
-      header += [column, *(["paper"] if column in with_paper else [])]
-    header += [f"direction, by {base}" for base in bases]
-    lines = []
-    for result in self.rows:
-      count = result.parameters
-      line = [result.row.label, "" if count is None else f"{count / 1e6:.2f}M"]
-      if "paper's" in header:
-        line.append(result.row.paper_parameters)
-      for column in columns:
-        line.append(_format(column, result.number(column)))
-        if column in with_paper:
-          line.append(self.paper(result.row, column))
-      verdict = verdicts.get(result.row.label, {})
-      lines.append(line + [verdict.get(base, "") for base in bases])
-    return markdown.table(header, lines)
+    columns = {
+      "": [result.row.label for result in self.rows],
+      "parameters": [
+        "" if result.parameters is None else f"{result.parameters / 1e6:.2f}M"
+        for result in self.rows
+      ],
+    }
+    printed = [result.row.paper_parameters for result in self.rows]
+    if any(printed):
+      columns["paper's"] = printed
+    header, cells = list(columns), list(columns.values())
+    for column in self.table.columns(self.tasks):
+      header.append(column)
+      cells.append([_format(column, r.number(column)) for r in self.rows])
+      papers = [self.paper(result.row, column) for result in self.rows]
+      if any(papers):
+        header.append("paper")
+        cells.append(papers)
+    for base in bases:
+      header.append(f"direction, by {base}")
+      labels = [result.row.label for result in self.rows]
+      cells.append([verdicts.get(label, {}).get(base, "") for label in labels])
+    return markdown.table(header, list(zip(*cells)))
 
   def paper(self, row: declaration.Row, column: str) -> str:
     """Returns the paper's number as text, "" where it has none."""
@@ -182,13 +178,32 @@ class Report:
 
   def _verdict_bases(self) -> list[str]:
     """Returns what verdicts are based on, where there are any."""
-    bases = (
-      base
-      for verdict in self.verdicts.values()
-      for base, words in verdict.items()
-      if words
-    )
-    return list(dict.fromkeys(bases))
+    bases: dict[str, None] = {}
+    for verdict in self.verdicts.values():
+      bases |= {base: None for base, words in verdict.items() if words}
+    return list(bases)
+
+  def figure(self):
+    """Returns the Matplotlib figure of the table."""
+    first = self.table.rows[0]
+    if self.table.layers:
+      figure = inspection.plot.similarity_figure(
+        {result.row.label: result.layers for result in self.rows}
+      )
+    elif first.preset:
+      figure = _speeds(self)
+    elif first.num_applied_layers:
+      figure = _depths(self)
+    else:
+      figure = _scores(self)
+    scale = f" (scale {self.scale.name})" if self.seeds else ""
+    figure.suptitle(f"{self.table.title}{scale}", x=0.01, ha="left")
+    figure.tight_layout()
+    return figure
+
+  def draw(self, output_file: str) -> None:
+    """Writes the figure as a PNG."""
+    figures.save(self.figure(), output_file)
 
 
 def _format(column: str, number: Optional[results.Number]) -> str:
@@ -200,3 +215,137 @@ def _format(column: str, number: Optional[results.Number]) -> str:
     for value in number[:3]
   )
   return mean if number.seeds == 1 else f"{mean} ({lowest} to {highest})"
+
+
+def _scores(made: Report):
+  """Draws held-out accuracy, our average, the paper's average, and curves."""
+  average = declaration.AVERAGE
+  average_name = made.tasks[0] if len(made.tasks) == 1 else average
+  columns = {declaration.ACCURACY: "held-out MLM accuracy (%)"}
+  if made.table.tasks:
+    columns[average] = f"{average_name} (%)"
+  papers = [made.paper(result.row, average) for result in made.rows]
+  with_paper = made.table.tasks and any(papers)
+  widths = [1.0] * (len(columns) + with_paper) + [1.6] * made.table.curves
+  figure, [axes] = pyplot.subplots(
+    *(1, len(widths)),
+    figsize=(1.6 + 3.4 * sum(widths), _height(made)),
+    squeeze=False,
+    width_ratios=widths,
+  )
+  for i, (column, title) in enumerate(columns.items()):
+    _label_rows(axes[i], made, title, labels=i == 0)
+    for row, result in enumerate(made.rows):
+      values = result.values.get(column, [])
+      # With curves, colors link the dots to them.
+      color = _color(row) if made.table.curves else "tab:blue"
+      axes[i].plot(values, [row] * len(values), "o", color=color, alpha=0.6)
+      if number := result.number(column):
+        axes[i].plot([number.mean], [row], "|", color="black", markersize=14)
+  if with_paper:
+    axis = axes[len(columns)]
+    _squares(axis, papers)
+    _label_rows(axis, made, f"the paper's {average_name} (%)", labels=False)
+  if made.table.curves:
+    for i, result in enumerate(made.rows):
+      for curve in result.curves:
+        minutes = [point["seconds"] / 60 for point in curve[1:]]
+        losses = [point["loss"] for point in curve[1:]]
+        axes[-1].plot(minutes, losses, color=_color(i), alpha=0.8, linewidth=1)
+    axes[-1].set_title("held-out MLM loss (nats)", fontsize=10)
+    axes[-1].set_xlabel("minutes of training")
+    axes[-1].grid(alpha=0.3)
+  return figure
+
+
+def _height(made: Report) -> float:
+  return max(2.6, 0.36 * len(made.rows) + 1.2)
+
+
+def _color(row: int):
+  # The ten strong colors of the map first, then their pale variants.
+  return pyplot.get_cmap("tab20")(2 * row % 20 + row // 10 % 2)
+
+
+def _squares(axis, papers: Sequence[str], **options) -> None:
+  known = {i: float(paper) for i, paper in enumerate(papers) if paper}
+  axis.plot(list(known.values()), list(known), "s", color="gray", **options)
+
+
+def _label_rows(axis, made: Report, title: str, labels: bool = True) -> None:
+  names = [result.row.label for result in made.rows]
+  axis.set_yticks(range(len(names)), names if labels else [""] * len(names))
+  axis.set_ylim(len(names) - 0.5, -0.5)
+  axis.set_title(title, fontsize=10)
+  axis.grid(alpha=0.3)
+
+
+def _log_ticks(axis, ticks: Sequence[float]) -> None:
+  axis.set_xscale("log")
+  axis.set_xticks(ticks, [str(tick) for tick in ticks])
+  axis.minorticks_off()
+
+
+def _speeds(made: Report):
+  """Draws our speeds and the paper's, each relative to one model."""
+  figure, axis = pyplot.subplots(figsize=(6.4, _height(made)))
+  numbers = [result.number(declaration.SPEED) for result in made.rows]
+  known = {i: number.mean for i, number in enumerate(numbers) if number}
+  axis.plot(
+    *(list(known.values()), list(known), "o"),
+    color="tab:blue",
+    label="measured here",
+  )
+  papers = [made.paper(result.row, declaration.SPEED) for result in made.rows]
+  _squares(axis, papers, label="the paper's")
+  reference = made.table.speed_reference
+  _label_rows(axis, made, f"training speed, {reference} = 1")
+  _log_ticks(axis, (0.25, 0.5, 1, 2, 4))
+  axis.legend(fontsize=8)
+  return figure
+
+
+def _depths(made: Report):
+  """Draws accuracy over latency, one point per depth."""
+  figure, [axes] = pyplot.subplots(
+    1, len(made.tasks), figsize=(1 + 4.2 * len(made.tasks), 3.6), squeeze=False
+  )
+  measured = [
+    (result.number(declaration.MILLISECONDS).mean, result)
+    for result in made.rows
+    if result.number(declaration.MILLISECONDS)
+  ]
+  times = [time for time, _ in measured]
+  for axis, task in zip(axes, made.tasks):
+    for i, more in enumerate(("", *declaration.MORE_TRAINING)):
+      column = declaration.task_column(task, more)
+      points = [
+        (time, *result.number(column)[:3])
+        for time, result in measured
+        if result.number(column)
+      ]
+      x, means, lowest, highest = zip(*points) if points else [()] * 4
+      label = f"then {declaration.MORE_STEPS} steps at {more}"
+      axis.plot(
+        *(x, means, "o-"),
+        markersize=3,
+        color=f"C{i}",
+        label=label if more else "fine-tuned",
+      )
+      axis.fill_between(x, lowest, highest, color=f"C{i}", alpha=0.15)
+    for time, result in measured:
+      axis.annotate(
+        str(result.row.num_applied_layers),
+        (time, 0.97),
+        xycoords=("data", "axes fraction"),
+        fontsize=7,
+        ha="center",
+        va="top",
+      )
+    _log_ticks(axis, (1, 2, 5, 10, 20, 50, 100))
+    axis.set_xlim(0.8 * min(times, default=1.0), 1.25 * max(times, default=1.0))
+    axis.set_title(f"{task} (%); the small numbers are depths", fontsize=10)
+    axis.set_xlabel("milliseconds per sequence")
+    axis.legend(fontsize=7)
+    axis.grid(alpha=0.3)
+  return figure

@@ -1,4 +1,4 @@
-"""Tests of report.py and pictures.py, on numbers made by hand."""
+"""Tests of report.py, on numbers made by hand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ import re
 
 import pytest
 
-from tools.experiments import (
-  declaration,
-  pictures,
-  report,
-  results,
-  scales,
-)
+from tools.experiments import declaration, report, results, scales, tables
 from tools.experiments.declaration import Row
 
 _ROWS = (
@@ -29,7 +23,7 @@ _ROWS = (
 )
 
 
-def make_report(values=None, failed=(), missing=0, **changes) -> report.Report:
+def _report(values=None, failed=(), missing=0, **changes) -> report.Report:
   """A report of a table with two rows."""
   table = declaration.Table(
     *("7", "A title", "table 7", "A question?"),
@@ -59,7 +53,7 @@ def make_report(values=None, failed=(), missing=0, **changes) -> report.Report:
 
 
 def test_markdown():
-  text = make_report().to_markdown()
+  text = _report().to_markdown()
   lines = re.sub(" +", " ", text).splitlines()
   assert lines[0] == "## Table 7: A title"
   assert (
@@ -76,7 +70,7 @@ def test_markdown():
 
 
 def test_learning_rates_are_those_of_the_rows():
-  made = make_report()
+  made = _report()
   assert "peak learning rate 0.003; fine" in made.to_markdown()
   lower = dataclasses.replace(_ROWS[1], rate=0.1)
   table = dataclasses.replace(made.table, rows=(_ROWS[0], lower))
@@ -84,31 +78,22 @@ def test_learning_rates_are_those_of_the_rows():
   assert "peak learning rate 0.003 or 0.0003; fine" in text
 
 
-def test_verdicts_of_one_seed_are_not_counted():
-  text = make_report(({"MLM": [20.0]}, {"MLM": [23.0]})).to_markdown()
+def test_what_a_table_cannot_show_is_mentioned():
+  text = _report(({"MLM": [20.0]}, {"MLM": [23.0]})).to_markdown()
   assert "agrees: higher, one seed" in text
   assert "agree with the paper" not in text
-
-
-def test_a_table_that_shows_nothing_says_so():
   same = {"MLM": [20.0, 22.0], "MNLI": [40.0, 41.0]}
-  text = make_report((dict(same), dict(same))).to_markdown()
+  text = _report((dict(same), dict(same))).to_markdown()
   assert "At this scale the table shows nothing." in text
-
-
-def test_failed_and_missing_jobs_are_counted():
-  text = make_report(failed={"x": "why"}, missing=3).to_markdown()
+  text = _report(failed={"x": "why"}, missing=3).to_markdown()
   assert "1 jobs failed. 3 jobs were not run." in text
-
-
-def test_tables_without_training_have_no_steps():
-  untrained = dataclasses.replace(make_report(), seeds=())
+  untrained = dataclasses.replace(_report(), seeds=())
   assert "steps of" not in untrained.to_markdown()
   assert json.loads(untrained.to_json())["steps"] == 0
 
 
 def test_never_is_a_word():
-  made = make_report(({"MLM loss": [math.inf]}, {}))
+  made = _report(({"MLM loss": [math.inf]}, {}))
   # Infinity is no JSON.
   assert json.loads(made.to_json())["rows"][0]["values"]["MLM loss"] == [None]
   text = made.to_markdown()
@@ -116,20 +101,70 @@ def test_never_is_a_word():
 
 
 def test_json_has_every_number():
-  record = json.loads(make_report().to_json())
+  record = json.loads(_report().to_json())
   assert record["rows"][1]["values"]["MNLI"] == [45.0, 43.0]
   assert record["rows"][1]["verdicts"]["tasks"] == "agrees: higher"
   assert record["rows"][1]["paper"]["SQuAD1.1"] == [91.0, 86.0]
   assert record["rows"][0]["compared_with"] is None
 
 
-@pytest.mark.parametrize(
-  "changes", [{}, {"tasks": False}, {"curves": True}, {"layers": True}]
-)
-def test_pictures(tmp_path, changes):
-  pictures.draw(make_report(**changes), str(tmp_path / "table.png"))
-  assert [path.name for path in tmp_path.iterdir()] == ["table.png"]
+def _panels(**changes):
+  return _report(**changes).figure().axes
+
+
+def _x(line) -> list[float]:
+  return list(line.get_xdata())
+
+
+def test_scores_and_curves(tmp_path):
+  made = _report(curves=True)
+  made.draw(str(tmp_path / "table.png"))
   assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
+  accuracy, average, papers, curves = made.figure().axes
+  # Of each row the seeds, then the mean.
+  assert [*map(_x, accuracy.lines)] == [[20, 22], [21], [23, 24], [23.5]]
+  labels = [label.get_text() for label in accuracy.get_yticklabels()]
+  assert labels == ["a", "b"]
+  assert _x(average.lines[0]) == [40.0, 41.0]
+  assert _x(papers.lines[0]) == [80.0, 81.0]
+  # Minutes.
+  assert _x(curves.lines[0]) == [0.5]
+  assert list(curves.lines[0].get_ydata()) == [5.0]
+  assert len(_panels(tasks=False)) == 1
+
+
+def test_layers_have_two_panels():
+  distance, angle = _panels(layers=True)
+  assert list(distance.lines[0].get_ydata()) == [1, 2]
+  assert list(angle.lines[0].get_ydata()) == [3.0, 3.0]
+
+
+def _of(table, tasks, values) -> report.Report:
+  rows = [
+    results.RowResults(row, 1, value, [], [])
+    for row, value in zip(table.rows, values)
+  ]
+  tiny = scales.SCALES["tiny"]
+  return report.Report(table, tiny, tasks, (1, 2), rows, {}, 0)
+
+
+def test_speeds_stand_beside_the_papers():
+  made = _of(tables.TABLE_1, (), ({"speed": [3.0]}, {"speed": [1.0]}))
+  ours, papers = made.figure().axes[0].lines
+  assert _x(ours) == [3.0, 1.0]
+  assert _x(papers) == [4.7, 1.0]
+
+
+def test_quality_is_over_latency():
+  scores = {"MNLI": [40.0, 42.0], "MNLI, own depth": [9.0]}
+  values = [{"ms": [ms], **scores} for ms in (0.5, 2.0)]
+  [axis] = _of(tables.DEPTH_INFERENCE, ("MNLI",), values).figure().axes
+  tuned, more, random = axis.lines
+  assert _x(tuned) == [0.5, 2.0]
+  assert list(tuned.get_ydata()) == [41.0, 41.0]
+  assert list(more.get_ydata()) == [9.0, 9.0]
+  assert not _x(random)
+  assert [text.get_text() for text in axis.texts] == ["1", "2"]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,24 @@
-"""Collects the numbers of a table by row, column and seed, and judges them."""
+"""Reads the numbers of finished jobs, arranges them in rows, and judges them.
+
+Training time is that of an idle machine: for each depth that a run trained at,
+the median speed of its log lines times its updates. It excludes compilation,
+evaluations, checkpoints, pauses between a kill and the next start, and minutes
+in which the machine was busy.
+"""
 
 from __future__ import annotations
 
+import collections
+import glob
+import json
 import math
+import os
 import statistics
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from tools.experiments import declaration, plan, readings
+import tfrecords
+from official_albert import modeling, training
+from tools.experiments import declaration
 from tools.experiments.declaration import Row, Table
 
 # Values of jobs measured on held-out text, and their columns.
@@ -24,6 +36,174 @@ _EQUAL = 0.2
 _WORDS = {1: "higher", 0: "no different", -1: "lower"}
 
 
+def read_json(path: str) -> dict[str, Any]:
+  """Returns the object in a JSON file."""
+  with open(path, encoding="utf-8") as file:
+    return json.load(file)
+
+
+def read_records(folder: str) -> dict[str, Any]:
+  """Returns the sizes of a folder of pretraining records, and its entropy."""
+  manifest = tfrecords.read_manifest(folder)
+  train = manifest.split("train")
+  return {
+    "train_examples": train.records,
+    "heldout_examples": manifest.split("heldout").records,
+    "unigram_entropy_nats": train.statistics["unigram_entropy_nats"],
+  }
+
+
+def read_pretraining(
+  folder: str, config: modeling.AlbertConfig, batch_size: int
+) -> dict[str, Any]:
+  """Returns the numbers of a finished pretraining run.
+
+  `config` is that of its model at full depth.
+
+  Returns:
+    `parameters`, `steps`, `training_seconds`, `training_flops` and the median
+    `tokens_per_second`; of the last evaluation `masked_lm_loss` and, in
+    percent, `masked_lm_accuracy` and `sentence_pair_accuracy` if there is one;
+    and `curve`: of each evaluation `step`, `depth`, `loss`, and the `seconds`
+    and `flops` of training until then.
+  """
+  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
+  evaluations = [record for record in log if record["kind"] == "eval"]
+  clock = _clock(log, batch_size)
+  # A run that was killed repeats evaluations; the last one counts.
+  by_step = {
+    (record["step"], record.get("depth", config.num_hidden_layers)): record
+    for record in evaluations
+  }
+  curve = []
+  for (step, depth), record in sorted(by_step.items()):
+    seconds, flops = clock[max(logged for logged in clock if logged <= step)]
+    point = dict(step=step, depth=depth, loss=record["masked_lm_loss"])
+    curve.append({**point, "seconds": seconds, "flops": flops})
+  last, end = evaluations[-1], max(clock)
+  values = {
+    "parameters": config.parameter_count(),
+    "steps": end,
+    "training_seconds": clock[end][0],
+    "training_flops": clock[end][1],
+    "tokens_per_second": training.summarize_run(log)["tokens_per_second"],
+    "masked_lm_loss": last["masked_lm_loss"],
+    "masked_lm_accuracy": 100 * last["masked_lm_accuracy"],
+    "curve": curve,
+  }
+  if "sentence_order_accuracy" in last:
+    values["sentence_pair_accuracy"] = 100 * last["sentence_order_accuracy"]
+  return values
+
+
+def _clock(
+  log: Iterable[Mapping[str, Any]], batch_size: int
+) -> dict[int, tuple[float, float]]:
+  """Returns seconds and operations of training by the step of a log line."""
+  speeds = collections.defaultdict(list)
+  compiling = collections.defaultdict(list)
+  costs: dict[int, float] = {}
+  seen: set[float] = set()
+  for record in log:
+    if record["kind"] == "start":
+      seen = set()
+    elif record["kind"] == "train":
+      speed = record["sequences_per_second"]
+      # Operations per sequence, which differ between depths.
+      cost = float(f"{record['model_flops_per_second'] / speed:.6g}")
+      # The first line of each depth after a start includes compilation.
+      (speeds if cost in seen else compiling)[cost].append(speed)
+      seen.add(cost)
+      costs[record["step"]] = cost
+  clock = {0: (0.0, 0.0)}
+  before, seconds, flops = 0, 0.0, 0.0
+  for step, cost in sorted(costs.items()):
+    sequences = (step - before) * batch_size
+    seconds += sequences / statistics.median(speeds[cost] or compiling[cost])
+    flops += sequences * cost
+    clock[step] = (seconds, flops)
+    before = step
+  return clock
+
+
+def read_speed(folder: str) -> dict[str, float]:
+  """Returns the median `tokens_per_second` of a run."""
+  log = training.read_report(os.path.join(folder, training.METRICS_FILE))
+  return {"tokens_per_second": training.summarize_run(log)["tokens_per_second"]}
+
+
+def read_benchmark(
+  folder: str, config: modeling.AlbertConfig, length: int
+) -> dict[str, Any]:
+  """Returns the speed and the sizes of a model of table 1."""
+  [path] = glob.glob(os.path.join(glob.escape(folder), "*.json"))
+  rate = statistics.median(read_json(path)["tokens_per_second"])
+  flops = config.forward_flops(length) / length / 1e6
+  return {
+    "parameters": config.parameter_count(),
+    "tokens_per_second": rate,
+    "columns": {declaration.FLOPS: flops, declaration.TOKENS: rate},
+  }
+
+
+def read_pair_evaluation(metrics_file: str, pair: str) -> dict[str, float]:
+  """Returns the accuracy of a sentence objective, in percent.
+
+  The records of "sop" also give the masked-LM numbers, as they are the same
+  text with the same masks for all rows.
+  """
+  metrics = read_json(metrics_file)
+  values = {f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"]}
+  if pair == "sop":
+    values["masked_lm_loss"] = metrics["masked_lm_loss"]
+    values["masked_lm_accuracy"] = 100 * metrics["masked_lm_accuracy"]
+  return values
+
+
+def read_finetuning(folder: str, task: str) -> dict[str, float]:
+  """Returns the results of a task in percent.
+
+  For SQuAD, F1, exact match and their mean, which enters the paper's average.
+  """
+  results = read_json(os.path.join(folder, "eval_results.json"))
+  first = next(iter(results.values()))
+  if not task.startswith("SQuAD"):
+    return {task: 100 * first["accuracy"]}
+  f1, exact = first["f1"], first.get("exact_match", first.get("exact"))
+  return {task: (f1 + exact) / 2, f"{task} F1": f1, f"{task} EM": exact}
+
+
+def cost_to_reach(
+  curve: Sequence[Mapping[str, float]], loss: float, unit: str
+) -> float:
+  """Returns the training a run needed to reach a loss.
+
+  Interpolates linearly between evaluations. Only evaluations at the final depth
+  count. Returns infinity if the run never reaches the loss.
+
+  Args:
+    curve: from `read_pretraining`.
+    loss: in nats.
+    unit: "seconds" or "flops".
+  """
+  points = [p for p in curve if p["depth"] == curve[-1]["depth"]]
+  if points[0]["loss"] <= loss:
+    return points[0][unit]
+  for before, after in zip(points, points[1:]):
+    if after["loss"] <= loss:
+      share = (before["loss"] - loss) / (before["loss"] - after["loss"])
+      return before[unit] + share * (after[unit] - before[unit])
+  return math.inf
+
+
+class Cell(NamedTuple):
+  """A row with one seed; `keys` are its jobs, that of its model first."""
+
+  label: str
+  seed: int
+  keys: tuple[str, ...]
+
+
 class Number(NamedTuple):
   """The mean and range of one value per seed."""
 
@@ -32,100 +212,86 @@ class Number(NamedTuple):
   highest: float
   seeds: int
 
-  @classmethod
-  def of(cls, values: Sequence[float]) -> Number:
-    """Summarizes at least one value."""
-    return cls(statistics.mean(values), min(values), max(values), len(values))
-
 
 class RowResults(NamedTuple):
-  """The results of a row.
-
-  Attributes:
-    row: the declaration.
-    parameters: of embeddings, encoder and pooler; None if it was not run.
-    values: by column, one number per finished seed.
-    curves: per seed, see `readings.pretraining`.
-    layers: per seed, the layers' numbers of tools.inspect_model.
-  """
+  """The results of a row, a list item per finished seed."""
 
   row: Row
+  # Of embeddings, encoder and pooler; None if it was not run.
   parameters: Optional[int]
+  # By column.
   values: dict[str, list[float]]
+  # See `read_pretraining`.
   curves: list[list[dict[str, float]]]
+  # The layers' numbers of tools.inspect_model.
   layers: list[list[dict[str, float]]]
 
   def number(self, column: str) -> Optional[Number]:
     """Summarizes a column; None without values."""
-    values = self.values.get(column)
-    return Number.of(values) if values else None
+    v = self.values.get(column)
+    return Number(statistics.mean(v), min(v), max(v), len(v)) if v else None
 
 
 def collect(
   table: Table,
-  cells: Sequence[plan.Cell],
+  cells: Sequence[Cell],
   finished: Mapping[str, Mapping[str, Any]],
   tasks: Sequence[str],
 ) -> list[RowResults]:
-  """Arranges the values of jobs by row and column.
-
-  Args:
-    table: the declaration.
-    cells: of its plan.
-    finished: the values of the finished jobs, by key.
-    tasks: the columns that were fine-tuned.
-  """
+  """Arranges the values of `finished` jobs, by key, by row and column."""
   merged: dict[tuple[str, int], dict[str, Any]] = {}
-  for cell in cells:
-    values = merged.setdefault((cell.label, cell.seed), {})
-    for key in cell.keys:
-      values.update(finished.get(key, {}))
-  rows = {row.label: RowResults(row, None, {}, [], []) for row in table.rows}
-  for cell in cells:
-    values, row = merged[cell.label, cell.seed], rows[cell.label].row
-    if "parameters" in values:
-      rows[cell.label] = rows[cell.label]._replace(
-        parameters=values["parameters"]
-      )
-    if row.num_applied_layers:
-      suffix = f" at {row.num_applied_layers}"
-      measured = {
-        name.removesuffix(suffix): value
-        for name, value in values.items()
-        if name.endswith(suffix)
-      }
-    else:
-      measured = _columns(values, table, tasks)
-      reference = merged.get((row.compared_with or row.label, cell.seed), {})
-      if table.time_to_loss and "curve" in values and "curve" in reference:
-        measured.update(_cost_to_same_loss(values, reference))
-      fastest = merged.get((table.speed_reference, cell.seed), {})
-      name = "tokens_per_second"
+  for label, seed, keys in cells:
+    merged[label, seed] = {}
+    for key in keys:
+      merged[label, seed].update(finished.get(key, {}))
+  rows = []
+  for row in table.rows:
+    result = RowResults(row, None, {}, [], [])
+    for seed in (cell.seed for cell in cells if cell.label == row.label):
+      values = merged[row.label, seed]
+      reference = merged.get((row.compared_with or row.label, seed), {})
       # The speed is measured once for all seeds.
-      if cell.seed == cells[0].seed and name in values and name in fastest:
-        measured[declaration.SPEED] = values[name] / fastest[name]
-    result = rows[cell.label]
-    for column, number in measured.items():
-      result.values.setdefault(column, []).append(number)
-    if "curve" in values:
-      result.curves.append(values["curve"])
-    if "layers" in values:
-      result.layers.append(values["layers"])
-  return list(rows.values())
+      fastest = {}
+      if seed == cells[0].seed:
+        fastest = merged.get((table.speed_reference, seed), {})
+      measured = _measured(row, table, tasks, values, reference, fastest)
+      for column, number in measured.items():
+        result.values.setdefault(column, []).append(number)
+      if "parameters" in values:
+        result = result._replace(parameters=values["parameters"])
+      if "curve" in values:
+        result.curves.append(values["curve"])
+      if "layers" in values:
+        result.layers.append(values["layers"])
+    rows.append(result)
+  return rows
 
 
-def _columns(
-  values: Mapping[str, Any], table: Table, tasks: Sequence[str]
+def _measured(
+  row: Row,
+  table: Table,
+  tasks: Sequence[str],
+  values: Mapping[str, Any],
+  reference: Mapping[str, Any],
+  fastest: Mapping[str, Any],
 ) -> dict[str, float]:
-  shown = {
-    title: values[name] for name, title in _INTRINSIC.items() if name in values
-  }
+  """Returns the numbers of one seed by column.
+
+  `reference` and `fastest` are the values of the rows that it is compared with.
+  """
+  if row.num_applied_layers:
+    suffix = f" at {row.num_applied_layers}"
+    return {
+      name.removesuffix(suffix): value
+      for name, value in values.items()
+      if name.endswith(suffix)
+    }
+  names = dict(_INTRINSIC)
   for task in tasks:
-    for name in (task, f"{task} F1", f"{task} EM"):
-      if name in values:
-        shown[name] = values[name]
+    names |= {name: name for name in (task, f"{task} F1", f"{task} EM")}
+  shown = {names[name]: values[name] for name in names if name in values}
   shown.update(values.get("columns", {}))
-  if "steps" in values and any(row.equal_time for row in table.rows):
+  if "steps" in values and any(other.equal_time for other in table.rows):
     shown[declaration.STEPS] = values["steps"]
   if "layers" in values:
     degrees = [layer["degrees"] for layer in values["layers"]]
@@ -136,22 +302,17 @@ def _columns(
   if table.tasks and tasks and all(task in values for task in tasks):
     average = statistics.mean(values[task] for task in tasks)
     shown[declaration.AVERAGE] = average
-  return shown
-
-
-def _cost_to_same_loss(
-  values: Mapping[str, Any], reference: Mapping[str, Any]
-) -> dict[str, float]:
-  """Returns time and operations as fractions of the reference's total."""
-  end = reference["curve"][-1]
-  return {
-    column: readings.cost_to_reach(values["curve"], end["loss"], unit)
-    / end[unit]
+  if table.time_to_loss and "curve" in values and "curve" in reference:
+    curve, end = values["curve"], reference["curve"][-1]
     for column, unit in (
       (declaration.SAME_LOSS, "seconds"),
       (declaration.SAME_LOSS_FLOPS, "flops"),
-    )
-  }
+    ):
+      shown[column] = cost_to_reach(curve, end["loss"], unit) / end[unit]
+  rate = "tokens_per_second"
+  if rate in values and rate in fastest:
+    shown[declaration.SPEED] = values[rate] / fastest[rate]
+  return shown
 
 
 def verdicts(
@@ -168,9 +329,7 @@ def verdicts(
   """
   by_label = {result.row.label: result for result in rows}
   found = {}
-  for row in table.rows:
-    if not row.compared_with:
-      continue
+  for row in (row for row in table.rows if row.compared_with):
     other = table.row(row.compared_with)
     every = [task for task in declaration.TASKS if task in row.paper]
     mlm = declaration.ACCURACY
@@ -198,13 +357,8 @@ def paper_direction(
 ) -> Optional[int]:
   """Returns 1, 0 or -1 if the paper finds `row` better, equal or worse.
 
-  Args:
-    row: the row.
-    other: the row compared with.
-    columns: the tasks to average over, or one other column.
-
-  Returns:
-    None if the paper does not say.
+  Compares averages over tasks, or one other column. Returns None if the paper
+  does not say.
   """
   if row.paper_says is not None:
     return row.paper_says
@@ -219,12 +373,7 @@ def paper_direction(
 def verdict(
   paper: Optional[int], row: Optional[Number], other: Optional[Number]
 ) -> str:
-  """Compares our direction with the paper's, in words.
-
-  Args:
-    paper: from `paper_direction`.
-    row: our number; None if it was not run.
-    other: the number compared with.
+  """Compares our direction with the paper's, from `paper_direction`, in words.
 
   Returns:
     `AGREES`, `DISAGREES` or `SPREAD`, with the directions; our direction alone
@@ -234,7 +383,7 @@ def verdict(
   if row is None or other is None:
     return ""
   one_seed = f", {ONE_SEED}" if min(row.seeds, other.seeds) == 1 else ""
-  ours = int(math.copysign(1, row.mean - other.mean))
+  ours = 1 if row.mean > other.mean else -1
   if row.lowest <= other.highest and other.lowest <= row.highest:
     ours = 0
   if paper is None:

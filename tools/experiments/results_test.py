@@ -1,50 +1,167 @@
-"""Tests of results.py."""
+"""Tests of results.py: what is read of finished runs, and the verdicts."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
+import math
 
 import pytest
 
-from tools.experiments import declaration, plan, results
+from tools.experiments import declaration, results, scales
 from tools.experiments.declaration import Row
+from tools.experiments.results import Cell
 
-_TABLE = declaration.Table(
-  "t", "title", "source", "question?", (Row("a"), Row("b")), pairs=("nsp",)
-)
-_CELLS = [
-  plan.Cell("a", 1, ("models/a1", "tasks/a1-mnli", "evaluations/a1-nsp")),
-  plan.Cell("a", 2, ("models/a2", "tasks/a2-mnli", "evaluations/a2-nsp")),
-  plan.Cell("b", 1, ("models/b1", "tasks/b1-mnli", "evaluations/b1-nsp")),
-]
+_CONFIG = scales.SCALES["tiny"].config({"num_hidden_layers": 6})
 
 
-def _point(seconds: float, loss: float, depth: int = 4) -> dict:
+def _train(step: int, speed: float, depth: int = 6) -> dict:
+  """A log line; an operation is one for each layer and sequence."""
   return {
-    "step": int(seconds),
-    "depth": depth,
-    "loss": loss,
-    "seconds": seconds,
-    "flops": 10 * seconds * depth,
+    "kind": "train",
+    "step": step,
+    "loss": 5.0,
+    "unix_time_seconds": 1000.0 * step,
+    "sequences_per_second": speed,
+    "tokens_per_second": 64 * speed,
+    "model_flops_per_second": speed * depth,
   }
 
 
-_CURVE = [_point(0, 8.0), _point(10, 5.0)]
-_FOUND = {
-  "models/a1": {
-    "parameters": 77,
-    "masked_lm_loss": 5.0,
-    "masked_lm_accuracy": 20.0,
-    "curve": _CURVE,
-  },
-  "models/a2": {"parameters": 77, "masked_lm_loss": 7.0},
-  "tasks/a1-mnli": {"MNLI": 40.0},
-  "evaluations/a1-nsp": {"nsp_accuracy": 60.0},
-}
+def _eval(step: int, loss: float, depth: int = 6) -> dict:
+  return {
+    "kind": "eval",
+    "step": step,
+    "depth": depth,
+    "loss": loss + 1,
+    "masked_lm_loss": loss,
+    "masked_lm_accuracy": 0.25,
+    "sentence_order_accuracy": 0.75,
+  }
+
+
+_START = {"kind": "start", "step": 0}
+_QUIET = [
+  *(_eval(0, 9.0, 3), _START),
+  # The first line of each depth is of a loop that compiles.
+  *(_train(10, 1.0, 3), _train(20, 8.0, 3), _eval(20, 6.0, 3), _eval(20, 7.0)),
+  *(_train(30, 1.0), _train(40, 4.0), _eval(40, 5.0)),
+]
+
+
+def _read(folder, records, before="") -> dict:
+  lines = "".join(json.dumps(record) + "\n" for record in records)
+  (folder / "metrics.jsonl").write_text(before + lines)
+  return results.read_pretraining(str(folder), _CONFIG, batch_size=2)
+
+
+def test_a_run_is_read_at_its_end(tmp_path):
+  found = _read(tmp_path, _QUIET)
+  # 20 updates of 2 sequences at 8 a second, then 20 at 4 a second.
+  assert found["training_seconds"] == 5.0 + 10.0
+  assert found["training_flops"] == 20 * 2 * 3 + 20 * 2 * 6
+  assert found["steps"] == 40
+  assert found["parameters"] == _CONFIG.parameter_count()
+  assert (found["masked_lm_loss"], found["masked_lm_accuracy"]) == (5.0, 25.0)
+  assert found["sentence_pair_accuracy"] == 75.0
+  assert [tuple(point.values()) for point in found["curve"]] == [
+    (0, 3, 9.0, 0.0, 0.0),
+    (20, 3, 6.0, 5.0, 120.0),
+    (20, 6, 7.0, 5.0, 120.0),
+    (40, 6, 5.0, 15.0, 360.0),
+  ]
+
+
+def test_a_killed_run_counts_as_one_that_was_not(tmp_path):
+  """Killed at the switch of the depth, and in the middle of a line."""
+  quiet = _read(tmp_path, _QUIET)
+  records = [
+    *_QUIET[:6],
+    *(_train(30, 1.0), _eval(20, 6.0, 3), _eval(20, 7.0), _START),
+    *(_train(30, 0.5), _train(40, 4.0), _eval(40, 5.0)),
+  ]
+  assert _read(tmp_path, records, before='{"kind": "tra\n') == quiet
+
+
+def test_a_busy_minute_does_not_count(tmp_path):
+  slow = [_train(10 * i, speed) for i, speed in enumerate((1, 4, 4, 0.1, 4), 1)]
+  found = _read(tmp_path, [_START, *slow, _eval(50, 5.0)])
+  assert found["training_seconds"] == 50 * 2 / 4
+  # A single line counts, although it includes compilation.
+  found = _read(tmp_path, [_START, _train(10, 4.0), _eval(10, 5.0)])
+  assert found["training_seconds"] == 5.0
+
+
+def test_speed_is_without_the_loop_that_compiles(tmp_path):
+  lines = [_train(step, step / 10) for step in (10, 70, 90, 80)]
+  _read(tmp_path, [_START, *lines, _eval(90, 5.0)])
+  assert results.read_speed(str(tmp_path)) == {"tokens_per_second": 64 * 8.0}
+
+
+@pytest.mark.parametrize(
+  "column, metrics, values",
+  [
+    ("MNLI", {"accuracy": 0.25}, {"MNLI": 25.0}),
+    (
+      "SQuAD1.1",
+      {"exact_match": 50.0, "f1": 60.0},
+      {"SQuAD1.1": 55.0, "SQuAD1.1 F1": 60.0, "SQuAD1.1 EM": 50.0},
+    ),
+    (
+      "SQuAD2.0",
+      {"exact": 40.0, "f1": 50.0, "best_f1": 70.0},
+      {"SQuAD2.0": 45.0, "SQuAD2.0 F1": 50.0, "SQuAD2.0 EM": 40.0},
+    ),
+  ],
+)
+def test_results_of_tasks_are_percent(tmp_path, column, metrics, values):
+  text = json.dumps({"dev_matched": metrics, "other": {}})
+  (tmp_path / "eval_results.json").write_text(text)
+  assert results.read_finetuning(str(tmp_path), column) == values
+
+
+def _point(seconds: float, loss: float, depth: int = 4) -> dict:
+  flops = 10 * seconds * depth
+  return dict(seconds=seconds, loss=loss, depth=depth, flops=flops)
+
+
+@pytest.mark.parametrize(
+  "loss, seconds", [(8.0, 10.0), (7.0, 20.0), (6.25, 35.0), (5.0, math.inf)]
+)
+def test_a_loss_is_reached_on_the_line_between_evaluations(loss, seconds):
+  curve = [_point(0, 9.0), _point(20, 7.0), _point(40, 6.0), _point(60, 6.5)]
+  assert results.cost_to_reach(curve, loss, "seconds") == seconds
+  assert results.cost_to_reach(curve, loss, "flops") == 40 * seconds
+
+
+def test_a_shallow_model_reaches_nothing():
+  curve = [*(_point(0, 9.0, 3), _point(10, 6.0, 3)), _point(10, 8.0)]
+  curve.append(_point(20, 5.0))
+  assert results.cost_to_reach(curve, 6.5, "seconds") == 15.0
+  # The first evaluation at full depth may be good enough.
+  assert results.cost_to_reach(curve, 8.5, "seconds") == 10.0
+
+
+def _table(*rows: Row, **options) -> declaration.Table:
+  return declaration.Table("t", "title", "source", "question?", rows, **options)
 
 
 def test_rows_have_the_numbers_of_their_seeds():
-  a, b = results.collect(_TABLE, _CELLS, _FOUND, ("MNLI",))
+  table = _table(Row("a"), Row("b"), pairs=("nsp",))
+  curve = [_point(0, 8.0), _point(10, 5.0)]
+  cells = [
+    Cell("a", 1, ("models/a1", "tasks/a1-mnli", "evaluations/a1-nsp")),
+    Cell("a", 2, ("models/a2", "tasks/a2-mnli", "evaluations/a2-nsp")),
+    Cell("b", 1, ("models/b1", "tasks/b1-mnli", "evaluations/b1-nsp")),
+  ]
+  intrinsic = {"masked_lm_loss": 5.0, "masked_lm_accuracy": 20.0}
+  squad = {"SQuAD1.1": 5.0, "SQuAD1.1 F1": 6, "SQuAD1.1 EM": 4}
+  found = {
+    "models/a1": {"parameters": 77, **intrinsic, "curve": curve},
+    "models/a2": {"parameters": 77, "masked_lm_loss": 7.0},
+    "tasks/a1-mnli": {"MNLI": 40.0, **squad},
+    "evaluations/a1-nsp": {"nsp_accuracy": 60.0},
+  }
+  a, b = results.collect(table, cells, found, ("MNLI",))
   assert a.parameters == 77
   assert a.values == {
     "MLM loss": [5.0, 7.0],
@@ -54,54 +171,28 @@ def test_rows_have_the_numbers_of_their_seeds():
     "Avg": [40.0],
   }
   assert a.number("MLM loss") == results.Number(6.0, 5.0, 7.0, 2)
-  assert a.curves == [_CURVE]
+  assert a.curves == [curve]
   assert (b.parameters, b.values, b.number("MLM")) == (None, {}, None)
-
-
-def test_an_average_needs_all_tasks():
-  a, _ = results.collect(_TABLE, _CELLS, _FOUND, ("MNLI", "RACE"))
+  a, _ = results.collect(table, cells, found, ("SQuAD1.1",))
+  assert {a.values[f"SQuAD1.1{m}"][0] for m in ("", " F1", " EM")} == {4, 5, 6}
+  # An average needs all tasks.
+  a, _ = results.collect(table, cells, found, ("MNLI", "RACE"))
   assert "Avg" not in a.values
-
-
-def test_f1_and_exact_match_are_kept():
-  cells = [plan.Cell("a", 1, ("models/a1", "tasks/a1"))]
-  found = {"tasks/a1": {"SQuAD1.1": 5.0, "SQuAD1.1 F1": 6, "SQuAD1.1 EM": 4}}
-  a, _ = results.collect(_TABLE, cells, found, ("SQuAD1.1",))
-  assert a.values == {
-    "SQuAD1.1": [5.0],
-    "SQuAD1.1 F1": [6],
-    "SQuAD1.1 EM": [4],
-    "Avg": [5.0],
-  }
-
-
-def test_columns():
-  assert _TABLE.columns(("MNLI", "RACE")) == [
-    *("MLM loss", "MLM", "NSP", "MNLI", "RACE", "Avg")
-  ]
+  columns = table.columns(("MNLI", "RACE"))
+  assert columns == ["MLM loss", "MLM", "NSP", "MNLI", "RACE", "Avg"]
   # One task is its own average.
-  assert _TABLE.columns(("MNLI",))[-1] == "MNLI"
+  assert table.columns(("MNLI",))[-1] == "MNLI"
 
 
 def test_times_are_shares_of_the_row_compared_with():
-  table = declaration.Table(
-    *("depth_schedule", "title", "source", "question?"),
-    (Row("constant"), Row("schedule", compared_with="constant")),
-    tasks=False,
-    time_to_loss=True,
-  )
-  cells = [
-    plan.Cell("constant", 1, ("models/c",)),
-    plan.Cell("schedule", 1, ("models/s",)),
-  ]
+  rows = Row("constant"), Row("schedule", compared_with="constant")
+  table = _table(*rows, tasks=False, time_to_loss=True)
+  cells = [Cell("constant", 1, ("c",)), Cell("schedule", 1, ("s",))]
+  shallow = [_point(0, 9.0, 2), _point(5, 4.0, 2)]
+  deep = [_point(5, 7.0), _point(10, 5.0), _point(20, 4.0)]
   found = {
-    "models/c": {"curve": [_point(0, 9.0), _point(40, 5.0)]},
-    "models/s": {
-      "curve": [
-        *(_point(0, 9.0, 2), _point(5, 4.0, 2)),
-        *(_point(5, 7.0), _point(10, 5.0), _point(20, 4.0)),
-      ]
-    },
+    "c": {"curve": [_point(0, 9.0), _point(40, 5.0)]},
+    "s": {"curve": [*shallow, *deep]},
   }
   constant, schedule = results.collect(table, cells, found, ())
   assert constant.values[declaration.SAME_LOSS] == [1.0]
@@ -110,12 +201,8 @@ def test_times_are_shares_of_the_row_compared_with():
 
 
 def test_equal_time_shows_the_steps():
-  table = declaration.Table(
-    *("t", "title", "source", "question?"),
-    (Row("a"), Row("b", equal_time=True)),
-    tasks=False,
-  )
-  cells = [plan.Cell("a", 1, ("models/a",)), plan.Cell("b", 1, ("models/b",))]
+  table = _table(Row("a"), Row("b", equal_time=True), tasks=False)
+  cells = [Cell("a", 1, ("models/a",)), Cell("b", 1, ("models/b",))]
   found = {"models/a": {"steps": 30}, "models/b": {"steps": 70}}
   a, b = results.collect(table, cells, found, ())
   assert (a.values, b.values) == ({"steps": [30]}, {"steps": [70]})
@@ -123,17 +210,10 @@ def test_equal_time_shows_the_steps():
 
 
 def test_layers_are_summarized_by_ends_and_largest_jump():
-  table = declaration.Table(
-    *("t", "title", "source", "question?", (Row("a"),)),
-    tasks=False,
-    layers=True,
-  )
-  layers = [
-    {"layer": i, "degrees": d} for i, d in enumerate((30.0, 21.0, 25.0))
-  ]
-  found = {"models/a": {}, "layers/a": {"layers": layers}}
-  cells = [plan.Cell("a", 1, ("models/a", "layers/a"))]
-  [row] = results.collect(table, cells, found, ())
+  table = _table(Row("a"), tasks=False, layers=True)
+  layers = [{"degrees": degrees} for degrees in (30.0, 21.0, 25.0)]
+  cells = [Cell("a", 1, ("models/a", "layers/a"))]
+  [row] = results.collect(table, cells, {"layers/a": {"layers": layers}}, ())
   assert row.values == {
     "first layer": [30.0],
     "last layer": [25.0],
@@ -143,26 +223,19 @@ def test_layers_are_summarized_by_ends_and_largest_jump():
 
 
 def test_speeds_are_measured_once_for_all_seeds():
-  table = declaration.Table(
-    *("t", "title", "source", "question?", (Row("a"), Row("b"))),
-    tasks=False,
-    speed_reference="a",
-  )
-  cells = [
-    plan.Cell(label, seed, (f"models/{label}{seed}",))
-    for label in "ab"
-    for seed in (1, 2)
-  ]
-  # The job that measures it is every seed's: each seed could tell it.
-  rates = {f"models/a{seed}": 5.0 for seed in (1, 2)}
-  rates |= {f"models/b{seed}": 30.0 for seed in (1, 2)}
-  found = {key: {"tokens_per_second": rate} for key, rate in rates.items()}
+  table = _table(Row("a"), Row("b"), tasks=False, speed_reference="a")
+  cells = [Cell(label, seed, (label,)) for label in "ab" for seed in (1, 2)]
+  found = {"a": {"tokens_per_second": 5.0}, "b": {"tokens_per_second": 30.0}}
   a, b = results.collect(table, cells, found, ())
   assert (a.values["speed"], b.values["speed"]) == ([1.0], [6.0])
 
 
-def _number(*values: float) -> results.Number:
-  return results.Number.of(values)
+_PAPER = (
+  Row("a", paper={"MNLI": 80.0, "RACE": 60.0}),
+  Row("b", compared_with="a", paper={"MNLI": 81.0, "RACE": 50.0}),
+  Row("c", compared_with="a", paper_says=1),
+  Row("d", compared_with="a", paper={"MNLI": 80.0, "RACE": 60.15}),
+)
 
 
 @pytest.mark.parametrize(
@@ -178,100 +251,74 @@ def _number(*values: float) -> results.Number:
     (1, (3,), (3,), "within the spread, one seed"),
     (None, (5, 6), (3, 4), "higher"),
     (None, (4, 6), (3, 5), "no different"),
+    (1, (), (3,), ""),
+    (None, (3,), (), ""),
   ],
 )
-def test_directions(paper, here, there, expected):
-  assert results.verdict(paper, _number(*here), _number(*there)) == expected
-
-
-def test_no_verdict_without_numbers():
-  assert results.verdict(1, None, _number(3)) == ""
-  assert results.verdict(None, _number(3), None) == ""
-
-
-_JUDGED = declaration.Table(
-  *("t", "title", "source", "question?"),
-  (
-    Row("a", paper={"MNLI": 80.0, "RACE": 60.0}),
-    Row("b", compared_with="a", paper={"MNLI": 81.0, "RACE": 50.0}),
-    Row("c", compared_with="a", paper_says=1),
-    Row("d", compared_with="a", paper={"MNLI": 80.0, "RACE": 60.15}),
-  ),
-)
+def test_verdicts_in_words(paper, here, there, expected):
+  ours, others = (
+    results.RowResults(Row("a"), None, {"x": list(v)}, [], []).number("x")
+    for v in (here, there)
+  )
+  assert results.verdict(paper, ours, others) == expected
 
 
 @pytest.mark.parametrize(
-  "label, columns, direction",
+  "row, columns, direction",
   [
-    ("b", ["MNLI"], 1),
-    ("b", ["MNLI", "RACE"], -1),
-    ("b", ["SST-2"], None),
-    ("c", ["MNLI"], 1),
-    ("d", ["RACE"], 0),
+    (1, ["MNLI"], 1),
+    (1, ["MNLI", "RACE"], -1),
+    (1, ["SST-2"], None),
+    (2, ["MNLI"], 1),
+    (3, ["RACE"], 0),
   ],
 )
-def test_paper_direction(label, columns, direction):
-  row = _JUDGED.row(label)
-  other = _JUDGED.row(row.compared_with or "b")
-  assert results.paper_direction(row, other, columns) == direction
+def test_paper_direction(row, columns, direction):
+  found = results.paper_direction(_PAPER[row], _PAPER[0], columns)
+  assert found == direction
+
+
+def _verdicts(table, *values) -> dict:
+  rows = [
+    results.RowResults(row, None, value, [], [])
+    for row, value in zip(table.rows, values, strict=True)
+  ]
+  return results.verdicts(table, rows, ("MNLI",))
 
 
 def test_tasks_and_held_out_text_are_judged_apart():
-  values = {
-    "a": {"Avg": [50.0, 52.0], "MLM": [10.0, 11.0]},
-    "b": {"Avg": [55.0, 56.0], "MLM": [12.0, 13.0]},
-    "c": {"MLM": [9.0, 10.5]},
-    "d": {},
-  }
-  rows = [
-    results.RowResults(row, None, values[row.label], [], [])
-    for row in _JUDGED.rows
-  ]
-  assert results.verdicts(_JUDGED, rows, ("MNLI",)) == {
-    "b": {
-      "tasks": "agrees: higher",
-      "MLM": "disagrees: higher, paper lower",
-    },
+  assert _verdicts(
+    _table(*_PAPER),
+    {"Avg": [50.0, 52.0], "MLM": [10.0, 11.0]},
+    {"Avg": [55.0, 56.0], "MLM": [12.0, 13.0]},
+    {"MLM": [9.0, 10.5]},
+    {},
+  ) == {
+    "b": {"tasks": "agrees: higher", "MLM": "disagrees: higher, paper lower"},
     "c": {"tasks": "", "MLM": "within the spread"},
     "d": {"tasks": "", "MLM": ""},
   }
 
 
 def test_where_the_paper_has_held_out_numbers_they_count():
-  table = dataclasses.replace(
-    _JUDGED,
-    rows=(
-      Row("a", paper={"MLM": 54.0, "NSP": 79.0, "MNLI": 82.0}),
-      # Worse on the task, better on held-out text.
-      Row(
-        "b",
-        compared_with="a",
-        paper={"MLM": 54.9, "NSP": 52.0, "MNLI": 81.5},
-      ),
-    ),
+  # Worse on the task, better on held-out text.
+  paper = {"MLM": 54.9, "NSP": 52.0, "MNLI": 81.5}
+  table = _table(
+    Row("a", paper={"MLM": 54.0, "NSP": 79.0, "MNLI": 82.0}),
+    Row("b", compared_with="a", paper=paper),
     pairs=("nsp",),
   )
   values = ({"MLM": [20.0], "NSP": [70.0]}, {"MLM": [21.0], "NSP": [75.0]})
-  rows = [
-    results.RowResults(row, None, value, [], [])
-    for row, value in zip(table.rows, values)
-  ]
-  assert results.verdicts(table, rows, ("MNLI",)) == {
-    "b": {
-      "tasks": "",
-      "MLM": "agrees: higher, one seed",
-      "NSP": "disagrees: higher, paper lower, one seed",
-    }
+  assert _verdicts(table, *values)["b"] == {
+    "tasks": "",
+    "MLM": "agrees: higher, one seed",
+    "NSP": "disagrees: higher, paper lower, one seed",
   }
 
 
 def test_a_table_may_go_by_another_column():
-  table = dataclasses.replace(_JUDGED, direction="jump")
-  rows = [
-    results.RowResults(row, None, {"jump": [i, i + 0.5]}, [], [])
-    for i, row in enumerate(table.rows)
-  ]
-  judged = results.verdicts(table, rows, ("MNLI",))
+  table = _table(*_PAPER, direction="jump")
+  judged = _verdicts(table, *({"jump": [i, i + 0.5]} for i in range(4)))
   # By the average over all its tasks the paper finds b worse.
   assert judged["b"] == {"jump": "disagrees: higher, paper lower"}
   assert judged["c"] == {"jump": "agrees: higher"}

@@ -17,15 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import (
-  Any,
-  BinaryIO,
-  Callable,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
+from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence
 
 from official_albert import distribution, files
 from tools.cli import progress_line
@@ -43,7 +35,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One process. It is finished when its values have been written down.
+  """One process. It is finished when its values have been written.
 
   Attributes:
     key: unique name, and the path of its folder below the output folder.
@@ -70,32 +62,13 @@ class Job:
 
 
 def lock(output_dir: str) -> BinaryIO:
-  """Creates a folder and locks it until the file is closed or the process ends.
-
-  Raises:
-    OSError: another process has locked it, or it cannot be written.
-  """
+  """Creates and locks a folder until the file is closed or the process ends."""
   files.make_folder(output_dir)
   return files.lock(
     os.path.join(output_dir, "lock"),
     f"another process runs experiments in {output_dir}: wait until it has "
     "finished, or set another --output_dir.",
   )
-
-
-def check_num_parallel(num_parallel: int) -> list[int]:
-  """Returns the cores that are available.
-
-  Raises:
-    ValueError: there are fewer cores than parallel jobs.
-  """
-  cores = sorted(os.sched_getaffinity(0))
-  if not 1 <= num_parallel <= len(cores):
-    raise ValueError(
-      f"--num_parallel must be from 1 to {len(cores)}, the number of cores, "
-      f"got {num_parallel}."
-    )
-  return cores
 
 
 def _prepare_process(cores: Sequence[int]) -> None:
@@ -105,9 +78,10 @@ def _prepare_process(cores: Sequence[int]) -> None:
   _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-class _Running(NamedTuple):
+@dataclasses.dataclass
+class _Running:
   process: subprocess.Popen
-  lanes: list[int]
+  lanes: list[list[int]]
   start: float
   # Whether an earlier process did part of the work.
   resumed: bool
@@ -134,23 +108,16 @@ class Runner:
       jobs: by key, each after those that it needs.
       output_dir: see the module.
       num_parallel: jobs at once. Each gets a lane, its share of the cores.
-      note: called with lines that describe the progress.
-      lock_file: result of `lock`. Jobs inherit it, so the folder stays locked
-        until the last process has ended.
-
-    Raises:
-      ValueError: there are fewer cores than parallel jobs, or a file of a
-        finished job is damaged.
+      note: prints a line about the progress.
+      lock_file: of `lock`; inherited, so that the last process unlocks it.
     """
-    cores = check_num_parallel(num_parallel)
+    cores = sorted(os.sched_getaffinity(0))
     self.failed: dict[str, str] = {}
-    self._jobs = jobs
-    self._output_dir = output_dir
-    self._note = note
-    self._lock_file = lock_file
+    self._jobs, self._output_dir = jobs, output_dir
+    self._note, self._lock_file = note, lock_file
     self._last_report = time.monotonic()
-    self._lanes = [cores[i::num_parallel] for i in range(num_parallel)]
-    self._free = list(range(num_parallel))
+    self._num_lanes = num_parallel
+    self._free = [cores[i::num_parallel] for i in range(num_parallel)]
     self._running: dict[str, _Running] = {}
     records = {key: self._read_record(key) for key in jobs}
     self._records = {key: record for key, record in records.items() if record}
@@ -165,8 +132,7 @@ class Runner:
     at_once: dict[str, int] = {}
     for record in self._records.values():
       if name := record.get("machine", ""):
-        count = record.get("at_once", 1)
-        at_once[name] = max(count, at_once.get(name, 1))
+        at_once[name] = max(record.get("at_once", 1), at_once.get(name, 1))
     return "; ".join(
       f"{name}, {count} jobs at once" if count > 1 else name
       for name, count in at_once.items()
@@ -176,7 +142,7 @@ class Runner:
     """Runs the unfinished jobs; returns the values of all finished ones."""
     self._note(
       f"{len(self._jobs)} jobs, {len(self._records)} already finished, "
-      f"{len(self._free)} at once"
+      f"{self._num_lanes} at once"
     )
     try:
       while self._start_ready_jobs() or self._running:
@@ -185,7 +151,7 @@ class Runner:
         time.sleep(_POLL_SECONDS)
     finally:
       for running in self._running.values():
-        running.process.send_signal(signal.SIGTERM)
+        running.process.terminate()
       for running in self._running.values():
         running.process.wait()
     return self.values
@@ -196,41 +162,36 @@ class Runner:
 
   def _read_record(self, key: str) -> Optional[dict[str, Any]]:
     path = self._record_path(key)
-    try:
-      with open(path, encoding="utf-8") as file:
-        record = json.load(file)
-      return {**record, "values": record["values"]}
-    except FileNotFoundError:
+    if not os.path.exists(path):
       return None
-    except (ValueError, KeyError, TypeError) as error:
-      raise ValueError(
-        f"{path} is damaged ({error}): remove it to run the job again."
-      ) from error
+    with open(path, encoding="utf-8") as file:
+      try:
+        return {"values": {}, **json.load(file)}
+      except (ValueError, TypeError) as error:
+        raise ValueError(
+          f"{path} is damaged ({error}): remove it to run the job again."
+        ) from error
 
   def _log(self, key: str) -> str:
     return os.path.join(self._output_dir, "logs", f"{key}.log")
 
+  def _unfinished(self) -> list[Job]:
+    done = {*self._records, *self.failed}
+    return [job for key, job in self._jobs.items() if key not in done]
+
   def _start_ready_jobs(self) -> bool:
     """Starts the jobs that can start; returns whether any were waiting."""
-    waiting = [
-      job
-      for key, job in self._jobs.items()
-      if key not in self._records
-      and key not in self.failed
-      and key not in self._running
-    ]
+    waiting = [j for j in self._unfinished() if j.key not in self._running]
     # Jobs that need all cores prepare data for the others.
     waiting.sort(key=lambda job: not job.uses_all_cores)
     for job in waiting:
       failed = [need for need in job.needs if need in self.failed]
       if failed:
         self.failed[job.key] = f"needs {failed[0]}, which failed"
-        continue
-      if any(need not in self._records for need in job.needs):
-        continue
-      if not self._free or (job.uses_all_cores and self._running):
-        break
-      self._start(job)
+      elif all(need in self._records for need in job.needs):
+        if not self._free or (job.uses_all_cores and self._running):
+          break
+        self._start(job)
     return bool(waiting)
 
   def _start(self, job: Job) -> None:
@@ -240,9 +201,10 @@ class Runner:
     log = self._log(job.key)
     resumed = os.path.exists(log)
     os.makedirs(os.path.dirname(log), exist_ok=True)
-    count = len(self._lanes) if job.uses_all_cores else 1
-    lanes, self._free = self._free[:count], self._free[count:]
-    cores = [core for lane in lanes for core in self._lanes[lane]]
+    own = os.path.join(self._output_dir, job.key)
+    os.makedirs(os.path.dirname(own), exist_ok=True)
+    count = self._num_lanes if job.uses_all_cores else 1
+    lanes = self._free[:count]
     try:
       command = [sys.executable, "-m", *job.arguments(self.values)]
       with open(log, "a", encoding="utf-8") as file:
@@ -253,29 +215,28 @@ class Runner:
           stdout=file,
           stderr=subprocess.STDOUT,
           pass_fds=[self._lock_file.fileno()] if self._lock_file else [],
-          preexec_fn=lambda: _prepare_process(cores),
+          preexec_fn=lambda: _prepare_process(sum(lanes, [])),
         )
     except (OSError, ValueError) as error:
-      self._free += lanes
       self._fail(job, str(error))
       return
+    del self._free[:count]
     self._running[job.key] = _Running(process, lanes, time.monotonic(), resumed)
 
   def _collect_ended_processes(self) -> None:
-    for key in list(self._running):
-      process, lanes, start, resumed = self._running[key]
-      if process.poll() is None:
+    for key, running in list(self._running.items()):
+      code = running.process.poll()
+      if code is None:
         continue
       del self._running[key]
-      self._free += lanes
+      self._free += running.lanes
       job, log = self._jobs[key], self._log(key)
-      if process.returncode:
-        reason = f"exit code {process.returncode}: {_last_line(log)} ({log})"
-        self._fail(job, reason)
+      if code:
+        self._fail(job, f"exit code {code}: {_last_line(log)} ({log})")
       else:
         # The time of a part says nothing about the speed.
-        seconds = 0.0 if resumed else time.monotonic() - start
-        self._finish(job, seconds, process.args)
+        seconds = 0.0 if running.resumed else time.monotonic() - running.start
+        self._finish(job, seconds, running.process.args[1:])
 
   def _fail(self, job: Job, reason: str) -> None:
     self.failed[job.key] = reason
@@ -290,9 +251,9 @@ class Runner:
     record = dict(
       values=values,
       seconds=seconds,
-      command=list(command[1:]),
+      command=list(command),
       machine=distribution.describe_machine(),
-      at_once=1 if job.uses_all_cores else len(self._lanes),
+      at_once=1 if job.uses_all_cores else self._num_lanes,
     )
     path = self._record_path(job.key)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -314,23 +275,18 @@ class Runner:
 
   def _time_left(self) -> str:
     """Estimates the time left from the speed of the finished jobs."""
-    rest = sum(
-      job.cost
-      for key, job in self._jobs.items()
-      if key not in self._records and key not in self.failed
-    )
+    rest = sum(job.cost for job in self._unfinished())
     if not rest:
       return "nothing left"
-    timed = [
-      (record["seconds"], self._jobs[key].cost)
-      for key, record in self._records.items()
-      if record["seconds"] and self._jobs[key].cost
-    ]
-    if not timed:
+    seconds = cost = 0.0
+    for key, record in self._records.items():
+      if record["seconds"] and self._jobs[key].cost:
+        seconds += record["seconds"]
+        cost += self._jobs[key].cost
+    if not cost:
       return "time left unknown"
-    seconds_per_cost = sum(s for s, _ in timed) / sum(c for _, c in timed)
-    seconds = rest * seconds_per_cost / len(self._lanes)
-    return f"about {progress_line.format_seconds(seconds)} left"
+    left = rest * seconds / cost / self._num_lanes
+    return f"about {progress_line.format_seconds(left)} left"
 
 
 def _last_line(path: str) -> str:
@@ -341,10 +297,10 @@ def _last_line(path: str) -> str:
 
 def _brief(values: Mapping[str, Any]) -> str:
   """Returns the main numbers of a job for its progress line."""
-  shown = []
+  shown = ""
   if "masked_lm_loss" in values:
-    shown.append(f"masked LM loss {values['masked_lm_loss']:.3f}, ")
+    shown = f"masked LM loss {values['masked_lm_loss']:.3f}, "
   for name in (*declaration.TASKS, "nsp_accuracy", "sop_accuracy"):
     if name in values:
-      shown.append(f"{values[name]:.1f}, ")
-  return "".join(shown)
+      shown += f"{values[name]:.1f}, "
+  return shown

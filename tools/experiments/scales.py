@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import types
 from typing import Any, Mapping, NamedTuple
 
 from official_albert import modeling
@@ -47,30 +46,20 @@ class Scale:
   """Sizes, data and settings of all models of an experiment.
 
   Attributes:
-    name: value of --scale.
     base: `AlbertConfig` fields of the base model.
     embedding_sizes, hidden_sizes, depths: from the paper's sizes to this
       scale's.
-    head_size: width of an attention head.
-    vocab_size: pieces of the vocabulary, which is trained on the text.
-    data: flags of tools.create_pretraining_data.
-    steps: updates of each model.
-    training: flags of tools.run_pretraining.
-    finetuning: flags of tools.run_finetuning for all tasks.
-    task_flags: additional ones by task.
+    data, training, finetuning: flags of the programs that create the records,
+      pretrain and fine-tune.
+    task_flags: additional flags of fine-tuning by task.
     tasks: default columns of `declaration.TASKS`.
-    seeds: default number of runs per row.
-    hardware: what the scale is made for.
     speed: floating-point operations per second of all the hardware, without
       heads and data as in `Job.cost`; for --dry_run's estimate.
     speed_source: where that number comes from.
     warmup_share: fraction of the steps with a rising learning rate.
-    evaluations: number of evaluations of a pretraining run.
-    shares: by table, fraction of `steps`, for tables with large models.
-    rates: by table, fraction of the learning rate, for tables whose models are
-      too deep or wide for the full rate.
-    placement: flags that say where pretraining runs.
-    finetuning_placement: the same for fine-tuning, whose batches are small.
+    shares, rates: by table, fraction of the steps and of the learning rate, for
+      tables with large models.
+    placement, finetuning_placement: flags that say where training runs.
     num_devices, device_bytes: the memory that a step has to fit into; 0 bytes:
       unknown, not checked.
   """
@@ -110,9 +99,6 @@ class Scale:
       model: `Row.model`. The scale translates the paper's `embedding_size`
         ("H": equal to the hidden size), `hidden_size` and `depth`; other fields
         of `AlbertConfig` are used as they are.
-
-    Raises:
-      KeyError: the scale has no size for one of the paper's.
     """
     values = {**self.base, "vocab_size": self.vocab_size, **model}
     if "depth" in model:
@@ -151,8 +137,7 @@ class Scale:
     if precision not in inspection.model_size.PRECISIONS:
       precision = "float32"  # "auto" may choose it, and it is the largest.
     for recompute in (False, True):
-      micro_batches = 1
-      while micro_batches <= batch:
+      for micro_batches in (2**i for i in range(batch.bit_length())):
         setting = inspection.model_size.Setting(
           batch_size=batch // micro_batches,
           max_seq_length=self.max_seq_length,
@@ -160,16 +145,15 @@ class Scale:
           precision=precision,
           recompute_activations=recompute,
         )
-        sizes = inspection.model_size.training_bytes(config, setting)
+        total = inspection.model_size.training_bytes(config, setting)["total"]
         flags: dict[str, Any] = {}
         if micro_batches > 1:
           flags["gradient_accumulation_steps"] = micro_batches
         if recompute:
           flags["recompute_activations"] = True
-        if sizes["total"] <= _USABLE_MEMORY * self.device_bytes:
-          return Fit(flags, sizes["total"], True)
-        micro_batches *= 2
-    return Fit(flags, sizes["total"], False)
+        if total <= _USABLE_MEMORY * self.device_bytes:
+          return Fit(flags, total, True)
+    return Fit(flags, total, False)
 
 
 # Tables whose models are deeper or wider than tiny's base model. At its
@@ -336,6 +320,4 @@ _BASE = Scale(
   warmup_share=0.025,
 )
 
-SCALES: Mapping[str, Scale] = types.MappingProxyType(
-  {scale.name: scale for scale in (_TINY, _SMALL, _BASE)}
-)
+SCALES = {scale.name: scale for scale in (_TINY, _SMALL, _BASE)}

@@ -7,53 +7,64 @@ sequences unless a row says otherwise. Figures are those of the first version.
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from tools.experiments import declaration
-from tools.experiments.declaration import SPEED, Row, Table
+from tools.experiments.declaration import SPEED, TASKS, Row, Table
 
-_COLUMNS = (*declaration.TASKS, declaration.AVERAGE)
-# The scale translates "depth"; `num_hidden_layers` is used as it is.
-_LARGE = {"hidden_size": 1024, "depth": 24}
-_XXLARGE = {"hidden_size": 4096, "depth": 12}
-_BERT = {"embedding_size": "H", "sharing": "none"}
+_COLUMNS = (*TASKS, declaration.AVERAGE)
 
 
-def _scores(*values: Any) -> dict[str, Any]:
-  return dict(zip(_COLUMNS, values))
+def _scores(line: str, columns: Sequence[str] = _COLUMNS) -> dict[str, Any]:
+  """Returns the numbers of a line of the paper, "F1/EM" for SQuAD."""
+  numbers = [tuple(map(float, cell.split("/"))) for cell in line.split()]
+  values = [n if len(n) == 2 else n[0] for n in numbers]
+  return dict(zip(columns, values, strict=True))
+
+
+def _row(
+  label: str,
+  model: Mapping[str, Any],
+  scores: str,
+  parameters: str = "",
+  compared_with: Optional[str] = None,
+  **options: Any,
+) -> Row:
+  """Returns a row with the paper's scores, one line of `_scores`."""
+  return Row(
+    label,
+    model,
+    compared_with=compared_with,
+    paper=_scores(scores),
+    paper_parameters=parameters,
+    **options,
+  )
 
 
 def _layers(count: int) -> str:
   return f"{count} layers" if count > 1 else "1 layer"
 
 
-# Label: preset, model, the paper's parameters, speed and scores.
-_OVERALL = {
-  "BERT-base": (
-    *("bert_base", {**_BERT, "hidden_size": 768}, "108M", 4.7),
-    *((90.4, 83.2), (80.4, 77.6), 84.5, 92.8, 68.2, 82.3),
-  ),
-  "BERT-large": (
-    *("bert_large", {**_BERT, **_LARGE}, "334M", 1.0),
-    *((92.2, 85.5), (85.0, 82.2), 86.6, 93.0, 73.9, 85.2),
-  ),
-  "ALBERT-base": (
-    *("albert_base_v1", {}, "12M", 5.6),
-    *((89.3, 82.3), (80.0, 77.1), 81.6, 90.3, 64.0, 80.1),
-  ),
-  "ALBERT-large": (
-    *("albert_large_v1", _LARGE, "18M", 1.7),
-    *((90.6, 83.9), (82.3, 79.4), 83.5, 91.7, 68.5, 82.4),
-  ),
-  "ALBERT-xlarge": (
-    *("albert_xlarge_v1", {**_LARGE, "hidden_size": 2048}, "60M", 0.6),
-    *((92.5, 86.1), (86.1, 83.1), 86.4, 92.4, 74.8, 85.5),
-  ),
-  "ALBERT-xxlarge": (
-    *("albert_xxlarge_v1", _XXLARGE, "235M", 0.3),
-    *((94.1, 88.3), (88.1, 85.1), 88.0, 95.2, 82.3, 88.7),
-  ),
-}
+# The scale translates "depth"; `num_hidden_layers` is used as it is.
+_LARGE = {"hidden_size": 1024, "depth": 24}
+_XXLARGE = {"hidden_size": 4096, "depth": 12}
+_BERT = {"embedding_size": "H", "sharing": "none"}
+
+# Label, preset, model, the paper's parameters, speed and scores.
+_OVERALL = (
+  ("BERT-base", "bert_base", {**_BERT, "hidden_size": 768})
+  + ("108M", 4.7, "90.4/83.2 80.4/77.6 84.5 92.8 68.2 82.3"),
+  ("BERT-large", "bert_large", {**_BERT, **_LARGE})
+  + ("334M", 1.0, "92.2/85.5 85.0/82.2 86.6 93.0 73.9 85.2"),
+  ("ALBERT-base", "albert_base_v1", {})
+  + ("12M", 5.6, "89.3/82.3 80.0/77.1 81.6 90.3 64.0 80.1"),
+  ("ALBERT-large", "albert_large_v1", _LARGE)
+  + ("18M", 1.7, "90.6/83.9 82.3/79.4 83.5 91.7 68.5 82.4"),
+  ("ALBERT-xlarge", "albert_xlarge_v1", {**_LARGE, "hidden_size": 2048})
+  + ("60M", 0.6, "92.5/86.1 86.1/83.1 86.4 92.4 74.8 85.5"),
+  ("ALBERT-xxlarge", "albert_xxlarge_v1", _XXLARGE)
+  + ("235M", 0.3, "94.1/88.3 88.1/85.1 88.0 95.2 82.3 88.7"),
+)
 # Sequences per step and tokens per sequence of table 1.
 SPEED_BATCH, SPEED_LENGTH = 4, 128
 TABLE_1 = Table(
@@ -72,7 +83,7 @@ TABLE_1 = Table(
       paper={SPEED: speed},
       paper_parameters=parameters,
     )
-    for label, (preset, _, parameters, speed, *_) in _OVERALL.items()
+    for label, preset, _, parameters, speed, _ in _OVERALL
   ),
   tasks=False,
   speed_reference="BERT-large",
@@ -92,25 +103,30 @@ TABLE_2 = Table(
       label,
       model,
       compared_with="BERT-large" if label != "BERT-large" else None,
-      paper={SPEED: speed, **_scores(*scores)},
+      paper={SPEED: speed, **_scores(scores)},
       paper_parameters=parameters,
     )
-    for label, (_, model, parameters, speed, *scores) in _OVERALL.items()
+    for label, _, model, parameters, speed, scores in _OVERALL
   ),
   speed_reference="BERT-large",
 )
 
-_E_SCORES = {
-  ("none", 64): ("87M", (89.9, 82.9), (80.1, 77.8), 82.9, 91.5, 66.7, 81.3),
-  ("none", 128): ("89M", (89.9, 82.8), (80.3, 77.3), 83.7, 91.5, 67.9, 81.7),
-  ("none", 256): ("93M", (90.2, 83.2), (80.3, 77.4), 84.1, 91.9, 67.3, 81.8),
-  ("none", 768): ("108M", (90.4, 83.2), (80.4, 77.6), 84.5, 92.8, 68.2, 82.3),
-  ("all", 64): ("10M", (88.7, 81.4), (77.5, 74.8), 80.8, 89.4, 63.5, 79.0),
-  ("all", 128): ("12M", (89.3, 82.3), (80.0, 77.1), 81.6, 90.3, 64.0, 80.1),
-  ("all", 256): ("16M", (88.8, 81.5), (79.1, 76.3), 81.5, 90.3, 63.4, 79.6),
-  ("all", 768): ("31M", (88.6, 81.5), (79.2, 76.6), 82.0, 90.6, 63.3, 79.8),
+_E_SCORES = (
+  ("none", 64, "87M", "89.9/82.9 80.1/77.8 82.9 91.5 66.7 81.3"),
+  ("none", 128, "89M", "89.9/82.8 80.3/77.3 83.7 91.5 67.9 81.7"),
+  ("none", 256, "93M", "90.2/83.2 80.3/77.4 84.1 91.9 67.3 81.8"),
+  ("none", 768, "108M", "90.4/83.2 80.4/77.6 84.5 92.8 68.2 82.3"),
+  ("all", 64, "10M", "88.7/81.4 77.5/74.8 80.8 89.4 63.5 79.0"),
+  ("all", 128, "12M", "89.3/82.3 80.0/77.1 81.6 90.3 64.0 80.1"),
+  ("all", 256, "16M", "88.8/81.5 79.1/76.3 81.5 90.3 63.4 79.6"),
+  ("all", 768, "31M", "88.6/81.5 79.2/76.6 82.0 90.6 63.3 79.8"),
+)
+_STRATEGIES = {
+  "all": "all-shared",
+  "attention": "shared-attention",
+  "ffn": "shared-FFN",
+  "none": "not-shared",
 }
-_SHARED = {"all": "all-shared", "none": "not-shared"}
 TABLE_3 = Table(
   name="3",
   title="Embedding size",
@@ -120,39 +136,26 @@ TABLE_3 = Table(
     "without sharing, and 128 is best with full sharing."
   ),
   rows=tuple(
-    Row(
-      f"{_SHARED[sharing]}, E {size}",
+    _row(
+      f"{_STRATEGIES[sharing]}, E {size}",
       {"embedding_size": size, "sharing": sharing},
-      compared_with=f"{_SHARED[sharing]}, E 128" if size != 128 else None,
-      paper=_scores(*scores),
-      paper_parameters=parameters,
+      *(scores, parameters),
+      f"{_STRATEGIES[sharing]}, E 128" if size != 128 else None,
     )
-    for (sharing, size), (parameters, *scores) in _E_SCORES.items()
+    for sharing, size, parameters, scores in _E_SCORES
   ),
 )
 
-_SHARING_SCORES = {
-  (768, "all"): ("31M", (88.6, 81.5), (79.2, 76.6), 82.0, 90.6, 63.3, 79.8),
-  (768, "attention"): (
-    "83M",
-    *((89.9, 82.7), (80.0, 77.2), 84.0, 91.4, 67.7, 81.6),
-  ),
-  (768, "ffn"): ("57M", (89.2, 82.1), (78.2, 75.4), 81.5, 90.8, 62.6, 79.5),
-  (768, "none"): ("108M", (90.4, 83.2), (80.4, 77.6), 84.5, 92.8, 68.2, 82.3),
-  (128, "all"): ("12M", (89.3, 82.3), (80.0, 77.1), 82.0, 90.3, 64.0, 80.1),
-  (128, "attention"): (
-    "64M",
-    *((89.9, 82.8), (80.7, 77.9), 83.4, 91.9, 67.6, 81.7),
-  ),
-  (128, "ffn"): ("38M", (88.9, 81.6), (78.6, 75.6), 82.3, 91.7, 64.4, 80.2),
-  (128, "none"): ("89M", (89.9, 82.8), (80.3, 77.3), 83.2, 91.5, 67.9, 81.6),
-}
-_STRATEGIES = {
-  "all": "all-shared",
-  "attention": "shared-attention",
-  "ffn": "shared-FFN",
-  "none": "not-shared",
-}
+_SHARING_SCORES = (
+  (768, "all", "31M", "88.6/81.5 79.2/76.6 82.0 90.6 63.3 79.8"),
+  (768, "attention", "83M", "89.9/82.7 80.0/77.2 84.0 91.4 67.7 81.6"),
+  (768, "ffn", "57M", "89.2/82.1 78.2/75.4 81.5 90.8 62.6 79.5"),
+  (768, "none", "108M", "90.4/83.2 80.4/77.6 84.5 92.8 68.2 82.3"),
+  (128, "all", "12M", "89.3/82.3 80.0/77.1 82.0 90.3 64.0 80.1"),
+  (128, "attention", "64M", "89.9/82.8 80.7/77.9 83.4 91.9 67.6 81.7"),
+  (128, "ffn", "38M", "88.9/81.6 78.6/75.6 82.3 91.7 64.4 80.2"),
+  (128, "none", "89M", "89.9/82.8 80.3/77.3 83.2 91.5 67.9 81.6"),
+)
 TABLE_4 = Table(
   name="4",
   title="Sharing strategies",
@@ -163,14 +166,13 @@ TABLE_4 = Table(
   ),
   rows=(
     *(
-      Row(
+      _row(
         f"E {size}, {_STRATEGIES[sharing]}",
         {"embedding_size": size, "sharing": sharing},
-        compared_with=f"E {size}, all-shared" if sharing != "all" else None,
-        paper=_scores(*scores),
-        paper_parameters=parameters,
+        *(scores, parameters),
+        f"E {size}, all-shared" if sharing != "all" else None,
       )
-      for (size, sharing), (parameters, *scores) in _SHARING_SCORES.items()
+      for size, sharing, parameters, scores in _SHARING_SCORES
     ),
     # Section 4.5 says that more groups are better, without numbers.
     *(
@@ -186,18 +188,9 @@ TABLE_4 = Table(
 )
 
 _PAIR_SCORES = {
-  "none": (
-    *(54.9, 52.4, 53.3),
-    *((88.6, 81.5), (78.1, 75.3), 81.5, 89.9, 61.7, 79.0),
-  ),
-  "nsp": (
-    *(54.5, 90.5, 52.0),
-    *((88.4, 81.5), (77.2, 74.6), 81.6, 91.1, 62.3, 79.2),
-  ),
-  "sop": (
-    *(54.0, 78.9, 86.5),
-    *((89.3, 82.3), (80.0, 77.1), 82.0, 90.3, 64.0, 80.1),
-  ),
+  "none": "54.9 52.4 53.3 88.6/81.5 78.1/75.3 81.5 89.9 61.7 79.0",
+  "nsp": "54.5 90.5 52.0 88.4/81.5 77.2/74.6 81.6 91.1 62.3 79.2",
+  "sop": "54.0 78.9 86.5 89.3/82.3 80.0/77.1 82.0 90.3 64.0 80.1",
 }
 TABLE_5 = Table(
   name="5",
@@ -213,7 +206,7 @@ TABLE_5 = Table(
       pair.upper() if pair != "none" else "none",
       sentence_pair=pair,
       compared_with="SOP" if pair != "sop" else None,
-      paper=dict(zip(("MLM", "NSP", "SOP", *_COLUMNS), scores)),
+      paper=_scores(scores, ("MLM", "NSP", "SOP", *_COLUMNS)),
     )
     for pair, scores in _PAIR_SCORES.items()
   ),
@@ -229,19 +222,14 @@ TABLE_6 = Table(
     "In the paper it is: 32 hours of ALBERT-xxlarge, 34 of BERT-large."
   ),
   rows=(
-    Row(
-      "ALBERT-xxlarge",
-      _XXLARGE,
-      paper=_scores((94.0, 88.1), (88.3, 85.3), 87.8, 95.4, 82.5, 88.7),
-      paper_parameters="235M",
+    _row(
+      *("ALBERT-xxlarge", _XXLARGE),
+      *("94.0/88.1 88.3/85.3 87.8 95.4 82.5 88.7", "235M"),
     ),
-    Row(
-      "BERT-large",
-      {**_LARGE, **_BERT},
+    _row(
+      *("BERT-large", {**_LARGE, **_BERT}),
+      *("93.5/87.4 86.9/84.3 87.8 94.6 77.3 87.2", "334M", "ALBERT-xxlarge"),
       equal_time=True,
-      compared_with="ALBERT-xxlarge",
-      paper=_scores((93.5, 87.4), (86.9, 84.3), 87.8, 94.6, 77.3, 87.2),
-      paper_parameters="334M",
     ),
   ),
 )
@@ -255,17 +243,15 @@ TABLE_7 = Table(
     "is built from Wikipedia."
   ),
   rows=(
-    Row(
-      "no additional data",
-      paper=_scores((89.3, 82.3), (80.0, 77.1), 81.6, 90.3, 64.0, 80.1),
-      paper_parameters="12M",
+    _row(
+      *("no additional data", {}),
+      *("89.3/82.3 80.0/77.1 81.6 90.3 64.0 80.1", "12M"),
     ),
-    Row(
-      "with additional data",
-      more_data=True,
+    _row(
+      *("with additional data", {}),
+      *("88.8/81.7 79.1/76.3 82.4 92.8 66.0 80.8", "12M"),
       compared_with="no additional data",
-      paper=_scores((88.8, 81.7), (79.1, 76.3), 82.4, 92.8, 66.0, 80.8),
-      paper_parameters="12M",
+      more_data=True,
     ),
   ),
   curves=True,
@@ -289,28 +275,26 @@ TABLE_8 = Table(
     "after a million steps."
   ),
   rows=(
-    Row(
-      "with dropout",
-      _dropout(0.1),
-      paper=_scores((94.7, 89.2), (89.6, 86.9), 90.0, 96.3, 85.7, 90.4),
+    _row(
+      *("with dropout", _dropout(0.1)),
+      "94.7/89.2 89.6/86.9 90.0 96.3 85.7 90.4",
     ),
-    Row(
-      "without dropout",
-      _dropout(0.0),
+    _row(
+      *("without dropout", _dropout(0.0)),
+      "94.8/89.5 89.9/87.2 90.4 96.5 86.1 90.7",
       compared_with="with dropout",
-      paper=_scores((94.8, 89.5), (89.9, 87.2), 90.4, 96.5, 86.1, 90.7),
     ),
   ),
   curves=True,
 )
 
 _DEPTH_SCORES = {
-  1: ((31.1, 22.9), (50.1, 50.1), 66.4, 80.8, 40.1, 52.9),
-  3: ((79.8, 69.7), (64.4, 61.7), 77.7, 86.7, 54.0, 71.2),
-  6: ((86.4, 78.4), (73.8, 71.1), 81.2, 88.9, 60.9, 77.2),
-  12: ((89.8, 83.3), (80.7, 77.9), 83.3, 91.7, 66.7, 81.5),
-  24: ((90.3, 83.3), (81.8, 79.0), 83.3, 91.5, 68.7, 82.1),
-  48: ((90.0, 83.1), (81.8, 78.9), 83.4, 91.9, 66.9, 81.8),
+  1: "31.1/22.9 50.1/50.1 66.4 80.8 40.1 52.9",
+  3: "79.8/69.7 64.4/61.7 77.7 86.7 54.0 71.2",
+  6: "86.4/78.4 73.8/71.1 81.2 88.9 60.9 77.2",
+  12: "89.8/83.3 80.7/77.9 83.3 91.7 66.7 81.5",
+  24: "90.3/83.3 81.8/79.0 83.3 91.5 68.7 82.1",
+  48: "90.0/83.1 81.8/78.9 83.4 91.9 66.9 81.8",
 }
 TABLE_11 = Table(
   name="11",
@@ -321,24 +305,25 @@ TABLE_11 = Table(
     "becomes small after 12, and 48 is worse than 24."
   ),
   rows=tuple(
-    Row(
+    _row(
       _layers(layers),
       {"hidden_size": 1024, "num_hidden_layers": layers},
+      *(scores, "18M"),
+      compared_with=_layers(before) if before else None,
       # From three layers on, each starts with the weights of the one before.
       starts_from=_layers(before) if before else None,
-      compared_with=_layers(before) if before else None,
-      paper=_scores(*_DEPTH_SCORES[layers]),
-      paper_parameters="18M",
     )
-    for before, layers in zip((None, *_DEPTH_SCORES), _DEPTH_SCORES)
+    for before, (layers, scores) in zip(
+      (None, *_DEPTH_SCORES), _DEPTH_SCORES.items()
+    )
   ),
 )
 
 _WIDTH_SCORES = {
-  1024: ("18M", (79.8, 69.7), (64.4, 61.7), 77.7, 86.7, 54.0, 71.2),
-  2048: ("60M", (83.3, 74.1), (69.1, 66.6), 79.7, 88.6, 58.2, 74.6),
-  4096: ("225M", (85.0, 76.4), (71.0, 68.1), 80.3, 90.4, 60.4, 76.3),
-  6144: ("499M", (84.7, 75.8), (67.8, 65.4), 78.1, 89.1, 56.0, 74.0),
+  1024: ("18M", "79.8/69.7 64.4/61.7 77.7 86.7 54.0 71.2"),
+  2048: ("60M", "83.3/74.1 69.1/66.6 79.7 88.6 58.2 74.6"),
+  4096: ("225M", "85.0/76.4 71.0/68.1 80.3 90.4 60.4 76.3"),
+  6144: ("499M", "84.7/75.8 67.8/65.4 78.1 89.1 56.0 74.0"),
 }
 TABLE_12 = Table(
   name="12",
@@ -349,14 +334,15 @@ TABLE_12 = Table(
     "paper 4096 is best and 6144 is worse."
   ),
   rows=tuple(
-    Row(
+    _row(
       f"H {width}",
       {"hidden_size": width, "num_hidden_layers": 3},
-      compared_with=f"H {before}" if before else None,
-      paper=_scores(*_WIDTH_SCORES[width][1:]),
-      paper_parameters=_WIDTH_SCORES[width][0],
+      *(scores, parameters),
+      f"H {before}" if before else None,
     )
-    for before, width in zip((None, *_WIDTH_SCORES), _WIDTH_SCORES)
+    for before, (width, (parameters, scores)) in zip(
+      (None, *_WIDTH_SCORES), _WIDTH_SCORES.items()
+    )
   ),
 )
 
@@ -366,16 +352,11 @@ TABLE_13 = Table(
   source="table 13",
   question="Must a wide model also be deep? In the paper it need not be.",
   rows=(
-    Row(
-      "12 layers",
-      _XXLARGE,
-      paper=_scores((94.0, 88.1), (88.3, 85.3), 87.8, 95.4, 82.5, 88.7),
-    ),
-    Row(
-      "24 layers",
-      {**_XXLARGE, "depth": 24},
+    _row("12 layers", _XXLARGE, "94.0/88.1 88.3/85.3 87.8 95.4 82.5 88.7"),
+    _row(
+      *("24 layers", {**_XXLARGE, "depth": 24}),
+      "94.1/88.3 88.1/85.1 88.0 95.2 82.3 88.7",
       compared_with="12 layers",
-      paper=_scores((94.1, 88.3), (88.1, 85.1), 88.0, 95.2, 82.3, 88.7),
     ),
   ),
 )
@@ -430,13 +411,10 @@ FIGURE_2 = Table(
 )
 
 _CONSTANT = "12 throughout"
+_BEST_SCHEDULE = "3:0.5,6:0.25,12:0.25"
 _SCHEDULES = (
-  "3:0.25,12:0.75",
-  "3:0.5,12:0.5",
-  "3:0.75,12:0.25",
-  "3:0.5,6:0.25,12:0.25",
+  *("3:0.25,12:0.75", "3:0.5,12:0.5", "3:0.75,12:0.25", _BEST_SCHEDULE),
 )
-_BEST_SCHEDULE = _SCHEDULES[-1]
 
 
 def _scheduled(schedule: str, rate: float = 1.0, suffix: str = "") -> Row:
@@ -453,30 +431,13 @@ def _scheduled(schedule: str, rate: float = 1.0, suffix: str = "") -> Row:
   )
 
 
-def _all_schedules(rate: float = 1.0) -> tuple[Row, ...]:
-  return (
-    *(_scheduled(schedule, rate) for schedule in ("", *_SCHEDULES)),
-    # As many operations as the last schedule.
-    Row(
-      f"{_CONSTANT}, half the steps",
-      {"num_hidden_layers": 12},
-      share=0.5,
-      rate=rate,
-      compared_with=_CONSTANT,
-    ),
-    # What depth is worth at this scale.
-    Row(
-      "3 throughout",
-      {"num_hidden_layers": 3},
-      rate=rate,
-      compared_with=_CONSTANT,
-    ),
-  )
-
-
 def _schedule_table(
-  name: str, title: str, question: str, rows: Sequence[Row]
+  name: str, title: str, question: str, rate: float, more_rows: tuple = ()
 ) -> Table:
+  def row(label: str, depth: int, share: float) -> Row:
+    model = {"num_hidden_layers": depth}
+    return Row(label, model, share=share, rate=rate, compared_with=_CONSTANT)
+
   return Table(
     name=name,
     title=title,
@@ -486,7 +447,14 @@ def _schedule_table(
       f"{question} The schedules share their number of steps and learning "
       "rates, and only losses at full depth count."
     ),
-    rows=tuple(rows),
+    rows=(
+      *(_scheduled(schedule, rate) for schedule in ("", *_SCHEDULES)),
+      # As many operations as the last schedule.
+      row(f"{_CONSTANT}, half the steps", 12, 0.5),
+      # What depth is worth at this scale.
+      row("3 throughout", 3, 1.0),
+      *more_rows,
+    ),
     direction=declaration.ACCURACY,
     tasks=False,
     curves=True,
@@ -500,17 +468,14 @@ DEPTH_SCHEDULE = _schedule_table(
   "How much sooner does a model of 12 layers reach the final held-out "
   "masked-LM loss of constant depth if the same weights are applied fewer "
   "times at first?",
-  (
-    *_all_schedules(),
-    # With a rate that suits a deep model, a shallow start may bring less.
-    *(
-      _scheduled(schedule, rate, f", {name} of the rate")
-      for name, rate in (("a third", 1 / 3), ("a tenth", 1 / 10))
-      for schedule in ("", _BEST_SCHEDULE)
-    ),
+  rate=1.0,
+  # With a rate that suits a deep model, a shallow start may bring less.
+  more_rows=tuple(
+    _scheduled(schedule, rate, f", {name} of the rate")
+    for name, rate in (("a third", 1 / 3), ("a tenth", 1 / 10))
+    for schedule in ("", _BEST_SCHEDULE)
   ),
 )
-
 # depth_schedule showed that at tiny's rate, and at a third of it, 12 layers
 # learn almost nothing without a shallow start.
 LOW_RATE = _schedule_table(
@@ -519,7 +484,7 @@ LOW_RATE = _schedule_table(
   "Where depth 12 trains from the start too: which schedule is the first to "
   "reach the final held-out masked-LM loss of constant depth 12, and which "
   "ends lowest?",
-  _all_schedules(1 / 10),
+  rate=1 / 10,
 )
 
 # One model is pretrained and fine-tuned at 12 layers. One copy trains further

@@ -1,8 +1,6 @@
-"""From the name of a task to its data, its settings and its model.
+"""A task with its data, for tools.run_finetuning: SQuAD and RACE.
 
-A `Job` is what tools.run_finetuning needs of a task: the recipe, the available
-splits, and a `FinetuningTask` on them. Those of SQuAD and RACE are here, those
-of GLUE and of the user's own texts in `text_jobs`.
+`text_jobs` has those for GLUE and for the user's own texts.
 """
 
 from __future__ import annotations
@@ -12,6 +10,8 @@ import dataclasses
 import functools
 import os
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
 
 import tfrecords
 from official_albert import modeling, tokenization
@@ -26,22 +26,16 @@ class Options:
   """Where the data is, and how it is prepared.
 
   Attributes:
-    data_dir: the task's folder, or one that contains it.
+    data_dir: the folder of the task, or one that contains it.
     cache_dir: for records.
-    tokenizer: the encoder's; None if no task is made.
-    max_seq_length: S; 0 takes the recipe's.
-    max_train_examples, max_eval_examples: maximum numbers, evenly spaced; 0
-      takes all.
-    files: by split, files that the user names.
+    tokenizer: of the encoder; None if no `FinetuningTask` is made.
+    max_seq_length: S; 0 takes that of the recipe.
+    max_train_examples, max_eval_examples: evenly spaced; 0 takes all.
+    files: the user's file for each split.
     columns: of the user's own data, by role: text, text_b, label, id.
     recipe: changes to fields of the recipe, such as doc_stride.
-    length_bucketing: see `FinetuningTask`.
-    null_score_diff_threshold: of SQuAD 2.0.
     labels: of an earlier run, for data without labels.
-    note: called with lines about what is done.
-
-  Raises (when made):
-    ValueError: a number is negative.
+    note: called with lines about the progress.
   """
 
   data_dir: str
@@ -58,61 +52,57 @@ class Options:
   labels: Optional[Sequence[str]] = None
   note: Callable[[str], None] = print
 
-  def __post_init__(self):
-    for name in ("max_seq_length", "max_train_examples", "max_eval_examples"):
-      if getattr(self, name) < 0:
-        raise ValueError(
-          f"{name} must not be negative, got {getattr(self, name)}."
-        )
-
 
 class Job:
   """One task with its data.
 
+  Subclasses define `_read`, `_records`, `_task` and
+
+      sources(split)        its files; raises FileNotFoundError without them
+      ids(split)            of the examples, as files of predictions have them
+      gold(split)           the correct classes <int>[N], or numbers <float>[N]
+      evaluate(split, x)    the metrics of predicted classes or numbers [N]
+
   Attributes:
-    name: of the task.
-    recipe: its `Recipe`, with the changes of the options.
-    options: where the data is, and how it is prepared.
-    best_metric: chooses the best checkpoint; higher is better.
+    labels: the classes in order; None for numbers and for SQuAD.
+    best_metric: selects the best checkpoint; higher is better.
     eval_splits: with labels; the first is evaluated during training.
-    test_splits: to predict, if there are any.
+    test_splits: to predict, if they exist.
   """
 
   name: str
   best_metric: str
+  labels: Optional[Sequence[str]] = None
   eval_splits: tuple[str, ...] = ("dev",)
   test_splits: tuple[str, ...] = ("test",)
 
-  def __init__(self, recipe: Any, options: Options):
-    """Creates the job, without reading data.
-
-    Raises:
-      ValueError: the recipe lacks a field of `options.recipe`.
-    """
-    known = {field.name for field in dataclasses.fields(recipe)}
-    for name in options.recipe:
-      if name not in known:
-        raise ValueError(f"--{name} does not apply to this task: leave it out.")
+  def __init__(self, name: str, recipe: Any, options: Options):
+    for field in options.recipe:
+      if not hasattr(recipe, field):
+        raise ValueError(
+          f"--{field} does not apply to this task: leave it out."
+        )
+    self.name = name
     self.recipe = dataclasses.replace(recipe, **options.recipe)
     self.options = options
-    self._read_splits: dict[str, Sequence[Any]] = {}
+    self.max_seq_length = options.max_seq_length or recipe.max_seq_length
+    self._examples: dict[str, Sequence[Any]] = {}
 
   def examples(self, split: str) -> Sequence[Any]:
     """Returns the examples of a split, up to the maximum; reads them once."""
-    if split not in self._read_splits:
+    if split not in self._examples:
       examples = self._read(split)
       most = self.options.max_eval_examples
       if split == "train":
         most = self.options.max_train_examples
       if 0 < most < len(examples):
         examples = [examples[i * len(examples) // most] for i in range(most)]
-      self._read_splits[split] = examples
-    return self._read_splits[split]
+      self._examples[split] = examples
+    return self._examples[split]
 
-  @property
-  def max_seq_length(self) -> int:
-    """S."""
-    return self.options.max_seq_length or self.recipe.max_seq_length
+  def num_train_examples(self) -> int:
+    """Returns the number of examples in an epoch; windows for SQuAD."""
+    return len(self.examples("train"))
 
   def has_split(self, split: str) -> bool:
     """Returns whether there is data of a split."""
@@ -122,10 +112,6 @@ class Job:
       return False
     return True
 
-  def num_train_examples(self) -> int:
-    """Returns the number of examples in an epoch; of SQuAD that of windows."""
-    return len(self.examples("train"))
-
   def make_task(
     self,
     splits: Sequence[str],
@@ -133,11 +119,7 @@ class Job:
     settings: common.ModelSettings,
     seed: int,
   ) -> common.FinetuningTask:
-    """Reads splits, builds their records, and returns the task on them.
-
-    Raises:
-      ValueError, OSError: the data is invalid, or does not fit the model.
-    """
+    """Reads splits, builds their records, and returns the task on them."""
     # Checked before the records of a large task are built.
     common.check_fits(
       config, self.options.tokenizer.vocab_size, self.max_seq_length
@@ -153,91 +135,63 @@ class Job:
       self.options.length_bucketing,
     )
 
-  # Subclasses define:
-
-  def sources(self, split: str) -> list[str]:
-    """Returns the files of a split.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-    """
-    raise NotImplementedError
-
-  def _read(self, split: str) -> Sequence[Any]:
-    """Reads all examples of a split."""
-    raise NotImplementedError
-
-  def _records(self, split: str) -> str:
-    """Builds the records of a split unless they exist; returns the folder."""
-    raise NotImplementedError
-
-  def _task(
-    self, held_out: Sequence[str], *arguments: Any
-  ) -> common.FinetuningTask:
-    """Returns the task.
-
-    Args:
-      held_out: the splits other than `train`, to evaluate and predict.
-      *arguments: of `FinetuningTask`.
-    """
-    raise NotImplementedError
+  def _build_records(
+    self,
+    split: str,
+    schema: Sequence[tfrecords.Feature],
+    settings: Mapping[str, Any],
+  ) -> str:
+    """Builds the records of `_features`, or finds them; returns the folder."""
+    return common.build_records(
+      self.options.cache_dir,
+      self.name,
+      self.options.tokenizer,
+      self.max_seq_length,
+      schema,
+      settings,
+      split,
+      self.sources(split),
+      functools.partial(self._features, split),
+      self.options.note,
+    )
 
   def score(
     self, split: str, predictions: split_predictions.Predictions
   ) -> dict[str, float]:
-    """Returns the metrics of predictions of any model.
-
-    Args:
-      split: with labels.
-      predictions: see `split_predictions.read`.
+    """Returns the metrics of the predictions of any model.
 
     Raises:
-      ValueError: they are of other examples, or of another task.
+      ValueError: they are of other examples or of another task.
     """
-    raise NotImplementedError
+    if not isinstance(predictions, common.ProbabilityTable):
+      raise ValueError(
+        f"the predictions of {split} are answers to SQuAD's questions: give "
+        "their --task."
+      )
+    labels, ids = tuple(self.labels or ()), self.ids(split)
+    if predictions.labels != labels or list(predictions.ids) != ids:
+      raise ValueError(
+        f"the predictions of {split} are for {len(predictions.ids)} examples "
+        f"with {_listed(predictions.labels)}, but the data has {len(ids)} "
+        f"examples with {_listed(labels)}, or other ids: give the --task and "
+        "the data that were predicted."
+      )
+    values = predictions.values
+    if self.labels is not None:
+      values = np.argmax(values, axis=1)
+    return self.evaluate(split, values)
 
   def majority(self, split: str) -> dict[str, float]:
-    """Returns the metrics of always predicting the most frequent answer."""
-    raise NotImplementedError
+    """Scores the most frequent class of the training data, or its mean."""
+    train = self.gold("train")
+    answer = train.mean()
+    if self.labels is not None:
+      answer = np.bincount(train).argmax()
+    return self.evaluate(split, np.full(len(self.examples(split)), answer))
 
 
-def check_table(
-  split: str,
-  table: split_predictions.Predictions,
-  labels: Sequence[str],
-  ids: Sequence[str],
-) -> None:
-  """Checks that predictions belong to the examples of a split.
-
-  Args:
-    split: its name.
-    table: see `split_predictions.read`.
-    labels: the task's; none for a regression.
-    ids: of the examples, in order.
-
-  Raises:
-    ValueError: they are SQuAD's, or labels or ids differ.
-  """
-  if not isinstance(table, common.ProbabilityTable):
-    raise ValueError(
-      f"the predictions of {split} are answers to SQuAD's questions: give the "
-      "--task that they are of."
-    )
-  if table.labels != tuple(labels):
-    raise ValueError(
-      f"the predictions of {split} have the labels "
-      f"{', '.join(table.labels) or 'of a regression'}, but the task has "
-      f"{', '.join(labels) or 'none'}: give the --task that they are of."
-    )
-  if table.ids != tuple(ids):
-    pairs = zip([*table.ids, "nothing"], [*ids, "nothing"])
-    row, (mine, theirs) = next(
-      (i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1]
-    )
-    raise ValueError(
-      f"row {row} of the predictions of {split} is of {mine}, but the data "
-      f"has {theirs} there: give the data that was predicted."
-    )
+def _listed(labels: Sequence[str]) -> str:
+  return f"the labels {', '.join(labels)}" if labels else "numbers"
 
 
 class SquadJob(Job):
@@ -246,45 +200,36 @@ class SquadJob(Job):
   best_metric = "f1"
 
   def __init__(self, name: str, options: Options):
-    super().__init__(squad.RECIPES[name], options)
-    self.name = name
+    super().__init__(name, squad.RECIPES[name], options)
     self._has_impossible = name == "squad_v2"
-    self._made_windows: dict[str, Sequence[squad.Window]] = {}
+    self._windows = functools.cache(self._make_windows)
 
   def sources(self, split: str) -> list[str]:
     if self.options.files.get(split):
       return [self.options.files[split]]
     name = f"{split}-{_SQUAD_VERSIONS[self.name]}.json"
-    if not self.options.data_dir:
-      raise FileNotFoundError(
-        f"--task={self.name} needs --data_dir, the folder with {name}, or "
-        f"--{split}_file."
-      )
-    for ending in ("", ".gz"):
-      path = os.path.join(self.options.data_dir, name + ending)
-      if os.path.exists(path):
+    data_dir = self.options.data_dir
+    for path in (os.path.join(data_dir, name + end) for end in ("", ".gz")):
+      if data_dir and os.path.exists(path):
         return [path]
     raise FileNotFoundError(
-      f"{self.options.data_dir} has no {name}: give the folder with that file, "
-      f"or --{split}_file."
+      f"{data_dir or '--data_dir'} has no {name}: give the folder with that "
+      f"file, or --{split}_file."
     )
 
   def _read(self, split: str) -> Sequence[squad.SquadExample]:
     return squad.read_examples(self.sources(split)[0], split == "train")
 
-  def _windows(self, split: str) -> Sequence[squad.Window]:
-    if split not in self._made_windows:
-      self._made_windows[split] = list(
-        squad.make_all_windows(
-          self.examples(split),
-          self.options.tokenizer,
-          self.max_seq_length,
-          self.recipe.doc_stride,
-          self.recipe.max_query_length,
-          is_training=split == "train",
-        )
+  def _make_windows(self, split: str) -> Sequence[squad.Window]:
+    return list(
+      squad.make_all_windows(
+        self.examples(split),
+        self.options.tokenizer,
+        self.max_seq_length,
+        self.recipe.doc_stride,
+        self.recipe.max_query_length,
       )
-    return self._made_windows[split]
+    )
 
   def num_train_examples(self) -> int:
     return len(self._windows("train"))
@@ -302,21 +247,14 @@ class SquadJob(Job):
       }
 
   def _records(self, split: str) -> str:
-    return common.build_records(
-      self.options.cache_dir,
-      self.name,
-      self.options.tokenizer,
-      self.max_seq_length,
+    return self._build_records(
+      split,
       tfrecords.span_schema(self.max_seq_length),
       {
         "doc_stride": self.recipe.doc_stride,
         "max_query_length": self.recipe.max_query_length,
         "questions": len(self.examples(split)),
       },
-      split,
-      self.sources(split),
-      functools.partial(self._features, split),
-      self.options.note,
     )
 
   def _task(self, held_out: Sequence[str], *arguments: Any) -> squad.SquadTask:
@@ -327,13 +265,8 @@ class SquadJob(Job):
         split: squad.Questions(self.examples(split), self._windows(split))
         for split in held_out
       },
-      decode=squad.Decoding(
-        n_best_size=self.recipe.n_best_size,
-        max_answer_length=self.recipe.max_answer_length,
-        start_n_top=self.recipe.start_n_top,
-        end_n_top=self.recipe.end_n_top,
-        null_score_diff_threshold=self.options.null_score_diff_threshold,
-      ),
+      recipe=self.recipe,
+      null_score_diff_threshold=self.options.null_score_diff_threshold,
     )
 
   def score(
@@ -342,7 +275,7 @@ class SquadJob(Job):
     if isinstance(predictions, common.ProbabilityTable):
       raise ValueError(
         f"the predictions of {split} are a table of probabilities, not answers "
-        "to SQuAD's questions: give the --task that they are of."
+        "to SQuAD's questions: give their --task."
       )
     return squad.score_answers(
       squad.gold_answers(self.examples(split)),
@@ -352,26 +285,25 @@ class SquadJob(Job):
     )
 
   def majority(self, split: str) -> dict[str, float]:
-    """Scores the most frequent answer; for 2.0 that there is none."""
+    """Scores the most frequent answer; for 2.0, that there is none."""
     gold = squad.gold_answers(self.examples(split))
     if self._has_impossible:
       return squad.evaluate_v2(gold, dict.fromkeys(gold, ""))
     texts = collections.Counter(
       e.answers[0][0] for e in self.examples("train") if e.answers
     )
-    return squad.evaluate_v1(
-      gold, dict.fromkeys(gold, texts.most_common(1)[0][0])
-    )
+    answer, _ = texts.most_common(1)[0]
+    return squad.evaluate_v1(gold, dict.fromkeys(gold, answer))
 
 
 class RaceJob(Job):
   """RACE, from its folder or its archive; `race_v2` is for v2 models."""
 
   best_metric = "accuracy"
+  labels = tuple(race.LETTERS)
 
   def __init__(self, name: str, options: Options):
-    super().__init__(race.RECIPES[name], options)
-    self.name = "race"
+    super().__init__("race", race.RECIPES[name], options)
 
   def sources(self, split: str) -> list[str]:
     # Thousands of files, or parts of an archive: the settings of the records
@@ -403,11 +335,8 @@ class RaceJob(Job):
       }
 
   def _records(self, split: str) -> str:
-    return common.build_records(
-      self.options.cache_dir,
-      self.name,
-      self.options.tokenizer,
-      self.max_seq_length,
+    return self._build_records(
+      split,
       tfrecords.multiple_choice_schema(self.max_seq_length, len(race.LETTERS)),
       {
         "max_qa_length": self.recipe.max_qa_length,
@@ -415,10 +344,6 @@ class RaceJob(Job):
           examples=[dataclasses.astuple(e) for e in self.examples(split)]
         ),
       },
-      split,
-      self.sources(split),
-      functools.partial(self._features, split),
-      self.options.note,
     )
 
   def _task(self, held_out: Sequence[str], *arguments: Any) -> race.RaceTask:
@@ -427,23 +352,12 @@ class RaceJob(Job):
       examples={split: self.examples(split) for split in held_out},
     )
 
-  def score(
-    self, split: str, predictions: split_predictions.Predictions
-  ) -> dict[str, float]:
-    ids = [example.example_id for example in self.examples(split)]
-    check_table(split, predictions, tuple(race.LETTERS), ids)
-    return self._accuracy(split, predictions.values.argmax(axis=1))
+  def ids(self, split: str) -> list[str]:
+    return [example.example_id for example in self.examples(split)]
 
-  def majority(self, split: str) -> dict[str, float]:
-    """Scores the letter that is correct most often in training."""
-    train = [example.label for example in self.examples("train")]
-    letter = collections.Counter(train).most_common(1)[0][0]
-    return self._accuracy(split, [letter] * len(self.examples(split)))
+  def gold(self, split: str) -> np.ndarray:
+    return np.array([example.label for example in self.examples(split)])
 
-  def _accuracy(
-    self, split: str, predictions: Sequence[int]
-  ) -> dict[str, float]:
-    gold = self.examples(split)
-    return race.accuracy_by_level(
-      predictions, [e.label for e in gold], [e.level for e in gold]
-    )
+  def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
+    levels = [example.level for example in self.examples(split)]
+    return race.accuracy_by_level(predictions, self.gold(split), levels)

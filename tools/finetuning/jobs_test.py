@@ -1,23 +1,61 @@
-"""Tests of `Job`, the jobs of SQuAD and RACE, and the registry."""
+"""Tests of the jobs of all tasks, and of naming the task of a classifier."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig
+from official_albert import AlbertConfig, checkpoints
 from tasks import classification, common
+from tasks.classification import glue
 from tasks.squad import Candidate, QuestionAnswers
-from tools.finetuning import jobs, registry
+from tools.finetuning import jobs, registry, text_jobs
 from tools.testing import toy_data, toy_encoder
 
+_COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
 
-def options(**changes):
-  return jobs.Options(data_dir="", cache_dir="", tokenizer=None, **changes)
+
+def make_job(name, folder, **changes):
+  options = {
+    "data_dir": str(folder),
+    "cache_dir": str(folder / "records"),
+    "tokenizer": None,
+    "note": lambda text: None,
+    **changes,
+  }
+  return registry.TASKS[name].make_job(name, jobs.Options(**options))
+
+
+def make_own(data, name="text_classification", **changes):
+  files = {s: str(data / f"{s}.tsv") for s in ("train", "dev", "test")}
+  settings = {"files": files, "columns": _COLUMNS, **changes}
+  return make_job(name, data, **settings)
+
+
+def make_task(job, splits=("train", "dev"), **settings):
+  config = AlbertConfig.from_preset("albert_tiny")
+  size = job.options.tokenizer.vocab_size
+  config = dataclasses.replace(config, vocab_size=size)
+  return job.make_task(splits, config, common.ModelSettings(**settings), seed=3)
+
+
+def table(labels, values):
+  ids = tuple(str(i) for i in range(len(values)))
+  return common.ProbabilityTable(ids, labels, np.array(values))
+
+
+@pytest.fixture
+def data(tmp_path):
+  """Nine, seven and three texts."""
+  for split, count in (("train", 9), ("dev", 7), ("test", 3)):
+    label = "" if split == "test" else "mood"
+    toy_data.write_table(str(tmp_path / f"{split}.tsv"), count, label)
+  return tmp_path
 
 
 class Letters(jobs.Job):
@@ -25,76 +63,26 @@ class Letters(jobs.Job):
 
   reads = 0
 
-  def sources(self, split):
-    if split == "test":
-      raise FileNotFoundError("no test.")
-    return []
-
   def _read(self, split):
     self.reads += 1
     return "abcdefg" if split == "train" else "vwxyz"
 
 
 def test_examples_are_read_once_and_evenly_spaced():
-  job = Letters(
-    classification.Recipe(), options(max_train_examples=3, max_eval_examples=5)
-  )
-  assert job.examples("train") == ["a", "c", "e"]
-  assert job.num_train_examples() == 3
-  assert job.examples("dev") == "vwxyz"  # No more than there are.
-  assert job.examples("train") == ["a", "c", "e"] and job.reads == 2
-  assert (
-    Letters(classification.Recipe(), options()).examples("train") == "abcdefg"
-  )
+  options = jobs.Options("", "", None, max_train_examples=3)
+  job = Letters("letters", classification.Recipe(), options)
+  for _ in range(2):
+    assert job.examples("train") == ["a", "c", "e"]
+    assert job.examples("dev") == "vwxyz"
+  assert job.num_train_examples() == 3 and job.reads == 2
 
 
-def test_has_split():
-  job = Letters(classification.Recipe(), options())
-  assert job.has_split("dev") and not job.has_split("test")
-
-
-def test_recipe_and_changes():
-  job = Letters(classification.Recipe(), options())
-  assert job.max_seq_length == classification.Recipe().max_seq_length == 128
-  assert (
-    Letters(classification.Recipe(), options(max_seq_length=7)).max_seq_length
-    == 7
-  )
-  job = Letters(
-    classification.Recipe(), options(recipe={"train_batch_size": 3})
-  )
-  assert job.recipe.train_batch_size == 3
+def test_options_change_the_recipe(data):
+  assert make_own(data).max_seq_length == 128
+  job = make_own(data, max_seq_length=7, recipe={"train_batch_size": 3})
+  assert (job.max_seq_length, job.recipe.train_batch_size) == (7, 3)
   with pytest.raises(ValueError, match="--doc_stride does not apply to this"):
-    Letters(classification.Recipe(), options(recipe={"doc_stride": 3}))
-
-
-@pytest.mark.parametrize(
-  "name", ["max_seq_length", "max_train_examples", "max_eval_examples"]
-)
-def test_negative_numbers_are_refused(name):
-  with pytest.raises(ValueError, match=f"{name} must not be negative, got -1"):
-    options(**{name: -1})
-
-
-def test_check_table():
-  ids, labels = ("a", "b"), ("no", "yes")
-  table = common.ProbabilityTable(ids, labels, np.eye(2))
-  jobs.check_table("dev", table, labels, ids)
-  for said, labels_, ids_, message in (
-    (
-      table,
-      ("yes", "no"),
-      ids,
-      "have the labels no, yes, but the task has yes",
-    ),
-    (table, (), ids, "have the labels no, yes, but the task has none"),
-    (table, labels, ("a", "c"), "row 2 of the predictions of dev is of b, but"),
-    (table, labels, ("a",), "row 2 .* is of b, but the data has nothing there"),
-    (table, labels, (*ids, "c"), "row 3 .* is of nothing, but the data has c"),
-    ({"q": None}, labels, ids, "are answers to SQuAD's questions"),
-  ):
-    with pytest.raises(ValueError, match=message):
-      jobs.check_table("dev", said, labels_, ids_)
+    make_own(data, recipe={"doc_stride": 3})
 
 
 def test_roles():
@@ -109,15 +97,114 @@ def test_roles():
     roles("x")
 
 
-def make_squad(folder, name="squad_v2", **changes):
-  options = {
-    "data_dir": str(folder),
-    "cache_dir": str(folder / "records"),
-    "tokenizer": None,
-    "note": lambda text: None,
-    **changes,
+def test_labels_are_those_of_the_training_data(data):
+  job = make_own(data)
+  assert job.labels == ("bad", "good") and job.best_metric == "accuracy"
+  assert [len(job.examples(s)) for s in ("train", "dev", "test")] == [9, 7, 3]
+  assert job.examples("test")[0].label is None
+  # With the labels of a run, nothing is read.
+  files = {"test": str(data / "test.tsv")}
+  job = make_own(data, files=files, labels=("bad", "good", "so so"))
+  assert job.labels == ("bad", "good", "so so")
+  assert job.has_split("test") and not job.has_split("dev")
+  with pytest.raises(FileNotFoundError, match="classification needs --dev_fil"):
+    job.examples("dev")
+
+
+def test_scores_of_classes(data):
+  job = make_own(data)
+  # Labels alternate between bad and good; rows 0 and 1 are wrong.
+  rows = [[0.25, 0.75], [0.75, 0.25]] + [[0.75, 0.25], [0.25, 0.75]] * 2
+  values = job.score("dev", table(("bad", "good"), [*rows, [1, 0]]))
+  assert values["accuracy"] == pytest.approx(5 / 7)
+  majority = job.majority("dev")
+  assert majority["accuracy"] == pytest.approx(4 / 7)
+  assert majority["matthews"] == 0
+  for predictions, message in (
+    (table(("bad", "good"), rows), "are for 6 examples .* data has 7 examples"),
+    (table(("good", "bad"), [*rows, [1, 0]]), "labels good, bad, .* bad, good"),
+    (table((), [1.0] * 7), "are for 7 examples with numbers, but"),
+    ({"q": None}, "of dev are answers to SQuAD's questions"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      job.score("dev", predictions)
+
+
+def test_scores_of_numbers(data):
+  rows = ["mood\treview", "1\ta day", "2\tthe sea", "6\told tree"]
+  for split in ("train", "dev"):
+    (data / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+  job = make_own(data, "text_regression")
+  assert job.labels is None and job.best_metric == "pearson"
+  # The mean is 3.
+  assert job.majority("dev")["mean_squared_error"] == pytest.approx(14 / 3)
+  assert job.majority("dev")["pearson"] == 0
+  values = job.score("dev", table((), [3.0, 5.0, 13.0]))
+  assert values["pearson"] == pytest.approx(1)
+  (data / "dev.tsv").write_text("mood\treview\nmuch\ta day\n")
+  with pytest.raises(ValueError, match="line 2: 'mood' must be a finite numbe"):
+    make_own(data, "text_regression").examples("dev")
+
+
+def test_pairs_have_two_texts(data):
+  (data / "train.tsv").write_text("mood\treview\ttext_b\n1\tx\ty\n2\tz\tw\n")
+  example = make_own(data, "text_pair_classification").examples("train")[1]
+  assert (example.text_a, example.text_b) == ("z", "w")
+
+
+def test_task_of_texts(data):
+  tokenizer = toy_encoder.write_tokenizer(str(data))
+  job = make_own(data, tokenizer=tokenizer, max_seq_length=19)
+  task = make_task(job, albert_dropout=0.25)
+  assert sorted(task.records) == ["dev", "train"]
+  assert task.labels == ("bad", "good") and task.max_seq_length == 19
+  assert task.config.hidden_dropout_prob == 0.25
+  described = task.describe()
+  assert described["task"] == "text_classification"
+  assert described["settings"] == {
+    "labels": ["bad", "good"],
+    "number": 9,
+    "columns": _COLUMNS,
   }
-  return jobs.SquadJob(name, jobs.Options(**options))
+  # Splits that are only predicted do not change it.
+  task = make_task(job, ("train", "dev", "test"), albert_dropout=0.25)
+  assert task.describe() == described
+  batch = next(iter(task.dataset("test", 4)))
+  assert sum(batch["example_weight"].numpy()) == 3
+
+
+def test_no_records_that_the_model_cannot_read(data):
+  tokenizer = toy_encoder.write_tokenizer(str(data))
+  job = make_own(data, tokenizer=tokenizer, max_seq_length=513)
+  with pytest.raises(ValueError, match="513 is more than the model's 512"):
+    make_task(job)
+  config = AlbertConfig.from_preset("albert_tiny")
+  with pytest.raises(ValueError, match="but the model has vocab_size 30000"):
+    job.make_task(("dev",), config, common.ModelSettings(), seed=3)
+  assert not os.path.exists(job.options.cache_dir)
+
+
+def test_glue(tmp_path):
+  toy_data.write_glue(str(tmp_path), ["mnli", "stsb", "qqp"], train=10)
+  (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()
+  job = make_job("mnli", tmp_path)
+  assert job.eval_splits == ("dev_matched", "dev_mismatched")
+  splits = [split for split in job.test_splits if job.has_split(split)]
+  assert splits == ["test_matched", "ax"]
+  assert job.recipe.num_train_steps == 10000
+  # The first class has four of ten training rows, and three of seven in dev.
+  assert job.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
+  with pytest.raises(FileNotFoundError, match="mnli needs MNLI/test_mismatch"):
+    job.sources("test_mismatched")
+  job = make_job("stsb", tmp_path)
+  assert job.labels is None and job.best_metric == "pearson"
+  assert job.majority("dev") == {"pearson": 0, "spearman": 0}
+  # QQP has malformed rows.
+  with open(tmp_path / "QQP" / "dev.tsv", "a", encoding="utf-8") as file:
+    file.write("cut\n")
+  notes = []
+  assert len(make_job("qqp", tmp_path, note=notes.append).examples("dev")) == 7
+  assert notes == ["dev of qqp: skipped 1 malformed rows, the first in line 9"]
 
 
 def answer(text, odds=None):
@@ -129,67 +216,44 @@ def test_squad_files(tmp_path):
   text = json.dumps(toy_data.squad(4)).encode()
   (tmp_path / "dev-v1.1.json.gz").write_bytes(gzip.compress(text))
   toy_data.write_squad(tmp_path / "mine.json", 5)
-  job = make_squad(
-    tmp_path, "squad_v1", files={"test": str(tmp_path / "mine.json")}
-  )
+  files = {"test": str(tmp_path / "mine.json")}
+  job = make_job("squad_v1", tmp_path, files=files)
   lengths = [len(job.examples(split)) for split in ("train", "dev", "test")]
   assert lengths == [3, 4, 5]
-  job = make_squad(tmp_path, "squad_v1")
+  job = make_job("squad_v1", tmp_path)
   assert job.has_split("dev") and not job.has_split("test")
   assert job.recipe.num_train_steps == 3649
-  with pytest.raises(
-    FileNotFoundError, match="has no test-v1.1.json: give the"
-  ):
+  with pytest.raises(FileNotFoundError, match="has no test-v1.1.json: give th"):
     job.examples("test")
-  with pytest.raises(FileNotFoundError, match="squad_v2 needs --data_dir, the"):
-    make_squad(tmp_path, data_dir="").examples("dev")
+  with pytest.raises(FileNotFoundError, match="--data_dir has no dev-v2.0.jso"):
+    make_job("squad_v2", tmp_path, data_dir="").examples("dev")
   # With all files given, no folder is needed.
-  files = {"dev": str(tmp_path / "mine.json")}
-  assert (
-    len(make_squad(tmp_path, data_dir="", files=files).examples("dev")) == 5
-  )
-
-
-def test_invalid_squad_files(tmp_path):
-  value = toy_data.squad(3)
-  question = value["data"][0]["paragraphs"][1]["qas"][0]
-  question["answers"][0]["text"] = "snow"
-  (tmp_path / "dev-v2.0.json").write_text(json.dumps(value))
-  with pytest.raises(
-    ValueError, match="question 0 .id 'q1'.* 'snow' is not in"
-  ):
-    make_squad(tmp_path).examples("dev")
-  (tmp_path / "dev-v2.0.json").write_text("")
-  with pytest.raises(ValueError, match="dev-v2.0.json is empty"):
-    make_squad(tmp_path).examples("dev")
+  job = make_job("squad_v1", tmp_path, data_dir="", files=files)
+  assert len(job.examples("test")) == 5
 
 
 def test_squad_2_scores(tmp_path):
   toy_data.write_squad(tmp_path / "dev-v2.0.json", 6, impossible=True)
-  job = make_squad(tmp_path)
+  job = make_job("squad_v2", tmp_path)
   gold = {e.question_id: e.answers for e in job.examples("dev")}
   # Correct except for questions 2 and 5, which have no answer. Odds are 0 to 5,
   # so that the best threshold is 4, with five correct.
-  said = {
+  predictions = {
     q: answer(answers[0][0] if answers else "wrong", float(number))
     for number, (q, answers) in enumerate(gold.items())
   }
-  values = job.score("dev", said)
+  values = job.score("dev", predictions)
   assert values["null_score_diff_threshold"] == 4
   assert values["exact"] == pytest.approx(100 * 5 / 6)
-  values = make_squad(tmp_path, null_score_diff_threshold=1.5).score(
-    "dev", said
-  )
+  fixed = make_job("squad_v2", tmp_path, null_score_diff_threshold=1.5)
+  values = fixed.score("dev", predictions)
   assert values["null_score_diff_threshold"] == 1.5
   assert values["exact"] == pytest.approx(100 * 4 / 6)
   assert job.majority("dev")["exact"] == pytest.approx(100 / 3)
   with pytest.raises(ValueError, match="q0.*no null odds|no null odds .*q0"):
     job.score("dev", {q: answer("wrong") for q in gold})
-  table = common.ProbabilityTable(("q0",), ("a", "b"), [[1, 0]])
-  with pytest.raises(
-    ValueError, match="are a table of probabilities, not answ"
-  ):
-    job.score("dev", table)
+  with pytest.raises(ValueError, match="are a table of probabilities, not ans"):
+    job.score("dev", table(("a", "b"), [[1, 0]]))
 
 
 def test_squad_1_scores(tmp_path):
@@ -201,44 +265,34 @@ def test_squad_1_scores(tmp_path):
       paragraph["context"] = text
       paragraph["qas"][0]["answers"] = [{"text": text, "answer_start": 0}]
     (tmp_path / f"{split}-v1.1.json").write_text(json.dumps(value))
-  job = make_squad(tmp_path, "squad_v1")
+  job = make_job("squad_v1", tmp_path)
   assert job.majority("dev")["exact_match"] == pytest.approx(200 / 3)
   values = job.score("dev", {f"q{i}": answer("sun") for i in range(3)})
-  assert values == {
-    "exact_match": pytest.approx(100 / 3),
-    "f1": pytest.approx(100 / 3),
-  }
+  expected = pytest.approx(100 / 3)
+  assert values == {"exact_match": expected, "f1": expected}
 
 
 def test_squad_task(tmp_path):
   for split in ("train", "dev"):
     toy_data.write_squad(tmp_path / f"{split}-v2.0.json", 5, impossible=True)
-  tokenizer = toy_encoder.write_tokenizer(str(tmp_path))
-  job = make_squad(
+  job = make_job(
+    "squad_v2",
     tmp_path,
-    tokenizer=tokenizer,
+    tokenizer=toy_encoder.write_tokenizer(str(tmp_path)),
     max_seq_length=16,
     recipe={"doc_stride": 3, "max_query_length": 4, "n_best_size": 2},
   )
-  config = dataclasses.replace(
-    AlbertConfig.from_preset("albert_tiny"), vocab_size=tokenizer.vocab_size
-  )
-  task = job.make_task(("train", "dev"), config, common.ModelSettings(), seed=3)
+  task = make_task(job)
   # Contexts are split: there are more windows than questions.
   windows = job.num_train_examples()
   assert windows > 5
-  weights = [
-    weight
-    for batch in task.dataset("dev", 4)
-    for weight in batch["example_weight"].numpy()
-  ]
-  assert sum(weights) == windows
+  batches = task.dataset("dev", 4)
+  assert sum(sum(b["example_weight"].numpy()) for b in batches) == windows
   # Training windows have positions of answers; question 2 has none.
   batch = next(iter(task.dataset("train", 16)))
   starts = batch["start_positions"].numpy()
   impossible = batch["is_impossible"].numpy().astype(bool)
-  assert not starts[impossible].any()
-  assert (starts > 0).sum() >= 4
+  assert not starts[impossible].any() and (starts > 0).sum() >= 4
   # Settings of the records, and of decoding.
   expected = {"doc_stride": 3, "max_query_length": 4, "questions": 5}
   expected |= {"n_best_size": 2, "max_answer_length": 30}
@@ -253,92 +307,56 @@ def race_data(tmp_path):
   return tmp_path
 
 
-def make_race(data, name="race", **changes):
-  options = {
-    "data_dir": str(data),
-    "cache_dir": str(data / "records"),
-    "tokenizer": None,
-    "note": lambda text: None,
-    **changes,
-  }
-  return jobs.RaceJob(name, jobs.Options(**options))
-
-
 def test_both_recipes_of_race_have_one_task(race_data):
-  v1, v2 = make_race(race_data), make_race(race_data, "race_v2")
+  v1, v2 = make_job("race", race_data), make_job("race_v2", race_data)
   assert v1.name == v2.name == "race"
   rates = [job.recipe.learning_rate for job in (v1, v2)]
   assert rates == [2e-5, 1e-5]
   assert v1.has_split("test") and len(v1.examples("train")) == 12
   for path in (race_data / "RACE" / "test").glob("*/*"):
     path.unlink()
-  assert not make_race(race_data).has_split("test")
+  assert not make_job("race", race_data).has_split("test")
 
 
-def test_only_races_test_split_may_lack_answers(race_data):
+def test_only_the_test_split_of_race_may_lack_answers(race_data):
   for split in ("dev", "test"):
     path = race_data / "RACE" / split / "high" / "0.txt"
     passage = json.loads(path.read_text())
     del passage["answers"]
     path.write_text(json.dumps(passage))
-  job = make_race(race_data)
+  job = make_job("race", race_data)
   assert [e.label for e in job.examples("test")] == [0, 0, None, None]
-  with pytest.raises(
-    ValueError, match=r"dev/high/0.txt: the passage has no an"
-  ):
+  with pytest.raises(ValueError, match=r"dev/high/0.txt: the passage has no a"):
     job.examples("dev")
 
 
-def test_race_question_without_options(race_data):
-  path = race_data / "RACE" / "train" / "middle" / "1.txt"
-  passage = json.loads(path.read_text())
-  passage["options"][1] = []
-  path.write_text(json.dumps(passage))
-  with pytest.raises(
-    ValueError, match="middle/1.txt, question 2 of 2: it has 0"
-  ):
-    make_race(race_data).examples("train")
-
-
 def test_race_scores(race_data):
-  job = make_race(race_data)
-  examples = job.examples("dev")
-  table = common.ProbabilityTable(
-    tuple(e.example_id for e in examples),
-    tuple("ABCD"),
-    np.eye(4)[[0, 0, 0, 1]],  # The last is wrong.
-  )
-  assert job.score("dev", table) == {
+  job = make_job("race", race_data)
+  right = np.eye(4)[[0, 0, 0, 1]]  # But for the last.
+  ids = tuple(example.example_id for example in job.examples("dev"))
+  predictions = common.ProbabilityTable(ids, tuple("ABCD"), right)
+  assert job.score("dev", predictions) == {
     "accuracy": 0.75,
     "accuracy_middle": 1.0,
     "accuracy_high": 0.5,
   }
   # In dev, A is correct everywhere.
   assert job.majority("dev")["accuracy"] == 1.0
-  with pytest.raises(
-    ValueError, match="row 2 .* is of nothing, but the data has h"
-  ):
-    make_race(race_data, max_eval_examples=2).score(
-      "dev",
-      dataclasses.replace(table, ids=table.ids[:1], values=table.values[:1]),
-    )
+  with pytest.raises(ValueError, match="are for 4 examples .* or other ids"):
+    other = dataclasses.replace(predictions, ids=(*ids[:3], "x"))
+    job.score("dev", other)
 
 
-def test_races_records_depend_on_the_questions(race_data):
-  tokenizer = toy_encoder.write_tokenizer(str(race_data))
-  config = dataclasses.replace(
-    AlbertConfig.from_preset("albert_tiny"), vocab_size=tokenizer.vocab_size
-  )
-
+def test_records_of_race_depend_on_the_questions(race_data):
   def task():
-    job = make_race(
-      race_data,
-      tokenizer=tokenizer,
-      max_seq_length=23,
-      recipe={"max_qa_length": 9},
-    )
-    return job.make_task(
-      ("train", "dev"), config, common.ModelSettings(), seed=3
+    return make_task(
+      make_job(
+        "race",
+        race_data,
+        tokenizer=toy_encoder.write_tokenizer(str(race_data)),
+        max_seq_length=23,
+        recipe={"max_qa_length": 9},
+      )
     )
 
   first = task()
@@ -351,6 +369,55 @@ def test_races_records_depend_on_the_questions(race_data):
   again = task().records
   assert again["train"] == first.records["train"]
   assert again["dev"] != first.records["dev"]
+
+
+def classifier(labels=(), classes=3, head="classification", **values):
+  weights = {"output_weights": np.zeros([classes, 5], np.float32)}
+  return checkpoints.PortableCheckpoint(
+    "x", AlbertConfig.from_preset("albert_tiny"), weights, head,
+    labels=tuple(labels), **values,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  "task, arguments, labels",
+  [
+    ("text_classification", {"labels": "cab"}, ("c", "a", "b")),
+    ("text_pair_classification", {}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ("text_regression", {"classes": 1, "head": "regression"}, ()),
+    ("stsb", {"classes": 1, "head": "regression", "labels": "a"}, ()),
+    ("qqp", {"classes": 2}, ("0", "1")),
+    (
+      "rte",
+      {"labels": glue.GLUE_TASKS["rte"].labels},
+      glue.GLUE_TASKS["rte"].labels,
+    ),
+  ],
+)
+def test_name_task(task, arguments, labels):
+  checkpoint = classifier(**arguments)
+  text_jobs.name_task(checkpoint, task)
+  assert (checkpoint.task, checkpoint.labels) == (task, labels)
+
+
+@pytest.mark.parametrize(
+  "task, arguments, message",
+  [
+    ("stsb", {}, "the head classification, but --task=stsb needs regression"),
+    # In another order, and unnamed.
+    (
+      "mnli",
+      {"labels": ("entailment", "neutral", "contradiction")},
+      "has the classes entailment, neutral, contradiction, but --task=mnli",
+    ),
+    ("rte", {"classes": 2}, "LABEL_0..., but --task=rte has entailment, not_"),
+    ("cola", {"multi_label": True}, "several classes or numbers to one text"),
+    ("text_classification", {"task": "sst2"}, "x is of --task=sst2, not of te"),
+  ],
+)
+def test_name_task_of_another_classifier(task, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    text_jobs.name_task(classifier(**arguments), task)
 
 
 if __name__ == "__main__":

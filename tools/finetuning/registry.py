@@ -50,7 +50,8 @@ _EXAM = ("passage", "question", "options")
 _FILES = ("train_file", "dev_file", "test_file")
 _OWN = (*_FILES, "text_column", "label_column", "id_column")
 _OWN_PAIR = (*_OWN, "text_b_column")
-_SQUAD_2 = ("data_dir", *_FILES, "null_score_diff_threshold")
+_SQUAD = ("data_dir", *_FILES)
+_SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 
 TASKS: Mapping[str, TaskKind] = {
   **{
@@ -61,35 +62,22 @@ TASKS: Mapping[str, TaskKind] = {
     )
     for name, task in glue.GLUE_TASKS.items()
   },
-  "squad_v1": TaskKind("squad1", _QUESTION, jobs.SquadJob, _SQUAD_2[:-1]),
+  "squad_v1": TaskKind("squad1", _QUESTION, jobs.SquadJob, _SQUAD),
   "squad_v2": TaskKind("squad2", _QUESTION, jobs.SquadJob, _SQUAD_2),
   "race": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
   "race_v2": TaskKind("multiple_choice", _EXAM, jobs.RaceJob),
-  "text_classification": TaskKind(
-    "classification", _TEXT, text_jobs.OwnJob, _OWN
-  ),
-  "text_regression": TaskKind("regression", _TEXT, text_jobs.OwnJob, _OWN),
-  "text_pair_classification": TaskKind(
-    "classification", _PAIR, text_jobs.OwnJob, _OWN_PAIR
-  ),
-  "text_pair_regression": TaskKind(
-    "regression", _PAIR, text_jobs.OwnJob, _OWN_PAIR
-  ),
+  **{
+    f"text_{pair}{head}": TaskKind(head, roles, text_jobs.OwnJob, flags)
+    for pair, roles, flags in (("", _TEXT, _OWN), ("pair_", _PAIR, _OWN_PAIR))
+    for head in ("classification", "regression")
+  },
 }
 # Those that predict a class or a number for texts.
 TEXT_TASKS = tuple(name for name, kind in TASKS.items() if kind.is_text)
 
 
 def find(name: str, folder: str) -> TaskKind:
-  """Returns the task of a run or an export.
-
-  Args:
-    name: of the task.
-    folder: of the run or export, for the message.
-
-  Raises:
-    ValueError: this version has no such task.
-  """
+  """Returns the task of a run or an export in `folder`."""
   if name not in TASKS:
     raise ValueError(
       f"{folder} is of the task {name!r}, which this version does not know: "
@@ -139,34 +127,23 @@ def make_served(
   text_layer: Optional[in_graph.TextLayer],
   max_seq_length: int,
 ) -> serving.ServedModule:
-  """Returns the module that serves a fine-tuned model.
+  """Returns the module that serves a model of a run.
 
   Args:
     run: the record of the run.
     model: with the weights.
     text_layer: of the run's tokenizer; None to serve ids only.
     max_seq_length: S of the texts.
-
-  Raises:
-    ValueError: see `serving.ServedModule`.
   """
   kind = find(run.task, run.model_dir)
+  arguments = model, text_layer, max_seq_length
   if kind.is_text:
-    return common.ServedTextTask(
-      model, text_layer, max_seq_length, run.labels, kind.roles == _PAIR
-    )
+    return common.ServedTextTask(*arguments, run.labels, kind.roles == _PAIR)
   if kind.head == "multiple_choice":
-    recipe = race.RECIPES["race"]
+    default = race.RECIPES["race"].max_qa_length
     return race.ServedMultipleChoice(
-      model,
-      text_layer,
-      max_seq_length,
-      run.settings.get("max_qa_length", recipe.max_qa_length),
+      *arguments, run.settings.get("max_qa_length", default)
     )
   return squad.served_squad(
-    model,
-    text_layer,
-    max_seq_length,
-    run.settings,
-    run.null_score_diff_threshold,
+    *arguments, run.settings, run.null_score_diff_threshold
   )

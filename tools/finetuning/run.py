@@ -9,63 +9,15 @@ from typing import Any, Callable, Mapping, Sequence
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, training
-from official_albert.training import TrainConfig
 from tasks import common
-from tasks.common import Predictions
 from tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
 
 
-@dataclasses.dataclass(frozen=True)
-class Devices:
-  """The devices of a run."""
-
-  strategy: tf.distribute.Strategy
-  precision: str
-
-  @property
-  def is_chief(self) -> bool:
-    """Whether this process writes files: one of several workers does."""
-    return distribution.is_chief(self.strategy)
-
-
-def check_folder(
-  task: common.FinetuningTask,
-  config: TrainConfig,
-  devices: Devices,
-  record: Mapping[str, Any],
-  allow_changed_settings: bool = False,
-) -> list[str]:
-  """Compares a run with what is in its folder; writes nothing.
-
-  Args:
-    task: see `train`.
-    config: see `train`.
-    devices: see `train`; only the chief checks.
-    record: see `train`.
-    allow_changed_settings: see `training.check`.
-
-  Returns:
-    What has changed since the folder's last start, see `training.check`.
-
-  Raises:
-    ValueError: the folder has a run of another task, or see `training.check`.
-  """
-  if not devices.is_chief:
-    return []
-  trained_run.check_same_task(config.model_dir, task.describe())
-  return training.check(
-    *_record(task, config, record),
-    training.newest_step(config.model_dir),
-    training.is_finished(config),
-    allow_changed_settings,
-  )
-
-
 def _record(
   task: common.FinetuningTask,
-  config: TrainConfig,
+  config: training.TrainConfig,
   settings: Mapping[str, Any],
 ) -> tuple[Any, ...]:
   """Returns the arguments of `training.write_run`."""
@@ -73,52 +25,34 @@ def _record(
   return config.model_dir, task.config, settings, task.describe()
 
 
-def train(
+def check_folder(
   task: common.FinetuningTask,
-  config: TrainConfig,
-  devices: Devices,
-  record: Mapping[str, Any],
-  notes: Sequence[str] = (),
+  config: training.TrainConfig,
+  settings: Mapping[str, Any],
   allow_changed_settings: bool = False,
-) -> None:
-  """Trains or resumes; leaves checkpoints and `best/` in `config.model_dir`.
+) -> list[str]:
+  """Compares a run with the one in its folder; writes nothing.
 
   Args:
     task: with the splits of training and evaluation.
-    config: settings, with the run's folder.
-    devices: to compute on.
-    record: settings for run.json, besides the task's.
-    notes: first lines of the log.
+    config: how to train, with the folder.
+    settings: for run.json, besides those of the task.
     allow_changed_settings: see `training.check`.
 
-  Raises:
-    ValueError: see `check_folder` and `training.train`.
-    OSError: see `training.train`.
+  Returns:
+    What has changed since the last start, see `training.check`.
   """
-  strategy = devices.strategy
-  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-  changes = check_folder(task, config, devices, record, allow_changed_settings)
-
-  def write_record() -> None:
-    if devices.is_chief:
-      training.write_run(*_record(task, config, record))
-      training.copy_tokenizer(*task.tokenizer_file, config.model_dir)
-
-  with training.make_reporter(strategy, config.model_dir) as report:
-    for note in notes:
-      report.note(note)
-    for change in changes:
-      report.note(f"warning: {change}; the resumed run is not the same run.")
-    with distribution.naming_lost_workers(strategy):
-      training.train([task], config, strategy, report, write_record)
+  trained_run.check_same_task(config.model_dir, task.describe())
+  return training.check(
+    *_record(task, config, settings),
+    training.newest_step(config.model_dir),
+    training.is_finished(config),
+    allow_changed_settings,
+  )
 
 
 def find_weights(model_dir: str, checkpoint: str = "") -> str:
-  """Returns the prefix of a run's checkpoint, see `checkpoints.find_prefix`.
-
-  Raises:
-    FileNotFoundError: there is no such checkpoint.
-  """
+  """Returns the prefix of a run's checkpoint, see `checkpoints.find_prefix`."""
   try:
     return checkpoints.find_prefix(model_dir, checkpoint)
   except FileNotFoundError as error:
@@ -129,23 +63,91 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
     ) from error
 
 
-def load_predictor(
-  task: common.FinetuningTask, model_dir: str, devices: Devices, batch_size: int
-) -> Callable[[str], Predictions]:
-  """Loads a run's weights; returns a function that predicts a split.
+def run(
+  make_task: Callable[[Sequence[str]], common.FinetuningTask],
+  config: training.TrainConfig,
+  strategy: tf.distribute.Strategy,
+  *,
+  train_splits: Sequence[str],
+  eval_splits: Sequence[str],
+  test_splits: Sequence[str],
+  settings: Mapping[str, Any],
+  notes: Sequence[str] = (),
+  allow_changed_settings: bool = False,
+  results_dir: str = "",
+) -> dict[str, dict[str, float]]:
+  """Trains or resumes, evaluates and predicts.
+
+  Training leaves checkpoints and `best/` in `config.model_dir`. Of several
+  workers, only the chief writes files.
 
   Args:
-    task: defines the model.
-    model_dir: the run's folder.
-    devices: to compute on.
-    batch_size: examples of a batch.
+    make_task: maps the splits that are needed to the task.
+    config: how to train, with the folder of the run.
+    strategy: the devices.
+    train_splits: the split to train on and the one that selects the best
+      checkpoint; empty to skip training.
+    eval_splits: labeled splits to evaluate at the end.
+    test_splits: splits to predict.
+    settings: for run.json, besides those of the task.
+    notes: first lines of the log.
+    allow_changed_settings: see `training.check`.
+    results_dir: for metrics and predictions; "" is the folder of the run.
 
-  Raises:
-    FileNotFoundError: the run has no checkpoint.
-    ValueError: the checkpoint is of another model.
+  Returns:
+    The metrics of `eval_splits`.
   """
+  held_out = [*eval_splits, *test_splits]
+  task = make_task(list(dict.fromkeys([*train_splits, *held_out])))
+  is_chief = distribution.is_chief(strategy)
+  if train_splits:
+    training.check_batch_sizes(config, strategy.num_replicas_in_sync)
+    changes = []
+    if is_chief:
+      changes = check_folder(task, config, settings, allow_changed_settings)
+
+    def write_record() -> None:
+      if is_chief:
+        training.write_run(*_record(task, config, settings))
+        training.copy_tokenizer(*task.tokenizer_file, config.model_dir)
+
+    with training.make_reporter(strategy, config.model_dir) as report:
+      for note in notes:
+        report.note(note)
+      for change in changes:
+        report.note(f"warning: {change}; the resumed run is not the same run.")
+      with distribution.naming_lost_workers(strategy):
+        training.train([task], config, strategy, report, write_record)
+  if not held_out:
+    return {}
+  model = _load(task, config.model_dir, strategy)
+  predict = training.make_prediction(task, model, strategy)
+  results_dir = results_dir or config.model_dir
+  folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
+  for split in held_out:
+    predictions = predict(task.dataset(split, config.eval_batch_size))
+    if split in eval_splits:
+      # Before the files are written: SQuAD 2.0 chooses its threshold here.
+      results[split] = task.score_split(split, predictions)
+    if not is_chief:
+      continue
+    os.makedirs(folder, exist_ok=True)
+    paths = task.write_predictions(split, predictions, folder)
+    if split in eval_splits:
+      if split == eval_splits[-1]:
+        trained_run.write_results(results_dir, results)
+    else:
+      for path in paths:
+        print(f"wrote {path}", flush=True)
+  return results
+
+
+def _load(
+  task: common.FinetuningTask, model_dir: str, strategy: tf.distribute.Strategy
+) -> tf.keras.Model:
+  """Returns the model with the best weights of a run."""
   checkpoint = find_weights(model_dir)
-  with devices.strategy.scope():
+  with strategy.scope():
     model = task.build_model()
   report = training.warm_start(model, checkpoint)
   if report.missing:
@@ -153,71 +155,4 @@ def load_predictor(
       f"{checkpoint} is not a checkpoint of {task.name}: it lacks "
       f"{report.missing[0]}."
     )
-  predict = training.make_prediction(task, model, devices.strategy)
-  return lambda split: predict(task.dataset(split, batch_size))
-
-
-def run(
-  make_task: Callable[[Sequence[str]], common.FinetuningTask],
-  config: TrainConfig,
-  devices: Devices,
-  *,
-  train_splits: Sequence[str],
-  eval_splits: Sequence[str],
-  test_splits: Sequence[str],
-  record: Mapping[str, Any],
-  notes: Sequence[str] = (),
-  note: Callable[[str], None] = print,
-  allow_changed_settings: bool = False,
-  results_dir: str = "",
-) -> dict[str, dict[str, float]]:
-  """Trains, evaluates and predicts; returns the metrics of `eval_splits`.
-
-  Args:
-    make_task: maps the splits that are needed to the task.
-    config: settings of the training, with the run's folder.
-    devices: to compute on.
-    train_splits: the split to train on and the one that chooses the best
-      checkpoint; empty to skip training.
-    eval_splits: labeled splits to evaluate at the end.
-    test_splits: splits to predict.
-    record: settings for run.json.
-    notes: first lines of the training's log.
-    note: called with lines about what was written.
-    allow_changed_settings: see `training.check`.
-    results_dir: for metrics and predictions; "": the run's folder.
-
-  Raises:
-    ValueError, OSError: the data, a setting or a checkpoint is missing or
-      invalid.
-  """
-  wanted = [*eval_splits, *test_splits]
-  task = make_task(list(dict.fromkeys([*train_splits, *wanted])))
-  if train_splits:
-    train(task, config, devices, record, notes, allow_changed_settings)
-  if not wanted:
-    return {}
-  results_dir = results_dir or config.model_dir
-  predict = load_predictor(
-    task, config.model_dir, devices, config.eval_batch_size
-  )
-
-  def write(split: str, predictions: Predictions) -> list[str]:
-    if not devices.is_chief:
-      return []
-    folder = os.path.join(results_dir, PREDICTIONS_FOLDER)
-    os.makedirs(folder, exist_ok=True)
-    return task.write_predictions(split, predictions, folder)
-
-  results = {}
-  for split in eval_splits:
-    predictions = predict(split)
-    # Before the files are written: SQuAD 2.0 chooses its threshold here.
-    results[split] = task.score_split(split, predictions)
-    write(split, predictions)
-  if results and devices.is_chief:
-    trained_run.write_results(results_dir, results)
-  for split in test_splits:
-    for path in write(split, predict(split)):
-      note(f"wrote {path}")
-  return results
+  return model

@@ -1,37 +1,36 @@
-"""Tests of training, checkpoints, evaluation and prediction of a run."""
+"""Tests of a run, its record, its predictions and summaries of runs."""
 
 from __future__ import annotations
 
 import json
 import os
+import zipfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, distribution, training
+from official_albert import AlbertConfig, checkpoints, distribution, training
 from tasks import common
-from tools.finetuning import jobs, text_jobs
+from tasks.classification import glue
+from tasks.squad import Candidate, QuestionAnswers
+from tools.finetuning import (
+  jobs,
+  split_predictions,
+  summary,
+  text_jobs,
+  trained_run,
+)
 from tools.finetuning import run as finetuning_run
 from tools.testing import toy_data, toy_encoder
 
-_DEVICES = finetuning_run.Devices(
-  distribution.make_strategy("one_device"), "float32"
-)
-
-
-def make_config(folder):
-  return training.TrainConfig(
-    model_dir=str(folder / "run"),
-    num_train_steps=3,
-    num_warmup_steps=1,
-    train_batch_size=2,
-    eval_batch_size=4,
-    learning_rate=0.01,
-    eval_steps=1,
-    best_metric="accuracy",
-    best_is="highest",
-  )
+_STRATEGY = distribution.make_strategy("one_device")
+_CONFIG = AlbertConfig.from_preset("albert_tiny")
+_DATA = {
+  "task": "text_classification",
+  "max_seq_length": 17,
+  "settings": {"labels": ["no", "yes"], "columns": {"text": "review"}},
+}
 
 
 @pytest.fixture
@@ -67,8 +66,39 @@ def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
     max_position_embeddings=20,
     initializer_range=0.5,
   )
-  settings = common.ModelSettings()
-  return job.make_task(splits, config, settings, seed=3)
+  return job.make_task(splits, config, common.ModelSettings(), seed=3)
+
+
+def run(task, folder, *, train=(), evaluate=(), test=(), **settings):
+  """Returns the results, and the splits that were asked for."""
+  wanted = []
+
+  def make(splits):
+    wanted.append(splits)
+    return task
+
+  config = training.TrainConfig(
+    model_dir=str(folder / "run"),
+    num_train_steps=3,
+    num_warmup_steps=1,
+    train_batch_size=2,
+    eval_batch_size=4,
+    learning_rate=0.01,
+    eval_steps=1,
+    best_metric="accuracy",
+    best_is="highest",
+  )
+  results = finetuning_run.run(
+    make,
+    config,
+    _STRATEGY,
+    train_splits=train,
+    eval_splits=evaluate,
+    test_splits=test,
+    settings={"num_train_steps": 3, "seed": 5},
+    **settings,
+  )
+  return results, wanted[0]
 
 
 def save(task, model_dir, step, best=False):
@@ -95,33 +125,18 @@ def test_find_weights(folder):
   assert finetuning_run.find_weights(model_dir) == path
 
 
-def test_evaluation_and_prediction(folder):
-  task, model_dir = make_task(folder), str(folder / "run")
-  save(task, model_dir, 5)
-  model = save(task, model_dir, 3, best=True)
-  notes, wanted = [], []
-
-  def make(splits):
-    wanted.extend(splits)
-    return task
-
-  results = finetuning_run.run(
-    make,
-    make_config(folder),
-    _DEVICES,
-    train_splits=(),
-    eval_splits=("dev",),
-    test_splits=("test",),
-    record={},
-    note=notes.append,
-  )
+def test_evaluation_and_prediction(folder, capsys):
+  task, model_dir = make_task(folder), folder / "run"
+  save(task, str(model_dir), 5)
+  model = save(task, str(model_dir), 3, best=True)
+  results, wanted = run(task, folder, evaluate=("dev",), test=("test",))
   assert wanted == ["dev", "test"]
-  path = os.path.join(model_dir, "predictions", "test.probabilities.tsv")
-  assert notes == [f"wrote {path}"]
-  with open(os.path.join(model_dir, "eval_results.json")) as file:
-    assert json.load(file) == results
+  path = model_dir / "predictions" / "test.probabilities.tsv"
+  assert capsys.readouterr().out == f"wrote {path}\n"
+  saved = json.loads((model_dir / "eval_results.json").read_text())
+  assert saved == results
   tables = {
-    split: common.read_probabilities(path.replace("test.p", f"{split}.p"))
+    split: split_predictions.read(str(model_dir / "predictions"), split)
     for split in ("dev", "test")
   }
   assert [len(table.ids) for table in tables.values()] == [7, 3]
@@ -139,97 +154,259 @@ def test_evaluation_and_prediction(folder):
   assert results["dev"]["accuracy"] == pytest.approx(accuracy)
 
 
-def test_results_dir(folder):
-  """Results of another depth do not replace the run's own."""
+def test_results_of_another_depth_do_not_replace_those_of_the_run(folder):
   task, model_dir = make_task(folder), folder / "run"
   save(task, str(model_dir), 3)
-  results = finetuning_run.run(
-    lambda splits: task,
-    make_config(folder),
-    _DEVICES,
-    train_splits=(),
-    eval_splits=("dev",),
-    test_splits=(),
-    record={},
-    results_dir=str(model_dir / "depth_2"),
-  )
-  path = model_dir / "depth_2" / "eval_results.json"
-  assert json.loads(path.read_text()) == results
-  table = model_dir / "depth_2" / "predictions" / "dev.probabilities.tsv"
-  assert table.exists()
-  assert not (model_dir / "eval_results.json").exists()
-  assert not (model_dir / "predictions").exists()
+  other = model_dir / "depth_2"
+  run(task, folder, evaluate=("dev",), results_dir=str(other))
+  names = {path.name for path in other.iterdir()}
+  assert names == {"eval_results.json", "predictions"}
+  assert not names & {path.name for path in model_dir.iterdir()}
 
 
 @pytest.mark.heavy
-def test_training(folder):
-  """A finished run is recorded, and not trained again."""
-  task = make_task(folder, ("train", "dev"))
-  config = make_config(folder)
-  wanted = []
-
-  def run(**splits):
-    def make(names):
-      wanted.append(names)
-      return task
-
-    return finetuning_run.run(
-      make,
-      config,
-      _DEVICES,
-      train_splits=("train", "dev"),
-      **splits,
-      test_splits=(),
-      record={"num_train_steps": 3, "seed": 5},
-    )
-
-  assert run(eval_splits=()) == {}
-  step = training.read_best(config.model_dir)["step"]
-  record = training.read_run(config.model_dir)
+def test_a_finished_run_is_recorded_and_not_trained_again(folder):
+  task, splits = make_task(folder, ("train", "dev")), ("train", "dev")
+  assert run(task, folder, train=splits) == ({}, ["train", "dev"])
+  model_dir = str(folder / "run")
+  best = training.read_best(model_dir)
+  record = training.read_run(model_dir)
   assert record["settings"]["seed"] == 5
   assert record["settings"]["classifier_dropout"] == 0.1
   assert record["data"] == task.describe()
   assert (folder / "run" / "tokenizer.model").exists()
   before = (folder / "run" / "model.ckpt-3.index").stat().st_mtime_ns
-  results = run(eval_splits=("dev",))
-  assert wanted == [["train", "dev"]] * 2
-  values = training.read_best(config.model_dir)["values"]
-  assert results["dev"]["accuracy"] == values["accuracy"]
-  assert training.read_best(config.model_dir)["step"] == step
+  results, wanted = run(task, folder, train=splits, evaluate=("dev",))
+  assert wanted == ["train", "dev"]
+  assert results["dev"]["accuracy"] == best["values"]["accuracy"]
+  assert training.read_best(model_dir)["step"] == best["step"]
   after = (folder / "run" / "model.ckpt-3.index").stat().st_mtime_ns
   assert after == before
 
 
-def test_without_splits_nothing_is_done(folder):
-  task = make_task(folder)
-  results = finetuning_run.run(
-    lambda splits: task,
-    make_config(folder),
-    _DEVICES,
-    train_splits=(),
-    eval_splits=(),
-    test_splits=(),
-    record={},
-  )
-  assert results == {} and not (folder / "run").exists()
-
-
 def test_weights_of_another_model(folder):
-  task, model_dir = make_task(folder), str(folder / "run")
-  save(task, model_dir, 3)
+  save(make_task(folder), str(folder / "run"), 3)
   three = make_task(folder, labels=("bad", "good", "so so"))
-  with pytest.raises(
-    ValueError, match="not a checkpoint of .* it lacks classifi"
-  ):
-    finetuning_run.load_predictor(three, model_dir, _DEVICES, 4)
-  # A pretrained encoder has no head.
-  encoder = tf.keras.Model()
-  encoder.albert = task.build_model().albert
-  training.CheckpointManager(str(folder / "encoder"), 1, model=encoder).save(1)
-  with pytest.raises(
-    ValueError, match="is not a checkpoint of text_classificatio"
-  ):
-    finetuning_run.load_predictor(task, str(folder / "encoder"), _DEVICES, 4)
+  with pytest.raises(ValueError, match="not a checkpoint of .* it lacks class"):
+    run(three, folder, evaluate=("dev",))
+
+
+def write_run(folder, **changes):
+  training.write_run(str(folder), _CONFIG, {}, {**_DATA, **changes})
+  return str(folder)
+
+
+def test_record_of_a_run(tmp_path):
+  folder = write_run(tmp_path)
+  read = trained_run.read(folder)
+  assert (read.model_dir, read.task) == (folder, "text_classification")
+  assert read.max_seq_length == 17 and read.null_score_diff_threshold is None
+  assert read.labels == ("no", "yes") and read.columns == {"text": "review"}
+  read = trained_run.read(write_run(tmp_path, settings={"doc_stride": 8}))
+  assert read.labels is None and read.columns == {}
+  # As in the records of a regression.
+  write_run(tmp_path, settings={"labels": None})
+  assert trained_run.read(folder).labels is None
+
+
+def test_threshold_of_the_evaluation(tmp_path):
+  folder = write_run(tmp_path)
+  results = {"dev": {"f1": 50.0, "null_score_diff_threshold": -1.25}}
+  trained_run.write_results(folder, results)
+  assert trained_run.read(folder).null_score_diff_threshold == -1.25
+  (tmp_path / "eval_results.json").write_text("{")
+  with pytest.raises(ValueError, match="not valid JSON .*: remove it, and ev"):
+    trained_run.read(folder)
+
+
+def test_folders_without_a_finetuned_run(tmp_path):
+  with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
+    trained_run.read(str(tmp_path))
+  training.write_run(str(tmp_path), _CONFIG, {}, {"max_seq_length": 5})
+  with pytest.raises(ValueError, match="is the folder of a pretraining run"):
+    trained_run.read(str(tmp_path))
+
+
+def test_check_same_task(tmp_path):
+  folder = write_run(tmp_path)
+  other = {**_DATA, "task": "cola"}
+  # There is no checkpoint yet.
+  trained_run.check_same_task(folder, other)
+  (tmp_path / "model.ckpt-3.index").write_text("")
+  trained_run.check_same_task(folder, _DATA)
+  with pytest.raises(ValueError, match="run of text_classification, not of co"):
+    trained_run.check_same_task(folder, other)
+  other = {**_DATA, "settings": {"labels": ["no", "perhaps"]}}
+  with pytest.raises(ValueError, match="no, yes, but the training data has no"):
+    trained_run.check_same_task(folder, other)
+
+
+def table(*rows):
+  ids = tuple(f"e{i}" for i in range(len(rows)))
+  return common.ProbabilityTable(ids, ("no", "yes"), np.array(rows))
+
+
+def answers(probability, odds=None):
+  return {
+    "q1": QuestionAnswers([Candidate("sun", probability)], odds),
+    "q2": QuestionAnswers([Candidate("rain", 0.5)], odds),
+  }
+
+
+def test_predictions_are_written_and_read(tmp_path):
+  folder = str(tmp_path / "new")
+  path = os.path.join(folder, "dev.probabilities.tsv")
+  assert split_predictions.write(folder, "dev", table([0.25, 0.75])) == [path]
+  written = split_predictions.write(folder, "test", answers(0.75, 2.0), 1.0)
+  names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
+  assert written == [os.path.join(folder, "test", name) for name in names]
+  # Other files are ignored.
+  os.mkdir(os.path.join(folder, "empty"))
+  open(os.path.join(folder, "notes.tsv"), "w").close()
+  assert split_predictions.splits(folder) == ["dev", "test"]
+  values = split_predictions.read(folder, "dev").values
+  np.testing.assert_array_equal(values, [[0.25, 0.75]])
+  assert split_predictions.read(folder, "test") == answers(0.75, 2.0)
+  # The odds are above the threshold.
+  with open(written[0], encoding="utf-8") as file:
+    assert '"q1": ""' in file.read()
+
+
+def test_averages_of_predictions(tmp_path):
+  a, b, c = (str(tmp_path / name) for name in "abc")
+  for folder, share in ((a, 0.25), (b, 0.5)):
+    split_predictions.write(folder, "dev", table([share, 1 - share], [1, 0]))
+    split_predictions.write(folder, "test", answers(share, share * 8))
+  split_predictions.write(c, "test", table([1, 0]))
+  split_predictions.write(c, "dev", table([1, 0]))
+  dev = split_predictions.average([a, b], "dev")
+  np.testing.assert_array_equal(dev.values, [[0.375, 0.625], [1, 0]])
+  test = split_predictions.average([a, b], "test")
+  assert test["q1"] == QuestionAnswers([Candidate("sun", 0.375)], 3.0)
+  with pytest.raises(ValueError, match="c/dev.probabilities.tsv and .*b/dev"):
+    split_predictions.average([b, c], "dev")
+  with pytest.raises(ValueError, match="others SQuAD's answers: they are of d"):
+    split_predictions.average([a, c], "test")
+
+
+class StandIn:
+  """A job without data."""
+
+  name = "mnli"
+  best_metric = "accuracy"
+  eval_splits = ("dev_matched", "dev_mismatched")
+
+  def majority(self, split):
+    return {"accuracy": 0.375 if split == "dev_matched" else 0.25}
+
+
+def results_of(*pairs, **others):
+  return {
+    split: {"accuracy": value, **others}
+    for split, value in zip(StandIn.eval_splits, pairs)
+  }
+
+
+def write_summary(folder, runs, majority=False):
+  made = summary.summarize(StandIn(), runs, majority)
+  summary.write(str(folder), made)
+  assert summary.read(str(folder)) == json.loads(json.dumps(made)) == made
+  return made
+
+
+def test_summary_of_three_runs(tmp_path):
+  runs = {
+    7: results_of(0.5, 0.75, mean_squared_error=1.5),
+    8: results_of(1.0, 0.25, mean_squared_error=4.0),
+    9: results_of(0.625, 0.5, mean_squared_error=2.0),
+  }
+  made = write_summary(tmp_path, runs, majority=True)
+  assert made["best_seed"] == 8  # By the first split.
+  metrics = made["splits"]["dev_matched"]
+  assert metrics["accuracy"] == {
+    "median": 0.625,
+    "best": 1.0,
+    "worst": 0.5,
+    # With n - 1: the root of (0.2083^2 + 0.2917^2 + 0.0833^2) / 2.
+    "spread": pytest.approx(0.2602, abs=1e-4),
+  }
+  assert metrics["mean_squared_error"]["best"] == 1.5
+  assert made["seeds"]["9"]["dev_mismatched"]["accuracy"] == 0.5
+  assert made["majority"]["dev_mismatched"] == {"accuracy": 0.25}
+  lines = summary.describe(made).splitlines()
+  assert lines[:2] == [
+    "mnli: 3 runs",
+    "  dev_matched accuracy: median 0.625, best 1, worst 0.5, standard "
+    "deviation 0.26 (most frequent answer 0.375)",
+  ]
+  assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path / "seed_8")
+
+
+def test_one_run_has_no_spread(tmp_path):
+  run = results_of(0.5, 0.75, best_f1_thresh=1.0, total=3)
+  made = write_summary(tmp_path, {7: run})
+  assert "majority" not in made
+  values = made["splits"]["dev_mismatched"]["accuracy"]
+  assert values == {"median": 0.75, "best": 0.75, "worst": 0.75, "spread": 0}
+  assert summary.describe(made).splitlines() == [
+    "mnli: 1 run",
+    "  dev_matched accuracy: 0.5",
+    "  dev_mismatched accuracy: 0.75",
+  ]
+  assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path)
+
+
+def write_table(folder, split, labels, values):
+  ids = tuple(str(i) for i in range(len(values)))
+  made = common.ProbabilityTable(ids, labels, np.array(values))
+  split_predictions.write(str(folder), split, made)
+
+
+def test_submission_of_the_best_run(tmp_path, capsys):
+  folder, submission = str(tmp_path), tmp_path / "submission"
+  write_summary(tmp_path, {7: results_of(0.5, 0.5), 8: results_of(0.75, 0.5)})
+  summary.finish_glue(folder, ["mnli"])
+  assert not submission.exists()  # Nothing is predicted yet.
+  labels = glue.get_glue_task("mnli").labels
+  for seed, row in ((7, [1, 0, 0]), (8, [0, 0, 1])):
+    predictions = tmp_path / f"seed_{seed}" / "predictions"
+    for split in ("test_matched", "ax"):
+      write_table(predictions, split, labels, [row])
+  summary.finish_glue(folder, ["mnli"], all_rows=False)
+  assert "no submission: --max_eval_examples" in capsys.readouterr().out
+  assert not submission.exists()
+  summary.finish_glue(folder, ["mnli"])
+  with zipfile.ZipFile(submission / "submission.zip") as packed:
+    assert sorted(packed.namelist()) == ["AX.tsv", "MNLI-m.tsv"]
+    assert packed.read("AX.tsv") == b"index\tprediction\n0\tneutral\n"
+  assert "of 11 files; the site also needs CoLA.tsv" in capsys.readouterr().out
+
+
+def test_table_and_submission_of_all_nine_tasks(tmp_path, capsys):
+  names = list(glue.GLUE_TASKS)
+  for number, name in enumerate(names):
+    task = glue.get_glue_task(name)
+    metrics = dict.fromkeys(task.metrics, {"median": number / 10})
+    splits = dict.fromkeys(task.dev_splits, metrics)
+    made = {"task": name, "seeds": {"7": {}}, "splits": splits}
+    summary.write(str(tmp_path / name), made)
+    for split in task.test_splits:
+      values = [2.5] if task.labels is None else [np.eye(len(task.labels))[0]]
+      folder = tmp_path / name / "predictions"
+      write_table(folder, split, task.labels or (), values)
+  summary.finish_glue(str(tmp_path), names)
+  head, _, row, last = capsys.readouterr().out.splitlines()
+  assert head.replace("|", "").split() == [*names, "average"]
+  assert row.replace("|", "").split() == (
+    "0.0 10.0 20.0 30.0 40.0 50.0 60.0 70.0 80.0 40.0".split()
+  )
+  assert last.endswith("11 of 11 files, ready for gluebenchmark.com.")
+  with zipfile.ZipFile(tmp_path / "submission" / "submission.zip") as packed:
+    assert set(packed.namelist()) == set(glue.SUBMISSION_FILES.values())
+  # Without one of the tasks there is no average.
+  (tmp_path / "rte" / "summary.json").unlink()
+  summary.finish_glue(str(tmp_path), names)
+  assert "average" not in capsys.readouterr().out
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """Reads, averages and writes the predictions of a split, for all tasks.
 
-    predictions/dev.probabilities.tsv       classes, numbers, options of RACE
-    predictions/dev/nbest_predictions.json  SQuAD, with the files beside it
-
-Predictions are a `ProbabilityTable`, or SQuAD's answers by question.
+predictions/dev.probabilities.tsv       classes, numbers, options of RACE
+predictions/dev/nbest_predictions.json  SQuAD, with the files beside it
 """
 
 from __future__ import annotations
@@ -13,17 +11,18 @@ from typing import Mapping, Optional, Sequence, Union
 
 from tasks import common, squad
 
+# The latter are the answers to each question of SQuAD.
 Predictions = Union[
   common.ProbabilityTable, Mapping[str, squad.QuestionAnswers]
 ]
 
 
-def splits(folder: str) -> list[str]:
-  """Returns the splits of which a folder has predictions, sorted.
+def _table_path(folder: str, split: str) -> str:
+  return os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
 
-  Raises:
-    OSError: there is no such folder.
-  """
+
+def splits(folder: str) -> list[str]:
+  """Returns the splits of which a folder has predictions, sorted."""
   found = []
   for name in os.listdir(folder):
     if name.endswith(common.PROBABILITIES_SUFFIX):
@@ -34,46 +33,31 @@ def splits(folder: str) -> list[str]:
 
 
 def read(folder: str, split: str) -> Predictions:
-  """Reads the predictions of a split.
-
-  Raises:
-    OSError: a file is missing or cannot be read.
-    ValueError: a file is invalid.
-  """
+  """Reads the predictions of a split."""
   table = _table_path(folder, split)
   if os.path.exists(table):
     return common.read_probabilities(table)
   return squad.read_answers(os.path.join(folder, split))
 
 
-def count(predictions: Predictions) -> int:
-  """Returns the number of examples."""
-  if isinstance(predictions, common.ProbabilityTable):
-    return len(predictions.ids)
-  return len(predictions)
-
-
 def average(folders: Sequence[str], split: str) -> Predictions:
   """Returns the mean of a split's predictions in several folders.
 
   Raises:
-    OSError, ValueError: see `read`; or the predictions are of different
-      examples, labels or tasks.
+    ValueError: they are of different examples, labels or tasks.
   """
-  members = {folder: read(folder, split) for folder in folders}
-  tables = {
-    _table_path(folder, split): member
-    for folder, member in members.items()
-    if isinstance(member, common.ProbabilityTable)
+  members = {
+    _table_path(folder, split): read(folder, split) for folder in folders
   }
-  if not tables:
-    return squad.average_answers(list(members.values()))
-  if len(tables) < len(members):
+  is_table = {isinstance(m, common.ProbabilityTable) for m in members.values()}
+  if is_table == {True, False}:
     raise ValueError(
       f"some members have a table of probabilities of {split}, others SQuAD's "
       "answers: they are of different tasks."
     )
-  return common.average_probabilities(tables)
+  if is_table == {True}:
+    return common.average_probabilities(members)
+  return squad.average_answers(list(members.values()))
 
 
 def write(
@@ -89,10 +73,6 @@ def write(
     split: its name.
     predictions: of the split.
     null_score_diff_threshold: higher null odds of SQuAD 2.0 mean no answer.
-
-  Raises:
-    OSError: a file cannot be written.
-    ValueError: there is a threshold, but no null odds.
   """
   if not isinstance(predictions, common.ProbabilityTable):
     return squad.write_predictions(
@@ -102,7 +82,3 @@ def write(
   path = _table_path(folder, split)
   common.write_probabilities(path, predictions)
   return [path]
-
-
-def _table_path(folder: str, split: str) -> str:
-  return os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")

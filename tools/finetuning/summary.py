@@ -12,19 +12,16 @@ from typing import Any, Mapping, Optional, Sequence
 from official_albert import checkpoints, files
 from tasks import common
 from tasks.classification import glue
-from tools.finetuning import jobs as finetuning_jobs
-from tools.finetuning import run as finetuning_run
-from tools.finetuning import trained_run
+from tools.cli import markdown
+from tools.finetuning import jobs, run, trained_run
 
 SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
 
-Results = Mapping[str, Mapping[str, float]]
-
 
 def summarize(
-  job: finetuning_jobs.Job,
-  results: Mapping[int, Results],
+  job: jobs.Job,
+  results: Mapping[int, Mapping[str, Mapping[str, float]]],
   with_majority: bool,
 ) -> dict[str, Any]:
   """Returns median, best, worst and spread of each metric of each split.
@@ -41,12 +38,17 @@ def summarize(
   """
   first = job.eval_splits[0]
   best = max(results, key=lambda seed: results[seed][first][job.best_metric])
-  splits = {}
-  for split in job.eval_splits:
-    splits[split] = {
-      name: _describe_values(name, [r[split][name] for r in results.values()])
-      for name in results[best][split]
-    }
+  splits: dict[str, Any] = {split: {} for split in job.eval_splits}
+  for split, metrics in splits.items():
+    for name in results[best][split]:
+      values = [result[split][name] for result in results.values()]
+      order = sorted(values, reverse=name not in _LOWEST_IS_BEST)
+      metrics[name] = {
+        "median": statistics.median(values),
+        "best": order[0],
+        "worst": order[-1],
+        "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
+      }
   summary = {
     "task": job.name,
     "best_metric": job.best_metric,
@@ -55,20 +57,8 @@ def summarize(
     "splits": splits,
   }
   if with_majority:
-    summary["majority"] = {
-      split: job.majority(split) for split in job.eval_splits
-    }
+    summary["majority"] = {split: job.majority(split) for split in splits}
   return summary
-
-
-def _describe_values(name: str, values: Sequence[float]) -> dict[str, float]:
-  order = sorted(values, reverse=name not in _LOWEST_IS_BEST)
-  return {
-    "median": statistics.median(values),
-    "best": order[0],
-    "worst": order[-1],
-    "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
-  }
 
 
 def write(folder: str, summary: Mapping[str, Any]) -> None:
@@ -107,7 +97,7 @@ def describe(summary: Mapping[str, Any]) -> str:
 def finish_glue(
   output_dir: str, names: Sequence[str], all_rows: bool = True
 ) -> None:
-  """Prints the table of all tasks, and writes the submission.
+  """Prints the scores of all tasks, and writes the submission.
 
   Args:
     output_dir: with a folder for each task, or of the one task.
@@ -121,19 +111,28 @@ def finish_glue(
   }
   summaries = {name: read(folder) for name, folder in folders.items()}
   if len(names) > 1 and all(summaries.values()):
-    print(table(summaries))
+    scores = {name: _score(summary) for name, summary in summaries.items()}
+    scores["average"] = glue.glue_average(scores)
+    row = [f"{100 * score:.1f}" for score in scores.values()]
+    print(markdown.table(list(scores), [row]))
   if not all_rows:
     print("no submission: --max_eval_examples skips rows of the test files")
     return
   write_submission(
     os.path.join(output_dir, SUBMISSION_FOLDER),
     {
-      name: os.path.join(
-        checkpoints.run_folder(folder), finetuning_run.PREDICTIONS_FOLDER
-      )
+      name: os.path.join(checkpoints.run_folder(folder), run.PREDICTIONS_FOLDER)
       for name, folder in folders.items()
     },
   )
+
+
+def _score(summary: Mapping[str, Any]) -> float:
+  medians = {
+    split: {metric: value["median"] for metric, value in values.items()}
+    for split, values in summary["splits"].items()
+  }
+  return glue.task_score(glue.get_glue_task(summary["task"]), medians)
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
@@ -149,26 +148,10 @@ def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
     for split in task.test_splits:
       path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
       if os.path.exists(path):
-        values = common.read_probabilities(path)
+        table = common.read_probabilities(path)
         glue.write_predictions(
-          folder, task, split, values.ids, values.predictions
+          folder, task, split, table.ids, table.predictions
         )
         written = True
   if written:
     print(glue.write_zip(folder).describe())
-
-
-def table(summaries: Mapping[str, Any]) -> str:
-  """Returns the scores of the nine tasks and their average as Markdown."""
-  scores = {}
-  for name, summary in summaries.items():
-    medians = {
-      split: {metric: v["median"] for metric, v in values.items()}
-      for split, values in summary["splits"].items()
-    }
-    scores[name] = glue.task_score(glue.get_glue_task(name), medians)
-  scores["average"] = glue.glue_average(scores)
-  return (
-    f"| {' | '.join(scores)} |\n|{'---|' * len(scores)}\n"
-    f"| {' | '.join(f'{100 * score:.1f}' for score in scores.values())} |"
-  )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tasks import classification
 from tasks.classification import glue as glue_lib
 from tasks.common import TextExample
 from tools import finetuning
-from tools.finetuning import jobs, split_predictions
+from tools.finetuning import jobs
 
 
 def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
@@ -24,7 +24,6 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
   Raises:
     ValueError: the checkpoint has another head, task or labels.
   """
-  glue = glue_lib.GLUE_TASKS.get(task)
   source, head = checkpoint.source, finetuning.registry.TASKS[task].head
   if checkpoint.head != head:
     raise ValueError(
@@ -48,32 +47,24 @@ def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
     return
   shapes = checkpoints.shapes_of(checkpoint.tensors)
   numbers = range(shapes["output_weights"][0])
-  if not glue:
+  if task not in glue_lib.GLUE_TASKS:
     unnamed = tuple(f"LABEL_{i}" for i in numbers)
     checkpoint.labels = checkpoint.labels or unnamed
     return
+  expected = glue_lib.GLUE_TASKS[task].labels
   # Unnamed classes are unambiguous only where the task's labels are numbers.
-  labels = checkpoint.labels or tuple(map(str, numbers))
-  if labels != glue.labels:
+  if (checkpoint.labels or tuple(map(str, numbers))) != expected:
     raise ValueError(
       f"{source} has the classes {', '.join(checkpoint.labels) or 'LABEL_0...'}"
-      f", but --task={task} has {', '.join(glue.labels)}, in this order: give "
+      f", but --task={task} has {', '.join(expected)}, in this order: give "
       "--task=text_classification or --task=text_pair_classification, which "
       "keep the model's own."
     )
-  checkpoint.labels = labels
+  checkpoint.labels = expected
 
 
 class _TextJob(jobs.Job):
   """Classes or numbers for texts."""
-
-  labels: Optional[Sequence[str]]
-
-  def evaluate(
-    self, predictions: np.ndarray, labels: np.ndarray
-  ) -> dict[str, float]:
-    """Returns the task's metrics."""
-    raise NotImplementedError
 
   def _records(self, split: str) -> str:
     return classification.build_records(
@@ -96,51 +87,33 @@ class _TextJob(jobs.Job):
     return classification.ClassificationTask(
       *arguments,
       labels=self.labels,
-      evaluate=self.evaluate,
-      guids={
-        split: [example.guid for example in self.examples(split)]
-        for split in held_out
-      },
+      evaluate=self._evaluate,
+      guids={split: self.ids(split) for split in held_out},
     )
 
-  def score(
-    self, split: str, predictions: split_predictions.Predictions
-  ) -> dict[str, float]:
-    guids = [example.guid for example in self.examples(split)]
-    jobs.check_table(split, predictions, self.labels or (), guids)
-    values = predictions.values
-    if self.labels is not None:
-      values = np.argmax(values, axis=1)
-    return self.evaluate(values, self._gold(split))
+  def ids(self, split: str) -> list[str]:
+    return [example.guid for example in self.examples(split)]
 
-  def majority(self, split: str) -> dict[str, float]:
-    """Scores the most frequent class of the training data, or its mean."""
-    train, gold = self._gold("train"), self._gold(split)
-    value = train.mean()
-    if self.labels is not None:
-      value = np.bincount(train).argmax()
-    return self.evaluate(np.full(len(gold), value), gold)
-
-  def _gold(self, split: str) -> np.ndarray:
-    """Returns the correct classes <int64>[N], or numbers <float64>[N]."""
+  def gold(self, split: str) -> np.ndarray:
     labels = [example.label for example in self.examples(split)]
     if self.labels is None:
       return np.array(labels, np.float64)
     class_of = {label: i for i, label in enumerate(self.labels)}
     return np.array([class_of[label] for label in labels], np.int64)
 
+  def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
+    return self._evaluate(predictions, self.gold(split))
+
 
 class GlueJob(_TextJob):
   """One of the nine tasks."""
 
   def __init__(self, name: str, options: jobs.Options):
-    super().__init__(glue_lib.GLUE_RECIPES[name], options)
-    self.glue_task = glue_lib.get_glue_task(name)
-    self.name = name
-    self.labels = self.glue_task.labels
-    self.best_metric = self.glue_task.main_metric
-    self.eval_splits = self.glue_task.dev_splits
-    self.test_splits = self.glue_task.test_splits
+    super().__init__(name, glue_lib.GLUE_RECIPES[name], options)
+    self.glue_task = task = glue_lib.get_glue_task(name)
+    self.labels = task.labels
+    self.best_metric = task.main_metric
+    self.eval_splits, self.test_splits = task.dev_splits, task.test_splits
 
   def sources(self, split: str) -> list[str]:
     data_dir = self.options.data_dir
@@ -155,34 +128,28 @@ class GlueJob(_TextJob):
       )
     return read.examples
 
-  def evaluate(
+  def _evaluate(
     self, predictions: np.ndarray, labels: np.ndarray
   ) -> dict[str, float]:
     return glue_lib.evaluate_glue(self.glue_task, predictions, labels)
 
 
 class OwnJob(_TextJob):
-  """The user's own TSV, CSV or JSON lines."""
+  """The user's own TSV, CSV or JSON lines.
+
+  Without `Options.labels`, the training data is read to find the classes.
+  """
 
   def __init__(self, name: str, options: jobs.Options):
-    """Creates the job; reads the training data to find the classes.
-
-    Args:
-      name: of a task on the user's own data, such as text_regression.
-      options: with files and columns; with `labels` nothing is read.
-
-    Raises:
-      OSError, ValueError: the training data is missing or invalid.
-    """
-    super().__init__(classification.RECIPES[name], options)
-    self.name = name
+    super().__init__(name, classification.RECIPES[name], options)
     self._is_regression = name.endswith("regression")
     self.labels = options.labels
-    self.best_metric = classification.MAIN_CLASSIFICATION
     if self._is_regression:
       self.best_metric = classification.MAIN_REGRESSION
-    elif self.labels is None:
-      self.labels = classification.find_labels(self.examples("train"))
+    else:
+      self.best_metric = classification.MAIN_CLASSIFICATION
+      if self.labels is None:
+        self.labels = classification.find_labels(self.examples("train"))
 
   def sources(self, split: str) -> list[str]:
     if not self.options.files.get(split):
@@ -203,7 +170,7 @@ class OwnJob(_TextJob):
       regression=self._is_regression,
     )
 
-  def evaluate(
+  def _evaluate(
     self, predictions: np.ndarray, labels: np.ndarray
   ) -> dict[str, float]:
     if self.labels is None:

@@ -20,7 +20,7 @@ class TrainedRun:
   """How a model was trained.
 
   Attributes:
-    model_dir: the run's folder.
+    model_dir: the folder of the run.
     task: its name.
     max_seq_length: S of its records.
     settings: of its records, such as labels, columns or doc_stride.
@@ -47,36 +47,31 @@ class TrainedRun:
 
 
 def read(model_dir: str) -> TrainedRun:
-  """Reads the record of a run.
-
-  Raises:
-    FileNotFoundError: the folder has no run.
-    ValueError: it is a pretraining run, or its record is damaged.
-  """
+  """Reads the record of a run; raises ValueError for a pretraining run."""
   data = training.read_run(model_dir)["data"]
   if "task" not in data:
     raise ValueError(
       f"{model_dir} is the folder of a pretraining run: give that of a run of "
       "tools.run_finetuning."
     )
+  results = read_json(os.path.join(model_dir, RESULTS_FILE)) or {}
+  name = "null_score_diff_threshold"
+  thresholds = [values[name] for values in results.values() if name in values]
   return TrainedRun(
-    model_dir=model_dir,
-    task=data["task"],
-    max_seq_length=data["max_seq_length"],
-    settings=data["settings"],
-    null_score_diff_threshold=_threshold(model_dir),
+    model_dir,
+    data["task"],
+    data["max_seq_length"],
+    data["settings"],
+    thresholds[0] if thresholds else None,
   )
 
 
 def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
-  """Checks that the checkpoints of a folder, if any, are of the same task.
+  """Checks that checkpoints in a folder, if any, are of this task and classes.
 
   Args:
     model_dir: of a run that may have begun already.
     data: what `FinetuningTask.describe` returns for the run.
-
-  Raises:
-    ValueError: the checkpoints are of another task, or of other classes.
   """
   path = os.path.join(model_dir, training.RECORD_FILE)
   if not os.path.exists(path) or not training.newest_step(model_dir):
@@ -97,11 +92,7 @@ def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
 
 
 def write_results(model_dir: str, results: Mapping[str, Any]) -> None:
-  """Writes `eval_results.json`, the metrics by split.
-
-  Raises:
-    OSError: it cannot be written.
-  """
+  """Writes `eval_results.json`, the metrics by split."""
   files.write_json(os.path.join(model_dir, RESULTS_FILE), results)
 
 
@@ -120,11 +111,3 @@ def read_json(path: str) -> Optional[dict[str, Any]]:
       raise ValueError(
         f"{path} is not valid JSON ({error}): remove it, and evaluate again."
       ) from error
-
-
-def _threshold(model_dir: str) -> Optional[float]:
-  results = read_json(os.path.join(model_dir, RESULTS_FILE)) or {}
-  for values in results.values():
-    if "null_score_diff_threshold" in values:
-      return values["null_score_diff_threshold"]
-  return None

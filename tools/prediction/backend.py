@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+import re
+from typing import (
+  Any,
+  Callable,
+  Iterable,
+  Iterator,
+  Mapping,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import (
-  checkpoints,
   modeling,
   serving,
   tokenization,
@@ -27,9 +36,9 @@ from official_albert import (
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks import pretraining, race
-from tools import finetuning
+from tools import conversion, finetuning
 from tools.prediction import program as prediction_program
-from tools.prediction.input import OPTIONS, ROLES
+from tools.prediction.input import OPTIONS, ROLES, InputRow
 from tools.prediction.output import Layout, layout_of
 
 # The output of each signature that decides how its answers are written.
@@ -45,6 +54,8 @@ _OUTPUTS = {
 }
 # Outputs that no table holds. [B, S, H] is large.
 _UNUSED = ("sequence_output", *prediction_program.IDS)
+# Batches that are sorted together.
+_WINDOW_BATCHES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +70,7 @@ class Backend:
     source: the checkpoint or the SavedModel, for messages.
     about: what the model is, for messages.
     columns: the columns of the training data by role, where they are known.
-    text_layer: the tokenizer; None if it is not known.
+    text_layer: the tokenizer, if it is known.
   """
 
   function: Callable[..., Tensors]
@@ -71,7 +82,10 @@ class Backend:
   text_layer: Optional[in_graph.TextLayer] = None
 
   def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Returns the length of each row in tokens, or in characters."""
+    """Returns the length of each row in tokens, or in characters.
+
+    Sorted by characters, batches hold a third more padding than by tokens.
+    """
     total = np.zeros(len(rows), np.int64)
     for role in self.roles:
       texts = [row[role] for row in rows]
@@ -85,10 +99,7 @@ class Backend:
     return total
 
   def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the outputs of the signature for each row.
-
-    Args:
-      rows: B rows, texts by role.
+    """Returns the outputs of the signature for each of B rows.
 
     Raises:
       tf.errors.InvalidArgumentError: the model refuses one of the rows, or so
@@ -111,6 +122,64 @@ def _to_numpy(tensor: tf.Tensor) -> np.ndarray:
   texts = np.empty(array.size, object)
   texts[:] = [text.decode("utf-8", "replace") for text in array.ravel()]
   return texts.reshape(array.shape)
+
+
+def predict(
+  backend: Backend,
+  rows: Iterable[InputRow],
+  batch_size: int,
+  window_batches: int = _WINDOW_BATCHES,
+) -> Iterator[tuple[InputRow, Mapping[str, Any]]]:
+  """Yields each row with its answer, in the order of the rows.
+
+  A window of rows is read, sorted by length to save padding, and cut into
+  batches. Memory holds one window at a time.
+
+  Args:
+    backend: the model.
+    rows: any number of them.
+    batch_size: the most rows of a batch.
+    window_batches: how many batches are sorted together.
+
+  Raises:
+    ValueError: the model refuses a row; the message names its file and line.
+  """
+  if batch_size < 1:
+    raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
+  rest = iter(rows)
+  while window := list(itertools.islice(rest, batch_size * window_batches)):
+    lengths = np.asarray(backend.lengths([row.cells for row in window]))
+    # The longest first: if memory is too small, the first batch shows it.
+    order = np.argsort(-lengths, kind="stable")
+    answers: dict[int, Mapping[str, Any]] = {}
+    for start in range(0, len(window), batch_size):
+      batch = order[start : start + batch_size]
+      found = _answers(backend, [window[i] for i in batch])
+      answers.update(zip(batch, found))
+    yield from ((row, answers[i]) for i, row in enumerate(window))
+
+
+def _answers(
+  backend: Backend, batch: Sequence[InputRow]
+) -> Sequence[Mapping[str, Any]]:
+  try:
+    return backend([row.cells for row in batch])
+  except tf.errors.InvalidArgumentError as error:
+    if len(batch) == 1:
+      reason = f"{_reason(error)} ({backend.about})"
+      raise ValueError(f"{batch[0].where}: {reason}") from error
+  # One row may be wrong; or the rows are too much together, because an export
+  # limits the windows of SQuAD's contexts in a request.
+  return [_answers(backend, [row])[0] for row in batch]
+
+
+def _reason(error: tf.errors.InvalidArgumentError) -> str:
+  """Returns the message without what TensorFlow adds to it."""
+  text = error.message.split("\n\t [[")[0].split(" [Op:")[0]
+  text = re.sub(r"^\{\{.*?\}\} ", "", text)
+  failed = re.search(r"assertion failed: \[(.*)\]$", text, re.DOTALL)
+  # The message and the numbers of a failed check are in brackets each.
+  return failed[1].replace("] [", " ") if failed else text
 
 
 class _ServedPretraining(pretraining.ServedPretraining):
@@ -137,7 +206,7 @@ def open_run(
   """Reads a run of tools.run_pretraining or tools.run_finetuning.
 
   Args:
-    model_dir: the run's folder.
+    model_dir: the folder of the run.
     config: the encoder.
     tokenizer: the tokenizer that the run was trained with.
     strategy: the devices.
@@ -149,49 +218,33 @@ def open_run(
     null_score_diff_threshold: of SQuAD 2.0; None: the run's own.
 
   Raises:
-    OSError: the run has no checkpoint.
-    ValueError: the checkpoint is of another model, or a setting does not fit.
+    ValueError, OSError: the checkpoint is missing or of another model, or a
+      setting does not fit.
   """
-  record = training.read_run(model_dir)
-  run, head = None, "pretraining"
-  if "task" in record["data"]:
-    run = finetuning.trained_run.read(model_dir)
-    head = finetuning.registry.find(run.task, model_dir).head
-    if null_score_diff_threshold is not None:
-      run = dataclasses.replace(
-        run, null_score_diff_threshold=null_score_diff_threshold
-      )
   with strategy.scope():
-    model = finetuning.registry.make_model(
-      head,
-      config,
-      len(run.labels or "1") if run else 1,
-      run.settings if run else None,
-    )
-  source = finetuning.run.find_weights(model_dir, checkpoint)
-  report = training.warm_start(model, source)
-  if report.missing:
-    raise ValueError(
-      f"{source} does not fit the record in {model_dir}: it lacks "
-      f"{report.missing[0]}."
+    run, model, source = conversion.export_source.load_run(
+      model_dir, config, checkpoint
     )
   layer = in_graph.make_text_layer(
     tokenizer.kind, os.fspath(tokenizer.model_file), tokenizer.lower_case
   )
   if run:
+    if null_score_diff_threshold is not None:
+      run = dataclasses.replace(
+        run, null_score_diff_threshold=null_score_diff_threshold
+      )
     module = finetuning.registry.make_served(
       run, model, layer, max_seq_length or run.max_seq_length
     )
     signature = module.text_signatures[0]
     about = f"{model_dir} is a run of {run.task}"
   else:
-    if "max_seq_length" in record["data"]:
-      trained_length = pretraining.trained_length(record, source)
-    else:  # A converted checkpoint.
-      trained_length = config.max_position_embeddings
-    module = _ServedPretraining(
-      model, layer, max_seq_length or trained_length, top_k
-    )
+    record = training.read_run(model_dir)
+    if not max_seq_length and "max_seq_length" in record["data"]:
+      max_seq_length = pretraining.trained_length(record, source)
+    # The record of a converted checkpoint has no length.
+    max_seq_length = max_seq_length or config.max_position_embeddings
+    module = _ServedPretraining(model, layer, max_seq_length, top_k)
     signature = signature or module.text_signatures[0]
     if signature not in module.text_signatures:
       raise ValueError(
@@ -205,12 +258,12 @@ def open_run(
   )
   module.run_with(program)
   outputs = [_OUTPUTS[signature]]
-  if head.startswith("squad"):
+  if signature == "answer":
     # The program computes windows in batches, so their number has no limit.
     module.max_windows = tf.int32.max
     if program.fixed_length:
       module.min_length = module.max_seq_length
-    if head == "squad2":
+    if run.task == "squad_v2":
       outputs.append("null_score_diff")
   function = module.text_functions()[signature]
   host = tf.config.list_logical_devices("CPU")[0].name
@@ -221,34 +274,17 @@ def open_run(
     with tf.device(host):
       return function.python_function(**texts)
 
+  columns = run.columns if run else {}
+  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
   return Backend(
     function=answer,
     roles=tuple(spec.name for spec in function.input_signature),
     layout=layout_of(outputs, run and run.labels or ()),
     source=source,
     about=about,
-    columns=_trained_columns(run.columns) if run else {},
+    columns={k: columns[v] for k, v in names.items() if columns.get(v)},
     text_layer=layer,
   )
-
-
-def _trained_columns(columns: Mapping[str, str]) -> dict[str, str]:
-  """Returns the columns of the user's own training data by role."""
-  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
-  return {
-    role: columns[name] for role, name in names.items() if columns.get(name)
-  }
-
-
-class _Export(NamedTuple):
-  """The record of tools.export_saved_model, as far as rows need it."""
-
-  kind: str
-  task: str
-  labels: Sequence[str]
-  max_seq_length: int
-  settings: Mapping[str, Any]
-  tokenizer: Optional[checkpoints.TokenizerFile]
 
 
 def open_export(saved_model_dir: str, signature: str = "") -> Backend:
@@ -263,15 +299,13 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
     signature: its name; "" is serving_default.
 
   Raises:
-    OSError: there is no SavedModel.
-    ValueError: it has no such signature, or one that no row fits.
+    ValueError, OSError: there is no SavedModel, or no signature that rows fit.
   """
   if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
     raise FileNotFoundError(
       f"{saved_model_dir} is not the folder of a SavedModel: it has no "
       "saved_model.pb."
     )
-  export = _read_export(saved_model_dir)
   model = tf.saved_model.load(saved_model_dir)
   signature = signature or serving.DEFAULT_SIGNATURE
   if signature not in model.signatures:
@@ -279,38 +313,32 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
       f"{saved_model_dir} has no signature {signature!r}: it has "
       f"{', '.join(sorted(model.signatures)) or 'none'}."
     )
+  record = _read_record(saved_model_dir)
   function = model.signatures[signature]
   inputs = set(function.structured_input_signature[1])
-  layer = None
-  if export and export.tokenizer:
-    file = export.tokenizer
-    layer = in_graph.make_text_layer(file.kind, file.path, file.lower_case)
+  to_inputs, layer = dict, _text_layer(saved_model_dir, record)
   if inputs <= set(ROLES):
     roles = tuple(role for role in ROLES if role in inputs)
-
-    def answer(**texts: tf.Tensor) -> Tensors:
-      # `model` owns the tables of the graph, so it must stay alive.
-      return model.signatures[signature](**texts)
-
   elif inputs == set(prediction_program.IDS):
-    roles = _roles_of_ids(saved_model_dir, export)
-    to_features = _make_to_features(roles, export, layer)
-
-    def answer(**texts: tf.Tensor) -> Tensors:
-      return model.signatures[signature](**to_features(**texts))
-
+    roles = _roles_of_ids(saved_model_dir, record)
+    to_inputs = _packer(roles, record, layer)
   else:
     raise ValueError(
       f"the signature {signature} of {saved_model_dir} takes "
       f"{', '.join(sorted(inputs))}, which no table has: choose another "
       f"--signature of {', '.join(sorted(model.signatures))}."
     )
-  kind = f"an export of {export.task}" if export else "a SavedModel"
+
+  def answer(**texts: tf.Tensor) -> Tensors:
+    # `model` owns the tables of the graph, so it must stay alive.
+    return model.signatures[signature](**to_inputs(**texts))
+
+  kind = f"an export of {record['task']}" if record else "a SavedModel"
   return Backend(
     function=answer,
     roles=roles,
     layout=layout_of(
-      list(function.structured_outputs), export.labels if export else ()
+      list(function.structured_outputs), tuple(record.get("labels", ()))
     ),
     source=saved_model_dir,
     about=f"{saved_model_dir} is {kind}",
@@ -318,62 +346,48 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   )
 
 
-def _read_export(saved_model_dir: str) -> Optional[_Export]:
-  """Reads an export's record; returns None for SavedModels without one.
-
-  Raises:
-    ValueError: the record is damaged.
-  """
-  assets = os.path.join(saved_model_dir, serving.ASSETS)
-  path = os.path.join(assets, serving.EXPORT_FILE)
+def _read_record(saved_model_dir: str) -> dict[str, Any]:
+  """Returns the export.json of a SavedModel; {} if it has none."""
+  path = os.path.join(saved_model_dir, serving.ASSETS, serving.EXPORT_FILE)
   if not os.path.exists(path):
+    return {}
+  with open(path, encoding="utf-8") as file:
+    try:
+      return json.load(file)
+    except ValueError as error:
+      raise ValueError(
+        f"{path} is not JSON ({error}): export the model again."
+      ) from error
+
+
+def _text_layer(
+  saved_model_dir: str, record: Mapping[str, Any]
+) -> Optional[in_graph.TextLayer]:
+  file = record.get("tokenizer")
+  if not file:
     return None
-  try:
-    with open(path, encoding="utf-8") as file:
-      record = json.load(file)
-    tokenizer = record["tokenizer"]
-    return _Export(
-      kind=record["kind"],
-      task=record["task"],
-      labels=tuple(record["labels"]),
-      max_seq_length=record["max_seq_length"],
-      settings=record["settings"],
-      tokenizer=tokenizer
-      and checkpoints.TokenizerFile(
-        os.path.join(assets, tokenizer["file"]),
-        tokenizer["kind"],
-        record["lower_case"],
-      ),
-    )
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise ValueError(
-      f"{path} is not what tools.export_saved_model writes "
-      f"({type(error).__name__}: {error}): export again."
-    ) from error
+  path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
+  return in_graph.make_text_layer(file["kind"], path, record["lower_case"])
 
 
 def _roles_of_ids(
-  saved_model_dir: str, export: Optional[_Export]
+  saved_model_dir: str, record: Mapping[str, Any]
 ) -> tuple[str, ...]:
-  """Returns the roles of an export's signature of ids.
-
-  Raises:
-    ValueError: texts cannot become its ids, or its ids cannot become answers.
-  """
-  if export is None:
+  """Returns the roles for an export's signature of ids."""
+  if not record:
     raise ValueError(
       f"{saved_model_dir} takes ids, and its assets have no "
       f"{serving.EXPORT_FILE} that tells how texts become ids: export it again "
       "with tools.export_saved_model."
     )
-  if export.tokenizer is None:
+  if not record["tokenizer"]:
     raise ValueError(
       f"{saved_model_dir} takes ids, and was exported without a tokenizer: "
       "put the tokenizer beside the checkpoint and export it again."
     )
-  if export.kind == "encoder" or export.task == "pretraining":
+  if record["kind"] == "encoder" or record["task"] == "pretraining":
     return ("text",)
-  roles = finetuning.registry.find(export.task, saved_model_dir).roles
+  roles = finetuning.registry.find(record["task"], saved_model_dir).roles
   if "context" in roles:
     raise ValueError(
       f"{saved_model_dir} takes ids only, and answers come from text: export "
@@ -382,16 +396,13 @@ def _roles_of_ids(
   return roles
 
 
-def _make_to_features(
-  roles: Sequence[str], export: _Export, layer: in_graph.TextLayer
+def _packer(
+  roles: Sequence[str], record: Mapping[str, Any], layer: in_graph.TextLayer
 ) -> Callable[..., Tensors]:
   """Returns a function from texts by role to `IDS`."""
+  length = record["max_seq_length"]
   if OPTIONS in roles:
-    return functools.partial(
-      race.pack_options,
-      layer,
-      export.max_seq_length,
-      export.settings["max_qa_length"],
-    )
-  packed = in_graph.PackedTextLayer(layer, export.max_seq_length)
+    qa_length = record["settings"]["max_qa_length"]
+    return functools.partial(race.pack_options, layer, length, qa_length)
+  packed = in_graph.PackedTextLayer(layer, length)
   return lambda **texts: packed(*(texts[role] for role in roles))

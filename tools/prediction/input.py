@@ -4,15 +4,12 @@
     --input_file=lines.txt                one text per line
     --input_file=- --input_format=tsv     standard input
 
-Memory holds one row at a time, so a file may have any length. Files are read
-twice: the first pass counts the rows and finds malformed ones before any
-prediction. Pipes and standard input can be read only once, so they have no
-first pass.
+Files are read twice: the first pass counts the rows and finds malformed ones
+before any prediction. Pipes and standard input have no first pass.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
@@ -20,6 +17,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 from tasks import classification, common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
+_STANDARD_INPUT = "/dev/stdin"
 _KNOWN_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt", ".gz")
 # The cells that a row may have; SavedModels use the same names.
 OPTIONS = "options"
@@ -32,6 +30,7 @@ ROLES = (
   "passage",
   OPTIONS,
 )
+_NUM_OPTIONS = 4
 
 
 class InputRow(NamedTuple):
@@ -48,57 +47,60 @@ class InputRow(NamedTuple):
   cells: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
 class Source:
-  """The files that rows come from.
+  """The files that rows come from."""
 
-  Attributes:
-    paths: files that are read one after the other; or "-" alone.
-    columns: the column of each role.
-    id_column: the column of the ids; "" numbers the rows from 0.
-    input_format: one of `FORMATS`; "" takes it from the names of the files.
-    num_options: the number of options of a question.
+  def __init__(
+    self,
+    paths: Sequence[str],
+    roles: Sequence[str],
+    trained: Mapping[str, str],
+    changes: Sequence[str] = (),
+    input_format: str = "",
+  ):
+    """Checks the arguments; reads nothing.
 
-  Raises (when made):
-    ValueError: the arguments contradict each other.
-  """
+    Args:
+      paths: files, read one after the other; "-" is standard input.
+      roles: the cells that a row needs.
+      trained: columns of the training data by role, or by "id"; the column of
+        any other role has the name of the role. Without a column for the ids,
+        rows are numbered from 0.
+      changes: "role=column" each.
+      input_format: one of `FORMATS`; "" takes it from the names of the files.
 
-  paths: tuple[str, ...]
-  columns: Mapping[str, str]
-  id_column: str = ""
-  input_format: str = ""
-  num_options: int = 4
-
-  def __post_init__(self):
-    if not self.paths:
-      raise ValueError("there is no input: give --input_file.")
-    if self.is_standard_input and len(self.paths) > 1:
-      raise ValueError("--input_file names - and files: give one or the other.")
-    if self.is_standard_input and not self.input_format:
-      raise ValueError(
-        "the format of standard input is unknown: give --input_format, one of "
-        f"{', '.join(FORMATS)}."
-      )
-    for path in filter(_is_pipe, self.paths):
-      if not self.input_format and not path.endswith(_KNOWN_ENDINGS):
+    Raises:
+      ValueError: a change is invalid, or arguments contradict each other.
+    """
+    self._paths = [_STANDARD_INPUT if path == "-" else path for path in paths]
+    self._format = input_format
+    columns = {role: trained.get(role, role) for role in roles}
+    columns["id"] = trained.get("id", "")
+    for change in changes:
+      role, _, column = change.partition("=")
+      if role not in columns or not column:
+        raise ValueError(
+          f"--columns has {change!r}, but takes role=column, with a role of "
+          f"{', '.join(columns)}."
+        )
+      columns[role] = column
+    self._id_column = columns.pop("id")
+    self._columns = columns
+    self._names = [*columns.values(), *filter(None, [self._id_column])]
+    for name in self._names:
+      if self._names.count(name) > 1:
+        raise ValueError(f"column {name!r} is given twice.")
+    for path in self._paths:
+      if _is_pipe(path) and not (input_format or path.endswith(_KNOWN_ENDINGS)):
         raise ValueError(
           f"{path} is a pipe of unknown format: give --input_format, one of "
           f"{', '.join(FORMATS)}."
         )
-    names = [*self.columns.values(), *filter(None, [self.id_column])]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-      raise ValueError(f"column {twice[0]!r} is named for two things.")
-    for path in self.paths:
-      if self._is_text(path) and (len(self.columns) > 1 or self.id_column):
+      if self._is_text(path) and len(self._names) > 1:
         raise ValueError(
-          f"{_shown(path)} has one text a line, but "
-          f"{', '.join(names)} are needed: give a table."
+          f"{path} has one text a line, but {', '.join(self._names)} are "
+          "needed: give a table."
         )
-
-  @property
-  def is_standard_input(self) -> bool:
-    return common.STANDARD_INPUT in self.paths
 
   def check(self) -> Optional[int]:
     """Reads all files once and returns the number of rows.
@@ -109,130 +111,65 @@ class Source:
       OSError: a file cannot be read.
       ValueError: a row is malformed; the message names its file and line.
     """
-    if self.is_standard_input or any(map(_is_pipe, self.paths)):
+    if any(map(_is_pipe, self._paths)):
       return None
     return sum(1 for _ in self.rows())
 
   def rows(self) -> Iterator[InputRow]:
-    """Yields the rows in order.
-
-    Raises:
-      OSError, ValueError: as `check`.
-    """
+    """Yields the rows in order; raises as `check`."""
     number = 0
-    for path in self.paths:
+    for path in self._paths:
       for record in self._records(path):
-        yield InputRow(
-          record.where,
-          classification.plain_cell(record, self.id_column)
-          if self.id_column
-          else str(number),
-          {
-            role: self._options(record, column)
-            if role == OPTIONS
-            else classification.text_cell(record, column)
-            for role, column in self.columns.items()
-          },
-        )
+        guid = str(number)
+        if self._id_column:
+          guid = classification.plain_cell(record, self._id_column)
+        cells = {
+          role: (_options if role == OPTIONS else classification.text_cell)(
+            record, column
+          )
+          for role, column in self._columns.items()
+        }
+        yield InputRow(record.where, guid, cells)
         number += 1
 
   def _is_text(self, path: str) -> bool:
-    plain = path[: -len(".gz")] if path.endswith(".gz") else path
-    return self.input_format == "text" or (
-      not self.input_format and plain.endswith(".txt")
-    )
+    if self._format:
+      return self._format == "text"
+    return path.removesuffix(".gz").endswith(".txt")
 
   def _records(self, path: str) -> Iterator[classification.Record]:
-    names = [*self.columns.values(), *filter(None, [self.id_column])]
-    if self._is_text(path):
-      records = (
-        classification.Record(
-          f"{path}, line {line}", {names[0]: text.rstrip("\r\n")}
-        )
-        for line, text in common.read_lines(path)
-      )
-    else:
-      ending = self.input_format and f".{self.input_format}"
-      records = classification.read_table(path, names, ending)
-    if not self.is_standard_input:
-      yield from records
+    if not self._is_text(path):
+      ending = self._format and f".{self._format}"
+      yield from classification.read_table(path, self._names, ending)
       return
-    prefix = f"{path}, "
+    for line, text in common.read_lines(path):
+      cells = {self._names[0]: text.rstrip("\r\n")}
+      yield classification.Record(f"{path}, line {line}", cells)
+
+
+def _options(record: classification.Record, column: str) -> list[str]:
+  """Returns the options: a list in JSON lines, a JSON list in a cell."""
+  value = record.cells[column]
+  if isinstance(value, str):
     try:
-      for record in records:
-        where = record.where[len(prefix) :]
-        yield record._replace(where=f"{_shown(path)}, {where}")
-    except ValueError as error:
-      text = str(error)
-      if not text.startswith(path):
-        raise
-      raise type(error)(_shown(path) + text[len(path) :]) from error
-
-  def _options(self, record: classification.Record, column: str) -> list[str]:
-    """Returns the options: a list in JSON lines, a JSON list in a cell."""
-    value = record.cells[column]
-    if isinstance(value, str):
-      try:
-        value = json.loads(value)
-      except ValueError:
-        value = None
-    if not isinstance(value, list) or len(value) != self.num_options:
-      raise ValueError(
-        f"{record.where}: {column!r} must be a list of {self.num_options} "
-        "texts; in TSV and CSV too, written as JSON."
-      )
-    for text in value:
-      classification.text_cell(
-        classification.Record(record.where, {column: text}), column
-      )
-    return value
-
-
-def make_source(
-  paths: Sequence[str],
-  roles: Sequence[str],
-  trained: Mapping[str, str],
-  changes: Sequence[str],
-  input_format: str = "",
-) -> Source:
-  """Returns a source from flags.
-
-  Args:
-    paths: files, or "-".
-    roles: the cells that a row needs.
-    trained: columns of the training data by role, or by "id"; the column of
-      any other role has the name of the role.
-    changes: "role=column" each.
-    input_format: see `Source`.
-
-  Raises:
-    ValueError: a change does not fit, or see `Source`.
-  """
-  columns = {role: role for role in roles} | {"id": ""}
-  columns |= {role: trained[role] for role in columns if role in trained}
-  for change in changes:
-    role, _, column = change.partition("=")
-    if role not in columns or not column:
-      raise ValueError(
-        f"--columns has {change!r}, but takes role=column, with a role of "
-        f"{', '.join(columns)}."
-      )
-    columns[role] = column
-  id_column = columns.pop("id")
-  return Source(tuple(paths), columns, id_column, input_format)
-
-
-def _shown(path: str) -> str:
-  if path == common.STANDARD_INPUT:
-    return "standard input"
-  return path
+      value = json.loads(value)
+    except ValueError:
+      value = None
+  if not isinstance(value, list) or len(value) != _NUM_OPTIONS:
+    raise ValueError(
+      f"{record.where}: {column!r} must be a list of {_NUM_OPTIONS} texts; in "
+      "TSV and CSV too, written as JSON."
+    )
+  return [
+    classification.text_cell(record._replace(cells={column: text}), column)
+    for text in value
+  ]
 
 
 def _is_pipe(path: str) -> bool:
-  """Returns whether a path can be read only once, such as /dev/stdin."""
+  """Returns whether a path can be read only once."""
   return (
-    path != common.STANDARD_INPUT
-    and os.path.exists(path)
+    os.path.exists(path)
     and not os.path.isfile(path)
     and not os.path.isdir(path)
   )

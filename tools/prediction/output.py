@@ -8,8 +8,8 @@ The answer to a row is a dict with the names of a SavedModel's outputs
     options     id, prediction (A to D), probability of each option
     answers     id, prediction, probability, start, end (, null_score_diff);
                 JSON lines also hold the n best answers
-    masks       id, prediction: the best piece for each [MASK]; JSON lines hold
-                the k best with their probabilities
+    masks       id, prediction: the best piece for each [MASK], probability;
+                JSON lines hold the k best with their probabilities
     vector      id, the numbers of the pooled output
     swapped     id, prediction: the probability that B comes before A
 
@@ -24,7 +24,7 @@ import contextlib
 import json
 import os
 import sys
-from typing import Any, Callable, Mapping, NamedTuple, Sequence, TextIO
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -32,8 +32,10 @@ from official_albert import files
 
 FORMATS = ("tsv", "jsonl")
 STANDARD_OUTPUT = "-"
-LETTERS = "ABCD"
+_LETTERS = "ABCD"
 _CELL = str.maketrans("\t\n\r", "   ")
+
+_Answer = Mapping[str, Any]
 
 
 class Layout(NamedTuple):
@@ -41,13 +43,27 @@ class Layout(NamedTuple):
 
   Attributes:
     header: the columns of a table after "id".
-    cells: returns the cells of an answer after the id.
     fields: returns the fields of a JSON line after the id.
   """
 
   header: tuple[str, ...]
-  cells: Callable[[Mapping[str, Any]], Sequence[Any]]
-  fields: Callable[[Mapping[str, Any]], dict[str, Any]]
+  fields: Callable[[_Answer], dict[str, Any]]
+
+  def cells(self, answer: _Answer) -> list[str]:
+    """Returns the cells of a table after the id."""
+    cells = []
+    for name, value in self.fields(answer).items():
+      if name == "n_best":
+        continue
+      if name == "masks":
+        value = [mask["probabilities"][0] for mask in value]
+      if isinstance(value, dict):
+        cells += map(_text, value.values())
+      elif isinstance(value, list):
+        cells.append(" ".join(map(_text, value)))
+      else:
+        cells.append(_text(value))
+    return cells
 
 
 def layout_of(outputs: Sequence[str], labels: Sequence[str] = ()) -> Layout:
@@ -60,129 +76,80 @@ def layout_of(outputs: Sequence[str], labels: Sequence[str] = ()) -> Layout:
   Raises:
     ValueError: no task has such outputs.
   """
-  for name, make in _LAYOUTS.items():
-    if name in outputs:
-      return make(outputs, labels)
+  if "choice" in outputs:
+    return _probabilities(_LETTERS, lambda x: _LETTERS[x["choice"]])
+  if "label" in outputs:
+    return _probabilities(labels, lambda x: x["label"])
+  if "score" in outputs:
+    return _number("prediction", "score")
+  if "answer" in outputs:
+    return _answers("null_score_diff" in outputs)
+  if "mask_positions" in outputs:
+    return Layout(("prediction", "probability"), _mask_fields)
+  if "swapped_probability" in outputs:
+    return _number("prediction", "swapped_probability")
+  if "pooled_output" in outputs:
+    return _number("embedding", "pooled_output")
   raise ValueError(
     f"the outputs {', '.join(sorted(outputs))} fit no table: choose another "
     "--signature."
   )
 
 
-def _classes(outputs, labels: Sequence[str]) -> Layout:
-  del outputs
-  return _probabilities("label", tuple(labels), lambda label: label)
-
-
-def _options(outputs, labels) -> Layout:
-  del outputs, labels
-  return _probabilities("choice", tuple(LETTERS), lambda i: LETTERS[int(i)])
-
-
 def _probabilities(
-  name: str, labels: tuple[str, ...], to_text: Callable[[Any], str]
+  labels: Sequence[str], prediction: Callable[[_Answer], str]
 ) -> Layout:
   return Layout(
     ("prediction", *labels),
-    lambda answer: [to_text(answer[name]), *answer["probabilities"]],
     lambda answer: {
-      "prediction": to_text(answer[name]),
+      "prediction": prediction(answer),
       "probabilities": dict(zip(labels, _numbers(answer["probabilities"]))),
     },
   )
 
 
-def _number(name: str) -> Callable[..., Layout]:
-  return lambda outputs, labels: Layout(
-    ("prediction",),
-    lambda answer: [answer[name]],
-    lambda answer: {"prediction": _numbers(answer[name])},
-  )
+def _number(field: str, output: str) -> Layout:
+  return Layout((field,), lambda answer: {field: _numbers(answer[output])})
 
 
-def _answers(outputs, labels) -> Layout:
-  del labels
+def _answers(has_impossible: bool) -> Layout:
   names = ["probability", "start", "end"]
-  if "null_score_diff" in outputs:
+  if has_impossible:
     names.append("null_score_diff")
 
-  def fields(answer: Mapping[str, Any]) -> dict[str, Any]:
-    n_best = zip(
-      answer["n_best_answers"],
-      *(
-        _numbers(answer[f"n_best_{name}"])
-        for name in ("probabilities", "starts", "ends")
-      ),
-    )
-    keys = ("text", "probability", "start", "end")
+  def fields(answer: _Answer) -> dict[str, Any]:
+    columns = ("answers", "probabilities", "starts", "ends")
+    n_best = zip(*(answer[f"n_best_{column}"] for column in columns))
     return {
       "prediction": answer["answer"],
       **{name: _numbers(answer[name]) for name in names},
-      # Rows of a batch are filled up with empty answers.
       "n_best": [
-        dict(zip(keys, candidate))
-        for place, candidate in enumerate(n_best)
-        if candidate[0] or not place
-      ],
-    }
-
-  return Layout(
-    ("prediction", *names),
-    lambda answer: [answer["answer"], *(answer[name] for name in names)],
-    fields,
-  )
-
-
-def _masks(outputs, labels) -> Layout:
-  del outputs, labels
-
-  def there(answer: Mapping[str, Any]) -> list[int]:
-    # Rows of a batch are filled up with masks at position -1.
-    return [i for i, at in enumerate(answer["mask_positions"]) if at >= 0]
-
-  def fields(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-      "prediction": [answer["tokens"][i][0] for i in there(answer)],
-      "masks": [
         {
-          "position": int(answer["mask_positions"][i]),
-          "tokens": list(answer["tokens"][i]),
-          "token_ids": _numbers(answer["token_ids"][i]),
-          "probabilities": _numbers(answer["probabilities"][i]),
+          "text": text,
+          "probability": _numbers(probability),
+          "start": int(start),
+          "end": int(end),
         }
-        for i in there(answer)
+        for place, (text, probability, start, end) in enumerate(n_best)
+        if text or not place  # Rows of a batch are padded with empty answers.
       ],
     }
 
-  return Layout(
-    ("prediction", "probability"),
-    lambda answer: [
-      " ".join(answer["tokens"][i][0] for i in there(answer)),
-      " ".join(_text(answer["probabilities"][i][0]) for i in there(answer)),
-    ],
-    fields,
-  )
+  return Layout(("prediction", *names), fields)
 
 
-def _vector(outputs, labels) -> Layout:
-  del outputs, labels
-  return Layout(
-    ("embedding",),
-    lambda answer: [" ".join(map(_text, answer["pooled_output"]))],
-    lambda answer: {"embedding": _numbers(answer["pooled_output"])},
-  )
-
-
-# By the output that only this kind of answer has.
-_LAYOUTS = {
-  "choice": _options,
-  "label": _classes,
-  "score": _number("score"),
-  "answer": _answers,
-  "mask_positions": _masks,
-  "swapped_probability": _number("swapped_probability"),
-  "pooled_output": _vector,
-}
+def _mask_fields(answer: _Answer) -> dict[str, Any]:
+  masks = [
+    {
+      "position": int(position),
+      "tokens": list(answer["tokens"][i]),
+      "token_ids": _numbers(answer["token_ids"][i]),
+      "probabilities": _numbers(answer["probabilities"][i]),
+    }
+    for i, position in enumerate(answer["mask_positions"])
+    if position >= 0  # Rows of a batch are padded with position -1.
+  ]
+  return {"prediction": [mask["tokens"][0] for mask in masks], "masks": masks}
 
 
 def _numbers(value: Any) -> Any:
@@ -198,70 +165,52 @@ def _numbers(value: Any) -> Any:
 def _text(value: Any) -> str:
   if isinstance(value, str):
     return value.translate(_CELL)
-  if isinstance(value, (int, np.integer)):
-    return str(int(value))
-  return f"{float(value):.9g}"
+  return str(value) if isinstance(value, int) else f"{value:.9g}"
 
 
-class Writer:
-  """Writes lines; a file appears complete or not at all.
+@contextlib.contextmanager
+def writer(
+  path: str, layout: Layout, output_format: str
+) -> Iterator[Callable[[str, _Answer], None]]:
+  """Yields a function that writes a line; a file appears whole or not at all.
 
-      with Writer("predictions.tsv", layout, "tsv") as writer:
-        writer.write("0", {"label": "good", "probabilities": [0.25, 0.75]})
+      with writer("predictions.tsv", layout, "tsv") as write:
+        write("0", {"label": "good", "probabilities": [0.25, 0.75]})
 
-  Attributes:
-    count: the number of lines written, without the header.
+  Args:
+    path: the file, whose folder is created if missing; "-" is standard output;
+      "" writes nothing.
+    layout: of the lines.
+    output_format: one of `FORMATS`.
+
+  Raises:
+    OSError: the file cannot be written.
   """
-
-  def __init__(self, path: str, layout: Layout, output_format: str):
-    """Opens the output.
-
-    Args:
-      path: the file, whose folder is made if missing; "-" is standard output;
-        "" writes nothing.
-      layout: of the lines.
-      output_format: one of `FORMATS`.
-
-    Raises:
-      OSError: the file cannot be written.
-    """
-    self.count = 0
-    self._layout = layout
-    self._is_table = output_format == "tsv"
-    self._stack = contextlib.ExitStack()
-    self._file: TextIO = sys.stdout
-    if not path:
-      self._file = self._stack.enter_context(
-        open(os.devnull, "w", encoding="utf-8")
-      )
-    elif path != STANDARD_OUTPUT:
+  with contextlib.ExitStack() as stack:
+    file = sys.stdout
+    if path and path != STANDARD_OUTPUT:
       if os.path.isdir(path):  # Else the error would come after all the work.
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
       os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-      temporary = self._stack.enter_context(files.replacing(path))
+      path = stack.enter_context(files.replacing(path))
+    if path != STANDARD_OUTPUT:
       # Every system writes the same line ends.
-      self._file = self._stack.enter_context(
-        open(temporary, "w", encoding="utf-8", newline="\n")
+      name = path or os.devnull
+      file = stack.enter_context(
+        open(name, "w", encoding="utf-8", newline="\n")
       )
-    if self._is_table:
-      self._write_cells("id", layout.header)
+    is_table = output_format == "tsv"
 
-  def write(self, guid: str, answer: Mapping[str, Any]) -> None:
-    """Writes the line of a row."""
-    if self._is_table:
-      self._write_cells(guid, self._layout.cells(answer))
-    else:
-      fields = {"id": guid, **self._layout.fields(answer)}
-      self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-    self.count += 1
+    def write(guid: str, answer: _Answer) -> None:
+      if is_table:
+        line = "\t".join([_text(guid), *layout.cells(answer)])
+      else:
+        fields = {"id": guid, **layout.fields(answer)}
+        line = json.dumps(fields, ensure_ascii=False)
+      file.write(f"{line}\n")
 
-  def _write_cells(self, guid: str, cells: Sequence[Any]) -> None:
-    self._file.write("\t".join(map(_text, [guid, *cells])) + "\n")
-
-  def __enter__(self) -> Writer:
-    return self
-
-  def __exit__(self, kind, *error) -> None:
-    if kind is None and self._file is sys.stdout:
-      self._file.flush()
-    self._stack.__exit__(kind, *error)
+    if is_table:
+      file.write("\t".join(map(_text, ["id", *layout.header])) + "\n")
+    yield write
+    if file is sys.stdout:
+      file.flush()

@@ -33,7 +33,7 @@ class Program:
     batch_size: int,
     max_seq_length: int,
   ):
-    """Checks the batch size; compiles nothing yet.
+    """Creates the program; compiles nothing yet.
 
     Args:
       forward: takes features [B, ...] by name, returns outputs [B, ...].
@@ -48,7 +48,7 @@ class Program:
     if batch_size < 1 or batch_size % replicas:
       raise ValueError(
         f"eval_batch_size is {batch_size}, but must be a positive multiple of "
-        f"the {replicas} devices."
+        f"the number of devices, {replicas}."
       )
     self.fixed_length = isinstance(strategy, tf.distribute.TPUStrategy)
     self._max_seq_length = max_seq_length
@@ -75,14 +75,11 @@ class Program:
     if self.fixed_length:
       for name in IDS:
         missing = self._max_seq_length - arrays[name].shape[-1]
-        widths = [(0, 0)] * (arrays[name].ndim - 1) + [(0, missing)]
-        arrays[name] = np.pad(arrays[name], widths)
-    count = len(arrays["input_ids"])
+        arrays[name] = _padded(arrays[name], missing, -1, "constant")
+    size = self._batch_size
     batches = [
-      self._run_batch(
-        {name: x[i : i + self._batch_size] for name, x in arrays.items()}
-      )
-      for i in range(0, count, self._batch_size)
+      self._run_batch({name: x[i : i + size] for name, x in arrays.items()})
+      for i in range(0, len(arrays["input_ids"]), size)
     ]
     return {
       name: tf.concat([outputs[name] for outputs in batches], axis=0)
@@ -90,28 +87,23 @@ class Program:
     }
 
   def _run_batch(self, arrays: Mapping[str, np.ndarray]) -> Tensors:
-    count = len(arrays["input_ids"])
-    if self._fixed_rows and count < self._batch_size:
-      arrays = {
-        name: np.concatenate(
-          [x, np.repeat(x[-1:], self._batch_size - count, axis=0)]
-        )
-        for name, x in arrays.items()
-      }
+    count, specs = len(arrays["input_ids"]), {}
+    if self._fixed_rows:
+      missing = self._batch_size - count
+      arrays = {n: _padded(x, missing, 0, "edge") for n, x in arrays.items()}
+    for name, x in arrays.items():
+      rows = len(x) if self._fixed_rows else None
+      length = x.shape[-1] if self.fixed_length else None
+      shape = [rows, *x.shape[1:-1], length]
+      specs[name] = tf.TensorSpec(shape, tf.as_dtype(x.dtype))
     # One graph for all shapes; TensorFlow caches it.
-    graph = self._run.get_concrete_function(
-      {name: self._spec(x) for name, x in arrays.items()}
-    )
+    graph = self._run.get_concrete_function(specs)
     with tf.device(None):  # The caller's choice is not the program's.
       outputs = graph({name: tf.constant(x) for name, x in arrays.items()})
     return {name: x[:count] for name, x in outputs.items()}
 
-  def _spec(self, array: np.ndarray) -> tf.TensorSpec:
-    return tf.TensorSpec(
-      [
-        len(array) if self._fixed_rows else None,
-        *array.shape[1:-1],
-        array.shape[-1] if self.fixed_length else None,
-      ],
-      tf.as_dtype(array.dtype),
-    )
+
+def _padded(array: np.ndarray, missing: int, axis: int, mode: str):
+  widths = [(0, 0)] * array.ndim
+  widths[axis] = (0, missing)
+  return np.pad(array, widths, mode)

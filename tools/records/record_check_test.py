@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -56,34 +58,28 @@ def _check(features, whole_words=False):
 
 def test_sound_records():
   assert _check(_features(3)) is None
-  assert (
-    _check(
-      _features(
-        3,
-        row=1,
-        masked_lm_weights=[0.0] * 3,
-        masked_lm_positions=[0] * 3,
-        masked_lm_ids=[0] * 3,
-        input_ids={6: 11},
-      )
-    )
-    is None
+  unmasked = _features(
+    3,
+    row=1,
+    masked_lm_weights=[0.0] * 3,
+    masked_lm_positions=[0] * 3,
+    masked_lm_ids=[0] * 3,
+    input_ids={6: 11},
   )
+  assert _check(unmasked) is None
 
 
 def test_records_without_masks_or_boundaries():
-  features = _features(2, input_ids={6: 11})
-  features["input_ids"][1, 6] = 11
-  for name in list(features):
-    if name.startswith("masked_lm_"):
-      del features[name]
+  features = _features(2)
+  features["input_ids"][:, 6] = 11
+  for name in record_check.MASKED:
+    del features[name]
   assert _check(features) is None
   del features["token_boundary"]
   assert _check(features) is None
   features["input_ids"][1, 6] = 4
   row, message = _check(features)
-  assert row == 1
-  assert "[MASK] at position 6" in message
+  assert row == 1 and "[MASK] at position 6" in message
 
 
 @pytest.mark.parametrize(
@@ -92,7 +88,7 @@ def test_records_without_masks_or_boundaries():
     ({"input_mask": {3: 0}}, "an input_mask that is not ones, then 0"),
     ({"input_mask": {3: 2}}, "an input_mask that is not ones, then 0"),
     ({"input_mask": [1] * 4 + [0] * 7}, "4 tokens, too few for"),
-    ({"input_ids": {1: _V}}, "the id 47 at position 1, outside the vocabulary"),
+    ({"input_ids": {1: _V}}, "the id 47 at position 1, outside .* of 47 "),
     ({"input_ids": {1: -1}}, "the id -1 at position 1, outside"),
     ({"input_ids": {10: 5}}, "the id 5 in its padding, at 10"),
     ({"next_sentence_labels": [2]}, "next_sentence_labels 2, which must be 0"),
@@ -101,72 +97,63 @@ def test_records_without_masks_or_boundaries():
     ({"masked_lm_weights": [0, 1, 0]}, "a weight of 1 behind a weight of 0"),
     ({"masked_lm_positions": {2: 1}}, "something in its unused prediction 2"),
     ({"masked_lm_ids": {2: 1}}, "something in its unused prediction 2"),
-    (
-      {"masked_lm_positions": {1: 8}},
-      "masked position 8, outside its 9",
-    ),
-    ({"masked_lm_positions": {1: 99}}, "masked position 99, outside its 9"),
-    ({"masked_lm_positions": {0: 0}}, "masked position 0, outside its 9"),
-    ({"masked_lm_positions": [6, 2, 0]}, "masked position 2 behind 6: they"),
-    ({"masked_lm_positions": [6, 6, 0]}, "masked position 6 behind 6: they"),
+    ({"masked_lm_positions": {1: 8}}, "masked position 8, outside its text"),
+    ({"masked_lm_positions": {1: 99}}, "masked position 99, outside its text"),
+    ({"masked_lm_positions": {0: 0}}, "masked position 0, outside its text"),
+    ({"masked_lm_positions": [6, 2, 0]}, "masked position 2 out of order"),
+    ({"masked_lm_positions": [6, 6, 0]}, "masked position 6 out of order"),
     ({"masked_lm_ids": {1: _V}}, "the label 47, outside the vocabulary"),
-    ({"input_ids": {0: 5}}, "begins with x, not [CLS]"),
-    ({"input_ids": {8: 12}}, "ends with x, not [SEP]"),
-    ({"input_ids": {3: 3}}, "has 3 times [SEP], not 2"),
-    ({"input_ids": {4: 6}}, "has 1 times [SEP], not 2"),
-    ({"masked_lm_ids": {1: 4}}, "[MASK] at position 6, where nothing"),
-    ({"masked_lm_positions": {1: 7}}, "[MASK] at position 6, where nothing"),
+    ({"input_ids": {0: 5}}, r"begins with x, not \[CLS\]"),
+    ({"input_ids": {8: 12}}, r"ends with x, not \[SEP\]"),
+    ({"input_ids": {3: 3}}, r"has 3 times \[SEP\], not 2"),
+    ({"input_ids": {4: 6}}, r"has 1 times \[SEP\], not 2"),
+    ({"masked_lm_ids": {1: 4}}, r"\[MASK\] at position 6, where nothing"),
+    ({"masked_lm_positions": {1: 7}}, r"\[MASK\] at position 6, where nothing"),
     ({"input_ids": {5: 0}}, "<pad> at position 5"),
     ({"input_ids": {4: 9, 7: 3}}, "an empty A or B"),
     ({"segment_ids": {4: 1}}, "segment_ids 1 at position 4: they must be 0 up"),
     ({"segment_ids": {9: 1}}, "segment_ids 1 at position 9"),
-    ({"token_boundary": {7: 1}}, "token_boundary 1 at position 7, x, but its"),
-    ({"token_boundary": {4: 0}}, "token_boundary 0 at position 4, [SEP]"),
+    ({"token_boundary": {7: 1}}, "token_boundary 1 at position 7, which its"),
+    ({"token_boundary": {4: 0}}, "token_boundary 0 at position 4"),
     ({"token_boundary": {10: 1}}, "token_boundary 1 at position 10"),
+    # The original decides by the text of an unknown piece.
+    ({"input_ids": {7: 1}, "token_boundary": {7: 0}}, None),
+    ({"input_ids": {7: 1}, "token_boundary": {7: 1}}, None),
+    ({"input_ids": {7: 1}, "token_boundary": {7: 2}}, "token_boundary 2 at"),
   ],
 )
 @pytest.mark.parametrize("row", [0, 2])
 def test_each_rule(changes, message, row):
   found = _check(_features(3, row=row, **changes))
-  assert found is not None
-  assert found[0] == row
-  assert message in found[1]
+  if message is None:
+    assert found is None
+  else:
+    assert found[0] == row
+    assert re.search(message, found[1])
 
 
-def test_boundary_of_an_unknown_piece_is_its_own_business():
-  for value in (0, 1):
-    features = _features(input_ids={7: 1}, token_boundary={7: value})
-    assert _check(features) is None
-  features = _features(input_ids={7: 1}, token_boundary={7: 2})
-  assert "token_boundary 2 at position 7" in _check(features)[1]
-
-
-def test_partly_masked_words_are_wrong_only_with_whole_words():
-  # 5 6 is a word, of which 6 is to be predicted.
-  assert _check(_features()) is None
-  row, message = _check(_features(3), whole_words=True)
-  assert (row, message) == (
-    0,
-    "has a word masked in part, between positions 1 and 2",
-  )
-  whole = dict(
-    masked_lm_positions=[1, 2, 3],
-    masked_lm_ids=[5, 6, 7],
+@pytest.mark.parametrize(
+  ("positions", "ids", "place"),
+  [
+    ([2, 6, 7], [6, 11, 12], 1),
+    ([1, 2, 6], [5, 6, 11], 6),
+    ([1, 2, 3], [5, 6, 7], None),
+  ],
+)
+def test_partly_masked_words_are_wrong_only_with_whole_words(
+  positions, ids, place
+):
+  # 5 6 is a word, and so is 11 12.
+  features = _features(
+    masked_lm_positions=positions,
+    masked_lm_ids=ids,
     masked_lm_weights=[1.0] * 3,
     input_ids={6: 11},
   )
-  assert (
-    "between positions 6 and 7"
-    in _check(
-      _features(
-        masked_lm_positions=[1, 2, 6],
-        masked_lm_ids=[5, 6, 11],
-        masked_lm_weights=[1.0] * 3,
-      ),
-      True,
-    )[1]
-  )
-  assert _check(_features(**whole), True) is None
+  assert _check(features) is None
+  message = f"has a word masked in part, from position {place} on"
+  expected = None if place is None else (0, message)
+  assert _check(features, whole_words=True) == expected
 
 
 def test_the_first_invalid_record_is_named():
@@ -176,20 +163,6 @@ def test_the_first_invalid_record_is_named():
   assert _check(features) == (1, "begins with x, not [CLS]")
   features["input_mask"][0, 2] = 0
   assert _check(features)[0] == 0
-
-
-def test_statistics_that_differ():
-  counted = {"instances": 5, "mean_length": 7.25}
-  compare = record_check.compare_statistics
-  assert compare({}, counted) is None
-  assert compare({"instances": 5, "documents": 3}, counted) is None
-  assert compare({"mean_length": 7.2500001}, counted) is None
-  assert compare({"instances": "x"}, counted) == (
-    "says instances 'x', but its records have 5"
-  )
-  assert compare({"instances": 6}, counted) == (
-    "says instances 6, but its records have 5"
-  )
 
 
 if __name__ == "__main__":

@@ -33,35 +33,35 @@ def plot(
   width = 0.8 / len(surveys)
   for index, (name, survey) in enumerate(surveys.items()):
     color = f"C{index}"
-    _steps(lengths, survey.lengths, color, name)
-    lengths.axvline(
-      _mean(survey.lengths), color=color, linestyle="--", linewidth=1
-    )
-    _steps(positions, survey.positions, color, name)
     shift = (index - (len(surveys) - 1) / 2) * width
-    runs = survey.run_words[1 : _MOST_WORDS + 1]
-    words.bar(
-      np.arange(1, len(runs) + 1) + shift,
-      runs / max(1, survey.run_words.sum()),
-      width,
-      color=color,
-      label=f"{name}: runs",
-    )
+    for axis, counts in (
+      (lengths, survey.lengths),
+      (positions, survey.positions),
+    ):
+      bin_width = -(-len(counts) // _BARS)
+      padded = np.pad(counts, (0, -len(counts) % bin_width))
+      shares = _shares(padded.reshape(-1, bin_width).sum(axis=1))
+      edges = np.arange(len(shares) + 1) * bin_width
+      axis.stairs(shares, edges, fill=True, alpha=0.5, color=color, label=name)
+    mean = _shares(survey.lengths) @ np.arange(len(survey.lengths))
+    lengths.axvline(mean, color=color, linestyle="--", linewidth=1)
+    runs = _shares(survey.run_words)[1 : _MOST_WORDS + 1]
+    places = np.arange(1, len(runs) + 1) + shift
+    words.bar(places, runs, width, color=color, label=f"{name}: runs")
     shares = ngram_shares.get(name)
     if shares:
       words.plot(
         [int(n) for n in shares],
         list(shares.values()),
         "o--",
-        color="black" if not index else "gray",
+        color="gray" if index else "black",
         markersize=4,
         linewidth=1,
         label=f"{name}: n-grams drawn",
       )
-    counts = np.array([survey.label_0, survey.label_1])
-    bars = labels.bar(
-      np.arange(2) + shift, counts / max(1, counts.sum()), width, color=color
-    )
+    swapped = survey.counts.label_1
+    counts = np.array([survey.counts.instances - swapped, swapped])
+    bars = labels.bar(np.arange(2) + shift, _shares(counts), width, color=color)
     labels.bar_label(bars, [f"{count:,}" for count in counts], fontsize=8)
   for axis, title, label in (
     (lengths, "sequence length (dashed: mean)", "tokens"),
@@ -78,11 +78,8 @@ def plot(
   labels.set_xticks([0, 1], ["0: in order", "1: swapped or random"])
   labels.axhline(0.5, color="gray", linestyle="--", linewidth=1)
   labels.set_ylim(0, 1)
-  for axis, survey_sum in (
-    (positions, sum(s.positions.sum() for s in surveys.values())),
-    (words, sum(s.run_words.sum() for s in surveys.values())),
-  ):
-    if not survey_sum:
+  if not any(survey.positions.any() for survey in surveys.values()):
+    for axis in (positions, words):
       axis.text(0.5, 0.5, "not masked", transform=axis.transAxes, ha="center")
   lengths.legend()
   words.legend()
@@ -90,20 +87,5 @@ def plot(
   figures.save(figure, output_file)
 
 
-def _steps(axis, counts: np.ndarray, color: str, label: str) -> None:
-  """Draws a histogram of counts in bins of equal width."""
-  width = -(-len(counts) // _BARS)
-  padded = np.pad(counts, (0, -len(counts) % width))
-  shares = padded.reshape(-1, width).sum(axis=1) / max(1, counts.sum())
-  axis.stairs(
-    shares,
-    np.arange(len(shares) + 1) * width,
-    fill=True,
-    alpha=0.5,
-    color=color,
-    label=label,
-  )
-
-
-def _mean(counts: np.ndarray) -> float:
-  return float(counts @ np.arange(len(counts)) / max(1, counts.sum()))
+def _shares(counts: np.ndarray) -> np.ndarray:
+  return counts / max(1, counts.sum())

@@ -1,139 +1,162 @@
-"""Reads pretraining records in batches and counts their contents.
+"""Reads, checks and counts pretraining records.
 
 Records may come from this project, with or without masks, or from
-google-research/albert or BERT, whose features have the same names.
+google-research/albert or BERT, whose features have the same names. The first
+invalid record raises an error that names it.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+import os
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 import tfrecords
 from tasks.pretraining import data
+from tools.cli import progress_line
+from tools.records import record_check
 
 _BATCH = 256
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
-_MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+# These statistics are only known when records are made.
+_NOT_COUNTED = (
+  "dropped_chunks",
+  "truncated_tokens",
+  "truncated_share",
+  "ngram_length_share",
+)
+# Sums may have another order, and numbers fewer digits.
+_TOLERANCE = 1e-6
 
 
-class Batch(NamedTuple):
-  """Up to 256 consecutive records of a file.
+class Split(NamedTuple):
+  """Files of records.
 
   Attributes:
-    first: number of the first record, from 0.
-    features: <int64>[N, ...] and <float32>[N, ...] by name.
+    paths: the files.
+    schema: of the records.
+    manifest: of the folder, if there is one.
+    described: the manifest's entry for this split.
   """
 
-  first: int
-  features: dict[str, np.ndarray]
+  paths: Sequence[str]
+  schema: tuple[tfrecords.Feature, ...]
+  manifest: Optional[tfrecords.Manifest] = None
+  described: Optional[tfrecords.Split] = None
 
 
-def infer_schema(path: str) -> tuple[tfrecords.Feature, ...]:
-  """Infers the schema of a file from its first record.
+def read_splits(directory: str) -> dict[str, Split]:
+  """Returns the splits of a folder after checking the sizes of its files."""
+  manifest = tfrecords.read_manifest(directory)
+  splits = {}
+  for name, described in manifest.splits.items():
+    tfrecords.check_shards(directory, described.shards)
+    paths = [os.path.join(directory, shard.file) for shard in described.shards]
+    splits[name] = Split(paths, manifest.features, manifest, described)
+  return splits
 
-  Ignores features that pretraining does not use.
+
+def of_files(paths: Sequence[str]) -> Split:
+  """Returns files without a manifest; the first record defines the schema.
+
+  Features that pretraining does not use are ignored.
 
   Raises:
     ValueError: there is no record, or it is not a pretraining record.
   """
-  record = next(tfrecords.read_records(path), None)
+  record = next(tfrecords.read_records(paths[0]), None)
   if record is None:
-    raise ValueError(f"{path} has no records.")
-  try:
-    features = tf.train.Example.FromString(record).features.feature
-  except Exception as error:  # DecodeError differs between protobuf versions.
-    raise ValueError(f"{path} does not hold tf.train.Example.") from error
+    raise ValueError(f"{paths[0]} has no records.")
   lengths = {
-    name: len(feature.int64_list.value) for name, feature in features.items()
+    name: len(feature.int64_list.value)
+    for name, feature in _parse_features(record, paths[0]).items()
   }
-  has_masks = all(name in lengths for name in _MASKED)
+  has_masks = all(name in lengths for name in record_check.MASKED)
   if not all(lengths.get(name) for name in _ALWAYS) or not (
     has_masks or "token_boundary" in lengths
   ):
     raise ValueError(
-      f"{path} holds no pretraining records; their features are "
-      f"{', '.join(sorted(features)) or 'none'}."
+      f"{paths[0]} holds no pretraining records; their features are "
+      f"{', '.join(sorted(lengths)) or 'none'}."
     )
-  return tuple(
-    feature
-    for feature in tfrecords.pretraining_schema(
-      lengths["input_ids"], lengths.get("masked_lm_positions", 1)
-    )
-    if feature.name in lengths and (has_masks or feature.name not in _MASKED)
+  schema = tfrecords.pretraining_schema(
+    lengths["input_ids"], lengths.get("masked_lm_positions", 1)
   )
+  names = {*lengths} - {*(() if has_masks else record_check.MASKED)}
+  return Split(paths, tuple(f for f in schema if f.name in names))
 
 
-def batches(
-  path: str, schema: Sequence[tfrecords.Feature], exact: bool = False
-) -> Iterator[Batch]:
-  """Yields the records of a file.
+def _parse_features(record: bytes, what: str) -> Mapping[str, Any]:
+  try:
+    return tf.train.Example.FromString(record).features.feature
+  except Exception as error:  # DecodeError differs between protobuf versions.
+    raise ValueError(f"{what} is no tf.train.Example.") from error
 
-  Args:
-    path: the file.
-    schema: of the records.
-    exact: whether other features are errors.
+
+def read_batches(
+  path: str, split: Split, tokenizer
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+  """Yields the records of a file after checking them.
+
+  Records of a folder with a manifest must have no other features.
+
+  Yields:
+    The number of the first record, from 0, and the features by name, <int64>
+    and <float32>[N, ...].
 
   Raises:
-    ValueError: a record is damaged or does not fit the schema; the message
-      names the file and the record.
+    ValueError: a record is invalid; the message names it.
   """
-  spec = tfrecords.parse_spec(schema)
-  names = {feature.name for feature in schema}
+  spec = tfrecords.parse_spec(split.schema)
+  settings = split.manifest.settings if split.manifest else {}
+  whole_words = bool(settings.get("do_whole_word_mask"))
   records = tfrecords.read_records(path)
   first = 0
-  while True:
-    serialized = list(itertools.islice(records, _BATCH))
-    if not serialized:
-      return
+  while serialized := list(itertools.islice(records, _BATCH)):
+    for number, record in enumerate(serialized, first):
+      what = f"{path}, record {number} (counted from 0),"
+      found = _parse_features(record, what) if split.manifest else {}
+      if unknown := set(found) - set(spec):
+        raise ValueError(f"{what} also has {', '.join(sorted(unknown))}.")
     try:
       parsed = tf.io.parse_example(serialized, spec)
-      problem = ""
-    except tf.errors.InvalidArgumentError as error:
-      problem = error.message  # Does not name the record.
-    if problem or exact:  # The parser ignores other features.
-      for number, record in enumerate(serialized, start=first):
-        found = _misfit(record, schema if problem else (), names, exact)
-        if found:
+    except tf.errors.InvalidArgumentError:
+      # The error does not name the record.
+      for number, record in enumerate(serialized, first):
+        try:
+          tf.io.parse_single_example(record, spec)
+        except tf.errors.InvalidArgumentError as error:
           raise ValueError(
             f"{path}, record {number} (counted from 0), does not fit the "
-            f"schema: {found}."
-          )
+            f"schema: {error.message}"
+          ) from error
+      raise
+    features = {name: value.numpy() for name, value in parsed.items()}
+    problem = record_check.find_problem(features, tokenizer, whole_words)
     if problem:
-      raise ValueError(f"{path} does not fit the schema: {problem}.")
-    yield Batch(first, {name: value.numpy() for name, value in parsed.items()})
+      row, message = problem
+      raise ValueError(
+        f"{path}, record {first + row} (counted from 0), {message}."
+      )
+    yield first, features
     first += len(serialized)
 
 
-def _misfit(
-  record: bytes,
-  schema: Sequence[tfrecords.Feature],
-  names: set[str],
-  exact: bool,
-) -> str:
-  """Describes what is wrong with a serialized record; "" if nothing."""
-  try:
-    features = tf.train.Example.FromString(record).features.feature
-  except Exception:  # DecodeError differs between protobuf versions.
-    return "it is no tf.train.Example"
-  for feature in schema:
-    if feature.name not in features:
-      return f"it has no {feature.name}"
-    values = features[feature.name]
-    is_float = feature.dtype == "float32"
-    values = values.float_list if is_float else values.int64_list
-    count = len(values.value)
-    if count != feature.length:
-      return (
-        f"its {feature.name} has {count} values of {feature.dtype}, not "
-        f"{feature.length}"
-      )
-  unknown = set(features) - names if exact else ()
-  return f"it also has {', '.join(sorted(unknown))}" if unknown else ""
+def first_examples(
+  split: Split, tokenizer, count: int
+) -> Iterator[dict[str, np.ndarray]]:
+  """Yields the features of the first `count` records."""
+  rows = (
+    {name: value[row] for name, value in features.items()}
+    for path in split.paths
+    for _, features in read_batches(path, split, tokenizer)
+    for row in range(len(features["input_ids"]))
+  )
+  return itertools.islice(rows, count)
 
 
 class Survey:
@@ -145,31 +168,21 @@ class Survey:
     positions: <int64>[S], predictions by position.
     run_words: <int64>[S], runs of masked tokens by number of words. Adjacent
       n-grams are one run.
-    records: records per completely read file, appended by the reader.
+    records: records of each file.
   """
 
   def __init__(self, max_seq_length: int, tokenizer):
-    self.counts = data.ExampleCounts(np.zeros(0, np.int64))
+    self.counts = data.Counts()
     self.lengths = np.zeros(max_seq_length + 1, np.int64)
     self.positions = np.zeros(max_seq_length, np.int64)
     self.run_words = np.zeros(max_seq_length, np.int64)
     self.records = []
     self._tokenizer = tokenizer
 
-  @property
-  def label_1(self) -> int:
-    """Examples with label 1."""
-    return self.counts.label_1
-
-  @property
-  def label_0(self) -> int:
-    """Examples with label 0."""
-    return self.counts.instances - self.counts.label_1
-
   def add(self, features: Mapping[str, np.ndarray]) -> None:
     """Counts N valid records."""
-    features = with_no_masks(features)
     self.counts += data.count_examples(features, self._tokenizer.mask_id)
+    features = record_check.with_masks(features)
     size = len(self.positions)
     self.lengths += np.bincount(
       features["input_mask"].sum(axis=1), minlength=size + 1
@@ -177,7 +190,8 @@ class Survey:
     row, column = np.nonzero(features["masked_lm_weights"] > 0)
     position = features["masked_lm_positions"][row, column]
     self.positions += np.bincount(position, minlength=size)
-    starts = self._tokenizer.word_start_table[put_labels_back(features)]
+    original = record_check.put_labels_back(features)
+    starts = self._tokenizer.word_start_table[original]
     # A column of zeros separates the rows, so they can be flattened.
     chosen = np.zeros((len(starts), size + 1), np.int8)
     chosen[row, position] = 1
@@ -192,28 +206,48 @@ class Survey:
   def statistics(self) -> dict[str, Any]:
     """Returns the statistics by their names in a manifest."""
     statistics = data.summarize_examples(self.counts)
-    # These are known only when records are made.
-    for name in (
-      "dropped_chunks",
-      "truncated_tokens",
-      "truncated_share",
-      "ngram_length_share",
+    return {k: v for k, v in statistics.items() if k not in _NOT_COUNTED}
+
+
+def survey(
+  name: str, split: Split, tokenizer, line: progress_line.ProgressLine
+) -> Survey:
+  """Checks and counts every record of a split.
+
+  Raises:
+    ValueError: a record is invalid, or the manifest is wrong.
+  """
+  length = next(f.length for f in split.schema if f.name == "input_ids")
+  result = Survey(length, tokenizer)
+  sizes = [os.path.getsize(path) for path in split.paths]
+  for index, path in enumerate(split.paths):
+    count = 0
+    stated = split.described.shards[index].records if split.described else None
+    for first, features in read_batches(path, split, tokenizer):
+      result.add(features)
+      count = first + len(features["input_ids"])
+      part = min(1.0, count / stated) if stated else 0.5
+      line.show(
+        f"checking {name}",
+        (sum(sizes[:index]) + part * sizes[index]) / max(1, sum(sizes)),
+        result.counts.tokens,
+        f"{result.counts.instances:,} records, "
+        f"file {index + 1} of {len(sizes)}",
+      )
+    result.records.append(count)
+    if stated not in (None, count):
+      raise ValueError(
+        f"{path} has {count:,} records, but the manifest says {stated:,}: copy "
+        "the folder again."
+      )
+  stated = split.described.statistics if split.described else {}
+  for key, number in result.statistics().items():
+    other = stated.get(key, number)
+    if not isinstance(other, (int, float)) or not np.isclose(
+      other, number, rtol=_TOLERANCE, atol=_TOLERANCE
     ):
-      statistics.pop(name, None)
-    return statistics
-
-
-def with_no_masks(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Returns features with empty masks if there are none."""
-  nothing = np.zeros((len(features["input_ids"]), 0), np.int64)
-  return {**dict.fromkeys(_MASKED, nothing), **features}
-
-
-def put_labels_back(features: Mapping[str, np.ndarray]) -> np.ndarray:
-  """Returns the ids before masking, <int64>[N, S]."""
-  features = with_no_masks(features)
-  restored = features["input_ids"].copy()
-  row, column = np.nonzero(features["masked_lm_weights"] > 0)
-  place = features["masked_lm_positions"][row, column]
-  restored[row, place] = features["masked_lm_ids"][row, column]
-  return restored
+      raise ValueError(
+        f"the manifest says {key} {other!r}, but its records have {number!r} "
+        f"(split {name!r})."
+      )
+  return result

@@ -2,90 +2,105 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfrecords
+from tools.cli import progress_line
 from tools.records import record_survey
 
 _SCHEMA = tfrecords.pretraining_schema(9, 3)
 _UNMASKED = tuple(f for f in _SCHEMA if not f.name.startswith("masked_lm_"))
+# BERT's.
+_NO_BOUNDARY = tuple(f for f in _SCHEMA if f.name != "token_boundary")
 
 
 class _Tokenizer:
-  mask_id = 4
+  vocab_size = 50
+  pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
   # Of the ids from 5 on, odd ones start a word.
   word_start_table = np.arange(50) % 2 > 0
 
+  def id_to_piece(self, id):
+    return f"piece {id}"
 
-def _record(number, schema=_SCHEMA):
-  """[CLS] 5 [MASK] [MASK] [SEP] 7 8 [SEP], with 10 + number behind a mask."""
-  record = {
+
+def _record(number, **changes):
+  """[CLS] 5 [MASK] [MASK] [SEP] 7 8 [SEP]; labels 11, 10 + number, 8."""
+  return {
     "input_ids": [2, 5, 4, 4, 3, 7, 8, 3, 0],
     "input_mask": [1] * 8 + [0],
     "segment_ids": [0] * 5 + [1] * 3 + [0],
-    "token_boundary": [1, 1, 1, 1, 1, 1, 0, 1, 0],
+    "token_boundary": [1, 1, 1, number % 2, 1, 1, 0, 1, 0],
     "masked_lm_positions": [2, 3, 6],
     "masked_lm_ids": [11, 10 + number, 8],
     "masked_lm_weights": np.float32([1, 1, 1]),
     "next_sentence_labels": [number % 2],
+    **changes,
   }
-  return {feature.name: record[feature.name] for feature in schema}
 
 
-def _write(path, count, schema=_SCHEMA):
-  with tfrecords.ShardWriter(str(path), schema) as shard:
-    for number in range(count):
-      shard.write(_record(number, schema))
-  return str(path)
+def _write(folder, name, records, schema=_SCHEMA):
+  with tfrecords.ShardWriter(str(folder / name), schema) as shard:
+    for record in records:
+      shard.write({feature.name: record[feature.name] for feature in schema})
+  return shard.result
 
 
-def _survey(paths, schema):
-  survey = record_survey.Survey(9, _Tokenizer())
-  for path in paths:
-    for batch in record_survey.batches(path, schema):
-      survey.add(batch.features)
-  return survey
+def _write_examples(path, *examples):
+  """Writes any features, or bytes."""
+  with tf.io.TFRecordWriter(str(path)) as file:
+    for example in examples:
+      if not isinstance(example, bytes):
+        proto = tf.train.Example()
+        for name, values in example.items():
+          feature = proto.features.feature[name]
+          is_float = name == "masked_lm_weights"
+          kind = feature.float_list if is_float else feature.int64_list
+          kind.value.extend(values)
+        example = proto.SerializeToString()
+      file.write(example)
 
 
-@pytest.mark.parametrize(
-  "schema",
-  [
-    _SCHEMA,
-    _UNMASKED,
-    tuple(f for f in _SCHEMA if f.name != "token_boundary"),  # BERT's.
-  ],
-)
-def test_schema_of_a_file(tmp_path, schema):
-  path = _write(tmp_path / "a", 1, schema)
-  assert record_survey.infer_schema(path) == schema
+def _folder(folder, shards, statistics=None, **settings):
+  manifest = tfrecords.Manifest(
+    task="pretraining",
+    max_seq_length=9,
+    max_predictions_per_seq=3,
+    features=_SCHEMA,
+    tokenizer=tfrecords.TokenizerInfo("0" * 64, 50, True),
+    settings=settings,
+    random_seed=1,
+    splits={"train": tfrecords.Split(tuple(shards), statistics or {})},
+  )
+  tfrecords.write_manifest(str(folder), manifest)
+  return record_survey.read_splits(str(folder))["train"]
 
 
-def test_files_that_are_no_pretraining_records(tmp_path):
-  path = str(tmp_path / "a")
-  for record, message in (
-    (None, "a has no records"),
-    (b"\x07", "does not hold tf.train.Example"),
-    (b"", "holds no pretraining records; their features are none"),
-  ):
-    with tf.io.TFRecordWriter(path) as file:
-      if record is not None:
-        file.write(record)
-    with pytest.raises(ValueError, match=message):
-      record_survey.infer_schema(path)
-  # Neither masks nor words: nothing could be learned.
-  schema = tuple(f for f in _UNMASKED if f.name != "token_boundary")
-  with pytest.raises(ValueError, match="input_ids, input_mask, next_sent"):
-    record_survey.infer_schema(_write(tmp_path / "b", 1, schema))
+def _survey(split, line=None):
+  line = line or progress_line.ProgressLine(io.StringIO())
+  return record_survey.survey("train", split, _Tokenizer(), line)
+
+
+@pytest.fixture
+def shards(tmp_path):
+  return [
+    _write(tmp_path, "a", map(_record, range(3))),
+    _write(tmp_path, "b", []),
+    _write(tmp_path, "c", [_record(0), _record(1)]),
+  ]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 256])
-def test_all_files_are_counted(tmp_path, monkeypatch, batch):
+def test_all_files_are_counted(tmp_path, shards, monkeypatch, batch):
   monkeypatch.setattr(record_survey, "_BATCH", batch)
-  paths = [_write(tmp_path / "a", 3), _write(tmp_path / "b", 0)]
-  paths.append(_write(tmp_path / "c", 2))
-  survey = _survey(paths, _SCHEMA)
+  split = _folder(tmp_path, shards, {"instances": 5, "documents": 7})
+  survey = _survey(split)
+  assert survey.records == [3, 0, 2]
   assert survey.statistics() == {
     "instances": 5,
     "tokens": 40,
@@ -100,85 +115,119 @@ def test_all_files_are_counted(tmp_path, monkeypatch, batch):
     "kept_share": 5 / 15,
     "random_share": 0.0,
   }
-  assert (survey.label_0, survey.label_1) == (3, 2)
   assert survey.lengths.tolist() == [0] * 8 + [5, 0]
   assert survey.positions.tolist() == [0, 0, 5, 5, 0, 0, 5, 0, 0]
   # Labels 11 and 11 are two words, 11 and 10 or 12 one; 8 starts none.
   assert survey.run_words.tolist() == [5, 3, 2] + [0] * 6
+  for count in (0, 4):
+    shown = record_survey.first_examples(split, _Tokenizer(), count)
+    labels = [record["masked_lm_ids"][1] for record in shown]
+    assert labels == [10, 11, 12, 10][:count]
 
 
-def test_first_number_of_each_batch(tmp_path, monkeypatch):
-  monkeypatch.setattr(record_survey, "_BATCH", 2)
-  path = _write(tmp_path / "a", 5)
-  found = list(record_survey.batches(path, _SCHEMA))
-  assert [b.first for b in found] == [0, 2, 4]
-  assert [b.features["masked_lm_ids"][0, 1] for b in found] == [10, 12, 14]
-
-
-def test_unmasked_records(tmp_path):
-  path = _write(tmp_path / "a", 3, _UNMASKED)
-  survey = _survey([path], _UNMASKED)
-  assert survey.counts.instances == 3
-  assert survey.counts.predictions == 0
-  assert survey.positions.sum() == survey.run_words.sum() == 0
-
-
-def _other(**changes):
-  features = {
-    name: tf.train.Feature(
-      float_list=tf.train.FloatList(value=value)
-      if name == "masked_lm_weights"
-      else None,
-      int64_list=None
-      if name == "masked_lm_weights"
-      else tf.train.Int64List(value=value),
-    )
-    for name, value in {**_record(0), **changes}.items()
-    if value is not None
-  }
-  return tf.train.Example(
-    features=tf.train.Features(feature=features)
-  ).SerializeToString()
+@pytest.mark.parametrize("schema", [_SCHEMA, _UNMASKED, _NO_BOUNDARY])
+def test_files_without_a_manifest(tmp_path, schema):
+  record = _record(1)
+  if schema == _UNMASKED:
+    record["input_ids"] = [2, 5, 11, 11, 3, 7, 8, 3, 0]
+  paths = [str(tmp_path / name) for name in "ac"]
+  for name, count in (("a", 3), ("c", 1)):
+    _write(tmp_path, name, [record] * count, schema)
+  split = record_survey.of_files(paths)
+  assert split.schema == schema
+  survey = _survey(split)
+  assert survey.records == [3, 1]
+  assert survey.counts.predictions == survey.positions.sum()
+  assert survey.counts.predictions == (0 if schema == _UNMASKED else 12)
 
 
 @pytest.mark.parametrize(
-  ("changes", "message"),
+  ("examples", "message"),
   [
-    ({"input_ids": [1] * 8}, "its input_ids has 8 values of int64, not 9"),
-    ({"segment_ids": None}, "it has no segment_ids"),
+    ((), "a has no records"),
+    ((b"\x07",), "a is no tf.train.Example"),
+    ((b"",), "holds no pretraining records; their features are none"),
+    # Neither masks nor words: nothing could be learned.
     (
-      {"masked_lm_weights": [1.0]},
-      "its masked_lm_weights has 1 values of float32, not 3",
+      ({f.name: [1] for f in _UNMASKED if f.name != "token_boundary"},),
+      "their features are input_ids, input_mask, next_sent",
     ),
-    ({"extra": [1]}, "it also has extra"),
   ],
 )
-def test_record_that_does_not_fit_is_named(tmp_path, changes, message):
+def test_files_that_are_no_pretraining_records(tmp_path, examples, message):
+  _write_examples(tmp_path / "a", *examples)
+  with pytest.raises(ValueError, match=message):
+    record_survey.of_files([str(tmp_path / "a")])
+
+
+@pytest.mark.parametrize(
+  ("bad", "message"),
+  [
+    (_record(0, input_ids=[1] * 8), "does not fit the schema: .*input_ids"),
+    (_record(0, segment_ids=[]), "does not fit the schema: .*segment_ids"),
+    (_record(0, extra=[1]), "also has extra"),
+    (b"\x07", "is no tf.train.Example"),
+    (_record(0, masked_lm_ids=[11, 10, 3]), r"has 3 times \[SEP\], not 2"),
+  ],
+)
+@pytest.mark.parametrize("batch", [2, 256])
+def test_record_that_does_not_fit_is_named(
+  tmp_path, monkeypatch, bad, message, batch
+):
+  monkeypatch.setattr(record_survey, "_BATCH", batch)
   path = str(tmp_path / "a")
-  with tf.io.TFRecordWriter(path) as file:
-    for change in ({}, {}, changes, {}):
-      file.write(_other(**change))
-  with pytest.raises(ValueError) as error:
-    list(record_survey.batches(path, _SCHEMA, exact=True))
-  assert str(error.value) == (
-    f"{path}, record 2 (counted from 0), does not fit the schema: {message}."
-  )
+  good = _record(0)
+  _write_examples(path, good, good, good, bad, good)
+  split = _folder(tmp_path, [])._replace(paths=[path])
+  expected = rf"^{path}, record 3 \(counted from 0\),? {message}"
+  with pytest.raises(ValueError, match=expected):
+    list(record_survey.read_batches(path, split, _Tokenizer()))
 
 
-def test_other_features_may_be_there(tmp_path):
-  path = str(tmp_path / "a")
-  with tf.io.TFRecordWriter(path) as file:
-    file.write(_other(extra=[1]))
-  (batch,) = record_survey.batches(path, _SCHEMA)
-  assert "extra" not in batch.features
+def test_files_without_a_manifest_may_have_other_features(tmp_path):
+  _write_examples(tmp_path / "a", _record(0, extra=[1]))
+  split = record_survey.of_files([str(tmp_path / "a")])
+  (shown,) = record_survey.first_examples(split, _Tokenizer(), 5)
+  assert "extra" not in shown
 
 
-def test_bytes_that_are_no_example(tmp_path):
-  path = str(tmp_path / "a")
-  with tf.io.TFRecordWriter(path) as file:
-    file.write(b"\x07")
-  with pytest.raises(ValueError, match="record 0 .* no tf.train.Example"):
-    list(record_survey.batches(path, _SCHEMA))
+def test_whole_words_are_checked_if_the_settings_require_it(tmp_path):
+  # 7 8 is a word, of which 8 is to be predicted.
+  shards = [_write(tmp_path, "a", [_record(0)])]
+  assert _survey(_folder(tmp_path, shards)).records == [1]
+  with pytest.raises(ValueError, match="masked in part"):
+    _survey(_folder(tmp_path, shards, do_whole_word_mask=True))
+
+
+def test_manifest_that_contradicts_the_records(tmp_path, shards):
+  other = dataclasses.replace(shards[2], records=3)
+  with pytest.raises(ValueError, match="c has 2 records, but .* says 3"):
+    _survey(_folder(tmp_path, [*shards[:2], other]))
+  for statistics, message in (
+    ({"label_1_share": 0.75}, "0.75, but its records have 0.4"),
+    ({"instances": "x"}, "'x', but its records have 5"),
+    ({"instances": 6}, "6, but its records have 5"),
+  ):
+    (name,) = statistics
+    message = rf"manifest says {name} {message} \(split 'train'\)"
+    with pytest.raises(ValueError, match=message):
+      _survey(_folder(tmp_path, shards, statistics))
+  assert _survey(_folder(tmp_path, shards, {"mean_length": 8.0000001}))
+
+
+def test_progress_grows(tmp_path, shards):
+  class Line:
+    shown = []
+
+    def show(self, phase, fraction, tokens, details):
+      self.shown.append((phase, fraction, tokens, details))
+
+  _survey(_folder(tmp_path, shards), Line())
+  sizes = [shard.bytes for shard in shards]
+  assert Line.shown == [
+    ("checking train", sizes[0] / sum(sizes), 24, "3 records, file 1 of 3"),
+    ("checking train", 1.0, 40, "5 records, file 3 of 3"),
+  ]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from typing import Mapping, TextIO
+from typing import Mapping, Optional, TextIO
 
 import numpy as np
 
@@ -22,17 +22,14 @@ from official_albert import tokenization
 
 COLORS = ("auto", "always", "never")
 
-_WIDTH = 78
 _WORD_START = tokenization.WORD_START
-_YELLOW, _RED, _GREEN, _FAINT, _PLAIN = (
-  f"\x1b[{code}m" for code in ("33", "31", "32", "2", "0")
-)
-# While lines are wrapped, these enclose a token's kind, input and label. No
-# vocabulary contains them.
-_OPEN, _MIDDLE, _CLOSE = "\x01\x02\x03"
-_MASK, _RANDOM, _KEPT = "mrk"
-_WORD_BEGINS = "\x04"
-_MARKED = re.compile("\x01(.)([^\x02]*)\x02([^\x03]*)\x03")
+_COLOR_OF_KIND = {"masked": "33", "random": "31", "kept": "32"}
+_FAINT = "2"
+# While lines are wrapped, these enclose the kind, input and label of a token to
+# predict. No vocabulary contains them.
+_MARK = "\x01{kind}\x02{shown}\x03{label}\x04"
+_MARKED = re.compile("\x01([^\x02]*)\x02([^\x03]*)\x03([^\x04]*)\x04")
+_WORD_BEGINS = "\x05"
 
 
 def use_color(color: str, stream: TextIO) -> bool:
@@ -54,15 +51,12 @@ def use_color(color: str, stream: TextIO) -> bool:
 
 def legend(color: bool) -> str:
   """Returns a line that explains how tokens to predict are marked."""
-  samples = (
-    (_MASK, "[MASK]", "masked"),
-    (_RANDOM, "random", "replaced"),
-    (_KEPT, "", "kept"),
-  )
-  return "To predict: " + ", ".join(
-    _render(f"{_OPEN}{kind}{shown}{_MIDDLE}{label}{_CLOSE}", color)
-    for kind, shown, label in samples
-  )
+  marks = [
+    _MARK.format(kind="masked", shown="[MASK]", label="masked"),
+    _MARK.format(kind="random", shown="random", label="replaced"),
+    _MARK.format(kind="kept", shown="", label="kept"),
+  ]
+  return _render(f"To predict: {', '.join(marks)}", color)
 
 
 def describe(
@@ -83,78 +77,74 @@ def describe(
   labels = {}
   if has_masks:
     used = record["masked_lm_weights"] > 0
-    labels = dict(
-      zip(
-        record["masked_lm_positions"][used].tolist(),
-        record["masked_lm_ids"][used].tolist(),
-      )
-    )
+    positions = record["masked_lm_positions"][used].tolist()
+    labels = dict(zip(positions, record["masked_lm_ids"][used].tolist()))
   label = int(record["next_sentence_labels"][0])
-  ids = record["input_ids"][:length].tolist()
-  segments = record["segment_ids"][:length]
   count = f"{len(labels)} to predict{'' if has_masks else ' (not masked)'}"
   lines = [
     f"{length} of {len(record['input_ids'])} tokens, {count}, "
     f"next_sentence_labels {label} "
     f"({'swapped or random' if label else 'in order'})"
   ]
-  names = (("A", 0), ("B", 1))
-  for name, segment in names:
+  ids = record["input_ids"][:length].tolist()
+  texts = []
+  for name, segment in (("A", 0), ("B", 1)):
+    places = np.flatnonzero(record["segment_ids"][:length] == segment).tolist()
     pieces = []
-    for p in np.flatnonzero(segments == segment).tolist():
+    for place in places:
       # Without masks, show which words would be masked as a whole.
-      boundary = not has_masks and bool(record["token_boundary"][p])
-      pieces.append(_piece(ids[p], labels.get(p), boundary, tokenizer))
+      begins = not has_masks and bool(record["token_boundary"][place])
+      pieces.append(_piece(ids[place], labels.get(place), begins, tokenizer))
     text = "".join(pieces).replace(f" {_WORD_BEGINS}", " ")
     text = " ".join(text.replace(_WORD_BEGINS, "|").split())
     lines += [_render(line, color) for line in _wrap(f"{name}: {text}")]
-  for name, segment in names:
-    original = [
-      labels.get(p, ids[p])
-      for p in np.flatnonzero(segments == segment).tolist()
-    ]
-    lines += _wrap(f"text {name}: {tokenizer.decode(original)}")
-  return "\n".join(lines)
+    original = [labels.get(place, ids[place]) for place in places]
+    texts += _wrap(f"text {name}: {tokenizer.decode(original)}")
+  return "\n".join(lines + texts)
 
 
 def _wrap(text: str) -> list[str]:
   return textwrap.wrap(
     text,
-    _WIDTH,
+    width=78,
     subsequent_indent="   ",
     break_long_words=False,
     break_on_hyphens=False,
   )
 
 
-def _piece(shown_id, label_id, boundary, tokenizer) -> str:
+def _piece(
+  shown_id: int, label_id: Optional[int], begins: bool, tokenizer
+) -> str:
   shown = tokenizer.marked_piece(shown_id)
   if label_id is None:
     space = " " if shown_id in tokenizer.special_ids else ""
-    mark = boundary and not space and not shown.startswith(_WORD_START)
+    begins = begins and not space and not shown.startswith(_WORD_START)
     shown = shown.replace(_WORD_START, " ")
-    return f"{space}{_WORD_BEGINS if mark else ''}{shown}{space}"
+    return f"{space}{_WORD_BEGINS if begins else ''}{shown}{space}"
   label = tokenizer.marked_piece(label_id)
   space = " " if label.startswith(_WORD_START) else ""
+  kind = "masked" if shown_id == tokenizer.mask_id else "random"
   # A piece may consist of the word mark alone.
   label = label.lstrip(_WORD_START) or label
   shown = shown.lstrip(_WORD_START) or shown
-  kind = _MASK if shown_id == tokenizer.mask_id else _RANDOM
   if shown_id == label_id:
-    kind, shown = _KEPT, ""
-  return f"{space}{_OPEN}{kind}{shown}{_MIDDLE}{label}{_CLOSE}"
+    kind, shown = "kept", ""
+  return space + _MARK.format(kind=kind, shown=shown, label=label)
 
 
 def _render(line: str, color: bool) -> str:
   """Replaces marked tokens by colors or braces."""
 
+  def paint(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m"
+
   def replace(match: re.Match) -> str:
     kind, shown, label = match.groups()
     if not color:
-      return f"{{={label}}}" if kind == _KEPT else f"{{{shown}:{label}}}"
-    if kind == _KEPT:
-      return f"{_GREEN}{label}{_PLAIN}"
-    shade = _YELLOW if kind == _MASK else _RED
-    return f"{shade}{shown}{_PLAIN}{_FAINT}({label}){_PLAIN}"
+      return f"{{={label}}}" if kind == "kept" else f"{{{shown}:{label}}}"
+    if kind == "kept":
+      return paint(label, _COLOR_OF_KIND[kind])
+    return paint(shown, _COLOR_OF_KIND[kind]) + paint(f"({label})", _FAINT)
 
   return _MARKED.sub(replace, line)

@@ -44,6 +44,13 @@ def test_named_modules_exist(path):
     assert any((place / name).is_file() for place in places), name
 
 
+def test_one_update_is_short_to_read():
+  text = _text(_ROOT / "ARCHITECTURE.md").partition("One update of pretr")[2]
+  files = re.findall(r"^\| `([\w/]+\.py)` \|", text, re.MULTILINE)
+  assert files[0] == "tools/run_pretraining.py" and 8 < len(files) <= 12
+  assert sum(len(_text(_ROOT / name).splitlines()) for name in files) <= 3000
+
+
 def test_every_deviation_is_told_and_marked():
   marked = {
     str(source.relative_to(_ROOT)): _text(source).count("Deviation:")

@@ -33,7 +33,7 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
   assert fine.code == 0 and fine.err == ""
   assert fine.out.startswith("averaging 2 members")
   assert (wrong.code, wrong.out) == (1, "")
-  assert wrong.err.startswith("ensemble: error: --members names 1 folder")
+  assert wrong.err.startswith("ensemble: error: --members are ")
   assert (unknown.code, unknown.out) == (2, "")
   assert "no flag --outputdir, perhaps --output_dir" in unknown.err
   for helped in (first_help, last_help):

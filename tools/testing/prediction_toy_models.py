@@ -1,7 +1,7 @@
-"""SavedModels with the signatures of exports and a handful of weights.
+"""SavedModels with the signatures of exports and few weights.
 
-For tests of whatever loads exports: what a toy says is the sum of its pieces'
-weights, so that it depends on nothing but the text, and can be told by hand.
+The outputs are sums of weights of the pieces of a text, so that tests can
+compute them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +47,7 @@ class Toy(tf.Module):
 
   @tf.function(input_signature=[_IDS, _IDS, _IDS])
   def ids(self, input_ids, input_mask, segment_ids):
-    """`label`, `probabilities`, `logits` of token ids."""
+    """Returns `label`, `probabilities` and `logits` of token ids."""
     inside = tf.debugging.Assert(
       tf.reduce_all((input_ids >= 0) & (input_ids < self.table.shape[0])),
       [f"input_ids has an id outside of 0 to {self.table.shape[0] - 1}."],
@@ -56,7 +56,8 @@ class Toy(tf.Module):
       # Before it looks a piece up.
       input_ids = tf.identity(input_ids)
     weights = tf.cast(input_mask * (1 + segment_ids), tf.float32)
-    logits = self._sums(input_ids, weights)
+    rows = tf.gather(self.table, input_ids)
+    logits = tf.einsum("bsc,bs->bc", rows, weights)
     return {
       "label": tf.gather(tf.constant(LABELS), tf.argmax(logits, -1)),
       "probabilities": tf.nn.softmax(logits),
@@ -65,7 +66,7 @@ class Toy(tf.Module):
 
   @tf.function(input_signature=[_TEXT])
   def classify(self, text):
-    """`ids` of [CLS] text [SEP]."""
+    """Returns the outputs of `ids` for [CLS] text [SEP]."""
     pieces = self.text_layer.tokenize(text)[:, : MAX_SEQ_LENGTH - 2]
     one = tf.ones([pieces.nrows(), 1], tf.int32)
     ids = tf.concat(
@@ -76,12 +77,12 @@ class Toy(tf.Module):
 
   @tf.function(input_signature=[_TEXT])
   def score(self, text):
-    """The first logit."""
+    """Returns the first logit."""
     return {"score": self.classify(text)["logits"][:, 0]}
 
   @tf.function(input_signature=[_TEXT])
   def encode(self, text):
-    """The logits as the pooled output."""
+    """Returns the logits as the pooled output."""
     logits = self.classify(text)["logits"]
     return {"pooled_output": logits, "sequence_output": logits[:, None]}
 
@@ -89,7 +90,7 @@ class Toy(tf.Module):
     input_signature=[_TEXT, _TEXT, tf.TensorSpec([None, 4], tf.string)]
   )
   def choose(self, passage, question, options):
-    """The option with the highest first logit."""
+    """Returns the option with the highest first logit."""
     questions = tf.repeat(question[:, None], 4, axis=1)
     texts = tf.strings.join([questions, options], " ")
     scores = self.classify(tf.reshape(texts, [-1]))["logits"][:, 0]
@@ -102,7 +103,7 @@ class Toy(tf.Module):
 
   @tf.function(input_signature=[_TEXT, _TEXT])
   def answer(self, question, context):
-    """Characters 2 to 5, or 1 to 3; none if the question is "?"."""
+    """Returns characters 2 to 5, or 1 to 3; none if the question is "?"."""
     none = tf.equal(question, "?")
     zero = tf.zeros_like(none, tf.int32)
     texts = [
@@ -122,17 +123,14 @@ class Toy(tf.Module):
       "null_score_diff": tf.where(none, like + 3, like - 2),
     }
 
-  def _sums(self, ids, weights):
-    return tf.einsum("bsc,bs->bc", tf.gather(self.table, ids), weights)
-
 
 def write(folder: str, kind: str = "classify", ids_only: bool = False) -> Toy:
-  """Writes a SavedModel; returns what is in it.
+  """Writes a SavedModel to a new folder; returns its model.
 
   Args:
     folder: does not exist yet.
     kind: its text signature, one of `KINDS`.
-    ids_only: leave it out.
+    ids_only: leave the text signature out.
   """
   os.makedirs(folder)
   toy_encoder.write_tokenizer(folder)
@@ -148,20 +146,13 @@ def write(folder: str, kind: str = "classify", ids_only: bool = False) -> Toy:
     module.text_layer = toy.text_layer
   tf.saved_model.save(module, folder, signatures)
   shutil.move(file, os.path.join(folder, "assets", "tokenizer.model"))
-  _write_info(folder, kind, list(signatures), toy)
-  return toy
-
-
-def _write_info(
-  folder: str, kind: str, signatures: Sequence[str], toy: Toy
-) -> None:
   info = {
     "kind": kind,
     "task": KINDS[kind],
     "max_seq_length": MAX_SEQ_LENGTH,
     "lower_case": True,
     "tokenizer": {"file": "tokenizer.model", "kind": "sentencepiece"},
-    "signatures": [name for name in signatures if name != "serving_default"],
+    "signatures": list(signatures)[:-1],
     "serving_default": list(signatures)[-2],
     "labels": list(LABELS) if kind == "classify" else [],
     "settings": {},
@@ -170,3 +161,4 @@ def _write_info(
   path = os.path.join(folder, "assets", "export.json")
   with open(path, "w", encoding="utf-8") as file:
     json.dump(info, file)
+  return toy

@@ -1,7 +1,4 @@
-"""Folders of fine-tuned runs with random weights, for tests that only read one.
-
-Beside what toy_encoder writes they differ in the task and its head.
-"""
+"""Folders of fine-tuned runs with random weights, for tests that read one."""
 
 from __future__ import annotations
 
@@ -34,12 +31,12 @@ def write(
   threshold: Optional[float] = None,
   **settings: Any,
 ) -> tf.keras.Model:
-  """Writes a run of one update; returns its model.
+  """Writes a run of one update to a new folder; returns its model.
 
   Args:
     folder: does not exist yet.
     task: as in --task of tools.run_finetuning.
-    labels: the classes; None for what has none.
+    labels: the classes; None for other tasks.
     max_seq_length: S.
     seed: of the weights.
     threshold: of SQuAD 2.0, as an evaluation finds it.
@@ -53,7 +50,7 @@ def write(
     finetuning.registry.TASKS[task].head, config, len(labels or "1")
   )
   for variable in model.trainable_variables:
-    # Fresh biases are 0, and nobody would miss them.
+    # A test could not see a bias of 0.
     if not variable.numpy().any():
       variable.assign(tf.random.normal(variable.shape, stddev=0.3))
   data = {

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import time
-from typing import Any, Optional
+from typing import Any
 
 from tools.cli import started_by
 
@@ -24,21 +24,18 @@ ALL_REDUCE = "official_albert.all_reduce"
 
 @dataclasses.dataclass(frozen=True)
 class Generation:
-  """A kind of TPU.
+  """A kind of TPU."""
 
-  Attributes:
-    topology: the smallest one with several chips.
-    device: what one replica runs on.
-    dimensions: of a topology's shape.
-    hbm_gib: memory that the compiler gives to a program, according to its
-      messages (with the versions of requirements-tpu-compile.txt).
-    options: of the topology's description.
-  """
-
+  # The smallest one with several chips.
   topology: str
+  # What one replica runs on.
   device: str
+  # Of a topology's shape.
   dimensions: int
+  # Memory that the compiler gives to a program, according to its messages (with
+  # the versions of requirements-tpu-compile.txt).
   hbm_gib: float
+  # Of the topology's description.
   options: tuple[tuple[str, str], ...] = ()
 
 
@@ -64,11 +61,7 @@ ENVIRONMENT = {
 
 
 def generation(topology: str) -> Generation:
-  """Returns the kind of TPU of a topology such as "v3:4x4".
-
-  Raises:
-    ValueError: the topology is unknown or malformed.
-  """
+  """Returns the kind of TPU of a topology such as "v3:4x4"."""
   name, _, shape = topology.partition(":")
   kind = GENERATIONS.get(name)
   if kind is None:
@@ -123,16 +116,7 @@ class Compiled:
 
 
 def compile_step(path: str, topology: str) -> Compiled:
-  """Compiles for all devices of a topology.
-
-  Args:
-    path: of a serialized HloModuleProto, see `tools.tpu_compile.step`.
-    topology: such as "v3:2x2".
-
-  Raises:
-    ValueError: libtpu does not know the topology, or refuses the program for
-      a reason other than memory.
-  """
+  """Compiles a serialized HloModuleProto for all devices of a topology."""
   os.environ.update(ENVIRONMENT)
   import jax
   import jaxlib
@@ -184,15 +168,13 @@ def compile_step(path: str, topology: str) -> Compiled:
         f"the TPU's compiler refused the step for {topology}: "
         f"{_first_line(error)}"
       ) from error
-    seconds = time.monotonic() - start
-    return Compiled(
-      fits=False, used=used, available=available, seconds=seconds, **about
-    )
-  seconds = time.monotonic() - start
-  costs = program.cost_analysis()
-  costs = costs[0] if isinstance(costs, (list, tuple)) else costs
-  memory = memory_of(program.get_compiled_memory_stats(), kind)
-  return Compiled(flops=costs["flops"], seconds=seconds, **memory, **about)
+    answer = dict(fits=False, used=used, available=available)
+  else:
+    answer = memory_of(program.get_compiled_memory_stats(), kind)
+    costs = program.cost_analysis()
+    costs = costs[0] if isinstance(costs, (list, tuple)) else costs
+    answer["flops"] = costs["flops"]
+  return Compiled(seconds=time.monotonic() - start, **answer, **about)
 
 
 def memory_of(stats, kind: Generation) -> dict[str, Any]:
@@ -201,10 +183,6 @@ def memory_of(stats, kind: Generation) -> dict[str, Any]:
   Near the limit the compiler considers only the peak, and may accept a program
   whose parts together need more than there is. Such a program counts as one
   that does not fit, as nobody here can try to load it on a TPU.
-
-  Args:
-    stats: the program's `CompiledMemoryStats`.
-    kind: the TPU.
   """
   used = (
     stats.argument_size_in_bytes
@@ -237,15 +215,7 @@ _ELEMENT = re.compile(r"tensor<(?:\d+x)*([a-z]\w*)>")
 
 
 def prepare_for_tpu(text: str, replicas: int) -> str:
-  """Replaces what the TPU's compiler does not understand.
-
-  Args:
-    text: a StableHLO module as `jaxlib` prints it.
-    replicas: number of replicas in each sum.
-
-  Raises:
-    ValueError: a custom call or a copy has an unknown form.
-  """
+  """Replaces what the TPU's compiler does not understand in StableHLO."""
 
   def all_reduce(match: re.Match) -> str:
     result, operand, kind = match.groups()
@@ -274,43 +244,34 @@ def prepare_for_tpu(text: str, replicas: int) -> str:
 #   Used 11.84G of 7.48G hbm.
 #   ... required for HLO temporaries (174.00G) exceeds available HBM (15.75G).
 _SIZE = r"([\d.]+)([KMGT]?)"
-_REFUSALS = (
-  re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
-  re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+_REFUSAL = re.compile(
+  rf"Used {_SIZE} of {_SIZE} hbm|"
+  rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_out_of_memory(message: str) -> tuple[int, int]:
   """Returns needed and available bytes; (0, 0) for other messages."""
-  for pattern in _REFUSALS:
-    if match := pattern.search(message):
-      used, used_unit, available, available_unit = match.groups()
-      return (
-        round(float(used) * _UNITS[used_unit]),
-        round(float(available) * _UNITS[available_unit]),
-      )
-  return 0, 0
+  match = _REFUSAL.search(message)
+  if not match:
+    return 0, 0
+  used, used_unit, available, available_unit = (
+    group for group in match.groups() if group is not None
+  )
+  return (
+    round(float(used) * _UNITS[used_unit]),
+    round(float(available) * _UNITS[available_unit]),
+  )
 
 
 def _first_line(error: Exception) -> str:
-  lines = str(error).strip().splitlines()
-  return lines[0] if lines else type(error).__name__
-
-
-def main(argv: Optional[list[str]] = None) -> int:
-  """Compiles and prints; returns the exit code."""
-  path, topology = started_by.arguments(
-    "tools.compile_for_tpu", str, str, argv=argv
-  )
-  try:
-    compiled = compile_step(path, topology)
-  except ValueError as error:
-    print(error, file=sys.stderr)
-    return 1
-  print(json.dumps(dataclasses.asdict(compiled)))
-  return 0
+  return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  arguments = started_by.arguments("tools.compile_for_tpu", str, str)
+  try:
+    print(json.dumps(dataclasses.asdict(compile_step(*arguments))))
+  except ValueError as error:
+    sys.exit(str(error))

@@ -13,7 +13,7 @@ import pytest
 
 from official_albert import modeling
 from tasks import pretraining
-from tools.tpu_compile import compiler, environment, rows, witness
+from tools.tpu_compile import compiler, environment, processes, rows
 from tools.tpu_compile import step as step_lib
 
 _CONFIG = modeling.AlbertConfig(
@@ -140,17 +140,19 @@ def test_other_errors_are_not_about_memory(message):
 
 
 @pytest.fixture(scope="module")
-def asked():
+def step_compiler():
   if not environment.is_complete():
     pytest.skip("make test-tpu-compile installs the TPU's compiler")
-  with witness.Witness(environment.make(), rows.Store()) as asked:
-    yield asked
+  with processes.StepCompiler(
+    environment.make(), rows.Store()
+  ) as step_compiler:
+    yield step_compiler
 
 
 @pytest.mark.heavy
-def test_a_small_model_fits(asked):
+def test_a_small_model_fits(step_compiler):
   step = step_lib.Step(_CONFIG.to_dict(), batch_size=8, max_seq_length=128)
-  answer = asked.ask("small", step, "v3:2x2").compiled
+  answer = step_compiler.compile("small", step, "v3:2x2").compiled
   assert answer.fits and answer.device_kind == "TPU v3"
   assert answer.devices == 8  # Two cores on each of four chips.
   # A gradient for each variable, and eight numbers; see step_test.py.
@@ -168,13 +170,13 @@ def test_a_small_model_fits(asked):
 
 
 @pytest.mark.heavy
-def test_a_large_batch_does_not_fit(asked):
+def test_a_large_batch_does_not_fit(step_compiler):
   # Of the last layer only the first position is computed.
   config = dataclasses.replace(_CONFIG, num_hidden_layers=3)
   step = step_lib.Step(
     config.to_dict(), task="classification", batch_size=2**14
   )
-  answer = asked.ask("small", step, "v5e:2x2").compiled
+  answer = step_compiler.compile("small", step, "v5e:2x2").compiled
   assert not answer.fits and answer.devices == 4
   # 3 * 512^2 scores of two bytes for each example, at the least.
   assert answer.used > 2 * 2**14 * 3 * 512**2
@@ -183,11 +185,11 @@ def test_a_large_batch_does_not_fit(asked):
 
 
 @pytest.mark.heavy
-def test_a_shape_that_no_tpu_has(asked):
+def test_a_shape_that_no_tpu_has(step_compiler):
   step = step_lib.Step(_CONFIG.to_dict(), batch_size=1, max_seq_length=8)
   small = dataclasses.replace(step, task="classification")
   with pytest.raises(ValueError, match="does not know the topology v3:3x3"):
-    asked.ask("small", small, "v3:3x3")
+    step_compiler.compile("small", small, "v3:3x3")
 
 
 if __name__ == "__main__":

@@ -10,36 +10,25 @@ packages.
 from __future__ import annotations
 
 import pathlib
-from typing import Sequence
 
 from tools.cli import command_line, virtual_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".venv-tpu-compile"
-REQUIREMENTS = ROOT / "requirements-tpu-compile.txt"
+_REQUIREMENTS = ROOT / "requirements-tpu-compile.txt"
 # The versions of Python that this JAX has wheels for.
 _OLDEST, _NEWEST = (3, 11), (3, 14)
 
 
 def make(folder: pathlib.Path = FOLDER) -> str:
-  """Creates the environment if needed (1.3 GB); returns its interpreter.
-
-  Raises:
-    ValueError: the folder is something else, there is no Python for it, or pip
-      failed.
-  """
-  return virtual_environment.make(folder, REQUIREMENTS, _OLDEST, _NEWEST)
+  """Creates the environment if needed (1.3 GB); returns its interpreter."""
+  return virtual_environment.make(folder, _REQUIREMENTS, _OLDEST, _NEWEST)
 
 
 def is_complete() -> bool:
   """Whether the environment has been created in `FOLDER`."""
-  return virtual_environment.is_complete(FOLDER, REQUIREMENTS)
-
-
-def main(argv: Sequence[str]) -> None:
-  del argv  # `command_line.run` refuses any.
-  make()
+  return virtual_environment.is_complete(FOLDER, _REQUIREMENTS)
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(lambda argv: make())

@@ -20,14 +20,7 @@ HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """A step, a topology, and the compiler's answer.
-
-  Attributes:
-    name: of the model, for tables.
-    step: what was compiled.
-    topology: such as "v3:2x2".
-    compiled: the answer.
-  """
+  """A step of a named model, a topology, and the compiler's answer."""
 
   name: str
   step: Step
@@ -40,36 +33,40 @@ class Row:
 
   @classmethod
   def from_json(cls, text: str) -> Row:
-    """Parses a line of `to_json`.
+    """Parses a line of `to_json`."""
+    values = json.loads(text)
+    step, compiled = Step(**values["step"]), Compiled(**values["compiled"])
+    return cls(values["name"], step, values["topology"], compiled)
 
-    Raises:
-      ValueError: it is something else.
-    """
-    try:
-      values = json.loads(text)
-      return cls(
-        values["name"],
-        Step(**values["step"]),
-        values["topology"],
-        Compiled(**values["compiled"]),
-      )
-    except (KeyError, TypeError, ValueError) as error:
-      raise ValueError(f"not a row of this program ({error!r})") from error
+  @property
+  def model(self) -> str:
+    """The name of the model for tables."""
+    recomputed = self.step.recompute_activations
+    return f"{self.name}, recomputed" if recomputed else self.name
+
+  def cells(self) -> tuple[str, ...]:
+    """Returns the cells below `HEAD`."""
+    step, answer = self.step, self.compiled
+    device = generation(self.topology).device
+    return (
+      self.model,
+      step.task,
+      str(step.max_seq_length),
+      f"{step.batch_size} a {device}",
+      f"{self.topology}, {answer.devices} {device}s",
+      f"{_gib(answer.used)} GiB",
+      f"{_gib(answer.available)} GiB",
+      f"{answer.flops / 1e12:.2f}" if answer.flops else "",
+      f"{answer.seconds:.0f} s",
+      "yes" if answer.fits else "no",
+    )
 
 
 class Store:
   """Rows in a file of JSON lines, so that an interruption loses no work."""
 
   def __init__(self, path: str = ""):
-    """Reads the file if there is one.
-
-    Args:
-      path: of the file; "" stores nothing.
-
-    Raises:
-      OSError: the file cannot be written.
-      ValueError: it has something else in it; it is not changed.
-    """
+    """Reads the file if there is one; "" stores nothing."""
     self._path = path
     self._rows: dict[tuple[str, str], Row] = {}
     if not path:
@@ -81,11 +78,10 @@ class Store:
     for number, line in enumerate(content.splitlines(), 1):
       try:
         self._remember(Row.from_json(line.decode("utf-8")))
-      except ValueError as error:
-        reason = "not text" if isinstance(error, UnicodeDecodeError) else error
+      except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-          f"{path}, line {number}: {reason}: choose a file that this program "
-          "wrote, or a new one."
+          f"{path}, line {number}: not a row of this program ({error!r}): "
+          "choose a file that this program wrote, or a new one."
         ) from error
     self._write()  # Tests that it is writable before minutes are spent.
 
@@ -107,24 +103,6 @@ class Store:
       self._write()
 
 
-def cells(row: Row) -> tuple[str, ...]:
-  """Returns the cells of a row below `HEAD`."""
-  step, answer = row.step, row.compiled
-  device = generation(row.topology).device
-  return (
-    _model(row.name, step.recompute_activations),
-    step.task,
-    str(step.max_seq_length),
-    f"{step.batch_size} a {device}",
-    f"{row.topology}, {answer.devices} {device}s",
-    f"{_gib(answer.used)} GiB",
-    f"{_gib(answer.available)} GiB",
-    f"{answer.flops / 1e12:.2f}" if answer.flops else "",
-    f"{answer.seconds:.0f} s",
-    "yes" if answer.fits else "no",
-  )
-
-
 def matrix(
   rows: Iterable[Row], topologies: Sequence[str], searched: bool
 ) -> str:
@@ -138,14 +116,11 @@ def matrix(
   """
   lines: dict[tuple, dict[str, Row]] = {}
   for row in rows:
-    step = row.step
-    name = _model(row.name, step.recompute_activations)
-    key: tuple = (name, step.max_seq_length)
+    key: tuple = (row.model, row.step.max_seq_length)
     if not searched:
-      key += (step.batch_size,)
+      key += (row.step.batch_size,)
     line = lines.setdefault(key, {})
-    best = line.get(row.topology, row)
-    line[row.topology] = max(best, row, key=_rank)
+    line[row.topology] = max(line.get(row.topology, row), row, key=_rank)
   heads = ["model", "S"] + ([] if searched else ["batch"])
   for topology in topologies:
     kind = generation(topology)
@@ -156,10 +131,6 @@ def matrix(
     for key, line in lines.items()
   ]
   return markdown.table(heads, table)
-
-
-def _model(name: str, recomputed: bool) -> str:
-  return f"{name}, recomputed" if recomputed else name
 
 
 def _gib(size: int) -> str:
@@ -175,8 +146,7 @@ def _rank(row: Row) -> tuple[bool, int]:
 def _cell(row: Optional[Row], searched: bool) -> str:
   if row is None:
     return "not tried"
-  size = _gib(row.compiled.used)
-  batch = row.step.batch_size
+  size, batch = _gib(row.compiled.used), row.step.batch_size
   if row.compiled.fits:
     return f"{batch} ({size})" if searched else size
   return f"not {batch}: {size}" if searched else f"no: {size}"

@@ -16,7 +16,7 @@ import dataclasses
 import json
 import re
 import sys
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping
 
 from official_albert import distribution, files, modeling, training
 from tasks import classification, common, pretraining, race, squad
@@ -50,9 +50,6 @@ class Step:
     optimizer: one of `training.OPTIMIZERS`.
     precision: one of `PRECISIONS`.
     recompute_activations: whether to save memory by computing twice.
-
-  Raises (when created):
-    ValueError: an unknown name, or a number out of range.
   """
 
   config: Mapping[str, Any]
@@ -65,37 +62,35 @@ class Step:
   recompute_activations: bool = False
 
   def __post_init__(self):
-    for what, value, known in (
-      ("task", self.task, TASKS),
-      ("optimizer", self.optimizer, training.OPTIMIZERS),
-      ("precision", self.precision, PRECISIONS),
+    for name, known in (
+      ("task", TASKS),
+      ("optimizer", training.OPTIMIZERS),
+      ("precision", PRECISIONS),
     ):
-      if value not in known:
+      if getattr(self, name) not in known:
         raise ValueError(
-          f"unknown {what} {value!r} for a TPU; choose one of "
+          f"unknown {name} {getattr(self, name)!r} for a TPU; choose one of "
           f"{', '.join(known)}."
         )
+    config = modeling.AlbertConfig.from_dict(self.config)
+    length, positions = self.max_seq_length, config.max_position_embeddings
     for name, least in (
-      ("batch_size", 1),
-      ("max_seq_length", 3),
+      *(("batch_size", 1), ("max_seq_length", 3)),
       ("max_predictions_per_seq", 0),
     ):
       if getattr(self, name) < least:
         raise ValueError(
           f"{name} must be at least {least}, got {getattr(self, name)}."
         )
-    positions = modeling.AlbertConfig.from_dict(
-      self.config
-    ).max_position_embeddings
-    if self.max_seq_length > positions:
+    if length > positions:
       raise ValueError(
-        f"max_seq_length {self.max_seq_length} is more than the model's "
-        f"{positions} position embeddings: lower it."
+        f"max_seq_length {length} is more than the model's {positions} "
+        "position embeddings: lower it."
       )
-    if self.max_predictions_per_seq > self.max_seq_length:
+    if self.max_predictions_per_seq > length:
       raise ValueError(
         f"max_predictions_per_seq {self.max_predictions_per_seq} is more than "
-        f"max_seq_length {self.max_seq_length}: lower it."
+        f"max_seq_length {length}: lower it."
       )
 
   @property
@@ -104,7 +99,7 @@ class Step:
     return self.max_predictions_per_seq or -(-self.max_seq_length * 15 // 100)
 
   def to_json(self) -> str:
-    """Returns the argument of `main`; equal steps give equal text."""
+    """Returns the program's argument; equal steps give equal text."""
     return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
 
@@ -112,34 +107,29 @@ def batch_spec(step: Step):
   """Returns the features of a batch: `tf.TensorSpec`s by name."""
   import tensorflow as tf
 
-  b, s = step.batch_size, step.max_seq_length
-
-  def ids(*shape: int):
-    return tf.TensorSpec(shape, tf.int32)
-
-  def floats(*shape: int):
-    return tf.TensorSpec(shape, tf.float32)
-
+  b, s, p = step.batch_size, step.max_seq_length, step.predictions
   tokens = (b, _OPTIONS, s) if step.task == "multiple_choice" else (b, s)
-  spec = {
-    name: ids(*tokens) for name in ("input_ids", "input_mask", "segment_ids")
-  }
+  shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tokens)
   if step.task == "pretraining":
-    p = step.predictions
-    return {
-      **spec,
-      "masked_lm_positions": ids(b, p),
-      "masked_lm_ids": ids(b, p),
-      "masked_lm_weights": floats(b, p),
-      "next_sentence_labels": ids(b, 1),
+    shapes |= {
+      "masked_lm_positions": (b, p),
+      "masked_lm_ids": (b, p),
+      "masked_lm_weights": (b, p),
+      "next_sentence_labels": (b, 1),
     }
-  spec["example_weight"] = floats(b)
-  if step.task in ("classification", "multiple_choice"):
-    return {**spec, "label_ids": ids(b)}
-  spec.update(start_positions=ids(b), end_positions=ids(b))
-  if step.task == "squad2":
-    spec.update(p_mask=floats(b, s), is_impossible=ids(b))
-  return spec
+  else:
+    shapes["example_weight"] = (b,)
+    if step.task in ("classification", "multiple_choice"):
+      shapes["label_ids"] = (b,)
+    else:
+      shapes |= {"start_positions": (b,), "end_positions": (b,)}
+    if step.task == "squad2":
+      shapes |= {"p_mask": (b, s), "is_impossible": (b,)}
+  floats = ("masked_lm_weights", "example_weight", "p_mask")
+  return {
+    name: tf.TensorSpec(shape, tf.float32 if name in floats else tf.int32)
+    for name, shape in shapes.items()
+  }
 
 
 def make_task(step: Step):
@@ -176,7 +166,7 @@ def make_task(step: Step):
   return finetuning(
     squad.SquadTask,
     has_impossible=step.task == "squad2",
-    _decoding=squad.Decoding(),
+    recipe=squad.RECIPES["squad_v2"],
   )
 
 
@@ -252,11 +242,7 @@ def make_step(step: Step) -> tuple[Callable[..., Any], Any]:
 
 
 def lower(step: Step) -> bytes:
-  """Returns the step as a serialized HloModuleProto.
-
-  Raises:
-    ValueError: an operation of the step does not run on an accelerator.
-  """
+  """Returns the step as a serialized HloModuleProto."""
   import tensorflow as tf
 
   function, _ = make_step(step)
@@ -272,19 +258,16 @@ def lower(step: Step) -> bytes:
     ) from error
 
 
-def main(argv: Optional[list[str]] = None) -> int:
-  """Lowers the step given as JSON; returns the exit code."""
+def main() -> None:
+  """Lowers the step that the command line describes."""
   values, path = started_by.arguments(
-    "tools.compile_for_tpu", started_by.json_object, str, argv=argv
+    "tools.compile_for_tpu", started_by.json_object, str
   )
   try:
-    lowered = lower(Step(**values))
+    files.write_bytes(path, lower(Step(**values)))
   except ValueError as error:
-    print(error, file=sys.stderr)
-    return 1
-  files.write_bytes(path, lowered)
-  return 0
+    sys.exit(str(error))
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -9,25 +9,15 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "graph_text": [
-      "character_class",
-    ],
-    "offset_text_layer": [
-      "EncodedTexts",
-      "make_offset_layer",
-    ],
+    "offset_text_layer": ["EncodedTexts", "make_offset_layer"],
     "packed_text_layer": [
+      "FillMaskTextLayer",
       "PackedTextLayer",
+      "make_text_layer",
       "pack_pair",
     ],
-    "sentencepiece_layers": [
-      "FillMaskTextLayer",
-      "SentencePieceTextLayer",
-      "TextLayer",
-      "make_text_layer",
-    ],
-    "wordpiece_layer": [
-      "WordPieceTextLayer",
-    ],
+    "sentencepiece_layer": ["SentencePieceTextLayer"],
+    "text_layer": ["TextLayer", "character_class"],
+    "wordpiece_layer": ["WordPieceTextLayer"],
   },
 )

@@ -35,11 +35,7 @@ class CharacterTable:
   """
 
   def __init__(self, values: np.ndarray):
-    """Builds the pages.
-
-    Args:
-      values: <int>[0x110000] by code point, in -128 to 127.
-    """
+    """Builds the pages of values in -128 to 127, one for each code point."""
     pages, page_of = np.unique(
       values.reshape(-1, _PAGE), axis=0, return_inverse=True
     )
@@ -97,13 +93,8 @@ def form_table(
   """Returns a table of forms, see `text_offsets.FormTable`.
 
   Lengths are in bytes and are measured with TensorFlow's operations, because
-  its Unicode is older than Python's.
-
-  Args:
-    change: normalizes <string>[n], single characters.
-    is_gone: whether a character is deleted and separates nothing.
-    is_space: whether it is whitespace.
-    is_mark: whether it belongs to the character before.
+  its Unicode is older than Python's. `change` normalizes single characters
+  <string>[n]. A mark belongs to the character before it.
   """
   all_sizes = utf8_sizes(tf.range(ALL_CHARACTERS)).numpy()
   values = tokenization.visible_form(all_sizes.astype(np.int32), False)
@@ -137,6 +128,22 @@ class Letters(NamedTuple):
   bytes_up_to: tf.Tensor
   text_begins: tf.Tensor
   text_lengths: tf.Tensor
+
+  def starts_at(self, place: tf.Tensor) -> tf.Tensor:
+    """Returns where the letters of normalized bytes start in their texts.
+
+    Bytes <int64>[K] are counted from the first byte of the first text.
+    """
+    return self._look_up(self.starts, place)
+
+  def ends_at(self, place: tf.Tensor) -> tf.Tensor:
+    """Returns the ends of the letters, exclusive; see `starts_at`."""
+    return self._look_up(self.ends, place)
+
+  def _look_up(self, values: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    # If all texts are empty, positions are one past the end.
+    values = tf.concat([values, [0]], 0)
+    return tf.gather(values, bound(self.bytes_up_to, place, after=True))
 
 
 def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
@@ -190,42 +197,10 @@ def _shifted(values: tf.Tensor, first) -> tf.Tensor:
   return tf.concat([[first], values[:-1]], 0)[: tf.size(values)]
 
 
-def letter_starts(letters: Letters, place: tf.Tensor) -> tf.Tensor:
-  """Returns the starts of the letters of bytes of the normalized texts.
-
-  Args:
-    letters: the letters of the original texts.
-    place: <int64>[K], counted from the first byte of the first text.
-
-  Returns:
-    <int64>[K], characters from the beginning of the text.
-  """
-  return _look_up(letters.starts, letters, place)
-
-
-def letter_ends(letters: Letters, place: tf.Tensor) -> tf.Tensor:
-  """Returns the ends of the letters, exclusive; see `letter_starts`."""
-  return _look_up(letters.ends, letters, place)
-
-
-def _look_up(
-  values: tf.Tensor, letters: Letters, place: tf.Tensor
-) -> tf.Tensor:
-  found = bound(letters.bytes_up_to, place, after=True)
-  # If all texts are empty, positions are one past the end.
-  values = tf.concat([values, [0]], 0)
-  return tf.gather(values, found)
-
-
 def bound(ordered: tf.Tensor, values: tf.Tensor, after: bool) -> tf.Tensor:
-  """Returns the insertion positions of values, <int64>[K].
+  """Returns the positions to insert <int64>[K] values, before or after equals.
 
-  Unlike `tf.searchsorted`, this accepts an empty `ordered`.
-
-  Args:
-    ordered: <int64>[N], never decreasing.
-    values: <int64>[K].
-    after: whether to insert after equal values, else before them.
+  Unlike `tf.searchsorted`, this accepts an empty `ordered` <int64>[N].
   """
   search = tf.raw_ops.UpperBound if after else tf.raw_ops.LowerBound
   return search(

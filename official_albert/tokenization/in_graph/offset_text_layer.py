@@ -1,8 +1,8 @@
 """Text to ids in the graph, with the characters that each id comes from.
 
 This serves models that answer with a part of the text. For batches, it equals
-`Tokenizer.encode_with_offsets`, with the same known differences as the ids
-(see sentencepiece_layers.py).
+`encode_with_offsets` of the Python tokenizers, with the same known differences
+as the ids (see sentencepiece_layer.py).
 
 Letters: B texts, K pieces of all texts, concatenated.
 """
@@ -10,30 +10,24 @@ Letters: B texts, K pieces of all texts, concatenated.
 from __future__ import annotations
 
 import unicodedata
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from official_albert import tokenization
-from official_albert.tokenization.in_graph import graph_offsets, graph_text
 from official_albert.tokenization.in_graph import (
-  sentencepiece_layers as text_layers,
+  graph_offsets,
+  sentencepiece_layer,
+  text_layer,
+  wordpiece_layer,
 )
-from official_albert.tokenization.in_graph import (
-  wordpiece_layer as wordpiece_text_layer,
-)
-
-_WORD_START = "\u2581"
 
 
 class EncodedTexts(NamedTuple):
-  """Like `text_offsets.EncodedText`, for a batch.
+  """The ids of B texts and the half-open ranges of their characters.
 
-  Attributes:
-    ids: a RaggedTensor <int32>[B, (pieces)].
-    starts: a RaggedTensor <int32>[B, (pieces)], the first character of each.
-    ends: a RaggedTensor <int32>[B, (pieces)], exclusive.
+  All are RaggedTensors <int32>[B, (pieces)].
   """
 
   ids: tf.RaggedTensor
@@ -41,81 +35,88 @@ class EncodedTexts(NamedTuple):
   ends: tf.RaggedTensor
 
 
-class _OffsetTextLayer(tf.Module):
-  """Base class of both layers.
+def make_offset_layer(layer: text_layer.TextLayer) -> OffsetTextLayer:
+  """Returns the layer with offsets for a layer without.
+
+  Raises:
+    ValueError: a SentencePiece model changes a character into several.
+  """
+  if isinstance(layer, wordpiece_layer.WordPieceTextLayer):
+    return WordPieceOffsetLayer(layer)
+  return SentencePieceOffsetLayer(layer)
+
+
+class OffsetTextLayer(tf.Module):
+  """A tokenizer with offsets. Making it takes about a second.
 
   Attributes:
     text_layer: the layer without offsets.
     vocab_size, pad_id, cls_id, sep_id, mask_id: those of `text_layer`.
   """
 
-  def __init__(self, text_layer, forms, name: str):
-    super().__init__(name=name)
-    self.text_layer = text_layer
-    self.vocab_size = text_layer.vocab_size
-    self.pad_id, self.cls_id = text_layer.pad_id, text_layer.cls_id
-    self.sep_id, self.mask_id = text_layer.sep_id, text_layer.mask_id
+  def __init__(self, layer: text_layer.TextLayer, forms):
+    super().__init__(name="offsets")
+    self.text_layer = layer
+    for name in ("vocab_size", "pad_id", "cls_id", "sep_id", "mask_id"):
+      setattr(self, name, getattr(layer, name))
     self._forms = forms
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Returns only the ids: <string>[B] to <int32>[B, (pieces)]."""
     return self.text_layer.tokenize(texts)
 
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
+    """Returns the ids of each text with the characters that they come from.
+
+    Args:
+      texts: <string>[B], UTF-8. Invalid bytes are dropped and not counted as
+        characters. ValueError is raised for anything but a batch of strings.
+    """
+    raise NotImplementedError
+
   def _letters(
-    self, texts: tf.Tensor, keeps_spaces: bool
+    self, texts: tf.Tensor, normal_lengths: tf.Tensor, keeps_spaces: bool
   ) -> graph_offsets.Letters:
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
     forms = codes.with_flat_values(self._forms(codes.flat_values))
-    return graph_offsets.find_letters(forms, keeps_spaces)
+    letters = graph_offsets.find_letters(forms, keeps_spaces)
+    # This holds for each character of Unicode. If it ever fails, an error is
+    # better than wrong offsets.
+    check = tf.debugging.assert_equal(
+      tf.cast(normal_lengths, tf.int64),
+      letters.text_lengths,
+      "the length of a normalized text differs from the sum over its "
+      "characters, so its offsets are unknown.",
+    )
+    with tf.control_dependencies([check]):
+      return graph_offsets.Letters(*map(tf.identity, letters))
 
 
-class SentencePieceOffsetLayer(_OffsetTextLayer):
+class SentencePieceOffsetLayer(OffsetTextLayer):
   """Equal to `SentencePieceTokenizer.encode_with_offsets`."""
 
-  def __init__(
-    self,
-    text_layer: text_layers.SentencePieceTextLayer,
-    name: str = "sentence_piece_offsets",
-  ):
-    """Computes how each character is normalized, which takes a second.
-
-    Raises:
-      ValueError: the model changes a character into several.
-    """
+  def __init__(self, layer: sentencepiece_layer.SentencePieceTextLayer):
     forms = graph_offsets.form_table(
-      text_layer.normalize,
+      layer.normalize,
       is_gone=lambda char: False,
       is_space=str.isspace,
       is_mark=lambda char: (
         unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
       ),
     )
-    super().__init__(text_layer, forms, name)
-    self._visible = _visible_characters(text_layer)
+    super().__init__(layer, forms)
+    self._visible = _visible_characters(layer)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
-    """Returns the ids of each text with the characters that they come from.
-
-    Args:
-      texts: <string>[B], UTF-8. Invalid bytes are dropped and not counted as
-        characters.
-
-    Raises:
-      ValueError: `texts` is not a batch of strings.
-    """
-    texts = graph_text.check_texts(texts)
-    letters = self._letters(texts, keeps_spaces=True)
+    texts = text_layer.check_texts(texts)
     normal = self.text_layer.normalize(texts)
+    letters = self._letters(texts, tf.strings.length(normal), keeps_spaces=True)
     codes = tf.strings.unicode_decode(normal, "UTF-8", errors="ignore")
     visible = tf.equal(self._visible(codes.flat_values), 1)
     sizes = graph_offsets.utf8_sizes(codes.flat_values)
     # The first byte of each visible character of the normalized texts.
     places = tf.boolean_mask(tf.cumsum(sizes, exclusive=True), visible)
-    check = _check_lengths(
-      tf.cast(tf.strings.length(normal), tf.int64), letters
-    )
-    with tf.control_dependencies([check]):
-      cut = self.text_layer.cut_with_bytes(normal)
+    cut = self.text_layer.cut(normal)
     text = cut.ids.value_rowids()
     begin = tf.gather(letters.text_begins, text)
     # Ranges of visible characters exclude spaces before a piece, and what
@@ -130,97 +131,60 @@ class SentencePieceOffsetLayer(_OffsetTextLayer):
     # A piece starts at its first visible character, a lone space at its end.
     places = tf.concat([places, [0]], 0)
     at = tf.where(is_space, begin + cut.ends, tf.gather(places, first))
-    start = graph_offsets.letter_starts(letters, at)
+    start = letters.starts_at(at)
     # A piece ends with its last visible character. If it has none, it ends with
     # the piece before, which may come from the same letter.
     previous = tf.gather(places, tf.maximum(last - 1, 0))
-    end = graph_offsets.letter_ends(letters, previous)
-    end = tf.where(last > before, end, 0)
+    end = tf.where(last > before, letters.ends_at(previous), 0)
     length = tf.gather(letters.text_lengths, text)
     at_end = is_space & (cut.ends >= length)
-    text_end = graph_offsets.letter_ends(letters, begin + length - 1)
-    start = tf.where(at_end, text_end, start)
-    end = tf.maximum(start, end)
-    return _encoded(cut.ids, start, end)
+    start = tf.where(at_end, letters.ends_at(begin + length - 1), start)
+    return _encoded(cut.ids, start, tf.maximum(start, end))
 
 
-class WordPieceOffsetLayer(_OffsetTextLayer):
+class WordPieceOffsetLayer(OffsetTextLayer):
   """Equal to `WordPieceTokenizer.encode_with_offsets`."""
 
-  def __init__(
-    self,
-    text_layer: wordpiece_text_layer.WordPieceTextLayer,
-    name: str = "word_piece_offsets",
-  ):
-    """Computes how each character is normalized."""
+  def __init__(self, layer: wordpiece_layer.WordPieceTextLayer):
     forms = graph_offsets.form_table(
-      lambda texts: tf.strings.reduce_join(
-        text_layer.split_words(texts), axis=1
-      ),
+      lambda texts: tf.strings.reduce_join(layer.split_words(texts), axis=1),
       is_gone=tokenization.is_control,
       is_space=lambda char: tokenization.is_space(char) or char.isspace(),
       is_mark=lambda char: (
         unicodedata.combining(unicodedata.normalize("NFD", char)[0]) > 0
       ),
     )
-    super().__init__(text_layer, forms, name)
+    super().__init__(layer, forms)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> EncodedTexts:
-    """See `SentencePieceOffsetLayer.tokenize_with_offsets`."""
-    texts = graph_text.check_texts(texts)
-    letters = self._letters(texts, keeps_spaces=False)
+    texts = text_layer.check_texts(texts)
     words = self.text_layer.split_words(texts)
     sizes = words.with_flat_values(
       tf.cast(tf.strings.length(words.flat_values), tf.int64)
     )
-    check = _check_lengths(tf.reduce_sum(sizes, 1), letters)
-    with tf.control_dependencies([check]):
-      ids, word, begins, ends = self.text_layer.cut_with_bytes(words)
+    letters = self._letters(
+      texts, tf.reduce_sum(sizes, axis=1), keeps_spaces=False
+    )
+    ids, word, begins, ends = self.text_layer.cut(words)
     begin = tf.gather(tf.cumsum(sizes.flat_values, exclusive=True), word)
     return _encoded(
       ids,
-      graph_offsets.letter_starts(letters, begin + begins),
-      graph_offsets.letter_ends(letters, begin + ends - 1),
+      letters.starts_at(begin + begins),
+      letters.ends_at(begin + ends - 1),
     )
-
-
-OffsetTextLayer = Union[SentencePieceOffsetLayer, WordPieceOffsetLayer]
-
-
-def make_offset_layer(text_layer: text_layers.TextLayer) -> OffsetTextLayer:
-  """Returns the layer with offsets for a layer without.
-
-  Raises:
-    ValueError: see `SentencePieceOffsetLayer`.
-  """
-  if isinstance(text_layer, wordpiece_text_layer.WordPieceTextLayer):
-    return WordPieceOffsetLayer(text_layer)
-  return SentencePieceOffsetLayer(text_layer)
-
-
-def _check_lengths(lengths: tf.Tensor, letters: graph_offsets.Letters):
-  # This holds for each character of Unicode. If it ever fails, an error is
-  # better than wrong offsets.
-  return tf.debugging.assert_equal(
-    lengths,
-    letters.text_lengths,
-    "the length of a normalized text differs from the sum over its characters, "
-    "so its offsets are unknown.",
-  )
 
 
 def _encoded(
   ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> EncodedTexts:
-  return EncodedTexts(
-    ids,
-    ids.with_flat_values(tf.cast(starts, tf.int32)),
-    ids.with_flat_values(tf.cast(ends, tf.int32)),
+  starts, ends = (
+    ids.with_flat_values(tf.cast(x, tf.int32)) for x in (starts, ends)
   )
+  return EncodedTexts(ids, starts, ends)
 
 
 def _visible_characters(
-  text_layer: text_layers.SentencePieceTextLayer,
+  layer: sentencepiece_layer.SentencePieceTextLayer,
 ) -> graph_offsets.CharacterTable:
   """Returns 1 for characters that SentencePiece keeps, else 0.
 
@@ -234,20 +198,18 @@ def _visible_characters(
   visible[ord(" ")] = 0
   changing = graph_offsets.changing_characters()
   chars = tf.constant([chr(code) for code in changing.tolist()])
-  changed = text_layer.normalize(chars).numpy() != chars.numpy()
+  changed = layer.normalize(chars).numpy() != chars.numpy()
   # SentencePiece never sees the characters that our normalization changes.
   codes = np.setdiff1d(
     graph_offsets.assigned_characters(), changing[changed]
   ).astype(np.int32)
-  chars = tf.constant([chr(code) for code in codes.tolist()])
-  ids = text_layer.cut_with_bytes(chars).ids
-  pieces = text_layer.pieces(tf.range(text_layer.vocab_size)).numpy().tolist()
-  lengths = [len(p.decode("utf-8").replace(_WORD_START, "")) for p in pieces]
-  lengths[text_layer.unk_id] = 1
-  kept = tf.reduce_sum(
-    ids.with_flat_values(tf.gather(lengths, ids.flat_values)), 1
-  )
-  kept = kept.numpy()
+  ids = layer.cut(tf.constant([chr(code) for code in codes.tolist()])).ids
+  pieces = layer.pieces(tf.range(layer.vocab_size)).numpy().tolist()
+  mark = tokenization.WORD_START
+  lengths = [len(p.decode("utf-8").replace(mark, "")) for p in pieces]
+  lengths[layer.unk_id] = 1
+  lengths = ids.with_flat_values(tf.gather(lengths, ids.flat_values))
+  kept = tf.reduce_sum(lengths, axis=1).numpy()
   if kept.max() > 1:
     char = chr(int(codes[kept.argmax()]))
     raise ValueError(

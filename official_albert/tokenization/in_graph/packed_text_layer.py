@@ -1,7 +1,7 @@
 """Packs texts to model inputs in the graph: [CLS] A [SEP] or with B [SEP].
 
-The result, truncation included, equals that of `packing.py`, which makes the
-training data.
+The result, truncation included, equals that of `tokenization.pack_pair`, which
+makes the training data.
 """
 
 from __future__ import annotations
@@ -10,10 +10,23 @@ from typing import Optional
 
 import tensorflow as tf
 
-from official_albert.tokenization.in_graph import graph_text
+from official_albert import tokenization
 from official_albert.tokenization.in_graph import (
-  sentencepiece_layers as text_layers,
+  sentencepiece_layer,
+  text_layer,
+  wordpiece_layer,
 )
+
+_MASK = "[MASK]"
+
+
+def make_text_layer(
+  kind: str, file: str, lower_case: bool
+) -> text_layer.TextLayer:
+  """Returns a layer of the kind "sentencepiece" or "wordpiece"."""
+  if kind == "wordpiece":
+    return wordpiece_layer.WordPieceTextLayer(file, lower_case)
+  return sentencepiece_layer.SentencePieceTextLayer(file, lower_case)
 
 
 class PackedTextLayer(tf.Module):
@@ -27,8 +40,7 @@ class PackedTextLayer(tf.Module):
     max_seq_length: the maximum sequence length S.
   """
 
-  def __init__(self, text_layer: text_layers.TextLayer, max_seq_length: int):
-    """Stores the tokenizer and the maximum length."""
+  def __init__(self, text_layer: text_layer.TextLayer, max_seq_length: int):
     super().__init__(name="packed_text")
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
@@ -36,31 +48,66 @@ class PackedTextLayer(tf.Module):
   def __call__(
     self, text_a: tf.Tensor, text_b: Optional[tf.Tensor] = None
   ) -> dict[str, tf.Tensor]:
-    """Tokenizes and packs texts.
+    """Tokenizes one or two batches of texts <string>[B]; see `pack_pair`."""
+    ids_b = None if text_b is None else self.text_layer.tokenize(text_b)
+    return self._pack(self.text_layer.tokenize(text_a), ids_b)
 
-    Args:
-      text_a: <string>[B], UTF-8.
-      text_b: <string>[B], or None if there is no second text.
+  def _pack(self, ids_a, ids_b=None):
+    layer = self.text_layer
+    return pack_pair(
+      ids_a, ids_b, self.max_seq_length, layer.cls_id, layer.sep_id
+    )
+
+
+class FillMaskTextLayer(PackedTextLayer):
+  """Maps strings with `[MASK]` to the inputs of a masked language model.
+
+      layer = FillMaskTextLayer(SentencePieceTextLayer("30k-clean.model"), 128)
+      layer(tf.constant(["The capital of [MASK] is Paris."]))
+
+  The literal `[MASK]` (case matters) is found before normalization, and the
+  texts between masks are tokenized separately. Text directly after a mask
+  continues the word of the mask: "[MASK]." becomes `[MASK]` and ".", not
+  `[MASK]`, "▁", ".", because this is what a masked word before a full stop
+  looks like in pretraining data.
+  """
+
+  def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Packs each text of <string>[B] as `[CLS] text [SEP]`.
 
     Returns:
-      `input_ids`, `input_mask` and `segment_ids` <int32>[B, S], padded with 0.
-      S is the length of the longest sequence of the batch.
-
-    Raises:
-      ValueError: the texts are not batches of strings, or max_seq_length is
-        too small for one token of each text.
+      The features of `pack_pair`, and `mask_positions` <int32>[B, M], the
+      positions of [MASK], padded with -1. M is the largest number of masks in a
+      text. Longer texts than max_seq_length lose their end, masks included.
     """
-    ids_a = self.text_layer.tokenize(graph_text.check_texts(text_a))
-    ids_b = None
-    if text_b is not None:
-      ids_b = self.text_layer.tokenize(graph_text.check_texts(text_b))
-    return pack_pair(
-      ids_a,
-      ids_b,
-      self.max_seq_length,
-      self.text_layer.cls_id,
-      self.text_layer.sep_id,
+    features = self._pack(self._ids(text_layer.check_texts(texts)))
+    ids = features["input_ids"]
+    columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+    positions = tf.ragged.boolean_mask(
+      columns, tf.equal(ids, self.text_layer.mask_id)
     )
+    return {**features, "mask_positions": positions.to_tensor(-1)}
+
+  def _ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Maps <string>[B] to <int32>[B, (pieces and masks)]."""
+    parts = tf.strings.split(texts, _MASK)  # [B, (1 + masks)]
+    ids = self.text_layer.tokenize(parts.flat_values)  # [all parts, (pieces)]
+    # The first piece of a part continues the word if the part touches a mask.
+    index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
+    space = text_layer.character_class(str.isspace)
+    touches = (index_in_text > 0) & tf.equal(
+      parts.flat_values,
+      tf.strings.regex_replace(parts.flat_values, f"^{space}", ""),
+    )
+    begins = tf.equal(tf.ragged.range(ids.row_lengths()).flat_values, 0)
+    within = begins & tf.gather(touches, ids.value_rowids())
+    inner = self.text_layer.without_word_start(ids.flat_values)
+    ids = ids.with_flat_values(tf.where(within, inner, ids.flat_values))
+    ids = tf.ragged.boolean_mask(ids, tf.not_equal(ids, -1))
+    mask = tf.fill([ids.nrows(out_type=tf.int32), 1], self.text_layer.mask_id)
+    # Every part is followed by a mask, except the last one of a text.
+    ids = parts.with_flat_values(tf.concat([ids, mask], axis=1))
+    return ids.merge_dims(1, 2)[:, :-1]
 
 
 def pack_pair(
@@ -70,28 +117,14 @@ def pack_pair(
   cls_id: int,
   sep_id: int,
 ) -> dict[str, tf.Tensor]:
-  """Applies `packing.pack_pair` to each row and pads with 0.
-
-  Args:
-    ids_a: <int32>[B, (tokens)] of A.
-    ids_b: <int32>[B, (tokens)] of B; None if there is no second text.
-    max_seq_length: the maximum length of a row, special tokens included.
-    cls_id: the id of [CLS].
-    sep_id: the id of [SEP].
+  """Applies `tokenization.pack_pair` to each row of ids and pads with 0.
 
   Returns:
-    See `PackedTextLayer`.
-
-  Raises:
-    ValueError: `max_seq_length` is too small for one token of each text.
+    `input_ids`, `input_mask` and `segment_ids` <int32>[B, S]. S is the length
+    of the longest sequence of the batch.
   """
   texts = 1 if ids_b is None else 2
-  available = max_seq_length - 1 - texts
-  if available < texts:
-    raise ValueError(
-      f"max_seq_length is {max_seq_length}, but [CLS], {texts} [SEP] and a "
-      f"token of each text need {1 + 2 * texts}: increase it."
-    )
+  available = tokenization.available_tokens(max_seq_length, texts)
   length_a = ids_a.row_lengths()  # [B]
   keep_a = tf.minimum(length_a, available)
   keep_b = None
@@ -104,21 +137,21 @@ def pack_pair(
     keep_b = tf.minimum(length_b, available - keep_a)
   # One gather collects all rows from one list of ids. Each row consists of a
   # few ranges of that list; [CLS] and [SEP] are ranges of length 1.
-  pieces = [tf.constant([cls_id, sep_id], ids_a.dtype), ids_a.values]
+  values = [tf.constant([cls_id, sep_id], ids_a.dtype), ids_a.values]
   first = tf.zeros_like(length_a)
-  offset = tf.constant(2, length_a.dtype)
-  ranges = [(first, first + 1), _range(ids_a, offset, keep_a)]
-  ranges.append((first + 1, first + 2))
+  start_a = ids_a.row_starts() + 2
+  separator = (first + 1, first + 2)
+  ranges = [(first, first + 1), (start_a, start_a + keep_a), separator]
   length = keep_a + 2
   if ids_b is not None:
-    pieces.append(ids_b.values)
-    offset += tf.size(ids_a.values, length_a.dtype)
-    ranges += [_range(ids_b, offset, keep_b), (first + 1, first + 2)]
+    values.append(ids_b.values)
+    start_b = ids_b.row_starts() + 2 + tf.size(ids_a.values, length_a.dtype)
+    ranges += [(start_b, start_b + keep_b), separator]
     length += keep_b + 1
   starts, ends = (
     tf.reshape(tf.stack(column, axis=1), [-1]) for column in zip(*ranges)
   )
-  ids = tf.gather(tf.concat(pieces, 0), tf.ragged.range(starts, ends).values)
+  ids = tf.gather(tf.concat(values, 0), tf.ragged.range(starts, ends).values)
   # Models do not accept the length 0 of an empty batch.
   longest = tf.maximum(tf.reduce_max(length), 1 + texts)
   rows = tf.RaggedTensor.from_row_lengths(ids, length, validate=False)
@@ -131,11 +164,3 @@ def pack_pair(
     "input_mask": mask,
     "segment_ids": segments,
   }
-
-
-def _range(
-  ids: tf.RaggedTensor, offset: tf.Tensor, keep: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """Returns the range of the first `keep` ids of each row, plus `offset`."""
-  starts = ids.row_starts() + offset
-  return starts, starts + keep

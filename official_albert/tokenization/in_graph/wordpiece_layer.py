@@ -1,85 +1,57 @@
-"""WordPiece in the graph, equal to `wordpiece.WordPieceTokenizer`.
+"""The WordPiece tokenizer in the graph.
 
 The text is split into words by the character classes of the Python tokenizer,
 and tensorflow_text's FastWordpieceTokenizer splits the words. (tensorflow_text
 also has a BertTokenizer that does both. It uses another version of Unicode,
 keeps control characters in words and limits the length of words in bytes.)
 
-Both tokenizers differ for characters that are newer than TensorFlow's Unicode
-(see sentencepiece_layers.py), and for a few capital letters of such scripts.
+It equals `tokenization.WordPieceTokenizer` except for characters that are newer
+than TensorFlow's Unicode (see sentencepiece_layer.py), and for a few capital
+letters of such scripts.
 """
 
 from __future__ import annotations
 
 import os
 import unicodedata
-from typing import NamedTuple, Union
 
 import tensorflow as tf
 import tensorflow_text
 
 from official_albert import tokenization
-from official_albert.tokenization.in_graph import graph_text
+from official_albert.tokenization.in_graph import text_layer
 
 # A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
 
 
-class Cut(NamedTuple):
-  """Pieces with their positions in words.
-
-  Attributes:
-    ids: a RaggedTensor <int32>[B, (pieces)] with K pieces in all.
-    word: <int64>[K], the index of the word among those of all texts.
-    begins: <int64>[K], the first byte of each piece in its word.
-    ends: <int64>[K], exclusive.
-  """
-
-  ids: tf.RaggedTensor
-  word: tf.Tensor
-  begins: tf.Tensor
-  ends: tf.Tensor
+def _is_single(char: str) -> bool:
+  return tokenization.is_chinese(char) or tokenization.is_punctuation(char)
 
 
-class WordPieceTextLayer(tf.Module):
-  """Maps raw strings to ids, equal to `WordPieceTokenizer.encode`.
+def _is_mark(char: str) -> bool:
+  return unicodedata.category(char) == "Mn"
 
-  Create the layer outside `tf.function`; call it anywhere.
 
-  Attributes:
-    lower_case: whether text first loses case and accents.
-    vocab_size: the number of pieces V.
-    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
-  """
+class WordPieceTextLayer(text_layer.TextLayer):
+  """A `TextLayer` equal to `tokenization.WordPieceTokenizer`."""
 
-  def __init__(
-    self,
-    vocab_file: Union[str, os.PathLike],
-    lower_case: bool = True,
-    name: str = "word_piece_text",
-  ):
-    """Reads a vocabulary.
-
-    Raises:
-      FileNotFoundError: the file does not exist.
-      ValueError: it lacks BERT's special pieces.
-    """
-    super().__init__(name=name)
+  def __init__(self, vocab_file: str | os.PathLike, lower_case: bool = True):
+    """Reads a vocabulary, which must have BERT's special pieces."""
+    super().__init__(name="word_piece_text")
     self.lower_case = lower_case
-    content = graph_text.read_file(
-      os.fspath(vocab_file), "WordPiece vocabulary"
-    )
+    content = text_layer.read_file(vocab_file, "WordPiece vocabulary")
     self._pieces = tokenization.read_vocabulary(content)
     self.vocab_size = len(self._pieces)
-    ids = {piece: i for i, piece in enumerate(self._pieces)}
-    for piece in tokenization.WORDPIECE_SPECIAL_PIECES:
-      if piece not in ids:
+    special = tokenization.WORDPIECE_SPECIAL_PIECES
+    for piece in special:
+      if piece not in self._pieces:
         raise ValueError(
           f"{os.fspath(vocab_file)!r} lacks the piece {piece}: a WordPiece "
-          f"vocabulary has {', '.join(tokenization.WORDPIECE_SPECIAL_PIECES)}."
+          f"vocabulary has {', '.join(special)}."
         )
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-      ids[piece] for piece in tokenization.WORDPIECE_SPECIAL_PIECES
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(
+      self._pieces.index, special
     )
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
       self._pieces,
@@ -93,9 +65,10 @@ class WordPieceTextLayer(tf.Module):
 
   def split_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Splits texts into words: <string>[B] to <string>[B, (words)]."""
-    space = graph_text.character_class(tokenization.is_space)
-    control = graph_text.character_class(tokenization.is_control)
-    single = graph_text.character_class(_is_single)
+    space, control, single = map(
+      text_layer.character_class,
+      (tokenization.is_space, tokenization.is_control, _is_single),
+    )
     texts = tf.strings.unicode_transcode(
       texts, "UTF-8", "UTF-8", errors="ignore"
     )
@@ -108,7 +81,7 @@ class WordPieceTextLayer(tf.Module):
       # ASCII first, because the Unicode operation depends on the locale.
       texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
       texts = tensorflow_text.normalize_utf8(texts, "NFD")
-      marks = graph_text.character_class(_is_mark)
+      marks = text_layer.character_class(_is_mark)
       texts = tf.strings.regex_replace(texts, marks, "")
     texts = tf.strings.regex_replace(texts, f"({single})", r" \1 ")
     return tf.strings.split(texts)
@@ -124,66 +97,44 @@ class WordPieceTextLayer(tf.Module):
     )
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the ids of each text, without [CLS] and [SEP].
-
-    Args:
-      texts: <string>[B], UTF-8; invalid bytes are dropped.
-
-    Returns:
-      A RaggedTensor <int32>[B, (pieces)].
-
-    Raises:
-      ValueError: `texts` is not a batch of strings.
-    """
     return self.tokenize_words(texts).merge_dims(1, 2)
 
   def tokenize_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Returns ids by words: <string>[B] to <int32>[B, (words), (pieces)]."""
-    words = self.split_words(graph_text.check_texts(texts))
+    words = self.split_words(text_layer.check_texts(texts))
     ids, _, _ = self._cut(words)
     return words.with_flat_values(ids)
 
-  def cut_with_bytes(self, words: tf.RaggedTensor) -> Cut:
+  def cut(
+    self, words: tf.RaggedTensor
+  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the pieces of words with their positions.
 
     Args:
       words: <string>[B, (words)], the result of `split_words`.
+
+    Returns:
+      The ids, a RaggedTensor <int32>[B, (pieces)] with K pieces in all. For
+      each piece, <int64>[K]: the index of its word among those of all texts,
+      its first byte in the word, and the end of its bytes.
     """
     ids, begins, ends = self._cut(words)
     word = ids.value_rowids()
     # [UNK] stands for the whole word, which may have been replaced above.
-    sizes = tf.strings.length(words.flat_values)
-    ends = tf.where(
-      tf.equal(ids.flat_values, self.unk_id),
-      tf.cast(tf.gather(sizes, word), tf.int64),
-      tf.cast(ends.flat_values, tf.int64),
-    )
-    return Cut(
+    sizes = tf.gather(tf.strings.length(words.flat_values), word)
+    sizes = tf.cast(sizes, ends.dtype)
+    unknown = tf.equal(ids.flat_values, self.unk_id)
+    return (
       words.with_flat_values(ids).merge_dims(1, 2),
       word,
       tf.cast(begins.flat_values, tf.int64),
-      ends,
+      tf.cast(tf.where(unknown, sizes, ends.flat_values), tf.int64),
     )
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    """Returns the same ids, because text after a [MASK] is a new word.
-
-    This holds for Chinese characters, and BERT's tools read "[MASK]s" this way.
-    """
+    # Text after a [MASK] is a new word. This holds for Chinese characters, and
+    # BERT's tools read "[MASK]s" this way.
     return tf.identity(ids)
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-    """Returns the pieces of ids: <int>[...] to <string>[...].
-
-    Raises:
-      tf.errors.InvalidArgumentError: an id is outside the vocabulary.
-    """
     return tf.gather(tf.constant(self._pieces), ids)
-
-
-def _is_single(char: str) -> bool:
-  return tokenization.is_chinese(char) or tokenization.is_punctuation(char)
-
-
-def _is_mark(char: str) -> bool:
-  return unicodedata.category(char) == "Mn"

@@ -1,4 +1,4 @@
-"""The nine tasks of GLUE (arXiv 1804.07461): labels, metrics, splits, recipes.
+"""The nine tasks of GLUE (arXiv 1804.07461): columns, labels, metrics, recipes.
 
 The recipes are those of arXiv 1909.11942, Table 14. run_glue.sh of
 google-research/albert has the same rates, batches, steps and warm-ups for eight
@@ -16,14 +16,18 @@ from tasks.common import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-  """What distinguishes a task, besides its files.
+  """What distinguishes a task.
 
   Attributes:
     name: as in `--task`.
     folder: of its files, as in the official archives.
+    texts: columns of the text or of both texts.
     labels: in the order of the head's outputs; None for a regression.
-    metrics: functions of `tasks.common`, in the official order.
-    main_metric: chooses the best checkpoint; higher is better.
+    metrics: functions of `tasks.common`, in the official order. The first one
+      chooses the best checkpoint; higher is better.
+    label: column of the labels.
+    guid: column of the ids; "" numbers the rows from 0. Test files have one,
+      "index" where this is "".
     dev_splits: with labels; MNLI has two.
     test_splits: without labels; MNLI's model also predicts the diagnostics,
       "ax".
@@ -31,11 +35,17 @@ class GlueTask:
 
   name: str
   folder: str
+  texts: tuple[str, ...]
   labels: Optional[tuple[str, ...]]
   metrics: tuple[str, ...] = ("accuracy",)
-  main_metric: str = "accuracy"
+  label: str = "label"
+  guid: str = "index"
   dev_splits: tuple[str, ...] = ("dev",)
   test_splits: tuple[str, ...] = ("test",)
+
+  @property
+  def main_metric(self) -> str:
+    return self.metrics[0]
 
   @property
   def splits(self) -> tuple[str, ...]:
@@ -48,38 +58,54 @@ class GlueTask:
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
+_PAIR = ("sentence1", "sentence2")
 
 # Orders of labels and main metrics are those of google-research/albert
 # classifier_utils.py and run_classifier.py.
 GLUE_TASKS: Mapping[str, GlueTask] = {
-  "cola": GlueTask("cola", "CoLA", _BINARY, ("matthews",), "matthews"),
-  "sst2": GlueTask("sst2", "SST-2", _BINARY),
-  "mrpc": GlueTask("mrpc", "MRPC", _BINARY, ("accuracy", "f1")),
-  "stsb": GlueTask("stsb", "STS-B", None, ("pearson", "spearman"), "pearson"),
-  "qqp": GlueTask("qqp", "QQP", _BINARY, ("accuracy", "f1")),
-  "mnli": GlueTask(
-    "mnli",
-    "MNLI",
-    ("contradiction", "entailment", "neutral"),
-    dev_splits=("dev_matched", "dev_mismatched"),
-    test_splits=("test_matched", "test_mismatched", "ax"),
-  ),
-  "qnli": GlueTask("qnli", "QNLI", _ENTAILMENT),
-  "rte": GlueTask("rte", "RTE", _ENTAILMENT),
-  "wnli": GlueTask("wnli", "WNLI", _BINARY),
+  task.name: task
+  for task in (
+    GlueTask("cola", "CoLA", ("sentence",), _BINARY, ("matthews",)),
+    GlueTask("sst2", "SST-2", ("sentence",), _BINARY, guid=""),
+    GlueTask(
+      "mrpc",
+      "MRPC",
+      ("#1 String", "#2 String"),
+      _BINARY,
+      ("accuracy", "f1"),
+      label="Quality",
+      guid="",
+    ),
+    GlueTask(
+      "stsb", "STS-B", _PAIR, None, ("pearson", "spearman"), label="score"
+    ),
+    GlueTask(
+      "qqp",
+      "QQP",
+      ("question1", "question2"),
+      _BINARY,
+      ("accuracy", "f1"),
+      label="is_duplicate",
+      guid="id",
+    ),
+    GlueTask(
+      "mnli",
+      "MNLI",
+      _PAIR,
+      ("contradiction", "entailment", "neutral"),
+      label="gold_label",
+      dev_splits=("dev_matched", "dev_mismatched"),
+      test_splits=("test_matched", "test_mismatched", "ax"),
+    ),
+    GlueTask("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT),
+    GlueTask("rte", "RTE", _PAIR, _ENTAILMENT),
+    GlueTask("wnli", "WNLI", _PAIR, _BINARY),
+  )
 }
 
 
 def get_glue_task(name: str) -> GlueTask:
-  """Returns the task `name`.
-
-  Raises:
-    ValueError: there is no such task.
-  """
-  if name not in GLUE_TASKS:
-    raise ValueError(
-      f"unknown GLUE task {name!r}; choose one of {', '.join(GLUE_TASKS)}."
-    )
+  """Returns the task `name`."""
   return GLUE_TASKS[name]
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from official_albert import files
 from tasks import common
-from tasks.classification.glue import benchmark
+from tasks.classification.glue.benchmark import GLUE_TASKS, GlueTask
 
 # By task and split.
 SUBMISSION_FILES: Mapping[tuple[str, str], str] = {
@@ -42,19 +42,15 @@ SUBMISSION_FILES: Mapping[tuple[str, str], str] = {
   ("wnli", "test"): "WNLI.tsv",
   ("mnli", "ax"): "AX.tsv",
 }
-ZIP_NAME = "submission.zip"
-_HEADER = "index\tprediction\n"
 
 
 def evaluate_glue(
-  task: benchmark.GlueTask, predictions: np.ndarray, labels: np.ndarray
+  task: GlueTask, predictions: np.ndarray, labels: np.ndarray
 ) -> dict[str, float]:
   """Returns the metrics of one split, in the official order, as fractions.
 
-  Args:
-    task: the task.
-    predictions: <int>[N] indices of `task.labels`; of STS-B <float>[N].
-    labels: the correct ones.
+  Predictions and labels are <int>[N] indices of `task.labels`; of STS-B
+  <float>[N].
   """
   return {
     name: getattr(common, name)(predictions, labels) for name in task.metrics
@@ -62,27 +58,18 @@ def evaluate_glue(
 
 
 def task_score(
-  task: benchmark.GlueTask, results: Mapping[str, Mapping[str, float]]
+  task: GlueTask, results: Mapping[str, Mapping[str, float]]
 ) -> float:
-  """Returns the mean over splits of the mean of a task's metrics.
-
-  Args:
-    task: the task.
-    results: what `evaluate_glue` returns for each of `task.dev_splits`.
-  """
-  return float(
-    np.mean(
-      [
-        np.mean([results[split][name] for name in task.metrics])
-        for split in task.dev_splits
-      ]
-    )
-  )
+  """Returns the mean of `evaluate_glue` over metrics and `task.dev_splits`."""
+  values = [
+    [results[split][name] for name in task.metrics] for split in task.dev_splits
+  ]
+  return float(np.mean(values))
 
 
 def glue_average(scores: Mapping[str, float]) -> float:
   """Returns the mean of the `task_score` of all nine tasks, given by name."""
-  return float(np.mean([scores[name] for name in benchmark.GLUE_TASKS]))
+  return float(np.mean([scores[name] for name in GLUE_TASKS]))
 
 
 class Submission(NamedTuple):
@@ -102,51 +89,42 @@ class Submission(NamedTuple):
 
 def write_predictions(
   folder: str,
-  task: benchmark.GlueTask,
+  task: GlueTask,
   split: str,
   guids: Sequence[str],
   predictions: Sequence[Union[str, float]],
 ) -> str:
-  """Writes the official file of one split.
+  """Writes the official file of one of `task.test_splits`; returns its path.
 
   Args:
     folder: of the submission; created if missing.
     task: the task.
-    split: one of `task.test_splits`.
+    split: its name.
     guids: N ids of the test file.
     predictions: N of `task.labels`; for STS-B N numbers, which are clipped to
       [0, 5] and written with three decimals, as in the training file.
 
-  Returns:
-    The path of the file.
-
   Raises:
-    OSError: the file cannot be written.
     ValueError: a prediction is not a label.
   """
   name = SUBMISSION_FILES[task.name, split]
-  lines = [
-    f"{guid}\t{_cell(task, f'{name}, row {guid}', prediction)}\n"
-    for guid, prediction in zip(guids, predictions)
-  ]
+  if task.labels is None:
+    # Adding 0 turns -0.0 into 0.0.
+    predictions = [
+      f"{x:.3f}" for x in np.clip(np.float64(predictions), 0.0, 5.0) + 0.0
+    ]
+  lines = ["index\tprediction\n"]
+  for guid, prediction in zip(guids, predictions):
+    if task.labels is not None and prediction not in task.labels:
+      raise ValueError(
+        f"{name}, row {guid}: {prediction!r} is not a label of {task.name}; "
+        f"those are {', '.join(task.labels)}."
+      )
+    lines.append(f"{guid}\t{prediction}\n")
   path = os.path.join(folder, name)
   os.makedirs(folder, exist_ok=True)
-  files.write_text(path, _HEADER + "".join(lines))
+  files.write_text(path, "".join(lines))
   return path
-
-
-def _cell(
-  task: benchmark.GlueTask, where: str, prediction: Union[str, float]
-) -> str:
-  if task.labels is not None:
-    if prediction not in task.labels:
-      raise ValueError(
-        f"{where}: {prediction!r} is not a label of {task.name}; those are "
-        f"{', '.join(task.labels)}."
-      )
-    return str(prediction)
-  # Adding 0 turns -0.0 into 0.0.
-  return f"{min(max(float(prediction), 0.0), 5.0) + 0.0:.3f}"
 
 
 def write_zip(folder: str) -> Submission:
@@ -156,7 +134,6 @@ def write_zip(folder: str) -> Submission:
   (all eleven files have about 5 MB).
 
   Raises:
-    OSError: the zip cannot be written.
     ValueError: there are no official files.
   """
   official = tuple(SUBMISSION_FILES.values())
@@ -166,7 +143,7 @@ def write_zip(folder: str) -> Submission:
       f"{folder} has none of GLUE's files ({', '.join(official)}): predict "
       "first."
     )
-  path = os.path.join(folder, ZIP_NAME)
+  path = os.path.join(folder, "submission.zip")
   packed = io.BytesIO()
   with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
     for name in names:

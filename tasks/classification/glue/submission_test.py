@@ -54,18 +54,18 @@ def test_rows(tmp_path, name, split, file, expected):
 
 def test_scores_are_clipped_to_the_scale(tmp_path):
   values = np.array([-0.7, 5.25, 4.9996, 0.12345, -0.0], np.float32)
-  path = write(tmp_path, "stsb", guids=list("abcde"), predictions=values)
-  rows = pathlib.Path(path).read_text().splitlines()[1:]
-  cells = [row.split("\t")[1] for row in rows]
-  assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
+  for written in (values, list(map(str, values))):
+    path = write(tmp_path, "stsb", guids=list("abcde"), predictions=written)
+    rows = pathlib.Path(path).read_text().splitlines()[1:]
+    cells = [row.split("\t")[1] for row in rows]
+    assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
 
 
-@pytest.mark.parametrize("name, prediction", [("rte", "neutral"), ("cola", 1)])
-def test_unknown_labels(tmp_path, name, prediction):
+def test_unknown_labels(tmp_path):
   with pytest.raises(
-    ValueError, match=f"row 3: {prediction!r} is not a label of {name}"
+    ValueError, match="row 3: 'neutral' is not a label of rte"
   ):
-    write(tmp_path, name, "test", ["3"], [prediction])
+    write(tmp_path, "rte", "test", ["3"], ["neutral"])
   assert os.listdir(tmp_path) == []
 
 
@@ -118,20 +118,6 @@ def test_zip_is_reproducible(tmp_path):
   }
 
 
-def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
-  path = pathlib.Path(write(tmp_path, "rte"))
-  before = path.read_bytes()
-
-  def fail(*_):
-    raise OSError(28, "No space left on device")
-
-  monkeypatch.setattr(os, "replace", fail)
-  with pytest.raises(OSError, match="No space left"):
-    write(tmp_path, "rte", guids=["9"], predictions=["entailment"])
-  assert path.read_bytes() == before
-  assert os.listdir(tmp_path) == ["RTE.tsv"]
-
-
 _LABELS = np.array([1, 1, 1, 0, 0, 0, 0])
 _PREDICTIONS = np.array([1, 1, 0, 1, 0, 0, 0])
 
@@ -155,21 +141,16 @@ def test_metrics_in_the_official_order():
   )
 
 
-def test_task_score_is_the_mean_of_metrics():
-  assert submission.task_score(
-    _TASKS["qqp"], {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
-  ) == pytest.approx(0.85)
-
-
-def test_task_score_of_mnli_is_the_mean_of_its_two_sets():
+def test_scores_are_means_of_metrics_and_splits():
+  results = {"dev": {"accuracy": 0.9, "f1": 0.8, "loss": 7.0}}
+  score = submission.task_score(_TASKS["qqp"], results)
+  assert score == pytest.approx(0.85)
   results = {
     "dev_matched": {"accuracy": 0.8},
     "dev_mismatched": {"accuracy": 0.7},
   }
-  assert submission.task_score(_TASKS["mnli"], results) == pytest.approx(0.75)
-
-
-def test_average_of_all_nine_tasks():
+  score = submission.task_score(_TASKS["mnli"], results)
+  assert score == pytest.approx(0.75)
   scores = {name: 0.1 * n for n, name in enumerate(_TASKS)}
   assert submission.glue_average({**scores, "ax": 9.0}) == pytest.approx(0.4)
 

@@ -12,14 +12,17 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "beam_builder": [
       "build_dataset_with_beam",
     ],
+    "build_worker": [
+      "BuildSettings",
+    ],
     "data_statistics": [
-      "ExampleCounts",
+      "Counts",
       "count_examples",
       "format_table",
       "summarize_examples",
     ],
     "dataset_builder": [
-      "BuildSettings",
+      "Progress",
       "build_dataset",
     ],
     "documents": [
@@ -31,9 +34,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "example_settings": [
       "ExampleSettings",
       "KEEP_SHARE",
-      "MASKING_KINDS",
       "MASK_SHARE",
-      "PAIR_KINDS",
       "ngram_thresholds",
       "num_to_predict",
     ],
@@ -49,9 +50,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "Document",
       "Pair",
       "create_pairs",
-    ],
-    "split_builder": [
-      "Progress",
     ],
     "token_store": [
       "HELDOUT",

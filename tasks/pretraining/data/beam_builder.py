@@ -1,22 +1,35 @@
 """Builds the dataset of `dataset_builder` with a runner of Apache Beam.
 
-It is for text that takes too long on one machine. The shards and the manifest
-are those of the local engine, byte by byte. A failed build starts over; during
-a build the runner repeats lost work.
+    files -> documents -> tokens -> examples -> buckets -> shards
+
+It is for text that takes too long on one machine. The steps call the functions
+of the local engine. An element is a few hundred documents, or the records of a
+bucket or a shard. What depends on the whole input (the number of a document,
+the held-out documents, the place of a record in the order) is counted and
+passed as a side input. So the shards and the manifest are those of the local
+engine, byte by byte. A failed build starts over; during a build the runner
+repeats lost work.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import logging
 import os
 import re
 import shlex
-import shutil
 import tempfile
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import (
+  Any,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 
 import apache_beam as beam
 import numpy as np
@@ -25,16 +38,19 @@ from apache_beam.runners.portability import fn_api_runner
 
 import tfrecords
 from tasks.pretraining.data import (
-  beam_steps,
   build_worker,
   data_statistics,
   dataset_builder,
   documents,
+  external_sort,
   output_folder,
-  split_builder,
+  token_store,
 )
 
 _RESULT_FILE = "result.json"
+_BUCKET_BYTES = 1 << 26
+_BYTES_PER_TOKEN = 8  # A full sequence of 512 has 5.3, shorter ones more.
+_MAX_BUCKETS = 1 << 14
 # Beam's errors contain the error of a step somewhere in a long text.
 _STEP_ERROR = re.compile(
   r"^(?:\w+\.)*(ValueError|FileNotFoundError|OSError|PermissionError): (.*?)"
@@ -44,9 +60,16 @@ _STEP_ERROR = re.compile(
 # Runners whose workers are always on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
 
+# Outputs of steps besides their main one.
+_SKIPPED, _COUNTS, _SIZES = "skipped", "counts", "sizes"
+# A key is (split, number of a bucket or a shard). A part of its records is
+# (place among the parts, keys <int64>[N], records).
+_Key = tuple[str, int]
+_Part = tuple[tuple[int, ...], np.ndarray, list[bytes]]
+
 
 def build_dataset_with_beam(
-  settings: dataset_builder.BuildSettings,
+  settings: build_worker.BuildSettings,
   runner: str = "DirectRunner",
   beam_options: str = "",
 ) -> tfrecords.Manifest:
@@ -64,47 +87,6 @@ def build_dataset_with_beam(
     ValueError: a setting or the input is invalid.
     OSError: a file cannot be read or written.
   """
-  options = _options(runner, beam_options)
-  if settings.examples.sentence_pair == "nsp" or (
-    settings.examples.masking == "compat"
-  ):
-    raise ValueError(
-      "sentence_pair nsp and masking compat take segments from any other "
-      "document, which Beam's workers cannot read: use --engine=local."
-    )
-  paths = documents.find_files(settings.input_files)
-  _check_reachable(runner, [*paths, settings.output_dir])
-  job = build_worker.Job(
-    settings.spm_model_file,
-    settings.do_lower_case,
-    settings.examples,
-    settings.random_seed,
-    folder="",
-    vocab_file=settings.vocab_file,
-  )
-  tokenizer = job.tokenizer  # Raises an error before any work.
-  with open(tokenizer.model_file, "rb") as file:
-    model = file.read()
-  fingerprint = settings.fingerprint(paths, tokenizer.sha256)
-  with _output(settings, job, {"engine": "beam", **fingerprint}) as (
-    folder,
-    publish,
-  ):
-    plan = beam_steps.Plan(
-      dataclasses.replace(settings),
-      dataclasses.replace(job, folder=folder),
-      model,
-    )
-    result_path = os.path.join(folder, _RESULT_FILE)
-    _run(options, plan, [_absolute(path) for path in paths], result_path)
-    manifest = _manifest(settings, job, paths, result_path)
-    publish(manifest)
-  return manifest
-
-
-def _options(
-  runner: str, beam_options: str
-) -> pipeline_options.PipelineOptions:
   options = pipeline_options.PipelineOptions(
     shlex.split(beam_options), runner=runner
   )
@@ -114,26 +96,94 @@ def _options(
       "direct_running_mode multi_threading silently loses records: use "
       "in_memory or multi_processing."
     )
-  return options
-
-
-def _absolute(path: str) -> str:
-  """Returns a path for workers that run in another folder."""
-  return path if "://" in path else os.path.abspath(path)
-
-
-def _check_reachable(runner: str, paths: Sequence[str]) -> None:
-  for path in paths:
+  if settings.examples.sentence_pair == "nsp" or (
+    settings.examples.masking == "compat"
+  ):
+    raise ValueError(
+      "sentence_pair nsp and masking compat take segments from any other "
+      "document, which Beam's workers cannot read: use --engine=local."
+    )
+  paths = documents.find_files(settings.input_files)
+  for path in [*paths, settings.output_dir]:
     if runner in _REMOTE_RUNNERS and "://" not in path:
       raise ValueError(
         f"the workers of {runner} cannot read {path!r} on this machine: use "
         "a path like gs://bucket/folder."
       )
+  job = build_worker.Job(settings, folder="")
+  tokenizer = job.tokenizer  # Raises an error before any work.
+  with open(tokenizer.model_file, "rb") as file:
+    model = file.read()
+  is_remote = "://" in settings.output_dir
+  if is_remote:
+    output = _remote_folder(settings.output_dir, settings.overwrite)
+  else:
+    fingerprint = settings.fingerprint(paths, tokenizer.sha256)
+    output = output_folder.staging_folder(
+      settings.output_dir, settings.overwrite, {"engine": "beam", **fingerprint}
+    )
+  with output as folder:
+    # Workers may run in another folder.
+    folder, *inputs = (
+      path if "://" in path else os.path.abspath(path)
+      for path in (folder, *paths)
+    )
+    result_path = os.path.join(folder, _RESULT_FILE)
+    _run(options, Plan(settings, folder, model), inputs, result_path)
+    manifest = _read_result(job, paths, result_path)
+    publish = _publish_remotely if is_remote else output_folder.publish
+    publish(settings.output_dir, manifest, tokenizer.model_file)
+  return manifest
+
+
+@contextlib.contextmanager
+def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
+  """Opens an output folder on storage on which folders cannot be renamed.
+
+  Shards are written to their final paths. The manifest, without which nobody
+  reads them, is still written last.
+  """
+  from tensorflow.io import gfile
+
+  manifest_path = os.path.join(folder, tfrecords.MANIFEST_FILE)
+  if gfile.exists(manifest_path):
+    if not overwrite:
+      raise ValueError(output_folder.holds_dataset(folder))
+    gfile.remove(manifest_path)
+
+  def remove_shards() -> None:
+    for name in gfile.listdir(folder):
+      if output_folder.is_shard(name) or name == _RESULT_FILE:
+        gfile.remove(os.path.join(folder, name))
+
+  gfile.makedirs(folder)
+  remove_shards()
+  try:
+    yield folder
+  except BaseException:
+    remove_shards()
+    raise
+
+
+def _publish_remotely(
+  folder: str, manifest: tfrecords.Manifest, tokenizer_file: str
+) -> None:
+  from tensorflow.io import gfile
+
+  gfile.remove(os.path.join(folder, _RESULT_FILE))
+  tokenizer_path = os.path.join(folder, manifest.tokenizer.file)
+  gfile.copy(tokenizer_file, tokenizer_path, overwrite=True)
+  with tempfile.TemporaryDirectory() as local:
+    tfrecords.write_manifest(local, manifest)
+    gfile.copy(
+      os.path.join(local, tfrecords.MANIFEST_FILE),
+      os.path.join(folder, tfrecords.MANIFEST_FILE),
+    )
 
 
 def _run(
   options: pipeline_options.PipelineOptions,
-  plan: beam_steps.Plan,
+  plan: Plan,
   paths: Sequence[str],
   result_path: str,
 ) -> None:
@@ -144,135 +194,279 @@ def _run(
     # For this name, Beam would first try to download another runner. It also
     # logs the traceback of errors, which are reported as one sentence here.
     runner, level = fn_api_runner.FnApiRunner(), logging.CRITICAL
-  with _log_level(logging.WARNING):
-    pipeline = beam.Pipeline(runner=runner, options=options)
-    beam_steps.build(pipeline, plan, paths, result_path)
-  try:
-    with _log_level(level):
-      pipeline.run().wait_until_finish()
-  except Exception as error:
-    raised = _raised_by_step(error)
-    if raised is None:
-      raise
-    raise raised from error
-
-
-@contextlib.contextmanager
-def _log_level(level: int) -> Iterator[None]:
-  """Sets the level of Beam's log for a while."""
   logger = logging.getLogger("apache_beam")
   before = logger.level
-  logger.setLevel(level)
   try:
-    yield
+    logger.setLevel(logging.WARNING)
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    _add_steps(pipeline, plan, paths, result_path)
+    logger.setLevel(level)
+    pipeline.run().wait_until_finish()
+  except Exception as error:
+    if isinstance(error, (ValueError, OSError)):  # Raised in this process.
+      message = str(error).split(" [while running")[0]
+      raise type(error)(message) from error
+    found = _STEP_ERROR.search(str(error))
+    if not found:
+      raise
+    kind = ValueError if found[1] == "ValueError" else OSError
+    raise kind(found[2].strip()) from error
   finally:
     logger.setLevel(before)
 
 
-def _raised_by_step(error: Exception) -> Optional[Exception]:
-  """Finds the error of a step in an error of Beam."""
-  if isinstance(error, (ValueError, OSError)):  # Raised in this process.
-    return type(error)(str(error).split(" [while running")[0])
-  found = _STEP_ERROR.search(str(error))
-  if not found:
-    return None
-  kind = ValueError if found[1] == "ValueError" else OSError
-  return kind(found[2].strip())
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What the steps know before any text is read.
 
-
-def _manifest(
-  settings: dataset_builder.BuildSettings,
-  job: build_worker.Job,
-  paths: Sequence[str],
-  result_path: str,
-) -> tfrecords.Manifest:
-  """Makes the manifest from the pipeline's result file.
-
-  Raises:
-    ValueError: a split has no example.
+  Attributes:
+    settings: settings of the dataset.
+    folder: where the shards are written.
+    tokenizer_model: content of the tokenizer file, which only the driver has.
   """
+
+  settings: build_worker.BuildSettings
+  folder: str
+  tokenizer_model: bytes
+
+
+@functools.lru_cache(maxsize=2)
+def _open_job(plan: Plan) -> build_worker.Job:
+  """Returns the job with a tokenizer file on this machine; cached."""
+  with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "tokenizer")
+    with open(path, "wb") as file:
+      file.write(plan.tokenizer_model)
+    field = "vocab_file" if plan.settings.vocab_file else "spm_model_file"
+    settings = dataclasses.replace(plan.settings, **{field: path})
+    job = build_worker.Job(settings, plan.folder)
+    _ = job.vocabulary  # Load it while the file exists.
+    return job
+
+
+def _add_steps(
+  pipeline: beam.Pipeline, plan: Plan, paths: Sequence[str], result_path: str
+) -> None:
+  """Adds all steps to a pipeline, which writes `result_path` last."""
+  read = (
+    pipeline
+    | "Files" >> beam.Create(list(enumerate(paths)))
+    | "SpreadFiles" >> beam.Reshuffle()
+    | "Read"
+    >> beam.FlatMap(_read_texts, plan).with_outputs(_SKIPPED, main="texts")
+  )
+  # (file, chunk of the file, token_store.Documents)
+  chunks = (
+    read["texts"]
+    # Otherwise one worker would tokenize a whole file.
+    | "SpreadTexts" >> beam.Reshuffle()
+    | "Tokenize" >> beam.Map(_tokenize, plan)
+    | "SpreadTokens" >> beam.Reshuffle()
+  )
+  order = (
+    chunks
+    | "CountChunks" >> beam.Map(_count_chunk)
+    | "AllCounts" >> beam.combiners.ToList()
+    | "Order" >> beam.Map(_put_in_order, plan)
+  )
+  made = chunks | "Make" >> beam.FlatMap(
+    _make_examples, beam.pvalue.AsSingleton(order), plan
+  ).with_outputs(_COUNTS, _SIZES, main="records")
+  sizes = made[_SIZES] | "BucketSizes" >> beam.CombinePerKey(sum)
+  in_order = (
+    made["records"]
+    | "Buckets" >> beam.GroupByKey()
+    | "Sort" >> beam.FlatMap(_sort_bucket, beam.pvalue.AsDict(sizes), plan)
+  )
+  # Shards without records are written too.
+  no_records = ((0,), np.zeros(0, np.int64), [])
+  every_shard = [
+    ((name, index), no_records)
+    for name, (_, num_shards) in plan.settings.splits.items()
+    for index in range(num_shards)
+  ]
+  shards = (
+    (in_order, pipeline | "Shards" >> beam.Create(every_shard))
+    | beam.Flatten()
+    | "ByShard" >> beam.GroupByKey()
+    | "Write" >> beam.Map(_write_shard, plan)
+  )
+  counts = made[_COUNTS] | "AddUp" >> beam.CombinePerKey(_add_up)
+  _ = (
+    pipeline
+    | "Once" >> beam.Create([None])
+    | "Result"
+    >> beam.Map(
+      _write_result,
+      result_path,
+      beam.pvalue.AsList(shards),
+      beam.pvalue.AsDict(counts),
+      beam.pvalue.AsList(read[_SKIPPED]),
+    )
+  )
+
+
+def _read_texts(element: tuple[int, str], plan: Plan):
+  """Yields (file number, chunk number, texts); what was skipped besides."""
+  number, path = element
+  reader = documents.DocumentReader([path], plan.settings.reading)
+  for index, texts in enumerate(reader.batches()):
+    yield number, index, texts
+  yield beam.pvalue.TaggedOutput(_SKIPPED, (number, reader.skipped))
+
+
+def _tokenize(element, plan: Plan):
+  file, index, texts = element
+  return file, index, build_worker.tokenize_texts(_open_job(plan), texts)
+
+
+def _count_chunk(element) -> tuple[int, int, int, int]:
+  file, index, tokens = element
+  return file, index, len(tokens), len(tokens.ids)
+
+
+def _put_in_order(
+  counts: Iterable[tuple[int, int, int, int]], plan: Plan
+) -> tuple[dict[tuple[int, int], int], np.ndarray, dict[str, int]]:
+  """Numbers the documents and decides which ones are held out.
+
+  Args:
+    counts: file, chunk, documents and tokens of each chunk.
+    plan: plan of the build.
+
+  Returns:
+    The number of the first document of each (file, chunk), the numbers of the
+    held-out documents, and the number of buckets of each split.
+  """
+  first_numbers, num_documents, num_tokens = {}, 0, 0
+  for file, index, documents_here, tokens_here in sorted(counts):
+    first_numbers[file, index] = num_documents
+    num_documents += documents_here
+    num_tokens += tokens_here
+  numbers = token_store.split_documents(
+    num_documents,
+    plan.settings.heldout_share,
+    plan.settings.random_seed,
+    plan.settings.examples.sentence_pair,
+  )
+  buckets = {}
+  for name, chosen in numbers.items():
+    duplicates, _ = plan.settings.splits[name]
+    share = len(chosen) / num_documents
+    size = int(num_tokens * share * duplicates * _BYTES_PER_TOKEN)
+    wanted = min(max(1, -(-size // _BUCKET_BYTES)), _MAX_BUCKETS)
+    buckets[name] = external_sort.power_of_two(wanted)
+  heldout = numbers.get(token_store.HELDOUT, np.zeros(0, np.int64))
+  return first_numbers, heldout, buckets
+
+
+def _make_examples(element, order, plan: Plan):
+  """Yields (key of a bucket, part); counts and sizes of buckets besides."""
+  file, index, tokens = element
+  first_numbers, heldout, num_buckets = order
+  job = _open_job(plan)
+  first = first_numbers[file, index]
+  numbers = np.arange(first, first + len(tokens))
+  is_heldout = np.isin(numbers, heldout)
+  for name in plan.settings.splits:
+    mine = is_heldout if name == token_store.HELDOUT else ~is_heldout
+    if not mine.any():
+      continue
+    split = token_store.Split(tokens, numbers[mine], first)
+    for duplicate in range(plan.settings.splits[name][0]):
+      made = build_worker.make_examples(job, split, duplicate, 0, len(split))
+      yield beam.pvalue.TaggedOutput(_COUNTS, (name, made.counts))
+      buckets = external_sort.bucket_of(made.keys, num_buckets[name])
+      for bucket in np.unique(buckets).tolist():
+        places = np.flatnonzero(buckets == bucket)
+        key = (name, bucket)
+        yield beam.pvalue.TaggedOutput(_SIZES, (key, len(places)))
+        # Equal keys are ordered by (duplicate, document), as in the local
+        # engine.
+        place = (duplicate, int(split.numbers[0]))
+        records = [made.records[i] for i in places]
+        yield key, (place, made.keys[places], records)
+
+
+def _sort_bucket(
+  element: tuple[_Key, Iterable[_Part]],
+  sizes: Mapping[_Key, int],
+  plan: Plan,
+) -> Iterator[tuple[_Key, _Part]]:
+  """Yields (key of a shard, sorted part); `sizes` are those of all buckets."""
+  (name, bucket), parts = element
+  parts = sorted(parts, key=lambda part: part[0])
+  keys = np.concatenate([part[1] for part in parts])
+  records = list(itertools.chain.from_iterable(part[2] for part in parts))
+  places = np.argsort(keys, kind="stable")
+  own = {b: count for (split, b), count in sizes.items() if split == name}
+  first = sum(count for b, count in own.items() if b < bucket)
+  _, num_shards = plan.settings.splits[name]
+  for shard in range(num_shards):
+    start, end = dataset_builder.shard_range(
+      sum(own.values()), shard, num_shards
+    )
+    start, end = max(start, first), min(end, first + len(keys))
+    if start < end:
+      chosen = places[start - first : end - first]
+      part = ((start,), keys[chosen], [records[i] for i in chosen])
+      yield (name, shard), part
+
+
+def _write_shard(
+  element: tuple[_Key, Iterable[_Part]], plan: Plan
+) -> tuple[str, int, dict[str, Any]]:
+  """Returns the split, the number and the manifest's entry of the shard."""
+  (name, index), parts = element
+  job = _open_job(plan)
+  _, num_shards = plan.settings.splits[name]
+  path = os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
+  with tfrecords.ShardWriter(path, job.schema) as shard:
+    for _, _, records in sorted(parts, key=lambda part: part[0]):
+      for record in records:
+        shard.write_encoded(record)
+  return name, index, dataclasses.asdict(shard.result)
+
+
+def _add_up(
+  counts: Iterable[data_statistics.Counts],
+) -> data_statistics.Counts:
+  return sum(counts, data_statistics.Counts())
+
+
+def _write_result(
+  unused_element: None,
+  path: str,
+  shards: Sequence[tuple[str, int, dict[str, Any]]],
+  counts: Mapping[str, data_statistics.Counts],
+  skipped: Sequence[tuple[int, documents.Skipped]],
+) -> None:
+  """Writes what the driver needs for the manifest to a file."""
+  import tensorflow as tf
+
+  total = documents.Skipped()
+  for _, part in sorted(skipped, key=lambda pair: pair[0]):
+    total.add(part)
+  value = {
+    "shards": sorted(shards, key=lambda shard: shard[:2]),
+    "counts": {name: part.to_json() for name, part in counts.items()},
+    "skipped": dataclasses.asdict(total),
+  }
+  with tf.io.gfile.GFile(path, "w") as file:
+    file.write(json.dumps(value))
+
+
+def _read_result(
+  job: build_worker.Job, paths: Sequence[str], result_path: str
+) -> tfrecords.Manifest:
   import tensorflow as tf
 
   with tf.io.gfile.GFile(result_path) as file:
     result = json.loads(file.read())
   splits = {}
-  skipped = documents.Skipped(**result.pop("skipped"))
-  for name, value in result.items():
-    counts = data_statistics.ExampleCounts.from_json(value["counts"])
-    split_builder.check_some(name, counts)
-    num_documents, num_segments, pieces = value["text"]
-    text = data_statistics.TextCounts(
-      num_documents, num_segments, np.array(pieces, np.int64)
-    )
-    splits[name] = tfrecords.Split(
-      tuple(tfrecords.Shard(**shard) for shard in value["shards"]),
-      dataset_builder.statistics(job, text, counts),
-    )
-  return dataset_builder.make_manifest(settings, job, paths, splits, skipped)
-
-
-_Publish = Callable[[tfrecords.Manifest], None]
-
-
-@contextlib.contextmanager
-def _output(
-  settings: dataset_builder.BuildSettings,
-  job: build_worker.Job,
-  fingerprint: dict[str, Any],
-) -> Iterator[tuple[str, _Publish]]:
-  """Yields the workers' output folder and the function that publishes it."""
-  if "://" in settings.output_dir:
-    yield from _remote_output(settings, job)
-    return
-  with output_folder.staging_folder(
-    settings.output_dir, settings.overwrite, fingerprint
-  ) as staging:
-
-    def publish(manifest: tfrecords.Manifest) -> None:
-      shutil.copyfile(
-        job.tokenizer.model_file,
-        os.path.join(staging, manifest.tokenizer.file),
-      )
-      output_folder.publish(settings.output_dir, manifest)
-
-    yield os.path.abspath(staging), publish
-
-
-def _remote_output(
-  settings: dataset_builder.BuildSettings, job: build_worker.Job
-) -> Iterator[tuple[str, _Publish]]:
-  """Does the same for storage on which folders cannot be renamed.
-
-  Shards are written to their final paths. The manifest, without which nobody
-  reads them, is still written last.
-  """
-  from tensorflow.io import gfile
-
-  folder = settings.output_dir
-  manifest_path = os.path.join(folder, tfrecords.MANIFEST_FILE)
-  if gfile.exists(manifest_path):
-    if not settings.overwrite:
-      raise ValueError(output_folder.holds_dataset(folder))
-    gfile.remove(manifest_path)
-
-  def remove_shards() -> None:
-    if gfile.exists(folder):
-      for name in gfile.listdir(folder):
-        if output_folder.is_shard(name) or name == _RESULT_FILE:
-          gfile.remove(os.path.join(folder, name))
-
-  def publish(manifest: tfrecords.Manifest) -> None:
-    gfile.remove(os.path.join(folder, _RESULT_FILE))
-    tokenizer_path = os.path.join(folder, manifest.tokenizer.file)
-    gfile.copy(job.tokenizer.model_file, tokenizer_path, overwrite=True)
-    with tempfile.TemporaryDirectory() as local:
-      tfrecords.write_manifest(local, manifest)
-      gfile.copy(os.path.join(local, tfrecords.MANIFEST_FILE), manifest_path)
-
-  remove_shards()
-  gfile.makedirs(folder)
-  try:
-    yield folder, publish
-  except BaseException:
-    remove_shards()
-    raise
+  for name in job.settings.splits:
+    counts = data_statistics.Counts.from_json(result["counts"][name])
+    shards = [entry for split, _, entry in result["shards"] if split == name]
+    splits[name] = dataset_builder.make_split(job, name, shards, counts)
+  skipped = documents.Skipped(**result["skipped"])
+  return dataset_builder.make_manifest(job, paths, splits, skipped)

@@ -13,6 +13,7 @@ import pytest
 
 from official_albert.testing import toy_vocabulary
 from tasks.pretraining.data import (
+  build_worker,
   dataset_builder,
   documents,
   example_settings,
@@ -22,7 +23,7 @@ if __name__ == "__main__" and not importlib.util.find_spec("apache_beam"):
   raise SystemExit(0)  # Bazel runs this file itself, where no one skips it.
 pytest.importorskip("apache_beam")
 
-from tasks.pretraining.data import beam_builder, beam_steps
+from tasks.pretraining.data import beam_builder
 
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _MULTI_PROCESSING = (
@@ -35,24 +36,23 @@ def corpus(tmp_path_factory):
   """A tokenizer and 37 documents, in one file and in three."""
   folder = tmp_path_factory.mktemp("corpus")
   rng = np.random.default_rng(0)
-  documents = [
+  texts = [
     "\n".join(
       " ".join(rng.choice(_WORDS, size=rng.integers(2, 9)))
       for _ in range(rng.integers(2, 20))
     )
     for _ in range(37)
   ]
-  documents[5] = "\u200b"  # No token, hence no number.
-  (folder / "all.txt").write_text("\n\n".join(documents))
+  texts[5] = "\u200b"  # No token, hence no number.
+  (folder / "all.txt").write_text("\n\n".join(texts))
   for name, first, end in (("a", 0, 9), ("b", 9, 31), ("c", 31, 37)):
-    (folder / f"part-{name}.txt").write_text("\n\n".join(documents[first:end]))
-  model = toy_vocabulary.train(_WORDS * 5, 45)
-  (folder / "toy.model").write_bytes(model)
+    (folder / f"part-{name}.txt").write_text("\n\n".join(texts[first:end]))
+  (folder / "toy.model").write_bytes(toy_vocabulary.train(_WORDS * 5, 45))
   return folder
 
 
 def _settings(corpus, output_dir, files="part-*.txt", **changes):
-  settings = dataset_builder.BuildSettings(
+  settings = build_worker.BuildSettings(
     input_files=f"{corpus}/{files}",
     output_dir=str(output_dir),
     spm_model_file=f"{corpus}/toy.model",
@@ -67,7 +67,7 @@ def _settings(corpus, output_dir, files="part-*.txt", **changes):
   return dataclasses.replace(settings, **changes)
 
 
-def _files(folder):
+def _hashes(folder):
   return {
     path.name: hashlib.sha256(path.read_bytes()).hexdigest()
     for path in pathlib.Path(folder).iterdir()
@@ -76,12 +76,12 @@ def _files(folder):
 
 @pytest.fixture
 def small_elements(monkeypatch):
-  """So that there are many chunks of a file and buckets of a split."""
+  """Makes many chunks of a file and buckets of a split."""
   monkeypatch.setattr(documents, "_BLOCK_BYTES", 1000)
-  monkeypatch.setattr(beam_steps, "_BUCKET_BYTES", 3000)
+  monkeypatch.setattr(beam_builder, "_BUCKET_BYTES", 3000)
 
 
-def _same(corpus, tmp_path, options="", **changes):
+def _assert_same(corpus, tmp_path, options="", **changes):
   local = _settings(corpus, tmp_path / "local", **changes)
   expected = dataset_builder.build_dataset(local)
   settings = dataclasses.replace(local, output_dir=str(tmp_path / "beam"))
@@ -89,24 +89,14 @@ def _same(corpus, tmp_path, options="", **changes):
     settings, "DirectRunner", options
   )
   assert manifest == expected
-  assert _files(tmp_path / "beam") == _files(tmp_path / "local")
-  return manifest
-
-
-@pytest.mark.parametrize("files", ["all.txt", "part-*.txt"])
-def test_same_bytes_in_memory(corpus, tmp_path, small_elements, files):
-  manifest = _same(corpus, tmp_path, files=files)
-  assert manifest.split("train").records > 100
-
-
-@pytest.mark.parametrize("files", ["all.txt", "part-*.txt"])
-def test_same_bytes_with_processes(corpus, tmp_path, files):
-  _same(corpus, tmp_path, _MULTI_PROCESSING, files=files)
+  assert _hashes(tmp_path / "beam") == _hashes(tmp_path / "local")
 
 
 @pytest.mark.parametrize(
   "changes",
   [
+    {"files": "all.txt"},
+    {"files": "part-*.txt"},
     {"heldout_share": 0.0, "dupe_factor": 1},
     # More shards than examples: some hold nothing.
     {"num_shards": 150, "dupe_factor": 1},
@@ -114,23 +104,37 @@ def test_same_bytes_with_processes(corpus, tmp_path, files):
     {"examples": example_settings.ExampleSettings(masking="dynamic")},
   ],
 )
-def test_same_bytes_with_other_settings(
-  corpus, tmp_path, small_elements, changes
-):
-  _same(corpus, tmp_path, **changes)
+def test_same_bytes_in_memory(corpus, tmp_path, small_elements, changes):
+  _assert_same(corpus, tmp_path, **changes)
+
+
+@pytest.mark.parametrize("files", ["all.txt", "part-*.txt"])
+def test_same_bytes_with_processes(corpus, tmp_path, files):
+  _assert_same(corpus, tmp_path, _MULTI_PROCESSING, files=files)
 
 
 def test_equal_keys_keep_their_order(
   corpus, tmp_path, small_elements, monkeypatch
 ):
-  make = beam_steps.build_worker.make_examples
+  make = build_worker.make_examples
 
   def few_keys(*arguments):
     made = make(*arguments)
     return made._replace(keys=made.keys >> 61 << 61)
 
-  monkeypatch.setattr(beam_steps.build_worker, "make_examples", few_keys)
-  _same(corpus, tmp_path)
+  monkeypatch.setattr(build_worker, "make_examples", few_keys)
+  _assert_same(corpus, tmp_path)
+
+
+def test_number_of_buckets_grows_with_the_text_and_its_duplicates():
+  settings = build_worker.BuildSettings("a", "b", "c", dupe_factor=3)
+  plan = beam_builder.Plan(settings, "there", b"")
+  # (file, chunk, documents, tokens): 3 x 2^28 bytes of records.
+  chunks = [(0, 1, 1, 1 << 20), (0, 0, 100, (1 << 25) - (1 << 20))]
+  firsts, heldout, buckets = beam_builder._put_in_order(chunks, plan)
+  assert firsts == {(0, 0): 0, (0, 1): 100}
+  assert len(heldout) == 1
+  assert buckets == {"train": 16, "heldout": 1}
 
 
 def test_storage_with_addresses(corpus, tmp_path):
@@ -140,7 +144,7 @@ def test_storage_with_addresses(corpus, tmp_path):
   folder = tmp_path / "there"
   settings = dataclasses.replace(local, output_dir=f"file://{folder}")
   beam_builder.build_dataset_with_beam(settings)
-  assert _files(folder) == _files(tmp_path / "local")
+  assert _hashes(folder) == _hashes(tmp_path / "local")
   with pytest.raises(ValueError, match="already holds a dataset"):
     beam_builder.build_dataset_with_beam(settings)
   more = dataclasses.replace(settings, num_shards=3, overwrite=True)
@@ -149,34 +153,28 @@ def test_storage_with_addresses(corpus, tmp_path):
 
 
 def test_failure_on_storage_with_addresses_leaves_no_shard(corpus, tmp_path):
-  folder = tmp_path / "there"
-  settings = _settings(
-    corpus, f"file://{folder}", examples=example_settings.ExampleSettings()
-  )
-  path = tmp_path / "a.txt"
+  folder, path = tmp_path / "there", tmp_path / "a.txt"
   path.write_text("tea\n\nrain\n\nstone")
-  settings = dataclasses.replace(settings, input_files=str(path))
+  settings = _settings(corpus, f"file://{folder}", input_files=str(path))
   with pytest.raises(ValueError, match="documents give no example"):
     beam_builder.build_dataset_with_beam(settings)
   assert os.listdir(folder) == []
+
+
+def _examples(**changes):
+  return {"examples": example_settings.ExampleSettings(**changes)}
 
 
 @pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
     (b"", {}, r"^.*a\.txt holds no document: use a file with text"),
+    ("\u200b".encode(), {}, "^the input files have no text"),
     (b"tea", {"heldout_share": 0.0}, "^the train documents give no example"),
     (b"tea rain\nriver", {}, "^the number of documents is 1, too few to hold"),
-    (
-      b"tea\nrain \xff",
-      {},
-      r"^.*a\.txt, line 2, is not UTF-8 .*documents\.$",
-    ),
-    (
-      b"tea",
-      {"examples": example_settings.ExampleSettings(sentence_pair="nsp")},
-      "Beam's workers cannot read: use --engine=local",
-    ),
+    (b"tea\nrain \xff", {}, r"^.*a\.txt, line 2, is not UTF-8 .*documents\.$"),
+    (b"tea", _examples(sentence_pair="nsp"), "cannot read: use --engine=local"),
+    (b"tea", _examples(masking="compat"), "masking compat take segments from"),
     (b"tea", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     (b"tea", {"input_files": "nowhere*"}, "no input file matches"),
   ],
@@ -194,33 +192,37 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
   assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_masking_compat_is_refused(corpus, tmp_path):
-  settings = _settings(
-    corpus,
-    tmp_path / "data",
-    examples=example_settings.ExampleSettings(masking="compat"),
-  )
-  with pytest.raises(ValueError, match="masking compat take segments from"):
-    beam_builder.build_dataset_with_beam(settings)
+@pytest.mark.parametrize(
+  ("runner", "options", "message"),
+  [
+    (
+      "DirectRunner",
+      "--direct_running_mode=multi_threading",
+      "multi_threading silently loses records",
+    ),
+    ("DataflowRunner", "--project=p", "DataflowRunner cannot read .*gs://"),
+  ],
+)
+def test_runner_that_cannot_do_it_is_refused(
+  corpus, tmp_path, runner, options, message
+):
+  with pytest.raises(ValueError, match=message):
+    beam_builder.build_dataset_with_beam(
+      _settings(corpus, tmp_path / "data"), runner, options
+    )
+  assert os.listdir(tmp_path) == []
 
 
 def test_skipped_documents_are_those_of_the_local_engine(corpus, tmp_path):
   lines = ['{"text": "tea rain. Stone river."}', "not this"] * 4
   for name in "ab":
     (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-  changes = dict(
+  _assert_same(
+    corpus,
+    tmp_path,
     input_files=f"{tmp_path}/*.jsonl",
     reading=documents.ReaderSettings(skip_bad_documents=True),
   )
-  manifests = [
-    build(_settings(corpus, tmp_path / build.__module__, **changes))
-    for build in (
-      beam_builder.build_dataset_with_beam,
-      dataset_builder.build_dataset,
-    )
-  ]
-  assert manifests[0] == manifests[1]
-  assert manifests[0].settings["skipped_documents"]["count"] == 8
 
 
 def test_bad_input_found_by_another_process(corpus, tmp_path):
@@ -232,26 +234,6 @@ def test_bad_input_found_by_another_process(corpus, tmp_path):
       settings, "DirectRunner", _MULTI_PROCESSING
     )
   assert os.listdir(tmp_path) == ["a.jsonl"]
-
-
-def test_threads_are_refused(corpus, tmp_path):
-  settings = _settings(corpus, tmp_path / "data")
-  with pytest.raises(
-    ValueError, match="multi_threading silently loses records"
-  ):
-    beam_builder.build_dataset_with_beam(
-      settings, "DirectRunner", "--direct_running_mode=multi_threading"
-    )
-  assert os.listdir(tmp_path) == []
-
-
-def test_dataflow_cannot_reach_local_files(corpus, tmp_path):
-  settings = _settings(corpus, tmp_path / "data")
-  with pytest.raises(ValueError, match="DataflowRunner cannot read .*gs://"):
-    beam_builder.build_dataset_with_beam(
-      settings, "DataflowRunner", "--project=p"
-    )
-  assert os.listdir(tmp_path) == []
 
 
 if __name__ == "__main__":

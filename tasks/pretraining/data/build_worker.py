@@ -1,6 +1,6 @@
-"""The work on pretraining data that any process can do.
+"""The settings of a dataset, and the work on it that any process can do.
 
-Worker processes run `tokenize`, `count_pieces`, `make_run` and `write_shard`;
+Worker processes run `tokenize`, `make_run`, `repair_run` and `write_shard`;
 Beam's steps call the functions below these. The results depend on the
 arguments and the settings only, so the number and the order of the workers
 leave no trace in the data.
@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import operator
 import os
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -22,15 +21,117 @@ from official_albert import tokenization
 from tasks.pretraining.data import (
   data_statistics,
   documents,
-  example_settings,
   examples,
   external_sort,
-  pieces,
+  output_folder,
   token_store,
+)
+from tasks.pretraining.data.example_settings import (
+  ExampleSettings,
+  check_at_least,
+  setting,
 )
 
 # Estimated bytes of the examples that are arrays at the same time.
 _BATCH_BYTES = 1 << 20
+# Must increase when other pieces or records are made of the same settings: an
+# older unfinished build cannot be resumed then.
+_FORMAT = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildSettings:
+  """All settings of a dataset.
+
+  Attributes (of those without a flag that is generated from them):
+    input_files: text files or JSON lines, comma-separated names and globs.
+    output_dir: folder of the dataset.
+    spm_model_file, vocab_file: SentencePiece model or WordPiece vocabulary;
+      exactly one is given.
+    reading: how files become documents.
+    examples: settings of the examples.
+  """
+
+  input_files: str
+  output_dir: str
+  spm_model_file: str = ""
+  vocab_file: str = ""
+  reading: documents.ReaderSettings = documents.ReaderSettings()
+  examples: ExampleSettings = ExampleSettings()
+  do_lower_case: bool = setting(
+    True, "Lower-case the text, as for training the model."
+  )
+  dupe_factor: int = setting(
+    40,
+    "How often each document is used, with different cuts and masks; default: "
+    "40, or 1 with --masking=dynamic.",
+  )
+  random_seed: int = setting(12345, "Seed of all choices.")
+  heldout_share: float = setting(
+    0.01,
+    "Share of documents for evaluation, each used once; 0.01 is enough for a "
+    "large corpus.",
+  )
+  num_shards: int = setting(8, "Files of the training split.")
+  num_heldout_shards: int = setting(1, "Files of the held-out split.")
+  num_workers: int = setting(
+    1, "Number of processes; 0 is one for each processor."
+  )
+  overwrite: bool = setting(False, "Replace the dataset in output_dir.")
+
+  def __post_init__(self):
+    check_at_least(
+      self,
+      dupe_factor=1,
+      random_seed=0,
+      num_shards=1,
+      num_heldout_shards=1,
+      num_workers=0,
+    )
+    if not 0 <= self.heldout_share < 1:
+      raise ValueError(
+        f"heldout_share is {self.heldout_share}, but must be at least 0 and "
+        "below 1: it is the share of documents that are not trained on."
+      )
+
+  @property
+  def splits(self) -> dict[str, tuple[int, int]]:
+    """How often each document is used, and the number of shards, by split."""
+    splits = {token_store.TRAIN: (self.dupe_factor, self.num_shards)}
+    if self.heldout_share:
+      splits[token_store.HELDOUT] = (1, self.num_heldout_shards)
+    return splits
+
+  def content(self, paths: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings that shape the records, for the manifest."""
+    return {
+      "input_files": [os.path.basename(path) for path in paths],
+      "do_lower_case": self.do_lower_case,
+      **self.reading.content(paths),
+      **dataclasses.asdict(self.examples),
+      "dupe_factor": self.dupe_factor,
+      "heldout_share": self.heldout_share,
+    }
+
+  def fingerprint(
+    self, paths: Sequence[str], tokenizer_sha256: str
+  ) -> dict[str, Any]:
+    """Returns what must be the same for an unfinished build to be resumed.
+
+    Files are identified by their size and modification time. Reading a corpus
+    twice for a checksum would take longer than most resumed builds save.
+    """
+    return {
+      "format": _FORMAT,
+      # Its generators may give other numbers in another release.
+      "numpy": np.__version__,
+      "tokenizer": tokenizer_sha256,
+      **self.content(paths),
+      "random_seed": self.random_seed,
+      "num_shards": self.num_shards,
+      "num_heldout_shards": self.num_heldout_shards,
+      "input_files": [[path, *documents.size_and_time(path)] for path in paths],
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,31 +139,22 @@ class Job:
   """What all workers know, and what they open when they need it.
 
   Attributes:
-    spm_model_file: SentencePiece model; empty if `vocab_file` is given.
-    do_lower_case: whether text is lower-cased.
-    settings: settings of the examples.
-    random_seed: seed of all random choices.
+    settings: settings of the dataset.
     folder: folder of the unfinished build.
-    vocab_file: WordPiece vocabulary.
-    reading: how text becomes sentences.
   """
 
-  spm_model_file: str
-  do_lower_case: bool
-  settings: example_settings.ExampleSettings
-  random_seed: int
+  settings: BuildSettings
   folder: str
-  vocab_file: str = ""
-  reading: documents.ReaderSettings = documents.ReaderSettings()
 
   def __getstate__(self) -> dict[str, Any]:
     # Open files belong to one process.
-    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    return {"settings": self.settings, "folder": self.folder}
 
   @functools.cached_property
   def tokenizer(self) -> tokenization.Tokenizer:
+    settings = self.settings
     return tokenization.open_tokenizer(
-      self.spm_model_file, self.vocab_file, self.do_lower_case
+      settings.spm_model_file, settings.vocab_file, settings.do_lower_case
     )
 
   @functools.cached_property
@@ -77,10 +169,11 @@ class Job:
 
   @functools.cached_property
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    if self.settings.masking == "dynamic":
-      return tfrecords.unmasked_schema(self.settings.max_seq_length)
+    settings = self.settings.examples
+    if settings.masking == "dynamic":
+      return tfrecords.unmasked_schema(settings.max_seq_length)
     return tfrecords.pretraining_schema(
-      self.settings.max_seq_length, self.settings.max_predictions_per_seq
+      settings.max_seq_length, settings.max_predictions_per_seq
     )
 
   @property
@@ -90,28 +183,22 @@ class Job:
   @functools.cached_property
   def store(self) -> token_store.TokenStore:
     """The token store; all text must be tokenized."""
-    num_chunks = sum("." not in name for name in os.listdir(self.store_folder))
-    return token_store.TokenStore(
-      self.store_folder, num_chunks, self.vocabulary.size
-    )
+    return token_store.TokenStore(self.store_folder, self.vocabulary.size)
 
   def split_file(self, name: str) -> str:
     """Returns the file with the document numbers of a split, <int64>."""
     return os.path.join(self.folder, f"{name}.npy")
 
   @functools.cached_property
-  def _splits(self) -> dict[str, token_store.Split]:
-    return {}
-
-  def split(self, name: str) -> token_store.Split:
-    """Returns the documents of a split."""
-    if name not in self._splits:
-      numbers = np.load(self.split_file(name))
-      self._splits[name] = token_store.Split(self.store, numbers)
-    return self._splits[name]
+  def splits(self) -> dict[str, token_store.Split]:
+    """The documents of each split; the documents must be split."""
+    return {
+      name: token_store.Split(self.store, np.load(self.split_file(name)))
+      for name in self.settings.splits
+    }
 
   def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
-    """Estimates the size of a document's examples; rather high than low.
+    """Estimates the size of the examples of each document; rather too high.
 
     Args:
       token_counts: <int64>[documents], the tokens of each document.
@@ -119,7 +206,7 @@ class Job:
     Returns:
       <int64>[documents], bytes for one duplicate.
     """
-    settings = self.settings
+    settings = self.settings.examples
     # Ids have up to 3 bytes, flags 1, positions 2 and weights 4.
     record = 6 * settings.max_seq_length + 300
     record += 9 * settings.max_predictions_per_seq
@@ -132,11 +219,7 @@ class Job:
 
 
 def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
-  """Cuts a sequence into parts of about `limit`, each of one item at least.
-
-  Args:
-    sizes: <int64>[N], the size of each item.
-    limit: size of a part. The item that reaches it is the part's last.
+  """Cuts N items of <int64>[N] sizes into parts that reach a limit.
 
   Returns:
     The first item of each part and the one after its last.
@@ -149,55 +232,29 @@ def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
   return list(zip(edges, edges[1:]))
 
 
-class Unit(NamedTuple):
-  """Documents first to end - 1 of a split, for one duplicate."""
-
-  split: str
-  duplicate: int
-  first: int
-  end: int
-
-
 class Made(NamedTuple):
   """N encoded examples, the random sort key of each, and what was counted."""
 
   keys: np.ndarray
   records: list[bytes]
-  counts: data_statistics.ExampleCounts
+  counts: data_statistics.Counts
 
 
 class Run(NamedTuple):
-  """A unit of work whose examples go to one run file of the sort."""
+  """The examples of documents first to end - 1 of a split, in one file."""
 
-  unit: Unit
+  split: str
+  duplicate: int
+  first: int
+  end: int
   path: str
   num_buckets: int
 
 
-class FinishedRun(NamedTuple):
-  """A run file that can be read.
-
-  Attributes:
-    counts: of the run's examples.
-    bucket_records: <int64>[num_buckets], the records of each bucket.
-    first_bucket: the buckets before this one have been cut off.
-  """
-
-  counts: data_statistics.ExampleCounts
-  bucket_records: np.ndarray
-  first_bucket: int
-
-
 class ShardTask(NamedTuple):
-  """A shard to be written.
+  """A shard to be written: `size` records of the sorted runs.
 
-  Attributes:
-    path: path of the shard.
-    run_paths: all runs of the split.
-    num_buckets: number of buckets of each run.
-    first_bucket: the bucket of the shard's first record.
-    skip: records of that bucket that belong to earlier shards.
-    size: number of records.
+  The first one comes after `skip` others of its bucket.
   """
 
   path: str
@@ -220,68 +277,56 @@ def set_job(job: Optional[Job]) -> None:
 def tokenize(
   block: documents.Block,
 ) -> tuple[token_store.Documents, documents.Outcome]:
-  """Reads the documents of a block and tokenizes them.
-
-  Raises:
-    ValueError: see `documents.parse`.
-  """
-  texts, outcome = documents.parse(block, _job.reading)
+  """Reads the documents of a block and tokenizes them."""
+  texts, outcome = documents.parse(block, _job.settings.reading)
   return tokenize_texts(_job, texts), outcome
 
 
-def count_pieces(chunk: int) -> np.ndarray:
-  """Returns how often each piece occurs in a chunk, <int64>[V]."""
-  return _job.store.count_pieces(chunk)
+def make_run(run: Run) -> tuple[data_statistics.Counts, np.ndarray, bool]:
+  """Makes a run unless it is finished, without reading all of it.
 
-
-def make_run(run: Run) -> FinishedRun:
-  """Finds an intact run file, or makes it. Buckets may have been cut off."""
-  value = pieces.find_piece(run.path)
+  Returns:
+    The counts of its examples, the records of each bucket <int64>, and whether
+    it is new.
+  """
+  table = external_sort.table_path(run.path)
+  value = output_folder.find_piece(table)
   if value is not None:
-    bucket, is_cut = external_sort.first_intact_bucket(
-      run.path, run.num_buckets
+    counts = data_statistics.Counts.from_json(value)
+    return counts, external_sort.count_records(run.path), False
+  split = _job.splits[run.split]
+  tokens = [len(split[index].ids) for index in range(run.first, run.end)]
+  sizes = _job.estimate_bytes(np.array(tokens))
+  parts = [
+    make_examples(
+      _job, split, run.duplicate, run.first + first, run.first + end
     )
-    if is_cut:
-      counts = data_statistics.ExampleCounts.from_json(value)
-      records = external_sort.count_records(run.path, run.num_buckets)
-      return FinishedRun(counts, records, bucket)
-    pieces.report_damage(run.path)
-  return remake_run(run)
-
-
-def remake_run(run: Run) -> FinishedRun:
-  """Makes a run file, whether or not there is one."""
-  made = list(_make_batches(run.unit))
-  counts = functools.reduce(operator.add, (batch.counts for batch in made))
+    for first, end in cut(sizes, _BATCH_BYTES)
+  ]
   external_sort.write_run(
     run.path,
-    np.concatenate([batch.keys for batch in made]),
-    list(itertools.chain.from_iterable(batch.records for batch in made)),
+    np.concatenate([part.keys for part in parts]),
+    list(itertools.chain.from_iterable(part.records for part in parts)),
     run.num_buckets,
   )
-  pieces.finish_piece(
-    run.path, counts.to_json(), external_sort.table_bytes(run.num_buckets)
-  )
-  records = external_sort.count_records(run.path, run.num_buckets)
-  return FinishedRun(counts, records, 0)
+  counts = sum((part.counts for part in parts), data_statistics.Counts())
+  output_folder.finish_piece(table, counts.to_json())
+  return counts, external_sort.count_records(run.path), True
 
 
-def _make_batches(unit: Unit) -> Iterator[Made]:
-  """Yields the examples of a unit, few documents at a time."""
-  split = _job.split(unit.split)
-  numbers = range(unit.first, unit.end)
-  tokens = np.array([len(split[index].ids) for index in numbers])
-  for first, end in cut(_job.estimate_bytes(tokens), _BATCH_BYTES):
-    part = unit._replace(first=unit.first + first, end=unit.first + end)
-    yield make_examples(_job, split, part)
+def repair_run(task: tuple[Run, int]) -> None:
+  """Makes a finished run again if its buckets from one on are not intact."""
+  run, first_bucket = task
+  if external_sort.is_intact(run.path, first_bucket):
+    return
+  if not external_sort.is_cut(run.path):
+    output_folder.report_damage(run.path)
+  os.remove(f"{external_sort.table_path(run.path)}.json")
+  make_run(run)
 
 
 def write_shard(task: ShardTask) -> dict[str, Any]:
-  """Writes a shard and returns its entry in the manifest.
-
-  Raises:
-    OSError: the disk is full, or a run file was changed.
-  """
+  """Writes a shard and returns its entry in the manifest."""
   records = external_sort.read_sorted(
     task.run_paths, task.first_bucket, task.num_buckets
   )
@@ -289,7 +334,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     for record in itertools.islice(records, task.skip, task.skip + task.size):
       shard.write_encoded(record)
   entry = dataclasses.asdict(shard.result)
-  pieces.finish_piece(task.path, entry)
+  output_folder.finish_piece(task.path, entry)
   return entry
 
 
@@ -302,36 +347,36 @@ def tokenize_texts(
   """
   rows = job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
   lengths = np.fromiter(map(len, rows), np.int32, len(rows))
-  ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-  # A document's segments are the non-empty sentences up to its end, less those
-  # up to its beginning.
-  filled = np.concatenate([[0], np.cumsum(lengths > 0)])[ends]
-  segments = np.diff(filled, prepend=0).astype(np.int32)
-  return token_store.Documents(
-    np.fromiter(
-      itertools.chain.from_iterable(rows),
-      token_store.id_dtype(job.vocabulary.size),
-      int(lengths.sum()),
-    ),
-    lengths[lengths > 0],
-    segments[segments > 0],
+  token_ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+  segment_ends = np.concatenate([[0], np.cumsum(lengths > 0, dtype=np.int64)])
+  # Where each text ends among the sentences.
+  text_ends = np.cumsum([0, *map(len, texts)])
+  ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
+  ids = np.fromiter(
+    itertools.chain.from_iterable(rows),
+    token_store.id_dtype(job.vocabulary.size),
+    int(token_ends[-1]),
   )
+  is_filled = np.diff(ends[:, 0]) > 0
+  return token_store.Documents(ids, lengths[lengths > 0], ends[1:][is_filled])
 
 
-def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
-  """Makes the examples of a unit, given the documents of its split."""
-  settings, vocabulary = job.settings, job.vocabulary
+def make_examples(
+  job: Job, split: token_store.Split, duplicate: int, first: int, end: int
+) -> Made:
+  """Makes the examples of documents `first` to `end` - 1 of a split."""
+  settings, vocabulary = job.settings.examples, job.vocabulary
   instances, keys = [], []
-  for index in range(unit.first, unit.end):
+  for index in range(first, end):
     rng = examples.generator(
-      job.random_seed, int(documents.numbers[index]), unit.duplicate
+      job.settings.random_seed, int(split.numbers[index]), duplicate
     )
     made = list(
-      examples.create_instances(documents, index, vocabulary, settings, rng)
+      examples.create_instances(split, index, vocabulary, settings, rng)
     )
     instances += made
     keys.append(rng.integers(1 << external_sort.KEY_BITS, size=len(made)))
-  kept = [instance is not None for instance in instances]
+  is_kept = np.array([instance is not None for instance in instances], bool)
   instances = [instance for instance in instances if instance is not None]
   features = examples.pad_instances(instances, settings)
   counts = data_statistics.count_examples(
@@ -339,11 +384,15 @@ def make_examples(job: Job, documents: token_store.Split, unit: Unit) -> Made:
     vocabulary.mask_id,
     settings.ngram,
     [n for instance in instances for n in instance.masked.ngram_lengths],
-    dropped_chunks=len(kept) - len(instances),
-    truncated_tokens=sum(i.truncated_tokens for i in instances),
   )
+  counts.dropped_chunks = int((~is_kept).sum())
+  counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
+  if not duplicate:
+    counts += data_statistics.count_documents(
+      map(split.__getitem__, range(first, end)), vocabulary.size
+    )
   return Made(
-    np.concatenate(keys)[np.array(kept, bool)],
+    np.concatenate(keys)[is_kept],
     tfrecords.encode_examples(job.schema, features),
     counts,
   )

@@ -1,4 +1,4 @@
-"""What is counted while pretraining data is made, and the statistics of it.
+"""Counts documents and examples, and makes the manifest's statistics of them.
 
 Counts are sums, so the counts of many processes add up to the same total
 however the work is divided. Only `summarize_text` and `summarize_examples`
@@ -12,81 +12,39 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tasks.pretraining.data import examples, sentence_pairs
+from tasks.pretraining.data import sentence_pairs
+
+_NOTHING = np.int64(0)
 
 
 @dataclasses.dataclass
-class TextCounts:
-  """Counts of documents, each counted once whatever the number of duplicates.
+class Counts:
+  """Counts of documents and of N examples; `Counts()` is nothing.
+
+  Each document is counted once, whatever the number of duplicates. `ngrams`,
+  `dropped_chunks`, `truncated_tokens` and the documents are only known while
+  the examples are made.
 
   Attributes:
-    documents, segments: number of documents and segments with tokens.
-    pieces: <int64>[V], occurrences of each piece.
-  """
-
-  documents: int
-  segments: int
-  pieces: np.ndarray
-
-  @classmethod
-  def of(
-    cls, documents: Iterable[sentence_pairs.Document], vocab_size: int
-  ) -> TextCounts:
-    """Counts documents with token ids below `vocab_size`."""
-    counts = cls(0, 0, np.zeros(vocab_size, np.int64))
-    for document in documents:
-      counts.documents += 1
-      counts.segments += len(document.offsets) - 1
-      counts.pieces += np.bincount(document.ids, minlength=vocab_size)
-    return counts
-
-  def __add__(self, other: TextCounts) -> TextCounts:
-    return TextCounts(
-      self.documents + other.documents,
-      self.segments + other.segments,
-      self.pieces + other.pieces,
-    )
-
-  def __sub__(self, other: TextCounts) -> TextCounts:
-    return TextCounts(
-      self.documents - other.documents,
-      self.segments - other.segments,
-      self.pieces - other.pieces,
-    )
-
-  def unigram_entropy(self, special_ids: Iterable[int]) -> float:
-    """Returns the entropy of the tokens that are not special, in nats.
-
-    This is the loss of the best masked LM that does not look at the context.
-    """
-    counts = np.delete(self.pieces, sorted(special_ids))
-    shares = counts[counts > 0] / max(1, counts.sum())
-    return float(-(shares * np.log(shares)).sum()) + 0.0  # No "-0.0".
-
-
-@dataclasses.dataclass
-class ExampleCounts:
-  """Counts of N examples.
-
-  Examples for dynamic masking have no predictions. `ngrams`, `dropped_chunks`
-  and `truncated_tokens` are only known while the examples are made; they are
-  empty or 0 for records that are read.
-
-  Attributes:
+    pieces: <int64>[V], occurrences of each piece in the documents.
     ngrams: <int64>[ngram], the masked n-grams of each number of words.
+    documents, segments: number of documents and segments with tokens.
     instances: N.
     dropped_chunks: chunks of a document that did not become examples.
     truncated_tokens: tokens that did not fit into the examples.
     slots: N x S, padding included.
     tokens: tokens without padding.
     segment_a_tokens: tokens with segment id 0.
-    predictions: tokens to predict.
+    predictions: tokens to predict; 0 with dynamic masking.
     masked, kept: predictions that are [MASK], or the token itself, in the
       input.
     label_1: examples with the sentence-order label 1.
   """
 
-  ngrams: np.ndarray
+  pieces: np.ndarray = _NOTHING
+  ngrams: np.ndarray = _NOTHING
+  documents: int = 0
+  segments: int = 0
   instances: int = 0
   dropped_chunks: int = 0
   truncated_tokens: int = 0
@@ -98,22 +56,34 @@ class ExampleCounts:
   kept: int = 0
   label_1: int = 0
 
+  def __add__(self, other: Counts) -> Counts:
+    return Counts(
+      *(a + b for a, b in zip(vars(self).values(), vars(other).values()))
+    )
+
   def to_json(self) -> dict[str, Any]:
     """Returns the counts as JSON values."""
-    return {**vars(self), "ngrams": self.ngrams.tolist()}
+    arrays = {"pieces": self.pieces.tolist(), "ngrams": self.ngrams.tolist()}
+    return {**vars(self), **arrays}
 
   @classmethod
-  def from_json(cls, value: Mapping[str, Any]) -> ExampleCounts:
+  def from_json(cls, value: Mapping[str, Any]) -> Counts:
     """Returns the counts that `to_json` was called on."""
-    return cls(**{**value, "ngrams": np.array(value["ngrams"], np.int64)})
+    arrays = {name: np.array(value[name]) for name in ("pieces", "ngrams")}
+    return cls(**{**value, **arrays})
 
-  def __add__(self, other: ExampleCounts) -> ExampleCounts:
-    return ExampleCounts(
-      **{
-        field.name: getattr(self, field.name) + getattr(other, field.name)
-        for field in dataclasses.fields(self)
-      }
-    )
+
+def count_documents(
+  documents: Iterable[sentence_pairs.Document], vocab_size: int
+) -> Counts:
+  """Counts documents with token ids below `vocab_size`."""
+  parts = list(documents)
+  ids = np.concatenate([np.zeros(0, np.int64), *(part.ids for part in parts)])
+  return Counts(
+    pieces=np.bincount(ids.astype(np.int64), minlength=vocab_size),
+    documents=len(parts),
+    segments=sum(len(part.offsets) - 1 for part in parts),
+  )
 
 
 def count_examples(
@@ -121,9 +91,7 @@ def count_examples(
   mask_id: int,
   ngram: int = 0,
   ngram_lengths: Sequence[int] = (),
-  dropped_chunks: int = 0,
-  truncated_tokens: int = 0,
-) -> ExampleCounts:
+) -> Counts:
   """Counts N examples.
 
   Args:
@@ -131,8 +99,6 @@ def count_examples(
     mask_id: id of [MASK].
     ngram: most words of an n-gram.
     ngram_lengths: number of words of each masked n-gram.
-    dropped_chunks: see `ExampleCounts`.
-    truncated_tokens: see `ExampleCounts`.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)
@@ -141,13 +107,10 @@ def count_examples(
     position = features["masked_lm_positions"][row, column]
     shown = features["input_ids"][row, position]
     label = features["masked_lm_ids"][row, column]
-  return ExampleCounts(
-    ngrams=np.bincount(
-      np.asarray(ngram_lengths, np.int64) - 1, minlength=ngram
-    ),
+  lengths = np.asarray(ngram_lengths, np.int64)
+  return Counts(
+    ngrams=np.bincount(lengths - 1, minlength=ngram),
     instances=len(real),
-    dropped_chunks=dropped_chunks,
-    truncated_tokens=truncated_tokens,
     slots=real.size,
     tokens=int(real.sum()),
     segment_a_tokens=int((real & (features["segment_ids"] == 0)).sum()),
@@ -159,20 +122,27 @@ def count_examples(
 
 
 def summarize_text(
-  text: TextCounts, vocabulary: examples.Vocabulary, unk_id: int
+  counts: Counts, special_ids: Iterable[int], unk_id: int
 ) -> dict[str, Any]:
-  """Returns the statistics of the documents for the manifest."""
-  text_tokens = int(text.pieces.sum())
+  """Returns the statistics of the documents for the manifest.
+
+  The entropy, that of the tokens that are not special, is the loss of the best
+  masked LM that does not look at the context.
+  """
+  text_tokens = int(counts.pieces.sum())
+  pieces = np.delete(counts.pieces, sorted(special_ids))
+  shares = pieces[pieces > 0] / max(1, pieces.sum())
+  entropy = float(-(shares * np.log(shares)).sum()) + 0.0  # No "-0.0".
   return {
-    "documents": text.documents,
-    "segments": text.segments,
+    "documents": counts.documents,
+    "segments": counts.segments,
     "text_tokens": text_tokens,
-    "unknown_share": _share(int(text.pieces[unk_id]), text_tokens),
-    "unigram_entropy_nats": text.unigram_entropy(vocabulary.special_ids),
+    "unknown_share": _share(int(counts.pieces[unk_id]), text_tokens),
+    "unigram_entropy_nats": entropy,
   }
 
 
-def summarize_examples(counts: ExampleCounts) -> dict[str, Any]:
+def summarize_examples(counts: Counts) -> dict[str, Any]:
   """Returns the statistics of the examples for the manifest.
 
   `kept_share` includes the rare random pieces that happen to be the token
@@ -197,7 +167,7 @@ def summarize_examples(counts: ExampleCounts) -> dict[str, Any]:
   if counts.instances and not counts.predictions:
     return summary
   random = counts.predictions - counts.masked - counts.kept
-  ngrams = counts.ngrams.tolist()
+  ngrams = np.atleast_1d(counts.ngrams).tolist()
   return {
     **summary,
     "predictions": counts.predictions,
@@ -218,31 +188,20 @@ def _share(part: int, whole: int) -> float:
 
 def format_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
   """Formats a table with a column for each split, a row for each statistic."""
-  rows = [("", *splits)]
-  flat = {
-    split: {
-      f"{key} {inner}" if isinstance(value, Mapping) else key: number
-      for key, value in statistics.items()
-      for inner, number in (
-        value.items() if isinstance(value, Mapping) else [("", value)]
-      )
-    }
-    for split, statistics in splits.items()
-  }
-  names = dict.fromkeys(name for column in flat.values() for name in column)
-  for name in names:
-    rows.append((name, *(_cell(flat[split].get(name)) for split in splits)))
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return "\n".join(
-    "  ".join(
-      [row[0].ljust(widths[0])]
-      + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
-    ).rstrip()
-    for row in rows
+  import tabulate  # Workers do not need it.
+
+  rows: dict[str, dict[str, str]] = {}
+  for split, statistics in splits.items():
+    for key, value in statistics.items():
+      if not isinstance(value, Mapping):
+        value = {"": value}
+      for inner, number in value.items():
+        text = f"{number:,}" if isinstance(number, int) else f"{number:.4f}"
+        rows.setdefault(f"{key} {inner}".strip(), {})[split] = text
+  return tabulate.tabulate(
+    [[name, *map(row.get, splits)] for name, row in rows.items()],
+    ["", *splits],
+    tablefmt="plain",
+    colalign=["left", *["right"] * len(splits)],
+    disable_numparse=True,
   )
-
-
-def _cell(value: Any) -> str:
-  if value is None:
-    return ""
-  return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

@@ -1,6 +1,7 @@
 """Builds a folder of pretraining records from text files.
 
-    text --tokenize--> token store --make--> sorted runs --> shards, manifest
+    text --tokenize--> token store --make_run--> sorted runs --write_shard-->
+    shards, manifest
 
 There are two passes. First, all text is tokenized into a store on disk. Then
 the examples of each duplicate of each document are made and put in a random
@@ -8,7 +9,7 @@ global order. The same input, settings and seed give the same bytes for any
 number of workers. The work is done in a folder inside the output folder, and
 the results are moved into place at the end, the manifest last. A build that
 was killed is resumed by the same settings, with the same bytes in the end; see
-`pieces`.
+`output_folder`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import operator
 import os
-import shutil
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -29,111 +28,35 @@ from tasks.pretraining.data import (
   build_worker,
   data_statistics,
   documents,
+  external_sort,
   output_folder,
-  pieces,
-  split_builder,
   token_store,
   worker_pool,
 )
-from tasks.pretraining.data.example_settings import ExampleSettings
 
 _BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
-# Settings that do not change the records, and files that are identified by
-# their content instead of their name.
-_NOT_CONTENT = (
-  "input_files",
-  "output_dir",
-  "spm_model_file",
-  "vocab_file",
-  "num_workers",
-  "overwrite",
-)
 
 
-@dataclasses.dataclass(frozen=True)
-class BuildSettings:
-  """All settings of a dataset; see the flags of tools.create_pretraining_data.
+class Progress(NamedTuple):
+  """The progress of a build; `fraction` is that of the phase."""
 
-  Exactly one of `spm_model_file` (SentencePiece) and `vocab_file` (WordPiece)
-  must be given. `num_workers` 0 means one for each processor. Held-out
-  documents are used once, whatever `dupe_factor` is.
-  """
+  phase: str
+  documents: int
+  instances: int
+  tokens: int
+  fraction: float
 
-  input_files: str
-  output_dir: str
-  spm_model_file: str = ""
-  vocab_file: str = ""
-  do_lower_case: bool = True
-  reading: documents.ReaderSettings = documents.ReaderSettings()
-  examples: ExampleSettings = ExampleSettings()
-  dupe_factor: int = 40
-  random_seed: int = 12345
-  heldout_share: float = 0.0
-  num_shards: int = 8
-  num_heldout_shards: int = 1
-  num_workers: int = 1
-  overwrite: bool = False
 
-  def __post_init__(self):
-    for name, least in (
-      ("dupe_factor", 1),
-      ("random_seed", 0),
-      ("num_shards", 1),
-      ("num_heldout_shards", 1),
-      ("num_workers", 0),
-    ):
-      if getattr(self, name) < least:
-        raise ValueError(
-          f"{name} is {getattr(self, name)}, but must be at least {least}."
-        )
-    if not 0 <= self.heldout_share < 1:
-      raise ValueError(
-        f"heldout_share is {self.heldout_share}, but must be at least 0 and "
-        "below 1: it is the share of documents that are not trained on."
-      )
-
-  def content(self, input_files: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings that shape the records, for the manifest."""
-    return {
-      "input_files": [os.path.basename(path) for path in input_files],
-      "do_lower_case": self.do_lower_case,
-      **self.reading.content(input_files),
-      **dataclasses.asdict(self.examples),
-      "dupe_factor": self.dupe_factor,
-      "heldout_share": self.heldout_share,
-    }
-
-  def duplicates_and_shards(self, split: str) -> tuple[int, int]:
-    """Returns how often each document is used, and the number of shards."""
-    if split == token_store.TRAIN:
-      return self.dupe_factor, self.num_shards
-    return 1, self.num_heldout_shards
-
-  def fingerprint(
-    self, input_files: Sequence[str], tokenizer_sha256: str
-  ) -> dict[str, Any]:
-    """Returns what must be the same for an unfinished build to be resumed."""
-    values = dataclasses.asdict(self)
-    for name in _NOT_CONTENT:
-      del values[name]
-    values.update(values.pop("examples"))
-    del values["reading"]
-    values.update(self.reading.content(input_files))
-    return output_folder.fingerprint(values, input_files, tokenizer_sha256)
+_Report = Callable[[Progress], None]
 
 
 def build_dataset(
-  settings: BuildSettings,
-  report: Callable[[split_builder.Progress], None] = lambda progress: None,
+  settings: build_worker.BuildSettings, report: _Report = lambda progress: None
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build.
 
-  Args:
-    settings: settings of the dataset.
-    report: called with the progress after every piece of work.
-
-  Returns:
-    The manifest that has been written.
+  `report` is called after every piece of work. Returns the manifest that has
+  been written.
 
   Raises:
     FileNotFoundError: an input or model file is missing.
@@ -142,74 +65,78 @@ def build_dataset(
   """
   paths = documents.find_files(settings.input_files)
   reader = documents.DocumentReader(paths, settings.reading)
-  job = build_worker.Job(
-    settings.spm_model_file,
-    settings.do_lower_case,
-    settings.examples,
-    settings.random_seed,
-    output_folder.staging_path(settings.output_dir),
-    settings.vocab_file,
-    settings.reading,
-  )
+  staging = output_folder.staging_path(settings.output_dir)
+  job = build_worker.Job(settings, staging)
   tokenizer = job.tokenizer  # Raises an error before any work.
   with worker_pool.WorkerPool(
-    settings.num_workers or distribution.cpu_count(),
-    build_worker.set_job,
-    [job],
+    settings.num_workers or distribution.cpu_count(), build_worker.set_job, job
   ) as pool:
-    staging = output_folder.staging_folder(
+    folder = output_folder.staging_folder(
       settings.output_dir,
       settings.overwrite,
       settings.fingerprint(paths, tokenizer.sha256),
     )
-    with staging, pool:  # The workers end before the folder is removed.
+    with folder, pool:  # The workers end before the folder is removed.
       skipped = _tokenize(pool, job, reader, report)
-      texts = _split(pool, job, settings)
-      splits = {}
-      for name, text in texts.items():
-        shards, counts = split_builder.build_split(
-          job,
-          name,
-          *settings.duplicates_and_shards(name),
-          settings.output_dir,
-          pool,
-          report,
-        )
-        splits[name] = tfrecords.Split(
-          tuple(shards), statistics(job, text, counts)
-        )
-      build_worker.set_job(None)
-      manifest = make_manifest(settings, job, paths, splits, skipped)
-      shutil.copyfile(
-        tokenizer.model_file, os.path.join(job.folder, manifest.tokenizer.file)
+      numbers = token_store.split_documents(
+        len(job.store),
+        settings.heldout_share,
+        settings.random_seed,
+        settings.examples.sentence_pair,
       )
-      output_folder.publish(settings.output_dir, manifest)
+      for name, values in numbers.items():
+        np.save(job.split_file(name), values)
+      splits = {
+        name: _build_split(pool, job, name, report) for name in settings.splits
+      }
+      build_worker.set_job(None)
+      manifest = make_manifest(job, paths, splits, skipped)
+      output_folder.publish(settings.output_dir, manifest, tokenizer.model_file)
   return manifest
 
 
-def statistics(
+def make_split(
   job: build_worker.Job,
-  text: data_statistics.TextCounts,
-  counts: data_statistics.ExampleCounts,
-) -> dict[str, Any]:
-  """Returns a split's statistics for the manifest; used by both engines."""
-  return {
-    **data_statistics.summarize_text(
-      text, job.vocabulary, job.tokenizer.unk_id
-    ),
-    **data_statistics.summarize_examples(counts),
-  }
+  name: str,
+  shards: Sequence[Mapping[str, Any]],
+  counts: data_statistics.Counts,
+) -> tfrecords.Split:
+  """Returns the manifest's entry of a split; used by both engines.
+
+  Raises:
+    ValueError: there are no examples.
+  """
+  if not counts.instances:
+    raise ValueError(
+      f"the {name} documents give no example, because each of them is a "
+      "single word: put one sentence on a line, and blank lines only between "
+      "documents."
+    )
+  return tfrecords.Split(
+    tuple(tfrecords.Shard(**shard) for shard in shards),
+    {
+      **data_statistics.summarize_text(
+        counts, job.vocabulary.special_ids, job.tokenizer.unk_id
+      ),
+      **data_statistics.summarize_examples(counts),
+    },
+  )
 
 
 def make_manifest(
-  settings: BuildSettings,
   job: build_worker.Job,
   input_files: Sequence[str],
   splits: Mapping[str, tfrecords.Split],
   skipped: documents.Skipped,
 ) -> tfrecords.Manifest:
   """Returns the manifest of a dataset; used by both engines."""
-  tokenizer = job.tokenizer
+  settings, tokenizer = job.settings, job.tokenizer
+  masking_ids = {}
+  if settings.examples.masking == "dynamic":  # Training needs them.
+    masking_ids = {
+      "mask_id": job.vocabulary.mask_id,
+      "special_ids": sorted(job.vocabulary.special_ids),
+    }
   return tfrecords.Manifest(
     task="pretraining",
     max_seq_length=settings.examples.max_seq_length,
@@ -223,7 +150,7 @@ def make_manifest(
     ),
     settings={
       **settings.content(input_files),
-      **_masking_ids(job),
+      **masking_ids,
       "skipped_documents": dataclasses.asdict(skipped),
     },
     random_seed=settings.random_seed,
@@ -231,30 +158,19 @@ def make_manifest(
   )
 
 
-def _masking_ids(job: build_worker.Job) -> dict[str, Any]:
-  """Returns the ids that masking during training needs."""
-  if job.settings.masking != "dynamic":
-    return {}
-  return {
-    "mask_id": job.vocabulary.mask_id,
-    "special_ids": sorted(job.vocabulary.special_ids),
-  }
-
-
 def _tokenize(
   pool: worker_pool.WorkerPool,
   job: build_worker.Job,
   reader: documents.DocumentReader,
-  report: Callable[[split_builder.Progress], None],
+  report: _Report,
 ) -> documents.Skipped:
   """Fills the token store and returns what could not be read."""
   os.makedirs(job.store_folder, exist_ok=True)
-  paths = (
-    token_store.chunk_path(job.store_folder, number)
-    for number in itertools.count()
+  path_of = functools.partial(token_store.chunk_path, job.store_folder)
+  started = itertools.takewhile(
+    lambda path: os.path.exists(f"{path}.json"), map(path_of, itertools.count())
   )
-  started = itertools.takewhile(lambda p: os.path.exists(f"{p}.json"), paths)
-  chunks = dict(enumerate(pool.map(pieces.find_piece, started)))
+  chunks = dict(enumerate(pool.map(output_folder.find_piece, started)))
 
   def missing_blocks() -> Iterator[documents.Block]:
     # All blocks are read, because seeking in compressed files is complicated.
@@ -270,58 +186,143 @@ def _tokenize(
     if not chunk:
       parts = []
       for part, outcome in itertools.islice(made, _BLOCKS_PER_CHUNK):
-        tally.add(outcome, job.reading)
+        tally.add(outcome, job.settings.reading)
         parts.append(part)
-        num_documents += len(part.segments)
+        num_documents += len(part)
         num_tokens += len(part.ids)
         fraction = reader.bytes_read / max(1, reader.total_bytes)
-        report(
-          split_builder.Progress(
-            "tokenizing", num_documents, 0, num_tokens, fraction
-          )
-        )
-      path = token_store.chunk_path(job.store_folder, number)
-      token_store.write_chunk(path, parts, job.vocabulary.size)
+        report(Progress("tokenizing", num_documents, 0, num_tokens, fraction))
+      path = path_of(number)
+      token_store.write_chunk(path, parts)
       chunk = {
         "tally": dataclasses.asdict(tally),
         "documents": num_documents,
         "tokens": num_tokens,
       }
-      pieces.finish_piece(path, chunk)
+      output_folder.finish_piece(path, chunk)
     # The sums up to the end of the chunk.
     tally = documents.Tally.from_json(chunk["tally"])
     num_documents, num_tokens = chunk["documents"], chunk["tokens"]
     number += 1
-  if not num_documents:
-    raise ValueError(
-      "the input files have no text: there must be at least one document."
-    )
   return tally.skipped
 
 
-def _split(
+def shard_range(
+  num_records: int, index: int, num_shards: int
+) -> tuple[int, int]:
+  """Returns the first record of a shard and the one after its last.
+
+  Shards differ by at most one record. The larger shards come first.
+  """
+  size, larger = divmod(num_records, num_shards)
+  first = index * size + min(index, larger)
+  return first, first + size + (index < larger)
+
+
+def _build_split(
   pool: worker_pool.WorkerPool,
   job: build_worker.Job,
-  settings: BuildSettings,
-) -> dict[str, data_statistics.TextCounts]:
-  """Decides which documents are held out and counts each split's text."""
-  numbers = token_store.split_documents(
-    len(job.store),
-    settings.heldout_share,
-    settings.random_seed,
-    settings.examples.sentence_pair,
+  name: str,
+  report: _Report,
+) -> tfrecords.Split:
+  """Makes the runs and shards of a split that are missing or damaged.
+
+  Runs are sorted by a random key, and the shards are read from all runs in the
+  order of the keys. When shards are finished, their records are cut off the
+  runs, so the examples need their space on the disk once and not twice. If a
+  shard is found damaged after that, the runs are made again, but no other shard
+  is.
+
+  """
+  duplicates, num_shards = job.settings.splits[name]
+  paths = [
+    os.path.join(job.folder, tfrecords.shard_name(name, index, num_shards))
+    for index in range(num_shards)
+  ]
+  # A build that was killed while it was published has finished shards there.
+  find = functools.partial(
+    output_folder.find_piece, moved_to=job.settings.output_dir
   )
-  for name, values in numbers.items():
-    np.save(job.split_file(name), values)
-  chunks = pool.map(build_worker.count_pieces, range(job.store.num_chunks))
-  counts = data_statistics.TextCounts(
-    len(job.store),
-    job.store.num_segments,
-    functools.reduce(operator.add, chunks),
+  shards = list(pool.map(find, paths))
+  missing = [index for index, entry in enumerate(shards) if entry is None]
+
+  sizes = job.estimate_bytes(job.store.token_counts()[job.splits[name].numbers])
+  runs = _plan_runs(job, name, duplicates, num_shards, sizes)
+  num_buckets = runs[0].num_buckets
+  counts = data_statistics.Counts()
+  bucket_records = np.zeros(num_buckets, np.int64)
+  done = np.concatenate([[0], np.cumsum(sizes)])
+  old_runs = []
+  made = pool.map(build_worker.make_run, runs)
+  for run, (run_counts, run_records, is_new) in zip(runs, made):
+    counts += run_counts
+    bucket_records += run_records
+    if not is_new:
+      old_runs.append(run)
+    report(
+      Progress(
+        f"making {name} examples",
+        run.duplicate * len(sizes) + run.end,
+        counts.instances,
+        counts.tokens,
+        (run.duplicate + done[run.end] / done[-1]) / duplicates,
+      )
+    )
+  # The places of the buckets and of the shards in the order.
+  ends = np.cumsum(bucket_records)
+  starts = np.concatenate([[0], ends])
+  ranges = [
+    shard_range(int(ends[-1]), i, num_shards) for i in range(num_shards)
+  ]
+  buckets = np.searchsorted(ends, [first for first, _ in ranges], "right")
+  if missing:
+    repairs = [(run, buckets[missing[0]]) for run in old_runs]
+    for _ in pool.map(build_worker.repair_run, repairs):
+      pass
+  tasks = (
+    build_worker.ShardTask(
+      paths[index],
+      [run.path for run in runs],
+      num_buckets,
+      int(buckets[index]),
+      int(ranges[index][0] - starts[buckets[index]]),
+      ranges[index][1] - ranges[index][0],
+    )
+    for index in missing
   )
-  if token_store.HELDOUT not in numbers:
-    return {token_store.TRAIN: counts}
-  heldout = data_statistics.TextCounts.of(
-    job.split(token_store.HELDOUT), job.vocabulary.size
+  for index, entry in zip(missing, pool.map(build_worker.write_shard, tasks)):
+    shards[index] = entry
+    # The shards before this one are finished, as they are written in order.
+    end = int(np.searchsorted(ends, ranges[index][1], "right"))
+    for run in runs:
+      external_sort.discard(run.path, end)
+  return make_split(job, name, shards, counts)
+
+
+def _plan_runs(
+  job: build_worker.Job,
+  name: str,
+  duplicates: int,
+  num_shards: int,
+  sizes: np.ndarray,
+) -> list[build_worker.Run]:
+  """Cuts the work into runs, given the estimated bytes of each document."""
+  folder = os.path.join(job.folder, f"{name}-runs")
+  os.makedirs(folder, exist_ok=True)
+  run_bytes, num_buckets = external_sort.plan(
+    duplicates * int(sizes.sum()), num_shards
   )
-  return {token_store.TRAIN: counts - heldout, token_store.HELDOUT: heldout}
+  return [
+    build_worker.Run(
+      name,
+      duplicate,
+      first,
+      end,
+      os.path.join(
+        folder, f"{duplicate:05d}-{first:09d}-{end:09d}-{num_buckets}"
+      ),
+      num_buckets,
+    )
+    for duplicate in range(duplicates)
+    for first, end in build_worker.cut(sizes, run_bytes)
+  ]

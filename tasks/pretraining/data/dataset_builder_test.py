@@ -1,4 +1,4 @@
-"""Tests of datasets from text to shards."""
+"""Tests of datasets from text to shards; kills are in restart_test.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import os
 import pathlib
+import pickle
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tasks.pretraining.data import (
   documents,
   example_settings,
   external_sort,
-  pieces,
+  output_folder,
   token_store,
 )
 
@@ -39,21 +40,18 @@ def corpus(tmp_path_factory):
   """A folder with a tokenizer and 40 documents of 1 to 30 sentences."""
   folder = tmp_path_factory.mktemp("corpus")
   rng = np.random.default_rng(0)
-  documents = [
-    [
+  texts = [
+    "\n".join(
       " ".join(rng.choice(_WORDS, size=rng.integers(2, 9))).capitalize()
       for _ in range(rng.integers(1, 30))
-    ]
+    )
     for _ in range(40)
   ]
-  half = ["\n".join(document) for document in documents[:20]]
-  (folder / "a.txt").write_text("\n\n".join(half))
-  half = ["\n".join(document) for document in documents[20:]]
-  (folder / "b.txt.gz").write_bytes(gzip.compress("\n\n".join(half).encode()))
-  model = toy_vocabulary.train(
-    (line.lower() for text in documents for line in text), 60
-  )
-  (folder / "toy.model").write_bytes(model)
+  (folder / "a.txt").write_text("\n\n".join(texts[:20]))
+  content = gzip.compress("\n\n".join(texts[20:]).encode())
+  (folder / "b.txt.gz").write_bytes(content)
+  lines = "\n".join(texts).lower().splitlines()
+  (folder / "toy.model").write_bytes(toy_vocabulary.train(lines, 60))
   return folder
 
 
@@ -68,7 +66,7 @@ def _settings(corpus, output_dir, **changes):
     "num_shards": 4,
     "num_heldout_shards": 2,
   }
-  return dataset_builder.BuildSettings(**{**defaults, **changes})
+  return build_worker.BuildSettings(**{**defaults, **changes})
 
 
 def _build(corpus, output_dir, **changes):
@@ -88,61 +86,18 @@ def built(corpus, tmp_path_factory):
   return folder, _build(corpus, folder)
 
 
-@pytest.mark.parametrize(
-  ("masking", "kind"),
-  [
-    ("static", "sop"),
-    ("dynamic", "sop"),
-    ("static", "none"),
-    ("compat", "sop"),
-  ],
-)
-def test_truncated_tokens_are_counted(corpus, tmp_path, masking, kind):
-  # Nine documents of one line with 60 words of one piece each, S = 23.
-  word = "the"
-  document = " ".join([word] * 60)
-  model = toy_vocabulary.train([f"{word} {word}"] * 9, 12)
-  (tmp_path / "toy.model").write_bytes(model)
-  (tmp_path / "a.txt").write_text("\n\n".join([document] * 9))
-  manifest = _build(
-    tmp_path,
-    tmp_path / "data",
-    input_files=f"{tmp_path}/a.txt",
-    dupe_factor=2,
-    heldout_share=0.0,
-    examples=example_settings.ExampleSettings(
-      max_seq_length=23,
-      max_predictions_per_seq=3,
-      short_seq_prob=0.0,
-      masking=masking,
-      sentence_pair=kind,
-    ),
-  )
-  found = manifest.split("train").statistics
-  tokens = found["text_tokens"] // 9
-  # Compat pairs a single segment with another one.
-  pair = tokens * (2 if masking == "compat" else 1)
-  assert (found["instances"], found["tokens"]) == (18, 18 * 23)
-  assert found["truncated_tokens"] == 18 * (pair - 20)
-  assert found["truncated_share"] == pytest.approx(1 - 20 / pair)
-
-
-def test_what_is_not_truncated_is_in_the_examples(built):
-  found = built[1].split("train").statistics
-  text = 3 * found["text_tokens"]  # The duplicates.
-  in_examples = found["tokens"] - 3 * found["instances"]
-  assert 0 < found["truncated_tokens"] < text / 2
-  dropped = text - in_examples - found["truncated_tokens"]
-  # A dropped chunk is a single word.
-  assert 0 <= dropped <= 9 * found["dropped_chunks"]
-
-
 def _records(folder, manifest, split):
   return [
     record
     for shard in manifest.split(split).shards
     for record in tfrecords.read_records(str(folder / shard.file))
   ]
+
+
+def _parsed(folder, manifest, split):
+  spec = tfrecords.parse_spec(manifest.features)
+  parsed = tf.io.parse_example(_records(folder, manifest, split), spec)
+  return {name: value.numpy() for name, value in parsed.items()}
 
 
 def test_manifest_says_what_is_there(corpus, built):
@@ -174,28 +129,67 @@ def test_manifest_says_what_is_there(corpus, built):
     assert max(sizes) - min(sizes) <= 1
     assert len(_records(folder, manifest, name)) == split.records
     assert split.records == split.statistics["instances"]
-  documents = [s.statistics["documents"] for s in manifest.splits.values()]
-  assert sum(documents) == 40
+  counts = [s.statistics["documents"] for s in manifest.splits.values()]
+  assert sum(counts) == 40
 
 
 def test_records_give_the_statistics(built):
-  folder, manifest = built
-  records = _records(folder, manifest, "train")
-  parsed = tf.io.parse_example(records, tfrecords.parse_spec(manifest.features))
-  statistics = manifest.split("train").statistics
-  tokens = int(tf.reduce_sum(parsed["input_mask"]))
-  predictions = float(tf.reduce_sum(parsed["masked_lm_weights"]))
-  assert statistics["tokens"] == tokens
-  padding = 1 - tokens / (41 * len(records))
-  assert statistics["padding_share"] == pytest.approx(padding, rel=1e-12)
-  assert statistics["predictions"] == predictions
-  assert abs(statistics["masked_share_of_tokens"] - 0.15) < 0.02
-  labels = parsed["next_sentence_labels"].numpy()
-  assert statistics["label_1_share"] == labels.mean()
+  parsed = _parsed(*built, "train")
+  found = built[1].split("train").statistics
+  tokens = parsed["input_mask"].sum()
+  assert found["tokens"] == tokens
+  padding = 1 - tokens / parsed["input_mask"].size
+  assert found["padding_share"] == pytest.approx(padding, rel=1e-12)
+  assert found["predictions"] == parsed["masked_lm_weights"].sum()
+  assert abs(found["masked_share_of_tokens"] - 0.15) < 0.02
+  labels = parsed["next_sentence_labels"]
+  assert found["label_1_share"] == labels.mean()
   # 4 standard errors.
-  assert abs(labels.mean() - 0.5) < 2 / np.sqrt(len(records))
+  assert abs(labels.mean() - 0.5) < 2 / np.sqrt(len(labels))
   # Between that of one piece and of a uniform choice.
-  assert 0 < statistics["unigram_entropy_nats"] < np.log(60)
+  assert 0 < found["unigram_entropy_nats"] < np.log(60)
+  # What is not truncated is in the examples; a dropped chunk is a single word.
+  text = 3 * found["text_tokens"]  # The duplicates.
+  in_examples = found["tokens"] - 3 * found["instances"]
+  assert 0 < found["truncated_tokens"] < text / 2
+  dropped = text - in_examples - found["truncated_tokens"]
+  assert 0 <= dropped <= 9 * found["dropped_chunks"]
+
+
+@pytest.mark.parametrize(
+  ("masking", "kind"),
+  [
+    ("static", "sop"),
+    ("dynamic", "sop"),
+    ("static", "none"),
+    ("compat", "sop"),
+  ],
+)
+def test_truncated_tokens_are_counted(corpus, tmp_path, masking, kind):
+  # Nine documents of one line with 60 words, S = 23.
+  text = "\n\n".join([" ".join(["cat"] * 60)] * 9)
+  (tmp_path / "a.txt").write_text(text)
+  manifest = _build(
+    corpus,
+    tmp_path / "data",
+    input_files=f"{tmp_path}/a.txt",
+    dupe_factor=2,
+    heldout_share=0.0,
+    examples=example_settings.ExampleSettings(
+      max_seq_length=23,
+      max_predictions_per_seq=3,
+      short_seq_prob=0.0,
+      masking=masking,
+      sentence_pair=kind,
+    ),
+  )
+  found = manifest.split("train").statistics
+  tokens = found["text_tokens"] // 9
+  # Compat pairs a single segment with another one.
+  pair = tokens * (2 if masking == "compat" else 1)
+  assert (found["instances"], found["tokens"]) == (18, 18 * 23)
+  assert found["truncated_tokens"] == 18 * (pair - 20)
+  assert found["truncated_share"] == pytest.approx(1 - 20 / pair)
 
 
 @pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
@@ -215,32 +209,41 @@ def _cut_small(monkeypatch):
     monkeypatch.setattr(external_sort, name, 20_000)
 
 
+@pytest.mark.parametrize("equal_keys", [False, True])
 def test_same_bytes_however_the_work_is_cut(
-  corpus, built, tmp_path, monkeypatch
+  corpus, built, tmp_path, monkeypatch, equal_keys
 ):
+  expected = _hashes(built[0])
+  if equal_keys:
+    make = build_worker.make_examples
+
+    def few_keys(*arguments):
+      made = make(*arguments)
+      return made._replace(keys=made.keys >> 61 << 61)
+
+    monkeypatch.setattr(build_worker, "make_examples", few_keys)
+    _build(corpus, tmp_path / "whole")
+    expected = _hashes(tmp_path / "whole")
   _cut_small(monkeypatch)
-  _build(corpus, tmp_path)
-  assert _hashes(tmp_path) == _hashes(built[0])
+  _build(corpus, tmp_path / "cut")
+  assert _hashes(tmp_path / "cut") == expected
 
 
 def test_another_seed_gives_other_records(corpus, built, tmp_path):
   _build(corpus, tmp_path, random_seed=6)
   ours, theirs = _hashes(tmp_path), _hashes(built[0])
-  assert {name for name in ours if ours[name] == theirs[name]} == {
-    "tokenizer.model"
-  }
+  same = {name for name in ours if ours[name] == theirs[name]}
+  assert same == {"tokenizer.model"}
 
 
 def test_order_is_shuffled_over_documents_and_duplicates(built):
   """Neighbouring records have no more in common than distant ones."""
-  folder, manifest = built
-  records = _records(folder, manifest, "train")
-  parsed = tf.io.parse_example(records, tfrecords.parse_spec(manifest.features))
   # Lengths of one document's examples are alike where it is cut short.
-  lengths = tf.reduce_sum(parsed["input_mask"], axis=1).numpy()
+  lengths = _parsed(*built, "train")["input_mask"].sum(axis=1)
   correlation = np.corrcoef(lengths[1:], lengths[:-1])[0, 1]
   assert abs(correlation) < 4 / np.sqrt(len(lengths))
   # Duplicates differ, but for a few documents of a word or two.
+  records = _records(*built, "train")
   assert len(set(records)) > 0.95 * len(records)
 
 
@@ -249,27 +252,24 @@ def test_heldout_documents_are_used_once_and_not_trained_on(corpus, tmp_path):
     f"{word} the cat sat\non a mat under {word}" for word in _WORDS[:12]
   )
   (tmp_path / "a.txt").write_text(text)
+  examples = dataclasses.replace(
+    _EXAMPLES, masking="dynamic", short_seq_prob=0.0
+  )
   manifest = _build(
     corpus,
     tmp_path / "data",
     input_files=str(tmp_path / "a.txt"),
     heldout_share=0.25,
-    examples=dataclasses.replace(
-      _EXAMPLES, masking="dynamic", short_seq_prob=0.0
-    ),
+    examples=examples,
     num_shards=1,
   )
   contents = {}
   for name in ("train", "heldout"):
-    records = _records(tmp_path / "data", manifest, name)
-    parsed = tf.io.parse_example(
-      records, tfrecords.parse_spec(manifest.features)
-    )
-    rows = parsed["input_ids"].numpy()
+    rows = _parsed(tmp_path / "data", manifest, name)["input_ids"]
     contents[name] = {tuple(sorted(row)) for row in rows.tolist()}
-    documents = manifest.split(name).statistics["documents"]
-    assert len(rows) == documents * (3 if name == "train" else 1)
-    assert len(contents[name]) == documents
+    found = manifest.split(name).statistics["documents"]
+    assert len(rows) == found * (3 if name == "train" else 1)
+    assert len(contents[name]) == found
   assert not contents["train"] & contents["heldout"]
 
 
@@ -278,19 +278,8 @@ def test_unmasked_records_and_how_to_mask_them(corpus, tmp_path):
   manifest = _build(corpus, tmp_path, examples=settings, dupe_factor=1)
   assert tfrecords.read_manifest(str(tmp_path)) == manifest
   assert manifest.features == tfrecords.unmasked_schema(41)
-  assert manifest.settings == {
-    "input_files": ["a.txt", "b.txt.gz"],
-    "do_lower_case": True,
-    **dataclasses.asdict(settings),
-    "dupe_factor": 1,
-    "heldout_share": 0.1,
-    "split_sentences": False,
-    "sentence_language": "en",
-    "skip_bad_documents": False,
-    "skipped_documents": {"count": 0, "named": []},
-    "mask_id": 4,
-    "special_ids": [0, 1, 2, 3, 4],
-  }
+  assert manifest.settings["mask_id"] == 4
+  assert manifest.settings["special_ids"] == [0, 1, 2, 3, 4]
   for name, split in manifest.splits.items():
     records = _records(tmp_path, manifest, name)
     example = tf.train.Example.FromString(records[0]).features.feature
@@ -315,10 +304,25 @@ def test_more_shards_than_examples(corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
+  ("records", "shards"), [(0, 3), (2, 5), (7, 1), (23, 5), (25, 5)]
+)
+def test_shards_take_every_record_once_and_differ_by_one(records, shards):
+  ranges = [
+    dataset_builder.shard_range(records, index, shards)
+    for index in range(shards)
+  ]
+  taken = [i for first, end in ranges for i in range(first, end)]
+  assert taken == list(range(records))
+  sizes = [end - first for first, end in ranges]
+  assert max(sizes) - min(sizes) <= 1
+  assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
   ("text", "changes", "message"),
   [
     ("", {}, "a.txt holds no document: use a file with text"),
-    ("\n \n", {}, "a.txt holds no document"),
+    ("\u200b", {}, "no text: there must be at least one document"),
     ("one", {"heldout_share": 0.0}, "train documents give no example"),
     ("the cat\nsat", {}, "documents is 1, too few to hold some of them out"),
     (
@@ -382,7 +386,7 @@ def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
   def full(*unused):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-  monkeypatch.setattr(pieces, "write_note", full)
+  monkeypatch.setattr(output_folder.files, "write_text", full)
   with pytest.raises(OSError, match="full: .* run the same command again.$"):
     _build(corpus, tmp_path / "data")
   assert os.listdir(tmp_path) == []
@@ -402,7 +406,7 @@ def test_full_disk_at_the_start_leaves_nothing(corpus, tmp_path, monkeypatch):
 )
 def test_settings_out_of_range(change, message):
   with pytest.raises(ValueError, match=message):
-    dataset_builder.BuildSettings("a", "b", "c", **change)
+    build_worker.BuildSettings("a", "b", "c", **change)
 
 
 def test_progress_ends_at_the_whole(corpus, tmp_path):
@@ -419,6 +423,91 @@ def test_progress_ends_at_the_whole(corpus, tmp_path):
   manifest = tfrecords.read_manifest(str(tmp_path))
   assert train.instances == manifest.split("train").records
   assert train.documents / 3 + heldout.documents == 40
+
+
+@pytest.fixture
+def job(corpus, tmp_path):
+  return build_worker.Job(_settings(corpus, "unused"), str(tmp_path))
+
+
+def test_texts_are_tokenized_without_empty_sentences(job):
+  empty = [" ", "\u200b"]
+  texts = [["the cat.", "dogs ran"], ["old trees sang"]]
+  made = build_worker.tokenize_texts(
+    job, [empty, *texts, empty, ["", "birds"], empty]
+  )
+  encode = job.tokenizer.encode
+  expected = [[encode(line) for line in text] for text in [*texts, ["birds"]]]
+  rows = [row for segments in expected for row in segments]
+  assert made.ids.tolist() == [i for row in rows for i in row]
+  assert made.lengths.tolist() == [len(row) for row in rows]
+  sizes = [[sum(map(len, part)), len(part)] for part in expected]
+  assert made.ends.tolist() == np.cumsum(sizes, axis=0).tolist()
+  dtypes = [made.ids.dtype, made.lengths.dtype, made.ends.dtype]
+  assert dtypes == [np.uint16, np.int32, np.int64]
+  for nothing in ([], [empty]):
+    made = build_worker.tokenize_texts(job, nothing)
+    assert (made.ids.size, made.lengths.size, made.ends.size) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
+def test_estimated_bytes_are_near_the_real_ones(job, sentence_pair):
+  examples = example_settings.ExampleSettings(
+    max_seq_length=31, max_predictions_per_seq=5, sentence_pair=sentence_pair
+  )
+  settings = dataclasses.replace(job.settings, examples=examples)
+  job = dataclasses.replace(job, settings=settings)
+  rng = np.random.default_rng(0)
+  lines = [
+    [" ".join(rng.choice(_WORDS, size=5)) for _ in range(2 * number)]
+    for number in range(1, 7)
+  ]
+  texts = build_worker.tokenize_texts(job, lines)
+  split = token_store.Split(texts, np.arange(len(texts)))
+  made = build_worker.make_examples(job, split, 0, 0, len(texts))
+  real = sum(map(len, made.records))
+  tokens = np.array([len(document.ids) for document in texts])
+  assert real < job.estimate_bytes(tokens).sum() < 4 * real
+
+
+def test_fingerprint_changes_with_what_shapes_the_records(tmp_path):
+  text = tmp_path / "a.txt"
+  text.write_text("one")
+
+  def fingerprint(path=text, sha256="ab", **changes):
+    settings = build_worker.BuildSettings("*", "out", **changes)
+    return settings.fingerprint([str(path)], sha256)
+
+  before = fingerprint()
+  for name, other in (
+    ("random_seed", fingerprint(random_seed=2)),
+    ("num_shards", fingerprint(num_shards=2)),
+    ("tokenizer", fingerprint(sha256="cd")),
+  ):
+    assert [key for key in before if before[key] != other[key]] == [name]
+  assert fingerprint(num_workers=2, overwrite=True) == before
+  text.write_text("three")
+  assert fingerprint()["input_files"] != before["input_files"]
+  # TensorFlow knows file:// too.
+  ((path, size, _),) = fingerprint(f"file://{text}")["input_files"]
+  assert (path, size) == (f"file://{text}", 5)
+
+
+@pytest.mark.parametrize(
+  ("sizes", "limit", "expected"),
+  [
+    ([3, 3, 3, 3], 6, [(0, 2), (2, 4)]),
+    ([9, 1, 9], 6, [(0, 1), (1, 3)]),
+    ([1, 1], 1, [(0, 1), (1, 2)]),
+  ],
+)
+def test_work_is_cut_by_size(sizes, limit, expected):
+  assert build_worker.cut(np.array(sizes), limit) == expected
+
+
+def test_job_can_be_sent_to_other_processes(job):
+  _ = job.tokenizer
+  assert pickle.loads(pickle.dumps(job)) == job
 
 
 if __name__ == "__main__":

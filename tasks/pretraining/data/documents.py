@@ -1,4 +1,4 @@
-"""Reads documents, which are lists of sentences, from text files.
+"""Finds text files and reads documents, which are lists of sentences.
 
 Plain text has one sentence on a line and a blank line between documents, as in
 google-research/albert create_pretraining_data.py. With `split_sentences` its
@@ -6,77 +6,35 @@ lines are paragraphs. JSON lines have one document on a line, in the field
 `text`, whose lines are paragraphs. Files named `.jsonl` or `.json`, also with
 `.gz`, `.zst` or `.zstd`, are JSON lines; all others are plain text.
 
-`DocumentReader` cuts files into blocks of whole documents, and `parse` turns a
-block into documents, which takes longer and can be done by many processes. A
-`Tally` adds up the outcomes of the blocks.
+A path with `://`, such as `gs://bucket/corpus-*.jsonl.gz`, is opened by
+tf.io.gfile; TensorFlow is imported only then. `DocumentReader` cuts files into
+blocks of whole documents, and `parse` turns a block into documents, which takes
+longer and can be done by many processes. A `Tally` adds up the outcomes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import glob
+import gzip
 import io
 import json
+import os
 import re
-from typing import (
-  Any,
-  Iterable,
-  Iterator,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Sequence,
-)
-
-from tasks.pretraining.data import input_files
-
-# Sentences are split by sentencex (Wikimedia, MIT). Of nine packages on PyPI it
-# was the fastest (37 MB/s on one core) and made the fewest errors on 40 hard
-# cases in 15 languages: 34 were right, 31 with pysbd, 20 to 27 with others. It
-# needs no data at run time and loses no character. Other releases may cut
-# differently, so the manifest of a dataset names the version.
-_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
-
-
-def check_language(language: str) -> None:
-  """Raises ValueError for a string that does not look like a language code."""
-  if not _LANGUAGE.fullmatch(language):
-    raise ValueError(
-      f"sentence_language is {language!r}, but must be an ISO code such as en, "
-      "de or zh."
-    )
-
-
-@functools.cache
-def splitter_name() -> str:
-  """Returns, for example, "sentencex 1.0.32"."""
-  import importlib.metadata  # Workers start faster without it.
-
-  return f"sentencex {importlib.metadata.version('sentencex')}"
-
-
-def split_sentences(paragraph: str, language: str = "en") -> list[str]:
-  """Splits a paragraph; only space between sentences is removed.
-
-  Args:
-    paragraph: text in which line breaks have no meaning.
-    language: ISO code of the text, which determines the abbreviations. An
-      unknown language is split like a related one or like English.
-  """
-  import sentencex  # Most text is already split.
-
-  if not paragraph.isascii():
-    # Remove unpaired surrogates, which JSON may contain.
-    paragraph = paragraph.encode("utf-8", "ignore").decode("utf-8")
-  sentences = (part.strip() for part in sentencex.segment(language, paragraph))
-  return [sentence for sentence in sentences if sentence]
-
-
-find_files = input_files.find_files
+import types
+import zlib
+from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple, Sequence
 
 _JSON_ENDINGS = (".jsonl", ".json")
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 _MAX_NAMED = 100
 _BLOCK_BYTES = 1 << 18  # Enough work to be sent to another process.
+_READ_BYTES = 1 << 20
+# Compressed bytes; their decompressed content is held in memory.
+_ZSTD_READ_BYTES = 1 << 16
+# The largest window of `zstd --long=31`; the default limit is 2^27.
+_ZSTD_MAX_WINDOW_BYTES = 1 << 31
 _LINE_END = re.compile(rb"\n")
 _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
@@ -99,48 +57,21 @@ class ReaderSettings:
   skip_bad_documents: bool = False
 
   def __post_init__(self):
-    check_language(self.sentence_language)
+    if not _LANGUAGE.fullmatch(self.sentence_language):
+      raise ValueError(
+        f"sentence_language is {self.sentence_language!r}, but must be an ISO "
+        "code such as en, de or zh."
+      )
 
   def content(self, paths: Sequence[str]) -> dict[str, Any]:
     """Returns what determines the sentences of these files, for a manifest."""
     value = dataclasses.asdict(self)
     if self.split_sentences or any(map(_is_json, paths)):
-      value["sentence_splitter"] = splitter_name()
+      import importlib.metadata  # Workers start faster without it.
+
+      version = importlib.metadata.version("sentencex")
+      value["sentence_splitter"] = f"sentencex {version}"
     return value
-
-
-@dataclasses.dataclass
-class Skipped:
-  """Skipped documents: their number, and descriptions of the first hundred."""
-
-  count: int = 0
-  named: list[str] = dataclasses.field(default_factory=list)
-
-  def complain(
-    self, settings: ReaderSettings, problem: str, advice: str
-  ) -> None:
-    """Counts a problem, or raises ValueError if nothing may be skipped."""
-    if not settings.skip_bad_documents:
-      raise ValueError(f"{problem}: {advice}")
-    self.add(problem)
-
-  def add(self, problem: str) -> None:
-    self.count += 1
-    if len(self.named) < _MAX_NAMED:
-      self.named.append(problem)
-
-  def add_all(self, other: Skipped) -> None:
-    self.count += other.count
-    self.named += other.named[: _MAX_NAMED - len(self.named)]
-
-  def describe(self, max_named: int = 10) -> str:
-    """Returns a message for the user; "" if nothing was skipped."""
-    if not self.count:
-      return ""
-    lines = [f"Skipped {self.count:,} bad documents:", *self.named[:max_named]]
-    if self.count > max_named:
-      lines.append(f"and {self.count - max_named:,} more")
-    return "\n  ".join(lines)
 
 
 class Block(NamedTuple):
@@ -159,12 +90,33 @@ class Block(NamedTuple):
   ends_file: bool
 
 
+@dataclasses.dataclass
+class Skipped:
+  """Skipped documents: their number, and descriptions of the first hundred."""
+
+  count: int = 0
+  named: list[str] = dataclasses.field(default_factory=list)
+
+  def add(self, other: Skipped) -> None:
+    self.count += other.count
+    self.named += other.named[: _MAX_NAMED - len(self.named)]
+
+  def describe(self, max_named: int = 10) -> str:
+    """Returns a message for the user; "" if nothing was skipped."""
+    if not self.count:
+      return ""
+    lines = [f"Skipped {self.count:,} bad documents:", *self.named[:max_named]]
+    if self.count > max_named:
+      lines.append(f"and {self.count - max_named:,} more")
+    return "\n  ".join(lines)
+
+
 class Outcome(NamedTuple):
-  """The outcome of a block; `ended_file` is set if it ends its file."""
+  """The outcome of a block; `ended_file` is "" if it does not end its file."""
 
   num_documents: int
   skipped: Skipped
-  ended_file: Optional[str]
+  ended_file: str
 
 
 @dataclasses.dataclass
@@ -192,18 +144,20 @@ class Tally:
     Raises:
       ValueError: its file has ended without any document.
     """
-    self.skipped.add_all(outcome.skipped)
+    self.skipped.add(outcome.skipped)
     if outcome.num_documents or outcome.skipped.count:
       self.is_empty = False
-    if outcome.ended_file is None:
+    if not outcome.ended_file:
       return
     self.finished_files += 1
     if self.is_empty:
-      self.skipped.complain(
-        settings,
-        f"{outcome.ended_file} holds no document",
-        "use a file with text, or skip it with --skip_bad_documents.",
-      )
+      problem = f"{outcome.ended_file} holds no document"
+      if not settings.skip_bad_documents:
+        raise ValueError(
+          f"{problem}: use a file with text, or skip it with "
+          "--skip_bad_documents."
+        )
+      self.skipped.add(Skipped(1, [problem]))
     self.is_empty = True
 
 
@@ -213,28 +167,19 @@ class DocumentReader:
   Attributes:
     num_files: number of files.
     total_bytes: size of all files as they are stored.
+    bytes_read: how many of them the latest iteration has read.
     skipped: what the latest iteration has skipped.
   """
 
   def __init__(
-    self,
-    paths: Sequence[str],
-    settings: ReaderSettings = ReaderSettings(),
+    self, paths: Sequence[str], settings: ReaderSettings = ReaderSettings()
   ):
-    self._sizes = {path: input_files.size_bytes(path) for path in paths}
+    self._sizes = {path: size_and_time(path)[0] for path in paths}
     self._settings = settings
     self.num_files = len(self._sizes)
     self.total_bytes = sum(self._sizes.values())
+    self.bytes_read = 0
     self.skipped = Skipped()
-    self._finished_bytes = 0
-    self._file: Optional[input_files.InputFile] = None
-
-  @property
-  def bytes_read(self) -> int:
-    """Bytes that have been read, out of `total_bytes`."""
-    if self._file is None:
-      return self._finished_bytes
-    return self._finished_bytes + self._file.bytes_read
 
   def blocks(self) -> Iterator[Block]:
     """Yields the blocks of all files; the same blocks in each iteration.
@@ -243,20 +188,17 @@ class DocumentReader:
       ValueError: a compressed file is cut or damaged. The blocks before the
         damage have been yielded.
     """
-    self._finished_bytes = 0
+    finished = 0
     for path, size in self._sizes.items():
       end = _LINE_END if _is_json(path) else _BLANK_LINE
-      with input_files.InputFile(path) as file:
-        self._file = file
-        try:
-          for line, data, is_last in file.blocks(end, _BLOCK_BYTES):
-            yield Block(path, line, data, is_last)
-        finally:
-          self._file = None
-      self._finished_bytes += size
+      for block, bytes_read in read_blocks(path, end, _BLOCK_BYTES):
+        self.bytes_read = finished + bytes_read
+        yield block
+      finished += size
+    self.bytes_read = finished
 
   def batches(self) -> Iterator[list[list[str]]]:
-    """Yields the documents of each block as a list; see `parse`.
+    """Yields the documents of each block as a list.
 
     Raises:
       ValueError: see `blocks`, `parse` and `Tally.add`.
@@ -269,9 +211,12 @@ class DocumentReader:
       yield documents
 
   def __iter__(self) -> Iterator[list[str]]:
-    """Yields the documents of all `batches`."""
     for batch in self.batches():
       yield from batch
+
+
+class _BadLineError(ValueError):
+  """A line that cannot be read; its arguments are the problem and advice."""
 
 
 def parse(
@@ -283,108 +228,244 @@ def parse(
     ValueError: a line is not UTF-8 or not a JSON object with a text, and bad
       documents are not skipped. The message names the file and the line.
   """
-  parser = _Parser(block.path, settings)
-  read = parser.json_documents if _is_json(block.path) else parser.documents
+  skipped = Skipped()
+  is_json = _is_json(block.path)
+  documents: list[list[str]] = [[]]
+  # A document is skipped as a whole. Without one of its sentences, the others
+  # would seem to be consecutive.
+  is_bad = False
   # bytes.splitlines would split at other characters too.
-  lines = enumerate(io.BytesIO(block.data), block.first_line)
-  documents = list(read(lines))
-  ended_file = block.path if block.ends_file else None
-  return documents, Outcome(len(documents), parser.skipped, ended_file)
+  for number, raw in enumerate(io.BytesIO(block.data), block.first_line):
+    if is_json or not raw.strip():
+      is_bad = False
+      _end_document(documents)
+    if is_bad:
+      continue
+    try:
+      line = _decode(raw, number)
+      paragraphs = _json_text(line).splitlines() if is_json else [line.strip()]
+    except _BadLineError as error:
+      problem, advice = error.args
+      problem = f"{block.path}, line {number}, is {problem}"
+      if not settings.skip_bad_documents:
+        raise ValueError(f"{problem}: {advice}") from None
+      skipped.add(Skipped(1, [problem]))
+      documents[-1] = []
+      is_bad = True
+      continue
+    if not any(paragraphs):  # Unicode has more kinds of space than ASCII.
+      _end_document(documents)
+    elif is_json or settings.split_sentences:
+      for paragraph in paragraphs:
+        documents[-1] += split_sentences(paragraph, settings.sentence_language)
+    else:
+      documents[-1] += paragraphs
+  if not documents[-1]:
+    documents.pop()
+  ended_file = block.path if block.ends_file else ""
+  return documents, Outcome(len(documents), skipped, ended_file)
 
 
-class _Parser:
-  """Parses lines; `skipped` counts the documents that were skipped."""
+def _end_document(documents: list[list[str]]) -> None:
+  if documents[-1]:
+    documents.append([])
 
-  def __init__(self, path: str, settings: ReaderSettings):
-    self._path = path
-    self._settings = settings
-    self.skipped = Skipped()
 
-  def _complain(self, number: int, problem: str, advice: str) -> None:
-    self.skipped.complain(
-      self._settings, f"{self._path}, line {number}, is {problem}", advice
+def _decode(raw: bytes, number: int) -> str:
+  try:
+    # "utf-8-sig" removes a byte order mark.
+    return raw.decode("utf-8-sig" if number == 1 else "utf-8")
+  except UnicodeDecodeError as error:
+    raise _BadLineError(
+      f"not UTF-8 (byte {error.start + 1} of the line)",
+      "convert the file, for example with iconv, or skip such documents with "
+      "--skip_bad_documents.",
+    ) from error
+
+
+def _json_text(line: str) -> str:
+  """Returns the field `text` of a line; "" for a blank line."""
+  if not line.strip():
+    return ""
+  try:
+    value = json.loads(line)
+  except (ValueError, RecursionError) as error:
+    raise _BadLineError(
+      f"not JSON ({error})",
+      'each line must be a complete object like {"text": "..."}; skip other '
+      "lines with --skip_bad_documents.",
+    ) from error
+  text = value.get("text") if isinstance(value, dict) else None
+  if not isinstance(text, str):
+    raise _BadLineError(
+      'no JSON object with a string in its field "text"',
+      "rename the field, or skip such lines with --skip_bad_documents.",
     )
+  return text
 
-  def _split(self, paragraph: str) -> list[str]:
-    return split_sentences(paragraph, self._settings.sentence_language)
 
-  def _decoded(self, number: int, line: bytes) -> Optional[str]:
-    """Returns the text of a line; None if it is skipped."""
-    try:
-      # "utf-8-sig" removes a byte order mark.
-      return line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-      self._complain(
-        number,
-        f"not UTF-8 (byte {error.start + 1} of the line)",
-        "convert the file, for example with iconv, or skip such documents with "
-        "--skip_bad_documents.",
-      )
-      return None
+def split_sentences(paragraph: str, language: str) -> list[str]:
+  """Splits a paragraph; only space between sentences is removed.
 
-  def documents(
-    self, lines: Iterable[tuple[int, bytes]]
-  ) -> Iterator[list[str]]:
-    document: list[str] = []
-    # A document is skipped as a whole. Without one of its sentences, the others
-    # would seem to be consecutive.
-    is_bad = False
-    for number, raw in lines:
-      if is_bad:
-        is_bad = bool(raw.strip())
-        continue
-      line = self._decoded(number, raw)
-      if line is None:
-        document, is_bad = [], True
-        continue
-      line = line.strip()
-      if line:
-        splits = self._settings.split_sentences
-        document += self._split(line) if splits else [line]
-      elif document:
-        yield document
-        document = []
-    if document:
-      yield document
+  Sentences are split by sentencex (Wikimedia, MIT). Of nine packages on PyPI it
+  was the fastest (37 MB/s on one core) and made the fewest errors on 40 hard
+  cases in 15 languages: 34 were right, 31 with pysbd, 20 to 27 with others. It
+  needs no data at run time and loses no character. Other releases may cut
+  differently, so the manifest of a dataset names the version. An unknown
+  language is split like a related one or like English.
+  """
+  import sentencex  # Most text is already split.
 
-  def json_documents(
-    self, lines: Iterable[tuple[int, bytes]]
-  ) -> Iterator[list[str]]:
-    for number, raw in lines:
-      line = self._decoded(number, raw)
-      text = self._json_text(number, line) if line else None
-      document = [
-        sentence
-        for paragraph in (text or "").splitlines()
-        for sentence in self._split(paragraph)
-      ]
-      if document:
-        yield document
-
-  def _json_text(self, number: int, line: str) -> Optional[str]:
-    """Returns the field `text` of a line; None if there is none."""
-    if not line.strip():
-      return None
-    try:
-      value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-      self._complain(
-        number,
-        f"not JSON ({error})",
-        'each line must be a complete object like {"text": "..."}; skip other '
-        "lines with --skip_bad_documents.",
-      )
-      return None
-    text = value.get("text") if isinstance(value, dict) else None
-    if not isinstance(text, str):
-      self._complain(
-        number,
-        'no JSON object with a string in its field "text"',
-        "rename the field, or skip such lines with --skip_bad_documents.",
-      )
-      return None
-    return text
+  if not paragraph.isascii():
+    # Remove unpaired surrogates, which JSON may contain.
+    paragraph = paragraph.encode("utf-8", "ignore").decode("utf-8")
+  sentences = (part.strip() for part in sentencex.segment(language, paragraph))
+  return [sentence for sentence in sentences if sentence]
 
 
 def _is_json(path: str) -> bool:
-  return input_files.name_without_compression(path).endswith(_JSON_ENDINGS)
+  root, ending = os.path.splitext(path.lower())
+  name = root if ending in _COMPRESSED else path.lower()
+  return name.endswith(_JSON_ENDINGS)
+
+
+_LOCAL = types.SimpleNamespace(
+  exists=os.path.exists, isdir=os.path.isdir, glob=glob.glob, GFile=open
+)
+
+
+def _file_system(path: str) -> Any:
+  """Returns tf.io.gfile, or its functions that are used here."""
+  if "://" not in path:
+    return _LOCAL
+  import tensorflow as tf
+
+  try:
+    tf.io.gfile.exists(path)
+  except tf.errors.UnimplementedError as error:
+    scheme = path.split("://")[0]
+    raise ValueError(
+      f"TensorFlow cannot read {scheme}:// addresses such as {path!r}, but "
+      "gs:// ones: copy the files there or to a local disk."
+    ) from error
+  return tf.io.gfile
+
+
+def find_files(patterns: str) -> list[str]:
+  """Finds the files of a comma-separated list of names and globs.
+
+  Returns:
+    Paths in the order of the list, sorted within a glob, without repetitions.
+
+  Raises:
+    FileNotFoundError: no file matches one of the patterns.
+    ValueError: the list is empty, or TensorFlow cannot read such an address.
+  """
+  names = [name.strip() for name in patterns.split(",") if name.strip()]
+  if not names:
+    raise ValueError("input_files is empty: name at least one text file.")
+  found: dict[str, None] = {}
+  for name in names:
+    system = _file_system(name)
+    matches = [name] if system.exists(name) else sorted(system.glob(name))
+    matches = [path for path in matches if not system.isdir(path)]
+    if not matches:
+      hint = ""
+      if system.isdir(name):
+        hint = f", which is a folder: use {os.path.join(name, '*')}"
+      raise FileNotFoundError(f"no input file matches {name!r}{hint}.")
+    found.update(dict.fromkeys(matches))
+  return list(found)
+
+
+def size_and_time(path: str) -> tuple[int, int]:
+  """Returns a file's size as it is stored and its time of change in ns."""
+  if "://" not in path:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+  found = _file_system(path).stat(path)
+  return int(found.length), int(found.mtime_nsec)
+
+
+def read_blocks(
+  path: str, end: re.Pattern[bytes], size: int
+) -> Iterator[tuple[Block, int]]:
+  """Cuts the decompressed content of a file into blocks.
+
+  Args:
+    path: the file.
+    end: pattern that all blocks but the last end with. It must end with a line
+      break.
+    size: least number of bytes of all blocks but the last, above 0.
+
+  Yields:
+    A block, the last of which may be empty, and how many bytes of the file as
+    it is stored have been read.
+
+  Raises:
+    ValueError: a compressed file is cut or damaged. The lines before the damage
+      have been yielded.
+  """
+  kind = _COMPRESSED.get(os.path.splitext(path.lower())[1], "")
+  with _file_system(path).GFile(path, "rb") as file:
+    parts = _read_parts(file, kind)
+    buffer, line, is_more = bytearray(), 1, True
+    while is_more:
+      wanted = 2 * max(size, len(buffer))
+      try:
+        while is_more and len(buffer) < wanted:
+          part = next(parts, b"")
+          buffer += part
+          is_more = bool(part)
+      except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        whole = bytes(buffer[: buffer.rfind(b"\n") + 1])
+        yield Block(path, line, whole, False), file.tell()
+        line += whole.count(b"\n")
+        raise ValueError(
+          f"{path} is not a complete {kind} file (after line {line - 1}: "
+          f"{error}): copy it again, or remove the suffix from its name if it "
+          "is not compressed."
+        ) from error
+      while found := end.search(buffer, size - 1):
+        block = Block(path, line, bytes(buffer[: found.end()]), False)
+        yield block, file.tell()
+        line += block.data.count(b"\n")
+        del buffer[: found.end()]
+    yield Block(path, line, bytes(buffer), True), file.tell()
+
+
+def _read_parts(file: BinaryIO, kind: str) -> Iterator[bytes]:
+  """Yields the decompressed content in parts that are not empty."""
+  if kind == "zstd":
+    yield from _decompress_zstd(file)
+    return
+  read: Any = file.read
+  if kind == "gzip":
+    # `read1` returns what comes before a damaged place before it raises.
+    read = gzip.GzipFile(fileobj=file).read1
+  while data := read(_READ_BYTES):
+    yield data
+
+
+def _decompress_zstd(file: BinaryIO) -> Iterator[bytes]:
+  """Decompresses frames; zstandard's `stream_reader` overlooks a cut file."""
+  import zstandard  # Few inputs need it, and every worker would load it.
+
+  decompressor = zstandard.ZstdDecompressor(
+    max_window_size=_ZSTD_MAX_WINDOW_BYTES
+  )
+  frame = None
+  while data := file.read(_ZSTD_READ_BYTES):
+    while data:
+      frame = frame or decompressor.decompressobj()
+      try:
+        output = frame.decompress(data)
+      except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from error
+      if output:
+        yield output
+      data = b""
+      if frame.eof:
+        data, frame = frame.unused_data, None
+  if frame:
+    raise EOFError("it ends in the middle of a frame")

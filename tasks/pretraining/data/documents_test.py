@@ -1,64 +1,85 @@
-"""Tests of reading documents in all forms, and of what is no document."""
+"""Tests of finding and reading documents in all forms, and of bad input."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
 import json
+import pathlib
+import re
+import subprocess
+import sys
 
 import pytest
 import zstandard
 
 from tasks.pretraining.data import documents
 
-_TEXT = "One.\n  Two. \r\n\n\n \nThree.\n"
-_TEXT_DOCUMENTS = [["One.", "Two."], ["Three."]]
-_LINES = [
-  {"title": "a", "text": "It is so. Is it?\n\nYes. "},
-  {"text": " \n"},
-  {"text": "Löwen brüllen."},
-]
+_TEXT = "One.\n  Two. \r\n\n\n \nThree.\n\u3000\nFour."
+_TEXT_DOCUMENTS = [["One.", "Two."], ["Three."], ["Four."]]
+_LINES = "\n".join(
+  json.dumps(line)
+  for line in (
+    {"title": "a", "text": "It is so. Is it?\n\nYes. "},
+    {"text": " \n"},
+    {"text": "Löwen brüllen."},
+  )
+)
 _LINES_DOCUMENTS = [["It is so.", "Is it?", "Yes."], ["Löwen brüllen."]]
+_LINE = re.compile(rb"\n")
+_BLANK = re.compile(rb"\n *\n")
 
 
-@pytest.fixture(autouse=True, params=[1, 17, 1 << 18])
+def _gzip(data: bytes) -> bytes:
+  # Without the time of day: test workers name cases by their bytes, and must
+  # find the same names.
+  return gzip.compress(data, mtime=0)
+
+
+def _zstd(data: bytes) -> bytes:
+  return zstandard.ZstdCompressor().compress(data)
+
+
+# Files of both formats may be laid end to end.
+_PACKERS = {
+  "": bytes,
+  ".gz": _gzip,
+  ".GZ": lambda data: _gzip(data[:5]) + _gzip(data[5:]),
+  ".zst": _zstd,
+  ".zstd": lambda data: _zstd(data[:5]) + _zstd(b"") + _zstd(data[5:]),
+}
+
+
+@pytest.fixture(params=[1, 17, 1 << 18])
 def block_bytes(request, monkeypatch):
-  """However files are cut, the documents and the complaints are the same."""
+  """However files are cut, the documents and the errors are the same."""
   monkeypatch.setattr(documents, "_BLOCK_BYTES", request.param)
-  return request.param
 
 
-def _read(*paths):
-  return list(documents.DocumentReader([str(path) for path in paths]))
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a", "a.txt.gz", "a.GZ"])
-def test_text(tmp_path, name):
-  path = tmp_path / name
-  data = _TEXT.encode()
-  path.write_bytes(gzip.compress(data) if "g" in name.lower() else data)
-  assert _read(path) == _TEXT_DOCUMENTS
+def _read(*paths, **settings):
+  return list(
+    documents.DocumentReader(
+      [str(path) for path in paths], documents.ReaderSettings(**settings)
+    )
+  )
 
 
 @pytest.mark.parametrize(
-  "name", ["a.jsonl", "a.json", "a.jsonl.gz", "a.json.zst"]
+  ("name", "text", "expected"),
+  [
+    ("a", _TEXT, _TEXT_DOCUMENTS),
+    ("a.txt", _TEXT, _TEXT_DOCUMENTS),
+    ("a.txt", "\ufeffOne.\n\nTwo.", [["One."], ["Two."]]),
+    ("a.jsonl", _LINES, _LINES_DOCUMENTS),
+    ("a.json", _LINES + "\n\n", _LINES_DOCUMENTS),
+  ],
 )
-def test_json_lines(tmp_path, name):
-  path = tmp_path / name
-  text = "\n".join(json.dumps(line) for line in _LINES) + "\n\n"
-  data = text.encode()
-  if name.endswith(".gz"):
-    data = gzip.compress(data)
-  elif name.endswith(".zst"):
-    data = zstandard.ZstdCompressor().compress(data)
-  path.write_bytes(data)
-  assert _read(path) == _LINES_DOCUMENTS
-
-
-def test_byte_order_mark_and_missing_last_newline(tmp_path):
-  path = tmp_path / "a.txt"
-  path.write_bytes(b"\xef\xbb\xbfOne.\n\nTwo.")
-  assert _read(path) == [["One."], ["Two."]]
+@pytest.mark.parametrize("ending", _PACKERS)
+def test_documents(tmp_path, block_bytes, name, text, expected, ending):
+  path = tmp_path / (name + ending)
+  path.write_bytes(_PACKERS[ending](text.encode()))
+  assert _read(path) == expected
+  assert _read(f"file://{path}") == expected  # By TensorFlow.
 
 
 def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
@@ -66,11 +87,10 @@ def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
   first.write_text("One.")
   second.write_text("Two.\n")
   reader = documents.DocumentReader([str(first), str(second)])
-  assert reader.total_bytes == 4 + 5
-  assert reader.bytes_read == 0
-  assert list(reader) == [["One."], ["Two."]]
-  assert reader.bytes_read == reader.total_bytes
-  assert list(reader) == [["One."], ["Two."]]  # Again from the start.
+  assert (reader.total_bytes, reader.bytes_read) == (4 + 5, 0)
+  for _ in range(2):  # Again from the start.
+    assert list(reader) == [["One."], ["Two."]]
+    assert reader.bytes_read == reader.total_bytes
 
 
 @pytest.mark.parametrize(
@@ -85,12 +105,12 @@ def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
     ("a.jsonl", b'{"text": 5}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"body": "x"}\n', "line 1, is no JSON object"),
     ("a.jsonl", b'{"text": "\xff"}\n', "line 1, is not UTF-8"),
-    ("a.gz", b"not compressed\n", "a.gz is not a complete gzip file"),
-    ("a.zst", b"not compressed\n", "a.zst is not a complete zstd file"),
+    # A bad line is named before damage that comes later.
+    ("a.jsonl.gz", _gzip(b"[]\n" + b"\n" * 9)[:-9], "1, is no JSON object"),
   ],
 )
-def test_wrong_files_are_named_with_their_line(
-  tmp_path, name, content, message
+def test_bad_documents_are_named_with_their_line(
+  tmp_path, block_bytes, name, content, message
 ):
   path = tmp_path / name
   path.write_bytes(content)
@@ -98,7 +118,27 @@ def test_wrong_files_are_named_with_their_line(
     _read(path)
 
 
-def test_bad_documents_are_skipped_counted_and_named(tmp_path):
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("a.gz", b"not compressed\n", r"a\.gz .* complete gzip file \(after li"),
+    ("a.gz", _gzip(b"x\n" * 99)[:-9], "is not a complete gzip file"),
+    ("a.gz", _gzip(b"x\n")[:12] + b"\xff" * 9, "not a complete gzip"),
+    ("a.gz", _gzip(b"x\n") + b"rest", "after line 1: Not a gzipped"),
+    ("a.zst", b"not compressed\n", r"a\.zst .* complete zstd file \(after"),
+    ("a.zst", _zstd(b"x\n" * 9)[:-3], "zstd file .* in the middle of a frame"),
+    ("a.zst", _zstd(b"x\n") + _zstd(b"y\n")[:-1], "not a complete zstd file"),
+    ("a.zst", _zstd(b"x\n") + b"rest", "not a complete zstd file"),
+  ],
+)
+def test_damaged_file_is_never_skipped(tmp_path, name, content, message):
+  path = tmp_path / name
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    _read(path, skip_bad_documents=True)
+
+
+def test_bad_documents_are_skipped_counted_and_named(tmp_path, block_bytes):
   text, lines, empty = (tmp_path / name for name in ("a.txt", "b.jsonl", "c"))
   # A bad line takes the sentences around it along, and a file's last document
   # may be bad.
@@ -129,6 +169,15 @@ def test_bad_documents_are_skipped_counted_and_named(tmp_path):
   assert described[-1].strip() == "and 5 more" and len(described) == 4
 
 
+def test_only_a_hundred_are_named():
+  skipped = documents.Skipped()
+  assert skipped.describe() == ""
+  for number in range(123):
+    skipped.add(documents.Skipped(1, [str(number)]))
+  assert (skipped.count, len(skipped.named)) == (123, 100)
+  assert skipped.describe().endswith("and 113 more")
+
+
 def test_blocks_are_whole_documents(tmp_path, monkeypatch):
   monkeypatch.setattr(documents, "_BLOCK_BYTES", 4)
   text, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
@@ -145,7 +194,6 @@ def test_blocks_are_whole_documents(tmp_path, monkeypatch):
     (5, b"", True),
   ]
   assert {block.path for block in blocks} == {str(text), str(lines)}
-  assert list(reader.blocks()) == blocks
   with pytest.raises(ValueError, match="b.jsonl, line 4, is no JSON object"):
     documents.parse(blocks[4], documents.ReaderSettings())
 
@@ -154,61 +202,129 @@ def test_tally_comes_back_from_json():
   settings = documents.ReaderSettings(skip_bad_documents=True)
   nothing = documents.Skipped()
   outcomes = [
-    documents.Outcome(0, nothing, None),
-    documents.Outcome(2, nothing, None),
+    documents.Outcome(2, nothing, ""),
     documents.Outcome(0, nothing, "a"),  # Its text came before.
-    documents.Outcome(0, nothing, None),
+    documents.Outcome(0, nothing, ""),
     documents.Outcome(0, documents.Skipped(1, ["b, line 3"]), "b"),
-    documents.Outcome(0, nothing, None),
     documents.Outcome(0, nothing, "c"),
   ]
   tally = documents.Tally()
   for outcome in outcomes:
-    tally = documents.Tally.from_json(
-      json.loads(json.dumps(dataclasses.asdict(tally)))
-    )
+    value = json.loads(json.dumps(dataclasses.asdict(tally)))
+    tally = documents.Tally.from_json(value)
     tally.add(outcome, settings)
   assert tally == documents.Tally(
     3, documents.Skipped(2, ["b, line 3", "c holds no document"]), True
   )
-  tally = documents.Tally()
-  with pytest.raises(ValueError, match="c holds no document: use a file"):
-    for outcome in outcomes:
-      tally.add(outcome, documents.ReaderSettings())
-  assert tally.finished_files == 3
 
 
-def test_a_bad_line_is_named_before_damage_that_comes_later(tmp_path):
-  path = tmp_path / "a.jsonl.gz"
-  path.write_bytes(gzip.compress(b"[]\n" + b"\n" * 9)[:-9])
-  with pytest.raises(ValueError, match="line 1, is no JSON object"):
-    _read(path)
+@pytest.mark.parametrize("read_bytes", [1, 3, 1000])
+@pytest.mark.parametrize(
+  ("end", "size", "expected"),
+  [
+    (_LINE, 4, [(1, b"a\n\nb\n"), (4, b"cc\n  \n"), (6, b"\ndd\n"), (8, b"")]),
+    (_LINE, 11, [(1, b"a\n\nb\ncc\n  \n"), (6, b"\ndd\n")]),
+    (_BLANK, 1, [(1, b"a\n\n"), (3, b"b\ncc\n  \n"), (6, b"\ndd\n")]),
+    (_BLANK, 12, [(1, b"a\n\nb\ncc\n  \n\ndd\n")]),
+  ],
+)
+def test_blocks_end_where_they_may(
+  tmp_path, monkeypatch, read_bytes, end, size, expected
+):
+  monkeypatch.setattr(documents, "_READ_BYTES", read_bytes)
+  path = tmp_path / "a"
+  path.write_bytes(b"a\n\nb\ncc\n  \n\ndd\n")
+  found = [block for block, _ in documents.read_blocks(str(path), end, size)]
+  assert [(block.first_line, block.data) for block in found] == expected
+  is_last = [False] * (len(expected) - 1) + [True]
+  assert [block.ends_file for block in found] == is_last
 
 
-def test_a_cut_file_is_not_skipped(tmp_path):
+def test_lines_before_the_damage_come_first(tmp_path):
+  text = b"".join(b"%d\n" % number for number in range(40000))
   path = tmp_path / "a.gz"
-  path.write_bytes(gzip.compress(b"x\n" * 99)[:-9])
-  settings = documents.ReaderSettings(skip_bad_documents=True)
-  with pytest.raises(ValueError, match="a.gz is not a complete gzip file"):
-    list(documents.DocumentReader([str(path)], settings))
+  path.write_bytes(_gzip(text)[:-5000])
+  found = b""
+  with pytest.raises(ValueError, match="not a complete gzip file") as error:
+    for block, _ in documents.read_blocks(str(path), _LINE, 1000):
+      assert block.first_line == found.count(b"\n") + 1
+      assert not block.ends_file
+      found += block.data
+  assert text.startswith(found) and found.endswith(b"\n")
+  assert len(text) / 2 < len(found) < len(text)
+  assert f"(after line {found.count(bytes([10]))}:" in str(error.value)
 
 
-def test_only_a_hundred_are_named():
-  skipped = documents.Skipped()
-  assert skipped.describe() == ""
-  for number in range(123):
-    skipped.add(str(number))
-  assert (skipped.count, len(skipped.named)) == (123, 100)
-  assert skipped.describe().endswith("and 113 more")
+def test_large_zstd_is_read_a_piece_at_a_time(tmp_path):
+  text = b"".join(b"%d" % n + b"x" * 999 + b"\n" for n in range(3000))
+  path = tmp_path / "a.zst"
+  path.write_bytes(zstandard.ZstdCompressor(level=1).compress(text))
+  blocks = documents.read_blocks(str(path), _LINE, 5000)
+  assert b"".join(block.data for block, _ in blocks) == text
+
+
+def test_find_files(tmp_path):
+  for name in ("b.txt", "a.txt", "c.jsonl", "odd[1].txt"):
+    (tmp_path / name).write_text("x")
+  (tmp_path / "sub").mkdir()
+
+  def find(*patterns):
+    found = documents.find_files(",".join(f"{tmp_path}/{p}" for p in patterns))
+    return [path[len(str(tmp_path)) + 1 :] for path in found]
+
+  expected = ["c.jsonl", "a.txt", "b.txt", "odd[1].txt"]
+  assert find("c.jsonl", "*.txt", "a.txt") == expected
+  assert find("odd[1].txt") == ["odd[1].txt"]
+  assert find("*") == ["a.txt", "b.txt", "c.jsonl", "odd[1].txt"]
+  with pytest.raises(FileNotFoundError, match=r"no input file matches .*\.md"):
+    find("a.txt", "*.md")
+  with pytest.raises(FileNotFoundError, match="which is a folder"):
+    find("sub")
+  for empty in ("", " , "):
+    with pytest.raises(ValueError, match="input_files is empty"):
+      documents.find_files(empty)
+
+
+def test_find_remote_files():
+  import tensorflow as tf
+
+  folder = "ram://find_remote_files_test"
+  for name in ("b.txt", "a.txt", "c.jsonl"):
+    with tf.io.gfile.GFile(f"{folder}/{name}", "w") as file:
+      file.write("x")
+  assert documents.find_files(f"{folder}/c.jsonl, {folder}/*.txt") == [
+    f"{folder}/{name}" for name in ("c.jsonl", "a.txt", "b.txt")
+  ]
+  with pytest.raises(FileNotFoundError, match="no input file matches 'ram://"):
+    documents.find_files(f"{folder}/*.md")
+  with pytest.raises(FileNotFoundError, match="which is a folder"):
+    documents.find_files(folder)
+  with pytest.raises(ValueError, match="cannot read nonsense:// addresses"):
+    documents.find_files("nonsense://bucket/*.txt")
+
+
+def test_neither_tensorflow_nor_the_rest_is_loaded_for_plain_files(tmp_path):
+  (tmp_path / "a.txt").write_text("x")
+  code = (
+    "import sys; from tasks.pretraining.data import documents as d; "
+    f"list(d.DocumentReader(d.find_files({str(tmp_path / 'a.txt')!r}))); "
+    "print([m for m in ('tensorflow', 'zstandard', 'sentencex') "
+    "if m in sys.modules])"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    cwd=pathlib.Path(__file__).resolve().parents[3],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert done.stdout == "[]\n"
 
 
 def test_paragraphs_of_plain_text_are_split_if_asked_for(tmp_path):
   path = tmp_path / "a.txt"
   path.write_text("他来了。她走了！\n你呢？\n\n一。", "utf-8")
-  settings = documents.ReaderSettings(
-    split_sentences=True, sentence_language="zh"
-  )
-  assert list(documents.DocumentReader([str(path)], settings)) == [
+  assert _read(path, split_sentences=True, sentence_language="zh") == [
     ["他来了。", "她走了！", "你呢？"],
     ["一。"],
   ]
@@ -218,11 +334,17 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(tmp_path):
 def test_content_names_the_splitter_where_it_matters():
   settings = documents.ReaderSettings()
   assert "sentence_splitter" not in settings.content(["a.txt", "b.gz"])
-  found = settings.content(["a.txt", "b.jsonl.zst"])
-  assert found["sentence_splitter"].startswith("sentencex ")
+  found = settings.content(["a.txt", "b.JSONL.zst"])
+  assert re.fullmatch(r"sentencex \d.*", found["sentence_splitter"])
   assert found["sentence_language"] == "en" and not found["split_sentences"]
-  with pytest.raises(ValueError, match="sentence_language is 'Deutsch'"):
-    documents.ReaderSettings(sentence_language="Deutsch")
+
+
+def test_language_codes():
+  for code in ("en", "zh", "pt-BR", "yue", "zh_Hant"):
+    documents.ReaderSettings(sentence_language=code)
+  for code in ("", "English", "EN", "e"):
+    with pytest.raises(ValueError, match="must be an ISO code such as en"):
+      documents.ReaderSettings(sentence_language=code)
 
 
 @pytest.mark.parametrize(
@@ -231,18 +353,13 @@ def test_content_names_the_splitter_where_it_matters():
     ("en", ["One.", "Two!", "Three?", "Four"]),
     ("en", ["Dr. Gray went to Leeds.", "He arrived at 5 p.m. on Monday."]),
     ("en", ["It rose 3.5 percent to $4.25.", "Shares fell."]),
-    ("en", ["Acme Inc. and Foo Corp. merged in Jan. 1999.", "Both failed."]),
     ("en", ["Version 2.0.1 is at example.com now.", "It works."]),
-    ("en", ["Mr. Jones lives in St. Louis.", "He is old."]),
     ("en", ["The U.S. Army came.", "It left in 1945."]),
     ("es", ["¿Quién es?", "¡Hola!", "No."]),
-    ("de", ["Das ist Dr. Müller.", "Er wohnt hier."]),
     ("de", ["Am 3. Oktober kam er z. B. nach Berlin.", "Dort blieb er."]),
-    ("ru", ["Он писал стихи.", "Да?"]),
     ("ru", ["А. С. Пушкин родился в Москве.", "Он писал стихи."]),
     ("hi", ["यह एक वाक्य है।", "क्या यह सच है?"]),
     ("zh", ["北京是中国的首都。", "人口约2.15亿。"]),
-    ("zh", ["你呢？", "“好的。”", "他说。"]),
     ("ja", ["彼は来た。", "彼女は行った！"]),
   ],
 )
@@ -253,39 +370,18 @@ def test_sentences(language, sentences):
 
 
 @pytest.mark.parametrize("language", ["en", "zh", "xx"])
-def test_nothing_is_lost_but_space(language):
-  for paragraph in (
-    "",
-    " ",
-    "...",
-    "a.b.c",
-    '("x.") y.',
-    "“”。。『』",
-    "\t1. 2.",
-  ):
-    found = documents.split_sentences(paragraph, language)
-    assert "".join("".join(found).split()) == "".join(paragraph.split())
-    assert all(sentence == sentence.strip() != "" for sentence in found)
+@pytest.mark.parametrize(
+  "paragraph", ["", " ", "...", "a.b.c", '("x.") y.', "“”。。『』", "\t1. 2."]
+)
+def test_nothing_is_lost_but_space(language, paragraph):
+  found = documents.split_sentences(paragraph, language)
+  assert "".join("".join(found).split()) == "".join(paragraph.split())
+  assert all(sentence == sentence.strip() != "" for sentence in found)
 
 
 def test_half_a_surrogate_pair_is_dropped():
-  assert documents.split_sentences("A\ud800 tea. Two.") == [
-    "A tea.",
-    "Two.",
-  ]
-
-
-def test_language_codes():
-  for code in ("en", "zh", "pt-BR", "yue", "zh_Hant"):
-    documents.check_language(code)
-  for code in ("", "English", "EN", "e"):
-    with pytest.raises(ValueError, match="must be an ISO code such as en"):
-      documents.check_language(code)
-
-
-def test_the_name_has_the_version():
-  name, version = documents.splitter_name().split()
-  assert name == "sentencex" and version[0].isdigit()
+  found = documents.split_sentences("A\ud800 tea. Two.", "en")
+  assert found == ["A tea.", "Two."]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tasks.pretraining.data import compat, masking, sentence_pairs
+from tasks.pretraining.data import masking, sentence_pairs
 from tasks.pretraining.data.example_settings import (
   ExampleSettings,
   num_to_predict,
@@ -49,19 +49,18 @@ class Vocabulary:
     return len(self.word_start_table)
 
   @functools.cached_property
+  def all_ids(self) -> np.ndarray:
+    """Ids of random replacements with --masking=compat, <int32>[V]."""
+    return np.arange(self.size, dtype=np.int32)
+
+  @functools.cached_property
   def replacement_ids(self) -> np.ndarray:
     """Ids of random replacements, ascending, <int32>[R].
 
     Deviation: these are without the special pieces. The original also draws
-    <pad>, [CLS], [SEP] and [MASK], and so does `compat`.
+    <pad>, [CLS], [SEP] and [MASK], and so does compat.
     """
-    ids = np.arange(self.size, dtype=np.int32)
-    return np.delete(ids, sorted(self.special_ids))
-
-  @functools.cached_property
-  def all_ids(self) -> np.ndarray:
-    """All ids, including special ones, <int32>[V]; for `compat`."""
-    return np.arange(self.size, dtype=np.int32)
+    return np.delete(self.all_ids, sorted(self.special_ids))
 
 
 class Instance(NamedTuple):
@@ -99,38 +98,24 @@ def create_instances(
   settings: ExampleSettings,
   rng: np.random.Generator,
 ) -> Iterator[Optional[Instance]]:
-  """Makes the examples of document `index`.
+  """Yields the examples of document `index`, and None for a dropped chunk.
 
-  Args:
-    documents: only documents[index] is read, and with "nsp" random others.
-    index: index of the document.
-    vocabulary: vocabulary of the documents' tokenizer.
-    settings: settings of the examples.
-    rng: see `generator`.
-
-  Yields:
-    An example, or None for a chunk that is dropped.
+  Of `documents`, only this one is read, and random others if needed.
   """
-  pairs = compat if settings.masking == "compat" else sentence_pairs
-  for pair in pairs.create_pairs(
+  kind = settings.sentence_pair
+  if (settings.masking, kind) == ("dynamic", "sop"):
+    kind = "none"  # Training swaps A and B.
+  for pair in sentence_pairs.create_pairs(
     documents,
     index,
     rng,
     max_tokens=settings.max_seq_length - 3,  # [CLS], [SEP], [SEP].
     short_seq_prob=settings.short_seq_prob,
-    kind=_kind_of_pairs(settings),
+    kind=kind,
     word_start_table=vocabulary.word_start_table,
+    compat=settings.masking == "compat",
   ):
     yield pair and create_instance(pair, vocabulary, settings, rng)
-
-
-def _kind_of_pairs(settings: ExampleSettings) -> str:
-  """Returns the kind of pairs to create; dynamic masking swaps them later."""
-  swapped_later = (settings.masking, settings.sentence_pair) == (
-    "dynamic",
-    "sop",
-  )
-  return "none" if swapped_later else settings.sentence_pair
 
 
 def create_instance(
@@ -153,33 +138,28 @@ def create_instance(
   if settings.masking == "dynamic":
     nothing = np.zeros(0, np.int32)
     masked = masking.MaskedTokens(tokens, nothing, nothing, [])
-    return Instance(
-      tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
-    )
-
-  is_compat = settings.masking == "compat"
-  choose_ngrams = (compat if is_compat else masking).choose_ngrams
-  positions, ngram_lengths = choose_ngrams(
-    boundary if settings.do_whole_word_mask else np.ones(length, bool),
-    separator,
-    num_to_predict(
-      length, settings.masked_lm_prob, settings.max_predictions_per_seq
-    ),
-    settings.ngram_thresholds,
-    rng,
-  )
-  masked = masking.MaskedTokens(
-    masking.replace_tokens(
-      tokens,
-      positions,
-      vocabulary.mask_id,
-      vocabulary.all_ids if is_compat else vocabulary.replacement_ids,
+  else:
+    if settings.masking == "compat":
+      choose_ngrams = masking.choose_ngrams_across_separator
+      replacement_ids = vocabulary.all_ids
+    else:
+      choose_ngrams = masking.choose_ngrams
+      replacement_ids = vocabulary.replacement_ids
+    positions, ngram_lengths = choose_ngrams(
+      boundary if settings.do_whole_word_mask else np.ones(length, bool),
+      separator,
+      num_to_predict(
+        length, settings.masked_lm_prob, settings.max_predictions_per_seq
+      ),
+      settings.ngram_thresholds,
       rng,
-    ),
-    positions,
-    tokens[positions],
-    ngram_lengths,
-  )
+    )
+    shown = masking.replace_tokens(
+      tokens, positions, vocabulary.mask_id, replacement_ids, rng
+    )
+    masked = masking.MaskedTokens(
+      shown, positions, tokens[positions], ngram_lengths
+    )
   return Instance(
     tokens, boundary, separator, pair.label, masked, pair.truncated_tokens
   )
@@ -189,10 +169,6 @@ def pad_instances(
   instances: Sequence[Instance], settings: ExampleSettings
 ) -> dict[str, np.ndarray]:
   """Pads N examples to the features of records, and checks them.
-
-  Args:
-    instances: N examples.
-    settings: settings of the examples.
 
   Returns:
     <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;
@@ -211,8 +187,6 @@ def pad_instances(
   for row, instance in enumerate(instances):
     length = len(instance.original)
     count = len(instance.masked.positions)
-    _check(length <= sequence[1], row, "is too long")
-    _check(count <= predictions[1], row, "has too many predictions")
     original[row, :length] = instance.original
     ids[row, :length] = instance.masked.tokens
     mask[row, :length] = 1
@@ -222,7 +196,6 @@ def pad_instances(
     positions[row, :count] = instance.masked.positions
     labels[row, :count] = instance.masked.labels
     weights[row, :count] = 1.0
-  _check_masking(ids, original, positions, labels, weights > 0)
   features = {
     "input_ids": ids,
     "input_mask": mask,
@@ -234,33 +207,18 @@ def pad_instances(
   }
   if settings.masking == "dynamic":
     return features
+  restored = ids.copy()
+  row, column = np.nonzero(weights)
+  restored[row, positions[row, column]] = labels[row, column]
+  repeats = (np.diff(positions) <= 0) & (weights[:, 1:] > 0)
+  # `python -O` would skip assert statements.
+  if repeats.any() or (restored != original).any():
+    raise AssertionError(
+      "an example has a position twice or does not restore its text."
+    )
   return {
     **features,
     "masked_lm_positions": positions,
     "masked_lm_ids": labels,
     "masked_lm_weights": weights,
   }
-
-
-def _check_masking(
-  ids: np.ndarray,
-  original: np.ndarray,
-  positions: np.ndarray,
-  labels: np.ndarray,
-  used: np.ndarray,
-) -> None:
-  """Checks that positions ascend and that the labels restore the original."""
-  ascending = np.diff(positions, axis=1) > 0
-  rows = np.flatnonzero((used[:, 1:] & ~ascending).any(axis=1))
-  _check(not len(rows), rows, "has a position twice or out of order")
-  restored = ids.copy()
-  row, column = np.nonzero(used)
-  restored[row, positions[row, column]] = labels[row, column]
-  rows = np.flatnonzero((restored != original).any(axis=1))
-  _check(not len(rows), rows, "does not restore its text")
-
-
-def _check(condition: bool, row, problem: str) -> None:
-  # `python -O` would skip assert statements.
-  if not condition:
-    raise AssertionError(f"example {row} of the batch {problem}.")

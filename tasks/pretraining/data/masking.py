@@ -60,7 +60,7 @@ def choose_ngrams(
       cut its first word.
     first_separator: position of the first [SEP]; the second is at L - 1.
     budget: maximum number of tokens.
-    thresholds: <float64>[ngram - 1], see `example_settings.ngram_thresholds`.
+    thresholds: <float64>[ngram - 1], see `ngram_thresholds`.
     rng: draws the order of the units and the lengths.
 
   Returns:
@@ -76,26 +76,40 @@ def choose_ngrams(
   units += units >= middle  # ... the first [SEP] and the second.
   lengths = 1 + np.searchsorted(thresholds, rng.random(last - 2), "right")
   ends = np.minimum(units + lengths, np.where(units < middle, middle, last))
+  return _take_ngrams(edges, units, ends, budget)
 
-  return take_ngrams(edges, units, ends, budget)
+
+def choose_ngrams_across_separator(
+  starts: np.ndarray,
+  first_separator: int,
+  budget: int,
+  thresholds: np.ndarray,
+  rng: np.random.Generator,
+) -> tuple[np.ndarray, list[int]]:
+  """Chooses n-grams of the text without its [SEP], as the original does.
+
+  It is for --masking=compat; see `choose_ngrams`.
+  """
+  text = np.delete(np.arange(len(starts) - 1), [0, first_separator])
+  edges = np.flatnonzero(starts[text])
+  # The first piece always starts a unit; the end of the text closes the last.
+  edges = np.concatenate([[0], edges[edges > 0], [len(text)]])
+  last = len(edges) - 1
+  units = rng.permutation(last)
+  lengths = 1 + np.searchsorted(thresholds, rng.random(last), "right")
+  ends = np.minimum(units + lengths, last)
+  chosen, ngram_lengths = _take_ngrams(edges, units, ends, budget)
+  return text[chosen], ngram_lengths
 
 
-def take_ngrams(
+def _take_ngrams(
   edges: np.ndarray, units: np.ndarray, ends: np.ndarray, budget: int
 ) -> tuple[np.ndarray, list[int]]:
   """Takes n-grams in turn, each if it is free and fits into the budget.
 
-  Args:
-    edges: <int>[U + 1], ascending, the start of each unit and the end of the
-      last.
-    units: <int>[N], the first unit of each n-gram, in the order of the visits.
-    ends: <int>[N], the unit after each n-gram. If the budget is short, the
-      n-gram is shortened to as few as one unit.
-    budget: maximum number of tokens.
-
-  Returns:
-    The positions taken <int64>[M], ascending, and the number of units of each
-    n-gram taken.
+  `edges` <int>[U + 1] are the starts of the units and the end of the last.
+  N-gram n has the units from units[n] to ends[n] - 1, or as few as one of them
+  if the budget is short.
   """
   edge = edges.tolist()
   covered = bytearray(edge[-1])
@@ -124,29 +138,18 @@ def replace_tokens(
   replacement_ids: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Returns `tokens` with [MASK], the token or a random piece at `positions`.
+  """Returns <int32>[L] with [MASK], the token or a random piece at `positions`.
 
   The choice is made for each token, also within an n-gram.
-
-  Args:
-    tokens: <int32>[L].
-    positions: <int>[M].
-    mask_id: id of [MASK].
-    replacement_ids: <int32>[R], the pieces to draw random ones from.
-    rng: draws the choices and the random pieces.
-
-  Returns:
-    <int32>[L].
   """
   choice = rng.random(len(positions))
   random = replacement_ids[
     rng.integers(len(replacement_ids), size=len(positions))
   ]
-  kept = tokens[positions]
   replaced = tokens.copy()
   replaced[positions] = np.where(
     choice < MASK_SHARE,
     mask_id,
-    np.where(choice < MASK_SHARE + KEEP_SHARE, kept, random),
+    np.where(choice < MASK_SHARE + KEEP_SHARE, tokens[positions], random),
   )
   return replaced

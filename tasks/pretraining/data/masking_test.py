@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -26,28 +28,34 @@ def _assert_frequencies(counts, probabilities):
     assert abs(count / total - probability) <= 4 * error
 
 
-def test_short_ngrams_are_likelier():
-  np.testing.assert_allclose(
-    example_settings.ngram_probabilities(3), [6 / 11, 3 / 11, 2 / 11]
-  )
-  np.testing.assert_allclose(
-    example_settings.ngram_probabilities(3, favor_shorter_ngram=False),
-    [2 / 11, 3 / 11, 6 / 11],
-  )
-  np.testing.assert_allclose(example_settings.ngram_probabilities(1), [1])
-  np.testing.assert_allclose(
-    example_settings.ngram_thresholds(3, True), [6 / 11, 9 / 11]
-  )
-  assert example_settings.ngram_thresholds(1, True).shape == (0,)
+@pytest.mark.parametrize(
+  ("ngram", "favor_shorter", "expected"),
+  [
+    (3, True, [6 / 11, 9 / 11]),
+    (3, False, [2 / 11, 5 / 11]),
+    (2, True, [2 / 3]),
+    (1, True, []),
+  ],
+)
+def test_thresholds_of_lengths(ngram, favor_shorter, expected):
+  found = example_settings.ngram_thresholds(ngram, favor_shorter)
+  np.testing.assert_allclose(found, expected)
 
 
-def test_num_to_predict_rounds_half_to_even_and_stays_in_its_bounds():
-  assert example_settings.num_to_predict(10, 0.25, 99) == 2  # 2.5
-  assert example_settings.num_to_predict(14, 0.25, 99) == 4  # 3.5
-  assert example_settings.num_to_predict(15, 0.25, 99) == 4  # 3.75
-  assert example_settings.num_to_predict(5, 0.01, 99) == 1
-  assert example_settings.num_to_predict(512, 0.15, 76) == 76
-  assert example_settings.num_to_predict(512, 0.15, 77) == 77  # 76.8
+@pytest.mark.parametrize(
+  ("length", "probability", "limit", "expected"),
+  [
+    (10, 0.25, 99, 2),  # 2.5, rounded to even.
+    (14, 0.25, 99, 4),  # 3.5
+    (15, 0.25, 99, 4),  # 3.75
+    (5, 0.01, 99, 1),
+    (512, 0.15, 76, 76),
+    (512, 0.15, 77, 77),  # 76.8
+  ],
+)
+def test_num_to_predict(length, probability, limit, expected):
+  found = example_settings.num_to_predict(length, probability, limit)
+  assert found == expected
 
 
 # Three units in A, five in B: edges are hit often.
@@ -62,7 +70,7 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
   ]
   # The first n-gram is free but for the end of its segment: the last unit
   # before each [SEP] allows 1 only, the one before it 2.
-  p1, p2, p3 = example_settings.ngram_probabilities(3, favor_shorter)
+  p1, p2, p3 = np.diff(thresholds, prepend=0, append=1)
   last = before_last = 2 / 8
   expected = [
     p1 + last * (p2 + p3),
@@ -133,38 +141,58 @@ def test_choice_is_of_whole_words_inside_segments_and_within_the_budget():
   assert reached > 200  # Most budgets are filled.
 
 
-def test_an_ngram_stops_at_the_separator():
-  """One word in A, one in B, p(2) = 1: still two n-grams of one word."""
-  starts, separator = _starts([2], [3])
-  always_2 = np.array([0.0])
-  for seed in range(20):
-    _, lengths = masking.choose_ngrams(
-      starts, separator, 99, always_2, np.random.default_rng(seed)
-    )
-    assert lengths == [1, 1]
-
-
-def test_too_long_ngrams_are_shortened_and_too_long_words_skipped():
-  always_3 = np.array([0.0, 0.0])
-  for seed in range(20):
-    rng = np.random.default_rng(seed)
-    starts, separator = _starts([2, 2, 2], [2, 2, 2])
-    positions, lengths = masking.choose_ngrams(
-      starts, separator, 5, always_3, rng
-    )
+@pytest.mark.parametrize(
+  ("segments", "budget", "num_tokens", "lengths"),
+  [
+    # One word in A and one in B: the n-gram stops at [SEP].
+    (([2], [3]), 99, 5, [1, 1]),
     # Two words of two fit into 5; the odd one is never spent on half a word.
-    assert (len(positions), sum(lengths)) == (4, 2)
-    starts, separator = _starts([4], [2, 4])
-    positions, lengths = masking.choose_ngrams(
-      starts, separator, 3, always_3, rng
+    (([2, 2, 2], [2, 2, 2]), 5, 4, None),
+    # Too long words are skipped.
+    (([4], [2, 4]), 3, 2, [1]),
+    (([4], [4]), 3, 0, []),
+  ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_long_ngrams_are_shortened(segments, budget, num_tokens, lengths, seed):
+  starts, separator = _starts(*segments)
+  always_3 = np.array([0.0, 0.0])
+  positions, found = masking.choose_ngrams(
+    starts, separator, budget, always_3, np.random.default_rng(seed)
+  )
+  assert len(positions) == num_tokens
+  assert found == lengths or (lengths is None and sum(found) == 2)
+
+
+# [CLS] 0, A 1 2, [SEP] 3, B 4 5, [SEP] 6.
+@pytest.mark.parametrize(
+  ("continues", "ngram", "choices"),
+  [
+    # Words 1 | 2 | 4 | 5, two in a row: also 2 with 4.
+    ((), 2, {(1, 2), (2, 4), (4, 5), (1, 4), (1, 5), (2, 5)}),
+    # B begins within a word, which is glued to A's last; one word at a time.
+    ((4,), 1, {(2, 4), (1, 5)}),
+    # A begins within a word: a unit of its own, as there is none before it.
+    ((1,), 1, set(itertools.combinations((1, 2, 4, 5), 2))),
+  ],
+)
+def test_words_and_ngrams_of_compat_reach_across_the_separator(
+  continues, ngram, choices
+):
+  starts = np.ones(7, bool)
+  starts[list(continues)] = False
+  seen = set()
+  for seed in range(200):
+    positions, lengths = masking.choose_ngrams_across_separator(
+      starts,
+      3,
+      2,
+      example_settings.ngram_thresholds(ngram, True),
+      np.random.default_rng(seed),
     )
-    assert positions.tolist() == [6, 7]
-    assert lengths == [1]
-    starts, separator = _starts([4], [4])
-    positions, lengths = masking.choose_ngrams(
-      starts, separator, 3, always_3, rng
-    )
-    assert (len(positions), lengths) == (0, [])
+    assert sum(lengths) == len(positions) or continues
+    seen.add(tuple(positions.tolist()))
+  assert seen == choices
 
 
 def test_80_10_10():
@@ -183,18 +211,8 @@ def test_80_10_10():
     [(at == mask_id).sum(), (at == 6).sum(), sum(random)], [0.8, 0.1, 0.1]
   )
   _assert_frequencies(random, [0.25] * 4)
-
-
-def test_each_token_draws_for_itself():
-  """Neighbours are masked both with 0.8^2, not with 0.8."""
-  replaced = masking.replace_tokens(
-    np.full(20000, 6, np.int32),
-    np.arange(20000),
-    4,
-    np.array([5]),
-    np.random.default_rng(6),
-  )
-  both = ((replaced[::2] == 4) & (replaced[1::2] == 4)).sum()
+  # Each token draws for itself: neighbours are masked both with 0.8^2.
+  both = int(((at[::2] == mask_id) & (at[1::2] == mask_id)).sum())
   _assert_frequencies([both, 10000 - both], [0.64, 0.36])
 
 

@@ -5,6 +5,12 @@ stays there after a kill, an interruption or an error of the system such as a
 full disk, and the same command resumes it. It is removed when the dataset is
 published, and after a ValueError: the input or the settings are wrong then,
 and a build with other ones cannot resume it.
+
+A build consists of pieces: chunks of tokens, runs of examples, shards. Each
+piece is a file that appears under its name when it is complete. Beside it lies
+`NAME.json`, its note: what the build needs to know about the piece, and
+checksums. A build that was killed calls `find_piece` for each piece and makes
+only those that are missing or damaged.
 """
 
 from __future__ import annotations
@@ -16,71 +22,97 @@ import json
 import os
 import re
 import shutil
-from typing import Any, BinaryIO, Iterator, Mapping, Sequence
+import sys
+from typing import Any, BinaryIO, Iterator, Mapping, Optional
 
-import numpy as np
+import google_crc32c
 
 import tfrecords
 from official_albert import files
-from tasks.pretraining.data import pieces
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-_STAGING = ".unfinished"
 _LOCK_FILE = "lock"
 # Notes in the folder of the unfinished build.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-# Must increase when other pieces or records are made of the same settings: an
-# older unfinished build cannot be resumed then.
-_FORMAT = 4
+_READ_BYTES = 1 << 20
+
+
+def finish_piece(path: str, value: dict[str, Any]) -> None:
+  """Writes the note of a complete file, which makes it count as finished."""
+  _write_note(path, {"value": value, "file": _describe(path)})
+
+
+def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
+  """Returns what `finish_piece` was given; None if the piece has to be made.
+
+  Reports a damaged piece on stderr. The file may have been moved to another
+  folder; its note lies at `path`.
+  """
+  note = _read_note(path)
+  if note is not None:
+    moved = os.path.join(moved_to, os.path.basename(path))
+    location = path if os.path.exists(path) else moved
+    if os.path.isfile(location) and note["file"] == _describe(location):
+      return note["value"]
+  if os.path.exists(f"{path}.json"):
+    report_damage(path)
+  return None
+
+
+def report_damage(path: str) -> None:
+  """Tells the user that part of an unfinished build is made again."""
+  message = f"{path} is damaged or incomplete: it is made again."
+  print(message, file=sys.stderr, flush=True)
+
+
+def _write_note(path: str, value: Mapping[str, Any]) -> None:
+  content = {"name": os.path.basename(path), "value": value}
+  note = {**content, "crc32c": _checksum_of(content)}
+  files.write_text(f"{path}.json", json.dumps(note))
+
+
+def _read_note(path: str) -> Optional[dict[str, Any]]:
+  """Returns None if the note is missing or damaged."""
+  try:
+    with open(f"{path}.json", encoding="utf-8") as file:
+      content = json.load(file)
+    checksum = content.pop("crc32c")
+    is_intact = checksum == _checksum_of(content)
+    is_own = content["name"] == os.path.basename(path)
+    return content["value"] if is_intact and is_own else None
+  except (
+    AttributeError,
+    FileNotFoundError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+  ):
+    return None
+
+
+def _describe(path: str) -> list[Any]:
+  """Returns the size and the CRC-32C of a file."""
+  checksum = google_crc32c.Checksum()
+  with open(path, "rb") as file:
+    while data := file.read(_READ_BYTES):
+      checksum.update(data)
+  return [os.path.getsize(path), checksum.hexdigest().decode()]
+
+
+def _checksum_of(content: dict[str, Any]) -> int:
+  return google_crc32c.value(json.dumps(content, sort_keys=True).encode())
 
 
 def staging_path(output_dir: str) -> str:
   """Returns the folder of the unfinished build of an output folder."""
-  return os.path.join(output_dir, _STAGING)
-
-
-def fingerprint(
-  settings: Mapping[str, Any], paths: Sequence[str], tokenizer_sha256: str
-) -> dict[str, Any]:
-  """Returns what must be the same for a build to be resumed, as JSON values.
-
-  Files are identified by their size and modification time. Reading a corpus
-  twice for a checksum would take longer than most resumed builds save.
-
-  Args:
-    settings: all settings that shape the records, by name.
-    paths: the input files, in order.
-    tokenizer_sha256: SHA-256 of the tokenizer.
-
-  Raises:
-    OSError: an input file cannot be read.
-  """
-  value = {
-    "format": _FORMAT,
-    # Its generators may give other numbers in another release.
-    "numpy": np.__version__,
-    "tokenizer": tokenizer_sha256,
-    "input_files": [[path, *_size_and_time(path)] for path in paths],
-    **settings,
-  }
-  return json.loads(json.dumps(value))
-
-
-def _size_and_time(path: str) -> tuple[int, int]:
-  if "://" in path:
-    import tensorflow as tf  # Workers do not need it.
-
-    found = tf.io.gfile.stat(path)
-    return int(found.length), int(found.mtime_nsec)
-  found = os.stat(path)
-  return found.st_size, found.st_mtime_ns
+  return os.path.join(output_dir, ".unfinished")
 
 
 @contextlib.contextmanager
 def staging_folder(
-  output_dir: str, overwrite: bool, fingerprint: Mapping[str, Any]
+  output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
 ) -> Iterator[str]:
   """Opens the folder of an unfinished build, a new one or one to resume.
 
@@ -88,10 +120,8 @@ def staging_folder(
     output_dir: folder of the dataset. It is created if it does not exist, and
       removed if it is empty in the end.
     overwrite: whether a dataset or another unfinished build is replaced.
-    fingerprint: see `fingerprint`.
-
-  Yields:
-    `staging_path(output_dir)`.
+    wanted: settings that must be the same for a build to be resumed, as JSON
+      values.
 
   Raises:
     ValueError: the folder holds a dataset or another unfinished build, and
@@ -110,30 +140,28 @@ def staging_folder(
       shutil.rmtree(leftover)
     is_ours = False
     try:
-      _start(staging, output_dir, overwrite, fingerprint)
+      _start(staging, output_dir, overwrite, wanted)
       is_ours = True
       yield staging
     except BaseException as error:
       is_bad_input = is_ours and isinstance(error, ValueError)
       if is_bad_input or not _holds_work(staging):
         _remove(staging)
-      if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        raise OSError(_disk_full_advice(staging)) from error
+      is_os_error = isinstance(error, OSError)
+      if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "free some space and run the same command again"
+        if os.path.exists(staging):
+          advice += (
+            ", which resumes where this one stopped; or remove "
+            f"{staging} to give up"
+          )
+        raise OSError(f"the disk of {output_dir} is full: {advice}.") from error
       raise
     _remove(staging)
   finally:
     lock.close()
     if is_new and os.path.isdir(output_dir) and not os.listdir(output_dir):
       os.rmdir(output_dir)
-
-
-def _disk_full_advice(staging: str) -> str:
-  advice = "free some space and run the same command again"
-  if os.path.exists(staging):
-    advice += (
-      f", which resumes where this one stopped; or remove {staging} to give up"
-    )
-  return f"the disk of {os.path.dirname(staging)} is full: {advice}."
 
 
 def holds_dataset(output_dir: str) -> str:
@@ -163,33 +191,32 @@ def _lock(staging: str) -> BinaryIO:
   )
   while True:
     os.makedirs(staging, exist_ok=True)
-    try:
+    # The previous owner may just remove the folder: try again then.
+    with contextlib.suppress(FileNotFoundError):
       file = files.lock(path, refusal)
       if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
         return file
       file.close()
-    except FileNotFoundError:
-      pass  # The previous owner has just removed the folder: try again.
 
 
 def _start(
-  staging: str,
-  output_dir: str,
-  overwrite: bool,
-  wanted: Mapping[str, Any],
+  staging: str, output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
 ) -> None:
   """Prepares to resume a build or to start one, or refuses to."""
-  note = os.path.join(staging, _FINGERPRINT)
-  found = pieces.read_note(note)
-  differences = _differences(found or {}, wanted)
-  if not overwrite and (differences or not _is_publishing(staging)):
+  path = os.path.join(staging, _FINGERPRINT)
+  found = _read_note(path)
+  names = {**(found or {}), **wanted}
+  differences = [
+    name for name in names if (found or {}).get(name) != wanted.get(name)
+  ]
+  is_publishing = _read_note(os.path.join(staging, _PUBLISHING)) is not None
+  if not overwrite and (differences or not is_publishing):
     # A build that was killed while it was published may resume: the dataset
     # is its own.
     _refuse_dataset(output_dir)
   if not differences:
-    for leftover in glob.glob(
-      f"{glob.escape(staging)}/**/*.tmp", recursive=True
-    ):
+    pattern = f"{glob.escape(staging)}/**/*.tmp"
+    for leftover in glob.glob(pattern, recursive=True):
       os.remove(leftover)
     return
   if found and not overwrite and _holds_work(staging):
@@ -199,31 +226,19 @@ def _start(
       "--overwrite or remove it to start over."
     )
   if found is None and os.listdir(staging) != [_LOCK_FILE]:
-    pieces.report_damage(f"the unfinished build in {staging}")
+    report_damage(f"the unfinished build in {staging}")
   for entry in list(os.scandir(staging)):
     if entry.is_dir(follow_symlinks=False):
       shutil.rmtree(entry.path)
     elif entry.name != _LOCK_FILE:
       os.remove(entry.path)
-  pieces.write_note(note, dict(wanted))
-
-
-def _differences(
-  found: Mapping[str, Any], wanted: Mapping[str, Any]
-) -> list[str]:
-  """Returns the names of the settings that differ."""
-  names = {**found, **wanted}
-  return [name for name in names if found.get(name) != wanted.get(name)]
+  _write_note(path, wanted)
 
 
 def _holds_work(staging: str) -> bool:
   """Returns whether any piece of a build is finished."""
   notes = glob.iglob(f"{glob.escape(staging)}/**/*.json", recursive=True)
   return any(os.path.basename(path) != f"{_FINGERPRINT}.json" for path in notes)
-
-
-def _is_publishing(staging: str) -> bool:
-  return pieces.read_note(os.path.join(staging, _PUBLISHING)) is not None
 
 
 def _remove(staging: str) -> None:
@@ -234,25 +249,29 @@ def _remove(staging: str) -> None:
   shutil.rmtree(aside)
 
 
-def publish(output_dir: str, manifest: tfrecords.Manifest) -> None:
-  """Moves the shards and the tokenizer of a dataset into its folder.
+def publish(
+  output_dir: str, manifest: tfrecords.Manifest, tokenizer_file: str
+) -> None:
+  """Moves the shards of a dataset into its folder, with its tokenizer.
 
   The old manifest is removed first and the new one is written last, so the
   folder never holds a manifest with shards of another dataset. After a kill,
   files that have been moved stay, and the others follow.
   """
   staging = staging_path(output_dir)
-  names = [manifest.tokenizer.file]
+  shutil.copyfile(
+    tokenizer_file, os.path.join(staging, manifest.tokenizer.file)
+  )
+  names = {manifest.tokenizer.file}
   for split in manifest.splits.values():
-    names += [shard.file for shard in split.shards]
-  pieces.write_note(os.path.join(staging, _PUBLISHING), {})
-  manifest_path = os.path.join(output_dir, tfrecords.MANIFEST_FILE)
-  if os.path.exists(manifest_path):
-    os.remove(manifest_path)
-  for name in {*os.listdir(output_dir)} - {*names}:
+    names |= {shard.file for shard in split.shards}
+  _write_note(os.path.join(staging, _PUBLISHING), {})
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(output_dir, tfrecords.MANIFEST_FILE))
+  for name in {*os.listdir(output_dir)} - names:
     if is_shard(name) or name in tfrecords.TOKENIZER_FILES.values():
       os.remove(os.path.join(output_dir, name))
-  for name in {*os.listdir(staging)} & {*names}:
+  for name in {*os.listdir(staging)} & names:
     os.replace(  # noqa: TID251
       os.path.join(staging, name), os.path.join(output_dir, name)
     )

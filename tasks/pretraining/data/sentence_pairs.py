@@ -15,6 +15,8 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+_COMPAT_DRAWS = 10
+
 
 class Document(NamedTuple):
   """The tokens of a document.
@@ -57,41 +59,45 @@ def create_pairs(
   short_seq_prob: float,
   kind: str,
   word_start_table: np.ndarray,
+  compat: bool = False,
 ) -> Iterator[Optional[Pair]]:
   """Cuts document `index` into pairs.
 
   Args:
-    documents: only documents[index] is read, and with "nsp" random others.
+    documents: only documents[index] is read, and random others if needed.
     index: index of the document.
     rng: source of all randomness.
     max_tokens: maximum length of A and B together.
     short_seq_prob: probability that the document's target length is a random
       number from 2 to `max_tokens` instead of `max_tokens`.
-    kind: one of `example_settings.PAIR_KINDS`.
+    kind: "sop", "nsp" or "none", see `ExampleSettings`.
     word_start_table: <bool>[V], whether a piece starts a word.
+    compat: whether to repeat two quirks of the original: a chunk of a single
+      segment is paired with a random one and labeled 1, also with "sop"; and
+      a random segment may come from the document itself.
 
   Yields:
     A pair, or None for a chunk that is dropped.
-
-  Raises:
-    ValueError: "nsp" with a single document.
   """
   ids, offsets = documents[index]
-  target = draw_target(max_tokens, short_seq_prob, rng)
+  target = max_tokens
+  if rng.random() < short_seq_prob:
+    target = int(rng.integers(2, max_tokens + 1))
   first = 0
   while first < len(offsets) - 1:
-    end, a_end = draw_chunk(offsets, first, target, rng)
+    end, a_end = _draw_chunk(offsets, first, target, rng)
     a = ids[offsets[first] : offsets[a_end]]
     b = ids[offsets[a_end] : offsets[end]]
     label = 0
-    if kind == "nsp":
-      if not len(b) or rng.random() < 0.5:
+    is_single = not len(b)
+    if kind == "nsp" or (compat and is_single):
+      if is_single or rng.random() < 0.5:
         label = 1
-        other = _another_document(documents, index, rng)
-        b = random_segments(other, target - len(a), rng)
+        other = documents[_draw_another(len(documents), index, rng, compat)]
+        b = _random_segments(other, target - len(a), rng)
         end = a_end  # The other segments are for the next chunk.
     else:
-      if not len(b):
+      if is_single:
         # Deviation: the original pairs a single segment with a random one and
         # labels the pair 1. The topic would reveal that label, and more than
         # half of the labels would be 1.
@@ -101,9 +107,25 @@ def create_pairs(
         a, b, label = b, a, 1
     first = end
     if len(a) and len(b):
-      yield fitted_pair(a, b, label, max_tokens, rng)
+      excess = max(0, len(a) + len(b) - max_tokens)
+      yield Pair(*truncate_pair(a, b, max_tokens, rng), label, excess)
     else:
       yield None
+
+
+def _draw_chunk(
+  offsets: np.ndarray, first: int, target: int, rng: np.random.Generator
+) -> tuple[int, int]:
+  """Returns the segment after the chunk from `first` on, and the one after A.
+
+  They are the same for a chunk of one segment.
+  """
+  # The fewest segments that reach the target, or all remaining ones.
+  end = int(np.searchsorted(offsets, offsets[first] + target))
+  end = min(end, len(offsets) - 1)
+  if end - first < 2:
+    return end, end
+  return end, first + int(rng.integers(1, end - first))
 
 
 def _middle_word_start(ids: np.ndarray, word_start_table: np.ndarray) -> int:
@@ -114,83 +136,33 @@ def _middle_word_start(ids: np.ndarray, word_start_table: np.ndarray) -> int:
   return int(starts[np.argmin(np.abs(starts - len(ids) / 2))])
 
 
-def draw_target(
-  max_tokens: int, short_seq_prob: float, rng: np.random.Generator
+def _draw_another(
+  count: int, index: int, rng: np.random.Generator, compat: bool
 ) -> int:
-  """Draws the target length of a document's chunks in tokens."""
-  if rng.random() < short_seq_prob:
-    return int(rng.integers(2, max_tokens + 1))
-  return max_tokens
+  """Draws a document other than `index`.
 
-
-def draw_chunk(
-  offsets: np.ndarray, first: int, target: int, rng: np.random.Generator
-) -> tuple[int, int]:
-  """Finds the end of the chunk that starts with a segment, and cuts it.
-
-  Args:
-    offsets: offsets of the document.
-    first: the first segment of the chunk.
-    target: target length of the chunk in tokens.
-    rng: draws the end of A.
-
-  Returns:
-    The segment after the chunk and the segment after A. They are the same for
-    a chunk of one segment.
+  Deviation: the original, and compat, uses the document itself after drawing it
+  ten times in a row.
   """
-  # The fewest segments that reach the target, or all remaining ones.
-  end = int(np.searchsorted(offsets, offsets[first] + target))
-  end = min(end, len(offsets) - 1)
-  if end - first < 2:
-    return end, end
-  return end, first + int(rng.integers(1, end - first))
+  if not compat:
+    other = int(rng.integers(count - 1))
+    return other + (other >= index)
+  for _ in range(_COMPAT_DRAWS):
+    other = int(rng.integers(count))
+    if other != index:
+      break
+  return other
 
 
-def _another_document(
-  documents: Sequence[Document], index: int, rng: np.random.Generator
-) -> Document:
-  """Draws a document other than `index`, for "nsp".
-
-  Deviation: the original uses the document itself after drawing it ten times in
-  a row.
-
-  Raises:
-    ValueError: there is no other document.
-  """
-  if len(documents) < 2:
-    raise ValueError(
-      "sentence_pair nsp takes random segments from another document, but "
-      "there is only one: separate documents by blank lines, or use sop."
-    )
-  other = int(rng.integers(len(documents) - 1))
-  return documents[other + (other >= index)]
-
-
-def random_segments(
+def _random_segments(
   document: Document, target: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns the segments from a random one on, <integer>[Lb].
-
-  They are the fewest, at least one, that have `target` tokens, or fewer tokens
-  at the end of the document.
-  """
+  """Returns the fewest segments from a random one on that reach `target`."""
   ids, offsets = document
   first = int(rng.integers(len(offsets) - 1))
   end = int(np.searchsorted(offsets, offsets[first] + target))
   end = min(max(end, first + 1), len(offsets) - 1)
   return ids[offsets[first] : offsets[end]]
-
-
-def fitted_pair(
-  a: np.ndarray,
-  b: np.ndarray,
-  label: int,
-  max_tokens: int,
-  rng: np.random.Generator,
-) -> Pair:
-  """Makes a pair of segments that `truncate_pair` has shortened."""
-  excess = max(0, len(a) + len(b) - max_tokens)
-  return Pair(*truncate_pair(a, b, max_tokens, rng), label, excess)
 
 
 def truncate_pair(

@@ -10,81 +10,53 @@ import pytest
 from tasks.pretraining.data import token_store
 
 
-def _documents(*documents):
+def _documents(vocab_size, *documents):
   """Packs (ids, lengths of the segments) of each."""
+  ends = [[len(ids), len(lengths)] for ids, lengths in documents]
   return token_store.Documents(
-    np.array([i for ids, _ in documents for i in ids]),
-    np.array([n for _, lengths in documents for n in lengths]),
-    np.array([len(lengths) for _, lengths in documents]),
+    np.array(
+      [i for ids, _ in documents for i in ids], token_store.id_dtype(vocab_size)
+    ),
+    np.array([n for _, lengths in documents for n in lengths], np.int32),
+    np.cumsum(np.array(ends, np.int64).reshape(-1, 2), axis=0),
   )
 
 
 def _write(folder, vocab_size, *documents):
-  """Writes the first document, no document, and the others, as chunks."""
+  """Writes chunks: the first document, no document, each other as a part."""
   os.makedirs(folder)
-  for number, part in enumerate((documents[:1], (), documents[1:])):
+  for number, parts in enumerate(
+    ([documents[:1]], [()], [[d] for d in documents[1:]])
+  ):
     token_store.write_chunk(
-      token_store.chunk_path(folder, number), [_documents(*part)], vocab_size
+      token_store.chunk_path(folder, number),
+      [_documents(vocab_size, *part) for part in parts],
     )
-  return token_store.TokenStore(folder, 3, vocab_size)
+  return token_store.TokenStore(folder, vocab_size)
 
 
 @pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])
-def test_documents_come_back(tmp_path, vocab_size):
+@pytest.mark.parametrize("open_chunks", [1, 256])
+def test_documents_come_back(tmp_path, monkeypatch, vocab_size, open_chunks):
+  monkeypatch.setattr(token_store, "_MAX_OPEN_CHUNKS", open_chunks)
   high = vocab_size - 1
-  store = _write(
-    str(tmp_path / "store"),
-    vocab_size,
+  documents = [
     ([5, high, 6], [2, 1]),
     ([7], [1]),
     ([8, 9, 10, high], [1, 1, 2]),
-  )
+  ]
+  folder = str(tmp_path / "store")
+  store = _write(folder, vocab_size, *documents)
   assert len(store) == 3
-  assert store.num_segments == 6
   assert store.token_counts().tolist() == [3, 1, 4]
-  assert [d.ids.tolist() for d in store] == [
-    [5, high, 6],
-    [7],
-    [8, 9, 10, high],
-  ]
-  assert [d.offsets.tolist() for d in store] == [
-    [0, 2, 3],
-    [0, 1],
-    [0, 1, 2, 4],
-  ]
-  with pytest.raises(IndexError, match="document 3 of 3"):
-    store[3]
-
-  split = token_store.Split(store, np.array([0, 2]))
+  expected_offsets = [[0, 2, 3], [0, 1], [0, 1, 2, 4]]
+  for found in (store, _documents(vocab_size, *documents)):
+    assert [d.ids.tolist() for d in found] == [ids for ids, _ in documents]
+    assert [d.offsets.tolist() for d in found] == expected_offsets
+  split = token_store.Split(store, np.array([10, 12]), first_number=10)
   assert [d.ids[0] for d in split] == [5, 8]
-  assert len(split) == 2
-
-
-def test_ids_take_two_bytes_where_they_can(tmp_path):
-  sizes = []
-  for vocab_size in (30000, 70000):
-    folder = str(tmp_path / str(vocab_size))
-    _write(folder, vocab_size, ([5, 6, 7], [3]))
-    sizes.append(os.path.getsize(token_store.chunk_path(folder, 0)))
-  assert sizes[1] - sizes[0] == 6
-
-
-def test_few_chunks_are_open(tmp_path, monkeypatch):
-  monkeypatch.setattr(token_store, "_MAX_OPEN_CHUNKS", 1)
-  store = _write(str(tmp_path / "store"), 97, ([5], [1]), ([6], [1]))
-  assert [store[n].ids.tolist() for n in (0, 1, 0)] == [[5], [6], [5]]
-
-
-def test_pieces_of_a_chunk_are_counted(tmp_path):
-  store = _write(str(tmp_path / "store"), 7, ([5, 6, 5, 1, 5], [5]), ([1], [1]))
-  assert store.count_pieces(0).tolist() == [0, 1, 0, 0, 0, 3, 1]
-  assert store.count_pieces(1).tolist() == [0] * 7
-  assert store.count_pieces(2).tolist() == [0, 1, 0, 0, 0, 0, 0]
-
-
-def test_empty_store(tmp_path):
-  store = _write(str(tmp_path / "store"), 97)
-  assert (len(store), store.num_segments) == (0, 0)
+  size = os.path.getsize(token_store.chunk_path(folder, 0))
+  assert size == 16 + 16 + 2 * 4 + 3 * (2 if vocab_size <= 1 << 16 else 4)
 
 
 def _split(num_documents, share, seed=1, kind="sop"):
@@ -124,14 +96,18 @@ def test_each_side_gets_what_it_needs(share, kind, least):
   assert (len(splits["heldout"]) == small) == (share < 0.5)
 
 
-def test_too_few_documents():
-  with pytest.raises(ValueError, match="is 1, too few to hold some of them"):
-    _split(1, 0.1)
-  with pytest.raises(ValueError, match="is 3, too few to hold some of them"):
-    _split(3, 0.1, kind="nsp")
-  with pytest.raises(ValueError, match="there is only one: separate"):
-    _split(1, 0.0, kind="nsp")
-  assert _split(1, 0.0) == {"train": [0]}
+@pytest.mark.parametrize(
+  ("count", "share", "kind", "message"),
+  [
+    (0, 0.0, "sop", "the input files have no text"),
+    (1, 0.1, "sop", "is 1, too few to hold some of them"),
+    (3, 0.1, "nsp", "is 3, too few to hold some of them"),
+    (1, 0.0, "nsp", "there is only one: separate"),
+  ],
+)
+def test_too_few_documents(count, share, kind, message):
+  with pytest.raises(ValueError, match=message):
+    _split(count, share, kind=kind)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,16 @@ import sys
 import threading
 from concurrent import futures
 from concurrent.futures import process
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator
 
 _ITEMS_PER_WORKER = 3
 
 
 def start_method() -> str:
-  """Returns "fork" if that is safe, else "spawn".
+  """Returns "fork", which starts faster, if that is safe; else "spawn".
 
-  A forked process has the modules and the tokenizer at once, while a new one
-  spends half a second loading them. But a fork of a process with other
-  threads, such as TensorFlow's, may wait forever for a lock that one of them
-  holds.
+  A fork of a process with other threads, such as TensorFlow's, may wait forever
+  for a lock that one of them holds.
   """
   alone = threading.active_count() == 1 and "tensorflow" not in sys.modules
   return "fork" if alone and sys.platform == "linux" else "spawn"
@@ -37,29 +35,19 @@ class WorkerPool:
   """Processes that are initialized once; a context manager."""
 
   def __init__(
-    self,
-    num_workers: int,
-    initializer: Callable[..., None],
-    arguments: Sequence[Any],
+    self, num_workers: int, initializer: Callable[[Any], None], argument: Any
   ):
-    """Starts the processes.
-
-    Args:
-      num_workers: number of processes; 1 is the calling process itself.
-      initializer: called once in each process.
-      arguments: arguments of the initializer; must be picklable. Forked
-        workers share what these have loaded before.
-    """
-    self._num_workers = num_workers
+    """Starts processes, which call initializer(argument) first."""
+    self._max_pending = _ITEMS_PER_WORKER * num_workers
     self._executor = None
     if num_workers == 1:
-      initializer(*arguments)
+      initializer(argument)
       return
     self._executor = futures.ProcessPoolExecutor(
       num_workers,
       mp_context=multiprocessing.get_context(start_method()),
       initializer=_initialize,
-      initargs=(initializer, *arguments),
+      initargs=(initializer, argument),
     )
     # Workers multiply no matrices, and starting NumPy's threads for that would
     # take each new process about as long as importing NumPy.
@@ -72,9 +60,8 @@ class WorkerPool:
   ) -> Iterator[Any]:
     """Yields function(item) for each item, in order.
 
-    Raises:
-      OSError: a worker died.
-      Exception: what `function` or the iterator of the items raises.
+    The error that is raised is the first in the order of the items. If a worker
+    dies, it is an OSError.
     """
     if self._executor is None:
       yield from map(function, items)
@@ -82,7 +69,7 @@ class WorkerPool:
     pending = collections.deque()
     try:
       for submitted in self._submit(function, items):
-        if len(pending) >= _ITEMS_PER_WORKER * self._num_workers:
+        if len(pending) >= self._max_pending:
           yield pending.popleft().result()
         pending.append(submitted)
       while pending:
@@ -113,13 +100,13 @@ class WorkerPool:
       self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _initialize(initializer: Callable[..., None], *arguments: Any) -> None:
+def _initialize(initializer: Callable[[Any], None], argument: Any) -> None:
   # Ctrl-C reaches every process of the terminal; only the parent handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_die_with_parent, daemon=True).start()
   # Exit without Python's cleanup, which takes time and does nothing useful.
   atexit.register(os._exit, 0)
-  initializer(*arguments)
+  initializer(argument)
 
 
 def _die_with_parent() -> None:

@@ -24,18 +24,14 @@ SERVING_VARIANTS = {
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
-  """Builds the program that trains or serves.
-
-  Raises:
-    ValueError: there is no such variant.
-  """
+  """Builds the program that trains or serves."""
   if workload.model_dir:
     return _build_serving(workload)
   return _build_training(workload)
 
 
 def _build_training(workload: protocol.Workload) -> protocol.Program:
-  about = workload.choose_variant(TRAINING_VARIANTS)
+  about = protocol.choose_variant(workload, TRAINING_VARIANTS)
   import torch
   import transformers
 
@@ -117,7 +113,7 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
 
 
 def _build_serving(workload: protocol.Workload) -> protocol.Program:
-  about = workload.choose_variant(SERVING_VARIANTS)
+  about = protocol.choose_variant(workload, SERVING_VARIANTS)
   import torch
   import transformers
 

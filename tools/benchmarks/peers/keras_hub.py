@@ -15,12 +15,8 @@ VARIANTS = {"": False, "jit": True}
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
-  """Builds `AlbertMaskedLM`, `train_on_batch` and Keras' AdamW.
-
-  Raises:
-    ValueError: there is no such variant.
-  """
-  jit = workload.choose_variant(VARIANTS)
+  """Builds `AlbertMaskedLM`, `train_on_batch` and Keras' AdamW."""
+  jit = protocol.choose_variant(workload, VARIANTS)
   os.environ["KERAS_BACKEND"] = "tensorflow"
   import tensorflow as tf
 

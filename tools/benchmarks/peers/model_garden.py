@@ -16,12 +16,8 @@ VARIANTS = {"": False, "jit": True}
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
-  """Builds `AlbertEncoder` in a `BertPretrainer`, and `AdamWeightDecay`.
-
-  Raises:
-    ValueError: there is no such variant.
-  """
-  jit = workload.choose_variant(VARIANTS)
+  """Builds `AlbertEncoder` in a `BertPretrainer`, and `AdamWeightDecay`."""
+  jit = protocol.choose_variant(workload, VARIANTS)
   import tensorflow as tf
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)

@@ -15,37 +15,31 @@ from tools.benchmarks.peers import protocol
 if TYPE_CHECKING:
   import tensorflow as tf
 
-  from official_albert import training
+  from official_albert import modeling, training
 
 # Optimizers by variant. The other systems have AdamW only.
 VARIANTS = {"": "adamw", "lamb": "lamb"}
 
 
 def build(workload: protocol.Workload) -> protocol.Program:
-  """Builds the program that trains or serves.
-
-  Raises:
-    ValueError: there is no such variant.
-  """
+  """Builds the program that trains or serves."""
   if workload.model_dir:
     return _build_serving(workload)
   return _build_training(workload)
 
 
 def _build_training(workload: protocol.Workload) -> protocol.Program:
-  optimizer = workload.choose_variant(VARIANTS)
+  optimizer = protocol.choose_variant(workload, VARIANTS)
   import tensorflow as tf
 
-  from official_albert import distribution, modeling, training
+  from official_albert import distribution, training
   from tasks import pretraining
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   distribution.start_compiler()
   distribution.set_precision(workload.precision)
   tf.keras.utils.set_random_seed(workload.seed)
-  model = pretraining.AlbertForPretraining(
-    modeling.AlbertConfig(**config_sizes(workload))
-  )
+  model = pretraining.AlbertForPretraining(config_of(workload))
   config = training.TrainConfig(
     model_dir="",
     num_train_steps=10**6,
@@ -75,11 +69,13 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
     losses = [results["masked_lm_loss"], results["sentence_order_loss"]]
     return sum(float(x.total) / float(x.weight) for x in losses)
 
-  def random_matrix(rows: int, columns: int) -> tf.Tensor:
-    return tf.cast(tf.random.normal([rows, columns]), workload.product_dtype)
-
-  left = random_matrix(workload.tokens, workload.hidden_size)
-  right = random_matrix(workload.hidden_size, workload.intermediate_size)
+  left, right = (
+    tf.cast(tf.random.normal(shape), workload.product_dtype)
+    for shape in (
+      (workload.tokens, workload.hidden_size),
+      (workload.hidden_size, workload.intermediate_size),
+    )
+  )
   return protocol.Program(
     loss,
     {"tensorflow": tf.__version__},
@@ -97,28 +93,22 @@ def _build_serving(workload: protocol.Workload) -> protocol.Program:
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   model = tf.saved_model.load(workload.model_dir)
   run = model.signatures["ids"]
-  features = {
-    name: tf.constant(value)
-    for name, value in protocol.request(workload).items()
-  }
-
-  def step() -> float:
-    return float(run(**features)["pooled_output"].numpy().mean())
-
+  request = protocol.request(workload)
+  features = {name: tf.constant(value) for name, value in request.items()}
   return protocol.Program(
-    step,
+    lambda: float(run(**features)["pooled_output"].numpy().mean()),
     {"tensorflow": tf.__version__},
     "SavedModel, signature ids, by tf.saved_model.load",
   )
 
 
-def config_sizes(workload: protocol.Workload) -> dict:
-  """Returns the fields that a workload shares with `AlbertConfig`."""
+def config_of(workload: protocol.Workload) -> modeling.AlbertConfig:
+  """Returns the configuration of the workload's model."""
   from official_albert import modeling
 
   names = {field.name for field in dataclasses.fields(modeling.AlbertConfig)}
   sizes = dataclasses.asdict(workload)
-  return {name: value for name, value in sizes.items() if name in names}
+  return modeling.AlbertConfig(**{k: v for k, v in sizes.items() if k in names})
 
 
 class MeasuredTask:

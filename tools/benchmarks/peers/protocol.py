@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional
 
 from tools.cli import started_by
 
@@ -42,9 +42,6 @@ class Workload:
 
   A step is an update or, for programs that serve a model, a request. The batch
   has no padding and uses all predictions.
-
-  Raises (when created):
-    ValueError: an unknown precision, or a size below 1.
   """
 
   batch_size: int = 16
@@ -102,22 +99,8 @@ class Workload:
     """The dtype of matrix products: "float32" or "bfloat16"."""
     return self.precision.split("_")[-1]
 
-  def choose_variant(self, variants: Mapping[str, Any]) -> Any:
-    """Returns the value of the program's variant.
 
-    Raises:
-      ValueError: the program has no such variant.
-    """
-    if self.variant not in variants:
-      names = ", ".join(filter(None, variants))
-      raise ValueError(
-        f"unknown variant {self.variant!r}; choose one of {names}."
-      )
-    return variants[self.variant]
-
-
-@dataclasses.dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
   """The answer after the warm-up.
 
   Attributes:
@@ -140,8 +123,7 @@ class Ready:
   peak_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
   """Timed steps, each until its loss was read."""
 
   seconds: list[float]
@@ -170,34 +152,32 @@ class Program:
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
   (values,) = started_by.arguments(STARTER, started_by.json_object)
-  with _answers() as answer:
-    try:
-      _serve(Workload(**values), build, answer)
-    except Exception as error:
-      traceback.print_exc()
-      text = " ".join(str(error).split()) or "no reason given"
-      answer({"error": f"{type(error).__name__}: {text}"})
-      sys.exit(1)
-
-
-@contextlib.contextmanager
-def _answers() -> Iterator[Callable[[dict], None]]:
-  """Yields a function that answers; other output to stdout goes to stderr."""
+  # Whatever else is written to stdout goes to stderr.
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
 
   def answer(value: dict) -> None:
-    stdout.write(json.dumps(value) + "\n")
-    stdout.flush()
+    print(json.dumps(value), file=stdout, flush=True)
 
-  yield answer
+  try:
+    _serve(Workload(**values), build, answer)
+  except Exception as error:
+    traceback.print_exc()
+    text = " ".join(str(error).split()) or "no reason given"
+    answer({"error": f"{type(error).__name__}: {text}"})
+    sys.exit(1)
 
 
 def _serve(workload: Workload, build, answer) -> None:
   start = time.monotonic()
   program = build(workload)
   build_seconds = time.monotonic() - start
-  warmup = _time_steps(program.step, workload.warmup_steps)
+
+  def timed(count: int) -> Timed:
+    seconds, losses = _time(program.step, count)
+    return Timed(seconds, list(map(float, losses)), peak_bytes())
+
+  warmup = timed(workload.warmup_steps)
   ready = Ready(
     warmup.losses,
     build_seconds,
@@ -207,41 +187,28 @@ def _serve(workload: Workload, build, answer) -> None:
     program.about,
     warmup.peak_bytes,
   )
-  answer(dataclasses.asdict(ready))
+  answer(ready._asdict())
   for line in sys.stdin:
     command, count = line.split()
     if command == "run":
-      answer(dataclasses.asdict(_time_steps(program.step, int(count))))
-    elif command == "product":
-      flops = None
-      if program.product:
-        flops = _product_flops(program.product, workload, int(count))
-      answer({"flops": flops})
+      answer(timed(int(count))._asdict())
+    elif program.product:
+      sizes = workload.hidden_size * workload.intermediate_size
+      program.product()
+      seconds, _ = _time(program.product, int(count))
+      answer({"flops": 2 * workload.tokens * sizes / min(seconds)})
     else:
-      raise ValueError(f"unknown command {command!r}.")
+      answer({"flops": None})
 
 
-def _time_steps(step: Callable[[], float], count: int) -> Timed:
-  seconds, losses = [], []
+def _time(step: Callable[[], Any], count: int) -> tuple[list[float], list]:
+  """Returns the seconds and the results of each of `count` calls."""
+  seconds, results = [], []
   for _ in range(count):
     start = time.monotonic()
-    losses.append(float(step()))
+    results.append(step())
     seconds.append(time.monotonic() - start)
-  return Timed(seconds, losses, peak_bytes())
-
-
-def _product_flops(
-  product: Callable[[], Any], workload: Workload, count: int
-) -> float:
-  """Returns FLOP/s of the fastest of `count` products."""
-  product()
-  seconds = []
-  for _ in range(count):
-    start = time.monotonic()
-    product()
-    seconds.append(time.monotonic() - start)
-  sizes = workload.hidden_size * workload.intermediate_size
-  return 2 * workload.tokens * sizes / min(seconds)
+  return seconds, results
 
 
 def peak_bytes() -> int:
@@ -250,6 +217,16 @@ def peak_bytes() -> int:
   with open("/proc/self/status", encoding="utf-8") as file:
     line = next(line for line in file if line.startswith("VmHWM:"))
   return int(line.split()[1]) * 1024
+
+
+def choose_variant(workload: Workload, variants: Mapping[str, Any]) -> Any:
+  """Returns the value of the workload's variant."""
+  if workload.variant not in variants:
+    names = ", ".join(filter(None, variants))
+    raise ValueError(
+      f"unknown variant {workload.variant!r}; choose one of {names}."
+    )
+  return variants[workload.variant]
 
 
 def request(workload: Workload) -> dict[str, np.ndarray]:
@@ -274,6 +251,8 @@ def request(workload: Workload) -> dict[str, np.ndarray]:
 class Peer:
   """A program that has warmed up and idles until it is asked.
 
+  All methods raise ValueError with the reason if the program fails.
+
   Attributes:
     ready: its first answer.
   """
@@ -283,7 +262,7 @@ class Peer:
     python: str,
     program: str,
     workload: Workload,
-    environment: Mapping[str, str] | None = None,
+    environment: Optional[Mapping[str, str]] = None,
   ):
     """Starts the program and waits until it has warmed up.
 
@@ -292,20 +271,14 @@ class Peer:
       program: a module, such as "tools.benchmarks.peers.huggingface".
       workload: what it computes.
       environment: additional variables.
-
-    Raises:
-      ValueError: it failed; the message gives the reason.
     """
     self._stderr = tempfile.TemporaryFile()
     self._name = program
+    threads = {"OMP_NUM_THREADS": str(workload.threads)}
     self._process = subprocess.Popen(
       [python, "-m", program, json.dumps(dataclasses.asdict(workload))],
       cwd=_ROOT,
-      env={
-        **os.environ,
-        "OMP_NUM_THREADS": str(workload.threads),
-        **(environment or {}),
-      },
+      env={**os.environ, **threads, **(environment or {})},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       stderr=self._stderr,
@@ -318,19 +291,11 @@ class Peer:
       raise
 
   def run(self, steps: int) -> Timed:
-    """Takes steps.
-
-    Raises:
-      ValueError: the program failed.
-    """
+    """Takes steps."""
     return Timed(**self._ask(f"run {steps}"))
 
   def product_flops(self, count: int) -> Optional[float]:
-    """Returns FLOP/s of the fastest of `count` matrix products, if measured.
-
-    Raises:
-      ValueError: the program failed.
-    """
+    """Returns FLOP/s of the fastest of `count` matrix products, if measured."""
     return self._ask(f"product {count}")["flops"]
 
   def stop(self) -> None:
@@ -352,29 +317,22 @@ class Peer:
     self.stop()
 
   def _ask(self, command: str) -> dict[str, Any]:
-    # If the program has ended, `_read_answer` tells why.
+    # If the program has ended, `_read_answer` gives the reason.
     with contextlib.suppress(BrokenPipeError):
-      self._process.stdin.write(command + "\n")
-      self._process.stdin.flush()
+      print(command, file=self._process.stdin, flush=True)
     return self._read_answer()
 
   def _read_answer(self) -> dict[str, Any]:
     line = self._process.stdout.readline()
-    try:
-      answer = json.loads(line)
-    except ValueError:
-      raise ValueError(f"{self._name} {self._failure(line)}") from None
+    if not line:
+      code = self._process.wait()
+      self._stderr.seek(0)
+      lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+      reason = lines[-1] if lines else "no output"
+      if code == -9:
+        reason = "killed, perhaps because memory ran out"
+      raise ValueError(f"{self._name} ended with exit code {code}: {reason}")
+    answer = json.loads(line)
     if "error" in answer:
       raise ValueError(f"{self._name} failed: {answer['error']}")
     return answer
-
-  def _failure(self, line: str) -> str:
-    if line:
-      return f"does not follow the benchmark's protocol: {line.strip()!r}."
-    code = self._process.wait()
-    self._stderr.seek(0)
-    lines = self._stderr.read().decode(errors="replace").strip().splitlines()
-    reason = lines[-1] if lines else "no output"
-    if code == -9:
-      reason = "killed, perhaps because memory ran out"
-    return f"ended with exit code {code}: {reason}"

@@ -1,0 +1,123 @@
+"""The parts of all larger layers: Dense, activation, LayerNorm and dropout.
+
+Training must be a pure function of weights, batch and step number. Only then
+does a resumed run repeat the uninterrupted run to the bit, and only then can
+the backward pass recompute activations with the same dropout mask. Keras'
+Dropout has hidden state, so here the seed is an argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from official_albert.modeling import config as config_lib
+from official_albert.modeling import fused_ops
+
+
+class ConfiguredLayer(tf.keras.layers.Layer):
+  """A layer that is made from an `AlbertConfig`, its attribute `config`."""
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "config": self.config.to_dict()}
+
+  @classmethod
+  def from_config(cls, config):
+    albert_config = config_lib.AlbertConfig.from_dict(config["config"])
+    return cls(**{**config, "config": albert_config})
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class LayerNorm(tf.keras.layers.Layer):
+  """LayerNorm over the last axis.
+
+  Statistics, scale and offset are float32 under any precision policy. The
+  result has the dtype of the input. The default epsilon, added to the
+  variance, is that of the reference (tf.contrib's layer_norm).
+  """
+
+  def __init__(self, epsilon: float = 1e-12, **kwargs):
+    super().__init__(autocast=False, **kwargs)
+    self.epsilon = epsilon
+
+  def build(self, input_shape):
+    def weight(name: str, initializer: str) -> tf.Variable:
+      return self.add_weight(
+        name=name,
+        shape=[input_shape[-1]],
+        dtype=tf.float32,
+        initializer=initializer,
+        experimental_autocast=False,
+      )
+
+    self.gamma = weight("gamma", "ones")
+    self.beta = weight("beta", "zeros")
+    super().build(input_shape)
+
+  def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+    """Normalizes <float>[..., H]; XLA compiles it in training."""
+    gamma, beta = map(tf.convert_to_tensor, (self.gamma, self.beta))
+    return fused_ops.add_layer_norm(
+      x, None, None, gamma, beta, self.epsilon, compiled=bool(training)
+    )
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def dense(
+  units: int, initializer_range: float, name: str, dtype=None
+) -> tf.keras.layers.Dense:
+  """Returns a linear layer with the reference's truncated normal kernel."""
+  return tf.keras.layers.Dense(
+    units,
+    kernel_initializer=tf.keras.initializers.TruncatedNormal(
+      stddev=initializer_range
+    ),
+    name=name,
+    dtype=dtype,
+  )
+
+
+def activation(
+  name: str,
+  x: tf.Tensor,
+  bias: Optional[tf.Tensor] = None,
+  training: Optional[bool] = None,
+) -> tf.Tensor:
+  """Applies the activation `name`, one of `config.ACTIVATIONS`, to x + bias."""
+  if name in ("gelu", "gelu_erf"):
+    return fused_ops.gelu(x, bias, bool(training), approximate=name == "gelu")
+  if bias is not None:
+    x += tf.cast(bias, x.dtype)
+  return tf.keras.activations.get(name)(x)
+
+
+def fold_in(seed: Optional[tf.Tensor], data) -> Optional[tf.Tensor]:
+  """Returns a new seed <int32>[2] for part number `data`; None stays None."""
+  if seed is None:
+    return None
+  return tf.random.experimental.stateless_fold_in(seed, data)
+
+
+def seeded_dropout(
+  x: tf.Tensor,
+  rate: float,
+  training: Optional[bool],
+  seed: Optional[tf.Tensor] = None,
+) -> tf.Tensor:
+  """Zeroes a fraction `rate` of `x` in training and scales up the rest.
+
+  The seed is <int32>[2]. None draws from TensorFlow's global generator, which
+  is convenient in a notebook but not repeatable after a restart.
+  """
+  if not training or rate == 0.0:
+    return x
+  if seed is None:
+    return tf.nn.dropout(x, rate)
+  return tf.nn.experimental.stateless_dropout(x, rate, seed)

@@ -1,0 +1,98 @@
+"""The base class of both tokenizers: a file, its pieces, and their ids."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from official_albert.tokenization import text_offsets
+
+
+class FileTokenizer:
+  """Maps text to ids; picklable, so it can be sent to workers.
+
+  Text never becomes a special piece: a literal "[MASK]" is split like other
+  text.
+
+  Attributes:
+    kind: "sentencepiece" or "wordpiece".
+    model_file: the path of the file.
+    lower_case: whether text is lower-cased first.
+    sha256: the hexadecimal hash of the file.
+    vocab_size: the number of pieces V.
+    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
+    special_ids: the ids of all pieces that are not text.
+  """
+
+  kind: str
+  vocab_size: int
+  pad_id: int
+  unk_id: int
+  cls_id: int
+  sep_id: int
+  mask_id: int
+  special_ids: frozenset[int]
+  _pieces: list[str]
+
+  def _read(self, file: str, lower_case: bool, what: str, advice: str) -> bytes:
+    self.model_file = os.fspath(file)
+    self.lower_case = lower_case
+    if not os.path.isfile(self.model_file):
+      raise FileNotFoundError(
+        f"there is no {what} {self.model_file!r}: check the path; {advice}."
+      )
+    with open(self.model_file, "rb") as stream:
+      content = stream.read()
+    self.sha256 = hashlib.sha256(content).hexdigest()
+    return content
+
+  def tokenize(self, text: str) -> list[str]:
+    """Returns the pieces of a text."""
+    raise NotImplementedError
+
+  def encode(self, text: str) -> list[int]:
+    """Returns the ids of `tokenize(text)`, without [CLS] and [SEP]."""
+    raise NotImplementedError
+
+  def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    """Returns `[encode(text) for text in texts]` on one thread."""
+    return [self.encode(text) for text in texts]
+
+  def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
+    """Returns `encode(text)` with the characters that each id comes from."""
+    raise NotImplementedError
+
+  def decode(self, ids: Iterable[int]) -> str:
+    """Returns readable text, without special pieces other than the unknown."""
+    raise NotImplementedError
+
+  def piece_to_id(self, piece: str) -> int:
+    """Returns the id of a piece, or `unk_id` if there is no such piece."""
+    raise NotImplementedError
+
+  def id_to_piece(self, id: int) -> str:
+    """Returns the piece; an id outside the vocabulary raises ValueError."""
+    if not 0 <= id < self.vocab_size:
+      raise ValueError(
+        f"id {id} is outside the vocabulary of {self.vocab_size} pieces: was "
+        "it encoded with another tokenizer?"
+      )
+    return self._pieces[id]
+
+  def marked_piece(self, id: int) -> str:
+    """Returns the piece as SentencePiece writes it, with "▁" for a space."""
+    return self.id_to_piece(id)
+
+  def _starts_word(self, piece: str) -> bool:
+    raise NotImplementedError
+
+  @functools.cached_property
+  def word_start_table(self) -> np.ndarray:
+    """Whether whole-word masking begins a word at each piece, <bool>[V]."""
+    table = np.array([self._starts_word(piece) for piece in self._pieces])
+    table.setflags(write=False)
+    return table

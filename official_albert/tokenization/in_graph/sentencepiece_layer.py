@@ -1,0 +1,189 @@
+"""The SentencePiece tokenizer in the graph, for models that take raw text.
+
+It equals `tokenization.SentencePieceTokenizer` except in rare cases, as of
+tensorflow_text 2.15.0:
+
+- They agree on all 420 golden lines, lower-cased and cased.
+- Some characters are too new for TensorFlow. tensorflow_text decomposes by
+  Unicode 12 and TensorFlow lower-cases by Unicode 13, while Python 3.10 uses
+  Unicode 13 and Python 3.11 uses 14. So 12 characters (111 with Python 3.11)
+  are not normalized: LCD digits, phonetic letters, some historic scripts, as
+  listed in text_layers_test.py. A capital sigma beside such a character may
+  get its other lower-case form.
+- Two splits of a word may have the same score. tensorflow_text has an older
+  SentencePiece, and the Python package prefers the other split since version
+  0.2.2 ("66 6", not "6 66"). This concerns 1 of 31,200 lines of Wikipedia, and
+  none with version 0.2.1.
+
+Reference: google-research/albert tokenization.py (preprocess_text,
+encode_pieces).
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from official_albert import tokenization
+from official_albert.tokenization.in_graph import text_layer
+
+# A noncharacter, which does not occur in text.
+_NUL_STAND_IN = "\uffff"
+
+
+class CutTexts(NamedTuple):
+  """Pieces with their positions in normalized texts.
+
+  Attributes:
+    ids: a RaggedTensor <int32>[B, (pieces)] with K pieces in all.
+    begins: <int64>[K], the first byte that each piece comes from, including
+      spaces before it.
+    ends: <int64>[K], exclusive.
+    first: <int32>[K], the first of the visible characters in those bytes that
+      belongs to the piece. It is 0 unless a piece of digits and a comma was
+      split. Spaces and characters that SentencePiece drops are not counted.
+    last: <int32>[K], exclusive; -1 means up to the end.
+  """
+
+  ids: tf.RaggedTensor
+  begins: tf.Tensor
+  ends: tf.Tensor
+  first: tf.Tensor
+  last: tf.Tensor
+
+
+class SentencePieceTextLayer(text_layer.TextLayer):
+  """A `TextLayer` equal to `tokenization.SentencePieceTokenizer`."""
+
+  pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
+
+  def __init__(self, model: str | bytes | os.PathLike, lower_case: bool = True):
+    """Reads and checks a SentencePiece model file, or its content."""
+    super().__init__(name="sentence_piece_text")
+    self.lower_case = lower_case
+    if not isinstance(model, bytes):
+      model = text_layer.read_file(model, "SentencePiece model file")
+    try:
+      self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+        model=model, out_type=tf.int32
+      )
+      self.vocab_size = int(self._tokenizer.vocab_size())
+    except tf.errors.OpError as error:
+      raise ValueError(
+        f"the {len(model):,} bytes given are not a SentencePiece model: give "
+        "the .model file, not .vocab or text, and check that the download is "
+        "complete."
+      ) from error
+    ids = tf.range(self.vocab_size)
+    pieces = [
+      piece.decode("utf-8")
+      for piece in self._tokenizer.id_to_string(ids).numpy()
+    ]
+    special = tokenization.SPECIAL_PIECES
+    for expected, piece in enumerate(special):
+      if pieces[expected : expected + 1] != [piece]:
+        raise ValueError(
+          f"the SentencePiece model lacks {piece} at id {expected}: ALBERT's "
+          f"vocabularies begin with {', '.join(special)}; "
+          "`python -m tools.train_vocabulary` trains a suitable one."
+        )
+    self._parts, self._part_splits = self._digit_comma_table(pieces)
+    self._inner_ids = _inner_id_table(pieces)
+
+  def _digit_comma_table(self, pieces: list[str]):
+    # Row i lists the ids that id i becomes: itself, or the pieces of the digits
+    # and the comma for a piece that ends in a digit and a comma. Beside each
+    # id are `first` and `last` of `CutTexts`.
+    rows = [[(i, 0, -1)] for i in range(len(pieces))]
+    comma = int(self._tokenizer.string_to_id(","))
+    for i, piece in enumerate(pieces):
+      if tokenization.ends_in_digit_comma(piece):
+        digits = piece[:-1].replace(tokenization.WORD_START, "")
+        ids, _, ends = self._tokenizer.tokenize_with_offsets(digits)
+        encoded = digits.encode("utf-8")
+        ends = [len(encoded[:end].decode("utf-8")) for end in ends.numpy()]
+        rows[i] = list(zip(ids.numpy().tolist(), [0, *ends], ends))
+        rows[i].append((comma, len(digits), len(digits) + 1))
+    parts = np.array([part for row in rows for part in row], np.int32)
+    splits = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
+    return parts, splits
+
+  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+    """Applies `tokenization.normalize_text` to strings of any shape.
+
+    NUL becomes U+FFFF. No vocabulary has either of them.
+    """
+    space = text_layer.character_class(str.isspace)
+    marks = text_layer.character_class(unicodedata.combining)
+    texts = tf.strings.unicode_transcode(
+      texts, "UTF-8", "UTF-8", errors="ignore"
+    )
+    texts = tf.strings.regex_replace(texts, f"{space}+", " ")
+    texts = tf.strings.regex_replace(texts, "^ | $", "")
+    texts = tensorflow_text.normalize_utf8(texts, "NFKD")
+    texts = tf.strings.regex_replace(texts, marks, "")
+    if not self.lower_case:
+      return texts
+    # The Unicode operation ends a string at its first NUL, and depends on the
+    # locale of the process: a Turkish one changes "I" to a dotless i. So NUL is
+    # replaced, and ASCII is lower-cased first.
+    texts = tf.strings.regex_replace(texts, r"\x00", _NUL_STAND_IN)
+    return tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    texts = text_layer.check_texts(texts)
+    parts = self._parts_of(self._tokenizer.tokenize(self.normalize(texts)))
+    ids = tf.gather(tf.constant(self._parts[:, 0]), parts.flat_values)
+    return parts.with_flat_values(ids).merge_dims(1, 2)
+
+  def _parts_of(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Maps <int32>[B, (pieces)] to rows of `_parts`, [B, (pieces), (1+)]."""
+    table = tf.RaggedTensor.from_row_splits(
+      tf.range(len(self._parts)), tf.constant(self._part_splits), validate=False
+    )
+    return ids.with_flat_values(tf.gather(table, ids.flat_values))
+
+  def cut(self, normal: tf.Tensor) -> CutTexts:
+    """Returns the pieces of normalized texts <string>[B] and their places."""
+    ids, begins, ends = self._tokenizer.tokenize_with_offsets(normal)
+    parts = self._parts_of(ids)
+    row = tf.gather(tf.constant(self._parts), parts.flat_values)
+    piece = parts.values.value_rowids()
+    return CutTexts(
+      parts.with_flat_values(row[:, 0]).merge_dims(1, 2),
+      tf.gather(begins.flat_values, piece),
+      tf.gather(ends.flat_values, piece),
+      row[:, 1],
+      row[:, 2],
+    )
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    # "▁able" becomes "able" if the vocabulary has it. The bare word mark is
+    # removed. Other pieces do not change.
+    return tf.gather(tf.constant(self._inner_ids), ids)
+
+  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+    ids = tf.cast(ids, tf.int32)
+    # id_to_string does not check its range and would crash the process, so it
+    # must run after this check.
+    inside = tf.debugging.Assert(
+      tf.reduce_all((ids >= 0) & (ids < self.vocab_size)),
+      [f"an id is outside the vocabulary of {self.vocab_size} pieces:", ids],
+    )
+    with tf.control_dependencies([] if inside is None else [inside]):
+      return self._tokenizer.id_to_string(tf.identity(ids))
+
+
+def _inner_id_table(pieces: list[str]) -> np.ndarray:
+  mark = tokenization.WORD_START
+  id_of = {piece: i for i, piece in enumerate(pieces)}
+  table = np.arange(len(pieces), dtype=np.int32)
+  for i, piece in enumerate(pieces):
+    if piece.startswith(mark):
+      table[i] = -1 if piece == mark else id_of.get(piece[len(mark) :], i)
+  return table

@@ -1,0 +1,93 @@
+"""The base class of the tokenizers in the graph, and character classes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from official_albert import tokenization
+
+
+class TextLayer(tf.Module):
+  """Maps raw strings to the ids of the corresponding Python tokenizer.
+
+  Create the layer outside `tf.function`; call it anywhere. SavedModels contain
+  it without asset files, because the vocabulary is part of the graph. Programs
+  that load them must import tensorflow_text first.
+
+  Attributes:
+    lower_case: whether text is lower-cased first.
+    vocab_size: the number of pieces V.
+    pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
+  """
+
+  lower_case: bool
+  vocab_size: int
+  pad_id: int
+  unk_id: int
+  cls_id: int
+  sep_id: int
+  mask_id: int
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the ids of each text, without [CLS] and [SEP].
+
+    Args:
+      texts: <string>[B], UTF-8; invalid bytes are dropped. ValueError is raised
+        for anything but a batch of strings.
+
+    Returns:
+      A RaggedTensor <int32>[B, (pieces)].
+    """
+    raise NotImplementedError
+
+  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+    """Maps ids to those of the same pieces inside a word, of any shape.
+
+    -1 means that the piece is removed.
+    """
+    raise NotImplementedError
+
+  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+    """Returns the pieces of ids: <int>[...] to <string>[...].
+
+    An id outside the vocabulary raises tf.errors.InvalidArgumentError.
+    """
+    raise NotImplementedError
+
+
+def read_file(path: str | os.PathLike, what: str) -> bytes:
+  """Reads the local or remote file of a tokenizer; `what` names its kind."""
+  if not tf.io.gfile.exists(path):
+    raise FileNotFoundError(
+      f"there is no {what} {os.fspath(path)!r}: check the path; "
+      "`python -m tools.train_vocabulary` makes a SentencePiece model."
+    )
+  with tf.io.gfile.GFile(path, "rb") as file:
+    return file.read()
+
+
+def check_texts(texts: tf.Tensor) -> tf.Tensor:
+  """Returns `texts` as a tensor <string>[B], or raises ValueError."""
+  texts = tf.convert_to_tensor(texts)
+  if texts.dtype != tf.string or texts.shape.rank != 1:
+    raise ValueError(
+      "texts must be <string>[B], a list of strings, got "
+      f"<{texts.dtype.name}>{texts.shape}."
+    )
+  return texts
+
+
+@functools.cache
+def character_class(predicate: Callable[[str], object]) -> str:
+  """Returns an RE2 class of all characters for which `predicate` is true.
+
+  RE2 itself has no classes for `str.isspace` and combining characters.
+  """
+  ranges = tokenization.character_ranges(predicate, sys.maxunicode + 1)
+  inside = [rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in ranges]
+  return f"[{''.join(inside)}]"

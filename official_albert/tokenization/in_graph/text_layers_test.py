@@ -1,0 +1,439 @@
+"""Tests that ids in the graph equal those of Python, also after saving."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from official_albert import tokenization
+from official_albert.testing import toy_vocabulary
+from official_albert.tokenization.in_graph import (
+  packed_text_layer,
+  sentencepiece_layer,
+  text_layer,
+  wordpiece_layer,
+)
+
+_SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
+_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
+_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+_CORPUS = _SHARED / "data" / "corpus" / "wikipedia_sentences_4mb.txt.gz"
+needs_shared = pytest.mark.skipif(
+  not (_GOLDEN.exists() and _RELEASED.exists() and _CORPUS.exists()),
+  reason="the released vocabulary and real text are not on this machine",
+)
+both_cases = pytest.mark.parametrize("lower_case", [True, False])
+both_kinds = pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+
+_SENTENCES = [
+  "the mill by the river ground barley, oats and rye.",
+  "its wheel turned until 1874, when 1874,5 litres broke the dam.",
+  "grain lots (3,3,3) and (3,8), (3,1), (3,2) or (3,c) were sold quickly.",
+  "a miller is able, and able millers [of oats] are comfortable - always.",
+  'nobody said "just fix the wheel" very loudly.',
+]
+_PIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the un ##aff ##able run
+##ning 中 国 人 ##国 。 ， 1922 年 . , [ ] mask ' - cafe ß σας ##σ the x ##x
+mill tur ##ns river a ##a b ##b in of and to ##s ##ed ##ing""".split()
+
+# All kinds of whitespace, marks, case and digits.
+_LINES = [
+  "",
+  " ",
+  "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u202f\u205f\u3000",
+  "\u3000The  Mill\u2009by\x85the\x1criver ",
+  "In 1874, lots (3,3,3) and 3, were 1,874,3.",
+  "ﬁve ½ ① ² ªº ＡＢＬＥ Ⅷ ﷺ ㍿",
+  "Cafe\u0301 ÉCLAIR Žižek Ångström tiếng Việt",
+  "İstanbul IĞDIR ı Straße ẞ Ǆ ǅ",
+  "ΟΔΥΣΣΕΥΣ ΣΑΣ. Σ Α.Σ ΑΣ\u00adΑ ΑΣ\u0301Α ΑΣ:Α σας",
+  "[MASK] [CLS] <pad> <unk> ▁the ##x",
+  "你好，世界 한국어 日本語の हिन्दी עִבְרִית ภาษา \U0002f81a",
+  "a\x00B \x00 \x01c\x7f \u200b\ufeff\u00ad 👍🏽👩‍👩‍👧",
+  "unaffable; 他在1922年。中国人，x国x！",
+  "the\ufffd\u200bthe \u00adthe\u3000the\u2028the\u2029x th\x1ce\x85",
+  "x" * 200 + " " + "x" * 201 + " " + "国" * 201,
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, pathlib.Path]:
+  folder = tmp_path_factory.mktemp("vocabulary")
+  vocab = folder / "vocab.txt"
+  vocab.write_text("\n".join([*_PIECES, "", ""]), "utf-8")
+  model = folder / "tiny.model"
+  model.write_bytes(
+    toy_vocabulary.train(
+      _SENTENCES,
+      97,
+      user_defined_symbols='(,),",-,.,–,£,€,able,▁able',
+      character_coverage=1.0,
+    )
+  )
+  return {"sentencepiece": model, "wordpiece": vocab}
+
+
+@pytest.fixture(scope="module")
+def python(files) -> tokenization.SentencePieceTokenizer:
+  return tokenization.SentencePieceTokenizer(files["sentencepiece"])
+
+
+@pytest.fixture(scope="module")
+def graph(files) -> sentencepiece_layer.SentencePieceTextLayer:
+  model = files["sentencepiece"].read_bytes()
+  return sentencepiece_layer.SentencePieceTextLayer(model)
+
+
+def _pair(kind: str, file: pathlib.Path, lower_case: bool = True):
+  """Returns the tokenizer of Python and that of the graph."""
+  name = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}[kind]
+  python = tokenization.open_tokenizer(
+    **{name: str(file)}, lower_case=lower_case
+  )
+  return python, packed_text_layer.make_text_layer(kind, str(file), lower_case)
+
+
+def _differing(pair, lines: list[str]) -> list[str]:
+  python, graph = pair
+  rows = tf.function(graph.tokenize)(tf.constant(lines))
+  assert rows.dtype == tf.int32 and rows.shape.rank == 2
+  triples = zip(lines, python.encode_batch(lines), rows.to_list())
+  return [line for line, expected, got in triples if expected != got]
+
+
+@both_kinds
+@both_cases
+def test_equals_python_on_own_lines(files, kind, lower_case):
+  pair = _pair(kind, files[kind], lower_case)
+  assert _differing(pair, _LINES + _SENTENCES) == []
+  if kind == "sentencepiece":
+    raw = sentencepiece.SentencePieceProcessor(model_file=str(files[kind]))
+    # The lines have digits and commas at the start of words and inside.
+    pieces = raw.encode(_LINES[4].lower(), out_type=str)
+    assert {"▁1874,", "3,"} <= set(pieces)
+    # Normalized texts, because SentencePiece ignores extra spaces.
+    lines = [line.replace("\0", "") for line in _LINES]
+    got = pair[1].normalize(tf.constant(lines)).numpy().tolist()
+    assert [text.decode("utf-8") for text in got] == [
+      tokenization.normalize_text(line, lower_case) for line in lines
+    ]
+
+
+@needs_shared
+@both_cases
+def test_equals_python_on_goldens_and_real_text(files, lower_case):
+  golden = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
+  with gzip.open(_CORPUS, "rt", encoding="utf-8") as file:
+    lines = [line.rstrip("\n") for line in itertools.islice(file, 2000)]
+  assert len(golden) == 420 and sum(map(len, lines)) > 200_000
+  lines += [line["text"] for line in golden]
+  assert _differing(_pair("sentencepiece", _RELEASED, lower_case), lines) == []
+  pair = _pair("wordpiece", files["wordpiece"], lower_case)
+  assert _differing(pair, lines) == []
+
+
+def _characters(*ranges: tuple[int, int]) -> set[str]:
+  return {
+    chr(code) for first, last in ranges for code in range(first, last + 1)
+  }
+
+
+def test_every_character_is_normalized_as_in_python(graph):
+  # Decomposed since Unicode 13, decomposed since 14, lower-cased since 14. The
+  # docstring of sentencepiece_layer.py says why they differ.
+  expected = _characters(
+    (0xAB69, 0xAB69), (0x11938, 0x11938), (0x1FBF0, 0x1FBF9)
+  )  # fmt: skip
+  if unicodedata.unidata_version == "14.0.0":
+    expected |= _characters(
+      (0xA7F2, 0xA7F4), (0x10781, 0x10785), (0x10787, 0x107B0),
+      (0x107B2, 0x107BA),
+    ) | _characters(
+      (0x2C2F, 0x2C2F), (0xA7C0, 0xA7C0), (0xA7D0, 0xA7D0), (0xA7D6, 0xA7D6),
+      (0xA7D8, 0xA7D8), (0x10570, 0x1057A), (0x1057C, 0x1058A),
+      (0x1058C, 0x10592), (0x10594, 0x10595),
+    )  # fmt: skip
+    assert len(expected) == 111
+  # Without surrogates, which are not characters, and without the unassigned
+  # and private planes 4 to 13, 15 and 16, to save time.
+  codes = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE0200)]
+  texts = [f"Q{chr(code)}q" for code in codes]
+  got = graph.normalize(tf.constant(texts)).numpy().tolist()
+  differing = {
+    text[1]
+    for text, normalized in zip(texts, got)
+    if tokenization.normalize_text(text, True).encode() != normalized
+  }
+  # NUL becomes U+FFFF; no vocabulary has either.
+  assert differing == expected | {"\0"}
+
+
+def test_wordpiece_of_every_character_equals_python(files):
+  # Without surrogates, private and unassigned characters, and planes above 1.
+  lines = [
+    f"a{chr(code)}b {chr(code)}"
+    for code in range(1, 0x20000)
+    if unicodedata.category(chr(code)) not in ("Cs", "Co", "Cn")
+  ]
+  assert len(lines) > 77_000
+  pair = _pair("wordpiece", files["wordpiece"])
+  differing = {line[1] for line in _differing(pair, lines)}
+  # Marks and letters new in Unicode 13 and 14; Python 3.10 has 13.
+  assert len(differing) <= 3, sorted(map(hex, map(ord, differing)))
+
+
+@both_kinds
+def test_pieces_and_special_ids(files, kind):
+  python, graph = _pair(kind, files[kind])
+  for name in "vocab_size pad_id unk_id cls_id sep_id mask_id".split():
+    assert getattr(graph, name) == getattr(python, name)
+  ids = tf.constant([[4, 0, 1], [python.vocab_size - 1, 13, 2]], tf.int64)
+  expected = [[python.id_to_piece(i) for i in row] for row in ids.numpy()]
+  got = tf.function(graph.pieces)(ids)
+  assert [[p.decode() for p in row] for row in got.numpy()] == expected
+  for bad in (-1, python.vocab_size):
+    for call in (graph.pieces, tf.function(graph.pieces)):
+      with pytest.raises(tf.errors.InvalidArgumentError):
+        call(tf.constant([3, bad]))
+
+
+def _packed(rows):
+  """Returns ids, mask and segments [B, S], padded with 0, as in records."""
+  length = max(len(ids) for ids, _ in rows)
+  result = np.zeros([3, len(rows), length], np.int32)
+  for i, (ids, segments) in enumerate(rows):
+    result[0, i, : len(ids)] = ids
+    result[1, i, : len(ids)] = 1
+    result[2, i, : len(ids)] = segments
+  return result
+
+
+def _assert_packed(features, rows):
+  names = ("input_ids", "input_mask", "segment_ids")
+  for name, expected in zip(names, _packed(rows)):
+    assert features[name].dtype == tf.int32
+    np.testing.assert_array_equal(features[name], expected, name)
+
+
+@pytest.mark.parametrize("longest", [5, 6, 13])
+def test_packing_every_pair_of_lengths_equals_python(longest):
+  lengths = [(a, b) for a in range(12) for b in range(11)]
+  rng = np.random.default_rng(longest)
+  firsts = [rng.integers(5, 90, a).tolist() for a, _ in lengths]
+  seconds = [rng.integers(5, 90, b).tolist() for _, b in lengths]
+  pack = tf.function(packed_text_layer.pack_pair)
+  pair = [tf.ragged.constant(x, tf.int32) for x in (firsts, seconds)]
+  one, two = (
+    [tokenization.pack_pair(a, b, longest, 2, 3) for a, b in zip(firsts, bs)]
+    for bs in ([None] * len(firsts), seconds)
+  )
+  _assert_packed(pack(*pair, longest, 2, 3), two)
+  _assert_packed(pack(pair[0], None, longest, 2, 3), one)
+
+
+@both_kinds
+def test_packed_texts_equal_training_data(files, kind):
+  python, graph = _pair(kind, files[kind])
+  layer = packed_text_layer.PackedTextLayer(graph, 19)
+  pairs = [*zip(_LINES, _SENTENCES + _LINES), *zip(_SENTENCES, _LINES)]
+  firsts, seconds = zip(*pairs)
+
+  def expected(first, second):
+    second = second if second is None else python.encode(second)
+    special = python.cls_id, python.sep_id
+    return tokenization.pack_pair(python.encode(first), second, 19, *special)
+
+  _assert_packed(
+    tf.function(layer)(tf.constant(firsts), tf.constant(seconds)),
+    [expected(*pair) for pair in pairs],
+  )
+  _assert_packed(layer(firsts), [expected(first, None) for first in firsts])
+  none = tf.zeros([0], tf.string)
+  assert layer(none)["input_ids"].shape == [0, 2]
+  assert layer(none, none)["segment_ids"].shape == [0, 3]
+
+
+def test_fill_mask_packs_each_text(graph, python):
+  bodies = {
+    "the [MASK] by the River": [
+      *python.encode("the"), 4, *python.encode("by the river")
+    ],
+    "": [],
+    "[MASK]": [4],
+    "  \t": [],
+    "[MASK][MASK] [MASK] oats [MASK]": [4, 4, 4, *python.encode("oats"), 4],
+    "its wheel [mask]": python.encode("its wheel [mask]"),
+  }  # fmt: skip
+  layer = packed_text_layer.FillMaskTextLayer(graph, 64)
+  got = layer(tf.constant(list(bodies)))
+  rows = [[2, *body, 3] for body in bodies.values()]
+  _assert_packed(got, [(row, [0] * len(row)) for row in rows])
+  expected = [[i for i, id in enumerate(row) if id == 4] for row in rows]
+  assert [len(positions) for positions in expected] == [1, 0, 1, 0, 4, 0]
+  assert got["mask_positions"].numpy().tolist() == [
+    positions + [-1] * (4 - len(positions)) for positions in expected
+  ]
+  assert {tensor.dtype for tensor in got.values()} == {tf.int32}
+  empty = tf.function(layer)(tf.constant([], tf.string))
+  assert empty["input_ids"].shape == [0, 2]
+  assert empty["mask_positions"].shape == [0, 0]
+
+
+@pytest.mark.parametrize(
+  "text,pieces",
+  [
+    ("[MASK].", ["[MASK]", "."]),
+    ("[MASK] .", ["[MASK]", "▁", "."]),
+    ("[MASK]\u3000.", ["[MASK]", "▁", "."]),
+    (".[MASK]", ["▁", ".", "[MASK]"]),
+    ("[MASK]able", ["[MASK]", "able"]),
+    ("[MASK] able", ["[MASK]", "▁able"]),
+    ("[MASK][MASK], [MASK]", ["[MASK]", "[MASK]", ",", "[MASK]"]),
+    # The vocabulary has no "oats" inside a word, so the piece keeps its mark.
+    ("[MASK]oats", ["[MASK]", "▁oats"]),
+    # In WordPiece, text after a mask is a new word.
+    ("中[MASK]人。", ["中", "[MASK]", "人", "。"]),
+    ("the [MASK]the", ["the", "[MASK]", "the"]),
+  ],
+)
+def test_text_directly_after_a_mask(files, text, pieces):
+  kind = "wordpiece" if pieces[0] in ("the", "中") else "sentencepiece"
+  _, graph = _pair(kind, files[kind])
+  layer = packed_text_layer.FillMaskTextLayer(graph, 13)
+  ids = layer(tf.constant([text]))["input_ids"]
+  got = [piece.decode() for piece in graph.pieces(ids)[0].numpy()]
+  assert got == ["[CLS]", *pieces, "[SEP]"]
+
+
+def test_fill_mask_truncates_at_the_end(graph, python):
+  layer = packed_text_layer.FillMaskTextLayer(graph, 7)
+  text = "[MASK] the wheel turned [MASK] " * 30 + "[MASK]"
+  got = layer(tf.constant([text, "the [MASK]"]))
+  body = [4, *python.encode("the wheel turned")][:5]
+  assert got["input_ids"].numpy()[0].tolist() == [2, *body, 3]
+  assert got["mask_positions"].numpy()[0].tolist() == [1]
+  many = layer(tf.constant(["[MASK]" * 100]))["mask_positions"]
+  assert many.numpy().tolist() == [[1, 2, 3, 4, 5]]
+
+
+_LOAD = """
+import sys
+sys.modules["official_albert"] = sys.modules["sentencepiece"] = None
+import json
+import tensorflow as tf
+import tensorflow_text
+path, lines = sys.argv[1], json.loads(sys.argv[2])
+served = tf.saved_model.load(path)
+packed = served.pack(tf.constant(lines))
+pieces = served.pieces(packed["input_ids"]).numpy().tolist()
+print("RESULT" + json.dumps({
+  "tokens": served.tokenize(tf.constant(lines)).to_list(),
+  "packed": {k: v.numpy().tolist() for k, v in packed.items()},
+  "pieces": [[p.decode() for p in row] for row in pieces],
+}))
+"""
+
+
+@both_kinds
+def test_saved_model_in_a_clean_process(tmp_path, files, kind):
+  lines = [
+    "",
+    "\u2003 ",
+    "[MASK]",
+    "The [MASK] IS able, in 1874, [MASK].",
+    "IĞDIR [MASK]" + "[MASK]" * 19,
+    "the [MASK]s the 中[MASK]人。",
+  ]
+  python, layer = _pair(kind, files[kind])
+  served = tf.Module()
+  served.layer = packed_text_layer.FillMaskTextLayer(layer, 11)
+  texts = tf.TensorSpec([None], tf.string)
+  ids = tf.TensorSpec([None, None], tf.int32)
+  served.pack = tf.function(served.layer, input_signature=[texts])
+  served.tokenize = tf.function(layer.tokenize, input_signature=[texts])
+  served.pieces = tf.function(layer.pieces, input_signature=[ids])
+  path = tmp_path / "export"
+  tf.saved_model.save(served, str(path))
+  assert not list((path / "assets").glob("*"))
+  # A Turkish locale changes how TensorFlow lower-cases "I".
+  environment = dict(os.environ, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
+  environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+  done = subprocess.run(
+    [sys.executable, "-c", _LOAD, str(path), json.dumps(lines)],
+    cwd=tmp_path,
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  # Arguments of a process cannot contain NUL; _LINES tests such characters.
+  got = json.loads(done.stdout.split("RESULT")[1])
+  assert got["tokens"] == python.encode_batch(lines)
+  assert got["packed"] == {
+    name: tensor.numpy().tolist()
+    for name, tensor in served.pack(tf.constant(lines)).items()
+  }
+  assert got["packed"]["mask_positions"][4][-1] == 9
+  assert got["pieces"][2][:3] == ["[CLS]", "[MASK]", "[SEP]"]
+
+
+def test_wrong_files_are_refused(tmp_path, files):
+  for kind in ("sentencepiece", "wordpiece"):
+    with pytest.raises(FileNotFoundError, match="there is no .*train_vocab"):
+      _ = packed_text_layer.make_text_layer(kind, str(tmp_path / "none"), True)
+  half = files["sentencepiece"].read_bytes()[:-9]
+  for model in (b"", b"<pad>\t0\n", half):
+    with pytest.raises(ValueError, match="are not a SentencePiece model"):
+      sentencepiece_layer.SentencePieceTextLayer(model)
+  other = toy_vocabulary.train(
+    _SENTENCES, 60, pad_id=-1, unk_id=0, bos_id=1, eos_id=2, control_symbols=""
+  )
+  with pytest.raises(ValueError, match="lacks <pad> at id 0"):
+    sentencepiece_layer.SentencePieceTextLayer(other)
+  (tmp_path / "vocab.txt").write_text("[PAD]\nthe\n")
+  with pytest.raises(ValueError, match=r"lacks the piece \[UNK\]"):
+    wordpiece_layer.WordPieceTextLayer(tmp_path / "vocab.txt")
+
+
+@both_kinds
+@pytest.mark.parametrize("bad", ["a text", [["a"], ["b"]], [3, 5]])
+def test_only_batches_of_strings_are_accepted(files, kind, bad):
+  _, layer = _pair(kind, files[kind])
+  fill_mask = packed_text_layer.FillMaskTextLayer(layer, 5)
+  for call in (layer.tokenize, fill_mask):
+    with pytest.raises(ValueError, match=r"texts must be <string>\[B\]"):
+      call(bad)
+
+
+def test_too_small_maximum_length_is_refused(graph):
+  ids = tf.ragged.constant([[5]], tf.int32)
+  with pytest.raises(ValueError, match="is 2, but .* need 3"):
+    packed_text_layer.FillMaskTextLayer(graph, 2)(["a"])
+  with pytest.raises(ValueError, match="is 4, but .* need 5"):
+    packed_text_layer.pack_pair(ids, ids, 4, 2, 3)
+
+
+def test_character_class():
+  pattern = text_layer.character_class(str.isspace)
+  texts = ["a b", "a\u3000\u2003b", "a\x1c\x85b", "ab"]
+  got = tf.strings.regex_replace(texts, pattern, "_").numpy().tolist()
+  assert got == [b"a_b", b"a__b", b"a__b", b"ab"]
+  assert text_layer.character_class("abcx\U0010ffff".__contains__) == (
+    r"[\x{61}-\x{63}\x{78}-\x{78}\x{10ffff}-\x{10ffff}]"
+  )
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

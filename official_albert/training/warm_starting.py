@@ -1,0 +1,155 @@
+"""Starts a model from the weights of another run or of a TF1 checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import NamedTuple, Optional
+
+import tensorflow as tf
+
+from official_albert import checkpoints
+from official_albert.training import run_record
+
+_SHOWN_LABELS = 8
+
+
+class Head(NamedTuple):
+  """The meaning of the outputs of a model's head.
+
+  Attributes:
+    kind: "classification", "regression" or "multiple_choice".
+    labels: names of the classes in the order of the outputs; () if there are
+      none, or if they are not known.
+  """
+
+  kind: str
+  labels: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    if self.kind == "regression":
+      return "a number"
+    if self.kind == "multiple_choice":
+      return "the options of a question"
+    if not self.labels:
+      return "classes without names"
+    shown = ", ".join(self.labels[:_SHOWN_LABELS])
+    more = len(self.labels) - _SHOWN_LABELS
+    return f"the classes {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def warm_start(
+  model: tf.keras.Model, path: str, head: Optional[Head] = None
+) -> checkpoints.LoadReport:
+  """Reads the weights of a model from a checkpoint, without optimizer state.
+
+  Args:
+    model: the model; variables that the checkpoint lacks keep their values and
+      are listed in the report.
+    path: a checkpoint (ours or of the original TF1 code), see
+      `checkpoints.find_prefix`.
+    head: the meaning of the model's outputs, which is compared with the
+      run.json beside the checkpoint: the rows of the same classes are put in
+      this order, and a head of another meaning is not read. None reads the head
+      unchanged.
+
+  Returns:
+    A report of the names on both sides and of the head.
+
+  Raises:
+    FileNotFoundError: the checkpoint does not exist.
+    ValueError: a shape differs, or no name matches.
+  """
+  path = checkpoints.find_prefix(path)
+  reader = tf.train.load_checkpoint(path)
+  shapes = reader.get_variable_to_shape_map()
+  if checkpoints.OBJECT_GRAPH not in shapes:
+    report = checkpoints.load_tf1_checkpoint(model, path)
+    if head is None or "output_weights" not in report.matched:
+      return report
+    # This format does not name classes.
+    return dataclasses.replace(report, notes=(_match_heads(None, head)[1],))
+
+  def is_head(name: str) -> bool:
+    return hasattr(model, "albert") and not name.startswith("albert/")
+
+  variables = checkpoints.by_path(model)
+  stored = {checkpoints.path_of(key): key for key in shapes}
+  stored.pop(None, None)
+  common = sorted(set(variables) & set(stored))
+  matched, other_shape = checkpoints.split_by_shape(
+    common, {n: shapes[stored[n]] for n in common}, variables, is_head, path
+  )
+  if not matched:
+    raise ValueError(f"{path} holds no variable of this model.")
+  rows, notes, left_out = None, (), []
+  heads = [name for name in matched if is_head(name)]
+  recorded = _recorded_head(path) if head else None
+  if head is not None and (heads or (other_shape and recorded)):
+    rows, note = _match_heads(recorded, head)
+    notes = (note,)
+    if rows is None:
+      left_out, matched = heads, [n for n in matched if n not in heads]
+  for name in matched:
+    value = reader.get_tensor(stored[name])
+    if rows is not None and name in heads:
+      value = value[rows]
+    variables[name].assign(value)
+  ignored = set(shapes) - set(stored.values()) - {checkpoints.OBJECT_GRAPH}
+  return checkpoints.LoadReport(
+    matched=tuple(matched),
+    missing=tuple(sorted(set(variables) - set(matched))),
+    unexpected=tuple(sorted(set(stored) - set(variables))),
+    ignored=tuple(sorted(ignored)),
+    other_shape=tuple(other_shape),
+    left_out=tuple(left_out),
+    notes=notes,
+  )
+
+
+def _recorded_head(prefix: str) -> Optional[Head]:
+  """Returns the head according to run.json; None if it is not recorded."""
+  for folder in checkpoints.folders_of(prefix):
+    if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
+      data = run_record.read_run(folder)["data"]
+      break
+  else:
+    return None
+  labels = tuple((data.get("settings") or {}).get("labels") or ())
+  kind = data.get("head", "")
+  if not kind and "task" in data:
+    kind = "classification" if labels else "regression"
+    if data["task"] == "race":
+      kind = "multiple_choice"
+  return Head(kind, labels) if kind else None
+
+
+def _match_heads(
+  stored: Optional[Head], head: Head
+) -> tuple[Optional[list[int]], str]:
+  """Matches the rows of a stored head with those of the model's head.
+
+  Returns:
+    The indices of the stored rows in the order of `head`, None if the heads do
+    not match; and a sentence for the log.
+  """
+  kept = f"the head is kept, for {head}"
+  unchanged = list(range(max(len(head.labels), 1)))
+  if stored is None or (stored.kind == head.kind and not stored.labels):
+    if head.kind != "classification":
+      return unchanged, kept
+    return unchanged, (
+      "warning: the checkpoint does not name the classes of its head, which "
+      f"is kept: they are taken to be {', '.join(head.labels)}, in this order"
+    )
+  if stored == head:
+    return unchanged, kept
+  if stored.kind == head.kind and set(stored.labels) == set(head.labels):
+    return [stored.labels.index(label) for label in head.labels], (
+      f"{kept}, whose rows are put in this order; the checkpoint's is for "
+      f"{stored}"
+    )
+  note = f"a new head is trained, for {head}: the checkpoint's is for {stored}"
+  if stored.kind == head.kind and len(stored.labels) == len(head.labels):
+    note += "; to keep it, give the data the same names"
+  return None, note

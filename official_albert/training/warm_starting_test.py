@@ -1,0 +1,312 @@
+"""Models start from the weights that fit, and the report names the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import AlbertConfig, AlbertModel, checkpoints, modeling
+from official_albert.training import (
+  checkpoint_manager,
+  optimization,
+  run_record,
+  warm_starting,
+)
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
+SMALL = AlbertConfig(
+  vocab_size=29,
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=14,
+  max_position_embeddings=11,
+)
+HEAD = ("classifier/output_bias", "classifier/output_weights")
+
+
+def save(folder, model, **trackables):
+  manager = checkpoint_manager.CheckpointManager(
+    str(folder), 2, model=model, **trackables
+  )
+  return manager.save(5)
+
+
+def save_best(folder, model):
+  best = checkpoint_manager.BestCheckpoint(str(folder), model, "loss")
+  best.offer(5, 1, {"loss": 1.0})
+
+
+def assert_same_weights(a, b):
+  np.testing.assert_equal(a.get_weights(), b.get_weights())
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+def test_every_weight_is_read(tmp_path, sharing):
+  config = dataclasses.replace(SMALL, sharing=sharing)
+  model, other = AlbertModel(config), AlbertModel(config)
+  save(tmp_path, model)
+  report = warm_starting.warm_start(other, str(tmp_path))
+  assert len(report.matched) == len(model.weights)
+  assert not report.missing and not report.unexpected
+  assert_same_weights(model, other)
+
+
+def test_a_model_with_more_groups_lacks_weights(tmp_path):
+  path = save(tmp_path, AlbertModel(SMALL))
+  other = AlbertModel(dataclasses.replace(SMALL, num_hidden_groups=2))
+  report = warm_starting.warm_start(other, path)
+  assert len(report.missing) == 16 and not report.unexpected
+
+
+class _Pretrained(tf.keras.Model):
+  """The attributes of `AlbertForPretraining`, which belongs to a task."""
+
+  def __init__(self):
+    super().__init__(autocast=False)
+    self.albert = AlbertModel(SMALL, name="albert")
+    self.sentence_order = modeling.ClassificationHead(2, SMALL.hidden_size)
+
+  def call(self, features):
+    return self.sentence_order(self.albert(features)["pooled_output"])
+
+
+def classifier(classes=3, config=SMALL):
+  return modeling.AlbertForSequenceClassification(config, classes)
+
+
+@pytest.fixture(params=["run", "best", "prefix"])
+def pretrained(request, tmp_path):
+  """A pretrained model, its checkpoint, and its number of other variables."""
+  model = _Pretrained()
+  if request.param == "best":
+    save_best(tmp_path, model)
+    return model, str(tmp_path / "best"), 0
+  optimizer = optimization.make_optimizer("lamb", 0.1)
+  optimizer._create_all_weights(model.trainable_variables)
+  path = save(
+    tmp_path, model, optimizer=optimizer, examples_seen=tf.Variable(7)
+  )
+  # Step, five settings, the examples and the number of saves.
+  others = 2 * len(model.trainable_variables) + 8
+  return model, str(tmp_path) if request.param == "run" else path, others
+
+
+def test_fine_tuning_starts_with_a_new_head(pretrained, tmp_path):
+  source, path, others = pretrained
+  model = classifier()
+  head = model.classifier.output_weights.numpy()
+  report = warm_starting.warm_start(model, path)
+  assert len(report.matched) == len(model.albert.weights)
+  assert "albert/pooler/kernel" in report.matched
+  assert report.missing == HEAD and report.other_shape == ()
+  assert len(report.ignored) == others
+  assert_same_weights(source.albert, model.albert)
+  np.testing.assert_array_equal(model.classifier.output_weights, head)
+  new = checkpoint_manager.CheckpointManager(str(tmp_path / "new"), 2)
+  first, *rest = new.initialize(classifier(), path).splitlines()
+  found = checkpoints.find_prefix(path)
+  assert first.startswith(f"warm start from {found}: ")
+  assert "2 missing, 2 unexpected" in first
+  assert rest == [
+    *(f"  missing in the checkpoint: {name}" for name in HEAD),
+    "  unexpected in it: sentence_order/output_bias",
+    "  unexpected in it: sentence_order/output_weights",
+  ]
+  # A new head needs no note if there was none before.
+  run_record.write_run(str(tmp_path), SMALL, {}, {"max_seq_length": 11})
+  report = warm_starting.warm_start(classifier(), path, _classes("a", "b", "c"))
+  assert report.notes == () and report.missing == HEAD
+
+
+def test_fine_tuning_starts_from_a_task_with_more_classes(tmp_path):
+  """As RTE, STS-B and MRPC from MNLI (paper, section 4.9)."""
+  source, model, same = classifier(3), classifier(2), classifier(3)
+  save(tmp_path, source)
+  head = model.classifier.output_weights.numpy()
+  report = warm_starting.warm_start(model, str(tmp_path))
+  assert report.missing == report.other_shape == HEAD
+  assert f"  of another shape in the checkpoint: {HEAD[0]}" in str(report)
+  np.testing.assert_array_equal(model.classifier.output_weights, head)
+  assert_same_weights(source.albert, model.albert)
+  assert not warm_starting.warm_start(same, str(tmp_path)).missing
+  assert_same_weights(source, same)
+
+
+def _classes(*labels):
+  return warm_starting.Head("classification", labels)
+
+
+_NUMBER = warm_starting.Head("regression")
+_OPTIONS = warm_starting.Head("multiple_choice")
+_UNNAMED = (
+  "warning: the checkpoint does not name the classes of its head, which is "
+  "kept: they are taken to be a, b, c, in this order"
+)
+
+
+def _task(name, labels=None):
+  return {"task": name, "settings": {"labels": labels}}
+
+
+@pytest.mark.parametrize(
+  "where, data, head, rows, note",
+  [
+    (
+      "",
+      _task("own", ["pos", "neu", "neg"]),
+      _classes("neg", "pos", "neu"),
+      [2, 0, 1],
+      "the head is kept, for the classes neg, pos, neu, whose rows are put in "
+      "this order; the checkpoint's is for the classes pos, neu, neg",
+    ),
+    (
+      "best",
+      {"head": "classification", "settings": {"labels": ["a", "b", "c"]}},
+      _classes("a", "b", "c"),
+      [0, 1, 2],
+      "the head is kept, for the classes a, b, c",
+    ),
+    (
+      "model.ckpt-5",
+      {"head": "classification", "max_seq_length": 64},
+      _classes("a", "b", "c"),
+      [0, 1, 2],
+      _UNNAMED,
+    ),
+    ("best", None, _classes("a", "b", "c"), [0, 1, 2], _UNNAMED),
+    (
+      "best",
+      _task("own", ["a", "b", "c"]),
+      _classes("a", "b", "d"),
+      None,
+      "a new head is trained, for the classes a, b, d: the checkpoint's is for "
+      "the classes a, b, c; to keep it, give the data the same names",
+    ),
+    (
+      "model.ckpt-5",
+      _task("mnli", ["a", "b", "c"]),
+      _classes("a", "b"),
+      None,
+      "a new head is trained, for the classes a, b: the checkpoint's is for "
+      "the classes a, b, c",
+    ),
+    ("best", _task("stsb"), _NUMBER, [0], "the head is kept, for a number"),
+    (
+      "",
+      _task("race"),
+      _NUMBER,
+      None,
+      "a new head is trained, for a number: the checkpoint's is for the "
+      "options of a question",
+    ),
+    (
+      "",
+      _task("stsb"),
+      _OPTIONS,
+      None,
+      "a new head is trained, for the options of a question: the checkpoint's "
+      "is for a number",
+    ),
+    (
+      "",
+      {"head": "multiple_choice"},
+      _OPTIONS,
+      [0],
+      "the head is kept, for the options of a question",
+    ),
+  ],
+)
+def test_heads_are_matched_by_their_meaning(
+  tmp_path, where, data, head, rows, note
+):
+  labels = (data or {}).get("settings", {}).get("labels")
+  kind = (data or {}).get("head", "")
+  is_one = not labels and kind != "classification" and data is not None
+  source = classifier(1 if is_one else 3)
+  model = classifier(max(len(head.labels), 1))
+  source.classifier.output_bias.assign(tf.range(1.0, 2.0 if is_one else 4.0))
+  before = model.classifier.output_weights.numpy()
+  if data is not None:
+    run_record.write_run(str(tmp_path), SMALL, {}, data)
+  save(tmp_path, source)
+  save_best(tmp_path, source)
+  report = warm_starting.warm_start(model, str(tmp_path / where), head)
+  assert report.notes == (note,) and f"\n  {note}" in str(report)
+  if rows is None:
+    assert report.missing == HEAD
+    assert report.left_out == (() if len(head.labels) == 2 else HEAD)
+    np.testing.assert_array_equal(model.classifier.output_weights, before)
+    assert not model.classifier.output_bias.numpy().any()
+  else:
+    assert not report.missing
+    np.testing.assert_array_equal(
+      model.classifier.output_weights,
+      source.classifier.output_weights.numpy()[rows],
+    )
+    np.testing.assert_array_equal(
+      model.classifier.output_bias, np.array([1.0, 2.0, 3.0])[rows]
+    )
+  assert_same_weights(source.albert, model.albert)
+
+
+def test_checkpoints_of_the_original(tmp_path):
+  folder = GOLDEN / "one_group"
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  model, path = classifier(4, config), str(folder / "model.ckpt")
+  report = warm_starting.warm_start(model, path)
+  assert len(report.matched) == len(model.albert.weights) == 25
+  np.testing.assert_array_equal(
+    model.albert.pooler.bias,
+    tf.train.load_checkpoint(path).get_tensor("bert/pooler/dense/bias"),
+  )
+  assert report.missing == ("output_bias", "output_weights")
+  assert len(report.unexpected) == 7 and not report.other_shape
+  assert {n.split("/")[1] for n in report.unexpected} == {
+    "predictions",
+    "seq_relationship",
+  }
+  # From a classifier with another number of classes, and with the same.
+  path = str(folder / "classifier.ckpt")
+  report = warm_starting.warm_start(model, path)
+  assert (
+    report.missing
+    == report.other_shape
+    == (
+      "output_bias",
+      "output_weights",
+    )
+  )
+  assert not report.notes
+  report = warm_starting.warm_start(
+    classifier(3, config), path, _classes(*"abc")
+  )
+  assert "does not name the classes of its head" in report.notes[0]
+  wide = classifier(4, dataclasses.replace(config, intermediate_size=9))
+  with pytest.raises(ValueError, match="checkpoint is of another size"):
+    warm_starting.warm_start(wide, path)
+
+
+def test_wrong_checkpoints_are_refused(tmp_path):
+  save(tmp_path, AlbertModel(SMALL))
+  larger = AlbertModel(dataclasses.replace(SMALL, vocab_size=31))
+  before = larger.get_weights()
+  with pytest.raises(ValueError, match=r"has shape \[29, 6\] .* another size"):
+    warm_starting.warm_start(larger, str(tmp_path))
+  np.testing.assert_equal(larger.get_weights(), before)
+  with pytest.raises(ValueError, match="holds no variable of this model"):
+    warm_starting.warm_start(_Pretrained().sentence_order, str(tmp_path))
+  with pytest.raises(FileNotFoundError, match="without .index"):
+    warm_starting.warm_start(larger, str(tmp_path / "none"))
+  (tmp_path / "empty").mkdir()
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    warm_starting.warm_start(larger, str(tmp_path / "empty"))
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

@@ -1,0 +1,335 @@
+"""Tests of the flags of reading, training and recipes.
+
+Each group of cases runs in one process of its own, because flags are global.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tasks import pretraining
+from tasks.pretraining import data
+from tools.cli import recipe_flags
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PROGRAM = """
+import dataclasses, json, sys
+from absl import flags
+from absl.testing import flagsaver
+{setup}
+found = []
+for x, line in json.loads(sys.argv[1]):
+  with flagsaver.flagsaver():
+    try:
+      flags.FLAGS(["program", *line])
+      found.append(answer(x))
+    except (ValueError, OSError, flags.Error) as error:
+      found.append(str(error))
+print(json.dumps(found))
+"""
+
+
+def evaluate(setup, *cases):
+  """Returns `answer(x)`, or the error, for each case (x, flags)."""
+  program = _PROGRAM.format(setup=setup)
+  done = subprocess.run(
+    [sys.executable, "-c", program, json.dumps(cases)],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+def check_refusals(setup, *cases):
+  """Checks the messages of cases (x, flags, message)."""
+  found = evaluate(setup, *[(x, line) for x, line, _ in cases])
+  for error, (_, line, message) in zip(found, cases):
+    assert message in error, line
+
+
+def test_reading():
+  setup = """
+from tools.cli import reading_flags
+answer = lambda _: repr(reading_flags.reader_settings())
+"""
+  default, changed, error = evaluate(
+    setup,
+    (0, []),
+    (
+      0,
+      ["--split_sentences", "--sentence_language=de", "--skip_bad_documents"],
+    ),
+    (0, ["--sentence_language=German"]),
+  )
+  assert default == repr(data.ReaderSettings())
+  assert changed == repr(
+    data.ReaderSettings(
+      split_sentences=True, sentence_language="de", skip_bad_documents=True
+    )
+  )
+  assert "sentence_language is 'German', but must be an ISO code" in error
+
+
+_TRAINING = """
+import tensorflow as tf
+from official_albert import AlbertConfig
+from tools.cli import model_depth_flag, training_flags
+def answer(model):
+  config, lines = training_flags.train_config("folder")
+  if model is not None:
+    model = AlbertConfig(**model)
+    config = training_flags.with_random_depths(config, model)
+    depth = model_depth_flag.at_depth(model).num_hidden_layers
+  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+  return {
+    **training_flags.settings(config, strategy, "mixed_bfloat16"),
+    "lines": lines,
+    "depth": model and depth,
+  }
+"""
+_PHASE = {
+  "train_batch_size": None,
+  "gradient_accumulation_steps": None,
+  "num_layers": None,
+  "same_data": False,
+}
+
+
+def phase(steps, **changes):
+  return {**_PHASE, "steps": steps, **changes}
+
+
+def test_training():
+  steps = ["--num_train_steps=9", "--num_warmup_steps=2"]
+  default, phases, one_value, best, schedule, random, depth = evaluate(
+    _TRAINING,
+    (None, []),
+    (
+      None,
+      [
+        "--phase_steps=90,10",
+        "--train_batch_size=1024,256",
+        "--gradient_accumulation_steps=4",
+        "--num_warmup_steps=5",
+      ],
+    ),
+    (None, ["--phase_steps=9,4", "--num_warmup_steps=5"]),
+    (
+      None,
+      [
+        *("--best_metric=accuracy", "--best_is=highest", "--eval_steps=50"),
+        "--early_stopping_evaluations=3",
+      ],
+    ),
+    (None, ["--depth_schedule=2:1/3,3:1/3,5:1/3", *steps]),
+    ({"num_hidden_layers": 5}, ["--random_depths=2,7,5", *steps]),
+    ({"num_hidden_layers": 5}, ["--num_hidden_layers=7"]),
+  )
+  expected = {
+    "train_batch_size": 4096,
+    "num_train_steps": 125000,
+    "num_warmup_steps": 3125,
+    "learning_rate": pytest.approx(0.00176),
+    "optimizer": "lamb",
+    "phases": [],
+    "model_dir": "folder",
+    "best_metric": "loss",
+    "best_is": "lowest",
+    "early_stopping_evaluations": 0,
+    "num_replicas": 1,
+    "precision": "mixed_bfloat16",
+    "distribution": "one_device",
+  }
+  assert {name: default[name] for name in expected} == expected
+  assert any("0.00176" in line for line in default["lines"])
+  assert phases["num_train_steps"] == 100
+  assert phases["phases"] == [
+    phase(90, train_batch_size=1024),
+    phase(10, train_batch_size=256),
+  ]
+  assert phases["gradient_accumulation_steps"] == 4
+  # The rate is for the first batch size: sqrt(1/4) of the default.
+  assert phases["learning_rate"] == pytest.approx(0.00088)
+  assert one_value["phases"] == [phase(9), phase(4)]
+  assert (best["best_metric"], best["best_is"]) == ("accuracy", "highest")
+  assert best["early_stopping_evaluations"] == 3
+  # Each depth is a phase that continues in the same data.
+  assert schedule["phases"] == [
+    phase(3, num_layers=2),
+    phase(3, num_layers=3, same_data=True),
+    phase(3, num_layers=5, same_data=True),
+  ]
+  assert random["random_depths"] == [2, 7, 5] and random["depth"] == 5
+  assert depth["random_depths"] == [] and depth["depth"] == 7
+
+
+def test_training_refusals():
+  few = ["--num_train_steps=9", "--num_warmup_steps=2"]
+  groups = {"num_hidden_layers": 5, "num_hidden_groups": 2}
+  check_refusals(
+    _TRAINING,
+    (
+      None,
+      ["--train_batch_size=12x"],
+      "--train_batch_size has to be whole numbers",
+    ),
+    (None, ["--train_batch_size=8,4"], "has 2 values, but there is 1 phase"),
+    (
+      None,
+      ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
+      "train_batch_size has 3 values, but there are 2 phases",
+    ),
+    (None, ["--phase_steps=9,"], "--phase_steps has to be whole numbers"),
+    (None, ["--phase_steps=9,0"], "steps of a phase must be at least 1, got 0"),
+    (
+      None,
+      ["--phase_steps=9,4", "--num_train_steps=9"],
+      "--phase_steps are 13 steps together, but --num_train_steps is 9: leave",
+    ),
+    (None, ["--clip_norm=0"], "clip_norm must be positive"),
+    (
+      None,
+      ["--distribution=tpu", "--precision=mixed_float16"],
+      "use --precision=auto or mixed_bfloat16",
+    ),
+    (
+      None,
+      ["--depth_schedule=2:1", "--phase_steps=9"],
+      "cannot be used with --phase_steps",
+    ),
+    (None, ["--depth_schedule=2:0.5,5", *few], "has the part '5'"),
+    (
+      None,
+      ["--depth_schedule=2:0.5,5:0.5", "--early_stopping_evaluations=2", *few],
+      "cannot be used with phases or a depth",
+    ),
+    (groups, ["--random_depths=2,7,5"], "2 groups of layers"),
+    (groups, ["--num_hidden_layers=2"], "2 groups of layers"),
+    ({}, ["--random_depths=2,x"], "random depths have to be whole"),
+    (
+      {},
+      ["--random_depths=2,5", "--depth_schedule=2:0.5,5:0.5", *few],
+      "cannot be used with a depth schedule",
+    ),
+    ({}, ["--num_hidden_layers=-1"], "num_hidden_layers must be at least 1"),
+  )
+
+
+def test_folders_of_phases(tmp_path):
+  setup = """
+from tools.cli import training_flags
+answer = lambda x: training_flags.phase_folders("input_dir", *x)
+"""
+  (tmp_path / "a,b").mkdir()
+  existing = str(tmp_path / "a,b")
+  cases = ("a", 1), ("a,b", 2), (existing, 1), ("a,b", 1), ("a,", 2), ("a", 2)
+  *folders, several, empty, one = evaluate(setup, *[(x, []) for x in cases])
+  assert folders == [["a"], ["a", "b"], [existing]]
+  assert "names 2 folders ('a,b'), but the run has 1 phases" in several
+  assert "names 2 folders ('a,'), but the run has 2 phases" in empty
+  assert "names 1 folders ('a'), but the run has 2 phases" in one
+
+
+_ALL = list(pretraining.RECIPES.values())
+_RECIPES = """
+from tools import run_pretraining
+from tools.cli import recipe_flags
+class Manifest:
+  max_seq_length = 128
+def answer(_):
+  recipe = recipe_flags.apply()
+  values = {name: flags.FLAGS[name].value for name in recipe.flags}
+  return values, [*recipe_flags.describe(recipe, Manifest)]
+"""
+
+
+def test_recipes_set_the_flags_that_are_not_given():
+  folders = ["--input_dir=in", "--model_dir=out"]
+  lines = [[f"--recipe={name}"] for name in pretraining.RECIPES]
+  lines += [
+    ["--train_batch_size=64", "--recipe=base_cpu", "--num_train_steps=7"],
+    ["--recipe=base_cpu", "--albert_config_file=own.json"],
+    # A given value may be the default of the flag.
+    ["--recipe=base_gpu", "--precision=float32", "--random_seed=12345"],
+  ]
+  *found, given, own_model, default = evaluate(
+    _RECIPES, *[(0, [*folders, *line]) for line in lines]
+  )
+  for recipe, (values, about) in zip(_ALL, found, strict=True):
+    # As a flag of its type, or as text.
+    assert {name: str(value) for name, value in values.items()} == {
+      name: str(value) for name, value in recipe.flags.items()
+    }
+    assert about[0].startswith(f"recipe {recipe.name} ({recipe.run}): --preset")
+    assert recipe.hardware in about[1] and recipe.expected in about[1]
+    length = recipe.data["max_seq_length"]
+    note = f"sequences of {length} tokens, the data has 128."
+    assert about[-1].endswith(note) == (length != 128)
+  values, about = given
+  assert (values["train_batch_size"], values["num_train_steps"]) == ("64", 7)
+  assert values["eval_steps"] == 1000  # Of the recipe.
+  assert "  changed by hand: --num_train_steps, --train_batch_size" in about
+  assert own_model[0]["preset"] is None
+  assert own_model[0]["num_train_steps"] == 10_000
+  assert default[0]["precision"] == "float32"
+
+
+def test_recipes_use_flags_that_exist():
+  settings = (data.ExampleSettings, data.BuildSettings)
+  known = {f.name for kind in settings for f in dataclasses.fields(kind)}
+  for recipe in _ALL:
+    assert set(recipe.data) <= known
+  recipe = pretraining.get_recipe("quickstart")
+  flags = {f"--{k}={v}".replace("=True", "") for k, v in recipe.flags.items()}
+  data_flags = {f"--{k}={v}" for k, v in recipe.data.items()}
+  ((training, sequences),) = evaluate(
+    "from tools import quickstart as q\n"
+    "answer = lambda _: (q._TRAINING_FLAGS, q._SEQUENCE_FLAGS)",
+    (0, []),
+  )
+  assert set(training) <= flags and set(sequences) <= data_flags
+
+
+def test_table_of_recipes():
+  lines = recipe_flags.table().splitlines()
+  assert len(lines) == 2 + len(_ALL)
+  row = next(line for line in lines if line.startswith("| base_gpu "))
+  cells = [cell.strip() for cell in row.strip("|").split("|")]
+  expected = "base_gpu|albert_base_v2|lamb 0.000622|512|16|125,000|512|1.8e+19"
+  assert cells[:8] == expected.split("|") and cells[-1] == "not yet run"
+
+
+@pytest.mark.parametrize(
+  "arguments, code, message",
+  [
+    (["--list_recipes"], 0, ""),
+    (["--recipe=base_gpu", "--model_dir=x"], 2, "Flag --input_dir must have a"),
+    (
+      ["--recipe=bas_gpu", "--input_dir=x", "--model_dir=x"],
+      1,
+      "unknown recipe 'bas_gpu'; did you mean base_gpu",
+    ),
+  ],
+)
+def test_recipes_on_the_command_line(arguments, code, message):
+  done = subprocess.run(
+    [sys.executable, "-m", "tools.run_pretraining", *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == code and message in done.stderr
+  assert done.stderr.count("\n") == (code != 0)
+  assert done.stdout == ("" if code else recipe_flags.table() + "\n")
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))

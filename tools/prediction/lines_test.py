@@ -1,0 +1,283 @@
+"""Tests of rows of all forms of input, and of lines of predictions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from tools.prediction import input as prediction_input
+from tools.prediction import output
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_SCRIPT = """
+import sys
+from tools.prediction import input as prediction_input
+source = prediction_input.Source(
+  ["-"], ["text"], {"text": "review"}, ["id=key"], sys.argv[1])
+try:
+  print(source.check(), [tuple(row) for row in source.rows()])
+except ValueError as error:
+  print(error)
+"""
+
+
+def source(paths, roles=("text",), trained=None, changes=(), input_format=""):
+  return prediction_input.Source(
+    [str(path) for path in paths], roles, trained or {}, changes, input_format
+  )
+
+
+def texts_of(rows):
+  return [row.cells["text"] for row in rows.rows()]
+
+
+def test_several_files_of_all_kinds(tmp_path):
+  (tmp_path / "a.tsv").write_text("n\treview\n1\tgood day\n2\tbad\n")
+  with gzip.open(tmp_path / "b.csv.gz", "wt") as file:
+    file.write('review\n"a ""b"", c"\n')
+  (tmp_path / "c.jsonl").write_text('{"review": "x\\ty"}\n')
+  paths = [tmp_path / name for name in ("a.tsv", "b.csv.gz", "c.jsonl")]
+  both = source(paths, trained={"text": "review"})
+  assert both.check() == 4
+  assert texts_of(both) == ["good day", "bad", 'a "b", c', "x\ty"]
+  found = list(both.rows())
+  assert [row.guid for row in found] == ["0", "1", "2", "3"]
+  assert found[1].where == f"{paths[0]}, line 3"
+  assert found[3].where == f"{paths[2]}, line 1"
+  named = source(paths[:1], changes=["text=n", "id=review"])
+  assert [row.guid for row in named.rows()] == ["good day", "bad"]
+  assert texts_of(named) == ["1", "2"]
+
+
+def test_pipes_are_read_once(tmp_path):
+  pipe = tmp_path / "pipe"
+  os.mkfifo(pipe)
+  with pytest.raises(ValueError, match="pipe is a pipe of unknown .*--input_f"):
+    source([pipe])
+  named = source([pipe], input_format="tsv")
+  assert named.check() is None
+  writer = threading.Thread(
+    target=pipe.write_text, args=["text\nfirst\nsecond\n"], daemon=True
+  )
+  writer.start()
+  assert texts_of(named) == ["first", "second"]
+  writer.join()
+  # Files beside it are not read beforehand either.
+  (tmp_path / "a.tsv").write_text("text\na\n")
+  both = source([tmp_path / "a.tsv", pipe], input_format="tsv")
+  assert both.check() is None
+
+
+@pytest.mark.parametrize("name, form", [("a.txt", ""), ("b.log", "text")])
+def test_lines_of_text(tmp_path, name, form):
+  (tmp_path / name).write_text("one\ttab\r\ntwo\n")
+  found = source([tmp_path / name], input_format=form)
+  assert texts_of(found) == ["one\ttab", "two"]
+
+
+def test_options(tmp_path):
+  roles = ("passage", "question", "options")
+  options = ["a", "b", "c", "d"]
+  row = {"passage": "p", "question": "q", "options": options}
+  path = tmp_path / "a.jsonl"
+  path.write_text(json.dumps(row) + "\n")
+  cell = json.dumps(options)
+  (tmp_path / "b.tsv").write_text(f"question\tpassage\toptions\nq\tp\t{cell}\n")
+  for name in ("a.jsonl", "b.tsv"):
+    (found,) = source([tmp_path / name], roles).rows()
+    assert found.cells == row
+  for other, message in (
+    (options[:3], "line 1: 'options' must be a list of 4"),
+    (["a", "", "c", "d"], "line 1: 'options' is empty"),
+  ):
+    path.write_text(json.dumps({**row, "options": other}))
+    with pytest.raises(ValueError, match=message):
+      source([path], roles).check()
+
+
+@pytest.mark.parametrize(
+  "kind, text, expected",
+  [
+    (
+      "tsv",
+      "key\treview\n7\tgood\n",
+      "None [('/dev/stdin, line 2', '7', {'text': 'good'})]\n",
+    ),
+    (
+      "jsonl",
+      '{"key": 1, "review": "a"}\n{"key": 2}\n',
+      "/dev/stdin, line 2: there is no column 'review'",
+    ),
+    ("csv", "", "/dev/stdin is empty: rows are missing."),
+  ],
+)
+def test_standard_input(kind, text, expected):
+  done = subprocess.run(
+    [sys.executable, "-c", _SCRIPT, kind],
+    cwd=_ROOT,
+    input=text,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.startswith(expected)
+
+
+def test_contradictions(tmp_path):
+  for paths, changes, message in (
+    (["a.tsv"], ["text=x", "id=x"], "column 'x' is given twice"),
+    (["a.tsv"], ["label=x"], "with a role of text, id"),
+    (["a.tsv"], ["text"], "takes role=column"),
+    (["a.txt"], ["id=x"], "a.txt has one text a line, but text, x are needed"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      source(paths, changes=changes)
+  (tmp_path / "a.tsv").write_text("text\nok\n\t\n")
+  with pytest.raises(ValueError, match="a.tsv, line 3 has 2 columns"):
+    source([tmp_path / "a.tsv"]).check()
+
+
+_THIRD = np.float32(1 / 3)
+_ANSWER = {
+  "answer": "a\tb\nc",
+  "probability": np.float32(0.75),
+  "start": np.int32(2),
+  "end": np.int32(7),
+  "n_best_answers": ["a\tb\nc", "d", ""],
+  "n_best_probabilities": np.float32([0.75, 0.25, 0]),
+  "n_best_starts": np.int32([2, 9, 0]),
+  "n_best_ends": np.int32([7, 10, 0]),
+  "null_score_diff": np.float32(-1.5),
+}
+_MASKS = {
+  "tokens": np.array([["sun", "sea"], ["", ""], ["ly", "s"]], object),
+  "token_ids": np.int32([[5, 6], [0, 0], [7, 8]]),
+  "probabilities": np.float32([[0.5, 0.25], [0, 0], [1, 0]]),
+  "mask_positions": np.int32([3, -1, 4]),
+}
+
+
+def mask(position, tokens, token_ids, probabilities):
+  return {
+    "position": position,
+    "tokens": tokens,
+    "token_ids": token_ids,
+    "probabilities": probabilities,
+  }
+
+
+@pytest.mark.parametrize(
+  "answer, header, cells, fields",
+  [
+    (
+      {"label": "b c", "probabilities": [_THIRD, 2 * _THIRD]},
+      ("prediction", "a", "b c"),
+      ["b c", "0.333333343", "0.666666687"],
+      {
+        "prediction": "b c",
+        "probabilities": {"a": 0.333333343, "b c": 0.666666687},
+      },
+    ),
+    (
+      {"score": np.float32(2.5)},
+      ("prediction",),
+      ["2.5"],
+      {"prediction": 2.5},
+    ),
+    (
+      {"swapped_probability": 0.125},
+      ("prediction",),
+      ["0.125"],
+      {"prediction": 0.125},
+    ),
+    (
+      {"choice": np.int32(2), "probabilities": [0, 0, 1, 0]},
+      ("prediction", *"ABCD"),
+      ["C", "0", "0", "1", "0"],
+      {"prediction": "C", "probabilities": {"A": 0, "B": 0, "C": 1, "D": 0}},
+    ),
+    (
+      _ANSWER,
+      ("prediction", "probability", "start", "end", "null_score_diff"),
+      ["a b c", "0.75", "2", "7", "-1.5"],
+      {
+        "prediction": "a\tb\nc",
+        "probability": 0.75,
+        "start": 2,
+        "end": 7,
+        "null_score_diff": -1.5,
+        "n_best": [
+          {"text": "a\tb\nc", "probability": 0.75, "start": 2, "end": 7},
+          {"text": "d", "probability": 0.25, "start": 9, "end": 10},
+        ],
+      },
+    ),
+    (
+      _MASKS,
+      ("prediction", "probability"),
+      ["sun ly", "0.5 1"],
+      {
+        "prediction": ["sun", "ly"],
+        "masks": [
+          mask(3, ["sun", "sea"], [5, 6], [0.5, 0.25]),
+          mask(4, ["ly", "s"], [7, 8], [1, 0]),
+        ],
+      },
+    ),
+    (
+      {"pooled_output": np.float32([0.5, -0.1])},
+      ("embedding",),
+      ["0.5 -0.100000001"],
+      {"embedding": [0.5, -0.100000001]},
+    ),
+  ],
+)
+def test_lines(tmp_path, answer, header, cells, fields):
+  layout = output.layout_of(list(answer), ("a", "b c"))
+  path = tmp_path / "new" / "out.tsv"
+  with output.writer(str(path), layout, "tsv") as write:
+    write("x\ty", answer)
+  expected = [["id", *header], ["x y", *cells]]
+  assert path.read_text() == "".join("\t".join(r) + "\n" for r in expected)
+  path = tmp_path / "out.jsonl"
+  with output.writer(str(path), layout, "jsonl") as write:
+    write("x\ty", answer)
+    write("1", answer)
+  lines = [json.loads(line) for line in path.read_text().splitlines()]
+  assert lines == [{"id": "x\ty", **fields}, {"id": "1", **fields}]
+  assert list(lines[0]) == ["id", *fields]
+
+
+def test_nothing_half_written(tmp_path, capsys):
+  layout = output.layout_of(["score"])
+  path = tmp_path / "out.tsv"
+  path.write_text("before\n")
+  with (
+    pytest.raises(ZeroDivisionError),
+    output.writer(str(path), layout, "tsv") as write,
+  ):
+    write("0", {"score": 1 / 0})
+  assert path.read_text() == "before\n" and os.listdir(tmp_path) == ["out.tsv"]
+  for name in ("-", ""):
+    with output.writer(name, layout, "tsv") as write:
+      write("ä", {"score": 1.0})
+  assert capsys.readouterr().out == "id\tprediction\nä\t1\n"
+  with (
+    pytest.raises(OSError, match="is a folder: name a file in it"),
+    output.writer(str(tmp_path), layout, "tsv"),
+  ):
+    pass
+  with pytest.raises(ValueError, match="the outputs x, y fit no table"):
+    output.layout_of(["y", "x"])
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
