@@ -16,17 +16,18 @@ The same installed packages give the same bytes.
 from __future__ import annotations
 
 import ast
-import dataclasses
+import collections
 import importlib.util
+import inspect
 import os
 import pathlib
+import re
 import sysconfig
 import time
 import warnings
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from official_albert import files
-from tools import records
 from tools.cli import command_line, path_flags
 
 _OUTPUT_FILE = path_flags.define(
@@ -40,40 +41,68 @@ _SKIPPED_FOLDERS = frozenset(
   "site-packages dist-packages test tests idle_test include _api api "
   "__pycache__".split()
 )
-# A pair of segments needs two sentences.
-_MIN_SENTENCES = 2
+
+# "- item", "1. item", "name: text", "*args: text", "name (int): text".
+_ITEM = re.compile(
+  r"[-*•] +|\d+[.)] +|[*`]*\w[\w.]*`*(?: ?\([^()]*\))?: +(?=\S)"
+)
+_SENTENCE_END = re.compile(
+  r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\b[A-Z]\.)\s+(?=[A-Z\"(])"
+)
+# Code and markup have other characters, or many words of the second kind.
+_PLAIN = re.compile(r"[A-Z\"(][\w ,;:'\"().!?-]*[.!?][\")]?", re.ASCII)
+_CODE = re.compile(r"\w_|_\w|\w\(|\w\.\w|[a-z][A-Z]")
+_FUNCTION_WORDS = frozenset(
+  """a after all an and any are as at be been before but by can do does each for
+  from given has have how if in into is it its may more must no not of on one
+  only or other same should so such than that the their then there these they
+  this to until up used was when where which will with within without you
+  """.split()
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Document:
-  """The sentences of one module in source order."""
+class Document(NamedTuple):
+  """The sentences of one module or topic, in source order."""
 
   name: str
   source: str
-  sentences: tuple[str, ...]
+  sentences: Sequence[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-  """The result of `gather`.
+def sentences_of(text: str) -> list[str]:
+  """Returns the sentences of a docstring that are plain English prose."""
+  paragraphs: list[list[str]] = [[]]
+  for line in inspect.cleandoc(text).replace("`", "").splitlines():
+    line = line.strip()
+    item = _ITEM.match(line)
+    # Also ends at underlines of headings, "name : type", and "Args:".
+    if not line.strip("=-~") or " : " in line or line.endswith(":"):
+      paragraphs.append([])
+    elif item:
+      paragraphs.append([line[item.end() :]])
+    else:
+      paragraphs[-1].append(line)
+  return [
+    sentence
+    for paragraph in paragraphs
+    for sentence in _SENTENCE_END.split(" ".join(" ".join(paragraph).split()))
+    if is_prose(sentence)
+  ]
 
-  Attributes:
-    documents: sorted by name.
-    missing_packages: names of packages that are not installed.
-    unreadable_files: number of files that Python cannot parse.
-  """
 
-  documents: tuple[Document, ...]
-  missing_packages: tuple[str, ...]
-  unreadable_files: int
-
-  def megabytes_by_source(self) -> dict[str, float]:
-    """Returns the megabytes (10^6 bytes) of UTF-8 text by source."""
-    sizes: dict[str, float] = {}
-    for document in self.documents:
-      size = sum(len(line.encode()) + 1 for line in document.sentences)
-      sizes[document.source] = sizes.get(document.source, 0) + size / 1e6
-    return dict(sorted(sizes.items()))
+def is_prose(sentence: str) -> bool:
+  """Returns whether a sentence has mostly English words and little code."""
+  words = [word.strip(".,;:!?\"'()") for word in sentence.split()]
+  # In English prose nearly half of the words are function words.
+  known = sum(word.lower() in _FUNCTION_WORDS for word in words)
+  return (
+    4 <= len(words) <= 80
+    and bool(_PLAIN.fullmatch(sentence))
+    and sentence.count("(") == sentence.count(")")
+    and sentence.count('"') % 2 == 0
+    and 4 * sum(bool(_CODE.search(word)) for word in words) <= len(words)
+    and 8 * known >= len(words)
+  )
 
 
 def package_folder(name: str) -> Optional[pathlib.Path]:
@@ -84,17 +113,25 @@ def package_folder(name: str) -> Optional[pathlib.Path]:
   return pathlib.Path(next(iter(spec.submodule_search_locations)))
 
 
-def source_files(folder: pathlib.Path, prefix: str) -> Iterator[tuple]:
-  """Yields (qualified module name, path) of the Python files of a folder."""
+def parsed_modules(
+  folder: pathlib.Path, prefix: str
+) -> Iterator[tuple[str, ast.Module]]:
+  """Yields (qualified name, tree) of the Python files of a folder."""
   for parent, subfolders, names in os.walk(folder):
-    subfolders[:] = sorted(set(subfolders) - _SKIPPED_FOLDERS)
-    for name in sorted(names):
-      if name.endswith(".py") and not name.endswith("_test.py"):
-        path = pathlib.Path(parent, name)
-        parts = path.relative_to(folder).with_suffix("").parts
-        if parts[-1] == "__init__":
-          parts = parts[:-1]
-        yield ".".join((prefix, *parts) if prefix else parts), path
+    subfolders[:] = set(subfolders) - _SKIPPED_FOLDERS
+    for name in names:
+      if not name.endswith(".py") or name.endswith("_test.py"):
+        continue
+      path = pathlib.Path(parent, name)
+      parts = [prefix, *path.relative_to(folder).with_suffix("").parts]
+      module = ".".join(part for part in parts if part not in ("", "__init__"))
+      with warnings.catch_warnings():
+        # Other packages have invalid escape sequences.
+        warnings.simplefilter("ignore")
+        try:
+          yield module, ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):  # Python of another version.
+          continue
 
 
 def docstrings(tree: ast.Module) -> list[str]:
@@ -108,9 +145,7 @@ def docstrings(tree: ast.Module) -> list[str]:
     if isinstance(
       node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     ):
-      text = ast.get_docstring(node, clean=False)
-      if text:
-        found.append((getattr(node, "lineno", 0), text))
+      found.append((getattr(node, "lineno", 0), ast.get_docstring(node) or ""))
     elif isinstance(node, ast.Call):
       name = getattr(node.func, "id", getattr(node.func, "attr", ""))
       if name == "add_newdoc":
@@ -124,18 +159,6 @@ def docstrings(tree: ast.Module) -> list[str]:
   return [text for _, text in sorted(found, key=lambda pair: pair[0])]
 
 
-def read_module(path: pathlib.Path) -> ast.Module:
-  """Parses a file.
-
-  Raises:
-    ValueError, SyntaxError: it is not Python of this version.
-  """
-  with warnings.catch_warnings():
-    # Ignores invalid escape sequences in other packages.
-    warnings.simplefilter("ignore")
-    return ast.parse(path.read_bytes())
-
-
 def topics(tree: ast.Module) -> dict[str, str]:
   """Returns the dict that `pydoc_data/topics.py` assigns to `topics`."""
   for node in tree.body:
@@ -145,99 +168,61 @@ def topics(tree: ast.Module) -> dict[str, str]:
 
 
 def gather(
-  standard_library: Optional[pathlib.Path] = None,
-  packages: Sequence[str] = _PACKAGES,
-) -> Corpus:
-  """Reads all sources.
-
-  Args:
-    standard_library: its folder; default: the running Python's.
-    packages: names of additional packages.
-  """
-  standard_library = standard_library or pathlib.Path(
-    sysconfig.get_path("stdlib")
-  )
+  standard_library: pathlib.Path, packages: Sequence[str] = _PACKAGES
+) -> list[Document]:
+  """Returns the documents of a standard library and of packages, by name."""
   folders = {"Python": (standard_library, "")}
-  missing = []
   for name in packages:
     folder = package_folder(name)
-    if folder is None:
-      missing.append(name)
-    else:
+    if folder:
       folders[name] = (folder, name)
-
+    else:
+      print(f"{name} is not installed: skipping its documentation.")
   texts: list[tuple[str, str, list[str]]] = []
-  unreadable = 0
   for source, (folder, prefix) in folders.items():
-    for name, path in source_files(folder, prefix):
-      try:
-        tree = read_module(path)
-      except (SyntaxError, ValueError):
-        unreadable += 1
-        continue
+    for name, tree in parsed_modules(folder, prefix):
       if name == "pydoc_data.topics":
         for topic, text in topics(tree).items():
-          texts.append((f"{name}.{topic}", "pydoc_data.topics", [text]))
+          texts.append((f"{name}.{topic}", name, [text]))
       else:
         texts.append((name, source, docstrings(tree)))
-
   documents = []
   seen: set[str] = set()
   for name, source, strings in sorted(texts):
     sentences = []
-    for text in strings:
-      for sentence in records.docstring_prose.prose_sentences(text):
-        key = records.docstring_prose.normalized(sentence)
-        if key not in seen:
-          seen.add(key)
-          sentences.append(sentence)
-    if len(sentences) >= _MIN_SENTENCES:
-      documents.append(Document(name, source, tuple(sentences)))
-  return Corpus(tuple(documents), tuple(missing), unreadable)
-
-
-def prepare_output(output_file: str) -> None:
-  """Creates the folder of the output file.
-
-  Raises:
-    OSError: the folder cannot be made.
-    ValueError: the file is a folder.
-  """
-  path = pathlib.Path(output_file)
-  if path.is_dir():
-    raise ValueError(f"{output_file} is a folder: name a file in it.")
-  path.parent.mkdir(parents=True, exist_ok=True)
-
-
-def write_corpus(corpus: Corpus, output_file: str) -> None:
-  """Writes one sentence per line and a blank line between documents."""
-  text = "\n\n".join("\n".join(d.sentences) for d in corpus.documents) + "\n"
-  files.write_text(output_file, text)
+    for sentence in (x for text in strings for x in sentences_of(text)):
+      key = re.sub("[^a-z]+", " ", sentence.lower()).strip()
+      if key not in seen:
+        seen.add(key)
+        sentences.append(sentence)
+    if len(sentences) > 1:  # A pair of segments needs two.
+      documents.append(Document(name, source, sentences))
+  return documents
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   start = time.monotonic()
-  prepare_output(_OUTPUT_FILE.value)
-  corpus = gather()
-  if not corpus.documents:
+  path = _OUTPUT_FILE.value
+  files.make_folder(os.path.dirname(path) or ".")
+  files.check_file(path)
+  documents = gather(pathlib.Path(sysconfig.get_path("stdlib")))
+  if not documents:
     raise ValueError(
       "No documentation was found in this Python installation (it may be "
       "stripped of docstrings): use your own text instead."
     )
-  write_corpus(corpus, _OUTPUT_FILE.value)
-  for name in corpus.missing_packages:
-    print(f"{name} is not installed: skipping its documentation.")
-  if corpus.unreadable_files:
-    print(f"{corpus.unreadable_files} files skipped: not valid Python.")
-  sizes = corpus.megabytes_by_source()
-  for source, size in sizes.items():
-    print(f"  {source:<18} {size:6.2f} MB")
-  sentences = sum(len(document.sentences) for document in corpus.documents)
+  texts = ["\n".join(document.sentences) + "\n" for document in documents]
+  files.write_text(path, "\n".join(texts))
+  sizes: collections.Counter[str] = collections.Counter()
+  for document, text in zip(documents, texts):
+    sizes[document.source] += len(text)
+  for source, size in sorted(sizes.items()):
+    print(f"  {source:<18} {size / 1e6:6.2f} MB")
+  count = sum(len(document.sentences) for document in documents)
   print(
-    f"{_OUTPUT_FILE.value}: {len(corpus.documents):,} documents, "
-    f"{sentences:,} sentences, {sum(sizes.values()):.2f} MB in "
-    f"{time.monotonic() - start:.0f} s"
+    f"{path}: {len(documents):,} documents, {count:,} sentences, "
+    f"{sum(sizes.values()) / 1e6:.2f} MB in {time.monotonic() - start:.0f} s"
   )
 
 

@@ -1,4 +1,4 @@
-"""make_venv.sh with made-up Pythons: no network, and nothing is installed."""
+"""Tests make_venv.sh with fake Pythons: no network, no installation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import sys
 import pytest
 
 _SCRIPT = pathlib.Path(__file__).absolute().with_name("make_venv.sh")
-# Answers the questions of the script with the real Python, but says that it is
-# VERSION; its pip writes down that it ran, and what it was told to install.
+# Runs the real Python, but reports VERSION; its pip logs its arguments.
 _PYTHON = """#!/bin/sh
 case "$1 $2" in
   "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
@@ -40,7 +39,7 @@ def write_program(path: pathlib.Path, text: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-  """A project folder; its `programs` are all that is on the PATH."""
+  """A project folder; PATH is its `programs`."""
   (tmp_path / "requirements.txt").write_text("a==1\n")
   (tmp_path / "requirements-dev.txt").write_text("-r requirements.txt\nb==2\n")
   programs = tmp_path / "programs"
@@ -69,7 +68,7 @@ def pip_runs(folder: pathlib.Path) -> int:
 
 
 def version_of(folder: pathlib.Path) -> str:
-  """The version that the Python in .venv was made to say."""
+  """The version that the Python in .venv reports."""
   text = (folder / ".venv" / "bin" / "python").read_text()
   return text.split("version_info = ")[1].split(";")[0]
 
@@ -83,7 +82,7 @@ def test_makes_it_once(folder):
 
 
 @pytest.mark.parametrize("version", [(3, 9, 18), (3, 12, 0), (2, 7, 18)])
-def test_other_versions_and_dead_shims_are_passed_over(folder, version):
+def test_other_versions_and_broken_shims_are_skipped(folder, version):
   make_python(folder / "programs" / "python3", version)
   write_program(folder / "programs" / "python3.11", _SHIM)
   make_python(folder / "programs" / "python3.10", (3, 10, 0))
@@ -98,33 +97,26 @@ def test_the_named_python_comes_first(folder):
   assert version_of(folder) == "(3, 11, 9)"
 
 
-def assert_one_sentence(result: subprocess.CompletedProcess) -> None:
+def assert_refused(folder, message, **environment):
+  result = run(folder, **environment)
   assert result.returncode == 1
-  assert result.stderr.startswith("error: ")
+  assert result.stderr.startswith("error: ") and message in result.stderr
   assert result.stderr.count("\n") == 1
 
 
-def test_no_python_is_said_in_a_sentence(folder):
+def test_unusable_pythons_are_refused(folder):
   write_program(folder / "programs" / "python3.11", _SHIM)
   make_python(folder / "programs" / "python3", (3, 12, 0))
-  result = run(folder)
-  assert_one_sentence(result)
-  assert "No Python 3.10 or 3.11 found" in result.stderr
+  assert_refused(folder, "No Python 3.10 or 3.11 found")
+  make_python(folder / "programs" / "python3", venv=False)
+  assert_refused(folder, "python3 has no venv module")
   assert not (folder / ".venv").exists()
 
 
-def test_a_python_without_venv_is_said_in_a_sentence(folder):
-  make_python(folder / "programs" / "python3", venv=False)
-  result = run(folder)
-  assert_one_sentence(result)
-  assert "python3 has no venv module" in result.stderr
-
-
-def test_an_interrupted_installation_is_started_again(folder):
+def test_an_interrupted_installation_is_repeated(folder):
   make_python(folder / "programs" / "python3")
-  failed = run(folder, PIP_EXIT="1")
-  assert_one_sentence(failed)
-  assert "pip could not install requirements.txt" in failed.stderr
+  message = "pip could not install requirements.txt"
+  assert_refused(folder, message, PIP_EXIT="1")
   half = folder / ".venv" / "half-a-package"
   half.write_text("")
   assert run(folder).returncode == 0
@@ -132,13 +124,13 @@ def test_an_interrupted_installation_is_started_again(folder):
   assert pip_runs(folder) == 2
 
 
-def test_changed_requirements_are_installed_into_it(folder):
+def test_changed_requirements_are_installed(folder):
   make_python(folder / "programs" / "python3")
   assert run(folder, "requirements-dev.txt").returncode == 0
   kept = folder / ".venv" / "kept"
   kept.write_text("")
   (folder / "requirements.txt").write_text("a==3\n")
-  # An older time stamp, as an archive may bring, must not hide the change.
+  # An archive may bring an older time stamp.
   os.utime(folder / "requirements.txt", (1, 1))
   assert run(folder, "requirements-dev.txt").returncode == 0
   assert run(folder, "requirements-dev.txt").returncode == 0
@@ -146,13 +138,11 @@ def test_changed_requirements_are_installed_into_it(folder):
   assert kept.exists()
 
 
-def test_a_venv_of_another_version_is_not_touched(folder):
+def test_a_venv_of_another_version_is_kept(folder):
   make_python(folder / "programs" / "python3")
   (folder / ".venv" / "bin").mkdir(parents=True)
   make_python(folder / ".venv" / "bin" / "python", (3, 12, 1))
-  result = run(folder)
-  assert_one_sentence(result)
-  assert ".venv holds another Python" in result.stderr
+  assert_refused(folder, ".venv holds another Python")
   assert version_of(folder) == "(3, 12, 1)"
 
 

@@ -3,19 +3,18 @@
     python -m tools.train_vocabulary --input_files='corpus/*.txt.gz' \\
       --output_dir=vocabulary --vocab_size=30000
 
-Writes `tokenizer.model` and, to look at, `tokenizer.vocab`. The text (in the
-forms that tools.create_pretraining_data reads, with the same flags) is first
-put in the form in which the tokenizer will see it. The same text gives the same
-bytes. A line on stderr shows the progress; Ctrl-C ends the program at once and
-writes nothing.
+Writes `tokenizer.model` and, for people, `tokenizer.vocab`. The text, in the
+formats of tools.create_pretraining_data and with the same flags, is normalized
+as the tokenizer will do it. The same text gives the same bytes. A line on
+stderr shows the progress; Ctrl-C ends the program at once and writes nothing.
 
 Options: google-research/albert README.md, "SentencePiece".
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
+import ctypes
 import io
 import itertools
 import multiprocessing
@@ -23,8 +22,8 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
-from multiprocessing import connection
 from typing import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -45,13 +44,17 @@ _OUTPUT_DIR = path_flags.define("output_dir", "", "Folder of the result.")
 _MODEL_PREFIX = path_flags.define(
   "model_prefix",
   "tokenizer",
-  "The result is PREFIX.model and PREFIX.vocab, in output_dir if it is given.",
+  "The result is PREFIX.model and PREFIX.vocab, in --output_dir if given.",
 )
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Pieces to learn.")
+_VOCAB_SIZE = flags.DEFINE_integer(
+  "vocab_size", 30000, "Pieces to learn.", lower_bound=1
+)
 _CHARACTER_COVERAGE = flags.DEFINE_float(
   "character_coverage",
   0.99995,
   "Share of the text's characters that get a piece; rarer ones are <unk>.",
+  lower_bound=0.98,  # SentencePiece's own limit.
+  upper_bound=1.0,
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case", True, "Lower-case the text."
@@ -60,29 +63,33 @@ _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
   "input_sentence_size",
   10_000_000,
   "Train on a random sample of so many sentences if there are more.",
+  lower_bound=1,
 )
-_RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Of the sample.")
+_RANDOM_SEED = flags.DEFINE_integer(
+  "random_seed",
+  12345,
+  "Seed of the sample.",
+  lower_bound=0,
+  upper_bound=2**32 - 1,
+)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a vocabulary.")
 
 _USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
-_TOO_HIGH = re.compile(r"Vocabulary size too high.* <= (\d+)")
-_TOO_LOW = re.compile(r"Vocabulary size is smaller than .* vs (\d+)")
-# What SentencePiece's log says when a stage of the training begins.
+# Lines of SentencePiece's log at the start of each stage.
 _STAGES = {
   "Normalizing sentences": "normalizing",
   "Making suffix array": "sorting suffixes",
   "Extracting frequent sub strings": "counting substrings",
   "sentences for EM training": "EM iteration 1",
 }
-_EM_ITERATION = re.compile(r"EM sub_iter=\d+ size=(\d+)")
 
 
 def sample(
   sentences: Iterable[str], count: int, size: int, seed: int
 ) -> Iterator[str]:
-  """Yields `size` of `count` sentences, each set of them equally likely.
+  """Yields `size` of `count` sentences; every subset is equally likely.
 
-  Like SentencePiece's own sample, but the same one each time.
+  SentencePiece draws such a sample too, but its seed cannot be set.
   """
   rng = np.random.default_rng(seed)
   for seen, sentence in enumerate(sentences):
@@ -102,17 +109,16 @@ def train(
   """Trains a unigram model; returns the bytes of the model file.
 
   Args:
-    sentences: normalised text.
+    sentences: normalized text.
     vocab_size: V.
     character_coverage: share of characters with pieces.
-    input_sentence_size: of more sentences SentencePiece would take a sample
-      of its own, whose seed cannot be set: `sample` them before.
+    input_sentence_size: at least the number of sentences, see `sample`.
     seed: of the order of sentences.
     logs: whether SentencePiece writes its log to stderr.
 
   Raises:
-    ValueError: no text, or too little or too much of it for `vocab_size`.
-    Exception: what `sentences` raises.
+    ValueError: there is no text, or too little or too much for `vocab_size`.
+    Exception: an exception of `sentences`.
   """
   model = io.BytesIO()
   failures = []
@@ -142,15 +148,34 @@ def train(
       input_sentence_size=input_sentence_size,
       # Deviation: the default, 4192 bytes, silently leaves out longer lines.
       max_sentence_length=1 << 20,
-      # Fixed, for sums of floats depend on it.
+      # Fixed, because sums of floats depend on it.
       num_threads=16,
       minloglevel=0 if logs else 2,
     )
   except RuntimeError as error:
-    if failures:  # SentencePiece buries it in a text of its own.
+    if failures:  # SentencePiece hides it in a text of its own.
       raise failures[0] from None
     raise ValueError(_explain(str(error), vocab_size)) from error
   return model.getvalue()
+
+
+def _explain(message: str, vocab_size: int) -> str:
+  """Returns SentencePiece's message in terms of the flags."""
+  most = re.search(r"Vocabulary size too high.* <= (\d+)", message)
+  if most:
+    return (
+      f"the text is too little for {vocab_size} pieces: give more text, or "
+      f"--vocab_size={most[1]}, the largest that it can fill."
+    )
+  least = re.search(r"Vocabulary size is smaller than .* vs (\d+)", message)
+  if least:
+    return (
+      f"{vocab_size} pieces are fewer than the text's characters: give "
+      f"--vocab_size={least[1]} at least, or a lower --character_coverage."
+    )
+  if "sentences_.empty()" in message or "all_chars_count" in message:
+    return "the input files hold no text."
+  return f"SentencePiece failed: {message}"
 
 
 def train_in_child(
@@ -158,10 +183,9 @@ def train_in_child(
   *arguments,
   show: Callable[[str], None] = lambda stage: None,
 ) -> bytes:
-  """`train` in a process of its own.
+  """Calls `train` in a process of its own, which can be interrupted.
 
-  SentencePiece holds Python's lock while it trains, so that in this process
-  neither Ctrl-C nor a progress line would work.
+  SentencePiece holds Python's lock while it trains.
 
   Args:
     sentences: see `train`; read by the child.
@@ -169,33 +193,28 @@ def train_in_child(
     show: gets the stage of the training, twice a second.
 
   Raises:
-    ValueError: as `train`.
+    ValueError: see `train`.
     OSError: the child was killed.
   """
   context = multiprocessing.get_context("fork")
   receiver, sender = context.Pipe(duplex=False)
-  log, log_end = os.pipe()
-  child = context.Process(
-    target=_train_and_send,
-    args=(sentences, arguments, sender, log_end, (receiver.fileno(), log)),
-    daemon=True,
-  )
-  child.start()
-  sender.close()
-  os.close(log_end)
-  try:
-    trainer_log, open_ends = _TrainerLog(), [receiver, log]
-    while open_ends != [receiver]:  # Until the log has ended.
-      ready = connection.wait(open_ends, timeout=0.5)
-      show(trainer_log.stage)
-      if receiver in ready:
-        break
-      if log in ready:
-        text = os.read(log, 1 << 16).decode("utf-8", "replace")
-        trainer_log.add(text)
-        if not text:
-          open_ends.remove(log)
+  with tempfile.TemporaryFile() as log, receiver:
+
+    def read_log() -> str:
+      return os.pread(log.fileno(), 1 << 20, 0).decode("utf-8", "replace")
+
+    child = context.Process(
+      target=_train_and_send,
+      args=(sentences, arguments, sender, log.fileno()),
+      daemon=True,
+    )
+    child.start()
+    sender.close()
     try:
+      show(stage_of(""))
+      while not receiver.poll(0.5):
+        show(stage_of(read_log()))
+      show(stage_of(read_log()))
       result = receiver.recv()
     except EOFError:
       child.join()
@@ -205,29 +224,22 @@ def train_in_child(
           "likely because the memory was full: give less text, or a smaller "
           "--input_sentence_size."
         ) from None
-      raise RuntimeError("\n".join(trainer_log.lines)) from None
-  finally:
-    child.kill()
-    child.join()
-    receiver.close()
-    os.close(log)
+      raise RuntimeError(read_log()[-2000:]) from None
+    finally:
+      child.kill()
+      child.join()
   if isinstance(result, Exception):
     raise result
   return result
 
 
-def _train_and_send(
-  sentences, arguments, sender, log_end, parents_ends
-) -> None:
-  """Runs `train` in a child; sends the model, or the error."""
+def _train_and_send(sentences, arguments, sender, log: int) -> None:
+  """Runs `train` in the child; sends the model, or the error."""
   # Ctrl-C reaches all processes of the terminal; the parent kills this one.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
-  signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  # If the parent is gone, the next line of the log ends this process.
-  signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-  for end in parents_ends:
-    os.close(end)
-  os.dup2(log_end, 2)
+  if sys.platform == "linux":  # PR_SET_PDEATHSIG: ends with the parent.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+  os.dup2(log, 2)
   try:
     result = train(sentences, *arguments, logs=True)
   except (ValueError, OSError) as error:
@@ -235,87 +247,29 @@ def _train_and_send(
   sender.send(result)
 
 
-class _TrainerLog:
-  """Follows SentencePiece's log.
-
-  Attributes:
-    stage: what the training does, in words.
-    lines: the last ones.
-  """
-
-  def __init__(self):
-    self.stage = "loading sentences"
-    self.lines = collections.deque(maxlen=20)
-    self._iterations = 0
-    self._rest = ""
-
-  def add(self, text: str) -> None:
-    """Takes the next part, which may end within a line."""
-    *lines, self._rest = (self._rest + text).split("\n")
-    for line in lines:
-      self.lines.append(line)
-      for beginning, stage in _STAGES.items():
-        if beginning in line:
-          self.stage = stage
-      iteration = _EM_ITERATION.search(line)
-      if iteration:
-        self._iterations += 1
-        self.stage = (
-          f"EM iteration {self._iterations}, {int(iteration[1]):,} pieces left"
-        )
-
-
-def _explain(message: str, vocab_size: int) -> str:
-  """SentencePiece's complaint in terms of the flags."""
-  too_high, too_low = _TOO_HIGH.search(message), _TOO_LOW.search(message)
-  if too_high:
-    return (
-      f"the text is too little for {vocab_size} pieces: give more text, or "
-      f"--vocab_size={too_high[1]}, the largest that it can fill."
-    )
-  if too_low:
-    return (
-      f"{vocab_size} pieces are fewer than the text's characters: give "
-      f"--vocab_size={too_low[1]} at least, or a lower --character_coverage."
-    )
-  if "sentences_.empty()" in message or "all_chars_count" in message:
-    return "the input files hold no text."
-  return f"SentencePiece failed: {message}"
+def stage_of(log: str) -> str:
+  """Returns the stage of the training at the end of SentencePiece's log."""
+  sizes = re.findall(r"EM sub_iter=\d+ size=(\d+)", log)
+  if sizes:
+    return f"EM iteration {len(sizes)}, {int(sizes[-1]):,} pieces left"
+  reached = [stage for line, stage in _STAGES.items() if line in log]
+  return reached[-1] if reached else "loading sentences"
 
 
 def write(model: bytes, prefix: str) -> None:
-  """Writes PREFIX.model and PREFIX.vocab, each in one step, model last."""
+  """Writes PREFIX.vocab and then PREFIX.model."""
   processor = sentencepiece.SentencePieceProcessor()
   processor.LoadFromSerializedProto(model)
   lines = [
     f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
     for i in range(processor.get_piece_size())
   ]
-  vocab = "".join(lines).encode("utf-8")
-  for ending, content in ((".vocab", vocab), (".model", model)):
-    files.write_bytes(prefix + ending, content)
-
-
-def check_flags() -> None:
-  """Refuses values that SentencePiece would misunderstand."""
-  for flag in (_VOCAB_SIZE, _INPUT_SENTENCE_SIZE):
-    if flag.value < 1:
-      raise ValueError(f"--{flag.name} is {flag.value}; must be at least 1.")
-  # SentencePiece's own limits.
-  if not 0.98 <= _CHARACTER_COVERAGE.value <= 1:
-    raise ValueError(
-      f"--character_coverage is {_CHARACTER_COVERAGE.value}; must be from "
-      "0.98 to 1."
-    )
-  if not 0 <= _RANDOM_SEED.value < 2**32:
-    raise ValueError(
-      f"--random_seed is {_RANDOM_SEED.value}; must be from 0 to 2^32 - 1."
-    )
+  files.write_text(f"{prefix}.vocab", "".join(lines))
+  files.write_bytes(f"{prefix}.model", model)
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  check_flags()
   prefix = os.path.join(_OUTPUT_DIR.value, _MODEL_PREFIX.value)
   if os.path.exists(f"{prefix}.model") and not _OVERWRITE.value:
     raise ValueError(
@@ -331,7 +285,7 @@ def main(argv: Sequence[str]) -> None:
     "minutes.",
     file=sys.stderr,
   )
-  # Else the child would outlive a terminated program for a while.
+  # So that a terminated program stops its child.
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
   begun = time.monotonic()
@@ -341,7 +295,7 @@ def main(argv: Sequence[str]) -> None:
       seconds = progress_line.format_seconds(time.monotonic() - begun)
       line.show("vocabulary", 0, 0, f"{seconds}, {stage}")
 
-    # Read twice, so that the text need not fit into memory.
+    # Read twice, because the text need not fit into memory.
     count = 0
     for document in reader:
       count += len(document)
@@ -363,7 +317,7 @@ def main(argv: Sequence[str]) -> None:
     )
   files.make_folder(os.path.dirname(prefix) or ".")
   write(model, prefix)
-  # As the other tools will load it, which checks the special pieces.
+  # Checks the special pieces.
   tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")
   if skipped.count:
     print(skipped.describe(), file=sys.stderr)

@@ -1,11 +1,10 @@
-"""Checks, counts and shows pretraining records; extracts prose."""
+"""Checks, counts and shows pretraining records."""
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
-    "docstring_prose",
     "record_check",
     "record_plot",
     "record_survey",

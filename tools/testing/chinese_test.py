@@ -1,4 +1,4 @@
-"""Chinese by WordPiece, all the way: records, training, tasks, a SavedModel."""
+"""Tests Chinese with WordPiece: records, training, tasks, a SavedModel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  The SavedModel has its operations.
 
 import tfrecords
-from official_albert import tokenization
+from official_albert import AlbertConfig, tokenization
 from tasks import common, squad
 from tools.testing import many_commands
 
@@ -23,13 +23,13 @@ _PIECES = [
 
 
 def sentence(rng, characters):
-  """Ten characters, four of them from `characters`."""
+  """Returns ten characters, four of them from `characters`."""
   drawn = [*rng.choice(list(_NEUTRAL), 6), *rng.choice(list(characters), 4)]
   return "".join(rng.permutation(drawn)) + "。"
 
 
 def write_vocabulary(folder: pathlib.Path) -> pathlib.Path:
-  """As Google's archives name it, with counts behind the pieces."""
+  """Writes a vocabulary with counts, named as in Google's archives."""
   path = folder / "vocab_chinese.txt"
   lines = [f"{piece}\t{9 * i}\n" for i, piece in enumerate(_PIECES)]
   path.write_text("".join(lines), "utf-8")
@@ -124,7 +124,7 @@ def test_answers_are_found_in_chinese(tmp_path):
       ):
         seen = example.context[start:end]
         piece = tokenizer.id_to_piece(id_)
-        # Full-width letters are no letters of the vocabulary.
+        # The vocabulary has no full-width letters.
         assert seen == ("ＡＢＣ" if piece == "[UNK]" else piece), (seen, piece)
       if not window.is_impossible:
         found += 1
@@ -160,21 +160,17 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
   )
   records = tfrecords.read_manifest(str(tmp_path / "records"))
   assert records.tokenizer.kind == "wordpiece"
-  (tmp_path / "config.json").write_text(
-    json.dumps(
-      {
-        "vocab_size": len(_PIECES),
-        "embedding_size": 12,
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 30,
-        "max_position_embeddings": 64,
-        "hidden_act": "relu",
-        "initializer_range": 0.2,
-      }
-    )
-  )
+  AlbertConfig(
+    vocab_size=len(_PIECES),
+    embedding_size=12,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=30,
+    max_position_embeddings=64,
+    hidden_act="relu",
+    initializer_range=0.2,
+  ).to_json_file(str(tmp_path / "config.json"))
   run(
     "run_pretraining",
     [
@@ -223,16 +219,16 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
   )
   results = tmp_path / "text_classification" / "eval_results.json"
   assert json.loads(results.read_text())["dev"]["accuracy"] == 1
-  said = json.loads(
+  answers = json.loads(
     (tmp_path / "squad_v1/predictions/dev/predictions.json").read_text("utf-8")
   )
   contexts = {
     e.question_id: e.context
     for e in squad.read_examples(str(tmp_path / "dev-v1.1.json"))
   }
-  # What is said is the context's own text, full width and all.
-  assert set(said) == set(contexts)
-  assert all(text and text in contexts[q] for q, text in said.items())
+  # Answers are verbatim text of the context.
+  assert set(answers) == set(contexts)
+  assert all(text and text in contexts[q] for q, text in answers.items())
   race = common.read_probabilities(
     str(tmp_path / "race/predictions/dev.probabilities.tsv")
   )
@@ -243,10 +239,10 @@ def test_from_text_to_a_saved_model_and_tasks(tmp_path):
     [
       f"--model_dir={tmp_path}/text_classification",
       f"--input_file={tmp_path}/new.tsv",
-      f"--output_file={tmp_path}/said.tsv",
+      f"--output_file={tmp_path}/predicted.tsv",
     ],
   )
-  table = common.read_probabilities(str(tmp_path / "said.tsv"))
+  table = common.read_probabilities(str(tmp_path / "predicted.tsv"))
   assert table.predictions == ["bad", "good"] * 3
 
 

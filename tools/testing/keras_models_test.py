@@ -1,13 +1,14 @@
-"""Tests of every model as one of Keras: its files, and the names of its inputs.
+"""Tests of every model as a Keras model: its files, and its input names.
 
-What is saved comes back equal to the bit: in a model with other random weights
-(`.weights.h5`, `.h5`), or through `tf.keras.models.load_model` (`.keras`,
-`.h5`, SavedModel) while another precision is the global one.
+Saved weights are equal to the bit after loading: into a model with other
+weights (`.weights.h5`, `.h5`), or by `tf.keras.models.load_model` under another
+global precision (`.keras`, `.h5`, SavedModel).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -106,10 +107,6 @@ def _check_same(expected, got):
     np.testing.assert_array_equal(a, b)
 
 
-def _other(precision: str) -> str:
-  return _PRECISIONS[1 - _PRECISIONS.index(precision)]
-
-
 def _check_whole(name, model, precision, path):
   """Saves a model, and loads it where another precision is the default."""
   model.save(path)
@@ -132,58 +129,55 @@ def _check_files(name, sharing, kind, precision, folder):
     _check_whole(name, model, precision, str(folder / "model.h5"))
 
 
-# Each model, sharing, kind and precision; the heavy test has all of them.
+# Covers each model, sharing, kind and precision.
 _COVERING = [
   (name, _SHARINGS[i % 4], _KINDS[(i + 1) % 2], _PRECISIONS[i // 2 % 2])
   for i, name in enumerate(_MODELS)
 ]
+_ALL = itertools.product(_MODELS, _SHARINGS, _KINDS, _PRECISIONS)
+_HEAVY = [
+  pytest.param(*case, marks=pytest.mark.heavy)
+  for case in _ALL
+  if case not in _COVERING
+]
 
 
-@pytest.mark.parametrize("name, sharing, kind, precision", _COVERING)
+@pytest.mark.parametrize("name, sharing, kind, precision", _COVERING + _HEAVY)
 def test_files(name, sharing, kind, precision, tmp_path):
   _check_files(name, sharing, kind, precision, tmp_path)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("precision", _PRECISIONS)
-@pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize("sharing", _SHARINGS)
-@pytest.mark.parametrize("name", _MODELS)
-def test_all_files(name, sharing, kind, precision, tmp_path):
-  if (name, sharing, kind, precision) not in _COVERING:
-    _check_files(name, sharing, kind, precision, tmp_path)
-
-
-# Keras traces a dozen functions for each; every pair of choices is there once.
-@pytest.mark.heavy
-@pytest.mark.parametrize("sharing", _SHARINGS)
-@pytest.mark.parametrize("name", _MODELS)
-def test_saved_models(name, sharing, tmp_path):
-  i, j = list(_MODELS).index(name), _SHARINGS.index(sharing)
-  kind, precision = _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2]
+# Keras traces a dozen functions for each model.
+@pytest.mark.parametrize(
+  "name, sharing, kind, precision",
+  [
+    ("classifier", "ffn", "subclassed", "mixed_bfloat16"),
+    *(
+      pytest.param(
+        name, _SHARINGS[j], _KINDS[(i + j) % 2], _PRECISIONS[(i + j // 2) % 2],
+        marks=pytest.mark.heavy,
+      )
+      for i, name in enumerate(_MODELS)
+      for j in range(4)
+    ),
+  ],
+)  # fmt: skip
+def test_saved_models(name, sharing, kind, precision, tmp_path):
   model = _make(name, sharing, kind, precision)
   _check_whole(name, model, precision, str(tmp_path / "model"))
 
 
-def test_a_saved_model(tmp_path):
-  model = _make("classifier", "ffn", "subclassed", "mixed_bfloat16")
-  _check_whole("classifier", model, "mixed_bfloat16", str(tmp_path / "model"))
-
-
-def test_keras_refuses_whole_subclassed_models_in_h5(tmp_path):
+def test_files_that_keras_refuses(tmp_path):
   model = _make("classifier", "all", "subclassed", "float32")
   with pytest.raises(NotImplementedError, match="to be a Functional model"):
     model.save(str(tmp_path / "model.h5"))
-
-
-def test_a_file_that_lacks_layers_is_refused(tmp_path):
   path = str(tmp_path / "model.weights.h5")
   AlbertModel(_config("all")).save_weights(path)
   with pytest.raises(ValueError, match="expected 2 variables, but received 0"):
     AlbertModel(_config("none")).load_weights(path)
 
 
-def test_what_was_frozen_stays_frozen(tmp_path):
+def test_settings_of_a_model_are_saved(tmp_path):
   with _policy("mixed_bfloat16"):
     model = AlbertModel(_config("all"), layerwise_lr_decay=0.5, name="mine")
   model.trainable = False
@@ -196,7 +190,7 @@ def test_what_was_frozen_stays_frozen(tmp_path):
   assert tf.keras.mixed_precision.global_policy().name == "float32"
 
 
-def test_a_precision_of_a_models_own_is_refused():
+def test_the_precision_of_a_single_model_is_refused():
   with pytest.raises(ValueError, match="call tf.keras.mixed_precision"):
     AlbertModel(_config("all"), dtype="mixed_bfloat16")
 
@@ -236,7 +230,7 @@ def test_names_of_hugging_face_in_a_frozen_model():
     ("race", tfrecords.multiple_choice_schema(S, 2)),
   ],
 )
-def test_records_may_be_given_whole(name, schema):
+def test_features_of_records_are_accepted(name, schema):
   model = _make(name, "all", "subclassed", "float32")
   batch = _batch(name)
   expected = model(batch)
@@ -263,8 +257,8 @@ np.save(sys.argv[3], model.predict(batch, verbose=0))
 """
 
 
-def test_a_classifier_of_a_user_who_knows_only_keras(tmp_path):
-  """Fitted, kept by ModelCheckpoint, loaded in another process."""
+def test_a_classifier_by_plain_keras(tmp_path):
+  """Fits, saves by ModelCheckpoint, loads in another process."""
   albert = AlbertModel(_config("attention"))
   names = ("input_ids", "attention_mask", "token_type_ids")
   inputs = {n: tf.keras.Input([S], dtype=tf.int32, name=n) for n in names}

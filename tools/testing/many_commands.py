@@ -3,9 +3,9 @@
     python -m tools.testing.many_commands run_finetuning \\
       '[["--task=cola"], ["--x"]]'
 
-Loading TensorFlow takes longer than what most tests look at. Each command line
-is parsed and ends as it would in a process of its own; the last line printed is
-a JSON list of [exit code, stdout, stderr]. `run` starts such a process.
+Loading TensorFlow takes longer than most commands. Each command line is parsed
+and ends as it would in a process of its own. Prints a JSON list of [exit code,
+stdout, stderr]; `run` starts such a process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Result(NamedTuple):
-  """How a command ended, and what it said."""
+  """Exit code and output of a command."""
 
   code: int
   out: str
@@ -36,23 +36,17 @@ class Result(NamedTuple):
 
 
 def run(program: str, lines: Sequence[Sequence[str]]) -> list[Result]:
-  """Runs `tools.PROGRAM` with each of some command lines.
+  """Runs `tools.PROGRAM` with each of the command lines, without GPUs.
 
   Raises:
     RuntimeError: a command ended with a traceback, which is a bug.
   """
   done = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "tools.testing.many_commands",
-      program,
-      json.dumps(lines),
-    ],
+    [sys.executable, "-m", "tools.testing.many_commands", program]
+    + [json.dumps(lines)],
     cwd=_ROOT,
     capture_output=True,
     text=True,
-    # As if there were no GPU.
     env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
   )
   if done.returncode:
@@ -77,8 +71,7 @@ def _run_one(program, arguments: Sequence[str]) -> Result:
 def main() -> None:
   name, lines = started_by.arguments("tests", str, json.loads)
   program = importlib.import_module(f"tools.{name}")
-  results = [_run_one(program, line) for line in lines]
-  print(json.dumps(results))
+  print(json.dumps([_run_one(program, line) for line in lines]))
 
 
 if __name__ == "__main__":

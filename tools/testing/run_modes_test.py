@@ -1,8 +1,4 @@
-"""Tests of tools.run_pretraining in phases and in its evaluating modes.
-
-Everything runs in processes of its own, as a user would run it; what needs
-more than one start of them is heavy.
-"""
+"""Tests of tools.run_pretraining in phases and in its evaluation modes."""
 
 from __future__ import annotations
 
@@ -43,7 +39,7 @@ _PHASES = ("--phase_steps=13,9", "--train_batch_size=8,6")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """Records of 15 and of 27 tokens, some of them without held-out text."""
+  """Records of 15 and 27 tokens, and records without held-out text."""
   path = tmp_path_factory.mktemp("modes")
   rng = np.random.default_rng(1)
   documents = [
@@ -123,7 +119,7 @@ def assert_same(a, b):
 
 
 def kill_at(folder, model_dir, checkpoint, *arguments):
-  """Kills a run with SIGKILL as soon as a checkpoint of it is there."""
+  """Kills a run as soon as it has a checkpoint."""
   process = subprocess.Popen(
     command(folder, model_dir, *arguments),
     cwd=ROOT,
@@ -138,10 +134,10 @@ def kill_at(folder, model_dir, checkpoint, *arguments):
 
 @pytest.mark.heavy
 def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
-  """In the first phase, right at the border, and in the second."""
+  """Kills in the first phase, right at the border, and in the second."""
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   exported = f"--export_dir={tmp_path}/export"
-  (tmp_path / "export").mkdir()  # An empty folder is as good as none.
+  (tmp_path / "export").mkdir()  # An empty folder is accepted.
   result = run(folder, whole, *_PHASES, exported)
   assert result.returncode == 0, result.stderr
   assert result.stderr == ""
@@ -198,9 +194,8 @@ def test_phases_killed_and_resumed_equal_uninterrupted(folder, tmp_path):
 
 @pytest.mark.heavy
 def test_a_second_process_evaluates(folder, tmp_path):
-  """While the first trains and removes checkpoints; then both have ended."""
+  """Evaluates while the trainer removes checkpoints, until both end."""
   evaluated, alone = tmp_path / "evaluated", tmp_path / "alone"
-  # The trainer's own numbers, to compare with.
   assert run(folder, alone, *_PHASES).returncode == 0
   evaluator = subprocess.Popen(
     command(folder, evaluated, "--mode=evaluate_continuously", "--timeout=240"),
@@ -217,22 +212,21 @@ def test_a_second_process_evaluates(folder, tmp_path):
     "--keep_checkpoint_max=2",
   )
   assert trainer.returncode == 0, trainer.stderr
-  said, errors = evaluator.communicate(timeout=300)
+  out, errors = evaluator.communicate(timeout=300)
   assert evaluator.returncode == 0, errors
   assert errors == ""
-  assert "step 22 was the run's last" in said
+  assert "step 22 was the run's last" in out
   own = training.read_metrics(str(evaluated / "evaluator"), "eval")
   expected = {
     (r["step"], r["phase"]): r["masked_lm_loss"]
     for r in training.read_metrics(str(alone), "eval")
   }
   assert (own[-1]["step"], own[-1]["phase"]) == (22, 2)
-  for r in own:  # Which of them there are depends on the two's speed.
+  for r in own:  # The speed of both decides which steps are evaluated.
     assert r["masked_lm_loss"] == expected[r["step"], r["phase"]]
   best = training.read_best(str(evaluated))
   last_phase = [r for r in own if r["phase"] == 2]
   assert best["values"]["loss"] == min(r["loss"] for r in last_phase)
-  # One evaluation on request, and a start with nothing left to do.
   once = run(folder, evaluated, "--mode=evaluate")
   assert once.returncode == 0, once.stderr
   assert f"model.ckpt-22 on the held-out data of {folder}/long" in once.stdout

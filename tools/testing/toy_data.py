@@ -1,11 +1,12 @@
-"""Data of every fine-tuning task with a handful of words, for tests.
+"""Small data sets of every fine-tuning task, for tests.
 
-Texts are about good or bad weather, and three of their words say which: what
-there is to learn can be learnt in a few updates.
+Texts are about good or bad weather. Three words of each text tell which, so a
+model learns the tasks in a few updates.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from typing import Any, Iterable, Sequence
@@ -31,18 +32,15 @@ _GLUE = {
 
 
 def sentence(rng: np.random.Generator, words: Sequence[str]) -> str:
-  """Five to eight words, three of them from `words`."""
-  said = [*rng.choice(NEUTRAL, rng.integers(2, 6)), *rng.choice(words, 3)]
-  return " ".join(rng.permutation(said))
+  """Returns five to eight words, three of them from `words`."""
+  drawn = [*rng.choice(NEUTRAL, rng.integers(2, 6)), *rng.choice(words, 3)]
+  return " ".join(rng.permutation(drawn))
 
 
 def write_table(path: str, count: int, label: str = "mood") -> None:
-  """A TSV with `review` and a label, bad and good in turn.
+  """Writes a TSV of `review` and a label column, bad and good in turn.
 
-  Args:
-    path: of the file; its name draws the texts.
-    count: rows.
-    label: the label's column; "" leaves it out.
+  Files of other names have other texts; label "" omits the column.
   """
   rng = _generator(path)
   rows = [[label, "review"]]
@@ -54,13 +52,7 @@ def write_table(path: str, count: int, label: str = "mood") -> None:
 def write_glue(
   folder: str, names: Iterable[str] = glue.GLUE_TASKS, train: int = 24
 ) -> None:
-  """The official files of GLUE's tasks, seven rows in all but the first.
-
-  Args:
-    folder: made if missing.
-    names: the tasks.
-    train: rows of each training file.
-  """
+  """Writes the official files of GLUE's tasks, 7 rows except in training."""
   for name in names:
     task = glue.get_glue_task(name)
     for split in task.splits:
@@ -79,7 +71,7 @@ def _glue_rows(
   has_labels = split not in task.test_splits
   kinds = (BAD, GOOD, NEUTRAL)
   if task.name == "cola":
-    # Its labelled files have no header.
+    # Its labeled files have no header.
     head = [] if has_labels else [["index", "sentence"]]
     texts = [sentence(rng, kinds[i % 2]) for i in range(count)]
     return head + [
@@ -92,24 +84,16 @@ def _glue_rows(
     kind = i % len(labels)
     first, second = sentence(rng, kinds[kind]), sentence(rng, NEUTRAL)
     rows.append([str(i), first, second, labels[kind]])
-  wanted = [
-    bool(columns[0]),
-    True,
-    bool(columns[2]),
-    has_labels,
-  ]
-  return [[c for c, want in zip(row, wanted) if want] for row in rows]
+  wanted = [True, True, bool(columns[2]), has_labels]
+  return [list(itertools.compress(row, wanted)) for row in rows]
 
 
 def squad(
   count: int, impossible: bool = False, seed: int = 0
 ) -> dict[str, Any]:
-  """A SQuAD file as JSON values: where is the old house?
+  """Returns a SQuAD file of `count` paragraphs with one question each.
 
-  Args:
-    count: questions, one a paragraph, each with one answer.
-    impossible: whether every third question has none, as in SQuAD 2.0.
-    seed: of the texts.
+  With `impossible`, every third question has no answer, as in SQuAD 2.0.
   """
   rng = np.random.default_rng(seed)
   paragraphs = []
@@ -131,18 +115,16 @@ def squad(
 
 
 def write_squad(path: str, *args, **kwargs) -> None:
-  """Writes what `squad` gives."""
+  """Writes the result of `squad`."""
   with open(path, "w", encoding="utf-8") as file:
     json.dump(squad(*args, **kwargs), file)
 
 
 def write_race(folder: str, train: int = 6) -> None:
-  """RACE in the folder, with two questions about each of its passages.
+  """Writes RACE, with two questions about each passage.
 
-  Args:
-    folder: made if missing.
-    train: passages of middle and of high school in the training data; the
-      other splits have one each.
+  `train` is the number of training passages for middle and for high school; the
+  other splits have one each.
   """
   for split, count in (("train", train), ("dev", 1), ("test", 1)):
     for level in ("middle", "high"):
@@ -163,7 +145,7 @@ def write_race(folder: str, train: int = 6) -> None:
 
 
 def _generator(name: str) -> np.random.Generator:
-  """Draws other texts for each file, and the same ones each time."""
+  """Returns a generator that depends on the name of the file."""
   return np.random.default_rng(list(os.path.basename(name).encode()))
 
 
