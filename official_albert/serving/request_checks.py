@@ -24,13 +24,8 @@ _INT32_MAX = 2**31 - 1
 def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
   """Fails the request unless `condition` <bool>[] holds.
 
-  Args:
-    condition: what has to be true.
-    sentence: what is wrong, and what to do.
-    *data: <int32> or <string>, shown after the sentence.
-
-  Returns:
-    The operation, for `after_checks`; None in eager execution.
+  The message is the sentence and the data, <int32> or <string>. Returns the
+  operation, for `after_checks`; None in eager execution.
   """
   return tf.raw_ops.Assert(
     condition=condition, data=[sentence, *data], summarize=8
@@ -49,11 +44,7 @@ def after_checks(
 
 
 def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
-  """Refuses a tensor without one axis for each letter, such as "B S".
-
-  Returns:
-    The tensor, to be used after the check.
-  """
+  """Returns a tensor, checked to have one axis for each letter of "B S"."""
   # tf.rank would be replaced by a constant from the signature when the graph
   # is optimized.
   rank = tf.raw_ops.Size(input=tf.raw_ops.Shape(input=tensor))
@@ -68,11 +59,7 @@ def check_rank(name: str, tensor: tf.Tensor, letters: str) -> tf.Tensor:
 
 
 def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
-  """Refuses texts, <string>[B] by name, that do not all have the same B.
-
-  Returns:
-    The same, to be used after the checks.
-  """
+  """Returns texts, checked to be <string>[B] with the same B."""
   texts = {name: check_rank(name, x, "B") for name, x in texts.items()}
   (first, rows), *others = ((name, tf.size(x)) for name, x in texts.items())
   checks = [
@@ -88,16 +75,9 @@ def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
 
 
 def check_range(name: str, tensor: tf.Tensor, limit: Any, end: str = ""):
-  """Refuses <int32> values outside of [0, limit).
+  """Refuses <int32> values outside of [0, limit); see `refuse_unless`.
 
-  Args:
-    name: of the tensor.
-    tensor: <int32> of any shape.
-    limit: an int or <int32>[].
-    end: the name of the largest value, if `limit` is a tensor.
-
-  Returns:
-    The operation, for `after_checks`.
+  `end` names the largest value, if the limit is a tensor.
   """
   # The minimum of no values is the largest int32, and the other way round.
   lowest, highest = tf.reduce_min(tensor), tf.reduce_max(tensor)
@@ -117,7 +97,7 @@ def check_ids(
   type_vocab_size: int,
   max_position_embeddings: int,
 ) -> Features:
-  """Refuses ids, masks and segments that the model cannot take.
+  """Returns `IDS`, checked to be what the model can take.
 
   Args:
     features: `IDS`, <int32>[B, S] or [B, 4, S].
@@ -125,9 +105,6 @@ def check_ids(
     vocab_size: V.
     type_vocab_size: the number of segments.
     max_position_embeddings: the longest S.
-
-  Returns:
-    `IDS`, to be used after the checks.
   """
   features = {name: check_rank(name, features[name], letters) for name in IDS}
   shape = tf.shape(features["input_ids"])
@@ -174,11 +151,8 @@ def without_server_padding(
 
   With pad_variable_length_inputs, TF Serving fills each tensor up with its own
   first element (batching_util.cc): ids with [CLS], and masks with 1. No
-  sequence ends in [CLS], so a mask is 0 where only [CLS] follows.
-
-  Args:
-    features: `IDS`, checked.
-    cls_id: of [CLS]; None changes nothing.
+  sequence ends in [CLS], so a mask is 0 where only [CLS] follows. Without a
+  `cls_id`, nothing changes.
   """
   if cls_id is None:
     return dict(features)

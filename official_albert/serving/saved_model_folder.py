@@ -95,7 +95,7 @@ def write_saved_model(
     options: how to export.
     task: the fine-tuned task, or the kind.
     checkpoint: the path of the weights, for the record.
-    tokenizer: None if there is none.
+    tokenizer: a copy becomes an asset.
 
   Raises:
     FileExistsError: `export_dir` is not empty.
@@ -145,16 +145,9 @@ def write_assets(
   tokenizer: Optional[checkpoints.TokenizerFile],
   record: Mapping[str, Any],
 ) -> list[str]:
-  """Writes configuration, export.json, tokenizer and labels.
+  """Writes configuration, export.json, tokenizer and labels; returns paths.
 
-  Args:
-    folder: an existing folder.
-    module: the served model.
-    tokenizer: None if there is none.
-    record: further values of export.json.
-
-  Returns:
-    The paths.
+  `record` has further values of export.json.
   """
   settings = module.settings()
   labels = settings.get("labels") or []

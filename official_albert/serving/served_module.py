@@ -220,12 +220,9 @@ class ServedModule(tf.Module):
   def example_requests(
     self, signatures: Mapping[str, Any], batch: int, length: int
   ) -> Requests:
-    """Returns a request of `batch` rows for each signature.
+    """Returns a request of `batch` rows and S = `length` for each signature.
 
-    Args:
-      signatures: the concrete functions.
-      batch: the number of rows.
-      length: S; texts have about as many tokens.
+    Texts have about as many tokens.
     """
     ids = np.arange(length, dtype=np.int32) % self.config.vocab_size
     shape = [batch, self.options, length] if self.options else [batch, length]
@@ -281,9 +278,7 @@ def encode_functions(
 ) -> dict[str, Any]:
   """Returns the signatures `encode` and `encode_pair`.
 
-  Args:
-    packed: makes features of texts.
-    encode: maps features to `encoder_outputs`.
+  `encode` maps the features of texts to `encoder_outputs`.
   """
   text, text_a, text_b = (
     tf.TensorSpec([None], tf.string, name)

@@ -168,13 +168,8 @@ def run(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
   """Yields the input, output and attention probabilities of each layer.
 
-  Args:
-    model: in float32.
-    batch: `input_ids` and `input_mask`, <int32>[B, S].
-
-  Yields:
-    <float32>[B, S, H] twice, the first input being the projected embedding,
-    and <float32>[B, N, S, T].
+  They are <float32>[B, S, H] twice and <float32>[B, N, S, T]. The first input
+  is the projected embedding.
   """
   features = {name: tf.constant(value) for name, value in batch.items()}
   x, _ = model.embedding(features["input_ids"], None)
