@@ -10,10 +10,11 @@ checksum (tensorflow.org/tutorials/load_data/tfrecord).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import uuid
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -61,9 +62,10 @@ class ShardWriter:
   def write_encoded(self, record: bytes) -> None:
     """Writes a record that `encode_examples` has made."""
     length = _LENGTH.pack(len(record))
-    self._file.write(
-      length + _masked_checksum(length) + record + _masked_checksum(record)
-    )
+    with self._full_disk_names_path():
+      self._file.write(
+        length + _masked_checksum(length) + record + _masked_checksum(record)
+      )
     self._records += 1
 
   def __enter__(self) -> ShardWriter:
@@ -71,7 +73,8 @@ class ShardWriter:
 
   def __exit__(self, error_type, error, traceback) -> None:
     try:
-      self._file.close()
+      with self._full_disk_names_path():
+        self._file.close()
       if error_type is None:
         self.result = self._put_in_place()
     finally:
@@ -89,6 +92,20 @@ class ShardWriter:
       size = int(_gfile().stat(self._temporary).length)
       _gfile().rename(self._temporary, self._path, overwrite=True)
     return schemas.Shard(os.path.basename(self._path), self._records, size)
+
+  @contextlib.contextmanager
+  def _full_disk_names_path(self) -> Iterator[None]:
+    try:
+      yield
+    except Exception as error:
+      # TensorFlow raises ResourceExhaustedError for remote storage.
+      if (
+        getattr(error, "errno", None) != errno.ENOSPC
+        and type(error).__name__ != "ResourceExhaustedError"
+      ):
+        raise
+      text = os.strerror(errno.ENOSPC)
+      raise OSError(errno.ENOSPC, text, self._path) from error
 
 
 def _gfile() -> Any:

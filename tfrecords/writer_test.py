@@ -71,6 +71,7 @@ def test_full_disk_is_an_os_error(tmp_path, monkeypatch, records):
     for _ in range(records):
       shard.write_encoded(b"x" * 1000)
   assert raised.value.errno == errno.ENOSPC
+  assert raised.value.filename == str(path)
   assert os.listdir(tmp_path) == []
 
 

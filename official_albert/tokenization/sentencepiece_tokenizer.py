@@ -198,6 +198,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return [part for i in row for part in self._split_ids.get(i, (i,))]
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    if isinstance(texts, str):
+      raise TypeError("encode_batch takes a list of texts; use encode for one.")
     rows = self._processor.encode(
       [normalize_text(text, self.lower_case) for text in texts],
       out_type=int,

@@ -151,6 +151,8 @@ def test_encode_batch_equals_encode(tokenizer):
   assert rows == [tokenizer.encode(text) for text in texts]
   assert rows[0] == rows[7] == []
   assert tokenizer.encode_batch([]) == []
+  with pytest.raises(TypeError, match="use encode for one"):
+    tokenizer.encode_batch("a single text")
 
 
 def test_unknown_characters_are_kept_as_pieces(tokenizer):
