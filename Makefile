@@ -24,7 +24,8 @@ test:  ## Lint, format and all tests that are not heavy.
 	@$(python) -m pytest $(pytest_options)
 
 # Two to four processes, as many as there are cores; each takes about 1 GB.
-pytest_options = --quiet -n auto --maxprocesses 4 --dist loadfile
+pytest_options = --quiet -n auto --maxprocesses 4 --dist loadfile \
+  --no-loadscope-reorder
 
 test-all:  ## The heavy tests too, and Bazel's, if it is installed.
 	$(dev_venv)
