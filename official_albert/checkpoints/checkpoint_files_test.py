@@ -42,6 +42,8 @@ def test_the_prefix_of_a_path(tmp_path):
   assert checkpoint_files.find_prefix(str(tmp_path / "one")) == prefix
   hub = _write(tmp_path / "hub" / "variables", "variables")
   assert checkpoint_files.find_prefix(str(tmp_path / "hub")) == hub
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    checkpoint_files.find_prefix(str(tmp_path))
   _write(tmp_path / "one", "y.ckpt")
   with pytest.raises(ValueError, match="holds 2 checkpoints"):
     checkpoint_files.find_prefix(str(tmp_path / "one"))
@@ -105,18 +107,6 @@ def test_the_best_of_several_seeds(tmp_path):
     checkpoint_files.run_folder(str(tmp_path))
 
 
-@pytest.mark.parametrize("path", ["gs://bucket/run", "", "none"])
-def test_no_checkpoint(path, tmp_path):
-  expected = {
-    "gs://bucket/run": "gs:// addresses are not supported",
-    "": "holds no checkpoint",
-    "none": "without .index or .data",
-  }
-  path_given = path if "://" in path else str(tmp_path / path)
-  with pytest.raises((OSError, ValueError), match=expected[path]):
-    checkpoint_files.find_prefix(path_given)
-
-
 def test_damaged_and_unwritable_files(tmp_path):
   prefix = _write(tmp_path)
   data = pathlib.Path(f"{prefix}.data-00000-of-00001")
@@ -135,28 +125,19 @@ def test_damaged_and_unwritable_files(tmp_path):
     checkpoint_files.write_bundle(str(index / "x"), _TENSORS)
 
 
-@pytest.mark.parametrize(
-  "name, expected",
-  [
-    ("variables", ["variables", "assets", ""]),
-    ("best", ["best", ""]),
-    ("best_of_all", ["best_of_all"]),
-  ],
-)
-def test_folders_to_search(name, expected, tmp_path):
-  folders = checkpoint_files.folders_of(str(tmp_path / name / "x.ckpt"))
-  assert folders == [str(tmp_path / end) for end in expected]
-
-
 def test_the_nearest_tokenizer_is_taken(tmp_path):
-  (tmp_path / "near").mkdir()
-  folders = [str(tmp_path / "near"), str(tmp_path)]
+  (tmp_path / "best").mkdir()
+  folders = checkpoint_files.folders_of(str(tmp_path / "best" / "x.ckpt"))
+  assert folders == [str(tmp_path / "best"), str(tmp_path)]
   assert checkpoint_files.find_tokenizer(folders) is None
   (tmp_path / "vocab_chinese.txt").write_text("[PAD]\n")
   found = checkpoint_files.find_tokenizer(folders, lower_case=False)
   assert found.kind == "wordpiece" and not found.lower_case
-  (tmp_path / "near" / "30k-clean.model").write_bytes(b"x")
+  (tmp_path / "best" / "30k-clean.model").write_bytes(b"x")
   assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+  # A folder of another name is searched alone.
+  other = str(tmp_path / "best_of_all")
+  assert checkpoint_files.folders_of(f"{other}/x.ckpt") == [other]
 
 
 def test_a_tokenizer_is_opened_by_its_kind(tmp_path):

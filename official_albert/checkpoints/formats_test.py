@@ -27,8 +27,6 @@ from official_albert.testing import toy_vocabulary
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 _TF1 = str(_GOLDEN / "two_groups" / "model.ckpt")
-
-
 _CONFIG = modeling.AlbertConfig(
   vocab_size=41,
   embedding_size=6,
@@ -207,13 +205,12 @@ def test_the_content_of_an_archive(tmp_path):
 @pytest.mark.parametrize(
   "name, message",
   [
-    ("../x", "outside the destination"),
     ("a/../../x", "outside the destination"),
     (_special(tarfile.SYMTYPE), "neither a file nor a folder"),
     (_special(tarfile.LNKTYPE), "neither a file nor a folder"),
     (_special(tarfile.CHRTYPE), "neither a file nor a folder"),
   ],
-  ids=["up", "up_later", "symlink", "hardlink", "device"],
+  ids=["up", "symlink", "hardlink", "device"],
 )
 def test_unsafe_members_are_refused(name, message, tmp_path, monkeypatch):
   path = _archive(tmp_path / "a.tar.gz", [("good", b"1"), (name, b"2")])
@@ -268,24 +265,19 @@ def test_paths_without_a_checkpoint(path):
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
 def test_layers_that_share_less_than_everything(tmp_path, sharing):
-  stored = _write(tmp_path, dataclasses.replace(_CONFIG, sharing=sharing))
+  config = dataclasses.replace(_CONFIG, sharing=sharing)
+  stored = _write(tmp_path, config)
   model = AlbertModel.from_checkpoint(str(tmp_path))
-  assert model.config.sharing == sharing
-  assert len(model.variables) == len(stored.variables)
-  for ours, theirs in zip(model.variables, stored.variables):
+  assert model.config == config
+  for ours, theirs in zip(model.variables, stored.variables, strict=True):
     np.testing.assert_array_equal(ours, theirs)
   assert len(model.load_report.matched) == len(stored.variables)
   assert not model.load_report.missing
   assert model.load_report.unexpected == ("head",)
-
-
-def test_a_configuration_with_more_layers(tmp_path):
-  _write(tmp_path)
-  deeper = dataclasses.replace(_CONFIG, num_hidden_layers=4)
-  file = str(tmp_path / "deeper.json")
-  deeper.to_json_file(file)
-  with pytest.raises(ValueError, match="lacks albert/encoder/ffns/3/"):
-    AlbertModel.from_checkpoint(str(tmp_path), file)
+  deeper = dataclasses.replace(config, num_hidden_layers=4)
+  deeper.to_json_file(str(tmp_path / "deeper.json"))
+  with pytest.raises(ValueError, match="lacks albert/encoder/.*/3/"):
+    AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "deeper.json"))
 
 
 def test_the_tokenizer_and_its_record(tmp_path):

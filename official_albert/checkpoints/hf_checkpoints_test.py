@@ -79,10 +79,9 @@ def test_a_folder_is_read_and_written_exactly(name, head, count, tmp_path):
   settings = json.loads((tmp_path / "config.json").read_text())
   # The version of transformers, and settings of fine-tuning.
   other = {"transformers_version", "dtype", "classifier_dropout_prob"}
-  for key, value in json.loads(
-    (_HF / name / "config.json").read_text()
-  ).items():
-    assert key in other or settings[key] == value, key
+  original = json.loads((_HF / name / "config.json").read_text())
+  for key in original.keys() - other:
+    assert settings[key] == original[key], key
 
 
 @pytest.mark.parametrize("head", ["pretraining", "masked_lm", "none"])
@@ -120,13 +119,13 @@ def test_the_step_is_carried(tmp_path):
     hf_checkpoints.read(str(tmp_path), include_optimizer=True)
 
 
-@pytest.mark.parametrize("text", ["abc", "", "-1", "9" * 19])
-def test_an_invalid_step(text, folder):
-  _change(folder, {"global_step": text})
-  checkpoint = hf_checkpoints.read(str(folder))
-  assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
-  (note,) = [note for note in checkpoint.notes if "global_step" in note]
-  assert "which is not a step" in note and len(note) < 300
+def test_an_invalid_step(folder):
+  for text in ("abc", "", "-1", "9" * 19):
+    _change(folder, {"global_step": text})
+    checkpoint = hf_checkpoints.read(str(folder))
+    assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
+    (note,) = [note for note in checkpoint.notes if "global_step" in note]
+    assert "which is not a step" in note and len(note) < 300
 
 
 def test_labels_and_heads_with_one_class(tmp_path):
@@ -200,16 +199,8 @@ def test_unexpected_and_missing_names(folder):
 
 @pytest.mark.parametrize(
   "content",
-  [
-    b"",
-    b"short",
-    struct.pack("<Q", 2**60) + b"{}",
-    struct.pack("<Q", 6) + b"[1, 2]",
-    struct.pack("<Q", 62)
-    + b'{"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}four',
-    None,
-  ],
-  ids=["empty", "short", "long_header", "list", "no_data", "cut"],
+  [b"", struct.pack("<Q", 2**60) + b"{}", None],
+  ids=["empty", "long_header", "cut"],
 )
 def test_damaged_weights(content, folder):
   path = folder / "model.safetensors"
@@ -301,23 +292,19 @@ def test_presets(name):
 
 
 @pytest.mark.parametrize(
-  "theirs, ours, written",
+  "settings, ours, written",
   [
-    ("gelu", "gelu_erf", "gelu"),
-    ("gelu_python", "gelu_erf", "gelu"),
-    ("gelu_new", "gelu", "gelu_new"),
-    ("gelu_pytorch_tanh", "gelu", "gelu_new"),
-    ("relu", "relu", "relu"),
-    (None, "gelu", "gelu_new"),
+    ({"hidden_act": "gelu_python"}, "gelu_erf", "gelu"),
+    ({"hidden_act": "gelu_pytorch_tanh"}, "gelu", "gelu_new"),
+    ({"hidden_act": "relu"}, "relu", "relu"),
+    ({}, "gelu", "gelu_new"),
   ],
 )
-def test_activations(theirs, ours, written):
-  settings = {"hidden_act": theirs} if theirs else {}
+def test_activations(settings, ours, written):
   config = hf_checkpoints.config_of(settings, "config.json")
   # transformers' defaults are Google's xxlarge.
-  assert config == dataclasses.replace(
-    AlbertConfig.from_preset("albert_xxlarge_v2"), hidden_act=ours
-  )
+  xxlarge = AlbertConfig.from_preset("albert_xxlarge_v2")
+  assert config == dataclasses.replace(xxlarge, hidden_act=ours)
   settings = hf_checkpoints.settings_of(config, "none", (), 0)
   assert settings["hidden_act"] == written
 
@@ -326,7 +313,6 @@ def test_activations(theirs, ours, written):
   "changes, message",
   [
     ({"hidden_act": "silu"}, "hidden_act 'silu'; supported are gelu, gelu_py"),
-    ({"hidden_act": ["relu"]}, "supported are"),
     ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05; only 1e-12"),
     ({"model_type": "bert"}, "model_type 'bert'"),
     ({"vocab_size": None}, "config.json: vocab_size must be of type int"),
@@ -335,8 +321,7 @@ def test_activations(theirs, ours, written):
       "Hugging Face rounds layer 9 to group 6",
     ),
     ({"num_hidden_groups": 3}, "lacks bert/.*group_1.* and 31 more"),
-    (None, "is not a valid JSON object"),
-    ("{", "is not a valid JSON object"),
+    ("[1]", "is not a valid JSON object"),
     ("", "give the folder of a Hugging"),
   ],
 )
@@ -344,9 +329,9 @@ def test_settings_that_do_not_fit(changes, message, folder):
   path = folder / "config.json"
   if isinstance(changes, dict):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+  elif changes:
+    path.write_text(changes)
   else:
-    path.write_text("[1]" if changes is None else changes)
-  if changes == "":
     path.unlink()
   with pytest.raises((ValueError, FileNotFoundError), match=message):
     hf_checkpoints.read(str(folder))
@@ -359,9 +344,7 @@ _CLASSIFIER = "AlbertForSequenceClassification"
   "settings, expected",
   [
     ({}, ("", (), False)),
-    ({"architectures": "AlbertModel"}, ("", (), False)),
     ({"architectures": [["a"]], "id2label": ["no"]}, ("", (), False)),
-    ({"architectures": [_CLASSIFIER]}, ("classification", (), False)),
     (
       {"architectures": [_CLASSIFIER], "id2label": {"0": "LABEL_0"}},
       ("regression", (), False),
@@ -370,7 +353,6 @@ _CLASSIFIER = "AlbertForSequenceClassification"
       {"id2label": {"0": "a", "1": "b"}, "problem_type": "regression"},
       ("", ("a", "b"), True),
     ),
-    ({"id2label": {"a": 0}}, ("", (), False)),
   ],
 )
 def test_what_settings_say_about_the_head(settings, expected):

@@ -1,8 +1,10 @@
-"""Tests of TF1 checkpoints and of Hub modules."""
+"""Tests of TF1 checkpoints, of Hub modules, and of the table of names."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -11,8 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig
-from official_albert.checkpoints import checkpoint_files, tf1_checkpoints
+from official_albert import AlbertConfig, AlbertModel
+from official_albert.checkpoints import (
+  checkpoint_files,
+  loading,
+  tf1_checkpoints,
+)
 from official_albert.checkpoints import names as checkpoint_names
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
@@ -139,10 +145,108 @@ def test_releases_are_recognized_by_their_shapes(name):
 
 def test_unknown_shapes_need_a_configuration():
   config = AlbertConfig(hidden_size=96, num_attention_heads=3)
-  with pytest.raises(ValueError, match="there has no configuration: give"):
-    tf1_checkpoints.infer_config("there", _shapes(config))
-  with pytest.raises(ValueError, match="--albert_config_file"):
-    tf1_checkpoints.infer_config("there", {"x": (3,)})
+  for shapes in (_shapes(config), {"x": (3,)}):
+    with pytest.raises(ValueError, match="there has no .*albert_config_file"):
+      tf1_checkpoints.infer_config("there", shapes)
+
+
+# Names, and loading by them.
+
+_NARROW = AlbertConfig(
+  vocab_size=31,
+  embedding_size=6,
+  hidden_size=10,
+  num_hidden_layers=3,
+  num_hidden_groups=3,
+  inner_group_num=2,
+  num_attention_heads=5,
+  intermediate_size=14,
+  max_position_embeddings=9,
+  type_vocab_size=3,
+)
+
+
+def _make(group="one_group", **changes):
+  config = AlbertConfig.from_json_file(_golden(group, "albert_config.json"))
+  return AlbertModel(dataclasses.replace(config, **changes))
+
+
+def test_names_and_shapes_of_the_released_base_model():
+  folder = _GOLDEN / "albert_base_released"
+  config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
+  with open(folder / "variables.tsv", encoding="utf-8") as file:
+    released = {
+      line["name"]: tuple(json.loads(line["shape"]))
+      for line in csv.DictReader(file, delimiter="\t")
+    }
+  assert released.pop("global_step") == ()
+  rows = checkpoint_names.rows(config, "pretraining")
+  assert {row.tf1: row.shape_in(config) for row in rows} == released
+  assert len(rows) == 32
+
+
+@pytest.mark.parametrize("head", sorted(checkpoint_names.HEADS))
+def test_names_are_unique(head):
+  rows = checkpoint_names.rows(_NARROW, head)
+  for side in ("tf1", "own", "hf"):
+    found = [getattr(row, side) for row in rows if getattr(row, side)]
+    assert len(set(found)) == len(found)
+  assert all(row.hf for row in rows) == (head != "squad2")
+
+
+def test_a_tree_is_saved_under_the_keys_of_the_model(tmp_path):
+  model = AlbertModel(_NARROW)
+  variables = loading.by_path(model)
+  assert len(variables) == len(model.weights)
+  copies = {path: tf.Variable(v + 1.0) for path, v in variables.items()}
+  shapes = []
+  for name, root in (("a", model), ("b", loading.tree(copies))):
+    path = tf.train.Checkpoint(model=root).write(str(tmp_path / name))
+    reader = tf.train.load_checkpoint(path)
+    shapes.append(reader.get_variable_to_shape_map())
+  assert shapes[0] == shapes[1]
+  # None is for the object graph.
+  assert set(map(loading.path_of, shapes[0])) == {None, *variables}
+  before = variables["pooler/bias"].numpy()
+  status = tf.train.Checkpoint(model=model).read(str(tmp_path / "b"))
+  status.assert_consumed()
+  assert (variables["pooler/bias"].numpy() == before + 1).all()
+
+
+def test_every_value_is_loaded():
+  model = _make("two_groups")
+  path = _golden("two_groups", "model.ckpt")
+  report = loading.load_tf1_checkpoint(model, path)
+  reader = tf.train.load_checkpoint(path)
+  variables = loading.tf1_variables(model)
+  assert len(variables) == len(model.weights)
+  assert set(report.matched) == set(variables)
+  for name, variable in variables.items():
+    np.testing.assert_array_equal(variable, reader.get_tensor(name))
+  # The encoder has no heads; the report lists them.
+  assert not report.missing
+  assert len(report.unexpected) == 7
+  assert all(name.startswith("cls/") for name in report.unexpected)
+  assert report.ignored == ("global_step",)
+  assert "7 unexpected" in str(report)
+
+
+def test_checkpoints_of_other_models(tmp_path):
+  path = _golden("one_group", "model.ckpt")
+  model = _make(vocab_size=212)
+  before = model.get_weights()
+  with pytest.raises(ValueError, match=r"word_embeddings has shape \[211, 16"):
+    loading.load_tf1_checkpoint(model, path)
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  report = loading.load_tf1_checkpoint(_make(num_hidden_groups=2), path)
+  assert len(report.missing) == 16
+  assert all("group_1" in name for name in report.missing)
+  assert "missing in the checkpoint" in str(report)
+  with pytest.raises(FileNotFoundError, match="without .index"):
+    loading.load_tf1_checkpoint(_make(), str(tmp_path / "none"))
+  with pytest.raises(ValueError, match="sharing='ffn' has no TF1 names"):
+    loading.tf1_variables(_make(sharing="ffn"))
 
 
 if __name__ == "__main__":

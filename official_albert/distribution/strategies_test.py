@@ -1,17 +1,17 @@
-"""Names of devices, precision, and failures before any work."""
+"""Devices, precision, cores, and failures before any work."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
+import platform
 import subprocess
 import sys
-import time
 
 import pytest
 import tensorflow as tf
 
+from official_albert import distribution
 from official_albert.distribution import strategies
 from official_albert.testing import toy_job
 
@@ -114,57 +114,59 @@ _PROGRAM = """
 import sys
 import tensorflow as tf
 from official_albert.distribution import strategies
-try:
-  strategies.make_tpu_strategy(sys.argv[1])
-except OSError as error:
-  print(error)
+for address in sys.argv[1:]:
+  try:
+    strategies.make_tpu_strategy(address)
+  except OSError as error:
+    print(error)
 """
 
 
-def _failure(address):
-  """Returns the message of a TPU that fails to start, within a minute."""
-  begun = time.monotonic()
-  result = subprocess.run(
-    [sys.executable, "-c", _PROGRAM, address],
-    cwd=_ROOT,
+def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
+  silent, server = toy_job.free_addresses(2)
+  with subprocess.Popen(
+    [sys.executable, "-c", _SERVER, server],
     env=_QUIET,
-    capture_output=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
     text=True,
-    timeout=120,
-  )
-  assert len(result.stdout.splitlines()) == 1, result.stderr
-  assert time.monotonic() - begun < 60
-  return result.stdout
-
-
-def test_a_wheel_from_pypi_has_no_tpu_runtime():
-  message = _failure("local")
-  assert "this TensorFlow (2.15.1) has no TPU runtime" in message
-  assert 'the README\'s section "TPU" says how' in message
-
-
-def test_a_tpu_that_does_not_answer():
-  (address,) = toy_job.free_addresses(1)
-  message = _failure(f"grpc://{address}")
-  assert f"no TensorFlow server answers at {address}" in message
-
-
-def test_a_server_without_a_tpu():
-  (address,) = toy_job.free_addresses(1)
-  with contextlib.ExitStack() as stack:
-    server = stack.enter_context(
-      subprocess.Popen(
-        [sys.executable, "-c", _SERVER, address],
+  ) as process:
+    try:
+      assert process.stdout.readline() == "up\n"
+      result = subprocess.run(
+        [sys.executable, "-c", _PROGRAM]
+        + ["local", f"grpc://{silent}", f"grpc://{server}"],
+        cwd=_ROOT,
         env=_QUIET,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         text=True,
+        timeout=120,
       )
-    )
-    stack.callback(server.kill)
-    assert server.stdout.readline() == "up\n"
-    message = _failure(f"grpc://{address}")
-  assert f"the TPU grpc://{address} cannot be started (TPUs not" in message
+    finally:
+      process.kill()
+  lines = result.stdout.splitlines()
+  assert len(lines) == 3, result.stderr
+  assert "this TensorFlow (2.15.1) has no TPU runtime" in lines[0]
+  assert 'the README\'s section "TPU" says how' in lines[0]
+  assert f"no TensorFlow server answers at {silent}" in lines[1]
+  assert f"the TPU grpc://{server} cannot be started (TPUs not" in lines[2]
+
+
+def test_cpu_count(monkeypatch):
+  monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 7})
+  assert distribution.cpu_count() == 3
+  line = distribution.describe_machine()
+  assert line.startswith("3 cores, ")
+  assert line.endswith(f", Python {platform.python_version()}")
+  assert "\n" not in line and ", , " not in line
+
+
+def test_counting_cores_does_not_load_tensorflow():
+  code = (
+    "import sys; from official_albert import distribution; "
+    "distribution.cpu_count(); sys.exit('tensorflow' in sys.modules)"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ def _frozen(model, dtype=tf.float32):
   "changes",
   [
     {},
-    {"num_hidden_groups": 3},
     {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
     {"sharing": "attention"},
     {"sharing": "none"},
@@ -112,21 +111,6 @@ def test_training_and_other_depths_are_refused():
     frozen(_FEATURES, training=True)
   with pytest.raises(ValueError, match="has its 3 layers and no others"):
     frozen(_FEATURES, num_layers=2)
-
-
-def test_variables_become_constants():
-  variable = tf.Variable([2.0, 3.0])
-  run = frozen_encoder.freeze(
-    lambda features: {
-      "b": features["x"] * variable,
-      "a": features["x"] + features["y"],
-    },
-    [tf.TensorSpec([None, 2], name="x"), tf.TensorSpec([], name="y")],
-  )
-  variable.assign([0.0, 0.0])
-  got = run({"y": 7.0, "x": [[1.0, 5.0]], "other": 1})
-  np.testing.assert_array_equal(got["b"], [[2.0, 15.0]])
-  np.testing.assert_array_equal(got["a"], [[8.0, 12.0]])
 
 
 def test_a_head_on_a_frozen_encoder():

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from official_albert import distribution
 from official_albert.testing import toy_task
-from official_albert.training import DIRECTIONS, warm_starting
 from official_albert.training import checkpoint_manager as checkpoints
+from official_albert.training import evaluation, warm_starting
 
 
 class _Killed(BaseException):
@@ -55,19 +55,15 @@ def test_a_run_resumes_from_its_own_checkpoint(tmp_path):
   kept = sorted(p.name for p in tmp_path.glob("*.index"))
   assert kept == ["model.ckpt-10.index", "model.ckpt-11.index"]
   assert checkpoints.newest_step(str(tmp_path)) == 11
+  # A killed save has left this.
+  (tmp_path / "model.ckpt-12_temp").mkdir()
+  (tmp_path / "model.ckpt-12_temp" / "part").write_text("half")
   other, seen_again = model_of(0), tf.Variable(0, dtype=tf.int64)
   second = manager(tmp_path, other, examples_seen=seen_again)
   message = second.initialize(other, "no/such/checkpoint")
   assert message == f"resumed from {tmp_path}/model.ckpt-11"
   assert (value_of(other), int(seen_again)) == (3, 41)
-
-
-def test_leftovers_of_a_killed_save_are_removed(tmp_path):
-  manager(tmp_path, model_of(3)).save(1)
-  (tmp_path / "model.ckpt-2_temp").mkdir()
-  (tmp_path / "model.ckpt-2_temp" / "part").write_text("half")
-  assert "model.ckpt-1" in restored(tmp_path, model_of(0))
-  assert not (tmp_path / "model.ckpt-2_temp").exists()
+  assert not (tmp_path / "model.ckpt-12_temp").exists()
 
 
 def _truncate(path):
@@ -240,33 +236,29 @@ def test_only_the_best_is_kept(tmp_path):
   assert (tmp_path / "best" / "best.json").read_bytes() == before
 
 
-def test_the_highest_is_kept_if_that_is_best(tmp_path):
-  taken = [
-    offer(tmp_path, step, value, best_is="highest")
-    for step, value in ((2, 0.5), (4, 0.4), (6, 0.7), (8, 0.7))
-  ]
-  assert taken == [True, False, True, False]
+@pytest.mark.parametrize(
+  "best_is, values, taken",
+  [
+    ("highest", (0.5, 0.4, 0.7, 0.7), [True, False, True, False]),
+    # A correlation with constant predictions is NaN; any number is better.
+    ("highest", (np.nan, np.nan, -9.0, np.nan), [True, False, True, False]),
+    ("lowest", (np.nan, np.nan, -9.0, np.nan), [True, False, True, False]),
+  ],
+)
+def test_ties_and_nan_are_no_improvement(tmp_path, best_is, values, taken):
+  offers = zip((2, 4, 6, 8), values)
+  assert [offer(tmp_path, s, v, best_is=best_is) for s, v in offers] == taken
   assert read_weights(tmp_path) == (6, 6.0)
   # A record of the other direction does not count.
-  assert offer(tmp_path, 10, 0.9)
-
-
-@pytest.mark.parametrize("best_is", DIRECTIONS)
-def test_any_number_is_better_than_nan(tmp_path, best_is):
-  """A correlation with constant predictions is NaN."""
-  offers = ((2, np.nan), (4, np.nan), (6, -9.0), (8, np.nan))
-  taken = [offer(tmp_path, s, v, best_is=best_is) for s, v in offers]
-  assert taken == [True, False, True, False]
-
-
-def test_early_records_without_a_direction(tmp_path):
-  offer(tmp_path, 2, 5.0)
-  path = tmp_path / "best" / "best.json"
-  record = json.loads(path.read_text())
-  del record["best_is"]
-  path.write_text(json.dumps(record))
-  assert not offer(tmp_path, 4, 6.0)
-  assert offer(tmp_path, 6, 4.0)
+  other = {"lowest": "highest", "highest": "lowest"}[best_is]
+  assert offer(tmp_path, 10, 0.9, best_is=other)
+  if other == "lowest":  # The direction of records that name none.
+    path = tmp_path / "best" / "best.json"
+    record = json.loads(path.read_text())
+    del record["best_is"]
+    path.write_text(json.dumps(record))
+    assert not offer(tmp_path, 12, 1.0)
+    assert offer(tmp_path, 14, 0.8)
 
 
 def test_another_phase_or_metric_starts_anew(tmp_path):
@@ -277,14 +269,6 @@ def test_another_phase_or_metric_starts_anew(tmp_path):
   assert not offer(tmp_path, 4, 6.5, phase=2)
   assert offer(tmp_path, 6, 7.0, phase=2, metric="a_loss")
   assert read_weights(tmp_path) == (6, 6.0)
-
-
-def test_other_weights_of_the_same_step(tmp_path):
-  """As after a rollback; the current files are never overwritten."""
-  for loss in (5.0, 4.0, 3.0):
-    offer(tmp_path, 2, loss, value=loss)
-    assert read_weights(tmp_path) == (2, loss)
-    assert len(names(tmp_path)) == 4
 
 
 @pytest.mark.parametrize("step", [2, 4])
@@ -354,25 +338,25 @@ def test_an_unknown_metric_is_refused_before_the_first_step(tmp_path):
   assert task.starts == []
 
 
-def test_an_evaluation_that_a_kill_prevented_is_repeated(tmp_path):
+def test_an_evaluation_that_a_kill_prevented_is_repeated(tmp_path, monkeypatch):
   """The run is killed between the checkpoint of step 3 and its evaluation."""
   cfg = toy_task.config(tmp_path, eval_steps=3)
-  task = toy_task.ToyTask()
-  evaluated, make = [], task.eval_dataset
+  make, evaluated = evaluation.make_evaluation, []
 
-  class Once:
-    def __init__(self, data):
-      self.data, self.element_spec = data, data.element_spec
+  def make_evaluation(*args):
+    evaluate = make(*args)
 
-    def __iter__(self):
+    def evaluate_once(*batches):
       evaluated.append(None)
       if len(evaluated) == 2:
         raise _Killed
-      return iter(self.data)
+      return evaluate(*batches)
 
-  task.eval_dataset = lambda size: Once(make(size))
+    return evaluate_once
+
+  monkeypatch.setattr(evaluation, "make_evaluation", make_evaluation)
   with pytest.raises(_Killed):
-    toy_task.run(task, cfg)
+    toy_task.run(toy_task.ToyTask(), cfg)
   assert checkpoints.newest_step(str(tmp_path)) == 3
   assert not (tmp_path / "best").exists()
   with pytest.raises(tf.errors.OutOfRangeError):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, distribution, modeling
 from official_albert.testing import toy_task
-from official_albert.training import loop, objective, reporting
+from official_albert.training import loop, reporting
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = AlbertConfig(
@@ -66,9 +66,7 @@ class LengthTask:
     data = data.batch(batch_size, drop_remainder=True)
     return data.map(cut) if self.cut else data
 
-  def train_dataset(
-    self, batch_size, start_example, context=objective.ONE_PIPELINE
-  ):
+  def train_dataset(self, batch_size, start_example, context=None):
     data = tf.data.Dataset.from_tensor_slices(self.data).repeat()
     return self._batches(data.skip(start_example), batch_size)
 
@@ -126,11 +124,6 @@ def assert_same(got, expected):
   "settings, changes",
   [
     ({}, {}),
-    pytest.param(
-      {}, dict(gradient_accumulation_steps=2), marks=pytest.mark.heavy
-    ),
-    pytest.param({}, dict(xla=True), marks=pytest.mark.heavy),
-    pytest.param(dict(recompute=True), {}, marks=pytest.mark.heavy),
     pytest.param(
       dict(recompute=True),
       dict(xla=True, gradient_accumulation_steps=2),

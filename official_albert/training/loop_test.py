@@ -1,4 +1,4 @@
-"""The loop as a whole, with a small task."""
+"""Whole runs of a small task: resumed, stopped early, and in phases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import signal
 import time
 
@@ -14,8 +15,19 @@ import pytest
 import tensorflow as tf
 
 from official_albert.testing import toy_job, toy_task
+from official_albert.training import (
+  checkpoint_manager,
+  evaluation,
+  objective,
+  reporting,
+  train_config,
+)
 from official_albert.training import loop as training
-from official_albert.training import objective, reporting
+from official_albert.training.train_config import Phase
+
+
+class _Killed(BaseException):
+  pass
 
 
 @pytest.mark.parametrize(
@@ -98,18 +110,16 @@ def test_the_optimizer_follows_the_flags_after_a_resume(tmp_path):
   for name, decay in (("a", 0.5), ("b", 0.01)):
     first = toy_task.config(tmp_path / name, num_train_steps=3)
     toy_task.run(toy_task.ToyTask(), first)
-    changed = dataclasses.replace(first, num_train_steps=6, weight_decay=decay)
+    changed = dataclasses.replace(first, num_train_steps=4, weight_decay=decay)
     weights.append(toy_task.run(toy_task.ToyTask(), changed)[1])
   assert np.any(weights[0][0] != weights[1][0])
 
 
 def test_stops_for_logs_checkpoints_and_evaluations(tmp_path):
-  _, _, log = toy_task.run(
-    toy_task.ToyTask(),
-    toy_task.config(
-      tmp_path, num_train_steps=7, steps_per_loop=4, eval_steps=5
-    ),
+  cfg = toy_task.config(
+    tmp_path, num_train_steps=7, steps_per_loop=4, eval_steps=5
   )
+  _, _, log = toy_task.run(toy_task.ToyTask(), cfg)
   assert toy_task.logged(tmp_path, "step") == [3, 4, 5, 6, 7]
   assert toy_task.logged(tmp_path, "step", "eval") == [0, 5, 7]
   assert "sequences/s" in log and "tokens/s" in log and "left" in log
@@ -237,6 +247,291 @@ def test_batches_that_devices_cannot_share_are_refused(tmp_path):
     training.check_batch_sizes(cfg, 5)
   with pytest.raises(ValueError, match="eval_batch_size 10 cannot be cut"):
     training.check_batch_sizes(cfg, 3)
+
+
+# Phases: other data and batches, one schedule.
+
+PHASES = (Phase(4), Phase(3, 10, 5))
+
+
+def tasks(kill_after=7):
+  """Returns the tasks, whose data ends after `kill_after` updates."""
+  made = [toy_task.ToyTask(dropout_rate=0.3, seed=seed) for seed in (0, 1)]
+  made[1].tokens_per_example, made[1].flops_per_example = 7, 240
+  if kill_after < 4:
+    made[0].stop_after = kill_after
+  elif kill_after < 7:
+    made[1].stop_after = kill_after - 4
+  return made
+
+
+def phased(folder, **changes):
+  values = dict(
+    num_train_steps=7, phases=PHASES, save_checkpoints_steps=2, eval_steps=3
+  )
+  return toy_task.config(folder, **{**values, **changes})
+
+
+def by_step(folder, kind):
+  return {
+    (r["step"], r.get("phase")): r["loss"]
+    for r in reporting.read_metrics(str(folder), kind)
+  }
+
+
+@pytest.fixture(scope="module")
+def whole_phased(tmp_path_factory):
+  """An uninterrupted run: its folder, last evaluation, weights and log."""
+  folder = tmp_path_factory.mktemp("whole")
+  return (folder, *toy_task.run(tasks(), phased(folder)))
+
+
+@pytest.mark.parametrize(
+  "steps, starts",
+  [
+    (3, [[24], [0]]),  # In the first phase; step 2 is saved.
+    (4, [[], [0]]),  # At the border.
+    (6, [[], [20]]),  # In the second.
+  ],
+)
+def test_a_killed_run_of_phases_resumes_to_the_bit(
+  tmp_path, whole_phased, steps, starts
+):
+  with pytest.raises(tf.errors.OutOfRangeError):
+    toy_task.run(tasks(steps), phased(tmp_path))
+  resumed = tasks()
+  values, weights, log = toy_task.run(resumed, phased(tmp_path))
+  assert "resumed from" in log
+  assert [task.starts for task in resumed] == starts
+  folder, whole_values, whole_weights, _ = whole_phased
+  assert values == whole_values
+  np.testing.assert_equal(weights, whole_weights)
+  # A start evaluates at its step, too.
+  for kind in ("train", "eval"):
+    expected, got = (by_step(f, kind) for f in (folder, tmp_path))
+    assert kind == "train" or expected.keys() <= got.keys()
+    assert all(got[key] == x for key, x in expected.items() if key in got)
+  best = [checkpoint_manager.read_best(str(f)) for f in (folder, tmp_path)]
+  assert best[0] == best[1]
+
+
+def test_each_phase_has_its_data_batch_and_throughput(whole_phased):
+  folder, values, _, log = whole_phased
+  train = reporting.read_metrics(str(folder), "train")
+  tokens = [r["tokens_per_second"] / r["sequences_per_second"] for r in train]
+  assert [r["step"] for r in train] == [2, 3, 4, 6, 7]
+  np.testing.assert_allclose(tokens, [3, 3, 3, 7, 7])
+  held_out = by_step(folder, "eval")
+  assert list(held_out) == [(0, 1), (3, 1), (4, 1), (4, 2), (6, 2), (7, 2)]
+  # The same weights on other data.
+  assert held_out[4, 1] != held_out[4, 2]
+  assert values["loss"] == held_out[7, 2]
+  assert "phase 1 of 2: to step 4, batch 12, 3 tokens an example" in log
+  assert "phase 2 of 2: to step 7, batch 10, 7 tokens an example" in log
+  summary = reporting.summarize(str(folder))
+  assert summary["restarts"] == 0 and summary["best_step"] >= 4
+  # The schedule spans all phases; means of the steps since the last log.
+  rate = phased(folder, phases=()).make_optimizer().learning_rate
+  parts = ((0, 1), (2,), (3,), (4, 5), (6,))
+  expected = [np.mean([rate(step) for step in part]) for part in parts]
+  rates = [r["learning_rate"] for r in train]
+  np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_a_run_saves_at_a_border_and_is_continued_there(tmp_path):
+  first = phased(
+    tmp_path, num_train_steps=4, phases=(), save_checkpoints_steps=7
+  )
+  toy_task.run(toy_task.ToyTask(), first)
+  cfg = phased(
+    tmp_path,
+    num_train_steps=11,
+    phases=(Phase(4), Phase(3), Phase(4)),
+    steps_per_loop=7,
+    save_checkpoints_steps=7,
+    eval_steps=0,
+  )
+  parts = [*tasks(), toy_task.ToyTask()]
+  toy_task.run(parts, cfg)
+  assert (tmp_path / "model.ckpt-7.index").exists()
+  assert toy_task.logged(tmp_path, "step")[-2:] == [7, 11]
+  assert [task.starts for task in parts] == [[], [0], [0]]
+
+
+def test_phases_of_the_same_data_equal_a_run_without_phases(tmp_path):
+  """Examples continue across the border, also if the run is killed there."""
+  plain = phased(tmp_path / "plain", phases=(), save_checkpoints_steps=7)
+  _, expected, _ = toy_task.run(toy_task.ToyTask(dropout_rate=0.3), plain)
+  phases = (Phase(4, num_layers=2), Phase(3, num_layers=5, same_data=True))
+
+  def run(name, kill_after=7):
+    parts = tasks(kill_after)
+    for name_ in ("x", "y", "w"):  # Of the same seed.
+      setattr(parts[1], name_, getattr(parts[0], name_))
+    _, weights, log = toy_task.run(
+      parts, phased(tmp_path / name, phases=phases)
+    )
+    np.testing.assert_equal(weights, expected)
+    return [task.starts for task in parts], log
+
+  starts, log = run("a")
+  assert starts == [[0], [48]]
+  assert "phase 2 of 2: to step 7, depth 5, batch 12" in log
+  with pytest.raises(tf.errors.OutOfRangeError):
+    run("b", kill_after=4)
+  assert run("b")[0] == [[], [48]]
+
+
+def test_a_rollback_in_the_second_phase_stays_there(tmp_path):
+  parts = [
+    toy_task.ToyTask(),
+    toy_task.ToyTask(poison_at=25, seed=1),  # In its third batch.
+  ]
+  cfg = phased(tmp_path, on_divergence="rollback", steps_per_loop=1)
+  _, weights, log = toy_task.run(parts, cfg)
+  # From step 6 of the run, 20 examples into the phase; 10 are skipped.
+  assert parts[1].starts == [0, 30] and parts[0].starts == [0]
+  assert log.count("its batches are skipped") == 1
+  assert all(np.isfinite(w).all() for w in weights)
+
+
+def test_wrong_data_of_a_later_phase_is_found_at_once(tmp_path):
+  parts = tasks()
+  with pytest.raises(ValueError, match="there are 2 phases, but data for 1"):
+    toy_task.run(parts[:1], phased(tmp_path))
+
+  def missing(batch_size):
+    raise ValueError("no held-out split")
+
+  parts[1].eval_dataset = missing
+  with pytest.raises(ValueError, match="no held-out split"):
+    toy_task.run(parts, phased(tmp_path))
+  assert parts[0].starts == []
+
+
+# Early stopping.
+
+# What the evaluation of each step measures: the best at 6, a tie at 8.
+SCRIPT = {0: 0.1, 2: 0.5, 4: 0.4, 6: 0.7, 8: 0.7, 10: 0.6, 12: 0.6, 14: 0.9}
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+  """Evaluations that measure a function of the step, and may kill the run."""
+  made, kill_at = [], []
+  make = train_config.TrainConfig.make_optimizer
+
+  def make_optimizer(config):
+    made.append(make(config))
+    return made[-1]
+
+  def make_evaluation(task, model, strategy):
+    def evaluate(dataset, before_batch):
+      step = int(made[-1].iterations)
+      if kill_at and step == kill_at[0]:
+        kill_at.pop()
+        raise _Killed
+      return {"loss": 1.0, "accuracy": SCRIPT.get(step, math.nan)}
+
+    return evaluate
+
+  monkeypatch.setattr(
+    train_config.TrainConfig, "make_optimizer", make_optimizer
+  )
+  monkeypatch.setattr(evaluation, "make_evaluation", make_evaluation)
+  return kill_at
+
+
+def run_patiently(folder, **changes):
+  values = dict(
+    num_train_steps=20,
+    eval_steps=2,
+    steps_per_loop=3,
+    save_checkpoints_steps=5,
+    best_metric="accuracy",
+    best_is="highest",
+    early_stopping_evaluations=3,
+  )
+  cfg = toy_task.config(folder, **{**values, **changes})
+  return toy_task.run(toy_task.ToyTask(), cfg)
+
+
+def steps_of(folder, kind="train"):
+  return toy_task.logged(folder, "step", kind)
+
+
+def best(folder):
+  return checkpoint_manager.read_best(str(folder))
+
+
+@pytest.fixture
+def stopped(tmp_path, scripted):
+  return (tmp_path / "whole", *run_patiently(tmp_path / "whole"))
+
+
+def test_a_run_without_improvement_stops(stopped):
+  folder, values, weights, log = stopped
+  assert steps_of(folder)[-1] == 12 and steps_of(folder, "eval")[-1] == 12
+  assert values == {"loss": 1.0, "accuracy": 0.6}
+  line = "no better accuracy than 0.7 of step 6 in 3 evaluations: stopped\n"
+  assert log.count(line) == 1
+  # It ends as any run: with a checkpoint and a report.
+  assert (folder / "model.ckpt-12.index").exists()
+  assert reporting.summarize(str(folder))["last_step"] == 12
+  assert (best(folder)["step"], best(folder)["best_is"]) == (6, "highest")
+  # Started again, it has nothing to do.
+  before = steps_of(folder)
+  again, same, log = run_patiently(folder)
+  assert steps_of(folder) == before and again == values
+  assert log.count(line) == 1
+  np.testing.assert_equal(same, weights)
+  # With more patience it continues, to the better one.
+  run_patiently(folder, early_stopping_evaluations=4)
+  assert steps_of(folder)[-1] == 20 and best(folder)["step"] == 14
+
+
+@pytest.mark.parametrize(
+  "changes, last",
+  [
+    (dict(early_stopping_evaluations=1), 4),
+    (dict(early_stopping_evaluations=0), 20),
+    # Ties do not improve the lowest either.
+    (dict(best_metric="loss", best_is="lowest"), 8),
+  ],
+)
+@pytest.mark.usefixtures("scripted")
+def test_patience(tmp_path, changes, last):
+  run_patiently(tmp_path, **changes)
+  assert steps_of(tmp_path)[-1] == last
+
+
+@pytest.mark.parametrize("killed_at", [2, 8, 12])
+def test_a_killed_run_stops_where_the_whole_one_did(
+  tmp_path, stopped, scripted, killed_at
+):
+  folder = tmp_path / "killed"
+  scripted.append(killed_at)
+  with pytest.raises(_Killed):
+    run_patiently(folder)
+  _, weights, log = run_patiently(folder)
+  assert steps_of(folder)[-1] == 12
+  assert log.count("3 evaluations: stopped") == 1
+  np.testing.assert_equal(weights, stopped[2])
+  assert best(folder) == best(stopped[0])
+
+
+def test_a_best_checkpoint_ahead_of_the_run_does_not_stop_it(tmp_path, stopped):
+  """All checkpoints but the first are lost, the best one is not."""
+  folder = tmp_path / "back"
+  shutil.copytree(stopped[0], folder)
+  for step in (10, 12):
+    for path in folder.glob(f"model.ckpt-{step}.*"):
+      path.unlink()
+  (folder / "checkpoint").unlink()
+  _, weights, log = run_patiently(folder)
+  assert "model.ckpt-5" in log and log.count("stopped\n") == 1
+  assert steps_of(folder)[-1] == 12
+  np.testing.assert_equal(weights, stopped[2])
 
 
 if __name__ == "__main__":

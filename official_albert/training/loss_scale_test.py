@@ -107,15 +107,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
   """It is killed while the scale decreases."""
   monkeypatch.setattr(loss_scale, "INITIAL", 2.0**18)
   monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
-
-  def run(name, **settings):
+  states = []
+  for name in ("parts", "whole"):
     cfg = toy_task.config(tmp_path / name, save_checkpoints_steps=2)
-    toy_task.run(toy_task.ToyTask(dropout_rate=0.3, **settings), cfg)
-    return checkpoint(tmp_path / name)
-
-  with pytest.raises(tf.errors.OutOfRangeError):
-    run("parts", stop_after=2)
-  np.testing.assert_equal(run("parts"), run("whole"))
+    if name == "parts":
+      with pytest.raises(tf.errors.OutOfRangeError):
+        toy_task.run(toy_task.ToyTask(dropout_rate=0.3, stop_after=2), cfg)
+    toy_task.run(toy_task.ToyTask(dropout_rate=0.3), cfg)
+    states.append(checkpoint(tmp_path / name))
+  np.testing.assert_equal(*states)
 
 
 def test_losses_are_near_those_of_float32(tmp_path):
@@ -129,17 +129,14 @@ def test_losses_are_near_those_of_float32(tmp_path):
       np.testing.assert_allclose(a[name], b[name], rtol=5e-3)
 
 
-@pytest.mark.parametrize("poison_at", [None, 36])
-def test_micro_batches_equal_one_batch(tmp_path, poison_at):
-  """If one of three micro-batches overflows, the whole update is skipped."""
+def test_an_overflow_in_one_of_three_micro_batches_skips_the_update(tmp_path):
   runs = []
   for parts in (1, 3):
     cfg = toy_task.config(
       tmp_path / str(parts), gradient_accumulation_steps=parts
     )
-    runs.append(toy_task.run(toy_task.ToyTask(poison_at), cfg)[1])
-    expected = (2.0**11, 2) if poison_at else (2.0**12, 6)
-    assert scale_of(tmp_path / str(parts)) == expected
+    runs.append(toy_task.run(toy_task.ToyTask(poison_at=36), cfg)[1])
+    assert scale_of(tmp_path / str(parts)) == (2.0**11, 2)
   for a, b in zip(*runs):
     # Products over 12 or 4 rows end in float16, 0.05% a rounding, of which
     # Adam's first steps see the sign and size: up to a learning rate of 0.01.
@@ -186,13 +183,6 @@ def test_two_devices_agree_with_one(tmp_path, poison_at):
     assert a["skipped_updates"] == b["skipped_updates"]
     for name in {"first_loss", "second_loss", "gradient_norm"} & set(a):
       np.testing.assert_allclose(a[name], b[name], rtol=2e-3)
-
-
-def test_a_single_overflow_is_no_divergence(tmp_path):
-  task = toy_task.ToyTask(poison_at=36)  # First drawn in step 4.
-  toy_task.run(task, toy_task.config(tmp_path, steps_per_loop=1))
-  skipped = toy_task.logged(tmp_path, "skipped_updates")
-  assert skipped == [0, 0, 0, 1, 0, 0]
 
 
 def test_a_scale_below_one_is_a_divergence(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import signal
@@ -110,16 +111,12 @@ def test_ignored_signals_stay_ignored():
 
 
 def test_other_threads_have_no_handler():
-  entered = []
+  def enter():
+    with preemption.PreemptionWatch() as watch:
+      return watch
 
-  def run():
-    with preemption.PreemptionWatch():
-      entered.append(None)
-
-  thread = threading.Thread(target=run)
-  thread.start()
-  thread.join()
-  assert entered
+  with concurrent.futures.ThreadPoolExecutor() as executor:
+    assert executor.submit(enter).result()
 
 
 if __name__ == "__main__":

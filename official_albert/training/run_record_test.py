@@ -1,14 +1,16 @@
-"""run.json, and which settings a resumed run may change."""
+"""Settings, run.json, and which settings a resumed run may change."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 
 import pytest
 
 from official_albert import AlbertConfig
-from official_albert.training import run_record
+from official_albert.training import run_record, train_config
+from official_albert.training.train_config import Phase
 
 CONFIG = AlbertConfig.from_preset("albert_tiny")
 SETTINGS = {"learning_rate": 0.1, "keep_checkpoint_max": 7}
@@ -35,6 +37,11 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
   assert record["versions"]["tensorflow"].startswith("2.15")
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   assert config == CONFIG
+  (tmp_path / "run" / "run.json").write_text("{")
+  with pytest.raises(ValueError, match="not valid JSON"):
+    run_record.read_run(folder)
+  with pytest.raises(FileNotFoundError, match="not the folder of a run"):
+    run_record.read_run(str(tmp_path))
 
 
 def test_changes_of_the_result_are_refused_unless_allowed(tmp_path):
@@ -90,6 +97,85 @@ def test_the_machine_may_change_with_a_warning(tmp_path):
   ]
 
 
+def _with(**data):
+  return {"data": data}
+
+
+def _in_phases(*steps, **more):
+  """Returns the settings of phases, as versions without `more` record them."""
+  phases = [{"steps": count, **more} for count in steps]
+  return {"num_train_steps": sum(steps), "phases": phases}
+
+
+_NEW = {"same_data": False, "num_layers": None}
+
+
+@pytest.mark.parametrize(
+  "old, new",
+  [
+    # Converted weights have no settings.
+    ({**_with(max_seq_length=512)}, {"rate": 1.0, **_with(max_seq_length=24)}),
+    # Earlier versions lacked some settings.
+    (
+      {"rate": 1.0},
+      {"rate": 1.0, "best_is": "lowest", "layerwise_lr_decay": 1.0},
+    ),
+    ({"rate": 1.0}, {"rate": 1.0, "early_stopping_evaluations": 0}),
+    ({"rate": 1.0}, {"rate": 1.0, "phases": ()}),
+    (_in_phases(4, 3), _in_phases(4, 3, **_NEW)),
+    (
+      {"rate": 1.0, **_with(settings={"doc_stride": 5})},
+      {"rate": 1.0, **_with(settings={"doc_stride": 5, "n_best_size": 20})},
+    ),
+    (
+      {"rate": 1.0, **_with(tokenizer={"sha256": "a"})},
+      {
+        "rate": 1.0,
+        **_with(tokenizer={"kind": "sentencepiece", "sha256": "a"}),
+      },
+    ),
+  ],
+)
+def test_records_of_earlier_versions(tmp_path, old, new):
+  old, new = {"data": {}, **old}, {"data": {}, **new}
+  folder = started(tmp_path, old, old.pop("data"))
+  assert check(folder, new, new.pop("data"), step=5) == []
+
+
+@pytest.mark.parametrize(
+  "old, new, message",
+  [
+    (
+      _with(eval={"sha": "b"}),
+      {},
+      "data.eval.sha was 'b' at the last start and is now None",
+    ),
+    ({}, {"best_is": "highest"}, "best_is was 'lowest' at .* 'highest'"),
+    ({}, {"layerwise_lr_decay": 0.5}, "lr_decay was 1.0 at .* now 0.5"),
+    (
+      _in_phases(4, 3),
+      _in_phases(4, 3, same_data=False, num_layers=2),
+      r"phases\[0\].num_layers was None .* 2",
+    ),
+    (
+      _with(settings={"n_best_size": 20}),
+      _with(settings={"n_best_size": 3}),
+      "data.settings.n_best_size was 20 at",
+    ),
+    (
+      {f"s{i}": "x" * 99 for i in range(7)},
+      {f"s{i}": "y" for i in range(7)},
+      f"s3 was '{'x' * 59}... at the last start .* 'y'; and 3 more.: give",
+    ),
+  ],
+)
+def test_changes(tmp_path, old, new, message):
+  old, new = {**SETTINGS, "data": {}, **old}, {**SETTINGS, "data": {}, **new}
+  folder = started(tmp_path, old, old.pop("data"))
+  with pytest.raises(ValueError, match=message):
+    check(folder, new, new.pop("data"))
+
+
 def test_other_names_of_the_folder_of_initial_weights(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   folder = started(tmp_path, {"init_checkpoint": "encoder/"})
@@ -100,108 +186,7 @@ def test_other_names_of_the_folder_of_initial_weights(tmp_path, monkeypatch):
       check(folder, {"init_checkpoint": other})
 
 
-def test_long_messages_are_cut(tmp_path):
-  folder = started(tmp_path, {f"s{i}": "x" * 99 for i in range(7)})
-  with pytest.raises(ValueError) as error:
-    check(folder, {f"s{i}": "y" for i in range(7)})
-  assert f"s3 was '{'x' * 59}... at the last start" in str(error.value)
-  assert "is now 'y'; and 3 more): give" in str(error.value)
-  assert "s4" not in str(error.value)
-
-
-_PHASES = [{"steps": 4, "train_batch_size": None}, {"steps": 3}]
-_NEWER_PHASES = [
-  {"same_data": False, "num_layers": None, **phase} for phase in _PHASES
-]
-
-
-@pytest.mark.parametrize(
-  "old, old_data, new, new_data",
-  [
-    # Converted weights have no settings.
-    ({}, {"max_seq_length": 512}, SETTINGS, {"max_seq_length": 24}),
-    # Earlier versions lacked some settings.
-    (
-      SETTINGS,
-      {},
-      {
-        **SETTINGS,
-        "best_is": "lowest",
-        "early_stopping_evaluations": 0,
-        "layerwise_lr_decay": 1.0,
-      },
-      {},
-    ),
-    ({"num_train_steps": 9}, {}, {"num_train_steps": 9, "phases": ()}, {}),
-    (
-      {"num_train_steps": 7, "phases": _PHASES},
-      {},
-      {"num_train_steps": 7, "phases": _NEWER_PHASES},
-      {},
-    ),
-    (
-      SETTINGS,
-      {"settings": {"doc_stride": 5}},
-      SETTINGS,
-      {"settings": {"doc_stride": 5, "n_best_size": 20}},
-    ),
-    (
-      SETTINGS,
-      {"tokenizer": {"sha256": "a"}},
-      SETTINGS,
-      {"tokenizer": {"kind": "sentencepiece", "sha256": "a"}},
-    ),
-  ],
-)
-def test_records_of_earlier_versions(tmp_path, old, old_data, new, new_data):
-  folder = started(tmp_path, old, old_data)
-  assert check(folder, new, new_data, step=5) == []
-
-
-@pytest.mark.parametrize(
-  "old, old_data, new, new_data, message",
-  [
-    (
-      {},
-      {"eval": {"sha": "b"}},
-      {},
-      {},
-      "data.eval.sha was 'b' at the last start and is now None",
-    ),
-    (
-      {},
-      {},
-      {"best_is": "highest"},
-      {},
-      "best_is was 'lowest' at .* 'highest'",
-    ),
-    ({}, {}, {"layerwise_lr_decay": 0.5}, {}, "lr_decay was 1.0 at .* now 0.5"),
-    (
-      {"num_train_steps": 7, "phases": _PHASES},
-      {},
-      {
-        "num_train_steps": 7,
-        "phases": [{**_NEWER_PHASES[0], "num_layers": 2}, _NEWER_PHASES[1]],
-      },
-      {},
-      r"phases\[0\].num_layers was None .* 2",
-    ),
-    (
-      {},
-      {"settings": {"n_best_size": 20}},
-      {},
-      {"settings": {"n_best_size": 3}},
-      "data.settings.n_best_size was 20 at",
-    ),
-  ],
-)
-def test_changes(tmp_path, old, old_data, new, new_data, message):
-  folder = started(tmp_path, {**SETTINGS, **old}, old_data)
-  with pytest.raises(ValueError, match=message):
-    check(folder, {**SETTINGS, **new}, new_data)
-
-
-def test_another_model_is_refused(tmp_path):
+def test_another_model_or_tokenizer_is_refused(tmp_path):
   other = dataclasses.replace(CONFIG, num_hidden_layers=5)
   folder = str(tmp_path)
   run_record.write_run(folder, other, SETTINGS, {})
@@ -209,20 +194,10 @@ def test_another_model_is_refused(tmp_path):
   (tmp_path / "checkpoint").touch()
   with pytest.raises(ValueError, match="num_hidden_layers 5, .* ask for 4"):
     check(folder, allow_changed_settings=True)
-
-
-@pytest.mark.parametrize(
-  "other", [{"sha256": "b"}, {"sha256": "a", "kind": "wordpiece"}]
-)
-def test_another_tokenizer_is_refused(tmp_path, other):
-  folder = started(tmp_path, data={"tokenizer": {"sha256": "a"}})
-  with pytest.raises(ValueError, match="another tokenizer"):
-    check(folder, data={"tokenizer": other}, allow_changed_settings=True)
-
-
-def _in_phases(*steps):
-  phases = tuple({"steps": count} for count in steps)
-  return {"num_train_steps": sum(steps), "phases": phases}
+  started(tmp_path, data={"tokenizer": {"sha256": "a"}})
+  for other in ({"sha256": "b"}, {"sha256": "a", "kind": "wordpiece"}):
+    with pytest.raises(ValueError, match="another tokenizer"):
+      check(folder, data={"tokenizer": other}, allow_changed_settings=True)
 
 
 @pytest.mark.parametrize(
@@ -278,12 +253,205 @@ def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):
     run_record.copy_tokenizer(source, "ab" * 32, str(tmp_path / "run"))
 
 
-def test_missing_and_broken_records(tmp_path):
-  with pytest.raises(FileNotFoundError, match="not the folder of a run"):
-    run_record.read_run(str(tmp_path))
-  (tmp_path / "run.json").write_text("{")
-  with pytest.raises(ValueError, match="not valid JSON"):
-    run_record.read_run(str(tmp_path))
+# What settings refuse, and how phases and depths are read.
+
+
+def config(**changes):
+  values = dict(
+    model_dir="run",
+    num_train_steps=6,
+    num_warmup_steps=2,
+    learning_rate=0.01,
+    train_batch_size=12,
+  )
+  return train_config.TrainConfig(**{**values, **changes})
+
+
+def test_the_optimizer_has_the_schedule():
+  optimizer = config(optimizer="adamw", weight_decay=0.1).make_optimizer()
+  assert not optimizer.layer_adaptation
+  assert float(optimizer.learning_rate(1)) == pytest.approx(0.005)
+
+
+def test_phases_share_all_but_their_batches():
+  phases = (Phase(4), Phase(3, 10, 5))
+  cfg = config(num_train_steps=7, phases=phases, eval_steps=3)
+  assert cfg.phase_ends == (4, 7)
+  assert [cfg.phase_after(step) for step in (0, 3, 4, 6, 7)] == [0, 0, 1, 1, 1]
+  at = [cfg.phases_at(step) for step in (0, 3, 4, 5, 7)]
+  assert at == [(0,), (0,), (0, 1), (1,), (1,)]
+  batches = [
+    (c.train_batch_size, c.gradient_accumulation_steps, c.num_train_steps)
+    for c in map(cfg.in_phase, (0, 1))
+  ]
+  assert batches == [(12, 1, 7), (10, 5, 7)]
+  assert [step for step in range(8) if cfg.keeps_best_of(step)] == [3, 4, 6, 7]
+
+
+def test_phases_of_a_depth_schedule():
+  phases = (
+    Phase(3, num_layers=2),
+    Phase(2, num_layers=5, same_data=True),
+    Phase(4, 10, same_data=False, num_layers=5),
+  )
+  cfg = config(num_train_steps=9, phases=phases, eval_steps=2)
+  assert [step for step in range(10) if cfg.begins_data(step)] == [0, 5]
+  assert cfg.labels(0) == {"phase": 1, "depth": 2}
+  assert cfg.in_phase(2).train_batch_size == 10
+  # At the border, that of the shallow phase does not count.
+  counts = [(s, p) for s in range(1, 10) for p in cfg.phases_at(s)]
+  counts = [pair for pair in counts if cfg.keeps_best_of(*pair)]
+  assert counts == [(3, 1), (4, 1), (5, 1), (5, 2), (6, 2), (8, 2), (9, 2)]
+  one = config(phases=(Phase(6, num_layers=5),))
+  assert one.labels(0) == {"depth": 5}
+
+
+def test_a_run_without_phases_has_one():
+  cfg = config(eval_steps=0)
+  assert cfg.phase_ends == (6,) and cfg.in_phase(0) is cfg
+  assert cfg.phases_at(0) == cfg.phases_at(6) == (0,)
+  assert cfg.labels(0) == {}
+  assert not any(map(cfg.keeps_best_of, range(7)))
+
+
+PATIENCE = "early_stopping_evaluations"
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    (dict(train_batch_size=0), "train_batch_size must be at least 1"),
+    (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
+    (dict(learning_rate=0.0), "learning_rate must be positive"),
+    (dict(clip_norm=0.0), "clip_norm must be positive"),
+    (dict(eval_steps=-1), "eval_steps must not be negative, got -1"),
+    (dict(best_is="best"), "unknown best_is 'best'; choose one of lowest"),
+    ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
+    ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),
+    (dict(layerwise_lr_decay=0.0), r"lr_decay must be in \(0, 1\], got 0.0"),
+    (dict(layerwise_lr_decay=math.nan), r"must be in \(0, 1\], got nan"),
+    (dict(random_depths=(3,), layerwise_lr_decay=0.9), "used with layerwise"),
+    (
+      dict(random_depths=(3,), phases=(Phase(6, num_layers=3),)),
+      "random_depths cannot be used with a depth schedule",
+    ),
+    (dict(optimizer="lamp"), "unknown optimizer 'lamp'; choose one of lamb"),
+    (dict(learning_rate_decay="cosine"), "unknown learning_rate_decay 'cos"),
+    (dict(num_warmup_steps=7), "num_warmup_steps 7 must be between 0 and"),
+    (dict(phases=(Phase(4), Phase(3))), "have 7 steps together, but .* is 6"),
+    (dict(phases=(Phase(3), Phase(3, 11, 2))), "11 cannot be cut into 2"),
+    (dict(profile_steps="5"), "two steps FROM,TO such as 100,110, got '5'"),
+    (dict(profile_steps="-1,2"), "got '-1,2'"),
+    (dict(profile_steps="3,3"), "3,3 must be 0 <= FROM < TO <= 6"),
+    (dict(profile_steps="5,7"), "profile_steps 5,7 must be"),
+  ],
+)
+def test_bad_settings_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    config(**changes)
+
+
+def test_numbers_of_a_phase_are_positive():
+  for name in ("steps", "num_layers", "train_batch_size"):
+    with pytest.raises(ValueError, match=f"{name} of a phase must .* got 0"):
+      Phase(**{"steps": 1, name: 0})
+
+
+@pytest.mark.parametrize(
+  "schedule, steps, parts",
+  [
+    ("3:0.5,6:0.25,12:0.25", 1000, ((3, 500), (6, 250), (12, 250))),
+    # Borders at 2.333 and 4.667, then the end.
+    ("2:1/3,5:1/3,3:1/3", 7, ((2, 2), (5, 3), (3, 2))),
+    # In floats, 0.1 + 0.2 is more than 0.3.
+    ("1:0.1,2:0.2,3:0.7", 10, ((1, 1), (2, 2), (3, 7))),
+    ("2:0.333,4:0.333,8:0.333", 30, ((2, 10), (4, 10), (8, 10))),
+    ("12:1", 9, ((12, 9),)),
+  ],
+)
+def test_depth_schedules(schedule, steps, parts):
+  assert train_config.parse_depth_schedule(schedule, steps) == parts
+
+
+@pytest.mark.parametrize(
+  "schedule, message",
+  [
+    ("", "has to be DEPTH:SHARE"),
+    ("3:0.5:1,6:0.5", "has the part '3:0.5:1'"),
+    ("3:1/0", "has the part '3:1/0'"),
+    ("3:0.5,", "has the part ''"),
+    ("0:0.5,6:0.5", "a depth is at least 1"),
+    ("3:-0.5,6:1.5", "a share more than 0"),
+    ("3:0.5,6:0.4", "add up to 0.9, but have to add up to 1"),
+    ("3:0.99,6:0.01", "gives depth 6 less than one of 20 steps"),
+  ],
+)
+def test_wrong_depth_schedules_are_refused(schedule, message):
+  with pytest.raises(ValueError, match="depth schedule .*" + message) as error:
+    train_config.parse_depth_schedule(schedule, 20)
+  assert "\n" not in str(error.value)
+
+
+def test_depths_to_draw_from():
+  assert train_config.parse_depths("5,5,2") == (5, 5, 2)
+  for text in ("", "3,", "0,6", "3;6", "-2"):
+    with pytest.raises(ValueError, match="whole numbers from 1 on"):
+      train_config.parse_depths(text)
+
+
+# The choice of a rate.
+
+
+def test_the_default_rate_follows_the_square_root_of_the_batch():
+  rate, lines = train_config.choose_learning_rate(None, 4096, "lamb")
+  assert rate == 0.00176  # Exactly.
+  assert lines == [
+    "learning rate 0.00176 = 0.00176 * sqrt(4096 / 4096), LAMB's square-root "
+    "rule"
+  ]
+  rate, lines = train_config.choose_learning_rate(None, 256, "lamb")
+  assert rate == 0.00044 == train_config.scaled_learning_rate(256)
+  assert lines[0].startswith("learning rate 0.00044 = 0.00176 * sqrt(256 /")
+  with pytest.raises(ValueError, match="at least 1 example, got 0"):
+    train_config.scaled_learning_rate(0)
+
+
+@pytest.mark.parametrize(
+  "given, note",
+  [
+    (0.00044 / 3.99, None),
+    (0.00176 * 1.01, "4.04 times over"),
+    (0.0001, "4.4 times under"),
+    (-1.0, None),  # Refused later.
+  ],
+)
+def test_a_rate_far_from_the_rule_is_noted(given, note):
+  rate, lines = train_config.choose_learning_rate(given, 256, "lamb")
+  assert rate == given and len(lines) == 1 + bool(note)
+  rule = "the square-root rule 0.00176 * sqrt(256 / 4096) is 0.00044"
+  assert lines[0].endswith(f"as given, batch 256; {rule}")
+  if note:
+    assert note in lines[1] and "--learning_rate=0.00044" in lines[1]
+
+
+def test_the_rule_is_not_one_for_adamw():
+  assert train_config.choose_learning_rate(1.0, 32, "adamw") == (
+    1.0,
+    ["learning rate 1 as given, batch 32; the square-root rule is LAMB's"],
+  )
+  rate, (line,) = train_config.choose_learning_rate(None, 1024, "adamw")
+  assert rate == 0.00088
+  assert "is not one for adamw: give --learning_rate" in line
+
+
+def test_small_models_are_fine_tuned_at_a_higher_rate():
+  for size, rate in ((128, 3e-4), (256, 1.5e-4), (767, 5e-5), (768, 2e-5)):
+    assert train_config.for_finetuning(2e-5, size)[0] == rate
+  # A higher rate of the paper stays.
+  rate, reason = train_config.for_finetuning(6e-5, 767)
+  assert rate == 6e-5 and "hidden_size 767; 6e-05 is for 768" in reason
+  _, reason = train_config.for_finetuning(2e-5, 4096)
+  assert reason == "the default for hidden_size 768 and more"
 
 
 if __name__ == "__main__":

