@@ -410,18 +410,6 @@ def test_statistics_of_examples_counted_by_hand():
   }
 
 
-def test_counts_add_up_and_come_back_from_json():
-  one = _counts(_counted_features())
-  one = data_statistics.Counts.from_json(json.loads(json.dumps(one.to_json())))
-  total = sum([one, one], data_statistics.Counts())
-  expected, summary = map(data_statistics.summarize_examples, (one, total))
-  for name, value in expected.items():
-    factor = 2 if isinstance(value, int) else 1
-    if name != "ngram_length_share":
-      assert summary[name] == factor * value, name
-  assert summary["ngram_length_share"] == expected["ngram_length_share"]
-
-
 def test_nothing_counted():
   summary = data_statistics.summarize_examples(data_statistics.Counts())
   assert summary["padding_share"] == summary["kept_share"] == 0.0

@@ -322,6 +322,9 @@ def test_old_dataset_stays_until_the_new_one_is_whole(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))
+  # Files of another dataset are replaced, too; others stay.
+  for name in ("train-00007-of-00009.tfrecord", "vocab.txt", "notes.txt"):
+    (tmp_path / name).write_text("there")
   old = hash_files(tmp_path)
   # --overwrite replaces another unfinished build and resumes its own.
   overwrite = make_settings(tmp_path, overwrite=True)
@@ -336,7 +339,7 @@ def test_old_dataset_stays_until_the_new_one_is_whole(
   calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
   assert calls["tokenize"] == 0
-  assert hash_files(tmp_path) == whole
+  assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
 
 
 _ONE_SHARD = "train-00000-of-00001.tfrecord"
@@ -352,58 +355,6 @@ def _finish_shard(staging):
   path = os.path.join(staging, _ONE_SHARD)
   pathlib.Path(path).write_text("x")
   output_folder.finish_piece(path, {"work": 7})
-
-
-def _publish(output_dir, seed, overwrite=False):
-  manifest = tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=7,
-    max_predictions_per_seq=2,
-    features=tfrecords.pretraining_schema(7, 2),
-    tokenizer=tfrecords.TokenizerInfo("0" * 64, 97, True),
-    settings={},
-    random_seed=seed,
-    splits={"train": tfrecords.Split((tfrecords.Shard(_ONE_SHARD, 1, 3),), {})},
-  )
-  with _staging(output_dir, overwrite, seed) as staging:
-    if not os.path.exists(f"{output_dir}/{_ONE_SHARD}") or overwrite:
-      pathlib.Path(staging, _ONE_SHARD).write_text(f"s{seed}")
-    pathlib.Path(staging, "rest").write_text("not wanted")
-    output_folder.publish(str(output_dir), manifest, __file__)
-
-
-def test_dataset_is_put_in_place_and_replaced(tmp_path):
-  output_dir = tmp_path / "new" / "data"
-  _publish(output_dir, 1)
-  (output_dir / "train-00007-of-00009.tfrecord").write_text("of another set")
-  (output_dir / "notes.txt").write_text("mine")
-  (output_dir / "vocab.txt").write_text("of another set")
-  with pytest.raises(ValueError, match="already holds a dataset"):
-    _publish(output_dir, 2)
-  assert (output_dir / _ONE_SHARD).read_text() == "s1"
-
-  _publish(output_dir, 2, overwrite=True)
-  assert sorted(os.listdir(output_dir)) == [
-    "dataset.json",
-    "notes.txt",
-    "tokenizer.model",
-    _ONE_SHARD,
-  ]
-  assert (output_dir / _ONE_SHARD).read_text() == "s2"
-  assert tfrecords.read_manifest(str(output_dir)).random_seed == 2
-
-
-def test_failure_before_any_work_leaves_nothing(tmp_path):
-  (tmp_path / "there").mkdir()
-  for name in ("new", "there"):
-    with (
-      pytest.raises(OSError, match="x"),
-      _staging(tmp_path / name) as staging,
-    ):
-      pathlib.Path(staging, "half").write_text("x")
-      raise OSError("x")
-  assert os.listdir(tmp_path) == ["there"]
-  assert os.listdir(tmp_path / "there") == []
 
 
 @pytest.mark.parametrize(
