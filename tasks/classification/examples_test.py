@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfrecords
-from official_albert import tokenization
+from official_albert.testing import toy_models
 from tasks import common
 from tasks.classification import examples
 
@@ -34,15 +34,17 @@ def test_columns_by_name(tmp_path):
   )
   assert examples.read_examples(
     path, examples.Columns("review", None, "stars")
-  ) == [
-    Example("0", " Good. ", None, "5"),
-    Example("1", "Bad.", None, "10"),
-  ]
+  ) == [Example("0", " Good. ", None, "5"), Example("1", "Bad.", None, "10")]
   columns = examples.Columns("review", "title", "stars", "id")
   assert examples.read_examples(path, columns) == [
     Example("r1", " Good. ", "Yes", "5"),
     Example("r2", "Bad.", "No", "10"),
   ]
+
+  with pytest.raises(ValueError, match="'text' has two roles"):
+    examples.Columns(text_b="text")
+  with pytest.raises(ValueError, match="the name of a column is empty"):
+    examples.Columns(label="")
 
 
 def test_prediction_needs_no_labels(tmp_path):
@@ -80,13 +82,9 @@ def test_json_values(tmp_path):
 def test_find_labels(labels, expected):
   rows = [Example(str(n), "t", None, label) for n, label in enumerate(labels)]
   assert examples.find_labels(rows) == expected
-
-
-def test_find_labels_needs_two():
   for label, found in (("a", "a"), (None, "none")):
-    rows = [Example(str(n), "t", None, label) for n in range(2)]
     with pytest.raises(ValueError, match=f"two labels, it has {found}"):
-      examples.find_labels(rows)
+      examples.find_labels([Example("0", "t", None, label)] * 2)
 
 
 def test_known_labels_and_numbers(tmp_path):
@@ -100,13 +98,10 @@ def test_known_labels_and_numbers(tmp_path):
   assert str(error.value) == (
     f"{path}, line 3: unknown label '7'; the known ones are -1e-3, 8."
   )
-
-
-@pytest.mark.parametrize("label", ["high", "nan", "inf", "1,5"])
-def test_labels_that_are_not_numbers(tmp_path, label):
-  path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
-  with pytest.raises(ValueError, match="line 3: 'label' must be a finite numb"):
-    examples.read_examples(path, examples.Columns(), regression=True)
+  for label in ("high", "nan", "inf", "1,5"):
+    path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
+    with pytest.raises(ValueError, match="line 3: 'label' must be a finite n"):
+      examples.read_examples(path, columns, regression=True)
 
 
 @pytest.mark.parametrize(
@@ -127,26 +122,6 @@ def test_bad_rows(tmp_path, row, problem):
   with pytest.raises(ValueError) as error:
     examples.read_examples(path, examples.Columns(text_b="b"))
   assert str(error.value) == f"{path}, {problem}"
-
-
-def test_bad_columns():
-  with pytest.raises(ValueError, match="'text' has two roles"):
-    examples.Columns(text_b="text")
-  with pytest.raises(ValueError, match="the name of a column is empty"):
-    examples.Columns(label="")
-
-
-def test_recipes():
-  """Of four tasks, within the range of the paper's Table 14."""
-  assert list(examples.RECIPES) == [
-    f"text_{pair}{kind}"
-    for pair in ("", "pair_")
-    for kind in ("classification", "regression")
-  ]
-  for recipe in examples.RECIPES.values():
-    assert 1e-5 <= recipe.learning_rate <= 5e-5
-    assert 16 <= recipe.train_batch_size <= 128
-    assert recipe.albert_dropout == 0 and recipe.classifier_dropout == 0.1
 
 
 def test_metrics():
@@ -188,10 +163,7 @@ _LABELS = ("no", "maybe", "yes")
 
 @pytest.fixture
 def tokenizer(tmp_path):
-  path = tmp_path / "vocab.txt"
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]
-  path.write_text("\n".join(pieces))
-  return tokenization.WordPieceTokenizer(path)
+  return toy_models.wordpiece(tmp_path, *_WORDS)
 
 
 def ids_of(text):

@@ -8,41 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import (
-  AlbertConfig,
-  checkpoints,
-  modeling,
-  tokenization,
-)
+from official_albert.testing import toy_models
 from tasks import common
 from tasks.classification import build_records, of_classes, of_numbers
 from tasks.classification import task as task_lib
 from tasks.common import TextExample
 
-_GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
-_GROUPS = ("one_group", "two_groups")
 _LENGTH = 29
 _LABELS = ("dry", "wet", "windy")
-_CONFIG = AlbertConfig(
-  vocab_size=23,
-  embedding_size=8,
-  hidden_size=16,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=20,
-  max_position_embeddings=_LENGTH,
-  initializer_range=0.2,
-)
+_CONFIG = toy_models.config(23, _LENGTH)
 _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
-
-
-def tokenizer_of(folder, vocab_size):
-  """Returns a tokenizer with the pieces w5, w6 and so on."""
-  path = folder / "vocab.txt"
-  words = [f"w{number}" for number in range(5, vocab_size)]
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-  path.write_text("\n".join(pieces))
-  return tokenization.WordPieceTokenizer(path)
 
 
 def example(number, labels):
@@ -54,7 +29,8 @@ def example(number, labels):
 
 def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
   counts = counts or {"dev": 19}
-  tokenizer = tokenizer_of(folder, config.vocab_size)
+  words = (f"w{number}" for number in range(5, config.vocab_size))
+  tokenizer = toy_models.wordpiece(folder, *words)
   examples = {
     split: [example(number, labels) for number in range(count)]
     for split, count in counts.items()
@@ -86,18 +62,12 @@ def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **kwargs):
 
 
 def golden(folder, group, kind, labels):
-  config = AlbertConfig.from_json_file(
-    str(_GOLDEN / group / "albert_config.json")
-  )
-  task = make(folder, config, labels)
+  task = make(folder, toy_models.golden_config(group), labels)
   model = task.build_model()
-  report = checkpoints.load_tf1_checkpoint(
-    model, str(_GOLDEN / group / f"{kind}.ckpt")
-  )
-  assert not report.missing and not report.unexpected
-  expected = dict(np.load(_GOLDEN / group / f"{kind}_outputs.npz"))
-  stored = np.load(_GOLDEN / group / "pretraining_batch.npz")
-  batch = {name: stored[name] for name in modeling.INPUTS}
+  testdata = toy_models.GOLDEN / group
+  toy_models.load_golden(model, testdata / f"{kind}.ckpt")
+  expected = dict(np.load(testdata / f"{kind}_outputs.npz"))
+  batch = toy_models.golden_inputs(group)
   rows = len(batch["input_ids"])
   batch["label_ids"] = expected["labels"]
   batch["example_id"] = np.arange(rows, dtype=np.int32)
@@ -105,7 +75,7 @@ def golden(folder, group, kind, labels):
   return task, model, {k: tf.constant(v) for k, v in batch.items()}, expected
 
 
-@pytest.mark.parametrize("group", _GROUPS)
+@pytest.mark.parametrize("group", toy_models.GROUPS)
 @pytest.mark.parametrize(
   "kind, labels", [("classifier", _LABELS), ("regression", None)]
 )
@@ -130,8 +100,13 @@ def test_the_loss_equals_the_original(tmp_path, group, kind, labels):
   )
 
 
-@pytest.mark.parametrize("group", _GROUPS)
+@pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_predictions_equal_the_original(tmp_path, group):
+  task, model, batch, expected = golden(tmp_path, group, "regression", None)
+  rows = task.predict(model, batch)
+  np.testing.assert_allclose(rows["values"], expected["logits"], atol=1e-5)
+  assert task.forward(model, batch, True, None)[1] == {}
+
   task, model, batch, expected = golden(tmp_path, group, "classifier", _LABELS)
   rows = task.predict(model, batch)
   assert rows.keys() == {"example_id", "label_ids", "probabilities"}
@@ -148,15 +123,6 @@ def test_predictions_equal_the_original(tmp_path, group):
   assert task.forward(model, batch, False, None)[1] == {}
 
 
-def test_predicted_numbers_equal_the_original(tmp_path):
-  task, model, batch, expected = golden(
-    tmp_path, "one_group", "regression", None
-  )
-  rows = task.predict(model, batch)
-  np.testing.assert_allclose(rows["values"], expected["logits"], atol=1e-5)
-  assert task.forward(model, batch, True, None)[1] == {}
-
-
 def test_settings_reach_the_model(tmp_path):
   settings = common.ModelSettings(0.1, 0.3, True, 0.75)
   model = make(tmp_path, settings=settings).build_model()
@@ -166,22 +132,19 @@ def test_settings_reach_the_model(tmp_path):
     "recompute_activations": True,
     "layerwise_lr_decay": 0.75,
   }
-  assert model.classifier.output_weights.shape == [3, 16]
+  assert model.classifier.output_weights.shape == [3, 10]
   numbers = make(tmp_path, labels=None).build_model()
-  assert numbers.classifier.output_weights.shape == [1, 16]
+  assert numbers.classifier.output_weights.shape == [1, 10]
 
 
 def test_score_calls_evaluate(tmp_path):
-  task = make(tmp_path)
-  chosen = np.eye(3)[[0, 1, 2, 0, 0]]
-  values = task.score_split(
-    "dev", {"probabilities": chosen, "label_ids": np.array([0, 1, 2, 0, 1])}
-  )
-  assert values["accuracy"] == 0.8
+  chosen, right = np.eye(3)[[0, 1, 2, 0, 0]], np.array([0, 1, 2, 0, 1])
+  rows = {"probabilities": chosen, "label_ids": right}
+  values = make(tmp_path).score_split("dev", rows)
   assert values.keys() == {"accuracy", "macro_f1"}
-  numbers = make(tmp_path, labels=None).score(
-    {"values": np.float32([1, 3]), "label_ids": np.float32([1, 2])}
-  )
+  assert values["accuracy"] == 0.8
+  rows = {"values": np.float32([1, 3]), "label_ids": np.float32([1, 2])}
+  numbers = make(tmp_path, labels=None).score(rows)
   assert numbers["mean_squared_error"] == 0.5
 
 

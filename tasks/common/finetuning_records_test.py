@@ -8,11 +8,11 @@ import os
 import pathlib
 import threading
 
-import numpy as np
 import pytest
 
 import tfrecords
 from official_albert import tokenization
+from official_albert.testing import toy_models
 from tasks.common import finetuning_records
 
 _LENGTH = 7
@@ -30,15 +30,12 @@ _EXAMPLES = [
 @pytest.fixture
 def arguments(tmp_path):
   """Returns arguments of `build`."""
-  vocabulary = tmp_path / "vocab.txt"
-  words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "rain"]
-  vocabulary.write_text("\n".join(words) + "\n")
   (tmp_path / "a.tsv").write_text("a")
   (tmp_path / "b.tsv").write_text("b")
   return {
     "cache_dir": str(tmp_path / "cache" / "deep"),
     "task": "toy",
-    "tokenizer": tokenization.open_tokenizer(vocab_file=str(vocabulary)),
+    "tokenizer": toy_models.wordpiece(tmp_path, "tea", "rain"),
     "max_seq_length": _LENGTH,
     "features": tfrecords.classification_schema(_LENGTH),
     "settings": {"labels": ["x", "y"], "stride": 3},
@@ -84,7 +81,7 @@ def test_records_are_padded_with_zeros(arguments, monkeypatch, block):
   assert rows["label_ids"].tolist() == [number % 3 for number in range(11)]
 
 
-def test_several_sequences_and_floats(arguments):
+def test_several_sequences_of_an_example(arguments):
   options = [[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]]
   example = {
     "input_ids": options,
@@ -104,21 +101,6 @@ def test_several_sequences_and_floats(arguments):
   assert rows["segment_ids"].sum(axis=-1).tolist() == [[2, 0, 5]]
   manifest = tfrecords.read_manifest(folder)
   assert manifest.split("dev").statistics == {"mean_tokens": 10}
-  spans = {
-    **_EXAMPLES[3],
-    "example_id": 0,
-    "p_mask": [0, 1, 0.5, 0, 1],
-    "start_positions": 2,
-    "end_positions": 3,
-    "is_impossible": False,
-  }
-  schema = tfrecords.span_schema(_LENGTH)
-  folder = build(arguments, features=schema, make_examples=lambda: [spans])
-  rows = read(folder)
-  assert rows["p_mask"].tolist() == [[0, 1, 0.5, 0, 1, 0, 0]]
-  assert rows["p_mask"].dtype == np.float32
-  assert [rows[f"{name}_positions"][0] for name in ("start", "end")] == [2, 3]
-  assert rows["is_impossible"].tolist() == [0]
 
 
 def test_train_has_a_fixed_random_order(arguments, tmp_path):

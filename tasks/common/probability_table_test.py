@@ -28,16 +28,14 @@ def test_file_format(tmp_path):
     b"q 1\tno\t0.5\t0.25\t0.25\n"
     b"2\tyes\t0.125\t0.125\t0.75\n"
   )
-  numbers = np.array([3.1415927, -2e-9], np.float32)
-  path = tmp_path / "t.tsv"
-  probability_table.write_probabilities(
-    str(path), table(labels=(), values=numbers)
-  )
-  assert path.read_text() == (
+  numbers = table(labels=(), values=np.float32([3.1415927, -2e-9]))
+  path = str(tmp_path / "t.tsv")
+  probability_table.write_probabilities(path, numbers)
+  assert (tmp_path / "t.tsv").read_text() == (
     "id\tprediction\nq 1\t3.14159274\n2\t-1.99999994e-09\n"
   )
-  again = probability_table.read_probabilities(str(path))
-  np.testing.assert_array_equal(again.values.astype(np.float32), numbers)
+  again = probability_table.read_probabilities(path)
+  np.testing.assert_array_equal(np.float32(again.values), numbers.values)
   assert again.labels == ()
   assert sorted(os.listdir(tmp_path)) == ["dev.probabilities.tsv", "t.tsv"]
 
@@ -65,14 +63,12 @@ def test_float32_round_trip_is_exact(tmp_path):
       {"labels": ("a\tb", "b", "c")},
       "label 'a\\\\tb' is empty, occurs twice, ",
     ),
-    ({"labels": ("a", "b\r", "c")}, "a tab or a line break"),
     ({"labels": ("a", "", "c")}, "label '' is empty"),
     ({"ids": ("1", "1")}, "id '1' is empty, occurs twice"),
     (
       {"values": [[0.5, 0.5, 0], [0.5, 0.5, 0.5]]},
       r"row 2 \(id '2'\): 0.5, 0.5, 0.5 are not probabilities",
     ),
-    ({"values": [[1.5, -0.5, 0], [1, 0, 0]]}, "row 1 .* are not"),
     ({"values": [[1, 0, 0], [np.nan, 0, 0]]}, "row 2 .* are not"),
     ({"labels": (), "values": [1, np.inf]}, "row 2 .* not finite"),
   ],

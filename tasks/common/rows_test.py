@@ -45,28 +45,7 @@ def test_tsv(tmp_path, text, expected):
     assert found == list(enumerate(expected, 1))
 
 
-@pytest.mark.parametrize(
-  "name, data, problem",
-  [
-    ("a.tsv", b"", "a.tsv is empty: rows"),
-    (
-      "a.tsv",
-      b"fine\ncaf\xe9\tb\n",
-      "a.tsv, line 2 is not UTF-8 (byte 0xe9): convert the file to UTF-8.",
-    ),
-    ("a.tsv.gz", b"a\tb\n", "is not a complete gzip file (after line 0"),
-    ("a.tsv.gz", gzip.compress(b"a\n" * 9)[:-9], "not a complete gzip file (a"),
-  ],
-  # Gzip data contains the time, so it is not used as a test id.
-  ids=["empty", "latin1", "no_gzip", "cut_gzip"],
-)
-def test_bad_lines(tmp_path, name, data, problem):
-  path = write(tmp_path, name, data)
-  with pytest.raises(ValueError) as error:
-    list(rows.read_tsv(path))
-  assert problem in str(error.value)
-
-
+_CUT = gzip.compress(b"text\n" * 9, mtime=0)[:-9]
 _ROWS = [
   {"text": 'He said "no", twice.', "label": "a"},
   {"text": "naïve 😀", "label": "b"},
@@ -104,6 +83,10 @@ def test_csv_round_trip(tmp_path):
 @pytest.mark.parametrize(
   "name, text, problem",
   [
+    ("a.tsv", b"", "a.tsv is empty: rows"),
+    ("a.tsv", b"text\nf\xe9\n", "a.tsv, line 2 is not UTF-8 (byte 0xe9): con"),
+    ("a.tsv.gz", b"a\tb\n", "is not a complete gzip file (after line 0"),
+    ("a.tsv.gz", _CUT, "not a complete gzip file (a"),
     ("a.csv", "text,label\n", "a.csv has no rows, or only a header."),
     ("a.jsonl", "\n \n", "a.jsonl has no rows"),
     (

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, modeling, tokenization
+from official_albert import modeling, tokenization
+from official_albert.testing import toy_models
 from official_albert.tokenization import in_graph
 from tasks.common import text_serving
 
@@ -26,16 +27,7 @@ def vocab_file(tmp_path_factory) -> str:
 
 def make(vocab_file, labels, is_pair):
   tf.keras.utils.set_random_seed(3)
-  config = AlbertConfig(
-    vocab_size=len(_PIECES),
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=13,
-    initializer_range=0.5,
-  )
+  config = toy_models.config(len(_PIECES), 13, initializer_range=0.5)
   model = modeling.AlbertForSequenceClassification(config, len(labels or "1"))
   layer = in_graph.make_text_layer("wordpiece", vocab_file, True)
   return text_serving.ServedTextTask(model, layer, _LONGEST, labels, is_pair)

@@ -10,36 +10,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, distribution, training
+from official_albert import distribution, training
 from official_albert.testing import toy_task
-from official_albert.training import Phase, TrainConfig
+from official_albert.training import Phase
 from tasks.pretraining import recipes, task_test
 from tasks.pretraining import task as task_lib
 
 DEEP = 5
-SCHEDULE = (
-  Phase(3, num_layers=2),
-  Phase(4, num_layers=DEEP, same_data=True),
-)
+SCHEDULE = (Phase(3, num_layers=2), Phase(4, num_layers=DEEP, same_data=True))
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-  """Returns a folder of records and a model that fits them."""
-  folder, vocab_size = task_test.build_unmasked(
-    tmp_path_factory.mktemp("depth")
-  )
-  return folder, AlbertConfig(
-    vocab_size=vocab_size,
-    embedding_size=6,
-    hidden_size=10,
+def data(unmasked):
+  """Returns a folder of records and a deep model that fits them."""
+  folder, config = unmasked
+  return folder, dataclasses.replace(
+    config,
     num_hidden_layers=DEEP,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=29,
     hidden_dropout_prob=0.2,
     attention_probs_dropout_prob=0.1,
-    initializer_range=0.3,
   )
 
 
@@ -63,19 +52,16 @@ def train(data, model_dir, schedule=(), stop=None, recompute=False, **changes):
       )
     )
   values = dict(
-    model_dir=str(model_dir),
     num_train_steps=7,
     phases=schedule,
     num_warmup_steps=1,
-    learning_rate=0.01,
     train_batch_size=6,
     eval_batch_size=4,
-    steps_per_loop=2,
     eval_steps=2,
     save_checkpoints_steps=1,
     keep_checkpoint_max=20,
   )
-  config = TrainConfig(**{**values, **changes})
+  config = toy_task.config(model_dir, **{**values, **changes})
   stream = io.StringIO()
   strategy = distribution.make_strategy("one_device")
   with training.Reporter(config.model_dir, stream) as report:

@@ -185,21 +185,6 @@ def test_every_example_follows_the_rules(changes):
   assert filled > 250
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_word_cut_by_truncation_is_a_unit_of_its_own(label):
-  # One segment starts inside a word: 9 and 12 continue words.
-  a, b = np.array([9, 12, 8]), np.array([12, 7, 8])
-  pair = data.Pair(*((b, a) if label else (a, b)), 0)
-  mask = _dynamic(sentence_pair="none", ngram=1, masked_lm_prob=0.2)
-  # 20% of 9 tokens are two: one word of two pieces or two of one.
-  batch = mask(_unmasked([pair] * 300), tf.constant(0, tf.int64))
-  chosen = set(map(tuple, batch["masked_lm_positions"].numpy()[:, :2].tolist()))
-  if label:
-    assert chosen == {(5, 6), (1, 2), (1, 3), (1, 7), (2, 3), (2, 7), (3, 7)}
-  else:
-    assert chosen == {(1, 2), (3, 5), (3, 6), (3, 7), (5, 6), (5, 7), (6, 7)}
-
-
 def test_draws_belong_to_the_example():
   def draws(first, count, seed=5, purpose=1):
     first = tf.constant(first, tf.int64)
@@ -235,23 +220,6 @@ def test_draws_are_the_same_on_any_machine():
     "bc57ac4c",
     "9b00dbd8",
   ]
-
-
-def test_other_masks_for_another_epoch_seed_or_purpose():
-  batch = _unmasked(_pairs(200))
-
-  def masked(first, **arguments):
-    masked = _dynamic(**arguments)(batch, tf.constant(first, tf.int64))
-    return masked["masked_lm_positions"].numpy()
-
-  one = masked(0)
-  np.testing.assert_array_equal(masked(0), one)
-  for other in (
-    masked(200),
-    masked(0, seed=4),
-    masked(0, purpose=dynamic_masking.EVALUATION),
-  ):
-    assert (other == one).all(1).mean() < 0.1
 
 
 _S = 23
@@ -332,58 +300,6 @@ def test_same_draws_give_the_same_ngrams(ngram, favor_shorter):
     ] == ngrams
     seen.update(ngrams)
   assert seen == set(range(1, ngram + 1))
-
-
-def _batch():
-  return {
-    name: tf.constant(value)
-    for name, value in {
-      "input_ids": [
-        [2, 11, 12, 3, 21, 22, 23, 3],
-        [2, 13, 14, 15, 3, 24, 3, 0],
-      ],
-      "input_mask": [[1] * 8, [1] * 7 + [0]],
-      "segment_ids": [[0] * 4 + [1] * 4, [0] * 5 + [1] * 2 + [0]],
-      "token_boundary": [[1, 1, 0, 1, 0, 0, 1, 1], [1, 1, 1, 0, 1, 1, 1, 0]],
-      "next_sentence_labels": [[0], [0]],
-      "other": [[7], [8]],
-    }.items()
-  }
-
-
-@pytest.mark.parametrize("swap", [[True, False], [False, True], [True, True]])
-def test_swap(swap):
-  batch = _batch()
-  swapped = dynamic_masking.swap_segments(batch, tf.constant(swap))
-  expected = {
-    "input_ids": [[2, 21, 22, 23, 3, 11, 12, 3], [2, 24, 3, 13, 14, 15, 3, 0]],
-    "input_mask": [[1] * 8, [1] * 7 + [0]],
-    "segment_ids": [[0] * 5 + [1] * 3, [0] * 3 + [1] * 4 + [0]],
-    "token_boundary": [[1, 0, 0, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 0, 1, 0]],
-    "next_sentence_labels": [[1], [1]],
-    "other": [[7], [8]],
-  }
-  assert swapped.keys() == expected.keys()
-  for name, value in swapped.items():
-    assert value.dtype == tf.int32
-    for row in range(2):
-      source = expected[name] if swap[row] else batch[name].numpy().tolist()
-      assert value[row].numpy().tolist() == source[row], (name, row)
-
-
-def test_replacement_by_hand():
-  ids = np.array([[6, 7, 8, 9, 5]], np.int32)
-  chosen = np.array([[True, True, True, True, False]])
-  shown = dynamic_masking.replace_tokens(
-    tf.constant(ids),
-    tf.constant(chosen),
-    4,
-    np.array([50, 60, 70], np.int32),
-    # [MASK] below 0.8, as it is below 0.9, a random piece from there on.
-    tf.constant([[0.799, 0.8, 0.9, 0.999, 0.0]], tf.float64),
-    tf.constant([[0.0, 0.0, 0.33, 1 - 2.0**-32, 0.0]], tf.float64),
-  )
-  assert shown.numpy().tolist() == [[4, 7, 50, 70, 5]]
 
 
 def _manifest(**changes):

@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, training
+from official_albert import checkpoints, training
+from official_albert.testing import toy_models
 from tasks.pretraining import export
 from tasks.pretraining import model as model_lib
 
 _PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##x".split()
-_CONFIG = AlbertConfig(
-  vocab_size=len(_PIECES),
-  embedding_size=6,
-  hidden_size=4,
-  num_hidden_layers=1,
-  num_attention_heads=2,
-  intermediate_size=7,
-  max_position_embeddings=13,
-)
+_CONFIG = toy_models.config(len(_PIECES), 13, num_hidden_layers=1)
 
 
 def _model(value):

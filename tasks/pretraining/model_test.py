@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling
+from official_albert import checkpoints
 from official_albert import training as training_lib
+from official_albert.testing import toy_models
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import task as task_lib
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
-GROUPS = ("one_group", "two_groups")
 _ONE_QUICKLY = [
-  GROUPS[0],
-  *(pytest.param(group, marks=pytest.mark.heavy) for group in GROUPS[1:]),
+  toy_models.GROUPS[0],
+  pytest.param(toy_models.GROUPS[1], marks=pytest.mark.heavy),
 ]
 
 
 def load(group: str, recompute: bool = False):
-  folder = GOLDEN / group
-  config = modeling.AlbertConfig.from_json_file(
-    str(folder / "albert_config.json")
-  )
+  config = toy_models.golden_config(group)
   model = model_lib.AlbertForPretraining(config, recompute)
-  report = checkpoints.load_tf1_checkpoint(model, str(folder / "model.ckpt"))
-  assert not report.missing and not report.unexpected
-  batch = dict(np.load(folder / "pretraining_batch.npz"))
-  return model, {name: tf.constant(value) for name, value in batch.items()}
+  toy_models.load_golden(model, toy_models.GOLDEN / group / "model.ckpt")
+  batch = np.load(toy_models.GOLDEN / group / "pretraining_batch.npz")
+  return model, {name: tf.constant(batch[name]) for name in batch.files}
 
 
 def total_loss(model, batch, training=False, logits_only=False):
@@ -42,10 +35,10 @@ def total_loss(model, batch, training=False, logits_only=False):
   return sum(losses.values()), losses, outputs
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_outputs_and_losses_equal_the_original(group):
   model, batch = load(group)
-  golden = np.load(GOLDEN / group / "pretraining_outputs.npz")
+  golden = np.load(toy_models.GOLDEN / group / "pretraining_outputs.npz")
   total, losses, outputs = total_loss(model, batch)
   vocab = model.config.vocab_size
   for name in ("embedding_output", "sequence_output", "pooled_output"):
@@ -74,10 +67,10 @@ def test_outputs_and_losses_equal_the_original(group):
 @pytest.mark.parametrize(
   "training, logits_only", [(False, False), (True, False), (True, True)]
 )
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_gradients_equal_the_original(group, training, logits_only):
   model, batch = load(group)
-  golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
+  golden = np.load(toy_models.GOLDEN / group / "pretraining_gradients.npz")
   variables = checkpoints.tf1_variables(model)
   assert set(golden.files) == set(variables)
   with tf.GradientTape() as tape:
@@ -116,8 +109,8 @@ def test_modes_of_computing_are_near_the_original(group, mode):
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
   assert model.compute_dtype == ("float16" if half else "float32")
-  golden = np.load(GOLDEN / group / "pretraining_gradients.npz")
-  total_golden = np.load(GOLDEN / group / "pretraining_outputs.npz")
+  golden = np.load(toy_models.GOLDEN / group / "pretraining_gradients.npz")
+  total_golden = np.load(toy_models.GOLDEN / group / "pretraining_outputs.npz")
   variables = checkpoints.tf1_variables(model)
   scale = 2.0**10 if half else 1.0
 
@@ -146,11 +139,7 @@ def test_modes_of_computing_are_near_the_original(group, mode):
     largest = max(np.abs(expected).max(), 1e-2 if half else 1e-4)
     assert gradient.dtype == tf.float32
     np.testing.assert_allclose(
-      gradient / scale,
-      expected,
-      atol=share * largest,
-      rtol=0,
-      err_msg=name,
+      gradient / scale, expected, atol=share * largest, rtol=0, err_msg=name
     )
 
 
@@ -187,7 +176,7 @@ def ten_steps(model, batch, golden, name):
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
 def test_ten_steps_equal_the_original(group, name):
   model, batch = load(group)
-  golden = np.load(GOLDEN / group / f"training_{name}.npz")
+  golden = np.load(toy_models.GOLDEN / group / f"training_{name}.npz")
   optimizer, losses, norms = ten_steps(model, batch, golden, name)
   losses = [*losses, total_loss(model, batch)[0]]
   np.testing.assert_allclose(losses, golden["losses"], rtol=1e-5)
@@ -200,7 +189,7 @@ def test_ten_steps_equal_the_original(group, name):
   if name == "adamw":
     return
   # m and v of the original's checkpoint show a wrong decay of either.
-  path = GOLDEN / group / "trained_lamb.ckpt-10"
+  path = toy_models.GOLDEN / group / "trained_lamb.ckpt-10"
   reader = tf.train.load_checkpoint(str(path))
   for n, variable in variables.items():
     if n.endswith("key/bias"):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, tokenization
-from official_albert.testing import toy_vocabulary
+from official_albert import tokenization
+from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 from tasks.pretraining import model as model_lib
 from tasks.pretraining import serving
@@ -37,24 +37,15 @@ def tokenizer(model_file):
 @pytest.fixture(scope="module")
 def served(model_file, tokenizer):
   tf.keras.utils.set_random_seed(1)
-  config = AlbertConfig(
-    vocab_size=tokenizer.vocab_size + 2,  # Two rows without a piece.
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=MAX_LENGTH,
-    initializer_range=0.5,
+  # Two rows of the vocabulary have no piece.
+  config = toy_models.config(
+    tokenizer.vocab_size + 2, MAX_LENGTH, initializer_range=0.5
   )
   model = model_lib.AlbertForPretraining(config)
   unused = np.arange(config.vocab_size) >= tokenizer.vocab_size
   model.masked_lm.output_bias.assign(9.0 * unused)
   return serving.ServedPretraining(
-    model,
-    in_graph.SentencePieceTextLayer(model_file),
-    MAX_LENGTH,
-    K,
+    model, in_graph.SentencePieceTextLayer(model_file), MAX_LENGTH, K
   )
 
 

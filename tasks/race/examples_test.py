@@ -7,7 +7,6 @@ import io
 import json
 import tarfile
 
-import numpy as np
 import pytest
 
 from tasks.race import examples as examples_lib
@@ -47,7 +46,7 @@ def read(folder, split="dev", needs_labels=False):
 
 
 class Words:
-  """A tokenizer with an id for each word, which records its calls."""
+  """A tokenizer with an id for each word, which grows."""
 
   kind = "sentencepiece"
   lower_case = True
@@ -55,13 +54,11 @@ class Words:
 
   def __init__(self):
     self.words = ["<pad>", "<unk>", "[CLS]", "[SEP]"]
-    self.encoded = []
 
   def encode(self, text):
     return self.encode_batch([text])[0]
 
   def encode_batch(self, texts):
-    self.encoded += texts
     for word in " ".join(texts).split():
       if word not in self.words:
         self.words.append(word)
@@ -107,7 +104,6 @@ def test_prediction_needs_no_answers_and_no_ids(tmp_path):
     (changed(article=" \n"), "has no article"),
     (changed(questions=[]), "has no questions"),
     (changed(options=None), "has no options, or not one"),
-    (changed(options=["pqrs"]), "one for each of its 2 questions"),
     (
       changed(options=[["p", "q", "r"], ["t", "u", "v", "w"]]),
       ", question 1 of 2: it has 3 options instead of 4",
@@ -116,14 +112,11 @@ def test_prediction_needs_no_answers_and_no_ids(tmp_path):
       changed(options=[["p", "q", 7, "s"], ["t", "u", "v", "w"]]),
       ", question 1 of 2: 7 is not text",
     ),
-    (changed(questions=["who", None]), "2 of 2: None is not text"),
     (
       changed(answers=["A", "AB"]),
       ", question 2 of 2: the answer 'AB' is not one of the letters A, B, C, D",
     ),
-    (changed(answers=[None, "A"]), "1 of 2: the answer None"),
     (changed(id="a\tb"), r"id 'a\\tb' is not one line"),
-    (changed(id=5), "id 5 is not one line"),
   ],
 )
 def test_invalid_passages(tmp_path, passage, message):
@@ -242,18 +235,6 @@ def test_truncation():
       make(SECOND, *lengths)
 
 
-def test_an_article_is_tokenized_once_for_its_questions():
-  tokenizer = Words()
-  examples = [FIRST, SECOND, dataclasses.replace(FIRST, article="z")]
-  inputs = list(examples_lib.make_all_inputs(examples, tokenizer, 30, 20))
-  assert [len(rows) for rows in inputs] == [4, 4, 4]
-  assert tokenizer.encoded.count(FIRST.article) == 1
-  assert tokenizer.encoded.count("z") == 1
-  for example, rows in zip(examples, inputs):
-    alone = examples_lib.make_all_inputs([example], tokenizer, 30, 20)
-    assert list(alone) == [rows]
-
-
 def test_recipes():
   """Table 14 of the paper; v2 differs in rate and dropout only."""
   row = (2e-5, 32, 12000, 1000, 0.1, 0.1, 512)
@@ -262,22 +243,6 @@ def test_recipes():
   assert second == dataclasses.replace(
     first, learning_rate=1e-5, albert_dropout=0.0
   )
-
-
-def test_accuracy_by_level():
-  result = examples_lib.accuracy_by_level(
-    np.array([0, 1, 2, 3, 3, 3, 0]),
-    [0, 1, 0, 3, 0, 0, 1],
-    ["middle"] * 2 + ["high"] * 5,
-  )
-  # 2 of 2, 1 of 5, and 3 of 7 overall, which is not the mean of the levels.
-  assert result == {
-    "accuracy": pytest.approx(3 / 7, abs=1e-15),
-    "accuracy_middle": 1.0,
-    "accuracy_high": pytest.approx(1 / 5, abs=1e-15),
-  }
-  result = examples_lib.accuracy_by_level([0, 1], [0, 2], ["high"] * 2)
-  assert result == {"accuracy": 0.5, "accuracy_high": 0.5}
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, tokenization
-from official_albert.testing import toy_vocabulary
+from official_albert import tokenization
+from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 from tasks.race import examples as race_examples
 from tasks.race import model as model_lib
@@ -36,16 +36,7 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture(scope="module")
 def module(tokenizer):
   tf.keras.utils.set_random_seed(5)
-  config = AlbertConfig(
-    vocab_size=tokenizer.vocab_size,
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=23,
-    initializer_range=0.5,
-  )
+  config = toy_models.config(tokenizer.vocab_size, 23, initializer_range=0.5)
   layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
   return serving.ServedMultipleChoice(
     model_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
@@ -89,20 +80,16 @@ def packed(text_layer):
   return pack(texts())
 
 
-def test_sentencepiece_texts(module, tokenizer):
-  made = packed(module.text_layer)
-  for name, wanted in records(tokenizer).items():
-    np.testing.assert_array_equal(made[name], wanted, name)
-
-
-def test_wordpiece_texts(tmp_path):
-  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] _ a b c ##x".split()
-  (tmp_path / "vocab.txt").write_text("\n".join(pieces))
-  arguments = ("wordpiece", str(tmp_path / "vocab.txt"), True)
-  tokenizer = tokenization.open_tokenizer(vocab_file=arguments[1])
-  made = packed(in_graph.make_text_layer(*arguments))
-  for name, wanted in records(tokenizer).items():
-    np.testing.assert_array_equal(made[name], wanted, name)
+def test_texts_are_packed_as_in_python(module, tokenizer, tmp_path):
+  words = toy_models.wordpiece(tmp_path, *"_ a b c ##x".split())
+  path = str(tmp_path / "vocab.txt")
+  layer = in_graph.make_text_layer("wordpiece", path, True)
+  for made, wanted in (
+    (packed(module.text_layer), records(tokenizer)),
+    (packed(layer), records(words)),
+  ):
+    for name, value in wanted.items():
+      np.testing.assert_array_equal(made[name], value, name)
 
 
 def test_answers_equal_the_models(module, tokenizer):

@@ -10,30 +10,15 @@ import pytest
 import tensorflow as tf
 
 import tfrecords
-from official_albert import (
-  AlbertConfig,
-  checkpoints,
-  distribution,
-  tokenization,
-  training,
-)
+from official_albert import distribution, training
+from official_albert.testing import toy_models
 from tasks import common
 from tasks.race import examples as examples_lib
 from tasks.race import task as task_lib
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
-_ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
 _LENGTH = 31
-_CONFIG = AlbertConfig(
-  vocab_size=23,
-  embedding_size=8,
-  hidden_size=16,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=20,
-  max_position_embeddings=_LENGTH,
-  initializer_range=0.2,
-)
+_CONFIG = toy_models.config(23, _LENGTH)
 _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 
 
@@ -50,11 +35,8 @@ def example(number):
 
 
 def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
-  path = folder / "vocab.txt"
-  words = [f"w{number}" for number in range(5, config.vocab_size)]
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-  path.write_text("\n".join(pieces))
-  tokenizer = tokenization.WordPieceTokenizer(path)
+  words = (f"w{number}" for number in range(5, config.vocab_size))
+  tokenizer = toy_models.wordpiece(folder, *words)
   examples = {
     split: [example(number) for number in range(count)]
     for split, count in (counts or {"dev": 13}).items()
@@ -96,29 +78,21 @@ def make(folder, config=_CONFIG, counts=None, length=_LENGTH, **kwargs):
 
 
 def golden(folder, group):
-  config = AlbertConfig.from_json_file(
-    str(_ALBERT / group / "albert_config.json")
-  )
+  config = toy_models.golden_config(group)
   task = make(folder, config, counts={"dev": 1}, length=19)
   model = task.build_model()
-  report = checkpoints.load_tf1_checkpoint(
-    model, str(_GOLDEN / group / "multiple_choice.ckpt")
-  )
-  assert not report.missing and not report.unexpected
+  toy_models.load_golden(model, _GOLDEN / group / "multiple_choice.ckpt")
   return task, model
 
 
-@pytest.mark.parametrize("group", ["one_group", "two_groups"])
+@pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_losses_and_scores_equal_the_original(tmp_path, group):
   task, model = golden(tmp_path, group)
   expected = np.load(_GOLDEN / group / "multiple_choice_outputs.npz")
-  batch = dict(np.load(_ALBERT / group / "pretraining_batch.npz"))
+  batch = toy_models.golden_inputs(group)
   # Rows 0 and 1 are the two options of one question, which occurs twice: with
   # the correct answer, and with the other one and weight 0.
-  batch = {
-    name: tf.constant(np.stack([batch[name][:2]] * 2))
-    for name in ("input_ids", "input_mask", "segment_ids")
-  }
+  batch = {n: tf.constant(np.stack([x[:2]] * 2)) for n, x in batch.items()}
   (label,) = expected["labels"]
   batch["label_ids"] = tf.constant([label, 1 - label])
   batch["example_weight"] = tf.constant([1.0, 0.0])
@@ -196,7 +170,7 @@ def test_buckets_change_neither_losses_nor_predictions(tmp_path):
   assert values[0]["race_loss"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
-def test_accuracies_of_both_levels(tmp_path):
+def test_scores_and_written_predictions(tmp_path):
   task = make(tmp_path, counts={"dev": 6, "test": 2})
   chosen = np.eye(4)[[0, 1, 2, 0, 0, 0]]
   # Questions 0 and 3 are of middle school; 0, 1, 2 and 4 are correct.
@@ -205,19 +179,10 @@ def test_accuracies_of_both_levels(tmp_path):
     "accuracy_middle": 0.5,
     "accuracy_high": 0.75,
   }
-  assert task.score_split("test", {"probabilities": chosen[:2]}) == {
-    "accuracy": 1.0,
-    "accuracy_middle": 1.0,
-    "accuracy_high": 1.0,
-  }
-
-
-def test_predictions_are_letters_by_question(tmp_path):
-  task = make(tmp_path, counts={"dev": 1, "test": 2})
   values = np.float32([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
-  (path,) = task.write_predictions(
-    "test", {"probabilities": values}, str(tmp_path)
-  )
+  rows = {"probabilities": values}
+  assert task.score_split("test", rows)["accuracy"] == 0
+  (path,) = task.write_predictions("test", rows, str(tmp_path))
   assert pathlib.Path(path) == tmp_path / "test.probabilities.tsv"
   table = common.read_probabilities(path)
   assert table.ids == ("high0.txt#0", "high1.txt#0")

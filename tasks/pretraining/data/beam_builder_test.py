@@ -54,9 +54,8 @@ def assert_same(make_settings, hash_files, tmp_path):
   "changes",
   [
     {},
-    {"heldout_share": 0.0, "dupe_factor": 1},
     # More shards than examples: some hold nothing.
-    {"num_shards": 150, "dupe_factor": 1},
+    {"heldout_share": 0.0, "dupe_factor": 1, "num_shards": 150},
     {"examples": example_settings.ExampleSettings(sentence_pair="none")},
     {"examples": example_settings.ExampleSettings(masking="dynamic")},
   ],
@@ -69,10 +68,6 @@ def test_same_bytes_with_processes(assert_same):
   assert_same(_MULTI_PROCESSING)
 
 
-def test_same_bytes_of_one_file(assert_same, corpus, small_elements):
-  assert_same(input_files=f"{corpus}/a.txt")
-
-
 def test_equal_keys_keep_their_order(assert_same, small_elements, monkeypatch):
   make = build_worker.make_examples
 
@@ -82,17 +77,6 @@ def test_equal_keys_keep_their_order(assert_same, small_elements, monkeypatch):
 
   monkeypatch.setattr(build_worker, "make_examples", few_keys)
   assert_same()
-
-
-def test_number_of_buckets_grows_with_the_text_and_its_duplicates():
-  settings = build_worker.BuildSettings("a", "b", "c", dupe_factor=3)
-  plan = beam_builder.Plan(settings, "there", b"")
-  # (file, chunk, documents, tokens): 3 x 2^28 bytes of records.
-  chunks = [(0, 1, 1, 1 << 20), (0, 0, 100, (1 << 25) - (1 << 20))]
-  firsts, heldout, buckets = beam_builder._put_in_order(chunks, plan)
-  assert firsts == {(0, 0): 0, (0, 1): 100}
-  assert len(heldout) == 1
-  assert buckets == {"train": 16, "heldout": 1}
 
 
 def test_remote_storage(make_settings, hash_files, tmp_path):

@@ -26,7 +26,6 @@ _LINES = "\n".join(
   )
 )
 _LINES_DOCUMENTS = [["It is so.", "Is it?", "Yes."], ["Löwen brüllen."]]
-_LINE = re.compile(rb"\n")
 
 
 def _gzip(data: bytes) -> bytes:
@@ -178,26 +177,6 @@ def test_only_a_hundred_are_named():
   assert skipped.describe().endswith("and 113 more")
 
 
-def test_blocks_are_whole_documents(tmp_path, monkeypatch):
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", 4)
-  text, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
-  text.write_bytes(b"a\nb\n \t\r\n\nc\n\n\nd")
-  lines.write_bytes(b"{}\n{}\n\n{}\n")
-  reader = documents.DocumentReader([str(text), str(lines)])
-  blocks = list(reader.blocks())
-  assert [block[1:] for block in blocks] == [
-    (1, b"a\nb\n \t\r\n", False),
-    (4, b"\nc\n\n\n", False),
-    (8, b"d", True),
-    (1, b"{}\n{}\n", False),
-    (3, b"\n{}\n", False),
-    (5, b"", True),
-  ]
-  assert {block.path for block in blocks} == {str(text), str(lines)}
-  with pytest.raises(ValueError, match="b.jsonl, line 4, is no JSON object"):
-    documents.parse(blocks[4], documents.ReaderSettings())
-
-
 def test_tally_comes_back_from_json():
   settings = documents.ReaderSettings(skip_bad_documents=True)
   nothing = documents.Skipped()
@@ -218,42 +197,25 @@ def test_tally_comes_back_from_json():
   )
 
 
-def test_lines_before_the_damage_come_first(tmp_path):
-  text = b"".join(b"%d\n" % number for number in range(40000))
-  path = tmp_path / "a.gz"
-  path.write_bytes(_gzip(text)[:-5000])
-  found = b""
-  with pytest.raises(ValueError, match="not a complete gzip file") as error:
-    for block, _ in documents.read_blocks(str(path), _LINE, 1000):
-      assert block.first_line == found.count(b"\n") + 1
-      assert not block.ends_file
-      found += block.data
-  assert text.startswith(found) and found.endswith(b"\n")
-  assert len(text) / 2 < len(found) < len(text)
-  assert f"(after line {found.count(bytes([10]))}:" in str(error.value)
+@pytest.mark.parametrize("root", ["", "ram://find_files_test"])
+def test_find_files(tmp_path, root):
+  import tensorflow as tf
 
-
-def test_large_zstd_is_read_a_piece_at_a_time(tmp_path):
-  text = b"".join(b"%d" % n + b"x" * 999 + b"\n" for n in range(3000))
-  path = tmp_path / "a.zst"
-  path.write_bytes(zstandard.ZstdCompressor(level=1).compress(text))
-  blocks = documents.read_blocks(str(path), _LINE, 5000)
-  assert b"".join(block.data for block, _ in blocks) == text
-
-
-def test_find_files(tmp_path):
+  root = root or str(tmp_path)
+  tf.io.gfile.makedirs(f"{root}/sub")
   for name in ("b.txt", "a.txt", "c.jsonl", "odd[1].txt"):
-    (tmp_path / name).write_text("x")
-  (tmp_path / "sub").mkdir()
+    with tf.io.gfile.GFile(f"{root}/{name}", "w") as file:
+      file.write("x")
 
   def find(*patterns):
-    found = documents.find_files(",".join(f"{tmp_path}/{p}" for p in patterns))
-    return [path[len(str(tmp_path)) + 1 :] for path in found]
+    found = documents.find_files(", ".join(f"{root}/{p}" for p in patterns))
+    return [path[len(root) + 1 :] for path in found]
 
-  expected = ["c.jsonl", "a.txt", "b.txt", "odd[1].txt"]
-  assert find("c.jsonl", "*.txt", "a.txt") == expected
-  assert find("odd[1].txt") == ["odd[1].txt"]
-  assert find("*") == ["a.txt", "b.txt", "c.jsonl", "odd[1].txt"]
+  texts = ["a.txt", "b.txt", "odd[1].txt"]
+  assert find("c.jsonl", "*.txt", "a.txt") == ["c.jsonl", *texts]
+  if "://" not in root:
+    assert find("odd[1].txt") == ["odd[1].txt"]
+    assert find("*") == ["a.txt", "b.txt", "c.jsonl", "odd[1].txt"]
   with pytest.raises(FileNotFoundError, match=r"no input file matches .*\.md"):
     find("a.txt", "*.md")
   with pytest.raises(FileNotFoundError, match="which is a folder"):
@@ -261,22 +223,6 @@ def test_find_files(tmp_path):
   for empty in ("", " , "):
     with pytest.raises(ValueError, match="input_files is empty"):
       documents.find_files(empty)
-
-
-def test_find_remote_files():
-  import tensorflow as tf
-
-  folder = "ram://find_remote_files_test"
-  for name in ("b.txt", "a.txt", "c.jsonl"):
-    with tf.io.gfile.GFile(f"{folder}/{name}", "w") as file:
-      file.write("x")
-  assert documents.find_files(f"{folder}/c.jsonl, {folder}/*.txt") == [
-    f"{folder}/{name}" for name in ("c.jsonl", "a.txt", "b.txt")
-  ]
-  with pytest.raises(FileNotFoundError, match="no input file matches 'ram://"):
-    documents.find_files(f"{folder}/*.md")
-  with pytest.raises(FileNotFoundError, match="which is a folder"):
-    documents.find_files(folder)
   with pytest.raises(ValueError, match="cannot read nonsense:// addresses"):
     documents.find_files("nonsense://bucket/*.txt")
 

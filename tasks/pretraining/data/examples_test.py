@@ -1,4 +1,4 @@
-"""Tests of the layout, the masks and the features of examples."""
+"""Tests of the layout, the masks and the statistics of examples."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _instances(documents, vocabulary, settings, seed=1):
   ]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
   "changes",
   [
@@ -132,10 +132,17 @@ def test_every_example_keeps_the_rules(documents, vocabulary, changes, seed):
     assert not features["next_sentence_labels"].any()
 
 
-def test_word_cut_by_truncation_is_a_unit_of_its_own(vocabulary):
-  """B starts with a continuation: it is not glued to the end of A."""
+@pytest.mark.parametrize(
+  "whole_words, expected",
+  # B starts with a continuation: it is not glued to the end of A. One token of
+  # 7 x 0.15 is predicted: the word [9, 12] is too long for it.
+  [(True, {(1,), (5,)}), (False, {(1,), (3,), (4,), (5,)})],
+)
+def test_word_cut_by_truncation_is_a_unit_of_its_own(
+  vocabulary, whole_words, expected
+):
   pair = sentence_pairs.Pair(np.array([7]), np.array([9, 12, 8]), 0)
-  settings = _settings(masked_lm_prob=0.15, ngram=1)
+  settings = _settings(do_whole_word_mask=whole_words, ngram=1)
   chosen = set()
   for seed in range(50):
     instance = examples.create_instance(
@@ -143,22 +150,7 @@ def test_word_cut_by_truncation_is_a_unit_of_its_own(vocabulary):
     )
     assert instance.boundary.tolist() == [1, 1, 1, 0, 0, 1, 1]
     chosen.add(tuple(instance.masked.positions.tolist()))
-  # One token to predict of 7 x 0.15: the word [9, 12] is too long for it.
-  assert chosen == {(1,), (5,)}
-
-
-def test_without_whole_words_each_piece_is_a_unit(vocabulary):
-  pair = sentence_pairs.Pair(np.array([7]), np.array([9, 12, 8]), 0)
-  settings = _settings(do_whole_word_mask=False, ngram=1)
-  chosen = {
-    tuple(
-      examples.create_instance(
-        pair, vocabulary, settings, np.random.default_rng(seed)
-      ).masked.positions.tolist()
-    )
-    for seed in range(50)
-  }
-  assert chosen == {(1,), (3,), (4,), (5,)}
+  assert chosen == expected
 
 
 def test_dynamic_masking_leaves_the_text_as_it_is(documents, vocabulary):
@@ -180,20 +172,16 @@ def test_dynamic_masking_leaves_the_text_as_it_is(documents, vocabulary):
     ids = row.original.tolist()
     a, b = ids[1 : row.first_separator], ids[row.first_separator + 1 : -1]
     assert _find(text, a) + len(a) <= _find(text, b)
+  # Another document of NSP is drawn at once.
+  settings = _settings(masking="dynamic", sentence_pair="nsp")
+  labels = {i.label for i in _instances(documents, vocabulary, settings)}
+  assert labels == {0, 1}
 
 
 def _find(text, part):
   """Where `part` begins in `text`, by its numbers."""
   starts = range(len(text) - len(part) + 1)
   return next(i for i in starts if text[i : i + len(part)] == part)
-
-
-def test_dynamic_masking_draws_the_other_documents_of_nsp(
-  documents, vocabulary
-):
-  settings = _settings(masking="dynamic", sentence_pair="nsp")
-  labels = {i.label for i in _instances(documents, vocabulary, settings)}
-  assert labels == {0, 1}
 
 
 def test_same_generator_same_examples(documents, vocabulary):
@@ -326,10 +314,7 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
 @pytest.mark.skipif(not _GOLDEN.exists(), reason="no golden statistics here")
 @pytest.mark.parametrize(
   ("length", "predictions", "dupe_factor", "seeds"),
-  [
-    (512, 76, 1, 12),
-    pytest.param(128, 20, 2, 12, marks=pytest.mark.heavy),
-  ],
+  [(512, 76, 1, 12), pytest.param(128, 20, 2, 12, marks=pytest.mark.heavy)],
 )
 def test_statistics_are_the_originals(length, predictions, dupe_factor, seeds):
   """Within 3 standard errors of the difference of one run and a mean.
@@ -348,9 +333,7 @@ def test_statistics_are_the_originals(length, predictions, dupe_factor, seeds):
     for size, share in golden.pop(name).items():
       golden[f"{name} {size}"] = share
   settings = _settings(
-    masking="compat",
-    max_seq_length=length,
-    max_predictions_per_seq=predictions,
+    masking="compat", max_seq_length=length, max_predictions_per_seq=predictions
   )
   data = _SHARED / "data"
   tokenizer = tokenization.SentencePieceTokenizer(
@@ -381,6 +364,90 @@ def test_statistics_are_the_originals(length, predictions, dupe_factor, seeds):
     if abs(distance) > 3:
       far[name] = (expected, values.mean(), distance)
   assert not far
+
+
+def _counted_features():
+  """Two examples, S = 7, P = 3; [MASK] 4."""
+  return {
+    "input_ids": np.array([[2, 4, 3, 9, 4, 3, 0], [2, 8, 3, 4, 3, 0, 0]]),
+    "input_mask": np.array([[1] * 6 + [0], [1] * 5 + [0] * 2]),
+    "segment_ids": np.array(
+      [[0] * 3 + [1] * 3 + [0], [0] * 3 + [1] * 2 + [0] * 2]
+    ),
+    "masked_lm_positions": np.array([[1, 3, 4], [1, 3, 0]]),
+    # Row 0: masked, random, masked. Row 1: kept, masked.
+    "masked_lm_ids": np.array([[7, 8, 9], [8, 5, 0]]),
+    "masked_lm_weights": np.float32([[1, 1, 1], [1, 1, 0]]),
+    "next_sentence_labels": np.array([[1], [0]]),
+  }
+
+
+def _counts(features):
+  counts = data_statistics.count_examples(features, 4, 3, [1, 2, 1, 1])
+  counts.dropped_chunks, counts.truncated_tokens = 6, 15
+  return counts
+
+
+def test_statistics_of_examples_counted_by_hand():
+  assert data_statistics.summarize_examples(_counts(_counted_features())) == {
+    "instances": 2,
+    "dropped_chunks": 6,
+    "truncated_tokens": 15,
+    # The examples have 11 tokens, 6 of which are [CLS] and [SEP].
+    "truncated_share": 15 / (15 + 5),
+    "tokens": 11,
+    "mean_length": 5.5,
+    "padding_share": 3 / 14,
+    "segment_a_share": 6 / 11,
+    "label_1_share": 0.5,
+    "predictions": 5,
+    "mean_predictions": 2.5,
+    "masked_share_of_tokens": 5 / 11,
+    "mask_token_share": 3 / 5,
+    "kept_share": 1 / 5,
+    "random_share": 1 / 5,
+    "ngram_length_share": {"1": 0.75, "2": 0.25, "3": 0.0},
+  }
+
+
+def test_nothing_counted():
+  summary = data_statistics.summarize_examples(data_statistics.Counts())
+  assert summary["padding_share"] == summary["kept_share"] == 0.0
+
+
+def test_statistics_of_documents():
+  rows = [
+    sentence_pairs.Document(np.array([5, 6, 7, 5]), np.array([0, 1, 4])),
+    sentence_pairs.Document(np.array([1, 5, 6, 7, 5]), np.array([0, 2, 3, 5])),
+  ]
+  counts = data_statistics.count_documents(rows, 9)
+  counts += data_statistics.count_documents([], 9)
+  summary = data_statistics.summarize_text(counts, range(5), unk_id=1)
+  # Of 8 pieces: 1/2, 1/4, 1/4.
+  entropy = summary.pop("unigram_entropy_nats")
+  assert entropy == pytest.approx(1.5 * np.log(2), rel=1e-12)
+  assert summary == {
+    "documents": 2,
+    "segments": 5,
+    "text_tokens": 9,
+    "unknown_share": 1 / 9,
+  }
+
+
+def test_table_of_statistics():
+  table = data_statistics.format_table(
+    {
+      "train": {"instances": 12345, "share": 0.5, "ngrams": {"1": 0.75}},
+      "heldout": {"instances": 1, "more": 2},
+    }
+  )
+  assert table.splitlines() == [
+    "             train    heldout",
+    "instances   12,345          1",
+    "share       0.5000",
+    "ngrams 1    0.7500",
+    "more                        2",
+  ]
 
 
 if __name__ == "__main__":

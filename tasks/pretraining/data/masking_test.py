@@ -80,26 +80,6 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(favor_shorter):
   _assert_frequencies(np.bincount(first, minlength=4)[1:], expected)
 
 
-def test_histogram_over_whole_sequences_follows_the_probabilities():
-  """With 3,000 words to choose 20 from, nothing interferes much.
-
-  An n-gram fails to get its length if it overlaps another one or the end of
-  a segment (less than 20 x 5 / 3000 of the draws), or if it does not fit the
-  remaining budget (at most the last, about 1 in 12). Every such loss is to
-  the favour of shorter ones, so the bounds are one-sided.
-  """
-  starts, separator = _starts([1] * 1400, [1] * 1600)
-  thresholds = example_settings.ngram_thresholds(3, True)
-  rng = np.random.default_rng(2)
-  lengths = []
-  for _ in range(400):
-    lengths += masking.choose_ngrams(starts, separator, 20, thresholds, rng)[1]
-  shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
-  assert 6 / 11 - 0.01 < shares[0] < 6 / 11 + 0.05
-  assert 3 / 11 - 0.03 < shares[1] < 3 / 11 + 0.02
-  assert 2 / 11 - 0.05 < shares[2] < 2 / 11 + 0.01
-
-
 def test_every_unit_is_equally_likely_but_for_the_reach_of_ngrams():
   """With single units there is no reach: 3 of 8 are chosen, uniformly."""
   starts, separator = _starts([1] * 3, [1] * 5)

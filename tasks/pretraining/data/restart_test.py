@@ -1,4 +1,4 @@
-"""Kills builds at many moments and compares what the resumed builds write.
+"""Kills builds at many moments; tests the folder of an unfinished dataset.
 
 A real process is killed with SIGKILL, from inside at an exact call, so that
 each moment is hit every time. It is forked from a process that has loaded
@@ -22,10 +22,12 @@ import tfrecords
 from tasks.pretraining.data import (
   build_worker,
   dataset_builder,
-  documents,
   external_sort,
+  output_folder,
 )
 
+# The same pieces as those of the killed process.
+pytestmark = pytest.mark.usefixtures("small_pieces")
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # Small pieces, so that there are many: what is on the disk depends on them.
@@ -101,15 +103,6 @@ def build_killed():
     process.stdin.close()
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch):
-  """Uses the same pieces as the killed process."""
-  monkeypatch.setattr(dataset_builder, "_BLOCKS_PER_CHUNK", 2)
-  monkeypatch.setattr(documents, "_BLOCK_BYTES", 600)
-  for name in ("_MIN_BUCKET_BYTES", "_MAX_BUCKET_BYTES"):
-    monkeypatch.setattr(external_sort, name, 12_000)
-
-
 @pytest.fixture
 def calls(monkeypatch):
   """Counts the pieces of work and the written records."""
@@ -129,14 +122,6 @@ def calls(monkeypatch):
   count(external_sort, "write_run")
   count(tfrecords.ShardWriter, "write_encoded")
   return counts
-
-
-@pytest.fixture(scope="module")
-def whole(make_settings, hash_files, tmp_path_factory):
-  """The files of a build that nothing has disturbed, made in large pieces."""
-  folder = tmp_path_factory.mktemp("whole")
-  dataset_builder.build_dataset(make_settings(folder))
-  return hash_files(folder)
 
 
 def _finished(folder, prefix=""):
@@ -304,24 +289,6 @@ def test_damaged_piece_is_made_again(
     shutil.rmtree(folder)
 
 
-def test_swapped_files_are_made_again(
-  build_killed, make_settings, hash_files, whole, tmp_path
-):
-  settings = make_settings(tmp_path)
-  build_killed(settings, _RECORD, 200)
-  staging = tmp_path / ".unfinished"
-  for pattern in ("train-runs/*", "train-0000[01]*", "store/*"):
-    # With their notes, so that only the names are wrong.
-    names = sorted(staging.glob(pattern))
-    for one, other in zip(names, names[len(names) // 2 :]):
-      if one.suffix == other.suffix:
-        one.rename(tmp_path / "aside")
-        other.rename(one)
-        (tmp_path / "aside").rename(other)
-  dataset_builder.build_dataset(settings)
-  assert hash_files(tmp_path) == whole
-
-
 def test_other_settings_do_not_resume(
   build_killed, make_settings, hash_files, whole, tmp_path
 ):
@@ -355,6 +322,9 @@ def test_old_dataset_stays_until_the_new_one_is_whole(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
   dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))
+  # Files of another dataset are replaced, too; others stay.
+  for name in ("train-00007-of-00009.tfrecord", "vocab.txt", "notes.txt"):
+    (tmp_path / name).write_text("there")
   old = hash_files(tmp_path)
   # --overwrite replaces another unfinished build and resumes its own.
   overwrite = make_settings(tmp_path, overwrite=True)
@@ -369,7 +339,79 @@ def test_old_dataset_stays_until_the_new_one_is_whole(
   calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
   assert calls["tokenize"] == 0
-  assert hash_files(tmp_path) == whole
+  assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
+
+
+_ONE_SHARD = "train-00000-of-00001.tfrecord"
+
+
+def _staging(output_dir, overwrite=False, seed=0):
+  return output_folder.staging_folder(
+    str(output_dir), overwrite, {"seed": seed}
+  )
+
+
+def _finish_shard(staging):
+  path = os.path.join(staging, _ONE_SHARD)
+  pathlib.Path(path).write_text("x")
+  output_folder.finish_piece(path, {"work": 7})
+
+
+@pytest.mark.parametrize(
+  ("error", "remains"),
+  [
+    # A second try would fail again after a ValueError; else it may succeed.
+    (ValueError("bad input"), False),
+    (OSError("disk"), True),
+    (KeyboardInterrupt(), True),
+    (SystemExit(143), True),
+  ],
+)
+def test_work_is_kept_if_it_can_be_resumed(tmp_path, error, remains):
+  output_dir = tmp_path / "data"
+  with pytest.raises(type(error)), _staging(output_dir) as staging:
+    _finish_shard(staging)
+    pathlib.Path(staging, f"{_ONE_SHARD}.5.tmp").write_text("half")
+    raise error
+  assert output_dir.exists() == remains
+  # A folder of a kill within the removal.
+  (output_dir / ".unfinished-12").mkdir(parents=True)
+  with _staging(output_dir) as staging:
+    found = output_folder.find_piece(os.path.join(staging, _ONE_SHARD))
+    assert found == ({"work": 7} if remains else None)
+    assert os.path.exists(os.path.join(staging, _ONE_SHARD)) == remains
+    assert not os.path.exists(f"{staging}/{_ONE_SHARD}.5.tmp")
+    assert os.listdir(output_dir) == [".unfinished"]
+  assert os.listdir(output_dir) == []
+
+
+_HOLDER = """
+import sys, time
+from tasks.pretraining.data import output_folder
+with output_folder.staging_folder(sys.argv[1], False, {"seed": 0}) as staging:
+  path = f"{staging}/train-00000-of-00001.tfrecord"
+  open(path, "w").close()
+  output_folder.finish_piece(path, {"work": 7})
+  print("ready", flush=True)
+  time.sleep(60)
+"""
+
+
+def test_second_build_is_refused_until_the_first_has_ended(tmp_path):
+  command = [sys.executable, "-c", _HOLDER, str(tmp_path)]
+  root = pathlib.Path(__file__).resolve().parents[3]
+  with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE) as holder:
+    assert holder.stdout.readline() == b"ready\n"
+    for overwrite in (False, True):
+      with (
+        pytest.raises(OSError, match="another process is building a dataset"),
+        _staging(tmp_path, overwrite),
+      ):
+        pass
+    holder.kill()
+  with _staging(tmp_path) as staging:
+    found = output_folder.find_piece(os.path.join(staging, _ONE_SHARD))
+    assert found == {"work": 7}
 
 
 if __name__ == "__main__":

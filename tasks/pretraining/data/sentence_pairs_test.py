@@ -29,10 +29,7 @@ def _pairs(documents, index=0, seed=0, **arguments):
   }
   return list(
     sentence_pairs.create_pairs(
-      documents,
-      index,
-      np.random.default_rng(seed),
-      **{**defaults, **arguments},
+      documents, index, np.random.default_rng(seed), **{**defaults, **arguments}
     )
   )
 
@@ -48,7 +45,7 @@ def test_document_of_segments():
 
 
 @pytest.mark.parametrize("kind", ["sop", "none"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_unswapped_pairs_in_a_row_give_the_document(kind, seed, monkeypatch):
   monkeypatch.setattr(
     sentence_pairs, "truncate_pair", lambda a, b, *unused: (a, b)
@@ -142,16 +139,6 @@ def test_compat_pairs_a_single_segment_with_a_random_one(kind):
   assert pair.b.tolist() == [1000, 1001]
 
 
-def test_own_document_is_the_last_resort_of_compat():
-  rng = np.random.default_rng(1)
-  own = sum(
-    sentence_pairs._draw_another(2, 1, rng, compat=True) == 1
-    for _ in range(20000)
-  )
-  # 19.5 expected (1 in 1024), standard error 4.4.
-  assert 3 <= own <= 37
-
-
 @pytest.mark.parametrize("compat", [False, True])
 def test_nsp_takes_its_random_segments_from_another_document(compat):
   documents = [_document(n, [3, 4, 5, 6] * 4) for n in (1, 2, 3)]
@@ -195,18 +182,6 @@ def test_short_sequences_are_drawn_once_for_a_document(compat):
   assert targets == set(range(2, 10))
   lengths = [len(p.a) + len(p.b) for p in _pairs([document], max_tokens=9)[:-1]]
   assert set(lengths) == {9}
-
-
-def test_share_of_short_documents():
-  document = _document(1, [1] * 40)
-  short = sum(
-    len(_pairs([document], seed=seed, short_seq_prob=0.1, max_tokens=39)) > 2
-    for seed in range(2000)
-  )
-  # Of 38 targets from 2 on, those up to 19 give more than two chunks.
-  probability = 0.1 * 18 / 38
-  error = np.sqrt(probability * (1 - probability) / 2000)
-  assert abs(short / 2000 - probability) <= 4 * error
 
 
 def _truncated_lengths(a, b, limit):

@@ -1,4 +1,4 @@
-"""A toy corpus and settings that the tests of builds share."""
+"""A toy corpus, and datasets built from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from official_albert.testing import toy_vocabulary
-from tasks.pretraining.data import build_worker, example_settings
+from official_albert.testing import toy_models, toy_vocabulary
+from tasks.pretraining import data
 
 WORDS = (
   "the cat sat on a mat and dogs ran under old trees while birds sang, "
@@ -51,7 +51,7 @@ def make_settings(corpus):
       "input_files": f"{corpus}/a.txt,{corpus}/b.txt.gz",
       "output_dir": str(output_dir),
       "spm_model_file": f"{corpus}/toy.model",
-      "examples": example_settings.ExampleSettings(
+      "examples": data.ExampleSettings(
         max_seq_length=29, max_predictions_per_seq=5
       ),
       "dupe_factor": 3,
@@ -59,9 +59,51 @@ def make_settings(corpus):
       "num_shards": 5,
       "num_heldout_shards": 2,
     }
-    return build_worker.BuildSettings(**{**defaults, **changes})
+    return data.BuildSettings(**{**defaults, **changes})
 
   return make
+
+
+@pytest.fixture(scope="session")
+def built(make_settings, tmp_path_factory):
+  """The folder and the manifest of a build in large pieces."""
+  folder = tmp_path_factory.mktemp("built") / "data"
+  return folder, data.build_dataset(make_settings(folder))
+
+
+@pytest.fixture(scope="session")
+def whole(built, hash_files):
+  """The hash of each file of an undisturbed build in large pieces."""
+  return hash_files(built[0])
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+  """Cuts the work of a build into many pieces."""
+  for name, value in {
+    "dataset_builder._BLOCKS_PER_CHUNK": 2,
+    "documents._BLOCK_BYTES": 600,
+    "external_sort._MIN_BUCKET_BYTES": 12_000,
+    "external_sort._MAX_BUCKET_BYTES": 12_000,
+  }.items():
+    monkeypatch.setattr(f"tasks.pretraining.data.{name}", value)
+
+
+@pytest.fixture(scope="session")
+def unmasked(corpus, make_settings, tmp_path_factory):
+  """A folder for dynamic masking, and a model that fits it."""
+  folder = str(tmp_path_factory.mktemp("unmasked") / "data")
+  settings = make_settings(
+    folder,
+    input_files=f"{corpus}/a.txt",
+    examples=data.ExampleSettings(
+      max_seq_length=29, max_predictions_per_seq=4, masking="dynamic"
+    ),
+    dupe_factor=1,
+    num_shards=2,
+  )
+  manifest = data.build_dataset(settings)
+  return folder, toy_models.config(manifest.tokenizer.vocab_size, 29)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,56 @@
+"""Small configurations, vocabularies and golden inputs that tests share."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import AlbertConfig, checkpoints, modeling, tokenization
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
+GROUPS = ("one_group", "two_groups")
+
+
+def config(vocab_size, max_position_embeddings, **changes) -> AlbertConfig:
+  """Returns a model of two layers whose sizes all differ."""
+  values = {
+    "embedding_size": 6,
+    "hidden_size": 10,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 14,
+    "initializer_range": 0.2,
+    **changes,
+  }
+  return AlbertConfig(
+    vocab_size=vocab_size,
+    max_position_embeddings=max_position_embeddings,
+    **values,
+  )
+
+
+def wordpiece(folder, *words: str) -> tokenization.WordPieceTokenizer:
+  """Returns a tokenizer of these words, which have the ids from 5 on."""
+  path = folder / "vocab.txt"
+  specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+  path.write_text("\n".join(specials + words), "utf-8")
+  return tokenization.WordPieceTokenizer(path)
+
+
+def golden_config(group: str) -> AlbertConfig:
+  """Returns the configuration of one of `GROUPS`."""
+  return AlbertConfig.from_json_file(str(GOLDEN / group / "albert_config.json"))
+
+
+def load_golden(model: tf.keras.Model, path: pathlib.Path) -> None:
+  """Loads every weight of `model` from a checkpoint of the original code."""
+  report = checkpoints.load_tf1_checkpoint(model, str(path))
+  assert not report.missing and not report.unexpected
+
+
+def golden_inputs(group: str) -> dict[str, np.ndarray]:
+  """Returns the ids, mask and segments that the original code was run on."""
+  stored = np.load(GOLDEN / group / "pretraining_batch.npz")
+  return {name: stored[name] for name in modeling.INPUTS}

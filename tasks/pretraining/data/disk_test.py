@@ -1,0 +1,182 @@
+"""Tests of the corpus on disk, and of sorting records there."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from tasks.pretraining.data import external_sort, token_store
+
+
+def _documents(vocab_size, *documents):
+  """Packs (ids, lengths of the segments) of each."""
+  ends = [[len(ids), len(lengths)] for ids, lengths in documents]
+  return token_store.Documents(
+    np.array(
+      [i for ids, _ in documents for i in ids], token_store.id_dtype(vocab_size)
+    ),
+    np.array([n for _, lengths in documents for n in lengths], np.int32),
+    np.cumsum(np.array(ends, np.int64).reshape(-1, 2), axis=0),
+  )
+
+
+def _write(folder, vocab_size, *documents):
+  """Writes chunks: the first document, no document, each other as a part."""
+  os.makedirs(folder)
+  for number, parts in enumerate(
+    ([documents[:1]], [()], [[d] for d in documents[1:]])
+  ):
+    token_store.write_chunk(
+      token_store.chunk_path(folder, number),
+      [_documents(vocab_size, *part) for part in parts],
+    )
+  return token_store.TokenStore(folder, vocab_size)
+
+
+@pytest.mark.parametrize("vocab_size", [97, 1 << 16, (1 << 16) + 1])
+@pytest.mark.parametrize("open_chunks", [1, 256])
+def test_documents_come_back(tmp_path, monkeypatch, vocab_size, open_chunks):
+  monkeypatch.setattr(token_store, "_MAX_OPEN_CHUNKS", open_chunks)
+  high = vocab_size - 1
+  documents = [
+    ([5, high, 6], [2, 1]),
+    ([7], [1]),
+    ([8, 9, 10, high], [1, 1, 2]),
+  ]
+  folder = str(tmp_path / "store")
+  store = _write(folder, vocab_size, *documents)
+  assert len(store) == 3
+  assert store.token_counts().tolist() == [3, 1, 4]
+  expected_offsets = [[0, 2, 3], [0, 1], [0, 1, 2, 4]]
+  for found in (store, _documents(vocab_size, *documents)):
+    assert [d.ids.tolist() for d in found] == [ids for ids, _ in documents]
+    assert [d.offsets.tolist() for d in found] == expected_offsets
+  split = token_store.Split(store, np.array([10, 12]), first_number=10)
+  assert [d.ids[0] for d in split] == [5, 8]
+  size = os.path.getsize(token_store.chunk_path(folder, 0))
+  assert size == 16 + 16 + 2 * 4 + 3 * (2 if vocab_size <= 1 << 16 else 4)
+
+
+def _split(num_documents, share, seed=1, kind="sop"):
+  return {
+    name: numbers.tolist()
+    for name, numbers in token_store.split_documents(
+      num_documents, share, seed, kind
+    ).items()
+  }
+
+
+def test_each_document_is_on_one_side_and_about_the_share_is_held_out():
+  splits = _split(5000, 0.1)
+  assert sorted(splits["train"] + splits["heldout"]) == list(range(5000))
+  assert splits["train"] == sorted(splits["train"])
+  error = np.sqrt(0.1 * 0.9 / 5000)
+  assert abs(len(splits["heldout"]) / 5000 - 0.1) <= 4 * error
+
+
+def test_choice_depends_on_the_seed_and_not_on_later_documents():
+  fewer, more = _split(500, 0.1), _split(5000, 0.1)
+  assert fewer["heldout"] == [n for n in more["heldout"] if n < 500]
+  assert _split(500, 0.1, seed=2)["heldout"] != fewer["heldout"]
+  assert set(fewer["heldout"]) < set(_split(500, 0.3)["heldout"])
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.999999])
+@pytest.mark.parametrize(("kind", "least"), [("sop", 1), ("nsp", 2)])
+def test_each_side_gets_what_it_needs(share, kind, least):
+  splits = _split(9, share, kind=kind)
+  small, large = sorted(map(len, splits.values()))
+  assert (small, large) == (least, 9 - least)
+  assert (len(splits["heldout"]) == small) == (share < 0.5)
+
+
+def _records(count):
+  rng = np.random.default_rng(0)
+  keys = rng.integers(1 << external_sort.KEY_BITS, size=count)
+  return keys, [f"{key}:{'x' * (key % 50)}".encode() for key in keys.tolist()]
+
+
+def _write_runs(folder, num_buckets, keys, records, step):
+  """Writes runs of `step` records and returns their paths."""
+  paths = []
+  for start in range(0, max(1, len(records)), step):
+    part = slice(start, start + step)
+    paths.append(str(folder / f"run-{start:05d}"))
+    external_sort.write_run(paths[-1], keys[part], records[part], num_buckets)
+  return paths
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 16])
+@pytest.mark.parametrize(("count", "step"), [(500, 70), (500, 500), (0, 1)])
+def test_order_is_that_of_the_keys(tmp_path, num_buckets, count, step):
+  keys, records = _records(count)
+  expected = [records[i] for i in np.argsort(keys)]
+  paths = _write_runs(tmp_path, num_buckets, keys, records, step)
+  assert list(external_sort.read_sorted(paths, 0, num_buckets)) == expected
+  counts = sum(external_sort.count_records(path) for path in paths)
+  assert counts.sum() == count
+  if num_buckets > 1:
+    rest = external_sort.read_sorted(paths, 1, num_buckets)
+    assert list(rest) == expected[counts[0] :]
+
+
+def test_discarded_buckets_free_their_space(tmp_path):
+  keys, records = _records(800)
+  expected = [records[i] for i in np.argsort(keys)]
+  (path,) = _write_runs(tmp_path, 8, keys, records, step=800)
+  first = int(external_sort.count_records(path)[:3].sum())
+  before = os.path.getsize(path)
+  for end in (3, 1):  # The second has nothing to do.
+    external_sort.discard(path, end)
+    # The keys are uniform: about 5/8 are left.
+    assert 0.55 < os.path.getsize(path) / before < 0.7
+    assert external_sort.is_cut(path)
+    assert external_sort.is_intact(path, 3)
+    assert not external_sort.is_intact(path, 2)
+  assert list(external_sort.read_sorted([path], 3, 8)) == expected[first:]
+  external_sort.discard(path, 8)
+  assert os.path.getsize(path) == 0
+  assert external_sort.is_cut(path) and external_sort.is_intact(path, 8)
+  assert external_sort.count_records(path).sum() == 800
+
+
+def test_damage_is_found(tmp_path):
+  keys, records = _records(300)
+  (path,) = _write_runs(tmp_path, 4, keys, records, step=300)
+  assert external_sort.is_intact(path, 0) and not external_sort.is_cut(path)
+  content = (tmp_path / "run-00000").read_bytes()
+  flipped = bytearray(content)
+  flipped[-9] ^= 1  # The first bucket is the last in the file.
+  for damaged in (flipped, content[:-1]):
+    (tmp_path / "run-00000").write_bytes(damaged)
+    assert not external_sort.is_intact(path, 0)
+    assert external_sort.is_intact(path, 1) and not external_sort.is_cut(path)
+    with pytest.raises(OSError, match="run-00000 is damaged"):
+      list(external_sort.read_sorted([path], 0, 4))
+  os.remove(path)
+  assert not external_sort.is_intact(path, 0) and not external_sort.is_cut(path)
+  # Empty buckets at the start do not make it look cut.
+  (path,) = _write_runs(tmp_path, 4, np.array([1 << 62]), [b"a"], step=1)
+  assert not external_sort.is_cut(path)
+
+
+@pytest.mark.parametrize(
+  ("total_bytes", "min_buckets", "expected"),
+  [
+    (0, 1, (1 << 22, 1)),
+    (1 << 22, 1, (1 << 22, 1)),
+    ((1 << 22) + 1, 1, (1 << 22, 2)),
+    (1 << 22, 40, (1 << 22, 64)),
+    # 2^34 and 2^18 bytes: runs and buckets of 2^26.
+    (1 << 34, 1, (1 << 26, 1 << 8)),
+    (1 << 40, 1, (1 << 27, 1 << 13)),
+  ],
+)
+def test_plan(total_bytes, min_buckets, expected):
+  assert external_sort.plan(total_bytes, min_buckets) == expected
+
+
+if __name__ == "__main__":
+  raise SystemExit(pytest.main([__file__]))
