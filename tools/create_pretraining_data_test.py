@@ -20,37 +20,35 @@ import numpy as np
 import pytest
 
 import tfrecords
+from tools import train_vocabulary
+from tools.testing import many_commands
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
 
 
-def _run(tool, *arguments):
-  return subprocess.run(
-    [sys.executable, "-m", f"tools.{tool}", *map(str, arguments)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-
-
-def _create(corpus, output_dir, *arguments):
-  return _run(
-    "create_pretraining_data",
+def _arguments(corpus, output_dir, *more):
+  return [
     f"--input_files={corpus}/*.jsonl",
     f"--output_dir={output_dir}",
     f"--spm_model_file={corpus}/tokenizer.model",
     "--max_seq_length=64",
-    *arguments,
-  )
+    *more,
+  ]
 
 
-def _assert_one_sentence(done, message):
-  assert done.returncode == 1
-  error = done.stderr.splitlines()[-1]
-  assert re.search(f"^create_pretraining_data: error: .*{message}", error)
-  assert "Traceback" not in done.stderr
+def _create(*lines):
+  """Runs commands in one process, none of which may fail."""
+  results = many_commands.run("create_pretraining_data", lines)
+  for result in results:
+    assert result.code == 0, result.err
+  return results
+
+
+def _inspect(*arguments):
+  (result,) = many_commands.run("inspect_tfrecords", [arguments])
+  assert result.code == 0, result.err
+  return result.out
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +57,21 @@ def corpus(tmp_path_factory):
   folder = tmp_path_factory.mktemp("corpus")
   rng = np.random.default_rng(0)
   words = "tea rain stone river cloud amber slowly under every green".split()
-  with open(folder / "a.jsonl", "w") as file:
-    for _ in range(30):
-      text = " ".join(
-        " ".join(rng.choice(words, 6)).capitalize() + "." for _ in range(20)
-      )
-      file.write(json.dumps({"text": text}) + "\n")
-  done = _run(
-    "train_vocabulary",
-    f"--input_files={folder}/a.jsonl",
-    f"--output_dir={folder}",
-    "--vocab_size=35",
-  )
-  assert done.returncode == 0, done.stderr
+  texts = [
+    " ".join(
+      " ".join(rng.choice(words, 6)).capitalize() + "." for _ in range(20)
+    )
+    for _ in range(30)
+  ]
+  rows = [json.dumps({"text": text}) + "\n" for text in texts]
+  (folder / "a.jsonl").write_text("".join(rows))
+  lines = [
+    f"{sentence}."
+    for text in texts
+    for sentence in text.lower().strip(".").split(". ")
+  ]
+  model = train_vocabulary.train(iter(lines), 35, 1.0, 10000, 1)
+  train_vocabulary.write(model, str(folder / "tokenizer"))
   return folder
 
 
@@ -86,21 +86,21 @@ _FLAGS = (
 
 @pytest.fixture(scope="module")
 def dataset(corpus):
-  """The finished process, and the folder that it has made."""
-  done = _create(corpus, corpus / "data", *_FLAGS, "--num_workers=2")
-  assert done.returncode == 0, done.stderr
-  return done, corpus / "data"
+  """The output of the program, and the folder that it has made."""
+  line = _arguments(corpus, corpus / "data", *_FLAGS, "--num_workers=2")
+  (result,) = _create(line)
+  return result, corpus / "data"
 
 
 def test_flags_reach_the_data_and_statistics_are_printed(dataset):
-  done, folder = dataset
+  result, folder = dataset
   manifest = tfrecords.read_manifest(str(folder))
   assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (64, 5)
   assert manifest.random_seed == 7
   assert manifest.settings["dupe_factor"] == 2
   assert len(manifest.split("train").shards) == 3
   statistics = manifest.split("train").statistics
-  lines = done.stdout.splitlines()
+  lines = result.out.splitlines()
   assert lines[0].split() == ["train", "heldout"]
   assert lines[-1] == f"Wrote 4 files and dataset.json to {folder}"
   table = {line.split("  ")[0]: line.split()[-2] for line in lines[1:-1]}
@@ -112,111 +112,97 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
   assert (
     "Note: full examples get 5 predictions, 7.8% of their tokens. For "
     "masked_lm_prob=0.15 of 64, use --max_predictions_per_seq=9."
-  ) in done.stderr
+  ) in result.err
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_note_that_paragraphs_are_truncated(corpus, tmp_path, split):
+def test_note_that_paragraphs_are_truncated(corpus, tmp_path):
   lines = [json.loads(line)["text"] for line in open(corpus / "a.jsonl")]
   (tmp_path / "a.txt").write_text("\n\n".join(lines))
-  done = _create(
-    corpus,
-    tmp_path / "data",
+  more = [
     f"--input_files={tmp_path}/a.txt",
     "--max_seq_length=128",
     "--dupe_factor=2",
     "--num_workers=1",
     "--heldout_share=0",
-    f"--{'' if split else 'no'}split_sentences",
+  ]
+  names = ("nosplit_sentences", "split_sentences")
+  results = _create(
+    *[_arguments(corpus, tmp_path / x, *more, f"--{x}") for x in names]
   )
-  assert done.returncode == 0, done.stderr
-  manifest = tfrecords.read_manifest(str(tmp_path / "data"))
-  share = manifest.split("train").statistics["truncated_share"]
-  note = (
-    f"Note: {share:.1%} of the text's tokens are in no example, because each "
-    "line counts as one sentence"
-  )
-  assert (note in done.stderr) == (share > 0.5) == (not split)
+  for name, result, noted in zip(names, results, (True, False)):
+    manifest = tfrecords.read_manifest(str(tmp_path / name))
+    share = manifest.split("train").statistics["truncated_share"]
+    note = (
+      f"Note: {share:.1%} of the text's tokens are in no example, because "
+      "each line counts as one sentence"
+    )
+    assert (note in result.err) == (share > 0.5) == noted
 
 
-def test_dataset_is_not_replaced_unless_asked_for(corpus, dataset):
-  _, folder = dataset
-  before = sorted(os.listdir(folder))
-  done = _create(corpus, folder, "--max_seq_length=32")
-  _assert_one_sentence(done, "already holds a dataset")
-  assert sorted(os.listdir(folder)) == before
-  assert tfrecords.read_manifest(str(folder)).max_seq_length == 64
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ([], r"a\.jsonl, line 2, is not JSON"),
-    (["--output_dir=/dev/null/x"], "/dev/null is a file, and so /dev/null/x"),
-    (["--vocab_file=x"], "give either spm_model_file .* and not both"),
-    (["--spm_model_file="], "give either spm_model_file"),
-    ([f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
-    (["--spm_model_file=", f"--vocab_file={__file__}"], r"lacks .* \[PAD\]"),
-    (["--runner=DataflowRunner"], "--runner needs --engine=beam"),
-    (["--beam_options=--zone=a"], "--beam_options needs --engine=beam"),
-    (["--sentence_language=English"], "sentence_language is 'English'"),
-    (["--max_seq_length=4"], "max_seq_length is 4, but must be at least 5"),
-    pytest.param(
-      ["--engine=beam"],
-      r"a\.jsonl, line 2, is not JSON(?!.*while running)",
-      marks=pytest.mark.skipif(not _HAS_BEAM, reason="needs Apache Beam"),
-    ),
-    pytest.param(
-      ["--engine=beam"],
-      "--engine=beam needs Apache Beam: .* -r requirements-beam.txt",
-      marks=pytest.mark.skipif(_HAS_BEAM, reason="Apache Beam is installed"),
-    ),
-  ],
+_BEAM_ERROR = (
+  r"a\.jsonl, line 2, is not JSON(?!.*while running)"
+  if _HAS_BEAM
+  else "--engine=beam needs Apache Beam: .* -r requirements-beam.txt"
 )
-def test_bad_input_is_one_sentence(corpus, tmp_path, arguments, message):
+_REFUSALS = [
+  ([], r"a\.jsonl, line 2, is not JSON"),
+  (["--output_dir=/dev/null/x"], "/dev/null is a file, and so /dev/null/x"),
+  (["--vocab_file=x"], "give either spm_model_file .* and not both"),
+  (["--spm_model_file="], "give either spm_model_file"),
+  ([f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
+  (["--spm_model_file=", f"--vocab_file={__file__}"], r"lacks .* \[PAD\]"),
+  (["--runner=DataflowRunner"], "--runner needs --engine=beam"),
+  (["--beam_options=--zone=a"], "--beam_options needs --engine=beam"),
+  (["--sentence_language=English"], "sentence_language is 'English'"),
+  (["--max_seq_length=4"], "max_seq_length is 4, but must be at least 5"),
+  (["--engine=beam"], _BEAM_ERROR),
+  # A truncated archive is not a bad document.
+  (
+    ["--input_files=FOLDER/a.jsonl.gz", "--skip_bad_documents"],
+    r"a\.jsonl\.gz is not a complete gzip file",
+  ),
+  (["--output_dir=DATASET"], "already holds a dataset"),
+]
+
+
+def test_bad_input_is_one_sentence(corpus, dataset, tmp_path):
+  _, made = dataset
+  before = sorted(os.listdir(made))
   (tmp_path / "a.jsonl").write_text('{"text": "ok"}\n{"te')
-  done = _create(
-    corpus,
-    tmp_path / "data",
-    f"--input_files={tmp_path}/a.jsonl",
-    "--num_workers=1",
-    *arguments,
-  )
-  _assert_one_sentence(done, message)
-  assert os.listdir(tmp_path) == ["a.jsonl"]
-
-
-def test_cut_archive_is_one_sentence_and_never_skipped(corpus, tmp_path):
   packed = gzip.compress((corpus / "a.jsonl").read_bytes())
   (tmp_path / "a.jsonl.gz").write_bytes(packed[:-20])
-  done = _create(
-    corpus,
-    tmp_path / "data",
-    f"--input_files={tmp_path}/a.jsonl.gz",
-    "--num_workers=2",
-    "--skip_bad_documents",
-  )
-  _assert_one_sentence(done, r"a\.jsonl\.gz is not a complete gzip file")
-  assert os.listdir(tmp_path) == ["a.jsonl.gz"]
+  lines = []
+  for more, _ in _REFUSALS:
+    more = [f"--input_files={tmp_path}/a.jsonl", "--num_workers=1", *more]
+    line = _arguments(corpus, tmp_path / "data", *more)
+    lines.append(
+      [
+        x.replace("FOLDER", str(tmp_path)).replace("DATASET", str(made))
+        for x in line
+      ]
+    )
+  results = many_commands.run("create_pretraining_data", lines)
+  for result, (more, message) in zip(results, _REFUSALS):
+    assert result.code == 1, more
+    error = result.err.splitlines()[-1]
+    assert re.search(f"^create_pretraining_data: error: .*{message}", error)
+    assert "Traceback" not in result.err
+  assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.jsonl.gz"]
+  assert sorted(os.listdir(made)) == before
+  assert tfrecords.read_manifest(str(made)).max_seq_length == 64
 
 
 def test_masks_are_left_to_training(corpus, tmp_path):
   """One pass over the text; the records can be inspected."""
-  done = _create(
-    corpus, tmp_path, "--masking=dynamic", "--max_predictions_per_seq=9"
-  )
-  assert done.returncode == 0, done.stderr
-  assert "masked_share_of_tokens" not in done.stdout
+  more = ("--masking=dynamic", "--max_predictions_per_seq=9")
+  (result,) = _create(_arguments(corpus, tmp_path, *more))
+  assert "masked_share_of_tokens" not in result.out
   manifest = tfrecords.read_manifest(str(tmp_path))
   assert manifest.features == tfrecords.unmasked_schema(64)
   assert manifest.settings["dupe_factor"] == 1
   assert "heldout" in manifest.splits
-  done = _run(
-    "inspect_tfrecords", f"--input_dir={tmp_path}", "--num_examples=1"
-  )
-  assert done.returncode == 0, done.stderr
-  assert "0 to predict" in done.stdout
-  assert "{" not in done.stdout
+  shown = _inspect(f"--input_dir={tmp_path}", "--num_examples=1")
+  assert "0 to predict" in shown and "{" not in shown
 
 
 def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
@@ -233,9 +219,7 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
       file.write(json.dumps({"text": text}) + "\n")
       if number in (2, 5):
         file.write("not this\n")
-  done = _create(
-    tmp_path,
-    tmp_path / "data",
+  more = [
     "--spm_model_file=",
     f"--vocab_file={tmp_path}/my.txt",
     "--max_seq_length=31",
@@ -245,9 +229,9 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
     "--num_workers=1",
     "--sentence_language=zh",
     "--skip_bad_documents",
-  )
-  assert done.returncode == 0, done.stderr
-  skipped = done.stderr[done.stderr.index("Skipped 2 bad documents:") :]
+  ]
+  (result,) = _create(_arguments(tmp_path, tmp_path / "data", *more))
+  skipped = result.err[result.err.index("Skipped 2 bad documents:") :]
   assert "a.jsonl, line 4, is not JSON" in skipped
   assert "a.jsonl, line 8, is not JSON" in skipped
   manifest = tfrecords.read_manifest(str(tmp_path / "data"))
@@ -259,9 +243,7 @@ def test_chinese_wordpiece_with_bad_lines_skipped(tmp_path):
   statistics = manifest.split("train").statistics
   assert (statistics["documents"], statistics["segments"]) == (9, 81)
   # Characters are words, "abc" and "##d" one: 9 words of 10 tokens.
-  done = _run("inspect_tfrecords", f"--input_dir={tmp_path}/data")
-  assert done.returncode == 0, done.stderr
-  shown = "".join(done.stdout.split())
+  shown = "".join(_inspect(f"--input_dir={tmp_path}/data").split())
   assert re.search(f"[{characters}]{{2}}", shown) and "abcd" in shown
 
 
@@ -290,14 +272,8 @@ runpy.run_module("tools.create_pretraining_data", run_name="__main__")
   ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 )
 def test_same_command_resumes_a_stopped_build(corpus, tmp_path, number, code):
-  arguments = [
-    f"--input_files={corpus}/*.jsonl",
-    f"--output_dir={tmp_path}",
-    f"--spm_model_file={corpus}/tokenizer.model",
-    "--max_seq_length=64",
-    "--dupe_factor=2",
-    "--num_workers=1",
-  ]
+  more = ("--dupe_factor=2", "--num_workers=1")
+  arguments = _arguments(corpus, tmp_path, *more)
   stopped = subprocess.run(
     [sys.executable, "-c", _STOPPED, *arguments, str(int(number))],
     cwd=_ROOT,
@@ -309,8 +285,7 @@ def test_same_command_resumes_a_stopped_build(corpus, tmp_path, number, code):
   assert "run the same command again to resume" in stopped.stderr
   assert "Traceback" not in stopped.stderr
   assert os.listdir(tmp_path) == [".unfinished"]
-  done = _run("create_pretraining_data", *arguments)
-  assert done.returncode == 0, done.stderr
+  _create(arguments)
   assert tfrecords.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
   assert ".unfinished" not in os.listdir(tmp_path)
 
@@ -318,10 +293,10 @@ def test_same_command_resumes_a_stopped_build(corpus, tmp_path, number, code):
 def test_beam_builds_the_same_dataset(corpus, dataset, tmp_path):
   pytest.importorskip("apache_beam")
   options = "--beam_options=--direct_num_workers=1"
-  done = _create(corpus, tmp_path, *_FLAGS, "--engine=beam", options)
-  assert done.returncode == 0, done.stderr
+  line = _arguments(corpus, tmp_path, *_FLAGS, "--engine=beam", options)
+  (result,) = _create(line)
   local, folder = dataset
-  assert done.stdout.replace(str(tmp_path), str(folder)) == local.stdout
+  assert result.out.replace(str(tmp_path), str(folder)) == local.out
   assert sorted(os.listdir(tmp_path)) == sorted(os.listdir(folder))
   for name in os.listdir(folder):
     assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()

@@ -11,7 +11,6 @@ import pytest
 
 from tasks import common, squad
 from tasks.squad import Candidate, QuestionAnswers
-from tools import ensemble
 from tools.testing import many_commands, toy_data
 
 DEV, TEST = (
@@ -162,14 +161,6 @@ def test_answers_of_squad(tmp_path):
       assert json.loads(path.read_text(encoding="utf-8")) == predictions
   odds = squad.read_null_odds(str(tmp_path / "both" / "dev" / "null_odds.json"))
   assert odds == {"q0": 2, "q1": 2, "q2": 6}
-
-
-def test_members_are_found_in_order(tmp_path):
-  for name in ("m2", "m1", "other"):
-    (tmp_path / name).mkdir()
-  (tmp_path / "m3.txt").write_text("")
-  found = ensemble.find_members(f"{tmp_path}/other, {tmp_path}/m*,")
-  assert found == [str(tmp_path / name) for name in ("other", "m1", "m2")]
 
 
 if __name__ == "__main__":

@@ -266,7 +266,6 @@ def test_refusals_are_one_sentence(tmp_path):
     "--format=tflite --signatures=ids": "--signatures has no effect with",
     "--checkpoint=best": "keeps no best checkpoint",
     "--top_k=3": "that fill masks, but the export is of sst2: leave it out",
-    "--top_k=3 --head=encoder": "but the export is of sst2",
   }
   lines = [
     [f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/new", *x.split()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import pathlib
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import sysconfig
 import pytest
 
 from tools import gather_corpus
+from tools.testing import many_commands
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -166,25 +166,16 @@ def test_packages_are_found_without_importing_them():
   subprocess.run([sys.executable, "-c", script], cwd=_ROOT, check=True)
 
 
-def _run(path):
-  return subprocess.run(
-    [sys.executable, "-m", "tools.gather_corpus", f"--output_file={path}"],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-  )
-
-
 @pytest.mark.heavy
 def test_the_program_writes_megabytes(tmp_path):
   path = tmp_path / "new" / "corpus.txt"
-  done = _run(path)
-  assert done.returncode == 0, done.stderr
+  (done,) = many_commands.run("gather_corpus", [[f"--output_file={path}"]])
+  assert done.code == 0, done.err
   text = path.read_text("ascii")
   # 4.8 MB with Python 3.11; far less means that a rule has become too strict.
   assert 4e6 < len(text) < 7e6
   documents = [part.splitlines() for part in text.split("\n\n")]
-  assert f"{len(documents):,} documents" in done.stdout
+  assert f"{len(documents):,} documents" in done.out
   assert min(map(len, documents)) > 1
   lines = [line for document in documents for line in document]
   assert len(set(lines)) == len(lines)
@@ -194,21 +185,15 @@ def test_the_program_writes_megabytes(tmp_path):
   assert {"argparse", "pydoc_data.topics.compound"} <= set(names)
 
 
-@pytest.mark.parametrize(
-  "path, message",
-  [("file/corpus.txt", "is a file"), (".", "is a folder: name a file")],
-)
-def test_invalid_output_is_refused_at_once(tmp_path, path, message):
+def test_invalid_output_is_refused_at_once(tmp_path):
   (tmp_path / "file").write_text("")
-  done = _run(tmp_path / path)
-  assert done.returncode == 1
-  assert done.stderr.startswith("gather_corpus: error: ")
-  assert message in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_docstrings_are_in_source_order():
-  tree = ast.parse('class C:\n  def f():\n    "first"\ndef g():\n  "second"\n')
-  assert gather_corpus.docstrings(tree)[-2:] == ["first", "second"]
+  cases = {"file/corpus.txt": "is a file", ".": "is a folder: name a file"}
+  lines = [[f"--output_file={tmp_path / path}"] for path in cases]
+  results = many_commands.run("gather_corpus", lines)
+  for result, message in zip(results, cases.values()):
+    assert result.code == 1 and message in result.err
+    assert result.err.startswith("gather_corpus: error: ")
+    assert result.err.count("\n") == 1
 
 
 if __name__ == "__main__":

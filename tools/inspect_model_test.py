@@ -10,19 +10,13 @@ import sys
 
 import pytest
 
-from tools.testing import toy_encoder
+from tools.testing import many_commands, toy_encoder
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "tools.inspect_model", *map(str, arguments)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+def _run(*lines):
+  return many_commands.run("inspect_model", lines)
 
 
 def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
@@ -32,18 +26,20 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
     )
   sentences = tmp_path / "sentences.txt"
   sentences.write_text("the day was by a tree\n\nan old house at sea\n")
-  done = _run(
-    f"--model={tmp_path}/shared",
-    f"--model={tmp_path}/unshared",
-    "--preset=albert_tiny",
-    f"--input_files={sentences}",
-    "--text=a tall tree",
-    "--max_seq_length=33",
-    f"--output_dir={tmp_path}/out",
-  )
-  assert done.returncode == 0, done.stderr
-  assert done.stderr == ""
   folder = tmp_path / "out"
+  done, again = _run(
+    [
+      f"--model={tmp_path}/shared",
+      f"--model={tmp_path}/unshared",
+      "--preset=albert_tiny",
+      f"--input_files={sentences}",
+      "--text=a tall tree",
+      "--max_seq_length=33",
+      f"--output_dir={folder}",
+    ],
+    ["--preset=albert_tiny", f"--output_dir={folder}"],
+  )
+  assert (done.code, done.err) == (0, "")
   assert sorted(os.listdir(folder)) == [
     "attention.png",
     "attention_2.png",
@@ -61,14 +57,11 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   assert [x["layer"] for x in unshared["layers"]] == [1, 2, 3]
   assert len(shared["attention"][2]["heads"]) == 2
   assert tiny["layers"] == [] and tiny["sentences"] is None
-  assert "== shared ==" in done.stdout and "== unshared ==" in done.stdout
+  assert "== shared ==" in done.out and "== unshared ==" in done.out
   line = f"\n1  {shared['layers'][0]['l2_distance']:>37.3f}"
-  assert line.split() == done.stdout[done.stdout.index("\n1 ") :].split()[:2]
-  invalid = _run("--preset=albert_tiny", "--batch_size=0")
-  assert invalid.returncode == 2 and "not a positive" in invalid.stderr
-  again = _run("--preset=albert_tiny", f"--output_dir={folder}")
-  assert again.returncode == 1
-  assert again.stderr.startswith(
+  assert line.split() == done.out[done.out.index("\n1 ") :].split()[:2]
+  assert again.code == 1
+  assert again.err.startswith(
     f"inspect_model: error: --output_dir {folder} exists and is not empty"
   )
 
@@ -97,30 +90,30 @@ def test_a_preset_needs_no_tensorflow():
   )
 
 
-@pytest.mark.parametrize(
-  "arguments, message",
-  [
-    ([], "nothing to inspect: set --model"),
-    (["--preset=albert_bose_v2"], "unknown preset 'albert_bose_v2'"),
-    (["--preset=albert_tiny", "--text=a"], "sentences need a model"),
-    (["--preset=albert_tiny", "--max_seq_length=513"], "only 512 position"),
-    (["--preset=albert_tiny", "--num_hidden_layers=-1"], "at least 1, got -1"),
-    (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
-    (["--model=a", "--model=a"], "names the same path twice"),
-    (
-      ["--model=a", "--model=b", "--albert_config_file=c"],
-      "--albert_config_file belongs to one --model",
-    ),
-    (["--model=none", "--text= "], "--text is empty"),
-  ],
-)
-def test_bad_input_is_one_sentence(arguments, message):
-  done = _run(*arguments)
-  assert done.returncode == 1
-  assert done.stdout == ""
-  (line,) = done.stderr.splitlines()
-  assert line.startswith("inspect_model: error: ")
-  assert message in line
+_TINY = "--preset=albert_tiny"
+_REFUSALS = [
+  ([], "nothing to inspect: set --model"),
+  (["--preset=albert_bose_v2"], "unknown preset 'albert_bose_v2'"),
+  ([_TINY, "--text=a"], "sentences need a model"),
+  ([_TINY, "--max_seq_length=513"], "only 512 position"),
+  ([_TINY, "--num_hidden_layers=-1"], "at least 1, got -1"),
+  ([_TINY, "--batch_size=0"], "not a positive"),
+  (["--preset=bert_base", "--num_hidden_layers=3"], "cannot have 3"),
+  (["--model=a", "--model=a"], "names the same path twice"),
+  (
+    ["--model=a", "--model=b", "--albert_config_file=c"],
+    "--albert_config_file belongs to one --model",
+  ),
+  (["--model=none", "--text= "], "--text is empty"),
+]
+
+
+def test_bad_input_is_one_sentence():
+  results = _run(*(arguments for arguments, _ in _REFUSALS))
+  for result, (arguments, message) in zip(results, _REFUSALS):
+    assert result.code and result.out == "", arguments
+    (line,) = result.err.splitlines()
+    assert line.startswith("inspect_model: error: ") and message in line
 
 
 if __name__ == "__main__":

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pathlib
-import subprocess
-import sys
+import shutil
 
 import numpy as np
 import pytest
 
 import tfrecords
 from official_albert.testing import toy_vocabulary
+from tools.testing import many_commands
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 
 
-def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "tools.inspect_tfrecords", *map(str, arguments)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+def _run(*lines):
+  return many_commands.run("inspect_tfrecords", lines)
 
 
 @pytest.fixture
@@ -81,11 +72,13 @@ def _table(text):
 
 
 def test_examples_statistics_and_plot(folder):
-  done = _run(
-    f"--input_dir={folder}", "--num_examples=2", f"--plot={folder}/a.png"
+  given = [f"--input_dir={folder}", "--num_examples=2"]
+  single = [f"--input_files={folder}/train-00000*", "--num_examples=1"]
+  done, colored = _run(
+    [*given, f"--plot={folder}/a.png"], [*single, "--color=always"]
   )
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith(
+  assert done.code == 0, done.err
+  assert done.out.startswith(
     "To predict: {[MASK]:masked}, {random:replaced}, {=kept}\n"
     "\n== train: 2 files ==\n\n"
     "Example 0: 7 of 9 tokens, 1 to predict, next_sentence_labels 0 "
@@ -98,68 +91,55 @@ def test_examples_statistics_and_plot(folder):
     " random)\n"
     "A: [CLS] tea {[MASK]:stone} [SEP]\n"
   )
-  assert "Example 2" not in done.stdout
-  table = _table(done.stdout)
+  assert "Example 2" not in done.out
+  table = _table(done.out)
   assert table["documents"] == "3"  # Only the manifest knows.
   assert table["instances"] == "4"
   assert table["padding_share"] == "0.2222"
   assert table["label_1_share"] == "0.2500"
-  assert "\n4 records checked: nothing is wrong" in done.stdout
+  assert "\n4 records checked: nothing is wrong" in done.out
   assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_single_files_without_a_manifest_in_color(folder):
-  os.remove(folder / "dataset.json")
-  done = _run(
-    f"--input_files={folder}/train-00000*",
-    "--num_examples=1",
-    "--color=always",
-  )
-  assert done.returncode == 0, done.stderr
+  assert colored.code == 0, colored.err
   assert (
     "A: [CLS] tea \x1b[33m[MASK]\x1b[0m\x1b[2m(rain)\x1b[0m [SEP]"
-  ) in done.stdout
-  assert _table(done.stdout)["instances"] == "3"
+  ) in colored.out
+  assert _table(colored.out)["instances"] == "3"
 
 
-def test_without_a_check_the_manifest_is_trusted(folder):
-  manifest = json.loads((folder / "dataset.json").read_text())
-  manifest["splits"]["train"]["statistics"]["instances"] = 77
-  (folder / "dataset.json").write_text(json.dumps(manifest))
-  done = _run(f"--input_dir={folder}", "--num_examples=1", "--nocheck")
-  assert done.returncode == 0, done.stderr
-  assert _table(done.stdout) == {"documents": "3", "instances": "77"}
-  assert "checked" not in done.stdout
-
-
-def test_damage_is_found_and_the_file_named(folder):
-  path = folder / tfrecords.shard_name("train", 0, 2)
+def test_unchecked_and_damaged_files(folder):
+  damaged = folder / "damaged"
+  shutil.copytree(folder, damaged)
+  path = damaged / tfrecords.shard_name("train", 0, 2)
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  done = _run(f"--input_dir={folder}")
-  assert done.returncode == 1
-  assert done.stderr.splitlines()[-1].startswith(
-    f"inspect_tfrecords: error: {path} is damaged after its first 1 records"
-  )
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    (["--input_dir={0}", "--input_files={0}/x"], "give either --input_dir or"),
-    (["--input_dir={0}", "--spm_model_file={0}/b"], "b is not the tokenizer"),
-    (["--input_dir={0}", "--plot={0}/no/x.png"], "there is no folder {0}/no:"),
-  ],
-)
-def test_wrong_flags(folder, arguments, message):
-  model = (folder / "tokenizer.model").read_bytes()
+  manifest = json.loads((folder / "dataset.json").read_text())
+  manifest["splits"]["train"]["statistics"]["instances"] = 77
+  (folder / "dataset.json").write_text(json.dumps(manifest))
   # Another model with the same pieces: an unknown field at the end.
+  model = (folder / "tokenizer.model").read_bytes()
   (folder / "b").write_bytes(model + b"\xa2\x06\x01x")
-  done = _run(*(argument.format(folder) for argument in arguments))
-  assert done.returncode == 1
-  assert message.format(folder) in done.stderr.splitlines()[-1]
-  assert not done.stdout
+  given = f"--input_dir={folder}"
+  unchecked, *refused = _run(
+    [given, "--num_examples=1", "--nocheck"],
+    [f"--input_dir={damaged}"],
+    [given, f"--input_files={folder}/x"],
+    [given, f"--spm_model_file={folder}/b"],
+    [given, f"--plot={folder}/no/x.png"],
+  )
+  # Without a check, the manifest is trusted.
+  assert unchecked.code == 0, unchecked.err
+  assert _table(unchecked.out) == {"documents": "3", "instances": "77"}
+  assert "checked" not in unchecked.out
+  messages = [
+    f"inspect_tfrecords: error: {path} is damaged after its first 1 records",
+    "give either --input_dir or",
+    "b is not the tokenizer",
+    f"there is no folder {folder}/no:",
+  ]
+  for result, message in zip(refused, messages, strict=True):
+    assert result.code == 1 and message in result.err.splitlines()[-1]
+  assert not any(result.out for result in refused[1:])
 
 
 if __name__ == "__main__":

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from official_albert import training
-
-ROOT = pathlib.Path(__file__).parents[1]
-
-
-def run(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "tools.plot_curves", *arguments],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-  )
+from tools.testing import many_commands
 
 
 def test_draws_or_says_that_there_is_nothing(tmp_path):
-  log, picture = tmp_path / training.METRICS_FILE, tmp_path / "curves.png"
-  arguments = (f"--model_dir={tmp_path}", f"--output_file={picture}")
-  log.write_text("")
-  nothing = run(*arguments, "--unigram_entropy=6.3")
-  assert nothing.returncode == 1 and not picture.exists()
-  assert "no training and held-out numbers to draw yet" in nothing.stderr
   records = [
     {"kind": kind, "step": step, "masked_lm_loss": 7.0}
     for kind in ("train", "eval")
     for step in (1, 2)
   ]
-  log.write_text("".join(json.dumps(record) + "\n" for record in records))
-  drawn = run(*arguments, "--unigram_entropy=6.3")
-  assert (drawn.returncode, drawn.stderr) == (0, "")
-  assert drawn.stdout == f"wrote {picture}\n"
+  text = "".join(json.dumps(record) + "\n" for record in records)
+  lines = []
+  for name, content in (("empty", ""), ("run", text)):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / training.METRICS_FILE).write_text(content)
+    picture = tmp_path / f"{name}.png"
+    line = [f"--model_dir={tmp_path / name}", f"--output_file={picture}"]
+    lines.append([*line, "--unigram_entropy=6.3"])
+  nothing, drawn = many_commands.run("plot_curves", lines)
+  assert nothing.code == 1 and not (tmp_path / "empty.png").exists()
+  assert "no training and held-out numbers to draw yet" in nothing.err
+  assert (drawn.code, drawn.err) == (0, "")
+  assert drawn.out == f"wrote {picture}\n"
   assert picture.read_bytes().startswith(b"\x89PNG")
 
 

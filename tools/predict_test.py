@@ -129,64 +129,57 @@ def test_a_pipe(folder):
   assert done.stderr.startswith("wrote standard output (50 examples)")
 
 
+_RUN, _ENCODER = "--model_dir=FOLDER/run", "--model_dir=FOLDER/encoder"
+_TABLE, _MASKS = "--input_file=FOLDER/a.tsv", "--input_file=FOLDER/masks.txt"
+_BAD = (_EXPORT, "--input_file=FOLDER/bad.tsv")
+_REFUSALS = [
+  (_BAD, "no column 'text'"),
+  (_BAD, "'review'; FOLDER/classify is an export of text_classification, whi"),
+  ((*_BAD, "--columns=text=review"), "bad.tsv, line 3 has 3 columns, the hea"),
+  ((_EXPORT, "--input_file=FOLDER/no.tsv"), "no.tsv: No such file"),
+  ((_TABLE,), "either --model_dir or --saved"),
+  ((_EXPORT, "--model_dir=x", _TABLE), "either --model_dir or --saved"),
+  (("--saved_model_dir=FOLDER", _TABLE), "is not the folder of a SavedModel"),
+  (
+    (_EXPORT, _TABLE, "--precision=auto"),
+    "classify is an export, which has a fixed --precision: leave it out",
+  ),
+  ((_EXPORT, _TABLE, "--num_hidden_layers=3"), "fixed --num_hidden_layers"),
+  ((_RUN, "--input_file=FOLDER/empty.tsv"), "empty.tsv is empty"),
+  ((_ENCODER, _TABLE), "a.tsv, line 1: there is no column 'text'"),
+  (("--model_dir=FOLDER/none", _TABLE), "is not the folder of a run"),
+  (("--model_dir=FOLDER/cola", _TABLE), "cola has no fine-tuned checkpoint: "),
+  (
+    (_RUN, _TABLE, "--signature=fill_mask"),
+    "is a run of text_classification, and --signature is for runs of tools.",
+  ),
+  ((_RUN, _TABLE, "--null_score_diff_threshold=1"), "for runs of squad_v2: le"),
+  (
+    (_ENCODER, _MASKS, "--null_score_diff_threshold=1"),
+    "is a pretraining run, and --null_score_diff_threshold is for",
+  ),
+  ((_RUN, _TABLE, "--checkpoint=newest"), "no checkpoint at newest: newest.in"),
+  ((_ENCODER, _MASKS, "--signature=classify"), "or name a run of tools.run_fi"),
+  (
+    (_ENCODER, "--input_file=FOLDER/texts.txt"),
+    "texts.txt, line 1: every text must have a [MASK] wit",
+  ),
+  (
+    (_ENCODER, _MASKS, "--signature=sentence_order"),
+    "text_a, text_b are needed",
+  ),
+]
+
+
 def test_refusals_are_one_sentence(folder):
-  run, encoder = "--model_dir=FOLDER/run", "--model_dir=FOLDER/encoder"
-  table, masks = "--input_file=FOLDER/a.tsv", "--input_file=FOLDER/masks.txt"
-  bad = [_EXPORT, "--input_file=FOLDER/bad.tsv"]
   data = {"task": "cola", "max_seq_length": 9, "settings": {"labels": ["0"]}}
   config = AlbertConfig.from_preset("albert_tiny")
   training.write_run(str(folder / "cola"), config, {}, data)
   shutil.copy(folder / "encoder" / "tokenizer.model", folder / "cola")
   (folder / "texts.txt").write_text("no mask\n")
-  texts = "--input_file=FOLDER/texts.txt"
-  cases = (
-    (bad, "no column 'text'"),
-    (
-      bad,
-      "'review'; FOLDER/classify is an export of text_classification, which "
-      "takes text.",
-    ),
-    ([*bad, "--columns=text=review"], "bad.tsv, line 3 has 3 columns, the hea"),
-    ([_EXPORT, "--input_file=FOLDER/no.tsv"], "no.tsv: No such file"),
-    ([table], "either --model_dir or --saved"),
-    ([_EXPORT, "--model_dir=x", table], "either --model_dir or --saved"),
-    ([_EXPORT, table, "--eval_batch_size=0"], "no column 'text'"),
-    (["--saved_model_dir=FOLDER", table], "is not the folder of a SavedModel"),
-    (
-      [_EXPORT, table, "--precision=auto"],
-      "classify is an export, which has a fixed --precision: leave it out",
-    ),
-    ([_EXPORT, table, "--num_hidden_layers=3"], "fixed --num_hidden_layers"),
-    ([run, "--input_file=FOLDER/empty.tsv"], "empty.tsv is empty"),
-    ([run, "--input_file=FOLDER/squad.jsonl"], "there is no column 'review'"),
-    ([encoder, table], "a.tsv, line 1: there is no column 'text'"),
-    (
-      [encoder, table],
-      "encoder is a pretraining run (--signature=fill_mask), which takes text.",
-    ),
-    (["--model_dir=FOLDER/none", table], "is not the folder of a run"),
-    (["--model_dir=FOLDER/cola", table], "cola has no fine-tuned checkpoint: "),
-    (
-      [run, table, "--signature=fill_mask"],
-      "is a run of text_classification, and --signature is for runs of tools.",
-    ),
-    ([run, table, "--null_score_diff_threshold=1"], "for runs of squad_v2: le"),
-    (
-      [encoder, masks, "--null_score_diff_threshold=1"],
-      "is a pretraining run, and --null_score_diff_threshold is for",
-    ),
-    ([run, table, "--checkpoint=newest"], "no checkpoint at newest: newest.in"),
-    ([encoder, masks, "--signature=classify"], "or name a run of tools.run_fi"),
-    ([encoder, texts], "texts.txt, line 1: every text must have a [MASK] wit"),
-    ([encoder, texts], "encoder is a pretraining run (--signature=fill_mask)"),
-    (
-      [encoder, masks, "--signature=sentence_order"],
-      "text_a, text_b are needed",
-    ),
-  )
   output = "--output_file=FOLDER/never.tsv"
-  results = predict(folder, *[[*case, output] for case, _ in cases])
-  for result, (case, message) in zip(results, cases):
+  results = predict(folder, *[[*case, output] for case, _ in _REFUSALS])
+  for result, (case, message) in zip(results, _REFUSALS):
     assert result.code == 1 and result.err.count("\n") == 1, case
     assert message.replace("FOLDER", str(folder)) in result.err
   assert not (folder / "never.tsv").exists()

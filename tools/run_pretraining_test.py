@@ -209,7 +209,17 @@ def test_refusals_are_one_sentence(folder, tmp_path):
   config = json.loads((folder / "albert_config.json").read_text())
   (tmp_path / "77.json").write_text(json.dumps({**config, "vocab_size": 77}))
   tpu = (_CONFIG, "--distribution=tpu")
+  tf1 = tmp_path / "tf1"
+  model = AlbertConfig.from_dict(config)
+  conversion.random_checkpoint.write(model, str(tf1))
+  pieces = toy_vocabulary.numbers(model.vocab_size)
+  (tf1 / "30k-clean.model").write_bytes(pieces)
   cases = (
+    # A start with another tokenizer than that of the data.
+    (
+      (f"--init_checkpoint={tf1}",),
+      "has another tokenizer than the data, so the same",
+    ),
     ((_CONFIG, "--preset=albert_tiny"), "either --albert_config_file or"),
     ((), "either --albert_config_file or --preset"),
     ((_CONFIG, "--gradient_accumulation_steps=3"), "cannot be cut into 3 equa"),
@@ -241,8 +251,8 @@ def test_refusals_are_one_sentence(folder, tmp_path):
   assert not (tmp_path / "run").exists()
 
 
-def _hugging_face_start(folder, tmp_path):
-  """Returns a checkpoint, its folder, and flags that start from it."""
+@pytest.mark.heavy
+def test_start_from_a_folder_of_hugging_face(folder, tmp_path):
   tf1, hf = tmp_path / "tf1", tmp_path / "hf"
   config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
   conversion.random_checkpoint.write(config, str(tf1))
@@ -255,12 +265,6 @@ def _hugging_face_start(folder, tmp_path):
     *("--num_train_steps=1", "--num_warmup_steps=0", "--learning_rate=1e-30"),
     *("--eval_steps=0", "--steps_per_loop=1"),
   ]
-  return checkpoint, hf, arguments
-
-
-@pytest.mark.heavy
-def test_start_from_a_folder_of_hugging_face(folder, tmp_path):
-  checkpoint, hf, arguments = _hugging_face_start(folder, tmp_path)
   done = run(folder, tmp_path / "run", *arguments)
   assert done.returncode == 0, done.stderr
   assert "a checkpoint of Hugging Face, " in done.stderr
@@ -276,15 +280,6 @@ def test_start_from_a_folder_of_hugging_face(folder, tmp_path):
   done = run(folder, tmp_path / "run", _CONFIG, *arguments)
   assert done.returncode == 0, done.stderr
   assert "resumed from" in done.stdout
-
-
-def test_a_start_with_another_tokenizer_than_that_of_the_data(folder, tmp_path):
-  checkpoint, hf, arguments = _hugging_face_start(folder, tmp_path)
-  pieces = toy_vocabulary.numbers(checkpoint.config.vocab_size)
-  (hf / "spiece.model").write_bytes(pieces)
-  done = run(folder, tmp_path / "other", *arguments)
-  assert done.returncode == 1
-  assert "has another tokenizer than the data, so the same" in done.stderr
 
 
 def test_recipe_learning_rate_schedule_profile_and_report(folder, tmp_path):

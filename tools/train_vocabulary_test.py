@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import hashlib
 import os
 import pathlib
 import re
@@ -17,6 +16,7 @@ import pytest
 
 from official_albert import tokenization
 from tools import train_vocabulary
+from tools.testing import many_commands
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -34,36 +34,35 @@ def text(tmp_path_factory):
   return path
 
 
-def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "tools.train_vocabulary", *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+def _run(*lines):
+  return many_commands.run("train_vocabulary", lines)
 
 
 def test_makes_the_same_albert_vocabulary_twice(text, tmp_path):
-  hashes = set()
-  for name in ("a", "b"):
-    done = _run(
-      f"--input_files={text}",
-      f"--output_dir={tmp_path / name}",
-      "--vocab_size=211",
-      "--input_sentence_size=150",  # A sample of the 200 lines.
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == (
+  common = [f"--input_files={text}", "--vocab_size=211"]
+  *twice, cased = _run(
+    *(
+      # A sample of the 200 lines.
+      [*common, f"--output_dir={tmp_path / x}", "--input_sentence_size=150"]
+      for x in "ab"
+    ),
+    [*common, f"--model_prefix={tmp_path / 'cased'}", "--nodo_lower_case"],
+  )
+  made = []
+  for name, result in zip("ab", twice):
+    assert result.code == 0, result.err
+    assert result.out == (
       f"Wrote 211 pieces to {tmp_path / name}/tokenizer.model\n"
     )
     # One line of the program, nothing of the trainer.
-    assert re.fullmatch(r"Training on 0\.0 MB of files; .*\n", done.stderr)
-    files = sorted(os.listdir(tmp_path / name))
-    assert files == ["tokenizer.model", "tokenizer.vocab"]
-    content = b"".join((tmp_path / name / f).read_bytes() for f in files)
-    hashes.add(hashlib.sha256(content).hexdigest())
-  assert len(hashes) == 1
+    assert re.fullmatch(r"Training on 0\.0 MB of files; .*\n", result.err)
+    files = sorted((tmp_path / name).iterdir())
+    names = [path.name for path in files]
+    assert names == ["tokenizer.model", "tokenizer.vocab"]
+    made.append([path.read_bytes() for path in files])
+  assert made[0] == made[1]
+  assert cased.code == 0, cased.err
+  assert re.search("▁[A-Z]", (tmp_path / "cased.vocab").read_text("utf-8"))
 
   tokenizer = tokenization.SentencePieceTokenizer(
     str(tmp_path / "a" / "tokenizer.model")
@@ -93,18 +92,6 @@ def test_samples_have_their_size_and_are_fair():
   for letter in "abcde":
     assert abs(counts[letter] / 2000 - 0.4) <= error
   assert list(train_vocabulary.sample("abcde", 5, 5, 0)) == list("abcde")
-
-
-def test_cased(text, tmp_path):
-  done = _run(
-    f"--input_files={text}",
-    f"--model_prefix={tmp_path / 'cased'}",
-    "--vocab_size=211",
-    "--nodo_lower_case",
-  )
-  assert done.returncode == 0, done.stderr
-  vocab = (tmp_path / "cased.vocab").read_text("utf-8")
-  assert re.search("▁[A-Z]", vocab)
 
 
 def _children(process):
@@ -182,30 +169,10 @@ def test_a_signal_ends_the_training_at_once(
   assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_the_log_of_the_trainer_becomes_stages():
-  log, stages = "", []
-  for text in (  # Lines of SentencePiece 0.2.
-    "trainer_interface.cc:445] Normalizing sent",
-    "ences...\ntrainer_interface.cc:555] all chars count=4003160\n",
-    "unigram_model_trainer.cc:297] Making suffix array...\n",
-    "x] Extracting frequent sub strings... node_num=1985899\n",
-    "x] Using 82814 sentences for EM training\n",
-    "x] EM sub_iter=0 size=48812 obj=11.6867 num_tokens=7\n",
-    "x] EM sub_iter=1 size=44992 obj=9.33089 num_tokens=7\nx] EM sub",
-  ):
-    log += text
-    stages.append(train_vocabulary.stage_of(log))
-  assert stages == [
-    *("loading sentences", "normalizing", "sorting suffixes"),
-    *("counting substrings", "EM iteration 1"),
-    "EM iteration 1, 48,812 pieces left",
-    "EM iteration 2, 44,992 pieces left",
-  ]
-
-
 _IN_A_CHILD = """
 import sys
 from tools import train_vocabulary
+from tools.testing import many_commands
 arguments = [iter(open(sys.argv[1]).read().split("\\n") * 99), 211, 1, 10**6, 1]
 stages = []
 model = train_vocabulary.train_in_child(*arguments, show=stages.append)
@@ -230,49 +197,43 @@ def test_the_child_shows_stages(text):
 
 def test_the_largest_size_works_and_nothing_is_overwritten(text, tmp_path):
   arguments = [f"--input_files={text}", f"--output_dir={tmp_path / 'v'}"]
-  done = _run(*arguments)
-  assert done.returncode == 1
-  assert "the text is too little for 30000 pieces" in done.stderr
+  (much,) = _run(arguments)
+  assert much.code == 1
+  assert "the text is too little for 30000 pieces" in much.err
   assert os.listdir(tmp_path) == []
-  largest = re.search(r"--vocab_size=(\d+)", done.stderr)[0]
-  done = _run(*arguments, largest)
-  assert done.returncode == 0, done.stderr
-  done = _run(*arguments, largest)
-  assert done.returncode == 1
-  assert "tokenizer.model exists already" in done.stderr
+  largest = re.search(r"--vocab_size=(\d+)", much.err)[0]
+  done, again = _run([*arguments, largest], [*arguments, largest])
+  assert done.code == 0, done.err
+  assert again.code == 1
+  assert "tokenizer.model exists already" in again.err
 
 
-@pytest.mark.parametrize(
-  ("content", "arguments", "message"),
-  [
-    ("a cat", ["--vocab_size=9"], r"9 pieces are fewer .* --vocab_size=1\d "),
-    ("\n\n", [], "holds no document"),
-    ("a", ["--vocab_size=0"], "--vocab_size=0: 0 is not a positive"),
-    (
-      "a",
-      ["--character_coverage=0.5"],
-      "not a number in the range .0.98, 1.0.",
-    ),
-    ("a", ["--random_seed=-1"], "-1 is not an integer in the range"),
-    ("a", ["--input_files=nowhere"], "no input file matches 'nowhere'"),
-    (b"ok\n\xff", [], "a.txt, line 2, is not UTF-8"),
-    # Before the text is read, which is not UTF-8 either.
-    (b"\xff", [f"--output_dir={__file__}"], "_test.py is a file: name a fold"),
-  ],
-)
-def test_bad_input_is_one_sentence(tmp_path, content, arguments, message):
-  path = tmp_path / "a.txt"
-  content = content if isinstance(content, bytes) else content.encode()
-  path.write_bytes(content)
-  done = _run(
-    f"--input_files={path}", f"--output_dir={tmp_path / 'v'}", *arguments
-  )
-  assert done.returncode == (2 if "range" in message or "=0" in message else 1)
-  error = done.stderr.splitlines()[-1]
-  assert error.startswith("train_vocabulary: error: ")
-  assert re.search(message, error)
-  assert "Traceback" not in done.stderr
-  assert os.listdir(tmp_path) == ["a.txt"]
+_REFUSALS = [
+  (1, b"a cat", "--vocab_size=9", r"9 pieces are fewer .* --vocab_size=1\d "),
+  (1, b"\n\n", "", "holds no document"),
+  (2, b"a", "--vocab_size=0", "--vocab_size=0: 0 is not a positive"),
+  (2, b"a", "--character_coverage=0.5", "not a number in the range .0.98, 1.0"),
+  (2, b"a", "--random_seed=-1", "-1 is not an integer in the range"),
+  (1, b"a", "--input_files=nowhere", "no input file matches 'nowhere'"),
+  (1, b"ok\n\xff", "", "6.txt, line 2, is not UTF-8"),
+  # Before the text is read, which is not UTF-8 either.
+  (1, b"\xff", f"--output_dir={__file__}", "_test.py is a file: name a fold"),
+]
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+  lines = []
+  for i, (_, content, flag, _) in enumerate(_REFUSALS):
+    path = tmp_path / f"{i}.txt"
+    path.write_bytes(content)
+    line = [f"--input_files={path}", f"--output_dir={tmp_path / 'v'}"]
+    lines.append([*line, *flag.split()])
+  for result, (code, *_, message) in zip(_run(*lines), _REFUSALS):
+    error = result.err.splitlines()[-1]
+    assert result.code == code and re.search(message, error)
+    assert error.startswith("train_vocabulary: error: ")
+    assert "Traceback" not in result.err
+  assert not (tmp_path / "v").exists()
 
 
 if __name__ == "__main__":

@@ -84,9 +84,8 @@ def test_saved_comparisons_can_be_loaded(tmp_path):
   assert len(list(folder.glob("*.json"))) == 2
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"workload": {"S": 3}}'])
-def test_another_file_is_refused(tmp_path, text):
-  (tmp_path / "peers-x.json").write_text(text)
+def test_another_file_is_refused(tmp_path):
+  (tmp_path / "peers-x.json").write_text('{"workload": {"S": 3}}')
   with pytest.raises(ValueError, match="peers-x.json was not written"):
     comparison.load_all(str(tmp_path))
 
@@ -211,23 +210,6 @@ def test_workloads():
   assert 0.95 * layers < flops < layers
 
 
-@pytest.mark.parametrize(
-  "check", [comparison.workload_of, comparison.check_own]
-)
-@pytest.mark.parametrize(
-  "arguments, message",
-  [
-    (("nope", 3, 5, "float32"), "unknown preset 'nope'"),
-    (("albert_base_v2", 0, 5, "float32"), "batch_size must be at least 1"),
-    (("albert_base_v2", 3, 513, "float32"), "at most 512 tokens, not 513"),
-    (("albert_base_v2", 3, 5, "bf16"), "bf16|of auto, float32, mixed_bfloat16"),
-  ],
-)
-def test_sizes_out_of_range(check, arguments, message):
-  with pytest.raises(ValueError, match=message):
-    check(*arguments)
-
-
 def test_precisions_and_sharing_of_peers():
   comparison.check_own("albert_base_v2", 3, 512, "mixed_float16")
   with pytest.raises(ValueError, match="unknown precision 'mixed_float16'"):
@@ -269,25 +251,11 @@ def test_run_saves_everything(tmp_path, monkeypatch, capsys):
 
 
 def test_pins():
-  files = {path.stem for path in comparison.REQUIREMENTS_DIR.iterdir()}
-  assert files == {s.venv for s in comparison.SYSTEMS.values() if s.venv}
-  lines = [
-    line
-    for name in sorted(files)
-    for line in (comparison.REQUIREMENTS_DIR / f"{name}.txt")
-    .read_text()
-    .splitlines()
-    if not line.startswith("#")
-  ]
-  assert all(re.fullmatch(r"[\w-]+==\d[\w.]*", line) for line in lines)
-  assert {
-    "torch==2.13.0",
-    "transformers==4.57.1",
-    "keras-hub==0.31.1",
-    "tensorflow-cpu==2.20.0",
-    "tf-models-official==2.15.0",
-    "tensorflow==2.15.1",
-  } <= set(lines)
+  files = {path.stem: path for path in comparison.REQUIREMENTS_DIR.iterdir()}
+  assert set(files) == {s.venv for s in comparison.SYSTEMS.values() if s.venv}
+  for path in files.values():
+    for line in path.read_text().splitlines():
+      assert line.startswith("#") or re.fullmatch(r"[\w-]+==\d[\w.]*", line)
 
 
 if __name__ == "__main__":

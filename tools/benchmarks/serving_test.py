@@ -47,19 +47,6 @@ def test_answers_must_agree():
       )
 
 
-def test_variants_with_and_without_tuned_malloc():
-  assert {"hf_eager", "hf_sdpa_malloc", "hf_half"} <= set(serving.SYSTEMS)
-  assert serving.peers_of("float32") == [
-    "hf_eager",
-    "hf_eager_malloc",
-    "hf_sdpa",
-    "hf_sdpa_malloc",
-  ]
-  assert len(serving.peers_of("mixed_bfloat16")) == 6
-  assert serving.SYSTEMS["hf_eager"].environment == {}
-  assert serving.SYSTEMS["hf_eager_malloc"].environment
-
-
 @pytest.mark.heavy
 def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   # Environments of the peers take minutes to make.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 import re
 import statistics
 
 import pytest
-from matplotlib import pyplot
 
 from tools.benchmarks import comparison, step
 from tools.benchmarks.peers import protocol
@@ -59,22 +57,6 @@ def test_table():
   ]
 
 
-def test_scaling_workloads():
-  points = step.scaling_workloads("float32")
-  assert collections.Counter(axis for axis, _, _ in points) == {
-    "batch size, S 128": 6,
-    "length, 2,048 tokens a step": 4,
-    "layers": 5,
-    "width, 2 layers": 4,
-  }
-  for axis, _, workload in points:
-    assert workload.precision == "float32"
-    assert workload.tokens == 2048 or axis.startswith("batch")
-  assert [value for _, value, _ in points[-4:]] == [768, 1024, 2048, 4096]
-  depths = [workload.num_hidden_layers for _, _, workload in points]
-  assert depths[10:] == [1, 3, 6, 12, 24, 2, 2, 2, 2]
-
-
 def test_scaling(tmp_path, monkeypatch, capsys):
   seen = []
 
@@ -94,31 +76,6 @@ def test_scaling(tmp_path, monkeypatch, capsys):
   assert numbers["points"][14]["value"] == 24
   image = (tmp_path / "benchmark_scaling.png").read_bytes()
   assert image.startswith(b"\x89PNG") and len(image) > 10000
-
-
-def _point(axis, value, rates):
-  return step.Point(axis, value, rates, 3 * 2**29, 0.5 * value, 1e9)
-
-
-def test_plot(tmp_path, monkeypatch):
-  drawn = []
-  monkeypatch.setattr(pyplot, "close", drawn.append)
-  step.draw_scaling(
-    [
-      _point("layers", 3, [10.0, 30.0, 20.0]),
-      _point("batch", 1, [5.0]),
-      _point("layers", 6, [8.0]),
-    ],
-    str(tmp_path / "scaling.png"),
-  )
-  axes = drawn[0].axes
-  assert len(axes) == 6
-  lines = [axis.lines[0].get_xydata().tolist() for axis in axes]
-  assert lines[0] == [[3, 20], [6, 8]] and lines[1] == [[1, 5]]
-  assert lines[2] == [[3, 1.5], [6, 1.5]] and lines[4] == [[3, 1.5], [6, 3]]
-  assert [axis.get_xlabel() for axis in axes[-2:]] == ["layers", "batch"]
-  ticks = [label.get_text() for label in axes[0].get_xticklabels()]
-  assert ticks == ["3", "6"]
 
 
 _MEMORY = dict(

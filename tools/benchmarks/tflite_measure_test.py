@@ -35,12 +35,10 @@ _WRONG = {
   "unknown preset 'nope'": "--preset=nope",
   "--threads has 'a': use numbers of at least 1, such as 1,2.": "--threads=a",
   "--threads has '0': use": "--threads=2,0",
-  "--threads has '-1': use": "--threads=-1",
   "--threads has '²': use": "--threads=²",
   "--sequence_length is 9999; must be 0, or from 2 to the 512 tokens that "
   "albert_tiny takes": "--sequence_length=9999",
   "--sequence_length is 1; must": "--sequence_length=1",
-  "--sequence_length is -1; must": "--sequence_length=-1",
   "must be one of none": "--quantizations=none,int4",
   "_test.py is a file: name a folder": f"--keep_dir={__file__}",
 }

@@ -122,18 +122,6 @@ def test_pretraining_command(place):
   assert job.cost == 3 * 400 * 32 * config.forward_flops(64)
 
 
-@pytest.mark.parametrize(
-  "row, flag",
-  [
-    ("12 throughout, half the steps", "--num_train_steps=800"),
-    ("12 throughout, a third of the rate", "--learning_rate=0.001"),
-    ("3:0.5,12:0.5", "--depth_schedule=3:0.5,12:0.5"),
-  ],
-)
-def test_rows_have_steps_rates_and_flags_of_their_own(place, row, flag):
-  assert flag in _arguments(_plan("depth_schedule", place), row)
-
-
 def test_equal_time_follows_from_measured_speeds(place):
   planned = _plan("6", place)
   albert, bert = planned.cells[0].keys[0], planned.cells[2].keys[0]
@@ -147,17 +135,6 @@ def test_equal_time_follows_from_measured_speeds(place):
   }
   assert "--num_train_steps=350" in job.arguments(values)
   assert job.cost == planned.jobs[albert].cost
-
-
-def test_speed_is_measured_alone_and_once_per_model(place):
-  planned = _plan("2", place)
-  speeds = [job for key, job in planned.jobs.items() if key[:6] == "speed/"]
-  assert len(speeds) == 6
-  for cell in planned.cells:
-    assert plan.speed_key(cell.keys[0]) in cell.keys
-  assert all(job.uses_all_cores for job in speeds)
-  arguments = speeds[0].arguments({})
-  assert {"--steps_per_loop=20", "--eval_steps=0"} <= set(arguments)
 
 
 def test_pairs_are_evaluated_on_each_other(place):

@@ -200,15 +200,6 @@ def test_times_are_shares_of_the_row_compared_with():
   assert schedule.values[declaration.SAME_LOSS_FLOPS] == [400 / 1600]
 
 
-def test_equal_time_shows_the_steps():
-  table = _table(Row("a"), Row("b", equal_time=True), tasks=False)
-  cells = [Cell("a", 1, ("models/a",)), Cell("b", 1, ("models/b",))]
-  found = {"models/a": {"steps": 30}, "models/b": {"steps": 70}}
-  a, b = results.collect(table, cells, found, ())
-  assert (a.values, b.values) == ({"steps": [30]}, {"steps": [70]})
-  assert table.columns(())[0] == "steps"
-
-
 def test_layers_are_summarized_by_ends_and_largest_jump():
   table = _table(Row("a"), tasks=False, layers=True)
   layers = [{"degrees": degrees} for degrees in (30.0, 21.0, 25.0)]
@@ -261,21 +252,6 @@ def test_verdicts_in_words(paper, here, there, expected):
     for v in (here, there)
   )
   assert results.verdict(paper, ours, others) == expected
-
-
-@pytest.mark.parametrize(
-  "row, columns, direction",
-  [
-    (1, ["MNLI"], 1),
-    (1, ["MNLI", "RACE"], -1),
-    (1, ["SST-2"], None),
-    (2, ["MNLI"], 1),
-    (3, ["RACE"], 0),
-  ],
-)
-def test_paper_direction(row, columns, direction):
-  found = results.paper_direction(_PAPER[row], _PAPER[0], columns)
-  assert found == direction
 
 
 def _verdicts(table, *values) -> dict:

@@ -8,7 +8,6 @@ import pytest
 
 from official_albert import modeling
 from tools.experiments import declaration, scales, tables
-from tools.experiments.declaration import Row
 
 _TINY, _BASE = scales.SCALES["tiny"], scales.SCALES["base"]
 _ROWS = [
@@ -41,31 +40,6 @@ def test_averages_and_parameters_are_those_that_the_paper_prints(table, row):
     assert count == pytest.approx(printed, rel=0.06)
 
 
-def test_models_of_the_tables():
-  assert [row.starts_from for row in tables.TABLE_11.rows] == [
-    *(None, "1 layer", "3 layers", "6 layers", "12 layers", "24 layers")
-  ]
-  configs = {r.label: _BASE.config(r.model) for r in tables.FIGURE_1.rows}
-  wide = configs["BERT, H 2048"]
-  assert (wide.embedding_size, wide.sharing) == (2048, "none")
-  assert configs["ALBERT, H 4096"].embedding_size == 128
-  assert configs["ALBERT, H 4096"].sharing == "all"
-  schedules = [
-    row.training["depth_schedule"]
-    for row in tables.DEPTH_SCHEDULE.rows
-    if row.training
-  ]
-  assert len(schedules) == 6
-  assert all(s.split(",")[-1].startswith("12:") for s in schedules)
-
-
-def test_average_takes_the_mean_of_f1_and_exact_match():
-  row = Row("a", paper={"SQuAD1.1": (90.0, 80.0), "MNLI": 75.0})
-  assert row.paper_average(["SQuAD1.1", "MNLI"]) == 80.0
-  for columns in ([], ["MNLI", "RACE"]):
-    assert row.paper_average(columns) is None
-
-
 def test_scales_translate_sizes():
   assert _BASE.config({}) == modeling.AlbertConfig.from_preset("albert_base_v1")
   config = _TINY.config(
@@ -74,22 +48,9 @@ def test_scales_translate_sizes():
   assert (config.hidden_size, config.intermediate_size) == (256, 1024)
   assert (config.num_attention_heads, config.embedding_size) == (16, 32)
   assert config.num_hidden_layers == 8
-  config = _TINY.config(
-    {"num_hidden_layers": 24, "sharing": "ffn", "embedding_size": "H"}
-  )
-  assert (config.num_hidden_layers, config.sharing) == (24, "ffn")
+  config = _TINY.config({"sharing": "ffn", "embedding_size": "H"})
+  assert config.sharing == "ffn"
   assert config.embedding_size == config.hidden_size == 128
-  for scale in scales.SCALES.values():
-    for sizes in (scale.hidden_sizes, scale.embedding_sizes, scale.depths):
-      translated = [sizes[size] for size in sorted(sizes)]
-      assert translated == sorted(translated)
-
-
-def test_large_tables_of_tiny_are_shorter_and_none_of_base():
-  assert _TINY.steps_of("11") * 4 == _TINY.steps_of("3") == _TINY.steps
-  assert _TINY.peak_rate("11") * 3 == _TINY.peak_rate("3") == 0.003
-  assert _BASE.peak_rate("11") == _BASE.training["learning_rate"]
-  assert _BASE.steps_of("13") == 125_000
 
 
 def test_steps_are_split_as_far_as_memory_requires():

@@ -12,7 +12,6 @@ import pytest
 
 from official_albert import AlbertConfig, checkpoints
 from tasks import classification, common
-from tasks.classification import glue
 from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import jobs, registry, text_jobs
 from tools.testing import toy_data, toy_encoder
@@ -83,18 +82,6 @@ def test_options_change_the_recipe(data):
   assert (job.max_seq_length, job.recipe.train_batch_size) == (7, 3)
   with pytest.raises(ValueError, match="--doc_stride does not apply to this"):
     make_own(data, recipe={"doc_stride": 3})
-
-
-def test_roles():
-  def roles(name):
-    return registry.find(name, "run").roles
-
-  assert roles("cola") == roles("text_regression") == ("text",)
-  assert roles("mnli") == roles("text_pair_regression") == ("text_a", "text_b")
-  assert roles("squad_v2") == ("question", "context")
-  assert roles("race_v2") == ("passage", "question", "options")
-  with pytest.raises(ValueError, match="run is of the task 'x'"):
-    roles("x")
 
 
 def test_labels_are_those_of_the_training_data(data):
@@ -384,14 +371,8 @@ def classifier(labels=(), classes=3, head="classification", **values):
   [
     ("text_classification", {"labels": "cab"}, ("c", "a", "b")),
     ("text_pair_classification", {}, ("LABEL_0", "LABEL_1", "LABEL_2")),
-    ("text_regression", {"classes": 1, "head": "regression"}, ()),
     ("stsb", {"classes": 1, "head": "regression", "labels": "a"}, ()),
     ("qqp", {"classes": 2}, ("0", "1")),
-    (
-      "rte",
-      {"labels": glue.GLUE_TASKS["rte"].labels},
-      glue.GLUE_TASKS["rte"].labels,
-    ),
   ],
 )
 def test_name_task(task, arguments, labels):

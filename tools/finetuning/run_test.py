@@ -113,18 +113,6 @@ def save(task, model_dir, step, best=False):
   return model
 
 
-def test_find_weights(folder):
-  task, model_dir = make_task(folder), str(folder / "run")
-  with pytest.raises(FileNotFoundError, match="has no fine-tuned checkpoint"):
-    finetuning_run.find_weights(model_dir)
-  save(task, model_dir, 9)
-  save(task, model_dir, 10)
-  assert finetuning_run.find_weights(model_dir) == f"{model_dir}/model.ckpt-10"
-  save(task, model_dir, 3, best=True)
-  path = f"{model_dir}/best/model.ckpt-3"
-  assert finetuning_run.find_weights(model_dir) == path
-
-
 def test_evaluation_and_prediction(folder, capsys):
   task, model_dir = make_task(folder), folder / "run"
   save(task, str(model_dir), 5)
@@ -164,26 +152,6 @@ def test_results_of_another_depth_do_not_replace_those_of_the_run(folder):
   assert not names & {path.name for path in model_dir.iterdir()}
 
 
-@pytest.mark.heavy
-def test_a_finished_run_is_recorded_and_not_trained_again(folder):
-  task, splits = make_task(folder, ("train", "dev")), ("train", "dev")
-  assert run(task, folder, train=splits) == ({}, ["train", "dev"])
-  model_dir = str(folder / "run")
-  best = training.read_best(model_dir)
-  record = training.read_run(model_dir)
-  assert record["settings"]["seed"] == 5
-  assert record["settings"]["classifier_dropout"] == 0.1
-  assert record["data"] == task.describe()
-  assert (folder / "run" / "tokenizer.model").exists()
-  before = (folder / "run" / "model.ckpt-3.index").stat().st_mtime_ns
-  results, wanted = run(task, folder, train=splits, evaluate=("dev",))
-  assert wanted == ["train", "dev"]
-  assert results["dev"]["accuracy"] == best["values"]["accuracy"]
-  assert training.read_best(model_dir)["step"] == best["step"]
-  after = (folder / "run" / "model.ckpt-3.index").stat().st_mtime_ns
-  assert after == before
-
-
 def test_weights_of_another_model(folder):
   save(make_task(folder), str(folder / "run"), 3)
   three = make_task(folder, labels=("bad", "good", "so so"))
@@ -219,28 +187,6 @@ def test_threshold_of_the_evaluation(tmp_path):
     trained_run.read(folder)
 
 
-def test_folders_without_a_finetuned_run(tmp_path):
-  with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
-    trained_run.read(str(tmp_path))
-  training.write_run(str(tmp_path), _CONFIG, {}, {"max_seq_length": 5})
-  with pytest.raises(ValueError, match="is the folder of a pretraining run"):
-    trained_run.read(str(tmp_path))
-
-
-def test_check_same_task(tmp_path):
-  folder = write_run(tmp_path)
-  other = {**_DATA, "task": "cola"}
-  # There is no checkpoint yet.
-  trained_run.check_same_task(folder, other)
-  (tmp_path / "model.ckpt-3.index").write_text("")
-  trained_run.check_same_task(folder, _DATA)
-  with pytest.raises(ValueError, match="run of text_classification, not of co"):
-    trained_run.check_same_task(folder, other)
-  other = {**_DATA, "settings": {"labels": ["no", "perhaps"]}}
-  with pytest.raises(ValueError, match="no, yes, but the training data has no"):
-    trained_run.check_same_task(folder, other)
-
-
 def table(*rows):
   ids = tuple(f"e{i}" for i in range(len(rows)))
   return common.ProbabilityTable(ids, ("no", "yes"), np.array(rows))
@@ -270,23 +216,6 @@ def test_predictions_are_written_and_read(tmp_path):
   # The odds are above the threshold.
   with open(written[0], encoding="utf-8") as file:
     assert '"q1": ""' in file.read()
-
-
-def test_averages_of_predictions(tmp_path):
-  a, b, c = (str(tmp_path / name) for name in "abc")
-  for folder, share in ((a, 0.25), (b, 0.5)):
-    split_predictions.write(folder, "dev", table([share, 1 - share], [1, 0]))
-    split_predictions.write(folder, "test", answers(share, share * 8))
-  split_predictions.write(c, "test", table([1, 0]))
-  split_predictions.write(c, "dev", table([1, 0]))
-  dev = split_predictions.average([a, b], "dev")
-  np.testing.assert_array_equal(dev.values, [[0.375, 0.625], [1, 0]])
-  test = split_predictions.average([a, b], "test")
-  assert test["q1"] == QuestionAnswers([Candidate("sun", 0.375)], 3.0)
-  with pytest.raises(ValueError, match="c/dev.probabilities.tsv and .*b/dev"):
-    split_predictions.average([b, c], "dev")
-  with pytest.raises(ValueError, match="others SQuAD's answers: they are of d"):
-    split_predictions.average([a, c], "test")
 
 
 class StandIn:

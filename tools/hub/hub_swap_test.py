@@ -96,7 +96,7 @@ def fine_tune(preprocess_handle, encoder_handle, texts, labels):
   return model, history.history["loss"]
 
 
-@pytest.mark.parametrize("handles", ["folder", "http"], indirect=True)
+@pytest.mark.parametrize("handles", ["http"], indirect=True)
 def test_two_handles_are_all_that_changes(handles, tmp_path):
   before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
   model, losses = fine_tune(*handles, _TEXTS, _LABELS)
@@ -179,9 +179,7 @@ def test_a_frozen_encoder_neither_learns_nor_drops(handles):
   assert not encoder.trainable_weights
   assert len(encoder.non_trainable_weights) == _WEIGHTS
   inputs = hub.load(handles[0])(_TEXTS[:2])
-  first, second = (
-    encoder(inputs, training=True)["default"].numpy() for _ in range(2)
-  )
+  first, second = (encoder(inputs, training=True)["default"] for _ in range(2))
   np.testing.assert_array_equal(first, second)
 
 

@@ -69,11 +69,9 @@ def test_handles(handle, parts):
   [
     "albert_en/3",
     "My-Team/albert/3",
-    "my-team/albert",
     "my-team/albert/v3",
     "my-team/../3",
     "my-team/a b/3",
-    "/albert/3",
     "my-team//3",
     "https://tfhub.dev/me/albert/3",
   ],
@@ -83,18 +81,10 @@ def test_invalid_handles(handle):
     _publication(handle=handle)
 
 
-@pytest.mark.parametrize(
-  "changes, message",
-  [
-    ({"language": "English"}, "no code of ISO 639-1"),
-    ({"description": "two\nlines"}, "must be one line"),
-    ({"description": "<!-- x -->"}, "must be one line"),
-    ({"asset_root": "bucket/hub"}, "must be an address"),
-  ],
-)
-def test_values_that_the_site_would_refuse(changes, message):
-  with pytest.raises(ValueError, match=message):
-    _publication(**changes)
+@pytest.mark.parametrize("description", ["two\nlines", "<!-- x -->"])
+def test_descriptions_that_the_site_would_refuse(description):
+  with pytest.raises(ValueError, match="must be one line"):
+    _publication(description=description)
 
 
 def _tags(page):

@@ -76,13 +76,6 @@ def test_runs_have_a_best_and_a_latest(tmp_path):
     assert source.step == 1
 
 
-def test_a_run_without_a_best(tmp_path):
-  folder = toy_encoder.write(str(tmp_path / "run"))
-  with hub_sources.opened(folder) as source:
-    assert source.step == 1
-  _refused("keeps no best checkpoint", folder, "best")
-
-
 def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
   folder = toy_encoder.write(str(tmp_path / "task" / "seed_7"))
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
@@ -189,11 +182,6 @@ def test_metrics_of_a_task(tmp_path):
   # The results are those of the best, not of the latest.
   assert _metrics(tmp_path) is None
   assert _metrics(tmp_path, is_best=True).values
-
-
-def test_a_converted_checkpoint_was_not_measured(tmp_path):
-  _write_run(tmp_path, {"head": "none"})
-  assert _metrics(tmp_path) is None
 
 
 if __name__ == "__main__":

@@ -47,12 +47,6 @@ def model(request):
   return made
 
 
-def test_batches_are_padded():
-  assert _BATCH["input_ids"].tolist() == [_ROWS[0], [*_ROWS[1], 0, 0]]
-  assert _BATCH["input_mask"].tolist() == [[1] * 7, [1] * 5 + [0] * 2]
-  assert {x.dtype for x in _BATCH.values()} == {np.dtype(np.int32)}
-
-
 def test_states_and_maps_equal_the_formulas(model):
   found = list(layers_lib.run(model, _BATCH))
   blocks = list(model.encoder.blocks())
@@ -126,11 +120,10 @@ def test_distances_and_angles_by_hand():
   np.testing.assert_allclose(np.radians(angles), tiny, rtol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
-def test_vectors_without_a_direction_are_refused(bad):
-  for pair in ((bad, 1.0), (1.0, bad)):
-    with pytest.raises(ValueError, match="0 or not finite"):
-      layers_lib.compare(*(np.full([1, 3], x) for x in pair))
+@pytest.mark.parametrize("pair", [(0.0, 1.0), (1.0, np.nan), (np.inf, 1.0)])
+def test_vectors_without_a_direction_are_refused(pair):
+  with pytest.raises(ValueError, match="0 or not finite"):
+    layers_lib.compare(*(np.full([1, 3], x) for x in pair))
 
 
 _TEXTS = ["the day was cold", "a tall old tree"]

@@ -44,9 +44,10 @@ def test_weights_gradients_and_moments_are_four_times_the_parameters():
   assert half["cast_weights"] == 2 * kernels
 
 
-def _many(**changes):
-  """So many tokens that memory peaks when the backward pass begins."""
-  return _setting(batch_size=500, **changes)
+def _activations(config=_CONFIG, **changes):
+  # So many tokens that memory peaks when the backward pass begins.
+  setting = _setting(batch_size=500, **changes)
+  return model_size.training_bytes(config, setting)["activations"]
 
 
 def test_kept_activations_by_hand():
@@ -57,35 +58,23 @@ def test_kept_activations_by_hand():
   embeddings = tokens * 6 * 8
   head = b * 2 * 4 * (h + 3 * 6 + 97)
   gradient = max(b * 2 * 97 * 4, tokens * 4 * 2 * i - head)
-  found = model_size.training_bytes(_CONFIG, _many())
   expected = embeddings + 2 * block + last + head + gradient
-  assert found["activations"] == expected
-
-
-def test_dropout_keeps_masks_and_probabilities_twice():
-  plain = model_size.training_bytes(_CONFIG, _many())
-  tokens, rows = 500 * 7, 500 * 3
-  hidden = dataclasses.replace(_CONFIG, hidden_dropout_prob=0.1)
-  found = model_size.training_bytes(hidden, _many())
-  more = (2 * tokens + rows) * 2 * 10
-  assert found["activations"] - plain["activations"] == more
-  attention = dataclasses.replace(_CONFIG, attention_probs_dropout_prob=0.1)
-  found = model_size.training_bytes(attention, _many())
-  more = (2 * tokens + rows) * 2 * 7 * (4 + 1)
-  assert found["activations"] - plain["activations"] == more
-
-
-def test_another_layer_costs_a_block_or_its_input():
+  assert _activations() == expected
+  # Another layer costs a block, or its input if it is recomputed.
   deeper = dataclasses.replace(_CONFIG, num_hidden_layers=4)
-  tokens = 500 * 7
-  for recompute, block in (
-    (False, tokens * (4 * (80 + 100 + 14) + 16)),
-    (True, tokens * 4 * 10),
+  assert _activations(deeper) - expected == block
+  recomputed, more = (
+    _activations(config, recompute_activations=True)
+    for config in (_CONFIG, deeper)
+  )
+  assert more - recomputed == tokens * 4 * h
+  # Dropout keeps masks, and probabilities twice.
+  for name, size in (
+    ("hidden_dropout_prob", 2 * h),
+    ("attention_probs_dropout_prob", n * s * (4 + 1)),
   ):
-    setting = _many(recompute_activations=recompute)
-    more = model_size.training_bytes(deeper, setting)["activations"]
-    less = model_size.training_bytes(_CONFIG, setting)["activations"]
-    assert more - less == block
+    dropped = _activations(dataclasses.replace(_CONFIG, **{name: 0.1}))
+    assert dropped - expected == (2 * tokens + rows) * size
 
 
 def test_gradients_of_shared_kernels_wait_for_each_other():
@@ -170,7 +159,6 @@ def _part(path: str) -> str:
   ],
 )
 def test_each_part_is_that_of_the_built_model(changes):
-
   config = dataclasses.replace(_CONFIG, **changes)
   expected: dict[str, int] = {}
   model = pretraining.AlbertForPretraining(config)

@@ -37,17 +37,20 @@ def test_topologies(name):
     compiler.generation(f"{kind.topology}x2")
 
 
-@pytest.mark.parametrize("topology", ["", "v9:2x2", "2x2", "v3-8"])
-def test_unknown_topology(topology):
-  known = "choose one of v2:2x2, v3:2x2, v4:2x2x1"
-  with pytest.raises(ValueError, match=known):
+@pytest.mark.parametrize(
+  "topology, message",
+  [
+    ("v9:2x2", "choose one of v2:2x2, v3:2x2, v4:2x2x1"),
+    ("v3-8", "choose one of v2:2x2, v3:2x2, v4:2x2x1"),
+    *(
+      (f"v3{shape}", "malformed topology .*v3 has 2 dimens")
+      for shape in ("", ":", ":0x2", ":2x2x2", ":axb")
+    ),
+  ],
+)
+def test_wrong_topologies(topology, message):
+  with pytest.raises(ValueError, match=message):
     compiler.generation(topology)
-
-
-@pytest.mark.parametrize("shape", ["", ":", ":2", ":0x2", ":2x2x2", ":axb"])
-def test_malformed_topology(shape):
-  with pytest.raises(ValueError, match="malformed topology .*v3 has 2 dimens"):
-    compiler.generation(f"v3{shape}")
 
 
 @pytest.mark.parametrize("temporary, fits", [(12, True), (15, False)])
@@ -87,14 +90,11 @@ def test_a_call_becomes_a_sum_over_replicas():
   assert text.endswith("}) : (tensor<5x3xf32>) -> tensor<5x3xf32>\nb\n")
 
 
-def test_quoted_calls_and_scalars():
+def test_other_forms():
   call = _CALL.replace("5x3xf32", "bf16").replace("@official", '@"official')
   text = compiler.prepare_for_tpu(call.replace("reduce(", 'reduce"(') * 2, 1)
   assert text.count("stablehlo.return %sum : tensor<bf16>") == 2
   assert text.count("(tensor<bf16>) -> tensor<bf16>") == 2
-
-
-def test_copies_become_reshapes():
   text = "  %3 = mhlo.copy %2#1 : tensor<9x4xbf16>\n"
   assert compiler.prepare_for_tpu(text, 2) == (
     "  %3 = stablehlo.reshape %2#1 : (tensor<9x4xbf16>) -> tensor<9x4xbf16>\n"

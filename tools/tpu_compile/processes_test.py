@@ -86,11 +86,6 @@ def test_a_failed_process(program, message):
     processes._run([sys.executable, "-c", program], "x", {})
 
 
-def test_run():
-  command = [sys.executable, "-c", "import os; print(os.environ['A'])"]
-  assert processes._run(command, "x", {"A": "b"}) == "b\n"
-
-
 def search(largest: int, start: int, limit: int = 4096):
   """Returns the found batch and the tried ones, if `largest` is the truth."""
   tried = []
@@ -114,13 +109,6 @@ def test_search_finds_the_largest(start, largest):
   assert found == expected
   # Doubling from 8 to 4096, or halving back, then bisection.
   assert len(tried) <= 9 + 9
-
-
-def test_search_doubles_then_bisects():
-  assert search(88, 32) == (88, [32, 64, 128, 96, 80, 88])
-  assert search(2, 32) == (2, [32, 16, 8, 4, 2])
-  assert search(0, 16) == (0, [16, 8, 4, 2, 1])
-  assert search(9999, 32, limit=256) == (256, [32, 64, 128, 256])
 
 
 if __name__ == "__main__":

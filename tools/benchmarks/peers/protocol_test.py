@@ -84,14 +84,6 @@ def test_failures_are_answered(commands, workload, message):
   assert "Traceback" in done.stderr
 
 
-def test_workload():
-  workload = protocol.Workload(batch_size=3, max_seq_length=47)
-  assert (workload.tokens, workload.predictions) == (141, 7)
-  assert protocol.Workload(max_seq_length=5).predictions == 1
-  assert workload.product_dtype == "bfloat16"
-  assert protocol.Workload(precision="float32").product_dtype == "float32"
-
-
 def test_request_follows_the_workload():
   workload = protocol.Workload(3, 7, vocab_size=9, seed=4)
   first, again = (protocol.request(workload) for _ in range(2))
