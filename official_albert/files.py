@@ -1,12 +1,12 @@
-"""Files and folders that appear complete or not at all.
+"""Writes files and folders atomically.
 
-Everything that writes goes through `replacing`, `write_text`, `write_json`,
-`write_bytes` or `new_folder`: they write under a temporary name in the same
-folder and rename at the end, so a killed program leaves no half-written file
-under the name that others read.
+Every module writes through `replacing`, `write_text`, `write_json`,
+`write_bytes` or `new_folder`. They write under a temporary name in the same
+folder and rename at the end, so readers never find a half-written file, even
+if the program is killed.
 
-Only the standard library is needed: data workers and the programs of other
-environments import this module too.
+This module needs only the standard library, because data workers and programs
+in other environments import it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-  """Yields a temporary path, and renames it to `path` at the end.
+  """Yields a temporary path and renames it to `path` at the end.
 
       with files.replacing("loss.png") as temporary:
         figure.savefig(temporary, format="png")
@@ -55,19 +55,19 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, value: Any, **options: Any) -> None:
-  """Replaces the content of a file by JSON; the default indent is 1."""
+  """Replaces the content of a file by JSON, by default with indent 1."""
   write_text(path, json.dumps(value, **{"indent": 1, **options}) + "\n")
 
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-  """Yields a temporary folder, and renames it to `path` at the end.
+  """Yields a temporary folder and renames it to `path` at the end.
 
-  Parent folders are created. If the body raises, the temporary folder and the
-  parents that were created are removed.
+  Missing parents are created. If the body raises, the temporary folder and the
+  created parents are removed.
 
   Raises:
-    FileExistsError: there is a file, or a folder that is not empty.
+    FileExistsError: `path` is a file or a folder that is not empty.
   """
   check_new_folder(path)
   parent = os.path.dirname(os.path.abspath(path))
@@ -105,13 +105,13 @@ def lock(path: str, refusal: str) -> BinaryIO:
   """Locks a file against other processes.
 
   Args:
-    path: of the lock file, which is created if need be.
+    path: the lock file, which is created if necessary.
     refusal: the error message if another process holds the lock.
 
   Returns:
-    An open file. The lock is held until it is closed, or until this process
-    and those that inherited the file have ended. On network file systems
-    without locks nothing is locked.
+    An open file. The lock is held until the file is closed, or until this
+    process and all that inherited the file have ended. Network file systems
+    without locks are not locked.
 
   Raises:
     OSError: with `refusal`.
@@ -128,9 +128,9 @@ def lock(path: str, refusal: str) -> BinaryIO:
 
 
 def check_local(path: str) -> None:
-  """Raises ValueError for addresses such as gs://bucket/x, also within a list.
+  """Raises ValueError for a remote address, also within a list of paths.
 
-  Python's own functions would open a folder named `gs:`.
+  Python's file functions would take gs://bucket/x for a local folder `gs:`.
   """
   found = _SCHEME.search(path)
   if found:
@@ -141,11 +141,11 @@ def check_local(path: str) -> None:
 
 
 def check_folder(path: str) -> None:
-  """Refuses a folder that cannot be created because a file is in its place.
+  """Refuses a path at which no folder can be created.
 
   Raises:
     ValueError: it is a remote address.
-    NotADirectoryError: it is a file, or one of its parents is.
+    NotADirectoryError: it or one of its parents is a file.
   """
   check_local(path)
   above = path
@@ -166,11 +166,11 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
   """Refuses a path at which `new_folder` cannot put a folder.
 
   Args:
-    path: of the folder.
-    name: of the path in the message, such as "--output_dir".
+    path: the folder.
+    name: the name of the path in messages, such as "--output_dir".
 
   Raises:
-    FileExistsError: there is a file, or a folder that is not empty.
+    FileExistsError: `path` is a file or a folder that is not empty.
     ValueError, NotADirectoryError: see `check_folder`.
   """
   if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
@@ -184,7 +184,7 @@ def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
   Raises:
-    OSError: it is a folder, or its folder does not exist or is read-only.
+    OSError: it is a folder, or its parent does not exist or is read-only.
     ValueError: it is a remote address.
   """
   check_local(path)

@@ -1,11 +1,11 @@
 """Reads batches of examples of similar length, to save padding.
 
-Most sentences are much shorter than the longest one. Padded to 512 tokens, a
-batch is mostly padding. So a window of many batches is sorted by the bucket of
-each example, the shortest of a few lengths that is long enough, and cut into
-updates, which are shuffled. An update is a pure function of the seed and of its
-place in the stream, whatever the number of replicas, so a resumed run has the
-same batches.
+Most sentences are much shorter than the longest one, so a batch padded to 512
+tokens is mostly padding. Therefore a window of many batches is sorted by the
+bucket of each example, which is the shortest of a few lengths that fits. Then
+the window is cut into updates, which are shuffled. An update is a pure function
+of the seed and of its position in the stream, for any number of replicas. So a
+resumed run has the same batches.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import tensorflow as tf
 
 from tfrecords import reader
 
-# Number of updates that are sorted together. More updates need less padding,
-# but an example then shares its batches with fewer others.
+# The number of updates that are sorted together. More updates need less
+# padding, but mix examples of different lengths less.
 _WINDOW_UPDATES = 32
 
 
 def default_lengths(max_length: int) -> tuple[int, ...]:
   """Returns 16, 24, 32, 48, 64, 96, 128 and so on; the last is `max_length`.
 
-  Each is at most 1.5 times the one before, and few shapes are compiled.
+  Each is at most 1.5 times the previous one, and few shapes are compiled.
   """
   lengths, power = [], 16
   while power < max_length:
@@ -45,20 +45,20 @@ def read_bucketed_dataset(
   shuffle: bool = True,
   context: tf.distribute.InputContext = reader.ONE_PIPELINE,
 ) -> tf.data.Dataset:
-  """Does what `read_dataset` does, with batches padded to a bucket's length.
+  """Reads batches like `read_dataset`, but padded to the length of a bucket.
 
-  Each example comes once an epoch. If a window spans two epochs, their batches
-  are mixed. The batches of all replicas in one update have the same length, and
-  do not depend on the number of replicas.
+  Each example occurs once per epoch. If a window spans two epochs, their
+  batches are mixed. The batches of all replicas in one update have the same
+  length and do not depend on the number of replicas.
 
   Args:
     directory: see `read_dataset`.
     split: see `read_dataset`.
-    batch_size: B, of one replica.
-    bucket_lengths: the possible lengths of batches, ascending. The last is
-      that of the records.
+    batch_size: B, the batch size of one replica.
+    bucket_lengths: the possible lengths of batches, ascending. The last is the
+      length of the records.
     seed: see `read_dataset`.
-    start_example: place of an example at which an update begins.
+    start_example: the position of an example at which an update begins.
     repeat: see `read_dataset`.
     shuffle: whether the order is random; otherwise each window is sorted by
       length.
@@ -85,8 +85,8 @@ def read_bucketed_dataset(
   shapes = {feature.name: feature.shape for feature in manifest.features}
   sequences = [name for name, x in shapes.items() if x[-1:] == (longest,)]
   update = batch_size * context.num_replicas_in_sync
-  # A window is at most an epoch. Otherwise an update could have two copies of
-  # an example, as they have the same length.
+  # A window is at most an epoch. Otherwise an update could contain two copies
+  # of an example, because they have the same length.
   window = update * max(1, min(_WINDOW_UPDATES, records // update))
   first_window, within = divmod(start_example, window)
   if within % update:

@@ -1,7 +1,7 @@
 """Serializes batches of records as `tf.train.Example`, with NumPy only.
 
-So data workers need not load TensorFlow, and a few array operations encode all
-varints of a feature. The bytes are those of
+Data workers need not load TensorFlow, and a few array operations encode all
+varints of a feature. The bytes equal those of
 `Example.SerializeToString(deterministic=True)`: features are sorted by name and
 lists are packed.
 
@@ -18,8 +18,8 @@ import numpy as np
 from tfrecords import schemas
 
 # Field number << 3 | wire type 2 (length-delimited). In example.proto, 1 and 2
-# are the key and value of a map; Feature has float_list = 2 and int64_list = 3;
-# the values are field 1 of either list.
+# are the key and the value of a map entry. Feature has float_list = 2 and
+# int64_list = 3. The values are field 1 of either list.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _LIST_FIELD = {"float32": _FIELD_2, "int64": _FIELD_3}
 
@@ -30,7 +30,7 @@ def encode_examples(
   """Encodes N records.
 
   Args:
-    schema: features of a record.
+    schema: the features of a record.
     features: for each feature of the schema, an array <dtype>[N, ...shape].
       Any integer type is accepted for int64; float32 must be float32.
 

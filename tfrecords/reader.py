@@ -1,10 +1,10 @@
 """Reads batches from shards, in an order that can be resumed at any example.
 
-The order of the training examples is a pure function of (seed, epoch): an epoch
-permutes the shards, interleaves several of them, and shuffles block by block.
-All random choices are stateless, so the number of examples seen so far is the
-only state of the stream. `tf.data.Dataset.shuffle` cannot be used: its seed
-cannot depend on the epoch, and it depends on the global seed.
+The order of the training examples is a pure function of (seed, epoch): each
+epoch permutes the shards, interleaves several of them, and shuffles block by
+block. All random choices are stateless, so the number of examples seen so far
+is the only state of the stream. `tf.data.Dataset.shuffle` is not suitable: its
+seed cannot depend on the epoch, and it depends on the global seed.
 
 Skipped records are not parsed, and skipped blocks are not shuffled.
 """
@@ -24,7 +24,7 @@ _CYCLE_LENGTH = 8
 # Number of examples in a shuffled block.
 _SHUFFLED_EXAMPLES = 16384
 _FILE_BUFFER_BYTES = 1 << 20
-# Number of prefetched batches where it is not tuned.
+# Number of prefetched batches without autotuning.
 _UNTUNED_BATCHES = 4
 
 Batch = Mapping[str, tf.Tensor]
@@ -45,29 +45,30 @@ def read_dataset(
   transform: Optional[Callable[[Batch, tf.Tensor], Batch]] = None,
   context: tf.distribute.InputContext = ONE_PIPELINE,
 ) -> tf.data.Dataset:
-  """Reads batches of a split, with each example once an epoch.
+  """Reads batches of a split, with each example once per epoch.
 
-  Starting at example k gives exactly the stream from its example k on, also
-  across epochs. With `repeat`, a batch may span two epochs. Otherwise the last
-  batch is padded with copies of its last example, whose `example_weight` and
-  `masked_lm_weights` are 0.
+  Starting at example k gives exactly the rest of the stream from example k,
+  even across epochs. With `repeat`, a batch may span two epochs. Otherwise the
+  last batch is padded with copies of its last example, whose `example_weight`
+  and `masked_lm_weights` are 0.
 
   Deviation: the original drops the last partial batch of an evaluation.
 
   Args:
-    directory: folder with the shards and their manifest.
+    directory: the folder with the shards and their manifest.
     split: "train" or "heldout".
     batch_size: B.
-    seed: seed of the order of the examples.
-    start_example: number of examples of the stream to skip.
+    seed: the seed of the order of the examples.
+    start_example: the number of examples of the stream to skip.
     repeat: whether the stream has endless epochs.
-    shuffle: whether the order is random; otherwise it is that of the files.
-    transform: called with the features of a batch and the place <int64>[] of
+    shuffle: whether to shuffle; otherwise examples keep their order in the
+      files.
+    transform: called with the features of a batch and the position <int64>[] of
       its first example in the stream over all epochs; returns the batch to
       yield.
-    context: identifies one of several input pipelines. The replicas get the
-      batches in turn. A pipeline yields and parses those of its own replicas,
-      which are consecutive.
+    context: the input pipeline, one of several. Batches are assigned to the
+      replicas in turn; each pipeline yields only those of its own, consecutive
+      replicas.
 
   Returns:
     Dataset of dicts with static shapes: each feature of the schema, or of
@@ -174,7 +175,7 @@ def _shuffled(
   first_block = skip // block
 
   def shuffle_block(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    # + 1, because the shards are shuffled with the key of the epoch itself.
+    # + 1, because the epoch itself is the key for shuffling the shards.
     block_key = tf.random.experimental.stateless_fold_in(key, index + 1)
     return tf.random.experimental.stateless_shuffle(rows, block_key)
 
@@ -207,12 +208,13 @@ def finish(batches: tf.data.Dataset, repeat: bool) -> tf.data.Dataset:
   """Prefetches batches in a deterministic order.
 
   Autotuning is off on one core. When an iterator is deleted, TensorFlow 2.15
-  wakes the autotuner before it tells it to stop. On one core the autotuner then
-  often continues to sleep, and the deletion waits for up to a minute (the
+  wakes the autotuner before it sets the stop flag. On one core, the autotuner
+  then often goes back to sleep, and the deletion waits for up to a minute (the
   destructor of `RootDataset::Iterator` waits for `Model::OptimizeLoop`).
   """
   if repeat:
-    # Otherwise several workers agree before each step that there is a batch.
+    # Otherwise the workers would synchronize before each step to check that
+    # there is a batch.
     batches = batches.apply(
       tf.data.experimental.assert_cardinality(
         tf.data.experimental.INFINITE_CARDINALITY
@@ -270,7 +272,7 @@ def read_records(path: str) -> Iterator[bytes]:
 def parse_spec(
   features: Sequence[schemas.Feature],
 ) -> dict[str, tf.io.FixedLenFeature]:
-  """Returns the schema as `tf.io.parse_example` needs it."""
+  """Returns the schema in the form for `tf.io.parse_example`."""
   return {
     feature.name: tf.io.FixedLenFeature(
       feature.shape, tf.dtypes.as_dtype(feature.dtype)
@@ -293,7 +295,7 @@ def parse(
   padding = tf.repeat(batch[-1:], batch_size - real)
   batch = tf.reshape(tf.concat([batch, padding], axis=0), [batch_size])
   parsed = tf.io.parse_example(batch, parse_spec(features))
-  # 32 bits suffice for ids and positions, and are faster on accelerators.
+  # 32 bits are enough for ids and positions, and faster on accelerators.
   parsed = {
     name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
     for name, value in parsed.items()

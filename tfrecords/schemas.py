@@ -1,7 +1,7 @@
-"""The contract between writers and readers of records.
+"""The format of records and of their manifest, for writers and readers.
 
 A `Feature` describes a part of a record. A `Manifest` (`dataset.json`, written
-last) describes a folder of records. TensorFlow is not imported.
+last) describes a folder of records. This module does not import TensorFlow.
 
 Feature names are those of google-research/albert create_pretraining_data.py,
 whose records can be read with the same schema.
@@ -160,7 +160,7 @@ class Manifest:
   splits: Mapping[str, Split]
 
   def split(self, name: str) -> Split:
-    """Returns the split `name`; ValueError lists the splits that exist."""
+    """Returns the split `name`; raises ValueError if it does not exist."""
     if name not in self.splits:
       raise ValueError(
         f"the data has no split {name!r}, only "
@@ -254,8 +254,9 @@ def _from_json(kind: Any, value: Any, where: str) -> Any:
 
 
 def _inputs(*shape: int) -> tuple[Feature, ...]:
-  # Features of all fine-tuning tasks, named as in the original. `example_id`
-  # is new: the place of the example in its split connects a prediction with it.
+  # The features of all fine-tuning tasks, named as in the original. The new
+  # `example_id` is the position of the example in its split, to match it with
+  # its prediction.
   return (
     Feature("input_ids", "int64", shape),
     Feature("input_mask", "int64", shape),

@@ -1,7 +1,7 @@
-"""Writes shards, which appear complete or not at all.
+"""Writes shards atomically.
 
-Paths such as gs://bucket/name are written by TensorFlow, which is only loaded
-for them because its import takes seconds.
+TensorFlow writes paths such as gs://bucket/name; it is loaded only for them,
+because its import takes seconds.
 
 A TFRecord consists of its length in 8 bytes, their checksum, the record and its
 checksum (tensorflow.org/tutorials/load_data/tfrecord).
@@ -39,7 +39,7 @@ class ShardWriter:
   def __init__(self, path: str, schema: Sequence[schemas.Feature]):
     self.result = None
     self._path = path
-    # Unique also among machines, as several may write the same shard.
+    # Unique across machines, because several may write the same shard.
     self._temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     self._schema = tuple(schema)
     self._records = 0

@@ -19,10 +19,10 @@ from official_albert import files, tokenization, training
 
 CONFIG_FILE = "albert_config.json"
 HF_CONFIG_FILE = "config.json"
-# Written by --seeds of tools.run_finetuning above the folders of its runs.
+# tools.run_finetuning --seeds writes it above the folders of its runs.
 SUMMARY_FILE = "summary.json"
 LATEST, BEST = "latest", "best"
-# Only checkpoints of tf.train.Checkpoint, as this package writes, have it.
+# Only checkpoints written by tf.train.Checkpoint have this key.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
@@ -62,14 +62,13 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   """Returns the prefix of the TensorFlow checkpoint at a path.
 
   Args:
-    path: a prefix; the folder of a run, or of a run with several seeds, whose
-      best one is taken; another folder with one checkpoint; or the folder of a
-      SavedModel, whose variables/ are taken.
-    checkpoint: in a folder, `LATEST`, `BEST` or a prefix. "" is the best
-      checkpoint if the run keeps one, else the latest.
+    path: a checkpoint prefix, or the folder of a run, of several seeds (the
+      best seed is used), of a SavedModel, or of a single checkpoint.
+    checkpoint: which checkpoint of a folder: `LATEST`, `BEST` or a prefix. ""
+      is the best checkpoint if the run keeps one, else the latest.
 
   Raises:
-    FileNotFoundError, ValueError: there is not one such checkpoint.
+    FileNotFoundError, ValueError: no checkpoint matches, or several do.
   """
   if checkpoint not in ("", LATEST, BEST):
     path, checkpoint = checkpoint, ""
@@ -100,8 +99,8 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
 
 
 def _find_latest(path: str) -> str:
-  # Paths in the file `checkpoint` may be those of another machine: only the
-  # names are used.
+  # The file `checkpoint` may have been written on another machine, so only the
+  # base names of its paths are used.
   state = tf.train.get_checkpoint_state(path)
   if state and state.model_checkpoint_path:
     prefix = os.path.join(path, os.path.basename(state.model_checkpoint_path))
@@ -140,8 +139,8 @@ def step_of_best(prefix: str) -> Optional[int]:
 def folders_of(prefix: str) -> list[str]:
   """Returns the folders to search for a checkpoint's other files, in order.
 
-  That is the folder of the checkpoint. Folders above it belong to something
-  else, except above variables/ of a SavedModel and best/ of a run.
+  The list starts with the checkpoint's folder. The parent folder follows only
+  for variables/ of a SavedModel and best/ of a run.
   """
   folder = os.path.dirname(os.path.abspath(prefix))
   above, name = os.path.split(folder)
@@ -151,10 +150,7 @@ def folders_of(prefix: str) -> list[str]:
 
 
 def find_only_file(folders: Sequence[str], *patterns: str) -> str:
-  """Returns the first file that is the only match of a pattern in a folder.
-
-  Returns "" if there is none.
-  """
+  """Returns the first unique match of a pattern in a folder, or ""."""
   for folder in folders:
     for pattern in patterns:
       found = glob.glob(os.path.join(glob.escape(folder), pattern))
@@ -168,7 +164,7 @@ class TokenizerFile:
   """The file of a model's tokenizer.
 
   Attributes:
-    path: of the file, which may be temporary.
+    path: the path of the file, which may be temporary.
     kind: a key of `tokenization.TOKENIZER_FILES`.
     lower_case: whether text is lower-cased first.
   """
@@ -191,7 +187,7 @@ class TokenizerFile:
     )
 
   def copy_to(self, folder: str) -> None:
-    """Copies the file under the name that it has in a run."""
+    """Copies the file to a folder, under its standard name."""
     name = tokenization.TOKENIZER_FILES[self.kind]
     shutil.copyfile(self.path, os.path.join(folder, name))
 
@@ -199,7 +195,7 @@ class TokenizerFile:
 def chosen_tokenizer(
   spm_model_file: str, vocab_file: str, lower_case: bool
 ) -> Optional[TokenizerFile]:
-  """Returns the tokenizer that flags name; None if neither is given.
+  """Returns the tokenizer given by flags; None if neither is set.
 
   Raises:
     ValueError, FileNotFoundError: both are given, or the file does not exist.
@@ -231,7 +227,7 @@ def recorded_tokenizer(
 def find_tokenizer(
   folders: Sequence[str], lower_case: bool = True
 ) -> Optional[TokenizerFile]:
-  """Returns the tokenizer in the first folder that has one; None without."""
+  """Returns the tokenizer in the first folder that has one, or None."""
   for folder in folders:
     for kind, patterns in {
       "sentencepiece": ("tokenizer.model", "spiece.model", "*.model"),
@@ -244,9 +240,9 @@ def find_tokenizer(
 
 
 class StoredValue(NamedTuple):
-  """A value in a file: its name there, its shape, and a function that reads it.
+  """The name, the shape and the reader of a value in a file.
 
-  Floating point values are read as <float32>.
+  Floating-point values are read as <float32>.
   """
 
   name: str
@@ -258,8 +254,8 @@ class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
   Attributes:
-    values: all variables but strings, by name.
-    is_object_based: whether `tf.train.Checkpoint` wrote it, as in this package.
+    values: all variables except strings, by name.
+    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
 
   Raises:
     ValueError: the files are damaged, truncated or incomplete.

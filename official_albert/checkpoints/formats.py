@@ -1,4 +1,4 @@
-"""The checkpoint formats: which one is at a path, its reader and its writer."""
+"""Detects, reads and writes the supported checkpoint formats."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def choose(
   """Returns the format, a key of `READERS`, and the path for its reader.
 
   Args:
-    path: as in `AlbertModel.from_checkpoint`, but not an archive.
-    checkpoint: which checkpoint of a run, as in `find_prefix`.
+    path: see `AlbertModel.from_checkpoint`; not an archive.
+    checkpoint: which checkpoint of a run; see `find_prefix`.
     source: the format; "" detects it.
 
   Raises:
@@ -72,11 +72,11 @@ def choose(
 def read_checkpoint(
   path: str, config_file: str = ""
 ) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of any format, to be loaded by `checkpoints.fill`.
+  """Reads a checkpoint of any format; `checkpoints.fill` loads the result.
 
   Args:
-    path: as in `AlbertModel.from_checkpoint`, but not an archive.
-    config_file: albert_config.json, if there is none beside the weights.
+    path: see `AlbertModel.from_checkpoint`; not an archive.
+    config_file: albert_config.json, if none lies beside the weights.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
@@ -86,12 +86,12 @@ def read_checkpoint(
 
 
 def is_archive(path: str) -> bool:
-  """Returns whether a path is a file that is named as an archive."""
+  """Returns whether a path is a file with the extension of an archive."""
   return path.endswith((".tar.gz", ".tgz")) and os.path.isfile(path)
 
 
 class _BoundedGzip(gzip.GzipFile):
-  """Refuses large reads: tarfile reads a header of any size at once."""
+  """Refuses large reads, because tarfile reads a header of any size at once."""
 
   def read(self, size: int = -1) -> bytes:
     if not 0 <= size <= _MAX_HEADER_BYTES:
@@ -101,10 +101,10 @@ class _BoundedGzip(gzip.GzipFile):
 
 @contextlib.contextmanager
 def unpacked_archive(path: str, max_bytes: int = 2**34) -> Iterator[str]:
-  """Yields a temporary folder with an archive's content, or the path itself.
+  """Unpacks an archive; yields the temporary folder, or any other path as is.
 
-  If the archive holds a single folder, that folder is yielded. The archive need
-  not be trusted. An xxlarge model with optimizer state has 2.8 GB.
+  If the archive holds a single folder, that folder is yielded. Archives from
+  untrusted sources are safe. An xxlarge model with optimizer state has 2.8 GB.
 
   Raises:
     ValueError: the archive is damaged, too large, or holds a link, a device or

@@ -72,7 +72,7 @@ _SAME = tuple(
 _WORDS = "albert.embeddings.word_embeddings.weight"
 _BIAS, _BIAS_COPY = "predictions.bias", "predictions.decoder.bias"
 _COPIES = {"predictions.decoder.weight": _WORDS, _BIAS_COPY: _BIAS}
-# Constants that are saved with a model.
+# Constants that Hugging Face saves with the weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
 
@@ -82,7 +82,7 @@ def read(
   include_optimizer: bool = False,
   config_file: str = "",
 ) -> portable.PortableCheckpoint:
-  """Reads a folder; for the arguments see `tf1_checkpoints`.
+  """Reads a folder; see `tf1_checkpoints` for the arguments.
 
   Raises:
     ValueError, OSError: a file is missing or damaged, or the weights do not
@@ -174,7 +174,7 @@ def _transposed(
 def _identity(
   row: checkpoint_names.Row, config: modeling.AlbertConfig
 ) -> np.ndarray:
-  """Returns the kernel or the bias of a projection that changes no value."""
+  """Returns the kernel or the bias of an identity projection."""
   size = config.hidden_size
   return np.eye(size) if row.transposed else np.zeros(size)
 
@@ -183,7 +183,7 @@ def _resolve_projection(
   config: modeling.AlbertConfig,
   values: dict[str, checkpoint_files.StoredValue],
 ) -> modeling.AlbertConfig:
-  """Removes a projection E -> E that is the identity; returns what is left."""
+  """Returns the values without a projection E -> E that is the identity."""
   rows = [row for row in checkpoint_names.PROJECTION if row.hf in values]
   for row in rows:
     if not np.array_equal(values[row.hf].read(), _identity(row, config)):
@@ -223,11 +223,11 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   """Writes a folder for `from_pretrained`; returns the weights' path.
 
   Args:
-    checkpoint: with a head of `ARCHITECTURES`.
-    folder: an empty one.
+    checkpoint: its head must be in `ARCHITECTURES`.
+    folder: an empty folder.
 
   Raises:
-    ValueError: transformers would use other groups.
+    ValueError: transformers would assign layers to other groups.
     OSError: it cannot be written.
   """
   config, head = checkpoint.config, checkpoint.head
@@ -244,7 +244,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
       )
       values[value.name] = _transposed(value) if row.transposed else value
   if not config.has_projection:
-    # transformers always has a projection; this one changes no value.
+    # transformers always has a projection, so write an identity.
     for row in checkpoint_names.PROJECTION:
       array = _identity(row, config)
       values[row.hf[cut:]] = checkpoint_files.StoredValue(
@@ -279,7 +279,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
 
 
 class _Weights(NamedTuple):
-  """An open file: floating point values, names of other ones."""
+  """An open file: floating-point values, and the names of other values."""
 
   path: str
   values: dict[str, checkpoint_files.StoredValue]
@@ -309,7 +309,7 @@ def _open_safetensors(path: str) -> _Weights:
     file = safetensors.safe_open(path, framework="numpy")
     names = file.keys()
     slices = {name: file.get_slice(name) for name in names}
-  except Exception as error:  # SafetensorError has no useful base class.
+  except Exception as error:  # SafetensorError is a plain Exception.
     raise ValueError(
       f"{path} is damaged or truncated ({error}): copy it again."
     ) from error
@@ -343,7 +343,7 @@ def _open_bin(path: str) -> _Weights:
   try:
     state = torch.load(path, map_location="cpu", weights_only=True)
     state = {n: value for n, value in state.items() if torch.is_tensor(value)}
-  except Exception as error:  # torch documents no classes of errors.
+  except Exception as error:  # torch does not document its exception classes.
     raise ValueError(
       f"{path} holds something other than tensors, or is damaged; no code of "
       "it was run."
@@ -363,9 +363,10 @@ def _write_safetensors(
   values: Mapping[str, checkpoint_files.StoredValue],
   metadata: Mapping[str, str],
 ) -> None:
-  """Writes float32 values one at a time; the library needs all at once.
+  """Writes float32 values one at a time, to hold only one in memory.
 
-  The file is a length, a JSON header and the values.
+  The safetensors library needs all values at once. The file consists of the
+  header's length, a JSON header and the values.
   """
   header: dict[str, Any] = {"__metadata__": dict(metadata)}
   offset = 0
@@ -386,10 +387,10 @@ def _write_safetensors(
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
-  """Returns the encoder that the settings of a config.json describe.
+  """Returns the encoder configuration for the settings of a config.json.
 
-  Where E = H, only the weights show whether the projection changes values, so
-  none is assumed here.
+  If E = H, only the weights show whether the projection is the identity, so
+  the result has no projection.
   """
   for name, value in _FIXED.items():
     if values.get(name, value) != value:
@@ -401,7 +402,7 @@ def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
     raise ValueError(
       f"{path} has hidden_act {act!r}; supported are {', '.join(_FROM_HF)}."
     )
-  # transformers has the defaults of AlbertConfig.
+  # transformers has the same defaults as AlbertConfig.
   given = {name: values[name] for name in _SAME if name in values}
   try:
     config = modeling.AlbertConfig(**given, hidden_act=_FROM_HF[act])
@@ -441,12 +442,12 @@ def settings_of(
 
 
 def head_of(values: Mapping[str, Any]) -> tuple[str, tuple[str, ...], bool]:
-  """Returns what the settings of a config.json say about the head.
+  """Parses the settings of a config.json that concern the head.
 
   Returns:
-    A key of `ARCHITECTURES`, "" if not known; the names of the classes, () if
-    there are none but numbers; and whether a text can have several classes or
-    several numbers.
+    A key of `ARCHITECTURES`, or "" if unknown; the names of the classes, or ()
+    if they have none; and whether a text can have several classes or several
+    numbers.
   """
   names, id2label = values.get("architectures"), values.get("id2label")
   name = names[0] if isinstance(names, list) and names else ""

@@ -1,8 +1,8 @@
-"""Tokenizer files with which transformers' `AutoTokenizer` gives our ids.
+"""Writes tokenizer files that give transformers' `AutoTokenizer` the same ids.
 
-tokenizer.json states the rules of `tokenization` as steps of the package
+tokenizer.json expresses the rules of `tokenization` as steps of the package
 `tokenizers`, which transformers runs unchanged. README.md in the folder lists
-what such steps cannot state.
+the rules that such steps cannot express.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from official_albert.checkpoints import checkpoint_files
 _SETTINGS = "tokenizer_config.json"
 _FILES = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
 _NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-# No character above is white space, has case or combines with another.
+# None of these characters is white space, has case or combines with another.
 _END_OF_LETTERS = 0x20000
 
 
 def read(
   folder: str, notes: list[str]
 ) -> Optional[checkpoint_files.TokenizerFile]:
-  """Returns the tokenizer in a folder; None if there is no supported one.
+  """Returns the tokenizer in a folder, or None if none is supported.
 
   Differences from this package's tokenization are added to `notes`.
   """
@@ -61,12 +61,12 @@ def write(
   """Writes the tokenizer, its settings and a README.md.
 
   Args:
-    tokenizer: the tokenizer, which can be opened.
-    folder: of the model.
-    max_length: of the model's sequences.
+    tokenizer: a tokenizer that can be opened.
+    folder: the model's folder.
+    max_length: the length of the model's longest sequence.
 
   Returns:
-    The reason why there is no tokenizer.json; "" if there is one.
+    The reason why no tokenizer.json was written; "" if one was.
   """
   kind, obstacle = tokenizer.kind, ""
   shutil.copyfile(tokenizer.path, os.path.join(folder, _FILES[kind]))
@@ -116,7 +116,7 @@ def write(
 
 
 def _obstacle(model: sentencepiece_model_pb2.ModelProto) -> str:
-  """Returns why a model cannot have a tokenizer.json; "" if it can."""
+  """Returns the reason why a model has no tokenizer.json, or ""."""
   trainer, normalizer = model.trainer_spec, model.normalizer_spec
   if trainer.model_type != trainer.UNIGRAM:
     return "its SentencePiece model is not a unigram model"
@@ -143,7 +143,7 @@ def _sentencepiece_json(
       and text not in tokenization.SPECIAL_PIECES
     )
     if is_unused or tokenization.ends_in_digit_comma(text):
-      text += " "  # Never found, as texts have no spaces at this point.
+      text += " "  # Never matches, because texts have no spaces at this point.
     vocabulary.append([text, score])
   metaspace = {
     "type": "Metaspace",
@@ -171,7 +171,7 @@ def _sentencepiece_json(
 def _normalizers(
   model: sentencepiece_model_pb2.ModelProto, lower_case: bool
 ) -> list[dict[str, Any]]:
-  """Returns the steps of `normalize_text`, then those of the model itself."""
+  """Returns the steps of `normalize_text`, followed by the model's own."""
   processor = sentencepiece.SentencePieceProcessor()
   processor.LoadFromSerializedProto(model.SerializeToString())
 
@@ -313,8 +313,8 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
 def _characters(test: Callable[[str], bool]) -> str:
   """Returns a regular expression class of the characters that pass a test.
 
-  The characters are listed, so that the class does not depend on the Unicode
-  version of the program that reads it.
+  Characters are listed one by one, because Unicode properties would depend on
+  the Unicode version of the program that reads the expression.
   """
   codes = [
     code

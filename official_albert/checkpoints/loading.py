@@ -1,6 +1,6 @@
-"""Loading values into a model: by TF1 names, or by attribute paths.
+"""Loads values into a model, by TF1 names or by attribute paths.
 
-A TensorFlow checkpoint of ours names a variable by its attribute path, such as
+Checkpoints of this package name a variable by its attribute path, such as
 model/albert/pooler/kernel.
 """
 
@@ -56,7 +56,7 @@ def tree(variables: Mapping[str, tf.Variable]) -> tf.Module:
 
 
 def path_of(key: str) -> Optional[str]:
-  """Returns the attribute path of a weight; None for other keys."""
+  """Returns the attribute path of a weight, or None for other keys."""
   is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
   if not is_weight or "/.OPTIMIZER_SLOT/" in key:
     return None
@@ -77,9 +77,9 @@ class LoadReport:
     missing: names in the model that were not loaded.
     unexpected: names in the checkpoint that the model lacks.
     ignored: the checkpoint's optimizer slots and step.
-    other_shape: the `missing` heads that the checkpoint has in another shape.
-    left_out: the `missing` names of a head for another purpose.
-    notes: what was done with the head, one sentence each.
+    other_shape: names in `missing` whose checkpoint value has another shape.
+    left_out: names in `missing` that belong to a head for another task.
+    notes: one sentence for each decision about the head.
   """
 
   matched: tuple[str, ...]
@@ -117,15 +117,16 @@ def split_by_shape(
 ) -> tuple[list[str], list[str]]:
   """Splits common names into those of equal shapes, and heads of other shapes.
 
-  A head of another shape belongs to another task, as when a model for MNLI's
-  three classes is fine-tuned for RTE's two: only the encoder is loaded.
+  A head of another shape belongs to another task. For example, a model for the
+  three classes of MNLI may be fine-tuned for the two of RTE. Then only the
+  encoder is loaded.
 
   Args:
     names: the names that checkpoint and model have in common.
     stored: the checkpoint's shapes by name.
     variables: the model's variables by name.
     is_head: whether a name belongs to a head rather than to the encoder.
-    path: of the checkpoint, for the error message.
+    path: the checkpoint, for the error message.
 
   Raises:
     ValueError: a shape of the encoder differs.
@@ -142,7 +143,7 @@ def split_by_shape(
 
 
 def own_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
-  """Returns the variables by attribute path in a model with an `albert`."""
+  """Returns a model's variables by path, the encoder's under "albert/"."""
   prefix = "" if hasattr(model, "albert") else "albert/"
   paths = by_path(model)
   return {f"{prefix}{path}": variable for path, variable in paths.items()}
@@ -155,7 +156,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
     model: an `AlbertModel`, or a model that has one as its attribute `albert`.
 
   Raises:
-    ValueError: the layers share less than everything.
+    ValueError: the layers of a group do not share all weights.
   """
   paths = own_variables(model)
   config = getattr(model, "albert", model).config
@@ -202,12 +203,13 @@ def fill(
 ) -> LoadReport:
   """Loads a checkpoint, whose files must still exist, into a model.
 
-  The model has the same configuration. Only the number of layers may differ, if
-  all layers share their weights; see `tf1_variables` for its attributes.
+  The model (see `tf1_variables`) must have the checkpoint's configuration. If
+  all layers share their weights, the number of layers may differ.
 
   Raises:
-    ValueError: a shape of the encoder differs, and nothing is assigned; or the
-      layers share less than everything and a weight of the encoder is missing.
+    ValueError: a shape of the encoder differs (no value is assigned then); or
+      the layers of a group do not share all weights and a weight of the
+      encoder is missing.
   """
   source, shapes = checkpoint.source, portable.shapes_of(checkpoint.tensors)
   is_shared = checkpoint.config.sharing == "all"

@@ -1,7 +1,7 @@
-"""The table of weight names: in TF1, in this package and in Hugging Face.
+"""The names of each weight in TF1, in this package and in Hugging Face.
 
-Readers translate names into those of TF1, and writers translate from them. This
-module does not load TensorFlow.
+Readers translate names to TF1 names; writers translate from them. This module
+does not load TensorFlow.
 
 Sources: modeling.py, run_pretraining.py, classifier_utils.py, squad_utils.py
 of google-research/albert; modeling_albert.py of transformers 4.57.
@@ -21,11 +21,11 @@ class Row:
 
   Attributes:
     tf1: the name in a checkpoint of google-research/albert.
-    own: the attribute path in a model of this package with an `albert`, which
-      is also the name in our checkpoints.
+    own: the attribute path in a model of this package whose encoder is its
+      attribute `albert`. It is also the name in this package's checkpoints.
     hf: the name in a Hugging Face folder; "" if there is no such weight.
-    shape: of the TF1 variable. V, E, T, P, H and I are sizes of the
-      configuration, C is the number of classes.
+    shape: the dimensions of the TF1 variable. V, E, T, P, H and I are sizes of
+      the configuration, C is the number of classes.
   """
 
   tf1: str
@@ -41,7 +41,7 @@ class Row:
   def shape_in(
     self, config: modeling.AlbertConfig, classes: int = 0
   ) -> tuple[int, ...]:
-    """Returns the shape in an encoder with a head of so many classes."""
+    """Returns the shape for a configuration and a number of classes."""
     sizes = {
       "V": config.vocab_size,
       "E": config.embedding_size,
@@ -55,13 +55,14 @@ class Row:
     return tuple(sizes.get(size, size) for size in self.shape)
 
   def in_block(self, group: int, inner: int) -> Row:
-    """Returns the row with numbers in place of {g} and {i}."""
+    """Returns the row with {g} and {i} replaced by numbers."""
     names = (self.tf1, self.own, self.hf)
     return Row(*(n.format(g=group, i=inner) for n in names), self.shape)
 
 
-# The weights of each kind of layer: the suffix of the name in TF1 and here, the
-# suffix in Hugging Face, and which of the layer's dimensions the weight has.
+# The weights of each kind of layer: the name's suffix in TF1 and in this
+# package, the suffix in Hugging Face, and which of the layer's dimensions the
+# weight has.
 _ALL, _FIRST, _LAST = slice(None), slice(1), slice(1, None)
 _KINDS = {
   "value": [("", "", _ALL)],
@@ -82,11 +83,11 @@ def _rows(
   """Returns the rows of a table of layers.
 
   Args:
-    table: lines of a kind, the names in TF1, here and in Hugging Face, and the
-      dimensions; "-" stands for no name.
-    tf1: prefix of the TF1 names.
-    own: prefix of the names here.
-    hf: prefix of the names in Hugging Face.
+    table: lines of a kind of layer, its name in TF1, in this package and in
+      Hugging Face, and its dimensions; "-" means no name.
+    tf1: the prefix of the TF1 names.
+    own: the prefix of this package's names.
+    hf: the prefix of the Hugging Face names.
   """
   rows = []
   for line in table.strip().splitlines():
@@ -110,15 +111,15 @@ _EMBEDDING = _rows(
   "albert/embedding/",
   "albert.embeddings.",
 )
-# Hugging Face models always have the projection, the original has it only if E
-# and H differ, and here the configuration decides.
+# Hugging Face models always have the projection. The original has it only if E
+# and H differ. In this package, the configuration decides.
 PROJECTION = _rows(
   "dense  hidden_mapping_in  projection  hidden_mapping_in  E H",
   "bert/encoder/embedding_",
   "albert/embedding/",
   "albert.encoder.embedding_",
 )
-# {g} is the group, {i} the block in it.
+# {g} is the group, {i} the block within the group.
 _TF1_BLOCK = "bert/encoder/transformer/group_{g}/inner_group_{i}/"
 _HF_BLOCK = "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}."
 _ATTENTION = _rows(
@@ -180,7 +181,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
 }
 
 GLOBAL_STEP = "global_step"
-# Suffixes of optimizer state in TF1 names, and the names of the slots here.
+# Suffixes of optimizer state in TF1 names, and this package's slot names.
 SLOTS = {"adam_m": "m", "adam_v": "v"}
 
 
@@ -188,8 +189,8 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
   """Returns the rows of an encoder, one for each group and block.
 
   Raises:
-    ValueError: the layers share less than everything, for which other formats
-      have no names.
+    ValueError: the layers of a group do not share all weights. TF1 and Hugging
+      Face have no names for such models.
   """
   if config.sharing != "all":
     raise ValueError(
@@ -217,7 +218,7 @@ def has_head(head: str, tf1_names: Container[str]) -> bool:
 
 
 def may_lack(head: str, name: str) -> bool:
-  """Returns whether a model with this head does not use a TF1 variable.
+  """Returns whether a model with this head needs no value for a TF1 variable.
 
   Hugging Face models with such a head do not have the variable.
   """
@@ -226,21 +227,21 @@ def may_lack(head: str, name: str) -> bool:
 
 
 def is_slot(name: str) -> bool:
-  """Returns whether a TF1 name is that of optimizer state."""
+  """Returns whether a TF1 name belongs to optimizer state."""
   return name.rsplit("/", 1)[-1] in SLOTS
 
 
 def check_groups(
   config: modeling.AlbertConfig, program: str, source: str
 ) -> None:
-  """Checks that another program computes the same group for each layer.
+  """Checks that another program assigns each layer to the same group.
 
-  Both other programs compute it in floating point.
+  Both other programs compute the group in floating point.
 
   Args:
     config: the encoder.
     program: "google-research/albert" or "Hugging Face".
-    source: of the model, for the error message.
+    source: the origin of the model, for the error message.
 
   Raises:
     ValueError: the group of a layer differs.

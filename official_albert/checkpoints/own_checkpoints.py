@@ -1,8 +1,8 @@
-"""Checkpoints of this package, in folders as a run writes them.
+"""Reads and writes this package's checkpoints, in the layout of a run folder.
 
-A folder that `write` makes can be given as --init_checkpoint to run_pretraining
-and run_finetuning, and to export_saved_model. With optimizer state,
-run_pretraining resumes from it as --model_dir.
+run_pretraining, run_finetuning and export_saved_model accept a folder from
+`write` as --init_checkpoint. If it holds optimizer state, run_pretraining can
+resume from it as --model_dir.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from official_albert import modeling, training
 from official_albert.checkpoints import checkpoint_files, loading, portable
 from official_albert.checkpoints import names as checkpoint_names
 
-# TensorFlow's count of saves, which is not carried.
+# TensorFlow's count of saves, which is not converted.
 _SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
-# Heads of the tasks of run_finetuning that cannot be detected by the weights.
+# Heads of run_finetuning's tasks that the weights alone do not identify.
 _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 
 
@@ -31,8 +31,8 @@ def read(
 ) -> portable.PortableCheckpoint:
   """Reads a checkpoint of a run.
 
-  For the arguments see `tf1_checkpoints.read_tf1_checkpoint`. If the layers
-  share less than everything, the head and the optimizer state are not known.
+  See `tf1_checkpoints.read_tf1_checkpoint` for the arguments. If the layers of
+  a group do not share all weights, head and optimizer state stay unknown.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
@@ -65,7 +65,7 @@ def read(
       prefix, config, portable.LazyTensors(values), "none", tokenizer
     )
   stored = _by_tf1_name(config, values, bundle)
-  # The step of a run's best checkpoint is in its name only.
+  # Only the name of a run's best checkpoint tells its step.
   best_step = checkpoint_files.step_of_best(prefix)
   if best_step is not None:
     stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.StoredValue(
@@ -88,7 +88,7 @@ def _by_tf1_name(
   values: dict[str, checkpoint_files.StoredValue],
   bundle: checkpoint_files.TensorBundle,
 ) -> dict[str, checkpoint_files.StoredValue]:
-  """Returns values by TF1 names; those without one keep their paths."""
+  """Renames values to TF1 names; values without one keep their paths."""
   heads = [row for rows in checkpoint_names.HEADS.values() for row in rows]
   stored = {}
   for row in (*checkpoint_names.encoder_rows(config), *heads):
@@ -107,8 +107,8 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   """Writes a folder and returns the checkpoint's prefix.
 
   Raises:
-    ValueError: the layers share less than everything.
-    OSError: it cannot be written.
+    ValueError: the layers of a group do not share all weights.
+    OSError: the folder cannot be written.
   """
   config, tokenizer = checkpoint.config, checkpoint.tokenizer
   rows = checkpoint.rows
@@ -133,7 +133,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   variables = {
     row.own: tf.Variable(
       checkpoint.tensors[row.tf1],
-      name=row.tf1,  # The optimizer chooses what to decay by name.
+      name=row.tf1,  # The optimizer selects the weights to decay by name.
       dtype=tf.float32,
     )
     for row in rows
@@ -149,7 +149,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
       for suffix, slot in checkpoint_names.SLOTS.items():
         value = checkpoint.tensors[f"{row.tf1}/{suffix}"]
         optimizer.get_slot(variables[row.own], slot).assign(value)
-    # Other formats do not record the position in the data.
+    # Other formats do not store the position in the training data.
     examples_seen = tf.Variable(np.int64(0))
     parts.update(optimizer=optimizer, examples_seen=examples_seen)
   elif checkpoint_names.GLOBAL_STEP in checkpoint.tensors:

@@ -1,7 +1,7 @@
-"""A checkpoint of any format: readers return it, writers take it.
+"""A checkpoint independent of its format, between readers and writers.
 
-Values have TF1 names, see names.py, and are read on access, so that a
-conversion holds only those that its writer needs.
+Values have TF1 names (see names.py) and are read on access, so a conversion
+only loads the values that its writer needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from official_albert import modeling
 from official_albert.checkpoints import checkpoint_files
 from official_albert.checkpoints import names as checkpoint_names
 
-# Reasons why a name that is not a weight of the model is not carried.
+# Reasons why a name that is not a weight of the model is not converted.
 OPTIMIZER_STATE = "optimizer state, carried on request only"
 RUN_STATE = "state of the run"
 
@@ -36,7 +36,7 @@ class LazyTensors(collections.abc.Mapping):
     return self._values[name].read()
 
   def __contains__(self, name: object) -> bool:
-    return name in self._values  # Mapping's own would read the value.
+    return name in self._values  # Mapping's default would read the value.
 
   def __iter__(self) -> Iterator[str]:
     return iter(self._values)
@@ -54,24 +54,24 @@ def shapes_of(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
 
 @dataclasses.dataclass
 class PortableCheckpoint:
-  """A model's weights and what belongs to them.
+  """A model's weights and their metadata.
 
   Attributes:
-    source: where they were read, for messages.
+    source: the origin of the weights, for messages.
     config: the encoder's configuration.
     tensors: values by TF1 names: weights <float32>, "NAME/adam_m" and
       "NAME/adam_v" of the optimizer on request, and "global_step" <int64>[] if
-      the source knows it. If the layers share less than everything, the names
-      are attribute paths, as other formats have none.
+      the source has it. If the layers of a group do not share all weights, the
+      names are attribute paths, because TF1 has no names for such models.
     head: a key of `names.HEADS`.
     tokenizer: None if the source has none.
-    labels: names of the classes in the order of the head's outputs; () if not
-      known.
-    task: what a classifier or a regression was fine-tuned on, as in --task of
-      tools.run_finetuning; "" if the source does not name it.
-    multi_label: whether a text can have several classes, which no model of
-      this package computes.
-    unexpected: names in the source that are not carried, with the reason.
+    labels: the names of the classes in the order of the head's outputs; () if
+      unknown.
+    task: the task of a fine-tuned classifier or regression, a value of --task
+      of tools.run_finetuning; "" if unknown.
+    multi_label: whether a text can have several classes. No model of this
+      package supports that.
+    unexpected: names in the source that are not converted, with the reason.
     missing: TF1 names of the model that the source lacks.
     notes: what was inferred or translated, one sentence each.
   """
@@ -90,12 +90,12 @@ class PortableCheckpoint:
 
   @property
   def step(self) -> int:
-    """The training step; 0 if the source does not know it."""
+    """The training step; 0 if unknown."""
     return int(self.tensors.get(checkpoint_names.GLOBAL_STEP, 0))
 
   @property
   def rows(self) -> list[checkpoint_names.Row]:
-    """The rows of the table of names whose values are present."""
+    """The rows of `names` whose values are present."""
     rows = checkpoint_names.rows(self.config, self.head)
     return [row for row in rows if row.tf1 in self.tensors]
 
@@ -111,7 +111,7 @@ class PortableCheckpoint:
 
 
 def _find_head(names: Container[str], wanted: str, classes: int) -> str:
-  """Returns the wanted head, or the one that the weights belong to."""
+  """Returns the wanted head, or detects the head from the weights."""
   if wanted:
     if wanted not in checkpoint_names.HEADS:
       raise ValueError(
@@ -139,14 +139,14 @@ def select(
   head: str = "",
   include_optimizer: bool = False,
 ) -> PortableCheckpoint:
-  """Selects a model's weights, and checks names and shapes.
+  """Selects a model's weights and checks their names and shapes.
 
   Args:
-    source: for messages.
+    source: the origin of the weights, for messages.
     config: the encoder's configuration.
-    stored: values in the source by TF1 names; other names are reported.
+    stored: the source's values by TF1 names; `unexpected` lists other names.
     head: a key of `names.HEADS`; "" detects it.
-    include_optimizer: whether to carry optimizer state.
+    include_optimizer: whether to include optimizer state.
 
   Raises:
     ValueError: the weights do not fit the configuration or the head.

@@ -1,9 +1,9 @@
-"""More groups, other positions or another vocabulary from the same weights.
+"""Changes the groups, the positions or the vocabulary of a checkpoint.
 
-The functions change configuration, values and notes of a checkpoint. Optimizer
-slots, "NAME/adam_m" and "NAME/adam_v", are changed as the variable NAME, so
-that training can continue. One array may have several names: do not write into
-it.
+The functions change the configuration, the values and the notes. The optimizer
+slots "NAME/adam_m" and "NAME/adam_v" change in the same way as the variable
+NAME, so training can continue. Several names may share one array, so arrays
+must not be modified in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from official_albert import modeling, tokenization
 from official_albert.checkpoints import checkpoint_files, portable
 
 _GROUP = re.compile(r"(bert/encoder/transformer/group_)(\d+)(/.+)")
-# Of Unicode's private use area, which ordinary texts do not contain.
+# A character of Unicode's private use area, which ordinary texts do not use.
 _MARKER = "\ue000"
 
 
@@ -27,13 +27,13 @@ def expand_groups(
 ) -> None:
   """Increases the number of groups; each new group copies an old one.
 
-  The model computes the same until it is trained further. Slots are copied too.
-  A gradient is a sum over the layers that share a variable, so for about
-  1 / (1 - beta_2) steps the updates are smaller than they could be.
+  The model's outputs do not change until it is trained further. Slots are
+  copied too. Since fewer layers now contribute to each gradient, the updates
+  of about the first 1 / (1 - beta_2) steps are too small.
 
   Raises:
-    ValueError: two layers would share a group that did not before; multiples
-      of the old number always work.
+    ValueError: two layers of different groups would get the same group;
+      multiples of the old number always work.
   """
   config = checkpoint.config
   wider = dataclasses.replace(config, num_hidden_groups=num_hidden_groups)
@@ -68,13 +68,13 @@ def resize_positions(
   max_position_embeddings: int,
   method: str = "tile",
 ) -> None:
-  """Makes the table of positions longer or shorter.
+  """Changes the number of position embeddings.
 
-  A shorter table keeps the first rows. To make it longer, "tile" repeats it, as
-  in Longformer (arXiv 2004.05150, section 5): up to the old length the model
-  computes the same. "interpolate" stretches it linearly, as ViT does for larger
-  images (arXiv 2010.11929, section 3.2): [CLS] keeps its embedding, all other
-  positions change, in short texts too. Both need some training.
+  A shorter table keeps the first rows. "tile" lengthens it by repetition, as
+  in Longformer (arXiv 2004.05150, section 5); outputs up to the old length do
+  not change. "interpolate" stretches it linearly, as ViT does for larger
+  images (arXiv 2010.11929, section 3.2); only [CLS] keeps its embedding, so
+  short texts change too. Both need some further training.
   """
   config, new = checkpoint.config, max_position_embeddings
   old = config.max_position_embeddings
@@ -105,15 +105,14 @@ def change_vocabulary(
 ) -> None:
   """Reorders the word table and the output bias for another vocabulary.
 
-  A piece in both vocabularies keeps its row. A new piece gets the mean of the
-  rows of the old pieces that its text is cut into. If there are none, it gets
-  the mean of all ordinary rows, with which it is at most as likely as the
-  average piece. With random values near zero it would be predicted everywhere
-  (John Hewitt, "Initializing New Word Embeddings for Pretrained Language
-  Models", 2021).
+  A piece in both vocabularies keeps its row. A new piece is tokenized with the
+  old vocabulary and gets the mean of those rows. If there are none, it gets
+  the mean of all ordinary rows. Random values near zero would make the model
+  predict it everywhere (John Hewitt, "Initializing New Word Embeddings for
+  Pretrained Language Models", 2021).
 
   Raises:
-    ValueError: the old vocabulary is not known or does not have one piece per
+    ValueError: the old vocabulary is unknown or does not have one piece per
       row, or the vocabularies are of different kinds.
   """
   if not checkpoint.tokenizer:
@@ -195,10 +194,11 @@ def _pieces(tokenizer: tokenization.Tokenizer) -> list[str]:
 
 
 def cutter(tokenizer: tokenization.Tokenizer) -> Callable[[str], list[str]]:
-  """Returns a function that tokenizes the text of another vocabulary's piece.
+  """Returns a function that tokenizes a piece of another vocabulary.
 
-  For example, "▁harbourfront" becomes ["▁harbour", "front"]. A piece from
-  within a word is tokenized as such, if the vocabulary has such pieces.
+  For example, "▁harbourfront" becomes ["▁harbour", "front"]. A piece that
+  continues a word is tokenized as a continuation, if the vocabulary has such
+  pieces.
   """
 
   def cut_sentencepiece(piece: str) -> list[str]:

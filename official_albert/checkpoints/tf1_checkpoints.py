@@ -1,7 +1,6 @@
-"""Checkpoints of google-research/albert, and the variables of its Hub modules.
+"""Reads and writes google-research/albert checkpoints; reads its Hub modules.
 
-The graph of a Hub module is not loaded: the files in variables/ are read by
-name.
+Of a Hub module only the files in variables/ are read, not the graph.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ def read_tf1_checkpoint(
   Args:
     path: see `checkpoint_files.find_prefix`.
     head: a key of `names.HEADS`; "" detects it.
-    include_optimizer: whether to carry optimizer state.
-    config_file: by default the albert_config*.json beside the checkpoint; if
-      there is none, the configuration is inferred from the shapes.
+    include_optimizer: whether to include optimizer state.
+    config_file: the default is the albert_config*.json beside the checkpoint;
+      if there is none, the configuration is inferred from the shapes.
 
   Raises:
     ValueError, OSError: there is no valid checkpoint.
@@ -67,9 +66,9 @@ def write_tf1_checkpoint(
   """Writes a folder and returns the checkpoint's prefix.
 
   Raises:
-    ValueError: the original has no such activation or projection, or would
-      use other groups.
-    OSError: it cannot be written.
+    ValueError: google-research/albert lacks the activation or the projection,
+      or assigns layers to other groups.
+    OSError: the folder cannot be written.
   """
   config, source = checkpoint.config, checkpoint.source
   wrong = "the converted model would compute something else."
@@ -87,7 +86,7 @@ def write_tf1_checkpoint(
   checkpoint_names.check_groups(config, _PROGRAM, source)
   prefix = os.path.join(folder, CHECKPOINT_NAME)
   tensors = dict(checkpoint.tensors)
-  # The releases have it, and the original's programs look for it.
+  # The released folders have it, and the original's programs read it.
   tensors.setdefault(checkpoint_names.GLOBAL_STEP, np.int64(0))
   checkpoint_files.write_bundle(prefix, tensors)
   config.to_json_file(os.path.join(folder, checkpoint_files.CONFIG_FILE))
@@ -97,8 +96,8 @@ def write_tf1_checkpoint(
 
 
 def _dropout_note(config: modeling.AlbertConfig, path: str) -> str:
-  # The early Hub modules say 0.1 where the archives say 0
-  # (google-research/albert issues 23 and 78).
+  # Early Hub modules have 0.1, the archives have 0 (google-research/albert
+  # issues 23 and 78).
   if not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
     return ""
   return (
@@ -114,8 +113,9 @@ def infer_config(
 ) -> tuple[modeling.AlbertConfig, str]:
   """Infers a configuration from shapes by TF1 names; also returns a note.
 
-  Shapes do not determine the number of layers and of heads, the activation or
-  the dropouts: those are taken from the release that has the same shapes.
+  Shapes do not determine the number of layers, the number of heads, the
+  activation or the dropout rates. These come from the release with the same
+  shapes.
   """
   advice = f"{source} has no configuration: give --albert_config_file."
   group = "bert/encoder/transformer/group_0/inner_group_0"

@@ -1,4 +1,4 @@
-"""The workers of a job: TF_CONFIG, and waiting until all have started.
+"""Reads the workers of a job from TF_CONFIG and waits until all have started.
 
 TensorFlow, Kubeflow and Vertex AI describe a job of several processes with
 TF_CONFIG in the environment of each process. TensorFlow waits an hour for a
@@ -29,9 +29,9 @@ class Cluster(NamedTuple):
   """The workers of a job.
 
   Attributes:
-    addresses: host:port of each worker, the chief's first.
-    index: of this process.
-    jobs: number of tasks of each type, "chief" and "worker".
+    addresses: host:port of each worker, the chief first.
+    index: the index of this process in `addresses`.
+    jobs: the number of tasks of each type, "chief" and "worker".
   """
 
   addresses: tuple[str, ...]
@@ -71,7 +71,7 @@ def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
   if kind not in ("chief", "worker") or len(chiefs) > 1:
     raise ValueError(
       f"{VARIABLE} makes this process a {kind!r} of {len(chiefs)} chiefs and "
-      f"{len(workers)} workers: a task here is a worker, or the only chief."
+      f"{len(workers)} workers: each task must be a worker or the only chief."
     )
   if len(set(addresses)) < len(addresses):
     raise ValueError(f"{VARIABLE} names an address twice: {addresses}.")
@@ -86,7 +86,7 @@ def read_cluster(environment: Optional[Mapping[str, str]] = None) -> Cluster:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-  """Splits host:port or [IPv6]:port; raises ValueError if it is neither."""
+  """Splits host:port or [IPv6]:port; raises ValueError for anything else."""
   host, _, port = str(address).rpartition(":")
   host = host.strip("[]")
   if not host or not port.isdigit() or not 0 < int(port) < 65536:

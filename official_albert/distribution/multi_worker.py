@@ -1,9 +1,9 @@
-"""Several processes that compute each update together.
+"""Trains with several processes, which compute each update together.
 
-Each worker runs the whole program on its share of the examples. Reduced numbers
-are equal on all workers. Anything else that controls the loop (a signal, the
-choice of a checkpoint) is known to one worker only, and all workers have to
-agree on it, or they wait for each other forever.
+Each worker runs the whole program on its share of the examples. Reduced values
+are equal on all workers. Other values that control the loop, such as a signal
+or the choice of a checkpoint, are known to one worker only. The workers must
+agree on them, or they wait for each other forever.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Iterator, Optional
 
 import tensorflow as tf
 
-# The public strategy uses one CPU device of a worker only, and declares workers
-# dead after ten seconds; it has no arguments for either.
+# The public strategy uses only one CPU device of each worker and declares a
+# worker dead after ten seconds. It has no arguments to change either.
 from tensorflow.python.distribute import collective_all_reduce_strategy
 from tensorflow.python.eager import context
 from tensorflow.tsl.protobuf import coordination_config_pb2
@@ -35,7 +35,7 @@ class WorkerLost(OSError):
 
 
 class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
-  """`tf.distribute.MultiWorkerMirroredStrategy` with any local devices.
+  """`tf.distribute.MultiWorkerMirroredStrategy` on chosen local devices.
 
   Attributes:
     cluster: the workers.
@@ -44,7 +44,7 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   def __init__(
     self, cluster: cluster_lib.Cluster, device_type: str, num_devices: int
   ):
-    """Connects to the other workers, which do the same at the same time."""
+    """Connects to the other workers, which must connect at the same time."""
 
     class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):
       def _initialize_local_devices(self, cluster_resolver, worker_device):
@@ -90,7 +90,7 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
 
   Args:
     device_type: "CPU" or "GPU".
-    num_devices: of each worker.
+    num_devices: the number of devices of each worker.
 
   Raises:
     ValueError: TF_CONFIG is invalid.
@@ -127,24 +127,24 @@ def is_chief(strategy: Optional[tf.distribute.Strategy]) -> bool:
 
 
 def from_chief(strategy: Optional[tf.distribute.Strategy], number: int) -> int:
-  """Returns the chief's `number` on all workers; each has to call it."""
+  """Returns the chief's `number` on all workers; every worker must call it."""
   if num_workers(strategy) == 1:
     return number
   return int(strategy.from_chief(tf.constant(number, tf.int64)))
 
 
 def barrier(strategy: Optional[tf.distribute.Strategy]) -> None:
-  """Waits until all workers have called it."""
+  """Waits until all workers have called this function."""
   from_chief(strategy, 0)
 
 
 class SharedFlag:
-  """A flag that is set on all workers if one worker sets its own.
+  """A flag that is set on all workers if any worker sets its own.
 
-  With one worker it is that worker's own flag, at no cost.
+  With one worker, `value` is that worker's own flag.
 
   Attributes:
-    value: <bool>[], a variable; equal on all workers after `share`.
+    value: a variable <bool>[], equal on all workers after `share`.
   """
 
   def __init__(self, strategy: tf.distribute.Strategy, own: tf.Variable):
@@ -155,7 +155,7 @@ class SharedFlag:
       self.value = tf.Variable(False, trainable=False, name="shared_flag")
 
   def share(self) -> None:
-    """Updates `value`; called by all workers in the same step of a graph."""
+    """Updates `value`; all workers must call it at the same step of a graph."""
     if self.value is self._own:
       return
 
@@ -171,8 +171,8 @@ class SharedFlag:
 def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
   """Raises WorkerLost if another worker is lost in the body.
 
-  TensorFlow notices immediately if a process has ended, and after a minute if a
-  machine does not answer.
+  TensorFlow detects an ended process immediately, and a machine that does not
+  answer after a minute.
   """
   try:
     yield
@@ -186,7 +186,7 @@ def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
 def _raise_if_lost(error: tf.errors.OpError) -> None:
   gone = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
   if isinstance(error, gone) or "aborted by" in error.message:
-    # The sentence about the other worker.
+    # Keep only the sentence about the other worker.
     reason = error.message.strip().splitlines()[0]
     if "aborted by: " in error.message:
       reason = error.message.split("aborted by: ")[1].splitlines()[0]

@@ -1,7 +1,7 @@
-"""Devices and precision of a computation.
+"""Selects the devices and the precision of a computation.
 
-On CPUs, `mirrored` has a replica on each core. Small models gain most from it:
-their many short operations do not split well over cores.
+On CPUs, `mirrored` has a replica on each core. Small models gain most from it,
+because their many short operations do not parallelize well over cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from official_albert.distribution import (
 # Names in /proc/cpuinfo of instructions that multiply bfloat16 matrices.
 _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}
 _LOCAL, _GRPC = "local", "grpc://"
-# For each service of Google Cloud that looks up a TPU's name.
+# The timeout of each Google Cloud service that looks up a TPU's name.
 _LOOK_UP_SECONDS = 10
 
 
@@ -38,13 +38,14 @@ def make_strategy(
   TPU. Except for `one_device`, call it before TensorFlow's first operation.
 
   Args:
-    name: of the strategy.
-    num_devices: devices of `mirrored`, or of each worker of `multi_worker`; 0
-      uses all GPUs, or one logical device for each CPU core.
-    tpu_address: of `tpu`; see `make_tpu_strategy`.
+    name: the name of the strategy.
+    num_devices: the number of devices of `mirrored`, or of each worker of
+      `multi_worker`; 0 uses all GPUs, or one logical device per CPU core.
+    tpu_address: the address for `tpu`; see `make_tpu_strategy`.
 
   Raises:
-    ValueError: the devices do not exist, or a setting is for another strategy.
+    ValueError: the devices do not exist, or the strategy does not use a given
+      setting.
     OSError: another worker or the TPU cannot be reached.
   """
   if name not in STRATEGIES:
@@ -102,14 +103,14 @@ def make_tpu_strategy(address: str) -> tf.distribute.TPUStrategy:
   """Connects to a TPU and initializes it.
 
   Call it before TensorFlow's first operation, because initialization discards
-  all tensors. This code has not run on a TPU yet. Tests check that everything
-  short of a TPU fails soon with a reason, and that the training step can be
-  compiled for one (as a whole, with static shapes).
+  all tensors. This code has not run on a TPU yet. Tests check that it fails
+  early with a reason where there is no TPU, and that the training step can be
+  compiled for a TPU as a whole, with static shapes.
 
   Args:
-    address: "local" for the chips of this TPU VM, the name of a TPU of this
-      Google Cloud project (a slice of several machines, seen from one of them),
-      or grpc://HOST:PORT of a TPU's TensorFlow server.
+    address: "local" for the chips of this TPU VM; the name of a TPU in this
+      Google Cloud project, such as a slice of several machines that includes
+      this one; or grpc://HOST:PORT of a TPU's TensorFlow server.
 
   Raises:
     OSError: the TPU does not answer, or this TensorFlow has no TPU runtime.
@@ -167,8 +168,8 @@ def iterate(
 ) -> Iterator[Any]:
   """Returns an iterator over distributed batches of `make_dataset`.
 
-  A single CPU iterates over the dataset itself, without the copies to devices
-  and their own autotuner, see `tfrecords.reader.finish`.
+  A single CPU iterates over the dataset directly. A distributed iterator would
+  copy batches and add a second autotuner; see `tfrecords.reader.finish`.
   """
   devices = strategy.extended.worker_devices
   if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
@@ -177,11 +178,11 @@ def iterate(
 
 
 def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:
-  """Returns whether the device multiplies bfloat16 faster than float32."""
+  """Returns whether this device is faster in bfloat16 than in float32."""
   if tf.config.list_logical_devices("TPU"):
     return True
   gpus = tf.config.list_physical_devices("GPU")
-  if gpus:  # From NVIDIA's Ampere on.
+  if gpus:  # NVIDIA Ampere and newer.
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     return all(
       detail.get("compute_capability", (0, 0)) >= (8, 0) for detail in details
@@ -232,7 +233,7 @@ def make_deterministic() -> None:
 
 
 def start_compiler() -> None:
-  """Compiles a first function, without the notice that XLA writes to stderr.
+  """Compiles a first function and hides the notice that XLA prints to stderr.
 
   Call it after `make_strategy`. Does nothing on TPUs.
 
@@ -241,7 +242,9 @@ def start_compiler() -> None:
   """
   if tf.config.list_logical_devices("TPU"):
     return
-  zero = tf.zeros([])  # Starts TensorFlow, whose messages are not discarded.
+  zero = tf.zeros(
+    []
+  )  # Starts TensorFlow first, so that its messages are not hidden.
   first = tf.function(tf.tanh, jit_compile=True)
   try:
     with machine.hold_stderr():

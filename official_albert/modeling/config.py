@@ -32,9 +32,9 @@ _LEGACY_KEYS = {
 class AlbertConfig:
   """The configuration of an ALBERT encoder, immutable and validated.
 
-  Names and meanings are those of the released albert_config.json files. The
-  constructor raises ValueError if a field has the wrong type or is out of
-  range, or if fields contradict each other.
+  The fields have the names and meanings of the released albert_config.json
+  files. The constructor raises ValueError if a field has the wrong type or is
+  out of range, or if fields contradict each other.
   """
 
   # Vocabulary size V.
@@ -175,7 +175,7 @@ class AlbertConfig:
     return values
 
   def to_json_file(self, path: str) -> None:
-    """Writes an albert_config.json file that every ALBERT code can read."""
+    """Writes an albert_config.json file that other ALBERT programs can read."""
     files.write_json(path, self.to_dict(), indent=2, sort_keys=True)
 
   @property
@@ -211,8 +211,8 @@ class AlbertConfig:
     """Returns the same model with another number of applied layers.
 
     Raises:
-      ValueError: the layers do not share all parameters, so the model has no
-        other depth; or the depth is less than 1.
+      ValueError: the layers do not share all parameters, so the depth is
+        fixed; or the depth is less than 1.
     """
     if num_hidden_layers == self.num_hidden_layers:
       return self
@@ -313,8 +313,9 @@ def _presets() -> dict[str, AlbertConfig]:
       presets[f"bert_{name}"] = config(
         *size, dropout, embedding_size=size[0], sharing="none"
       )
-  # Our own, for quickstarts and tests on a laptop. Narrow layers need larger
-  # initial weights: with 0.02, attention stays uniform for many steps.
+  # Small models for quickstarts and tests on a laptop, which are not releases.
+  # Narrow layers need larger initial weights: with 0.02, attention stays
+  # uniform for many steps.
   presets["albert_tiny"] = config(128, 512, 4, 8, initializer_range=0.05)
   return presets
 

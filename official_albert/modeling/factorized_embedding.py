@@ -2,7 +2,7 @@
 
 The word, position and segment tables have the small width E. One matrix
 projects their normalized sum to the hidden size H of the encoder. The masked
-LM head uses the transposed word table to score the vocabulary.
+LM head scores the vocabulary with the transposed word table.
 
 Reference: google-research/albert modeling.py (embedding_lookup,
 embedding_postprocessor, the projection in transformer_model).

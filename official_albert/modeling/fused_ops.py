@@ -1,10 +1,10 @@
-"""Element-wise chains of operations, each fused to one function by XLA.
+"""Chains of element-wise operations that XLA fuses into one pass over memory.
 
-Matrix products are best left to the libraries below TensorFlow, but the
-operations between them are bound by memory: run one by one, those of a GELU
-can take longer than the product before it. Here XLA compiles each such chain,
-and each gradient, to a single pass over memory, and the gradient keeps little
-more than the input or the output of the chain.
+Matrix products run fastest in TensorFlow's libraries, but the element-wise
+operations between them are limited by memory bandwidth. One by one, the
+operations of a GELU can take longer than the product before it. XLA compiles
+each chain, and each gradient, to a single pass over memory. The gradient keeps
+little more than the input or the output of the chain.
 
 With `compiled=False`, the same functions run as plain TensorFlow operations.
 All functions compute in float32 and return the dtype of their input. Losses
@@ -29,7 +29,7 @@ _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 _SQRT_HALF = math.sqrt(0.5)
 
 _COMPILED_FUNCTIONS: dict[Callable, Callable] = {}
-# Compiled functions print errors if they are deleted after TensorFlow.
+# Compiled functions print errors if they outlive TensorFlow at exit.
 atexit.register(_COMPILED_FUNCTIONS.clear)
 
 _PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
@@ -39,9 +39,9 @@ _PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
 def plain_operations_only() -> Iterator[None]:
   """Disables XLA and custom gradients in this context, for exported graphs.
 
-  The program that loads an exported graph may have a TensorFlow without XLA,
-  and may differentiate the graph twice or with a persistent tape. Values and
-  gradients are the same, but computed in more steps.
+  The program that loads an exported graph may lack XLA, and may differentiate
+  the graph twice or with a persistent tape. Values and gradients are the same
+  but take more operations.
   """
   token = _PLAIN_OPERATIONS.set(True)
   try:
@@ -68,7 +68,7 @@ def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:
 
 
 def _with_gradient(chain: Callable) -> Callable:
-  """Returns tf.custom_gradient(chain), or just its value if plain."""
+  """Returns tf.custom_gradient(chain); without XLA, only the forward pass."""
   if _PLAIN_OPERATIONS.get():
     return lambda *arguments: chain(*arguments)[0]
   return tf.custom_gradient(chain)
@@ -78,9 +78,9 @@ def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   """Returns the sum of all rows: <float>[..., N] to <float32>[N].
 
   For bfloat16, the compiled version is a product with ones, which is fastest
-  on CPUs. It is summed in float32 and rounded to bfloat16 at the end, which
-  could overflow in float16. Sums are never part of a chain, because XLA would
-  sum the columns one by one.
+  on CPUs. It sums in float32 and rounds to bfloat16 at the end. float16 does
+  not use it, because the rounding could overflow. Sums are never part of a
+  chain, because XLA would sum the columns one by one.
   """
   x = tf.reshape(x, [-1, x.shape[-1]])
   if not _uses_xla(compiled):
@@ -96,9 +96,9 @@ def shared_kernel(
 ) -> list[tf.Tensor]:
   """Casts <float32>[I, O] to `dtype` once and returns it for each of `uses`.
 
-  Compiled, the gradients of all products are summed in float32 in one pass. A
-  tape would cast each of them, and keep all casts until the last gradient is
-  known. On TPUs each product has its own cast, which costs nothing there.
+  If compiled, the gradients of all products are summed in float32 in one pass.
+  A gradient tape would cast each of them and keep all casts until the last
+  gradient is known. On TPUs each product has its own cast, which is free there.
   """
   if kernel.dtype == dtype:
     return [kernel] * uses
@@ -130,8 +130,8 @@ def _sum(x, bias, residual=None):
 
 def _gelu(x, bias):
   y = _sum(x, bias)
-  # No constant is multiplied by y itself, because TFLite would fold it into
-  # the matrix product before and compute that product three times.
+  # y itself is not multiplied by a constant, because TFLite would fold the
+  # constant into the preceding matrix product and compute it three times.
   t = tf.tanh(y * (_GELU_SCALE + _GELU_SCALE * _GELU_CUBIC * (y * y)))
   return tf.cast(y * (0.5 + 0.5 * t), x.dtype)
 
@@ -256,7 +256,7 @@ def _split_heads(x, bias, parts, heads):
 def split_heads(
   x: tf.Tensor, bias: tf.Tensor, parts: int, heads: int, compiled: bool = False
 ) -> tuple[tf.Tensor, ...]:
-  """Splits a product, plus bias, into parts (query, key, value) and heads.
+  """Adds a bias and splits the result into query, key and value and into heads.
 
   `x` is <float>[B, S, parts * N * D], `bias` <float32>[parts * N * D] and each
   result <float>[B, N, S, D], with N = `heads`.
@@ -299,8 +299,8 @@ def attention_probs(
   @_with_gradient
   def chain(q, k):
     scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
-    # On CPUs, oneDNN fuses product, scale and mask to one operation that rounds
-    # once, and its softmax computes in float32.
+    # On CPUs, oneDNN fuses product, scale and mask into one operation that
+    # rounds once, and its softmax computes in float32.
     cpu = not tf.config.list_physical_devices("GPU")
     dtype = q.dtype if _uses_xla(compiled) and cpu else tf.float32
     # TFLite does not support mask[:, None, None] with an unknown length.
@@ -323,7 +323,7 @@ def attention_probs(
 
 
 def _hits(logits, labels):
-  # In span prediction the classes are positions, so their number may vary.
+  # In span prediction, the classes are positions and their number varies.
   count = logits.shape[-1]
   count = tf.shape(logits)[-1] if count is None else count
   classes = tf.range(tf.cast(count, labels.dtype), dtype=labels.dtype)

@@ -17,8 +17,8 @@ from official_albert.modeling import factorized_embedding, layers
 class MaskedLMHead(tf.keras.layers.Layer):
   """Scores the vocabulary at the masked positions.
 
-  gather -> Dense(E) with the encoder's activation -> LayerNorm -> product
-  with the transposed word table -> bias.
+  Gathers the positions, then applies a Dense layer of width E with the
+  encoder's activation, LayerNorm, the transposed word table and a bias.
   """
 
   def __init__(
@@ -38,7 +38,7 @@ class MaskedLMHead(tf.keras.layers.Layer):
       embedding_size, initializer_range, "transform"
     )
     self.layer_norm = layers.LayerNorm(name="LayerNorm")
-    # Keras' .h5 files need unique names, and other heads have an output_bias.
+    # Keras' .h5 files need unique names, and other heads use output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(
         name="output_bias",

@@ -1,9 +1,9 @@
-"""The parts of all larger layers: Dense, activation, LayerNorm and dropout.
+"""Building blocks of the layers: Dense, activation, LayerNorm and dropout.
 
 Training must be a pure function of weights, batch and step number. Only then
-does a resumed run repeat the uninterrupted run to the bit, and only then can
-the backward pass recompute activations with the same dropout mask. Keras'
-Dropout has hidden state, so here the seed is an argument.
+does a resumed run equal the uninterrupted run to the bit, and can the backward
+pass recompute activations with the same dropout mask. Keras' Dropout has
+hidden state, so the dropout of this module takes its seed as an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from official_albert.modeling import fused_ops
 
 
 class ConfiguredLayer(tf.keras.layers.Layer):
-  """A layer that is made from an `AlbertConfig`, its attribute `config`."""
+  """A layer built from an `AlbertConfig`, which is its attribute `config`."""
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs):
     super().__init__(**kwargs)
@@ -113,8 +113,8 @@ def seeded_dropout(
 ) -> tf.Tensor:
   """Zeroes a fraction `rate` of `x` in training and scales up the rest.
 
-  The seed is <int32>[2]. None draws from TensorFlow's global generator, which
-  is convenient in a notebook but not repeatable after a restart.
+  The seed is <int32>[2]. None draws from TensorFlow's global generator, so the
+  masks differ after a restart.
   """
   if not training or rate == 0.0:
     return x

@@ -22,7 +22,7 @@ from official_albert.modeling import (
 )
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-# Names of the same inputs in Hugging Face.
+# Hugging Face's names of the same inputs.
 _SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
@@ -32,8 +32,8 @@ def named_inputs(
   """Splits features into those named in `INPUTS` and those in `others`.
 
   Raises:
-    ValueError: `features` is not a dict, has no `input_ids`, or has an unknown
-      name or both names of one input.
+    ValueError: `features` is not a dict, lacks `input_ids`, has an unknown
+      name, or has both names of one input.
   """
   if not isinstance(features, Mapping):
     raise ValueError(
@@ -80,7 +80,7 @@ def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
 def _encoder_inputs(
   inputs: Mapping[str, tf.Tensor], max_position_embeddings: int
 ) -> list[tf.Tensor]:
-  """Returns `INPUTS`, checked: ids, mask (or 1) and segments (or 0) [B, S]."""
+  """Returns checked ids, mask (default 1) and segments (default 0), [B, S]."""
   tensors = {
     n: tf.convert_to_tensor(x) for n, x in inputs.items() if x is not None
   }
@@ -112,23 +112,23 @@ def _encoder_inputs(
 
 
 class FeatureModel(tf.keras.Model):
-  """Base class of all models: made from an `AlbertConfig`, called with a dict.
+  """Base class of all models: built from an `AlbertConfig`, called with a dict.
 
-  Subclasses create all variables in their constructor, so that weights can be
+  Subclasses create all variables in their constructor, so weights can be
   loaded, counted and given to an optimizer before the first batch. A model
-  gets its precision from the global policy when it is made, and keeps it when
+  takes its precision from the global policy at construction, and keeps it when
   it is saved and loaded under another policy.
 
   Attributes:
     config: the `AlbertConfig` of the encoder.
     other_features: names that a call accepts besides `INPUTS`: further inputs,
-      and the labels that records hold.
+      and the labels of the records.
   """
 
   other_features: Sequence[str] = ()
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs):
-    """Must be called before a subclass creates its layers."""
+    """Subclasses must call this before they create layers."""
     # Keras must not cast ids to the compute dtype.
     super().__init__(autocast=False, **kwargs)
     self.config = config
@@ -192,7 +192,7 @@ class AlbertModel(FeatureModel):
     embedding: the `FactorizedEmbedding`.
     encoder: the `SharedTransformerEncoder`.
     pooler: Dense H -> H with tanh, applied to the first position.
-    load_report: the report of `from_checkpoint` about each name, else None.
+    load_report: the `LoadReport` of `from_checkpoint`, else None.
   """
 
   load_report = None
@@ -208,7 +208,8 @@ class AlbertModel(FeatureModel):
 
     Args:
       config: the configuration.
-      recompute_activations: saves memory, takes more time.
+      recompute_activations: whether the backward pass recomputes activations,
+        which saves memory and takes more time.
       layerwise_lr_decay: the factor by which the learning rate shrinks from
         each layer to the one below it.
       **kwargs: arguments of `tf.keras.Model`.
@@ -293,7 +294,7 @@ class AlbertModel(FeatureModel):
 
   @property
   def layerwise_lr_decay(self) -> float:
-    """The constructor's argument."""
+    """The argument of the constructor."""
     return self.encoder.layerwise_lr_decay
 
   def rate_multipliers(self) -> list[tuple[tf.Variable, float]]:
@@ -337,7 +338,7 @@ class AlbertModel(FeatureModel):
     with checkpoints.unpacked_archive(path) as folder:
       checkpoint = checkpoints.read_checkpoint(folder, albert_config_file)
       model = cls(checkpoint.config, **kwargs)
-      # Reads the values, so the folder must still exist.
+      # This reads the values, so the folder must still exist.
       model.load_report = checkpoints.fill(model, checkpoint)
     return model
 
@@ -365,10 +366,10 @@ class AlbertForSequenceClassification(FeatureModel):
     """Creates the layers and their variables; see also `AlbertModel`.
 
     Args:
-      config: has the dropout rates of fine-tuning.
+      config: the configuration, with the dropout rates of fine-tuning.
       num_classes: 1 for a regression.
-      classifier_dropout_prob: dropout rate of the pooled output (paper, Table
-        14).
+      classifier_dropout_prob: the dropout rate of the pooled output (paper,
+        Table 14).
       recompute_activations: see `AlbertModel`.
       layerwise_lr_decay: see `AlbertModel`.
       **kwargs: arguments of `tf.keras.Model`.

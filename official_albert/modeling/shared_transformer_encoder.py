@@ -1,9 +1,9 @@
 """The encoder, whose layers share their parameters (paper, section 3.1).
 
 Layer i of L applies the blocks of group i * groups // L. With sharing "all",
-the layers of a group share whole blocks. "attention" and "ffn" share that
-sublayer only, and each layer has its own copy of the other one. "none" shares
-nothing, which is BERT (paper, Table 4).
+the layers of a group share whole blocks. With "attention" or "ffn", they share
+only that sublayer. With "none", they share nothing, as in BERT (paper, Table
+4).
 
 Reference: google-research/albert modeling.py (transformer_model).
 """
@@ -24,7 +24,7 @@ Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class SharedTransformerEncoder(layers.ConfiguredLayer):
-  """`num_hidden_layers` applications of shared transformer blocks."""
+  """Applies shared transformer blocks `num_hidden_layers` times."""
 
   def __init__(
     self,
@@ -63,9 +63,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
         for s in range(config.num_sets(name))
       ]
 
-    # attentions[s][i] belongs to inner block i. s is the group of a layer if
-    # the group shares its attention, else the number of the layer. The same
-    # holds for ffns.
+    # attentions[s][i] belongs to inner block i. The index s is a group if the
+    # group shares its attention, else a layer. The same holds for ffns.
     self.attentions = sets(transformer_block.SelfAttention, "attention")
     self.ffns = sets(transformer_block.FeedForward, "ffn")
 
@@ -83,7 +82,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
   def blocks(self, num_layers: Optional[int] = None) -> Iterator[Block]:
     """Yields the pairs (attention, ffn) in the order of their application.
 
-    Another number of layers requires that all layers share everything.
+    Only models that share everything can have another number of layers.
     """
     c = self.config if num_layers is None else self.config.at_depth(num_layers)
     for layer in range(c.num_hidden_layers):
@@ -101,7 +100,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     }
 
   def block_multipliers(self) -> list[tuple[tf.Variable, float]]:
-    """Returns d^n for each variable; n layers are above the last to use it."""
+    """Returns d^n for each variable, with n layers above the last to use it."""
     top = self.config.num_hidden_layers - 1
     return [
       (variable, self.layerwise_lr_decay ** (top - layer))
@@ -135,8 +134,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
       rows: <int32>[B, Q], the only positions that the last block computes;
         None computes all.
       num_layers: the number of layers to apply; None means
-        `num_hidden_layers`. What a layer computes, dropout included, does not
-        depend on it.
+        `num_hidden_layers`. It does not change the output of a layer, dropout
+        included.
 
     Returns:
       num_layers * inner_group_num tensors <float>[B, S, H], one per block. The
@@ -186,8 +185,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
   def _block_function(self, training: Optional[bool]):
     """Returns the block as a function of its input and its weights.
 
-    Since the weights are arguments, TensorFlow traces it once for all layers,
-    and a second time if the last layer computes only some rows.
+    Since the weights are arguments, TensorFlow traces the function once for all
+    layers, and again if the last layer computes only some rows.
     """
     attention, ffn = next(self.blocks())
 
@@ -209,7 +208,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
 
 
 def scale_gradient(tensors: Any, factor: float) -> Any:
-  """Returns a structure of tensors unchanged, with their gradient scaled."""
+  """Returns tensors unchanged and multiplies their gradients by `factor`."""
   if factor == 1.0:
     return tensors
 
@@ -223,7 +222,7 @@ def scale_gradient(tensors: Any, factor: float) -> Any:
 def recomputed(
   block: Callable[..., tf.Tensor], x: tf.Tensor, *weights: Any
 ) -> tf.Tensor:
-  """Returns block(x, *weights), which is computed again for the gradient.
+  """Returns block(x, *weights) and recomputes it in the backward pass.
 
   The gradient of a block needs nearly all of its intermediate tensors, and a
   shared block is applied 12 times or more. If the backward pass recomputes
@@ -231,8 +230,8 @@ def recomputed(
   cost of one more forward pass (arXiv 1604.06174). This saves memory only
   inside a `tf.function`, because eager tapes keep all tensors.
 
-  `block` must return the same both times, so its dropout needs seeds. Only its
-  arguments get gradients: `x` <float>[...] and structures of tensors.
+  `block` must return the same values both times, so its dropout needs seeds.
+  Only `x` <float>[...] and the tensors in `weights` get gradients.
   """
 
   @tf.custom_gradient

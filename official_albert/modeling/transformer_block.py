@@ -1,8 +1,7 @@
 """The transformer block: self-attention, then a feed-forward network.
 
-Each of these two sublayers is a Keras layer with its own residual connection
-and LayerNorm, because ALBERT may share one and not the other (paper, section
-4.5 and Table 4).
+Each sublayer is a Keras layer with its own residual connection and LayerNorm,
+because ALBERT can share one without the other (paper, section 4.5 and Table 4).
 
 Reference: google-research/albert modeling.py (attention_layer,
 attention_ffn_block).
@@ -24,8 +23,8 @@ from official_albert.modeling import fused_ops, layers
 class SublayerWeights(NamedTuple):
   """The weights of one application of a sublayer.
 
-  O is 3 * H (query, key, value) in attention and I in the feed-forward
-  network; J is H and I. Kernels have the compute dtype; the others are
+  In attention, O is 3 * H (query, key, value) and J is H. In the feed-forward
+  network, both are I. Kernels have the compute dtype; other weights are
   float32.
   """
 
@@ -58,7 +57,7 @@ class _Sublayer(layers.ConfiguredLayer):
     )
 
   def _projections(self) -> list[tf.keras.layers.Dense]:
-    """The projections of the input. A property would become a Keras key."""
+    """Returns the input projections. Keras would track a property by name."""
     raise NotImplementedError
 
   def build(self, input_shape):

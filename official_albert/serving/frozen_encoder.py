@@ -1,10 +1,10 @@
-"""An encoder of constants, in operations that TensorFlow fuses on CPUs.
+"""An encoder with constant weights, whose operations TensorFlow fuses on CPUs.
 
-On a CPU, TensorFlow's graph optimizer turns each of these into one oneDNN
+On a CPU, TensorFlow's graph optimizer fuses each of these into one oneDNN
 operation: product + bias + GELU, product + bias + residual, product + scale +
-mask, and LayerNorm. The weights are constants of the products' dtype, so oneDNN
-packs each of them once. Layers that share weights call one function, so the
-packed weights exist once and stay in the processor's cache.
+mask, and LayerNorm. The weights are constants in the products' dtype, so oneDNN
+packs each of them only once. Layers that share weights call one function, so
+the packed weights exist once and stay in the processor's cache.
 
 Letters: B batch, S sequence, R = B * S rows, N heads, D head size, H hidden,
 I intermediate, Q requested positions.
@@ -37,9 +37,9 @@ class _Dense:
 
 
 class _LayerNorm:
-  """LayerNorm in the form that becomes one operation.
+  """LayerNorm in a form that TensorFlow fuses into one operation.
 
-  Each row is a channel of a batch normalization over one example.
+  It is a batch normalization over one example, with each row as a channel.
   """
 
   def __init__(self, layer):
@@ -65,7 +65,7 @@ class _LayerNorm:
 
 
 class FrozenEncoder(tf.Module):
-  """Replaces an `AlbertModel` in a model that is to be exported.
+  """Replaces the `AlbertModel` of a model for export.
 
       model.albert = FrozenEncoder(model.albert, tf.bfloat16)
       model({"input_ids": ids}, training=False)
@@ -74,7 +74,7 @@ class FrozenEncoder(tf.Module):
 
   Attributes:
     config: the `AlbertConfig`.
-    embedding: has the word table, for the masked LM head.
+    embedding: the embedding, whose word table the masked LM head uses.
     dtype: the dtype of the products, tf.float32 or tf.bfloat16.
   """
 
@@ -149,7 +149,7 @@ class FrozenEncoder(tf.Module):
     }
 
   def _block_function(self, attention, ffn) -> Callable[..., tf.Tensor]:
-    """Makes one block a function from <float>[R, H] to <float>[R, H]."""
+    """Returns one block as a function from <float>[R, H] to <float>[R, H]."""
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
     qkv_dense = _Dense(attention.query, attention.key, attention.value)
@@ -168,7 +168,7 @@ class FrozenEncoder(tf.Module):
         size,
       ],
       autograph=False,
-      # Inlined, each layer would have packed weights of its own.
+      # If inlined, each layer would pack its own copy of the weights.
       experimental_attributes={"_noinline": True},
     )
     def block(x, padding, batch, length):
@@ -177,7 +177,7 @@ class FrozenEncoder(tf.Module):
       scale = tf.constant(q.shape[-1] ** -0.5, self.dtype)
       scores = tf.matmul(q, k, transpose_b=True) * scale + padding
       # As a matrix, because TensorFlow's optimizer does not know the rank of
-      # the fused operation, and says so on stderr.
+      # the fused operation and would print a warning.
       shape = tf.shape(scores)
       probs = tf.nn.softmax(tf.reshape(scores, [-1, shape[3]]))
       context = tf.matmul(tf.reshape(probs, shape), v)  # [B, N, S, D]
@@ -196,7 +196,7 @@ class FrozenEncoder(tf.Module):
 
 
 class _FrozenEmbedding:
-  """`FactorizedEmbedding` of rows instead of sequences."""
+  """A `FactorizedEmbedding` that returns rows instead of sequences."""
 
   def __init__(self, embedding, dtype: tf.DType):
     self._dtype = dtype
@@ -211,7 +211,7 @@ class _FrozenEmbedding:
   def __call__(
     self, ids: tf.Tensor, segment_ids: Optional[tf.Tensor]
   ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Maps <int32>[B, S] to <float>[R, H] and, not projected, [R, E]."""
+    """Maps <int32>[B, S] to <float>[R, H] and, before projection, [R, E]."""
     if segment_ids is None:
       segment_ids = tf.zeros_like(ids)
     # Kept for `vocabulary_scores`, so the graph holds the table once.
@@ -232,13 +232,13 @@ def freeze_encoder(model, precision: str):
   """Returns the model with a `FrozenEncoder` as its encoder.
 
   Args:
-    model: an `AlbertModel`, or a model with one as its attribute `albert`,
-      which can only predict from then on. A frozen one is returned as it is.
-    precision: of the products, a key of `DTYPES`. The process must have the
-      corresponding policy, see `distribution.set_precision`.
+    model: an `AlbertModel`, or a model with one as its attribute `albert`. It
+      can only predict from then on. A frozen model is returned unchanged.
+    precision: the precision of the products, a key of `DTYPES`. The process
+      must use the corresponding policy; see `distribution.set_precision`.
 
   Raises:
-    ValueError: the model is frozen already, in another precision.
+    ValueError: the model is already frozen in another precision.
   """
   dtype = DTYPES[precision]
   if isinstance(model, modeling.AlbertModel):
@@ -258,7 +258,7 @@ def freeze(
   function: Callable[[dict[str, tf.Tensor]], Tensors],
   inputs: Sequence[tf.TensorSpec],
 ) -> Callable[[Tensors], dict[str, tf.Tensor]]:
-  """Traces a function once, with the present values of all variables.
+  """Traces a function once, with the current values of all variables.
 
       run = freeze(
         lambda features: model(features, training=False),
@@ -268,8 +268,8 @@ def freeze(
   All signatures that call the result share one copy of the constants.
 
   Args:
-    function: from a dict by the names of `inputs` to a dict.
-    inputs: the named inputs. The result ignores others.
+    function: maps a dict with the names of `inputs` to a dict of outputs.
+    inputs: the named inputs; the result ignores all others.
   """
 
   @tf.function(autograph=False)

@@ -1,12 +1,12 @@
-"""Checks of a served model's requests, inside the graph.
+"""Checks the requests of a served model inside the graph.
 
 A C++ session does not compare a request with the shapes of its signature, and
-TensorFlow's operations would answer some wrong requests, such as a mask of 2s.
-So the graph asserts everything that the model relies on. The client gets
-InvalidArgument and the reason.
+TensorFlow's operations would accept some invalid requests, such as a mask of
+2s. So the graph asserts everything that the model relies on, and the client
+gets InvalidArgument with the reason.
 
-The data of assertions are strings and int32 only: other dtypes would put each
-assertion into a branch of its own (tensorflow's control_flow_assert.py).
+The data of assertions are only strings and int32, because other dtypes would
+put each assertion into its own branch (tensorflow's control_flow_assert.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 Features = dict[str, tf.Tensor]
-# The inputs of every model of this package.
+# The inputs of all models in this package.
 IDS = ("input_ids", "input_mask", "segment_ids")
 _INT32_MAX = 2**31 - 1
 
@@ -24,8 +24,8 @@ _INT32_MAX = 2**31 - 1
 def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
   """Fails the request unless `condition` <bool>[] holds.
 
-  The message is the sentence and the data, <int32> or <string>. Returns the
-  operation, for `after_checks`; None in eager execution.
+  The message is the sentence followed by the data, <int32> or <string>. Returns
+  the operation for `after_checks`, or None in eager execution.
   """
   return tf.raw_ops.Assert(
     condition=condition, data=[sentence, *data], summarize=8
@@ -35,9 +35,9 @@ def refuse_unless(condition: tf.Tensor, sentence: str, *data: Any):
 def after_checks(
   checks: Sequence[Any], tensors: Mapping[str, tf.Tensor]
 ) -> Features:
-  """Returns the same tensors, available only after the checks.
+  """Returns the tensors, with a dependency on the checks.
 
-  Otherwise the model might fail first, with another sentence.
+  Without it, the model might fail first with a less clear message.
   """
   with tf.control_dependencies([x for x in checks if x is not None]):
     return {name: tf.identity(tensor) for name, tensor in tensors.items()}
@@ -77,9 +77,9 @@ def check_texts(texts: Mapping[str, tf.Tensor]) -> Features:
 def check_range(name: str, tensor: tf.Tensor, limit: Any, end: str = ""):
   """Refuses <int32> values outside of [0, limit); see `refuse_unless`.
 
-  `end` names the largest value, if the limit is a tensor.
+  If the limit is a tensor, `end` describes the largest value in the message.
   """
-  # The minimum of no values is the largest int32, and the other way round.
+  # Without values, the minimum is the largest int32, the maximum the smallest.
   lowest, highest = tf.reduce_min(tensor), tf.reduce_max(tensor)
   return refuse_unless(
     (lowest >= 0) & (highest < limit),
@@ -97,18 +97,18 @@ def check_ids(
   type_vocab_size: int,
   max_position_embeddings: int,
 ) -> Features:
-  """Returns `IDS`, checked to be what the model can take.
+  """Returns the features `IDS` after checking their shapes and values.
 
   Args:
     features: `IDS`, <int32>[B, S] or [B, 4, S].
-    letters: their axes; a number is the size of its axis.
+    letters: the names of the axes; a number is the size of its axis.
     vocab_size: V.
     type_vocab_size: the number of segments.
     max_position_embeddings: the longest S.
   """
   features = {name: check_rank(name, features[name], letters) for name in IDS}
   shape = tf.shape(features["input_ids"])
-  # Without a check, too many options would count as further examples.
+  # Without this check, too many options would count as further examples.
   checks = [
     refuse_unless(
       tf.equal(shape[axis], int(letter)),
@@ -147,12 +147,12 @@ def check_ids(
 def without_server_padding(
   features: Mapping[str, tf.Tensor], cls_id: Optional[int]
 ) -> Features:
-  """Masks what a batching server has appended to shorter requests.
+  """Masks the padding that a batching server appends to shorter requests.
 
-  With pad_variable_length_inputs, TF Serving fills each tensor up with its own
-  first element (batching_util.cc): ids with [CLS], and masks with 1. No
-  sequence ends in [CLS], so a mask is 0 where only [CLS] follows. Without a
-  `cls_id`, nothing changes.
+  With pad_variable_length_inputs, TF Serving pads each tensor with its first
+  element (batching_util.cc), so ids with [CLS] and masks with 1. No sequence
+  ends in [CLS], so trailing [CLS] ids get mask 0. Without a `cls_id`, nothing
+  changes.
   """
   if cls_id is None:
     return dict(features)
@@ -169,12 +169,11 @@ def parse_examples(
   """Parses serialized tf.Examples and pads them to the longest.
 
   Args:
-    examples: <string>[B], with int64 lists: `input_ids`, and, of the same
-      length or left out, `input_mask` (default 1) and `segment_ids` (default
-      0).
-    options: 0, or the number of sequences of one length that each list holds
-      one after the other.
-    extra: names of further lists, each padded with 0.
+    examples: <string>[B], with int64 lists: `input_ids`, and optionally, with
+      the same length, `input_mask` (default 1) and `segment_ids` (default 0).
+    options: 0, or the number of sequences of equal length that each list
+      concatenates.
+    extra: the names of further lists, each padded with 0.
 
   Returns:
     `IDS` <int32>[B, S] or [B, options, S], and `extra` <int32>[B, P].
@@ -222,7 +221,7 @@ def parse_examples(
 def _sequences(
   lists: tf.RaggedTensor, parts: int, length: tf.Tensor
 ) -> tf.Tensor:
-  """Maps <int64>[B, (parts * S)] to <int32>[B * parts, length], 0 padded."""
+  """Maps <int64>[B, (parts * S)] to 0-padded <int32>[B * parts, length]."""
   rows = tf.repeat(lists.row_lengths() // parts, parts)
   rows = tf.RaggedTensor.from_row_lengths(lists.values, rows, validate=False)
   dense = rows.to_tensor(shape=tf.stack([-1, length]))

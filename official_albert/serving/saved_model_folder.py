@@ -1,7 +1,7 @@
-"""The folder of an export: SavedModel, assets, and TF Serving's files.
+"""Writes the folder of an export: SavedModel, assets, and TF Serving's files.
 
-The folder is written under a temporary name and renamed, so a server that
-watches its parent never loads half of it.
+The folder is written under a temporary name and then renamed, so a server that
+watches its parent never loads a partial model.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class ExportOptions:
     signatures: one of `SELECTIONS`.
     precision: a key of `EXPORT_PRECISIONS`.
     model_name: the model's name in TF Serving.
-    warmup_batch_sizes: batch sizes of the requests that TF Serving sends
-      itself at first. Without sizes or lengths there is no warm-up.
-    warmup_seq_lengths: their numbers of tokens, limited to max_seq_length.
+    warmup_batch_sizes: the batch sizes of TF Serving's warm-up requests.
+      Without sizes or lengths, the model has no warm-up.
+    warmup_seq_lengths: the lengths of these requests in tokens, limited to
+      max_seq_length.
 
   Raises:
     ValueError: the name is invalid, or a number is less than 1.
@@ -72,7 +73,7 @@ class ExportOptions:
           raise ValueError(f"{name} must be at least 1, got {number}.")
 
   def set_precision(self) -> None:
-    """Sets the Keras policy; to be called before the model is made."""
+    """Sets the Keras policy; call it before the model is created."""
     distribution.set_precision(EXPORT_PRECISIONS[self.precision])
 
 
@@ -93,9 +94,9 @@ def write_saved_model(
     module: the served model, which this freezes.
     export_dir: a folder that does not exist or is empty.
     options: how to export.
-    task: the fine-tuned task, or the kind.
-    checkpoint: the path of the weights, for the record.
-    tokenizer: a copy becomes an asset.
+    task: the fine-tuned task, or the kind of model.
+    checkpoint: the path of the weights, for export.json.
+    tokenizer: the tokenizer, which is copied to the assets.
 
   Raises:
     FileExistsError: `export_dir` is not empty.
@@ -118,8 +119,8 @@ def write_saved_model(
       DEFAULT_SIGNATURE: default,
     }
     assets = write_assets(asset_folder, module, tokenizer, record)
-    # Not the module itself: Keras layers would add the functions of the
-    # training step too, which need XLA.
+    # Not the module itself: its Keras layers would also save the functions of
+    # the training step, which need XLA.
     root = tf.Module(name="export")
     root.assets = [tf.saved_model.Asset(path) for path in assets]
     if options.signatures != "ids":
@@ -135,7 +136,7 @@ def write_saved_model(
 
 
 def short_path(checkpoint: str) -> str:
-  """Returns the last two names of a path; the others are private."""
+  """Returns the last two names of a path; the others may be private."""
   return "/".join(os.path.normpath(checkpoint).split(os.sep)[-2:])
 
 
@@ -147,7 +148,7 @@ def write_assets(
 ) -> list[str]:
   """Writes configuration, export.json, tokenizer and labels; returns paths.
 
-  `record` has further values of export.json.
+  `record` holds additional values for export.json.
   """
   settings = module.settings()
   labels = settings.get("labels") or []
@@ -183,10 +184,11 @@ def write_assets(
 
 
 def _store_compactly(folder: str) -> None:
-  """Stores 16-bit constants with 2 bytes a number.
+  """Stores 16-bit constants with 2 bytes per value.
 
   Freezing stores them as lists of integers, which take 2.5 bytes in the file
-  and 4 in memory. This loads ALBERT base in bfloat16 in half the time.
+  and 4 in memory. The compact form halves the loading time of ALBERT base in
+  bfloat16.
   """
   path = os.path.join(folder, "saved_model.pb")
   with open(path, "rb") as file:
@@ -196,7 +198,7 @@ def _store_compactly(folder: str) -> None:
       tensor = node.attr["value"].tensor if node.op == "Const" else None
       if tensor and tensor.dtype in (types_pb2.DT_BFLOAT16, types_pb2.DT_HALF):
         shape = [dim.size for dim in tensor.tensor_shape.dim]
-        # A shorter list repeats its last number.
+        # A list that is too short repeats its last number.
         if len(tensor.half_val) == np.prod(shape, dtype=np.int64):
           content = np.array(tensor.half_val, np.uint16).tobytes()
           tensor.tensor_content = content
@@ -229,7 +231,7 @@ def _write_extra(
   for batch in sizes:
     for length in sorted(lengths):
       named = module.example_requests(signatures, batch, length)
-      # TensorFlow prepares one graph for each name, also of equal signatures.
+      # TensorFlow prepares a graph for each name, even if signatures are equal.
       requests.append((DEFAULT_SIGNATURE, named[next(iter(signatures))]))
       requests += named.items()
   if requests:

@@ -1,8 +1,8 @@
-"""The part that all served models share: signatures around one function.
+"""The base class of served models: signatures around one function.
 
-A model is traced once, as a function of ids. Each signature is a function
-around it that makes ids of its inputs (texts, tf.Examples, or ids to check), so
-a SavedModel holds the weights once, however many signatures it has.
+A model is traced once, as a function of ids. Each signature converts its inputs
+(texts, tf.Examples or unchecked ids) to ids and calls that function, so a
+SavedModel holds the weights only once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class ServedModule(tf.Module):
   """A model that answers requests; subclasses implement `forward`.
 
   Attributes:
-    kind: what the model does, for export.json.
-    text_signatures: names of the signatures of texts, the default one first.
-    extra_ids: further <int32> inputs of `ids`, and their axes.
-    forward_inputs: further inputs of `forward`; None: those of `extra_ids`.
-    options: the number of sequences of an example; 0: one, without an axis.
-    cls_id: of [CLS]; None if it is unknown.
+    kind: the kind of model, for export.json.
+    text_signatures: the names of the signatures for texts, the default first.
+    extra_ids: further <int32> inputs of the signature `ids`, and their axes.
+    forward_inputs: further inputs of `forward`; None means `extra_ids`.
+    options: the number of sequences per example; 0 means one, without an axis.
+    cls_id: the id of [CLS]; None if unknown.
     model: the Keras model.
     config: its `AlbertConfig`.
-    text_layer: holds every resource of tensorflow_text; None to serve ids only.
+    text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
   """
 
@@ -53,8 +53,8 @@ class ServedModule(tf.Module):
     """Initializes the module.
 
     Raises:
-      ValueError: the model cannot take sequences this long, or ids of this
-        tokenizer.
+      ValueError: the sequences are too long for the model, or the tokenizer has
+        too many pieces.
     """
     super().__init__(name="served")
     self.model = model
@@ -73,7 +73,7 @@ class ServedModule(tf.Module):
       )
     if text_layer is None:
       return
-    # Some models of others have more rows than their tokenizer has pieces.
+    # Some third-party models have more rows than their tokenizer has pieces.
     if text_layer.vocab_size > self.config.vocab_size:
       raise ValueError(
         f"the tokenizer has {text_layer.vocab_size} pieces, but the model has "
@@ -83,16 +83,16 @@ class ServedModule(tf.Module):
     self.cls_id = text_layer.cls_id
 
   def forward(self, **features: tf.Tensor) -> Tensors:
-    """Calls the model with training=False; signatures call this by `run`.
+    """Calls the model with training=False; signatures use `run` instead.
 
     Args:
       **features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], and
-        those of `forward_inputs`.
+        `forward_inputs`.
     """
     raise NotImplementedError
 
   def text_functions(self) -> dict[str, Any]:
-    """Returns a tf.function with its signature for each text signature."""
+    """Returns a tf.function with an input signature for each text signature."""
     return {}
 
   def ids_outputs(self, features: Tensors) -> Tensors:
@@ -104,13 +104,13 @@ class ServedModule(tf.Module):
     return self.forward(**features)
 
   def settings(self) -> dict[str, Any]:
-    """Returns further JSON values for export.json."""
+    """Returns additional JSON values for export.json."""
     return {}
 
   def example_texts(
     self, signature: str, names: Mapping[str, tf.TensorSpec], length: int
   ) -> dict[str, str]:
-    """Returns a text for each input, about `length` tokens in all."""
+    """Returns a text for each input, with about `length` tokens in total."""
     del signature
     words = max(1, (length - 1) // len(names) - 1)
     return {name: " ".join(["the"] * words) for name in names}
@@ -124,15 +124,15 @@ class ServedModule(tf.Module):
     }
 
   def freeze(self, precision: str) -> None:
-    """Replaces the model's encoder by a frozen one, see `freeze_encoder`."""
+    """Replaces the model's encoder by a frozen one; see `freeze_encoder`."""
     self.model = frozen_encoder.freeze_encoder(self.model, precision)
-    # A trace has the values that the variables had then.
+    # An older trace holds the values of the variables at that time.
     self.__dict__.pop("_traced", None)
 
   def run(self, **features: tf.Tensor) -> Tensors:
-    """Calls `forward`, traced once with the weights of that time.
+    """Calls `forward`, which is traced once with the current weights.
 
-    After `run_with(function)`, calls the function instead.
+    After `run_with(function)`, it calls that function instead.
     """
     return self._traced(features)
 
@@ -170,7 +170,7 @@ class ServedModule(tf.Module):
       which: one of `SELECTIONS`; "ids" needs no tensorflow_text.
 
     Raises:
-      ValueError: signatures of texts are requested without a tokenizer.
+      ValueError: text signatures are requested but there is no tokenizer.
     """
     functions: dict[str, Any] = {}
     if which != "ids":
@@ -220,9 +220,9 @@ class ServedModule(tf.Module):
   def example_requests(
     self, signatures: Mapping[str, Any], batch: int, length: int
   ) -> Requests:
-    """Returns a request of `batch` rows and S = `length` for each signature.
+    """Returns a request of `batch` rows for each signature.
 
-    Texts have about as many tokens.
+    Ids have S = `length`; texts have about as many tokens.
     """
     ids = np.arange(length, dtype=np.int32) % self.config.vocab_size
     shape = [batch, self.options, length] if self.options else [batch, length]
@@ -260,7 +260,7 @@ def encoder_outputs(outputs: Tensors) -> Tensors:
 
 
 class ServedEncoder(ServedModule):
-  """`pooled_output` <float32>[B, H], `sequence_output` <float32>[B, S, H]."""
+  """Serves `pooled_output` <float32>[B, H] and `sequence_output` [B, S, H]."""
 
   kind = "encoder"
   text_signatures = TEXT_SIGNATURES
@@ -278,7 +278,7 @@ def encode_functions(
 ) -> dict[str, Any]:
   """Returns the signatures `encode` and `encode_pair`.
 
-  `encode` maps the features of texts to `encoder_outputs`.
+  The argument `encode` maps the features of texts to `encoder_outputs`.
   """
   text, text_a, text_b = (
     tf.TensorSpec([None], tf.string, name)

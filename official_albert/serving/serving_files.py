@@ -1,7 +1,7 @@
 """Files that TF Serving reads beside a SavedModel: warm-up, models, batching.
 
-Two are text; of the warm-up's messages in tensorflow-serving-api only six
-fields are needed, so they are encoded here.
+Two of them are text. The warm-up needs only six fields of the messages in
+tensorflow-serving-api, so this module encodes them itself.
 
 Sources: tensorflow/serving: saved_model_warmup.md, prediction_log.proto,
 predict.proto, model.proto, session_bundle_config.proto.
@@ -17,7 +17,7 @@ import tensorflow as tf
 WARMUP_FILE = "tf_serving_warmup_requests"
 MODELS_FILE = "models.config"
 BATCHING_FILE = "batching_parameters.txt"
-# TF Serving reads no more of them.
+# TF Serving ignores further requests.
 MAX_WARMUP_REQUESTS = 1000
 
 
@@ -50,7 +50,7 @@ def prediction_log(
 def write_warmup(
   path: str, model_name: str, requests: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> None:
-  """Writes requests, pairs of signature and inputs, as a TFRecord.
+  """Writes requests (pairs of signature and inputs) as a TFRecord file.
 
   Raises:
     ValueError: there are more requests than TF Serving reads.
@@ -81,11 +81,11 @@ def models_config(model_name: str) -> str:
 def batching_parameters(batch_sizes: Sequence[int], pads: bool = True) -> str:
   """Returns BatchingParameters with batches no larger than those warmed up.
 
-  A batch is filled up to the next allowed size. Powers of two are allowed too,
-  so that less than half of a batch is filling.
+  TF Serving pads a batch to the next allowed size. Powers of two are allowed
+  too, so less than half of a batch is padding.
 
   Args:
-    batch_sizes: those of the warm-up; without any, all up to 32 are allowed.
+    batch_sizes: the warm-up's batch sizes; if empty, the limit is 32.
     pads: whether requests of different lengths may share a batch, which needs
       a model with a known `cls_id`.
   """

@@ -3,9 +3,9 @@
     python -m official_albert.testing.toy_job \\
       '{"model_dir": "RUN", "config": {}}'
 
-TensorFlow can be cut into devices, or joined to other workers, only once in a
-process. Every worker keeps a log of its own (the chief in the run's folder), so
-that tests can see that all computed the same.
+TensorFlow can create logical devices, or connect to other workers, only once
+in a process. Every worker keeps its own log (the chief in the run's folder), so
+tests can check that all workers computed the same values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tensorflow as tf
 from official_albert import distribution, training
 from official_albert.testing import toy_task
 
-_SECONDS = 400  # Many times what any of these jobs takes on a busy machine.
+_SECONDS = 400  # Much longer than any of these jobs takes on a busy machine.
 
 
 def main(text: str) -> int:
@@ -86,7 +86,7 @@ def environment(addresses: Sequence[str], index: int) -> dict[str, str]:
 def started(
   workers: int, command: Sequence[str], **popen: Any
 ) -> Iterator[list[subprocess.Popen]]:
-  """Runs `command` once for each worker; kills what is left at the end."""
+  """Runs `command` once for each worker; kills survivors at the end."""
   addresses = free_addresses(workers)
   processes = []
   try:
@@ -122,7 +122,7 @@ def command(model_dir, config=None, **settings: Any) -> list[str]:
 
 
 def run(workers: int, model_dir, config=None, **settings: Any) -> None:
-  """Runs a job that has to end without an error."""
+  """Runs a job that must end without an error."""
   with started(workers, command(model_dir, config, **settings)) as processes:
     for process in processes:
       assert ended(process) == (0, "")

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import tensorflow as tf
 
-# Python in a tf.data pipeline would hang a process that ends meanwhile.
+# Python code in a tf.data pipeline would hang a process that exits meanwhile.
 from tensorflow.python.data.experimental.ops import testing
 
 from official_albert import distribution, modeling, training
@@ -17,7 +17,7 @@ FEATURES, EXAMPLES = 5, 37
 
 
 class _Model(tf.keras.Model):
-  """Two layers, as attributes, which checkpoints are named by."""
+  """A model with two layers, whose attribute names are checkpoint keys."""
 
   def __init__(self):
     super().__init__()
@@ -31,7 +31,7 @@ class _Model(tf.keras.Model):
 class ToyTask:
   """Two weighted squared errors with dropout on the input.
 
-  The weights differ between examples, so that a mean of means differs from a
+  The weights differ between examples, so a mean of means differs from a
   quotient of sums.
 
   Attributes:
@@ -53,12 +53,12 @@ class ToyTask:
     """Creates the data.
 
     Args:
-      poison_at: example whose features are infinite.
-      dropout_rate: of the features.
-      seed: of the data.
-      stop_after: updates after which the data ends, as if the process had been
-        killed.
-      step_seconds: time that reading a batch takes.
+      poison_at: the index of an example with infinite features.
+      dropout_rate: the dropout rate of the features.
+      seed: the seed of the data.
+      stop_after: the number of updates after which the data ends, as if the
+        process had been killed.
+      step_seconds: the time to read a batch.
     """
     rng = np.random.default_rng(seed)
     self.x = rng.normal(size=[EXAMPLES, FEATURES]).astype(np.float32)
@@ -100,7 +100,7 @@ class ToyTask:
     return data.take(self.stop_after * replicas)
 
   def eval_dataset(self, batch_size):
-    # The rows that fill the last batch have no weight.
+    # The rows that pad the last batch have weight 0.
     rest = [[0, -EXAMPLES % batch_size], [0, 0]]
     columns = {"x": self.eval_x, "y": self.y, "w": self.w}
     data = tf.data.Dataset.from_tensor_slices(
@@ -128,7 +128,7 @@ class ToyTask:
 
 
 class PredictingToyTask(ToyTask):
-  """The toy task with predictions, and a metric that no sum can give."""
+  """The toy task with predictions, and a metric that is not a sum."""
 
   def eval_dataset(self, batch_size):
     rows = super().eval_dataset(batch_size).unbatch().enumerate()
@@ -168,7 +168,7 @@ def run(task, cfg):
   """Trains; returns the last evaluation, the weights and the log.
 
   Args:
-    task: one, or a list with one for each phase.
+    task: one task, or a list with one for each phase.
     cfg: the settings.
   """
   tasks = task if isinstance(task, list) else [task]
@@ -183,6 +183,6 @@ def run(task, cfg):
 
 
 def logged(folder, name="loss", kind="train"):
-  """Returns one number of each line of a run's log, by step."""
+  """Returns the value `name` of each line of a run's log, by step."""
   records = training.read_metrics(str(folder), kind)
   return [record[name] for record in records]

@@ -40,7 +40,7 @@ _TRAIN_ADVICE = "`python -m tools.train_vocabulary` trains a suitable one"
 
 
 def normalize_text(text: str, lower_case: bool) -> str:
-  """Normalizes text as it was normalized to train the vocabulary.
+  """Normalizes text in the same way as to train the vocabulary.
 
   Merges whitespace, strips the ends, applies NFKD, removes combining characters
   (`unicodedata.combining`), and optionally lower-cases. Quotation marks stay;
@@ -88,20 +88,20 @@ def _is_word_character(char: str) -> bool:
 def starts_word(piece: str) -> bool:
   """Returns whether whole-word masking begins a new word at this piece.
 
-  This is true for a leading word mark, for a leading "<", for a single
-  punctuation mark, and for any piece with a character other than letters and
-  those marks, such as a digit or an apostrophe. So "..." and "[MASK]" continue
-  the word before them.
+  This is true for a leading word mark, a leading "<", a single punctuation
+  mark, and any piece with a character other than letters and punctuation marks,
+  such as a digit or an apostrophe. So "..." and "[MASK]" continue the word
+  before them.
 
-  Deviation: letters are those of all scripts with spaces between words. In the
-  original they are a to z, so that it masks single pieces of a Russian or Greek
+  Deviation: letters are those of all scripts with spaces between words. The
+  original only accepts a to z, so it masks single pieces of a Russian or Greek
   word. As in the original, each piece of a text without spaces (Chinese,
   Japanese, Thai, ...) starts a word. Otherwise a whole line would be one word,
   which is longer than any n-gram.
 
-  Deviation: "<unk>" starts a word, as its name does. The original looks at the
-  characters of the unknown piece. Both differ only for letters a to z that are
-  not in the vocabulary.
+  Deviation: "<unk>" starts a word, because it begins with "<". The original
+  looks at the characters of the unknown piece. Both differ only for letters a
+  to z that are not in the vocabulary.
   """
   return (
     piece.startswith((WORD_START, "<"))
@@ -163,11 +163,11 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     self.special_ids = frozenset(
       i for i in ids if is_control(i) or is_unknown(i)
     )
-    # Digits are encoded as a text of their own, so they begin with a word mark
-    # even inside a word: "(9," becomes "(", "▁9", ",". The original tries to
-    # remove this mark, but never does, because it compares a str with bytes.
-    # Models were trained with the mark, so it stays here. (No piece of the
-    # released vocabulary is of this kind.)
+    # Digits are encoded as a separate text, so they begin with a word mark even
+    # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove
+    # this mark but never does, because it compares a str with bytes. Models
+    # were trained with the mark, so it stays here. (The released vocabulary has
+    # no such piece.)
     self._split_pieces = {
       piece: self._pieces_of(piece[:-1].replace(WORD_START, "")) + [","]
       for piece in self._pieces
@@ -182,7 +182,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return self._processor.encode(normal, out_type=str)
 
   def tokenize(self, text: str) -> list[str]:
-    """Returns the pieces of a text; unknown characters stay as they are."""
+    """Returns the pieces of a text; unknown characters stay unchanged."""
     pieces = self._pieces_of(normalize_text(text, self.lower_case))
     split = self._split_pieces
     return [part for piece in pieces for part in split.get(piece, (piece,))]
@@ -211,8 +211,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     """Returns `encode(text)` with the characters that each id comes from.
 
     Ranges do not begin with whitespace; a piece that is only a space has an
-    empty range. This takes linear time. (The original searches for the longest
-    common subsequence of text and pieces.)
+    empty range. This takes linear time, while the original searches for the
+    longest common subsequence of text and pieces.
 
     Raises:
       ValueError: the model splits unknown characters into bytes.

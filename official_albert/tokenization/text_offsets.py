@@ -1,14 +1,14 @@
 """Maps pieces to the characters of the original text that they come from.
 
 Tokenizers change a text before they split it: runs of whitespace become one
-space, "½" becomes three characters, accents are removed. What a character
-becomes depends on that character alone. So no search is needed: the cumulative
-lengths of what the characters become map each part of the changed text back to
-a character.
+space, "½" becomes three characters, accents are removed. Each character is
+changed independently of its neighbors, so no search is needed. The cumulative
+lengths of the changed characters map each part of the changed text back to a
+character.
 
-A character and the combining marks that follow it count as one letter, so that
-"e" with an accent is treated alike whether it is written as one character or
-as two. Offsets count Python characters (code points).
+A character and the combining marks that follow it count as one letter. So "e"
+with an accent gets the same offsets whether it is one character or two.
+Offsets count Python characters (code points).
 
 Letters: N characters of the original text, M characters of the changed text,
 K pieces.
@@ -26,14 +26,14 @@ import numpy as np
 # `SPACE` becomes one space, or nothing at the ends of the text.
 GONE = -1
 SPACE = -2
-WORD_START = "\u2581"  # SentencePiece's mark of a space.
+WORD_START = "\u2581"  # SentencePiece's symbol for a space.
 
 
 class EncodedText(NamedTuple):
   """Ids with the half-open range of characters that each one comes from.
 
-  `starts` and `ends` never decrease. Two ids share a character if it became
-  several ("½"). The range of an id that is only a space is empty.
+  `starts` and `ends` never decrease. Several ids can share a character, such as
+  "½". The range of an id that is only a space is empty.
   """
 
   ids: list[int]
@@ -49,7 +49,7 @@ class Spans(NamedTuple):
 
 
 class FormTable(dict):
-  """Caches the form of each character: what the tokenizer changes it to.
+  """Caches the form of each character, which describes its normalized text.
 
   A form is `GONE`, `SPACE`, or a value of `visible_form`.
   """
@@ -105,7 +105,7 @@ def piece_spans(
   Args:
     ids: the ids of the pieces.
     pieces: the pieces, with "\u2581" for spaces.
-    parts_of: the parts of the ids that are split again: the id of each part,
+    parts_of: for each id that is split again, its parts: the id of each part
       and its range within the piece.
 
   Returns:
@@ -152,12 +152,12 @@ def normalizer_spans(
   """Returns spans from the offsets of SentencePiece's own normalizer.
 
   This normalizer may change several characters at once. For each character of
-  its result, it returns where the changed characters begin.
+  its result, it returns the start of the original characters.
 
   Args:
     offsets: M + 1 numbers; the last one is the length of the text.
-    is_visible: [N], False for characters that the normalizer drops or takes
-      for whitespace. Spans do not end with these.
+    is_visible: [N], False for characters that the normalizer drops or treats
+      as whitespace. Spans do not end with these.
   """
   bounds = np.asarray(offsets, np.int64)
   starts = bounds[:-1]

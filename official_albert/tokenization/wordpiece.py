@@ -2,9 +2,9 @@
 
 Tokenization has two steps. First the text is split into words: control
 characters are removed, Chinese characters and punctuation marks become words,
-and with `lower_case` letters lose case and accents. Then each word is split
+and with `lower_case`, letters lose case and accents. Then each word is split
 greedily into the longest pieces of the vocabulary; all but the first piece
-begin with "##". A word that cannot be split is one [UNK].
+begin with "##". A word that cannot be split becomes one [UNK].
 
 Reference: google-research/albert tokenization.py (load_vocab, BasicTokenizer,
 WordpieceTokenizer) and create_pretraining_data.py (_is_start_piece_bert).
@@ -23,7 +23,7 @@ from official_albert.tokenization import file_tokenizer, text_offsets
 
 CONTINUATION = "##"
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Longer words are [UNK].
+# Longer words become [UNK].
 MAX_WORD_CHARACTERS = 200
 
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -42,7 +42,7 @@ _CHINESE = (
 # No Chinese character or punctuation mark has a higher code point.
 _END_OF_SINGLE_CHARACTERS = 0x30000
 _CACHED_WORD_CHARACTERS = 24
-_MAX_CACHED_WORDS = 1 << 18  # About 50 MB for each of two caches.
+_MAX_CACHED_WORDS = 1 << 18  # Each of the two caches takes about 50 MB.
 
 
 def is_control(char: str) -> bool:
@@ -58,15 +58,15 @@ def is_space(char: str) -> bool:
 
 
 def is_chinese(char: str) -> bool:
-  """Returns whether the character is Chinese, and thus a word."""
+  """Returns whether the character is Chinese, and thus a word of its own."""
   return any(first <= ord(char) <= last for first, last in _CHINESE)
 
 
 def is_punctuation(char: str) -> bool:
-  """Returns whether the character is a punctuation mark, and thus a word.
+  """Returns whether the character is punctuation, and thus a word of its own.
 
-  These are Unicode's punctuation marks and all printable ASCII characters but
-  letters, digits and the space.
+  Punctuation marks are those of Unicode and all printable ASCII characters
+  except letters, digits and the space.
   """
   if char.isascii():
     return char.isprintable() and not char.isalnum() and char != " "
@@ -76,8 +76,8 @@ def is_punctuation(char: str) -> bool:
 def read_vocabulary(content: bytes) -> list[str]:
   """Returns the pieces of a vocab.txt: the first word of each line.
 
-  As in the original, a repeated piece gets no id of its own; the next new piece
-  gets it. (BERT counts such lines. The released vocabularies have none.)
+  As in the original, a repeated piece uses no id. (BERT counts such lines. The
+  released vocabularies have none.)
 
   Raises:
     UnicodeDecodeError: the content is not UTF-8.
@@ -91,13 +91,13 @@ def read_vocabulary(content: bytes) -> list[str]:
 
 
 class WordPieceTokenizer(file_tokenizer.FileTokenizer):
-  """A `FileTokenizer` with a vocabulary of BERT's form.
+  """A `FileTokenizer` with a vocabulary in BERT's format.
 
       tokenizer = WordPieceTokenizer("vocab.txt")
       tokenizer.tokenize("他在1922年。")  # ["他", "在", "1922", "年", "。"]
 
-  "[unused1]" and the like are special pieces. The constructor raises ValueError
-  if the file is not a vocabulary or lacks BERT's special pieces.
+  Pieces such as "[unused1]" are special. The constructor raises ValueError if
+  the file is not a vocabulary or lacks BERT's special pieces.
   """
 
   kind = "wordpiece"
@@ -142,7 +142,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     self._parts: dict[str, list[int]] = {}
 
   def tokenize(self, text: str) -> list[str]:
-    """Returns the pieces of a text; an unknown word is [UNK]."""
+    """Returns the pieces of a text; an unknown word becomes [UNK]."""
     return [self._pieces[i] for i in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:

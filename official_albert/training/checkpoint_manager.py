@@ -2,8 +2,8 @@
 
 A checkpoint holds the weights, the optimizer and the number of examples seen.
 That is enough for an exact resume, because everything else is a function of the
-settings. `best/` in the run's folder holds only weights, to be exported or
-fine-tuned. With several workers, the chief writes and chooses the checkpoints.
+settings. `best/` in the run's folder holds only weights, for export and
+fine-tuning. With several workers, the chief writes and selects the checkpoints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_STEP = -1
 
 
 def first_line(error: BaseException) -> str:
-  """Returns the first line of an error, of TensorFlow's without its frame."""
+  """Returns an error's first line, without TensorFlow's framing."""
   return (getattr(error, "message", None) or str(error)).splitlines()[0]
 
 
@@ -40,7 +40,7 @@ class CheckpointManager:
   half written. The other workers restore the step that the chief sends them.
 
   Attributes:
-    latest: prefix of the last checkpoint that was restored or saved, or None.
+    latest: the prefix of the last restored or saved checkpoint, or None.
   """
 
   def __init__(
@@ -50,12 +50,12 @@ class CheckpointManager:
     strategy: Optional[tf.distribute.Strategy] = None,
     **trackables,
   ):
-    """Creates the folder; refuses one that cannot be written.
+    """Creates the folder; refuses one that is not writable.
 
     Args:
-      model_dir: folder of the checkpoints.
-      max_to_keep: how many of the newest checkpoints to keep.
-      strategy: knows the other workers.
+      model_dir: the folder of the checkpoints.
+      max_to_keep: the number of newest checkpoints to keep.
+      strategy: the strategy, which connects the workers.
       **trackables: the content of a checkpoint, by name.
     """
     self.latest: Optional[str] = None
@@ -97,7 +97,7 @@ class CheckpointManager:
     init_checkpoint: str,
     head: Optional[warm_starting.Head] = None,
   ) -> str:
-    """Restores the latest checkpoint, or starts from `init_checkpoint` if any.
+    """Restores the latest checkpoint, else starts from `init_checkpoint`.
 
     Damaged checkpoints are renamed, and the one before them is restored.
 
@@ -110,7 +110,7 @@ class CheckpointManager:
       A sentence for the log.
 
     Raises:
-      ValueError: the checkpoint is of another model, or all are damaged.
+      ValueError: the checkpoint belongs to another model, or all are damaged.
     """
     if self._is_chief:
       self._remove_leftovers()
@@ -185,8 +185,8 @@ class CheckpointManager:
     """Writes a checkpoint and returns its prefix.
 
     Raises:
-      OSError: it cannot be written, for example because the disk is full; older
-        checkpoints are kept.
+      OSError: the checkpoint cannot be written, for example because the disk is
+        full. Older checkpoints are kept.
     """
     if self._is_chief:
       before = self._manager.latest_checkpoint or "none"
@@ -216,8 +216,8 @@ class BestCheckpoint:
   """Keeps the best weights of a model.
 
   `best.json` names the checkpoint and is written after it, so a kill in between
-  leaves the previous best. Losses of different phases cannot be compared, so
-  each phase starts anew.
+  keeps the previous best. Losses of different phases are not comparable, so
+  each phase starts over.
   """
 
   def __init__(
@@ -244,12 +244,12 @@ class BestCheckpoint:
   def offer(self, step: int, phase: int, values: Mapping[str, float]) -> bool:
     """Writes the model's weights if they are the best of the phase.
 
-    Of equal values the first is kept, so an evaluation that is repeated after a
+    The first of equal values is kept, so an evaluation that is repeated after a
     kill changes nothing.
 
     Args:
-      step: updates so far.
-      phase: number of the phase, from 1, whose held-out data gave `values`.
+      step: the number of updates so far.
+      phase: the phase, from 1, whose held-out data gave `values`.
       values: losses and metrics; any number is better than NaN.
 
     Returns:
@@ -283,7 +283,7 @@ class BestCheckpoint:
         os.makedirs(self._folder, exist_ok=True)
         self._checkpoint.write(prefix)
         files.write_json(os.path.join(self._folder, _RECORD), record)
-        # For tf.train.latest_checkpoint.
+        # tf.train.latest_checkpoint reads it.
         tf.compat.v1.train.update_checkpoint_state(
           self._folder, prefix, all_model_checkpoint_paths=[prefix]
         )
@@ -294,13 +294,13 @@ class BestCheckpoint:
     return True
 
   def clear(self) -> None:
-    """Removes the best weights of a previous run, their record first."""
+    """Removes the best weights of a previous run, best.json first."""
     with contextlib.suppress(FileNotFoundError):
       os.remove(os.path.join(self._folder, _RECORD))
     shutil.rmtree(self._folder, ignore_errors=True)
 
   def _remove_others(self) -> None:
-    """Removes checkpoints, complete or not, that best.json does not name."""
+    """Removes checkpoints that best.json does not name, even partial ones."""
     if not os.path.exists(self._folder):
       return
     record = read_best(self._model_dir)
@@ -347,10 +347,10 @@ def read_best(model_dir: str) -> Optional[dict[str, Any]]:
 def is_comparable(
   record: Optional[Mapping[str, Any]], metric: str, best_is: str
 ) -> bool:
-  """Returns whether `record` is about the best value of the same metric."""
+  """Returns whether `record` has the same metric and direction."""
   return record is not None and (metric, best_is) == (
     record["metric"],
-    record.get("best_is", "lowest"),  # Early versions record none.
+    record.get("best_is", "lowest"),  # Early versions do not record it.
   )
 
 

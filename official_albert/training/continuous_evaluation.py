@@ -1,8 +1,8 @@
 """Evaluates the checkpoints of a run that another process trains.
 
-The two processes share only the run's folder. This one reads checkpoints and
-run.json there, and writes metrics to `evaluator/` in it. It also keeps the best
-checkpoint if the training process does not (because its eval_steps is 0).
+The two processes share only the run's folder. The evaluator reads its
+checkpoints and run.json, and writes metrics to the subfolder `evaluator/`. It
+also keeps the best checkpoint if the training process does not (eval_steps 0).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from official_albert.training import (
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training.train_config import Phase, TrainConfig
 
-# In the run's folder.
+# A subfolder of the run's folder.
 EVALUATION_FOLDER = "evaluator"
 
-# Raised by reading a checkpoint that is being written or removed.
+# Errors from reading a checkpoint that is being written or removed.
 _UNREADABLE = (FileNotFoundError, tf.errors.OpError, IndexError)
 
 
 class TimedOut(SystemExit):
-  """Ends the program with `TIMEOUT_EXIT_CODE`: no new checkpoint came."""
+  """Ends the program with `TIMEOUT_EXIT_CODE`: no new checkpoint appeared."""
 
   def __init__(self, message: str):
     super().__init__(TIMEOUT_EXIT_CODE)
@@ -70,7 +70,7 @@ class Evaluator:
     """Reads the weights of a checkpoint.
 
     Raises:
-      ValueError: it is of another model.
+      ValueError: the checkpoint belongs to another model.
       FileNotFoundError, tf.errors.OpError, IndexError: it cannot be read.
     """
     report = warm_starting.warm_start(self.model, path)
@@ -120,18 +120,19 @@ def evaluate_continuously(
 ) -> None:
   """Evaluates each checkpoint of a run as it appears, until the last one.
 
-  Checkpoints that an earlier process has evaluated are skipped. At the border
+  Checkpoints that an earlier process has evaluated are skipped. At the boundary
   of two phases, a checkpoint is evaluated on the data of both.
 
   Args:
-    evaluator: with a task for each phase of the run.
+    evaluator: an evaluator with a task for each phase of the run.
     model_dir: the run's folder.
-    report: writes to `EVALUATION_FOLDER` in it.
+    report: a reporter that writes to `EVALUATION_FOLDER` in the run's folder.
     timeout_seconds: how long to wait for a new checkpoint.
 
   Raises:
-    TimedOut: no new checkpoint came.
-    ValueError: the run is of another model, or a held-out loss is not finite.
+    TimedOut: no new checkpoint appeared.
+    ValueError: the run belongs to another model, or a held-out loss is not
+      finite.
   """
   folder = os.path.join(model_dir, EVALUATION_FOLDER)
   # A step that is saved again, after a rollback, has another time.
@@ -164,7 +165,7 @@ def evaluate_continuously(
         continue
       for phase in phases:
         values = evaluator.evaluate(phase)
-        # First, so that a kill in between repeats both.
+        # This comes first, so a kill in between repeats both.
         if step and not config.eval_steps:
           best.offer(step, phase + 1, values)
         labels = {"phase": phase + 1} if config.phases else {}
@@ -180,7 +181,7 @@ def evaluate_continuously(
 
 
 def _written(path: str) -> Optional[int]:
-  """Returns when a checkpoint was written; None if it has been removed."""
+  """Returns a checkpoint's time stamp; None if it has been removed."""
   try:
     return tf.io.gfile.stat(f"{path}.index").mtime_nsec
   except tf.errors.NotFoundError:

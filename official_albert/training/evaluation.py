@@ -1,9 +1,9 @@
-"""Held-out losses, metrics and predictions.
+"""Computes held-out losses, metrics and predictions.
 
-Losses and most metrics are sums that add up over batches. Official metrics such
-as F1 are functions of all predictions together, so predictions leave the
-devices row by row and come back in the order of their ids, without the rows
-that only fill the last batch. Both are computed in one pass over the data.
+Losses and most metrics are sums over batches. Official metrics such as F1 are
+functions of all predictions, so predictions are collected row by row, sorted
+by id, and stripped of the rows that only pad the last batch. One pass over the
+data computes both.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def make_evaluation(
 ) -> Callable[..., dict[str, float]]:
   """Returns a function from batches to the values of all losses and metrics.
 
-  The values of `task.score` are among them if `task` is a `PredictingTask`. The
-  second argument of the function is called before each batch; an exception
-  raised there ends the evaluation.
+  They include the values of `task.score` if `task` is a `PredictingTask`. The
+  function's second argument is called before each batch; an exception in it
+  ends the evaluation.
 
   The function raises `Divergence` if the loss is not finite, and ValueError if
-  there is no example.
+  the data is empty.
   """
   predicts = isinstance(task, objective.PredictingTask)
 
@@ -52,7 +52,8 @@ def make_evaluation(
   def evaluate(
     dataset, before_batch: Callable[[], None] = lambda: None
   ) -> dict[str, float]:
-    # One graph for batches of all lengths: two may differ in the last bits.
+    # One graph for batches of all lengths, because two graphs may differ in the
+    # last bits.
     graph = run.get_concrete_function(dataset.element_spec)
     sums, parts = None, []
     for batch in dataset:
@@ -82,10 +83,10 @@ def make_prediction(
 ) -> Callable[[tf.data.Dataset], dict[str, np.ndarray]]:
   """Returns a function from a dataset to the predictions of its examples.
 
-  Each batch of the dataset has its static number of rows, a multiple of the
-  number of replicas. The function returns arrays [N, ...] by the names that
-  `task.predict` returns, with a row for each of the N examples whose
-  `example_weight` is not 0. It raises what `collect` raises.
+  Each batch of the dataset must have a static number of rows that is a
+  multiple of the number of replicas. The function returns arrays [N, ...] by
+  the names of `task.predict`, with a row for each of the N examples whose
+  `example_weight` is not 0. It raises the same errors as `collect`.
   """
 
   def step(batch: Batch) -> dict[str, tf.Tensor]:
@@ -125,12 +126,12 @@ class _CachedModel:
     outputs = known[0] if known else self._model(inputs, **settings)
     if not known:
       self._calls.append((inputs, outputs))
-    # A copy: callers may add entries to their dict.
+    # Return a copy, because callers may add entries to their dict.
     return dict(outputs) if isinstance(outputs, dict) else outputs
 
 
 def own_rows(batch: Batch) -> dict[str, tf.Tensor]:
-  """Returns this replica's rows of a batch that all replicas receive whole."""
+  """Returns this replica's rows of a batch that each replica receives whole."""
   replica = tf.distribute.get_replica_context()
   count = replica.num_replicas_in_sync
   index = replica.replica_id_in_sync_group
@@ -148,7 +149,7 @@ def gather_predictions(rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def _real_rows(
   batch: Batch, rows: Mapping[str, tf.Tensor]
 ) -> dict[str, np.ndarray]:
-  """Removes the rows that only fill the batch: `example_weight` [B] is 0."""
+  """Removes the rows that only pad the batch, whose `example_weight` is 0."""
   arrays = {name: x.numpy() for name, x in rows.items()}
   if "example_weight" not in batch:
     return arrays
@@ -160,7 +161,7 @@ def collect(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
   """Joins the predictions of all batches, sorted by `example_id`.
 
   Args:
-    parts: one for each batch, with `example_id` <int>[B].
+    parts: the predictions of each batch, including `example_id` <int>[B].
 
   Raises:
     ValueError: there are no rows, or their ids are not 0, 1, 2, ...

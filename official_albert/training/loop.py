@@ -1,9 +1,9 @@
 """The training loop: build, restore, evaluate, train, save, stop.
 
 Everything random is a pure function of (seed, step, replica), and the batch of
-a step is a pure function of (seed, examples seen before it). On the same number
-of devices, a run that is killed and restarted therefore computes what the
-uninterrupted run computes, to the last bit.
+a step is a pure function of (seed, examples seen before it). Therefore, on the
+same number of devices, a killed and restarted run equals the uninterrupted run
+to the last bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from official_albert.training import (
 )
 from official_albert.training.train_config import TrainConfig
 
-# A run that diverges more often than this needs other settings.
+# A run that diverges more often needs other settings.
 MAX_ROLLBACKS = 3
 
 
@@ -40,24 +40,25 @@ def train(
 ) -> dict[str, float]:
   """Trains to `num_train_steps` and evaluates; resumes from `model_dir`.
 
-  Ends earlier if `early_stopping_evaluations` says so.
+  It may end earlier because of `early_stopping_evaluations`.
 
   Args:
-    tasks: one for each phase of `config`, all with the same model.
+    tasks: a task for each phase of `config`, all with the same model.
     config: the settings.
     strategy: the devices.
-    report: receives the progress.
-    before_first_step: called once on every worker, right before the first step
-      is trained; not called if no step is left.
+    report: the reporter of the progress.
+    before_first_step: called once on every worker, right before the first
+      training step; not called if no step is left.
 
   Returns:
     The losses and metrics of the last evaluation.
 
   Raises:
     Divergence: a loss or gradient norm is not finite; names the steps.
-    Preempted: SIGTERM or Ctrl-C came; the current step is finished and saved.
+    Preempted: a SIGTERM or Ctrl-C arrived; the current step is finished and
+      saved.
     OSError: a checkpoint could not be written.
-    ValueError: the checkpoints in model_dir are of another model, or there
+    ValueError: the checkpoints in model_dir belong to another model, or there
       is no held-out data.
   """
   run = _Run(tasks, config, strategy, report)
@@ -82,14 +83,14 @@ def train(
 
 
 class _Run:
-  """One process's part of a run: what it has built, and how far it has come.
+  """The objects and the progress of a run in one process.
 
   Attributes:
-    watch: listens to signals.
-    profiler: profiles the steps that the settings name.
-    step: updates so far.
-    phase: index of the current phase; None before the first.
-    values: losses and metrics of the last evaluation.
+    watch: the signal handler.
+    profiler: the profiler of the steps in `profile_steps`.
+    step: the number of updates so far.
+    phase: the index of the current phase; None before the first.
+    values: the losses and metrics of the last evaluation.
   """
 
   def __init__(self, tasks, config: TrainConfig, strategy, report):
@@ -114,7 +115,7 @@ class _Run:
       self._loss_scale = loss_scale.make_loss_scale(self._model)
     # Counts the examples of the current phase's data.
     self._examples_seen = tf.Variable(0, dtype=tf.int64, name="examples_seen")
-    # For all phases, so that missing data of a later phase fails now.
+    # Built for all phases, so missing data of a later phase fails now.
     self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
     self._evaluations = [
       evaluation.make_evaluation(task, self._model, strategy) for task in tasks
@@ -133,7 +134,7 @@ class _Run:
       report.note(line)
 
   def restore(self) -> None:
-    """Reads the run's latest checkpoint, else --init_checkpoint if given."""
+    """Restores the latest checkpoint of the run, else --init_checkpoint."""
     config, model = self._config, self._model
     trackables = {
       "model": model,
@@ -151,7 +152,7 @@ class _Run:
     self._best = checkpoints.BestCheckpoint(
       config.model_dir, model, config.best_metric, config.best_is
     )
-    # A fine-tuning task states what the rows of a stored head have to mean.
+    # A fine-tuning task defines the classes of the rows of a stored head.
     head = getattr(self._tasks[0], "head", None)
     self._report.note(
       self._checkpoints.initialize(model, config.init_checkpoint, head)
@@ -171,7 +172,7 @@ class _Run:
 
   def _set_step(self) -> None:
     self.step = int(self._optimizer.iterations.numpy())
-    # Keras keeps these in the checkpoint; the current settings count.
+    # Keras stores these in the checkpoint, but the current settings apply.
     for name in ("weight_decay", "beta_1", "beta_2"):
       setattr(self._optimizer, name, getattr(self._config, name))
 
@@ -181,14 +182,14 @@ class _Run:
     return self.step >= self._config.num_train_steps or self._stopped_early
 
   def begin_phase(self) -> None:
-    """Evaluates, and prepares the data and the step of the current phase."""
+    """Evaluates, and prepares data and training step of the current phase."""
     config, tasks = self._config, self._tasks
     self.phase = config.phase_after(self.step)
     self._task, self._settings = tasks[self.phase], config.in_phase(self.phase)
     if len(tasks) > 1:
       self._report.note(reporting.describe_phase(tasks, config, self.phase))
-    # At a border, on the held-out data of both phases. At a start, this shows
-    # before thousands of steps that evaluation works.
+    # At a boundary, evaluate on the held-out data of both phases. At the start,
+    # this proves that evaluation works before thousands of steps are trained.
     for index in config.phases_at(self.step):
       self.evaluate(index)
     if config.begins_data(self.step):
@@ -207,7 +208,7 @@ class _Run:
     )
     self._batches = self._read_batches()
     self._report.start(self.step, tasks, config)
-    # A restarted run may find that it had stopped before.
+    # A restarted run may already have stopped early.
     if not self.is_over:
       self._stopped_early = self._stops_early()
 
@@ -221,7 +222,7 @@ class _Run:
     )
 
   def evaluate(self, phase: int) -> None:
-    """Measures losses and metrics on the held-out data of a phase."""
+    """Computes losses and metrics on the held-out data of a phase."""
     values = self._evaluations[phase](
       self._eval_data[phase], self.stop_if_requested
     )
@@ -274,12 +275,12 @@ class _Run:
     self._set_step()
     self._report.rollback(diverged_step, self.step, f"{message}; {restored}")
     if config.phase_after(self.step) == self.phase:
-      # The weights are those of an earlier step; the data goes on.
+      # The weights return to an earlier step, but the data continues.
       self._examples_seen.assign(seen)
       self._batches = self._read_batches()
 
   def save_and_evaluate(self) -> None:
-    """Does what is due after `step`: a checkpoint, an evaluation, stopping."""
+    """Saves, evaluates or stops, if the settings require it at this step."""
     config, step = self._config, self.step
     ends_phase = step in config.phase_ends
     is_last = step == config.num_train_steps
@@ -304,17 +305,17 @@ class _Run:
       self._checkpoints.save(self.step)
 
   def _stops_early(self) -> bool:
-    # Only the chief writes the files that this reads.
+    # Only the chief writes the files that `_early_stop` reads.
     reason = _early_stop(self._config, self.step) if self._is_chief else ""
     if reason:
       self._report.note(reason)
     return bool(distribution.from_chief(self._strategy, int(bool(reason))))
 
   def stop_if_requested(self) -> None:
-    """Stops between steps or held-out batches if a signal has come.
+    """Stops between steps or held-out batches if a signal has arrived.
 
-    With several workers, which can only agree to stop after a step, it does
-    nothing.
+    It does nothing with several workers, which can only agree to stop after a
+    step.
     """
     if self.watch.signal_number and (
       distribution.num_workers(self._strategy) == 1
@@ -343,7 +344,7 @@ class _Run:
 
 
 def check_batch_sizes(config: TrainConfig, replicas: int) -> None:
-  """Raises ValueError for a batch size that the devices cannot share."""
+  """Raises ValueError if the devices cannot share a batch equally."""
   for index in range(len(config.phase_ends)):
     phase = config.in_phase(index)
     for name, parts in (
@@ -392,7 +393,7 @@ def is_diverged(numbers: Mapping[str, float]) -> bool:
 
 
 def _steps_until_stop(step: int, config: TrainConfig) -> int:
-  """Steps to the next logging, evaluation, checkpoint or end of a phase."""
+  """Returns the steps to the next log, evaluation, checkpoint or phase end."""
   stops = (
     config.steps_per_loop,
     config.save_checkpoints_steps,

@@ -25,7 +25,7 @@ GROWTH_STEPS = 2000
 SKIPPED = "skipped_updates"
 # A larger scale could overflow float32, in which the loss is summed.
 _LARGEST = 2.0**24
-# Below 1, the model itself overflows.
+# If the scale falls below 1, the model itself overflows.
 _SMALLEST = 0.5
 
 
@@ -37,7 +37,8 @@ class LossScale(tf.Module):
 
   Attributes:
     value: the scale, <float32>[].
-    finite_steps: finite gradients since the scale last changed, <int64>[].
+    finite_steps: the number of finite gradients since the scale last changed,
+      <int64>[].
   """
 
   def __init__(self):
@@ -93,8 +94,8 @@ class LossScale(tf.Module):
   def read(self, sums: Mapping[str, Ratio]) -> dict[str, float]:
     """Returns the means over the updates of a loop that were not skipped.
 
-    Includes the scale as `loss_scale` and the number of skipped updates as
-    `skipped_updates`. Objectives without any update are left out.
+    They include `loss_scale` and `skipped_updates`. Objectives without any
+    update are omitted.
     """
     sums = dict(sums)
     skipped = float(sums.pop(SKIPPED).total)
@@ -114,7 +115,7 @@ def make_loss_scale(model: tf.keras.Model) -> Optional[LossScale]:
 def only_if(
   finite: tf.Tensor, results: Mapping[str, Ratio]
 ) -> dict[str, Ratio]:
-  """Returns the results of a step, zeroed if not `finite` <bool>[].
+  """Returns the results of a step, or zeros if not `finite` <bool>[].
 
   Adds `skipped_updates`, which is 1 for a skipped update.
   """

@@ -1,4 +1,4 @@
-"""What the training loop expects of a task, and how it adds up numbers."""
+"""The interface between the training loop and a task, and sums of losses."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Divergence(ValueError):
 class Ratio(NamedTuple):
   """A sum and the weight to divide it by, both <float32>[].
 
-  Ratios add up over micro-batches, replicas and steps; their quotients, which
-  are reported, do not.
+  Ratios are summed over micro-batches, replicas and steps; the log reports the
+  quotients of the sums.
   """
 
   total: tf.Tensor
@@ -40,8 +40,8 @@ class Task(Protocol):
 
   Attributes:
     name: for logs.
-    tokens_per_example: padded length of an example, for throughput.
-    flops_per_example: floating-point operations of training on an example.
+    tokens_per_example: the padded length of an example, for throughput.
+    flops_per_example: the floating-point operations of training on an example.
   """
 
   name: str
@@ -49,7 +49,7 @@ class Task(Protocol):
   flops_per_example: int
 
   def build_model(self) -> tf.keras.Model:
-    """Returns a model with new weights, whose variables all exist."""
+    """Returns a model with initial weights; all its variables must exist."""
 
   def train_dataset(
     self,
@@ -59,16 +59,16 @@ class Task(Protocol):
   ) -> tf.data.Dataset:
     """Returns an endless dataset that begins after `start_example` examples.
 
-    Each batch is for one replica: an update takes as many consecutive batches
-    as there are replicas. Each of several pipelines yields the batches of its
+    Each batch is for one replica, so an update takes one batch for each
+    replica, in order. With several pipelines, each yields the batches of its
     own replicas, which are consecutive in the update.
     """
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
     """Returns a dataset with each held-out example once.
 
-    Every batch has exactly `batch_size` rows, which its static shape states.
-    Rows that only fill the last batch have weight 0.
+    Every batch has the static size `batch_size`. Rows that only pad the last
+    batch have weight 0.
     """
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -92,7 +92,7 @@ class DeepTask(Task, Protocol):
 
 @runtime_checkable
 class PredictingTask(Task, Protocol):
-  """A task with predictions for single examples, and metrics of them all."""
+  """A task that predicts each example and scores all predictions together."""
 
   def predict(
     self, model: tf.keras.Model, batch: Batch
@@ -109,7 +109,7 @@ class PredictingTask(Task, Protocol):
     """Returns the official metrics of the held-out split.
 
     Args:
-      predictions: of all its examples, sorted by `example_id`.
+      predictions: the predictions of all examples, sorted by `example_id`.
     """
 
 
@@ -117,7 +117,7 @@ def training_flops(task: Task, random_depths: Sequence[int]) -> float:
   """Returns the operations of training on an example, averaged over depths.
 
   Args:
-    task: a `DeepTask` if there are depths.
+    task: a task; with `random_depths`, a `DeepTask`.
     random_depths: depths that updates draw from; () for the model's own.
   """
   tasks = [task.at_depth(depth) for depth in random_depths] or [task]

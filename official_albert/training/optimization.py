@@ -32,7 +32,7 @@ with warnings.catch_warnings():
 EXCLUDED = ("LayerNorm", "layer_norm", "bias")
 NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 
-# Compiling the update pays for variables of at least this many elements.
+# Compiling the update is faster for variables of at least this many elements.
 _WORTH_COMPILING = 2**18
 
 
@@ -141,7 +141,7 @@ class AlbertOptimizer(tfa.optimizers.LAMB):
     """Multiplies the learning rate of some variables.
 
     Args:
-      multipliers: see `rate_multipliers`; not part of a checkpoint.
+      multipliers: see `rate_multipliers`; checkpoints do not contain them.
     """
     # With several replicas, updates see a variable's copies.
     self._rate_multipliers = {
@@ -229,23 +229,24 @@ def rate_multipliers(
 ) -> list[tuple[tf.Variable, float]]:
   """Returns the variables whose learning rate is multiplied, and the factors.
 
-  ELECTRA fine-tunes with a learning rate for each layer, smaller by a factor d
-  from each layer to the one below. ALBERT applies one block L times, so the
-  rates belong to the applications: the contribution of application k (from 0)
-  to the gradient is weighted by d^(L-1-k).
+  ELECTRA fine-tunes with a learning rate for each layer, which shrinks by a
+  factor d from each layer to the one below. ALBERT applies one block L times,
+  so the rates belong to the applications: the contribution of application k
+  (from 0) to the gradient has weight d^(L-1-k).
 
   Adam and LAMB are invariant to a factor on a whole gradient. So, for a
   variable whose last application is t, the encoder weights the contributions by
-  d^(t-k), and the learning rate is multiplied by d^(L-1-t). The embeddings have
-  d^L, pooler and heads 1.
+  d^(t-k), and the learning rate is multiplied by d^(L-1-t). The multiplier is
+  d^L for the embeddings, and 1 for the pooler and the heads.
 
   Deviation: ELECTRA (finetune/../optimization.py, _get_layer_lrs) gives the top
   layer d^2 of the head's rate and the embeddings d^(L+2). Here the top layer
   has the head's rate.
 
   Args:
-    model: contains layers with a `layerwise_lr_decay` and a method
-      `rate_multipliers`, such as `AlbertModel`, if `decay` is not 1.
+    model: the model. Unless `decay` is 1, it contains a layer with a
+      `layerwise_lr_decay` and a method `rate_multipliers`, such as
+      `AlbertModel`.
     decay: d, from the settings of the run.
 
   Raises:
@@ -282,9 +283,8 @@ def make_update_norms(
   Returns:
     A function that returns floats: `weight_norm` (after the update),
     `update_norm` and, for LAMB, the mean `trust_ratio` of all variables, and
-    the same of each variable as `weight_norm/NAME` and so on. A skipped update
-    (see `loss_scale.py`) is not measured; the values of the one before are
-    approximate then.
+    the same for each variable as `weight_norm/NAME` and so on. After a skipped
+    update (see `loss_scale.py`), they approximate those of the previous one.
   """
 
   def norms_of(variable: tf.Variable, rate: tf.Tensor) -> list[tf.Tensor]:

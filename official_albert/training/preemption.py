@@ -1,9 +1,10 @@
 """Stops a run on request: SIGTERM from a scheduler, or Ctrl-C.
 
 The first signal asks the training loop to finish its step, save and exit. A
-second Ctrl-C ends the process at once. Python runs signal handlers in the main
-thread, which TensorFlow keeps busy for a whole inner loop. So a second thread
-waits for signals and sets a variable that the loop reads after each step.
+second Ctrl-C ends the process immediately. Python runs signal handlers in the
+main thread, which TensorFlow keeps busy for a whole inner loop. So a second
+thread waits for signals and sets a variable that the loop reads after each
+step.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Optional
 import tensorflow as tf
 
 _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
-# Programs such as timeout(1) signal a process and its group: two signals within
-# this time are one request.
+# Programs such as timeout(1) signal a process and its group, so two signals
+# within this many seconds count as one request.
 _SAME_REQUEST_SECONDS = 0.2
 
 
@@ -46,8 +47,8 @@ class PreemptionWatch:
   watch does nothing.
 
   Attributes:
-    requested: <bool>[], a variable on the host.
-    signal_number: the first signal received, None before.
+    requested: a variable <bool>[] on the host.
+    signal_number: the first signal received; None before that.
   """
 
   def __init__(self, device: str = "/cpu:0"):
@@ -60,7 +61,7 @@ class PreemptionWatch:
 
   @property
   def request(self) -> str:
-    """Source of the request: "SIGTERM", "Ctrl-C" or "another worker"."""
+    """The source of the request: "SIGTERM", "Ctrl-C" or "another worker"."""
     return _NAMES.get(self.signal_number, "another worker")
 
   def __enter__(self) -> PreemptionWatch:

@@ -1,4 +1,4 @@
-"""Progress of a run: the terminal, TensorBoard, metrics.jsonl, report.json."""
+"""Reports progress to the terminal, TensorBoard, metrics.jsonl, report.json."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TIME = "unix_time_seconds"
 
 
 class Reporter:
-  """Writes the progress of a run; a context manager that closes its files.
+  """Reports the progress of a run; a context manager that closes its files.
 
   Each report prints a line, appends a JSON object to metrics.jsonl, and writes
-  the same numbers as TensorBoard scalars to `train/` or `eval/`.
+  the same values as TensorBoard scalars to `train/` or `eval/`.
   """
 
   def __init__(self, model_dir: str, stream: Optional[TextIO] = None):
@@ -63,7 +63,7 @@ class Reporter:
     print(text, file=self._stream, flush=True)
 
   def schedule(self, schedule: optimization.WarmupPolynomialDecay) -> None:
-    """Writes the curve of the learning rate for TensorBoard, as a new run."""
+    """Writes the learning-rate schedule as a separate TensorBoard run."""
     folder = os.path.join(self._model_dir, SCHEDULE_FOLDER)
     shutil.rmtree(folder, ignore_errors=True)
     last, warmup = schedule.num_train_steps, schedule.num_warmup_steps
@@ -79,7 +79,7 @@ class Reporter:
   def start(
     self, step: int, tasks: Sequence[objective.Task], config: TrainConfig
   ) -> None:
-    """Starts the clock after `step`, at the beginning of each phase."""
+    """Starts timing after `step`; called at the beginning of each phase."""
     self._last_time, self._paused = time.monotonic(), 0.0
     if self._first_step is None:
       self._begun, self._first_step = self._last_time, step
@@ -115,11 +115,11 @@ class Reporter:
 
     Args:
       step: the last of the updates.
-      steps: their number.
+      steps: the number of updates.
       values: losses and metrics.
-      silent: values that the terminal does not show. Those with a slash in
-        their name go to TensorBoard only.
-      waited_seconds: for batches; None if it was not measured.
+      silent: values that the terminal does not show. Names with a slash are
+        written to TensorBoard only.
+      waited_seconds: the time spent waiting for batches; None if not measured.
     """
     now = time.monotonic()
     seconds = max(now - self._last_time - self._paused, 1e-9)
@@ -153,8 +153,8 @@ class Reporter:
   ) -> None:
     """Reports losses and metrics on held-out data.
 
-    `labels` are further fields of metrics.jsonl; `phase` and `depth` are
-    printed too.
+    `labels` are additional fields of metrics.jsonl; the terminal also shows
+    `phase` and `depth`.
     """
     self._write("eval", step, values, **labels)
     shown = [f"{n} {labels[n]}" for n in ("phase", "depth") if n in labels]
@@ -164,7 +164,7 @@ class Reporter:
   def finish(
     self, step: int, metric: str = "loss", best_is: str = "lowest"
   ) -> None:
-    """Summarizes the run, up to `step`, on the terminal and in report.json."""
+    """Summarizes the run up to `step` on the terminal and in report.json."""
     if step <= self._first_step:
       return
     trained = step - self._first_step
@@ -233,7 +233,7 @@ def make_reporter(
 
 
 def read_report(path: str) -> list[dict[str, Any]]:
-  """Reads a metrics.jsonl, except for lines that a kill has cut."""
+  """Reads a metrics.jsonl; skips lines that a kill has truncated."""
   records = []
   with open(path, encoding="utf-8") as file:
     for line in file:
@@ -245,8 +245,8 @@ def read_report(path: str) -> list[dict[str, Any]]:
 def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   """Returns the records of a kind, "train" or "eval", sorted by step.
 
-  A resumed run repeats some steps; the newest record of a step is returned. At
-  the border of two phases there is an evaluation of each.
+  A resumed run repeats some steps; only the newest record of each is returned.
+  At the boundary of two phases, both evaluations are returned.
   """
   return _newest(read_report(os.path.join(model_dir, METRICS_FILE)), kind)
 
@@ -265,7 +265,7 @@ def _newest(
 def summarize(
   model_dir: str, metric: str = "loss", best_is: str = "lowest"
 ) -> dict[str, Any]:
-  """Returns the content of report.json, see `summarize_run`."""
+  """Returns the content of report.json; see `summarize_run`."""
   records = read_report(os.path.join(model_dir, METRICS_FILE))
   return summarize_run(records, metric, best_is)
 
@@ -278,8 +278,8 @@ def summarize_run(
   """Summarizes the records of a metrics.jsonl over all restarts.
 
   Args:
-    records: of metrics.jsonl.
-    metric: held-out metric that selects the best evaluation.
+    records: the records of metrics.jsonl.
+    metric: the held-out metric that selects the best evaluation.
     best_is: one of `DIRECTIONS`.
 
   Returns:
@@ -388,8 +388,8 @@ class StepProfiler:
   """Profiles the updates after step FROM up to step TO.
 
   TensorFlow's profiler slows training down, so it runs for these steps only.
-  Each profile has a folder of its own, named by the time. A context manager;
-  leaving it ends a profile.
+  Each profile is written to a new folder named by the time. The class is a
+  context manager; leaving it ends the profile.
   """
 
   def __init__(self, model_dir: str, steps: Optional[tuple[int, int]]):
@@ -407,7 +407,7 @@ class StepProfiler:
       tf.profiler.experimental.stop()
 
   def steps_until_stop(self, step: int) -> float:
-    """Returns the updates until FROM or TO; infinity if both are over."""
+    """Returns the updates until FROM or TO; infinity after TO."""
     later = [s - step for s in (self._first, self._last) if s > step]
     return min(later, default=math.inf)
 
@@ -448,9 +448,9 @@ def describe_plan(
 ) -> list[str]:
   """Describes a run in three lines: model and devices, total work, schedule.
 
-  The operations show, before the first step, a batch size or a number of steps
-  that is wrong by a factor of ten. `tasks` are those of the phases, and
-  `parameters` is the number of parameters of the model.
+  The total number of operations reveals a batch size or a number of steps that
+  is wrong by a factor of ten. `tasks` has a task for each phase; `parameters`
+  is the model's number of parameters.
   """
   replicas = strategy.num_replicas_in_sync
   device = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0])

@@ -1,8 +1,8 @@
 """The record of a run: albert_config.json and run.json beside the checkpoints.
 
 `check` compares the record with the settings of a restart. `write_run` writes
-it right before the first step is trained, so a start that trains nothing leaves
-it unchanged.
+it right before the first training step, so a start that trains nothing does
+not change it.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from official_albert import files, modeling
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
 
-# Settings that a restart may change freely: they affect neither the steps done
-# nor those to come. Only the last part of a name counts, as in
-# `phases[1].gradient_accumulation_steps`. `recipe` stands for settings that are
-# compared themselves.
+# Settings that a restart may change freely, because they affect neither past
+# nor future steps. Only the last part of a name is compared, as in
+# `phases[1].gradient_accumulation_steps`. `recipe` is only a name for other
+# settings, which are compared.
 FREE = frozenset(
   "early_stopping_evaluations eval_batch_size eval_steps keep_checkpoint_max "
   "model_dir on_divergence profile_steps recipe save_checkpoints_steps "
   "steps_per_loop".split()
 )
-# Settings that depend on the machine. They change rounding or dropout masks, so
-# a restart only warns. The folder of the data may have moved; its content is
-# compared.
+# Settings that depend on the machine. They change only rounding or dropout
+# masks, so a restart only warns. The data may have moved to another folder; its
+# content is compared.
 OF_THE_MACHINE = frozenset(
   "distribution gradient_accumulation_steps input_dir num_replicas precision "
   "recompute_activations xla".split()
 )
-# All other settings shape the result, and a restart that changes one is refused
+# All other settings shape the result. A restart that changes one is refused
 # unless the user allows it.
 
-# Values of settings in runs of versions that did not have them, if not "off".
+# Values of settings, other than "off", in runs of versions without them.
 _BEFORE = {"layerwise_lr_decay": 1.0, "best_is": "lowest"}
 _SHOWN_CHANGES, _SHOWN_CHARACTERS = 4, 60
 
@@ -57,9 +57,9 @@ def write_run(
 
   Args:
     model_dir: the run's folder.
-    albert_config: the model.
-    settings: how it is trained, as JSON values.
-    data: what it is trained on, as JSON values.
+    albert_config: the configuration of the model.
+    settings: the training settings, as JSON values.
+    data: the description of the training data, as JSON values.
   """
   files.make_folder(model_dir)
   versions = {"python": platform.python_version()}
@@ -83,7 +83,7 @@ def read_run(model_dir: str) -> dict[str, Any]:
   """Reads run.json.
 
   Raises:
-    FileNotFoundError: the folder is not that of a run.
+    FileNotFoundError: the folder is not a run's folder.
     ValueError: the file is not valid JSON.
   """
   path = os.path.join(model_dir, RECORD_FILE)
@@ -113,20 +113,21 @@ def check(
 
   Args:
     model_dir: the run's folder, which need not exist.
-    albert_config: see `write_run`, as `settings` and `data`.
-    settings: how it is trained.
-    data: what it is trained on.
-    step: of the newest checkpoint in the folder.
+    albert_config: see `write_run`.
+    settings: see `write_run`.
+    data: see `write_run`.
+    step: the step of the newest checkpoint in the folder.
     is_finished: whether no step is left to train.
-    allow_changed_settings: accept changed settings that shape the result.
+    allow_changed_settings: whether to accept changes of settings that shape
+      the result.
 
   Returns:
     A description of each changed setting; none if the run is finished.
 
   Raises:
-    ValueError: the checkpoints are of another model or another tokenizer; the
-      end of a phase that is over has moved; or settings that shape the result
-      have changed.
+    ValueError: the checkpoints belong to another model or tokenizer; the end of
+      a finished phase has moved; or settings that shape the result have
+      changed.
   """
   if not (step or os.path.exists(os.path.join(model_dir, "checkpoint"))):
     return []
@@ -231,7 +232,7 @@ def _shown(value: Any) -> str:
 def check_tokenizer(
   model_dir: str, recorded: Mapping[str, Any], data: Mapping[str, Any]
 ) -> None:
-  """Raises ValueError for data of another tokenizer than that of the run."""
+  """Raises ValueError if the data was made with another tokenizer."""
   # Early runs do not record the kind.
   old, new = (
     {"kind": "sentencepiece", **d.get("tokenizer", {})}
@@ -245,7 +246,7 @@ def check_tokenizer(
 
 
 def copy_tokenizer(source: str, sha256: str, model_dir: str) -> None:
-  """Copies the tokenizer of the data into the run's folder, for exports."""
+  """Copies the data's tokenizer into the run's folder, for exports."""
   if files.sha256(source) != sha256:
     raise ValueError(
       f"{source} is not the tokenizer that the records were made with: make "

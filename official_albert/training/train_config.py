@@ -1,7 +1,7 @@
-"""The settings of a training run, each documented and defaulted here.
+"""The settings of a training run, with their documentation and defaults.
 
-Flags are generated from these fields (tools/cli/training_flags.py), and
-run.json holds their values.
+tools/cli/training_flags.py generates flags from these fields, and run.json
+stores their values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ON_DIVERGENCE = ("stop", "rollback")
 
 # Peak learning rate of the paper and its batch size (section 4.1).
 _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
-# A given rate that differs from the rule by more than this factor is noted.
+# The log notes a given rate that differs from the rule by more than this.
 _FAR = 4.0
 # The smallest model of the paper is `albert_base`. Two smaller ones were
 # measured on SST-2 (docs/finetuning.md): 3e-4 is best for hidden_size 128 and
@@ -38,7 +38,7 @@ def setting(
   choices: Sequence[str] = (),
   least: Optional[int] = None,
 ) -> Any:
-  """Returns a dataclass field that a flag is generated from."""
+  """Returns a dataclass field from which a flag is generated."""
   metadata = {"help": help_text, "choices": tuple(choices), "least": least}
   return dataclasses.field(default=default, metadata=metadata)
 
@@ -48,12 +48,12 @@ class Phase:
   """A part of a run that has its own data, batch size or depth.
 
   Attributes:
-    steps: number of updates.
-    train_batch_size: None uses that of the run.
-    gradient_accumulation_steps: None uses that of the run.
+    steps: the number of updates.
+    train_batch_size: None uses the value of the run.
+    gradient_accumulation_steps: None uses the value of the run.
     num_layers: how many times the shared layers are applied; None uses the
       depth of the model.
-    same_data: continue with the data of the phase before.
+    same_data: whether to continue with the data of the previous phase.
 
   Raises (in the constructor):
     ValueError: a number is less than 1.
@@ -73,19 +73,19 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-  """How to train.
+  """The settings of a training run.
 
-  Attributes (of those without a flag of the same name):
-    model_dir: folder for checkpoints, logs and run.json.
-    phases: parts of the run, in order; () is one part with all steps.
+  Attributes (only those without a flag of the same name):
+    model_dir: the folder for checkpoints, logs and run.json.
+    phases: the parts of the run, in order; () is one part with all steps.
     random_depths: numbers of layers, of which each update draws one; () always
       uses the depth of the model.
-    beta_1: decay of the first moment.
-    layerwise_lr_decay: ratio between the learning rates of a layer and of the
-      layer above it; the model is created with the same ratio (see
+    beta_1: the decay of the first moment.
+    layerwise_lr_decay: the ratio between the learning rates of a layer and of
+      the layer above it; the model must have the same ratio (see
       `optimization.rate_multipliers`).
-    init_checkpoint: weights to start from if model_dir has no checkpoint.
-    seed: of initial weights, data order and dropout.
+    init_checkpoint: the weights to start from if model_dir has no checkpoint.
+    seed: the seed of initial weights, data order and dropout.
 
   Raises (in the constructor):
     ValueError: a value is out of range, or two values contradict each other.
@@ -253,7 +253,7 @@ class TrainConfig:
     return next((i for i, end in enumerate(ends) if step < end), len(ends) - 1)
 
   def phases_at(self, step: int) -> tuple[int, ...]:
-    """Returns the phases that `step` belongs to: two at a border."""
+    """Returns the phases that `step` belongs to: two at a boundary."""
     before = self.phase_after(max(step - 1, 0))
     return tuple(range(before, self.phase_after(step) + 1))
 
@@ -262,7 +262,7 @@ class TrainConfig:
 
     Evaluations at the start of a resumed run do not count, because the
     uninterrupted run does not make them. Neither do those of a phase that is
-    shallower than the last phase, whose depth is the one that will be used.
+    shallower than the last phase, because the model is used at that depth.
     """
     if self.phases:
       depth = self.phases[phase].num_layers
@@ -273,13 +273,13 @@ class TrainConfig:
     return step % self.eval_steps == 0 or step in self.phase_ends
 
   def begins_data(self, step: int) -> bool:
-    """Returns whether the update after `step` starts its data from the top."""
+    """Returns whether the update after `step` restarts or begins its data."""
     phase = self.phase_after(step)
     continues = bool(self.phases) and self.phases[phase].same_data
     return step == (0, *self.phase_ends)[phase] and not continues
 
   def labels(self, phase: int) -> dict[str, int]:
-    """Returns the phase (from 1) and depth of an evaluation, for logs."""
+    """Returns the phase (from 1) and the depth of an evaluation, for logs."""
     labels = {"phase": phase + 1} if len(self.phases) > 1 else {}
     if self.phases and self.phases[phase].num_layers:
       labels["depth"] = self.phases[phase].num_layers
@@ -315,7 +315,7 @@ class TrainConfig:
 
   def make_optimizer(self) -> optimization.AlbertOptimizer:
     """Returns a new optimizer with its learning-rate schedule."""
-    # Here, so that flags can be generated without loading TensorFlow.
+    # Imported here, so flags can be generated without loading TensorFlow.
     from official_albert.training import optimization
 
     schedule = optimization.WarmupPolynomialDecay(
@@ -337,21 +337,22 @@ class TrainConfig:
 def parse_depth_schedule(
   schedule: str, num_train_steps: int
 ) -> tuple[tuple[int, int], ...]:
-  """Splits a run at the borders of a depth schedule.
+  """Splits a run into the parts of a depth schedule.
 
-  Training at depth 3 is a start for depth 6 (arXiv 1909.11942, table 11).
+  Training at depth 3 initializes training at depth 6 (arXiv 1909.11942, Table
+  11).
 
   Args:
     schedule: DEPTH:SHARE, separated by commas, such as 3:0.5,6:1/2; the shares
-      add up to 1.
+      must sum to 1.
     num_train_steps: the steps of the run.
 
   Returns:
-    Depth and number of updates of each part. Borders are rounded to steps (half
-    to even).
+    The depth and the number of updates of each part. Boundaries are rounded to
+    steps (half to even).
 
   Raises:
-    ValueError: the schedule cannot be parsed, its shares do not add up to 1, or
+    ValueError: the schedule cannot be parsed, its shares do not sum to 1, or
       one is less than a step.
   """
   start = f"the depth schedule {schedule!r}"
@@ -428,7 +429,7 @@ def choose_learning_rate(
 
   Args:
     given: the user's choice; None applies the square-root rule.
-    batch: examples in one update, over all micro-batches and devices.
+    batch: the examples in one update, over all micro-batches and devices.
     optimizer: one of `OPTIMIZERS`.
   """
   ruled = scaled_learning_rate(batch)
@@ -457,8 +458,8 @@ def choose_learning_rate(
 def for_finetuning(paper_rate: float, hidden_size: int) -> tuple[float, str]:
   """Returns the default peak rate of fine-tuning, and a reason for the log.
 
-  It is the paper's for models of the paper's sizes; smaller models have a
-  higher rate.
+  Models of the paper's sizes use the paper's rate; smaller models use a higher
+  rate.
   """
   size = _PAPER_HIDDEN_SIZE
   if hidden_size >= size:

@@ -12,7 +12,7 @@ from official_albert.training import objective, optimization
 from official_albert.training.objective import Batch, Ratio
 from official_albert.training.train_config import TrainConfig
 
-# Totals and weights of a step, for up to 32 losses and metrics.
+# The totals and weights of a step, for up to 32 losses and metrics.
 _MAX_NUMBERS = 64
 
 fold_in = tf.random.experimental.stateless_fold_in
@@ -38,9 +38,9 @@ def make_train_step(
   Deviation: the original averages per-replica means; here each objective is
   the quotient of global sums.
 
-  Deviation: the norm is that of the gradients. On the two reference models
-  the original clips by a norm that is 0.3% and 0.4% smaller; see
-  tasks/pretraining/model_test.py.
+  Deviation: the norm is computed from the gradients themselves. On the two
+  reference models, the original clips by a norm that is 0.3% and 0.4% smaller;
+  see tasks/pretraining/model_test.py.
   """
   variables = model.trainable_variables
   micro_batches = config.gradient_accumulation_steps
@@ -80,8 +80,8 @@ def make_train_step(
         drawn, [functools.partial(gradients_at, t, *arguments) for t in tasks]
       )
 
-    # With the denominators of the whole update, gradients of sums add up to the
-    # gradient of the quotient.
+    # Because the denominators are those of the whole update, the gradients of
+    # the parts sum to the gradient of the quotient.
     weights = replica.all_reduce("SUM", task.loss_weights(batch))
     if micro_batches == 1:
       accumulated = gradients_of(batch, weights, seed)
@@ -145,11 +145,11 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
   Returns:
     A function from an iterator and the number of updates <int32>[] to the sums
-    of the step's Ratios, the number of updates done <int32>[], at least 1, and
-    the seconds that they waited for batches <float64>[] (None on TPUs, whose
-    host runs ahead of the device).
+    of the step's Ratios, the number of completed updates <int32>[] (at least
+    1), and the seconds spent waiting for batches <float64>[] (None on TPUs,
+    whose host runs ahead of the device).
   """
-  # In the program for TPUs, each node would depend on the clock.
+  # On TPUs, each node of the program would depend on the clock.
   is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
 
   @tf.function
@@ -162,7 +162,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
     def one_step(done, sums, *waited):
       if is_timed:
         batch, seconds = _timed_next(iterator)
-        # Otherwise the step may start before the clock is read.
+        # Without it, the step might start before the clock is read.
         with tf.control_dependencies([seconds]):
           structure.update(run_step(strategy, train_step, batch))
       else:

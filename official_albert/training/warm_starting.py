@@ -19,8 +19,8 @@ class Head(NamedTuple):
 
   Attributes:
     kind: "classification", "regression" or "multiple_choice".
-    labels: names of the classes in the order of the outputs; () if there are
-      none, or if they are not known.
+    labels: the names of the classes in the order of the outputs; () if the
+      head has none or they are unknown.
   """
 
   kind: str
@@ -46,11 +46,11 @@ def warm_start(
   Args:
     model: the model; variables that the checkpoint lacks keep their values and
       are listed in the report.
-    path: a checkpoint (ours or of the original TF1 code), see
+    path: a checkpoint of this package or of google-research/albert; see
       `checkpoints.find_prefix`.
-    head: the meaning of the model's outputs, which is compared with the
-      run.json beside the checkpoint: the rows of the same classes are put in
-      this order, and a head of another meaning is not read. None reads the head
+    head: the meaning of the model's outputs. It is compared with the run.json
+      beside the checkpoint. If the classes are the same, their rows are put in
+      this order; a head with another meaning is not read. None reads the head
       unchanged.
 
   Returns:
@@ -67,7 +67,7 @@ def warm_start(
     report = checkpoints.load_tf1_checkpoint(model, path)
     if head is None or "output_weights" not in report.matched:
       return report
-    # This format does not name classes.
+    # TF1 checkpoints do not name classes.
     return dataclasses.replace(report, notes=(_match_heads(None, head)[1],))
 
   def is_head(name: str) -> bool:
@@ -108,7 +108,7 @@ def warm_start(
 
 
 def _recorded_head(prefix: str) -> Optional[Head]:
-  """Returns the head according to run.json; None if it is not recorded."""
+  """Returns the head recorded in run.json, or None."""
   for folder in checkpoints.folders_of(prefix):
     if os.path.exists(os.path.join(folder, run_record.RECORD_FILE)):
       data = run_record.read_run(folder)["data"]
@@ -130,8 +130,8 @@ def _match_heads(
   """Matches the rows of a stored head with those of the model's head.
 
   Returns:
-    The indices of the stored rows in the order of `head`, None if the heads do
-    not match; and a sentence for the log.
+    The indices of the stored rows in the order of `head`, or None if the heads
+    do not match; and a sentence for the log.
   """
   kept = f"the head is kept, for {head}"
   unchanged = list(range(max(len(head.labels), 1)))

@@ -1,7 +1,7 @@
-"""The user's own texts with a class or a number each: rows, records, metrics.
+"""The rows, records and metrics for classifying the user's own texts.
 
-Each split is a table of its own (see `tasks/common/rows.py`). The classes are
-those of the training data. GLUE shares the records.
+Each split is a separate table (see `tasks/common/rows.py`). The classes are
+those of the training data. GLUE uses the same records.
 
 Reference: google-research/albert classifier_utils.py (convert_single_example).
 """
@@ -19,7 +19,7 @@ import tfrecords
 from official_albert import tokenization
 from tasks import common
 
-# The readers of rows are public names of this package too.
+# This package also exports the readers of rows.
 from tasks.common import (
   MissingColumnError,  # noqa: F401
   Record,
@@ -35,17 +35,15 @@ _BLOCK = 512
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """How to fine-tune on the user's own texts.
+  """The settings of fine-tuning on the user's own texts; see `common.Recipe`.
 
-  Rate, batch and dropouts are the most frequent ones of arXiv 1909.11942, Table
-  14, for sentences and pairs. 128 tokens suffice for most texts that are
-  classified, and cost a quarter of the attention of 512.
+  Rate, batch and dropouts are the most frequent ones for sentences and pairs in
+  arXiv 1909.11942, Table 14. 128 tokens are enough for most classified texts,
+  and need a quarter of the attention of 512.
 
   Attributes:
     num_train_epochs: passes over the training data. The rate rises during the
       first tenth.
-
-  The others are those of `common.Recipe`.
   """
 
   learning_rate: float = 2e-5
@@ -77,10 +75,10 @@ class Columns:
   Attributes:
     text: the text.
     text_b: the second text of a pair; None for single texts.
-    label: class or number; None if unknown.
-    guid: ids for predictions; None numbers the rows from 0.
+    label: the class or the number; None if unknown.
+    guid: the ids for predictions; None numbers the rows from 0.
 
-  Raises (when made):
+  Raises (in the constructor):
     ValueError: a name is empty or used twice.
   """
 
@@ -101,7 +99,7 @@ class Columns:
 
   @property
   def names(self) -> tuple[str, ...]:
-    """The columns that are read."""
+    """The names of all columns to read."""
     return tuple(n for n in dataclasses.astuple(self) if n is not None)
 
 
@@ -115,13 +113,14 @@ def read_examples(
 
   Args:
     path: the file.
-    columns: without `label`, labels are not read and need not be there.
+    columns: the columns; without `label`, labels are neither read nor needed.
     labels: the known classes; None accepts all.
     regression: whether labels must be finite numbers.
 
   Raises:
-    ValueError: see `read_table`; or a text is empty or not text, a label is
-      missing, unknown or not a finite number. The message has file and line.
+    ValueError: see `read_table`; or a text is empty or not a string, or a label
+      is missing, unknown or not a finite number. The message names file and
+      line.
   """
   examples = []
   for number, record in enumerate(read_table(path, columns.names)):
@@ -158,10 +157,10 @@ def _check_number(record: Record, column: str, label: str) -> None:
 def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
-  They are sorted, by value if all are integers ("2" before "10").
+  They are sorted alphabetically, or by value if all are integers.
 
   Raises:
-    ValueError: there are fewer than two.
+    ValueError: there are fewer than two classes.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
   if len(labels) < 2:
@@ -180,10 +179,10 @@ def make_features(
   max_seq_length: int,
   labels: Optional[Sequence[str]],
 ) -> Iterator[dict[str, Any]]:
-  """Yields features: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+  """Yields the features of `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
   A sequence that is too long loses tokens at the end of the longer text. An
-  example without a label gets 0.
+  example without a label gets label 0.
   """
   class_of = {label: i for i, label in enumerate(labels or ())}
   for begin in range(0, len(examples), _BLOCK):
@@ -225,8 +224,9 @@ def build_records(
 ) -> str:
   """Writes the records of a split unless they exist; returns their folder.
 
-  Without labels it is a regression. `settings` are what else the examples
-  depend on, such as names of columns; see also `common.build_records`.
+  Without `labels`, the task is a regression. `settings` lists everything else
+  that the examples depend on, such as names of columns; see also
+  `common.build_records`.
   """
   if labels is None:
     schema = tfrecords.regression_schema(max_seq_length)
@@ -250,9 +250,9 @@ def build_records(
 def of_classes(
   predictions: np.ndarray, labels: np.ndarray, num_classes: int
 ) -> dict[str, float]:
-  """Returns accuracy and macro F1 of two <int>[N].
+  """Returns accuracy and macro F1 of predictions and labels, <int>[N] each.
 
-  Of two classes also Matthews' coefficient.
+  For two classes, they include Matthews' coefficient.
   """
   values = {
     "accuracy": common.accuracy(predictions, labels),
@@ -264,7 +264,7 @@ def of_classes(
 
 
 def of_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-  """Returns Pearson, Spearman and the mean squared error of two <float>[N]."""
+  """Returns both correlations and the mean squared error of two <float>[N]."""
   return {
     "pearson": common.pearson(predictions, labels),
     "spearman": common.spearman(predictions, labels),

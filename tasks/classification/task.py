@@ -18,7 +18,7 @@ from tasks.common import Batch, Outputs, Predictions
 
 
 class ClassificationTask(common.FinetuningTask):
-  """One head over the pooler, for classes or for a number.
+  """Trains one head on the pooled output, for classes or for a number.
 
   Attributes:
     labels: the classes in order; None for a regression.

@@ -20,13 +20,13 @@ import numpy as np
 import tfrecords
 from official_albert import files, tokenization
 
-# Increase it when the same sources and settings begin to give other bytes.
+# Must increase when the same sources and settings give different bytes.
 _VERSION = 1
 # Examples that are encoded together.
 _BLOCK = 512
 
 # The features of one example: a list for a token sequence, a list of lists for
-# several sequences, or else a number.
+# several sequences, otherwise a number.
 Example = Mapping[str, Any]
 
 
@@ -50,27 +50,27 @@ def build_records(
 ) -> str:
   """Writes the records of one split below `cache_dir` unless they exist.
 
-  The split `train` is shuffled: many sources are sorted by document, and the
-  reader shuffles only within blocks.
+  The split `train` is shuffled, because many sources are sorted by document and
+  the reader shuffles only within blocks.
 
   Args:
-    cache_dir: created if missing.
-    task: name of the task, with which the folder's name begins.
+    cache_dir: the parent folder; created if missing.
+    task: the name of the task, with which the folder's name begins.
     tokenizer: the tokenizer of the examples.
     max_seq_length: S.
     features: the schema of the records.
     settings: everything else that the examples depend on, as JSON values.
-    split: name of the split.
-    sources: the files that the examples come from; only their contents count.
+    split: the name of the split.
+    sources: the files that the examples come from; only their contents matter.
     make_examples: returns the examples; called only if the records do not
       exist. Sequences may be shorter than S, and `input_mask` is added.
-    note: called with a line about what was done.
+    note: called with one line for the log.
 
   Returns:
-    The folder.
+    The folder of the records.
 
   Raises:
-    ValueError: the folder that exists is damaged.
+    ValueError: the folder exists but is damaged.
   """
   key = cache_key(
     version=_VERSION,
@@ -150,7 +150,7 @@ def _write_split(
   features: Sequence[tfrecords.Feature],
   examples: Iterable[Example],
 ) -> tfrecords.Split:
-  # All in memory: the largest of these data sets takes less than a gigabyte.
+  # All examples fit into memory: the largest data set takes under a gigabyte.
   records, tokens, rest = [], 0, iter(examples)
   while block := list(itertools.islice(rest, _BLOCK)):
     rows = _pad(block, features)

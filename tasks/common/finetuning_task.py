@@ -1,9 +1,9 @@
-"""The base of fine-tuning tasks: records, batches and loss weights.
+"""The base class of fine-tuning tasks: records, batches and loss weights.
 
-A task trains on the split `train`, is evaluated on another split, and can
-predict any. The records of each split are a folder of their own, see
-`finetuning_records`. Subclasses define the model, its loss and predictions, and
-how these are scored and written.
+A task trains on the split `train`, evaluates on another split, and can predict
+any split. The records of each split are in a separate folder; see
+`finetuning_records`. Subclasses define the model, the loss and the predictions,
+and how predictions are scored and written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tasks.common import finetuning_records
 from tasks.common.recipe import ModelSettings
 
 Batch = Mapping[str, tf.Tensor]
-# Sums by objective, and metrics.
+# The sum of each objective, and the metrics.
 Outputs = tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]
 # Arrays with a row for each example of a split, in the order of the source.
 Predictions = Mapping[str, np.ndarray]
@@ -36,14 +36,14 @@ class FinetuningTask:
   Subclasses also define `build_model`, `forward` and `predict`.
 
   Attributes:
-    name: for logs and folders.
-    config: the encoder, with the dropouts of fine-tuning.
+    name: the name for logs and folders.
+    config: the encoder's configuration, with the dropouts of fine-tuning.
     settings: the `ModelSettings`.
     records: the folder of each split.
     eval_split: the split that is evaluated during training.
-    num_layers: how many layers of the model are applied; None: all.
-    head: what the outputs of the head mean, which a warm start compares with
-      the checkpoint's; None: any head with these variables fits.
+    num_layers: how many layers of the model are applied; None applies all.
+    head: the meaning of the head's outputs, which a warm start compares with
+      the checkpoint; None accepts any head with the same variables.
     sequences_per_example: 1, or the number of options of a question.
   """
 
@@ -64,14 +64,14 @@ class FinetuningTask:
     """Checks that the records and the model fit each other.
 
     Args:
-      name: the task's.
-      config: the pretrained encoder's.
-      records: for each split a folder of `build_records`.
+      name: the name of the task.
+      config: the configuration of the pretrained encoder.
+      records: the folder of each split, written by `build_records`.
       eval_split: the split that is evaluated during training.
-      settings: what fine-tuning changes about the model.
-      seed: of the order of training examples.
+      settings: the settings of the model that fine-tuning changes.
+      seed: the seed of the order of training examples.
       length_bucketing: whether batches are padded to about the length of their
-        longest example, or all to that of the records.
+        longest example, instead of the length of the records.
 
     Raises:
       ValueError: the records are damaged, or have another vocabulary or more
@@ -107,7 +107,7 @@ class FinetuningTask:
     self._buckets = (
       tfrecords.default_lengths(length) if length_bucketing else ()
     )
-    # Throughput counts real tokens with buckets, and padded ones without.
+    # With buckets, throughput counts tokens without padding; otherwise with it.
     self.tokens_per_example = length * self.sequences_per_example
     if length_bucketing and "train" in manifests:
       statistics = manifests["train"].splits["train"].statistics
@@ -120,7 +120,7 @@ class FinetuningTask:
     return 3 * sequences * config.forward_flops(length)
 
   def at_depth(self, num_layers: int) -> FinetuningTask:
-    """Returns the same task with `num_layers` applications of the layers."""
+    """Returns the same task with `num_layers` layers applied."""
     task = copy.copy(self)
     task.num_layers = num_layers
     task.flops_per_example = self._flops(self.config.at_depth(num_layers))
@@ -154,7 +154,7 @@ class FinetuningTask:
     )
 
   def eval_dataset(self, batch_size: int) -> tf.data.Dataset:
-    """Returns `dataset` of the split that is evaluated."""
+    """Returns `dataset` for `eval_split`."""
     return self.dataset(self.eval_split, batch_size)
 
   def dataset(self, split: str, batch_size: int) -> tf.data.Dataset:
@@ -174,9 +174,9 @@ class FinetuningTask:
     return {self.name: tf.reduce_sum(batch["example_weight"])}
 
   def describe(self) -> dict[str, Any]:
-    """Returns what identifies the data of training and evaluation, as JSON.
+    """Returns the identity of the training and evaluation data, as JSON values.
 
-    The names of the records' folders identify their contents wherever they are.
+    The names of the records' folders identify their contents.
     """
     return {
       "task": self.name,
@@ -191,7 +191,7 @@ class FinetuningTask:
     }
 
   def model_options(self) -> dict[str, Any]:
-    """Returns arguments of all models that `build_model` returns."""
+    """Returns the arguments that all models of `build_model` share."""
     return {
       "recompute_activations": self.settings.recompute_activations,
       "layerwise_lr_decay": self.settings.layerwise_lr_decay,
@@ -205,7 +205,7 @@ class FinetuningTask:
     training: bool = False,
     dropout_seed: Optional[tf.Tensor] = None,
   ) -> tf.Tensor:
-    """Returns the logits of a model with a head over the pooler."""
+    """Returns the logits of a model whose head uses the pooled output."""
     return model(
       batch,
       training=training,
@@ -217,9 +217,10 @@ class FinetuningTask:
   def cross_entropy(
     self, logits: tf.Tensor, batch: Batch, training: bool
   ) -> Outputs:
-    """Returns what `forward` returns for logits <float32>[B, C] of classes.
+    """Returns the results of `forward` for class logits <float32>[B, C].
 
-    The accuracy is added in training only, as `score_split` includes it.
+    They include the accuracy in training only, because `score_split` returns it
+    in evaluation.
     """
     labels, weights = batch["label_ids"], batch["example_weight"]
     losses = modeling.cross_entropy(logits, labels)
@@ -232,8 +233,8 @@ class FinetuningTask:
   def score(self, predictions: Predictions) -> dict[str, float]:
     """Returns the official metrics of `eval_split`.
 
-    Deviation: while it trains, the original averages loss and accuracy over
-    batches; here the metric is that of all predictions.
+    Deviation: during training, the original averages loss and accuracy over
+    batches; here the metric is computed from all predictions.
     """
     return self.score_split(self.eval_split, predictions)
 
@@ -253,7 +254,7 @@ class FinetuningTask:
 def accuracy_sums(
   logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
 ) -> training_lib.Ratio:
-  """Returns the share of rows whose highest score is at the label.
+  """Returns the weighted share of rows whose highest logit is at the label.
 
   Logits are <float32>[B, N], labels <int32>[B] and weights <float32>[B].
   """
@@ -266,7 +267,7 @@ def accuracy_sums(
 def check_fits(
   config: modeling.AlbertConfig, vocab_size: int, max_seq_length: int
 ) -> None:
-  """Refuses a vocabulary or a length that a model cannot read.
+  """Refuses a vocabulary or a length that does not fit the model.
 
   Raises:
     ValueError: the vocabulary differs, or there are too few positions.

@@ -3,10 +3,9 @@
     id      prediction      entailment      not_entailment
     0       entailment      0.734375        0.265625
 
-A table is tab-separated with one row for each example: its id, the most
+A table is tab-separated, with one row for each example: its id, the most
 probable label, and the probability of each label. The table of a regression has
-the predicted number in place of the label, and no other columns. Nine digits
-represent a float32 exactly.
+only the id and the predicted number. Nine digits represent a float32 exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tasks.common import rows
 
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
-# Rows of a float32 softmax sum to 1 within 1e-6; rounded ones are accepted too.
+# Rows of a float32 softmax sum to 1 within 1e-6; rounded values are accepted.
 _SUM_TOLERANCE = 1e-3
 
 
@@ -35,7 +34,7 @@ class ProbabilityTable:
     labels: L labels, in the order of the columns; none for a regression.
     values: <float64>[N, L], whose rows sum to 1; <float64>[N] for a regression.
 
-  Raises (when made):
+  Raises (in the constructor):
     ValueError: a name is empty, not unique, or contains a tab or a line break;
       or values are not probabilities or not finite.
   """
@@ -77,7 +76,7 @@ class ProbabilityTable:
 
   @property
   def predictions(self) -> list[str]:
-    """The most probable labels, the first of equal ones; or the numbers."""
+    """The most probable labels (the first of equal ones), or the numbers."""
     if not self.labels:
       return [_number(value) for value in self.values]
     return [self.labels[i] for i in np.argmax(self.values, axis=1)]
@@ -146,9 +145,10 @@ def read_probabilities(path: str) -> ProbabilityTable:
 def average_probabilities(
   tables: Mapping[str, ProbabilityTable],
 ) -> ProbabilityTable:
-  """Returns the mean over models, whose tables are given by names for messages.
+  """Returns the mean of the tables of several models.
 
-  arXiv 1909.11942 averages predictions like this for GLUE and RACE.
+  The keys of `tables` are names for messages. arXiv 1909.11942 averages
+  predictions like this for GLUE and RACE.
 
   Raises:
     ValueError: labels or ids differ.

@@ -1,9 +1,9 @@
 """Reads rows of text: lines, TSV, CSV and JSON lines, each also gzipped.
 
-Files are UTF-8, with or without a byte order mark. TSV is GLUE's: a tab ends a
-cell, a newline ends a row, and quotation marks are text, as in
-google-research/albert run_classifier.py. CSV follows RFC 4180: a quoted cell
-may hold commas, newlines and doubled quotation marks.
+Files are UTF-8, with or without a byte order mark. TSV follows GLUE and
+google-research/albert run_classifier.py: a tab ends a cell, a newline ends a
+row, and quotation marks are text. CSV follows RFC 4180: a quoted cell may
+contain commas, newlines and doubled quotation marks.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import (
   Sequence,
 )
 
-# As a path: standard input, which can be read once.
+# The path of standard input, which can be read only once.
 STANDARD_INPUT = "-"
 
-# A cell may be a whole document; csv's own limit is 131,072.
+# A cell may be a whole document; the default limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
 
 
@@ -41,10 +41,10 @@ class TextExample:
   """A text or a pair of texts.
 
   Attributes:
-    guid: the id that the file gives it, or else its number from 0.
+    guid: the id from the file, or the number of the row from 0.
     text_a: the text.
     text_b: the second text of a pair.
-    label: as written in the file, also for a regression; None if unknown.
+    label: the text in the file, also for a regression; None if unknown.
   """
 
   guid: str
@@ -68,8 +68,8 @@ class Record(NamedTuple):
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
   """Yields each line with its number from 1, including its line ending.
 
-  Only a newline ends a line: a lone carriage return or a Unicode line separator
-  is text. The path may be `STANDARD_INPUT`, or end in .gz.
+  Only a newline ends a line. A lone carriage return or a Unicode line separator
+  is text. The path may be `STANDARD_INPUT` or end in .gz.
 
   Raises:
     ValueError: the file is empty, not UTF-8, or a damaged gzip file.
@@ -105,8 +105,8 @@ def _open(path: str) -> BinaryIO:
 def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
   """Yields the line number and the cells of each row of a TSV file.
 
-  Rows end with a newline, or a carriage return and a newline. Empty lines at
-  the end are skipped; elsewhere they are rows with one empty cell.
+  Rows end with a newline, with or without a carriage return before it. Empty
+  lines at the end are skipped; elsewhere they are rows with one empty cell.
   """
   empty = []
   for number, line in read_lines(path):
@@ -142,10 +142,10 @@ def _read_csv(path: str) -> Iterator[tuple[int, list[str]]]:
 def read_table(
   path: str, columns: Sequence[str], ending: str = ""
 ) -> Iterator[Record]:
-  """Yields the rows of a table that has, among others, the named columns.
+  """Yields the rows of a table, which must have the named columns.
 
   The name of the file, or `ending`, selects the format: `.tsv` or `.csv` with a
-  header, `.jsonl` or `.json` with one object a line; each may be followed by
+  header, `.jsonl` or `.json` with one object per line; each may be followed by
   `.gz`.
 
   Raises:
@@ -235,7 +235,7 @@ def text_cell(record: Record, column: str) -> str:
   try:
     value.encode("utf-8")
   except UnicodeEncodeError as error:
-    # JSON can write one half of a surrogate pair, which is no character.
+    # JSON can contain half of a surrogate pair, which is not a character.
     raise ValueError(
       f"{record.where}: {column!r} contains the lone surrogate "
       f"{value[error.start]!a}."
@@ -244,7 +244,7 @@ def text_cell(record: Record, column: str) -> str:
 
 
 def plain_cell(record: Record, column: str) -> str:
-  """Returns a label or an id as text; JSON may have a number or a boolean."""
+  """Returns a label or an id as text; accepts JSON numbers and booleans."""
   value: Any = record.cells[column]
   if isinstance(value, bool):
     return "true" if value else "false"

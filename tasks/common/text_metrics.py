@@ -1,13 +1,13 @@
 """Metrics of classification and regression, as fractions.
 
 Each function takes the predictions and labels of a whole data set, arrays [N],
-and returns a float. F1, Matthews' coefficient and the correlations are no means
-over examples, so they cannot be summed over batches. Numbers that are not
-finite are refused.
+and returns a float. F1, Matthews' coefficient and the correlations are not
+means over examples, so they cannot be summed over batches. Numbers must be
+finite.
 
-Where a quotient is 0 / 0, as for constant predictions early in training, the
-value is 0.0. SciPy's correlations are nan there, which would compare as neither
-better nor worse than any other checkpoint's.
+If a quotient is 0 / 0, as for constant predictions early in training, the value
+is 0.0. SciPy's correlations are NaN then, which is neither better nor worse
+than the value of another checkpoint.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _f1_score(
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
   """Returns Matthews' correlation coefficient of classes, both <int>[N].
 
-  Computed in float64: from 4,097 examples on, the products of counts exceed
-  2^24, above which float32 does not represent every integer.
+  It is computed in float64, because with 4,097 examples or more, the products
+  of counts exceed 2^24, and float32 cannot represent every integer above that.
   """
   with warnings.catch_warnings():
     # tensorflow-addons warns at import, see training/optimization.py. It is
@@ -74,7 +74,7 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
   """
   unit = []
   for values in _finite(predictions, labels):
-    # Of a constant, the computed mean may be off by a rounding error.
+    # For a constant, the computed mean may have a rounding error.
     if np.ptp(values) == 0:
       return 0.0
     centered = values - values.mean()

@@ -6,8 +6,8 @@ example: it swaps A and B half of the time, then chooses and replaces n-grams
 of words. The distribution is the same, but the masks differ in each epoch.
 
 The random numbers of an example are a pure function of the seed and of its
-place in the stream of examples over all epochs. So the masks do not depend on
-the batch size or an interruption, and no state is saved.
+position in the stream of examples over all epochs. So the masks do not depend
+on the batch size or on interruptions, and no state is saved.
 
 Deviation: the original draws masks dupe_factor (40) times when it writes the
 records, and repeats them in each epoch. Dynamic masking is from arXiv
@@ -30,13 +30,13 @@ from tasks.pretraining import data
 
 Batch = Mapping[str, tf.Tensor]
 
-# Upper halves of the generator's counters, so that training and evaluation have
-# different numbers even with the same seed.
+# The upper halves of the generator's counters. They differ, so training and
+# evaluation have different numbers even with the same seed.
 TRAIN, EVALUATION = 1, 2
 
 _WORDS_PER_COUNTER = 4  # Philox makes four 32-bit words of each counter.
-# For each token: the order of the units, their n, the kind of replacement and
-# the random piece. Another group of four is for the swap.
+# Each token needs four: for the order of the units, their n, the kind of
+# replacement and the random piece. The swap needs another group of four.
 _DRAWS_PER_TOKEN = 4
 
 
@@ -93,7 +93,7 @@ class DynamicMasking:
     Args:
       batch: features of `tfrecords.unmasked_schema`, <int32>[B, S] and, for
         `next_sentence_labels`, <int32>[B, 1].
-      first_example: <int64>[], the place of the first example in the stream
+      first_example: <int64>[], the position of the first example in the stream
         of examples over all epochs.
 
     Returns:
@@ -149,7 +149,7 @@ def uniform_draws(
 ) -> tf.Tensor:
   """Draws W random numbers for each of B examples.
 
-  Row i depends on (seed, purpose, first_example + i, W) only: Philox turns each
+  Row i depends only on (seed, purpose, first_example + i, W). Philox turns each
   counter into four words, and each example has W / 4 counters.
 
   Args:
@@ -223,7 +223,7 @@ def choose_ngrams(
   order: tf.Tensor,
   ngram: tf.Tensor,
 ) -> tf.Tensor:
-  """Does what `data.choose_ngrams` does, for B sequences.
+  """Chooses n-grams like `data.choose_ngrams`, for B sequences.
 
   `data.choose_ngrams` visits the units of one sequence until the budget is
   spent. Each visit depends on those before it, but rows are independent. So
@@ -232,8 +232,8 @@ def choose_ngrams(
   Args:
     starts: <bool>[B, S], True where a unit starts and at [CLS] and both
       [SEP], False in the padding.
-    separator: <int32>[B], position of the first [SEP].
-    budget: <int32>[B], maximum number of tokens.
+    separator: <int32>[B], the position of the first [SEP].
+    budget: <int32>[B], the maximum number of tokens.
     thresholds: <float64>[ngram - 1], see `data.ngram_thresholds`.
     order: <float64>[B, S], random numbers that order the units.
     ngram: <float64>[B, S], random numbers for the lengths of the n-grams.
@@ -298,10 +298,10 @@ def replace_tokens(
   choice: tf.Tensor,
   piece: tf.Tensor,
 ) -> tf.Tensor:
-  """Does what `data.masking.replace_tokens` does, for the chosen tokens.
+  """Replaces the chosen tokens like `data.masking.replace_tokens`.
 
-  All tensors are [B, S]. `choice` has random numbers for the kind of
-  replacement, and `piece` for the random pieces.
+  All tensors are [B, S]. `choice` holds the random numbers for the kind of
+  replacement, `piece` those for the random pieces.
   """
   index = tf.cast(piece * len(replacement_ids), tf.int32)
   shown = tf.where(choice < data.MASK_SHARE, mask_id, ids)

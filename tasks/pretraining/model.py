@@ -67,7 +67,7 @@ class AlbertForPretraining(modeling.FeatureModel):
     """Applies the encoder and the heads; see also `AlbertModel`.
 
     Args:
-      features: inputs of `AlbertModel`, and `masked_lm_positions`
+      features: the inputs of `AlbertModel`, and `masked_lm_positions`
         <int32>[B, P]. Other features of a record (`other_features`) are
         ignored.
       training: whether to apply dropout.

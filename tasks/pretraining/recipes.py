@@ -3,14 +3,13 @@
     python -m tools.run_pretraining --list_recipes
     python -m tools.run_pretraining --recipe=base_gpu --input_dir=DATA ...
 
-The setting of the paper (arXiv 1909.11942, section 4.1) is a batch of 4,096
-sequences of 512 tokens, 10% of them shorter, LAMB with learning rate 0.00176
-and 125,000 steps, on 64 to 512 TPUs. The warm-up of every recipe is that of
-google-research/albert, 1/40 of the steps. Only the quickstart sets a learning
-rate; the others use `training.scaled_learning_rate` of the batch size, which
-the user may change.
+The paper (arXiv 1909.11942, section 4.1) uses batches of 4,096 sequences of 512
+tokens, 10% of them shorter, LAMB with learning rate 0.00176 and 125,000 steps,
+on 64 to 512 TPUs. As in google-research/albert, the warm-up of every recipe is
+1/40 of the steps. Only the quickstart sets a learning rate. The others apply
+`training.scaled_learning_rate` to the batch size, which the user may change.
 
-Micro-batches are estimates of what a device can hold, not tested on a GPU or
+The sizes of micro-batches are estimates from memory, not tested on a GPU or
 TPU. A sequence of 512 tokens adds 252 MiB (base) and 552 MiB (large) to the
 peak memory of a step in bfloat16 without dropout, measured on a CPU between
 batches of 1 and 3. Weights, gradients, m, v and the sum over micro-batches need
@@ -34,8 +33,8 @@ def training_flops(
 ) -> int:
   """Returns the floating-point operations of training on one sequence.
 
-  They are those of the forward pass with the masked LM head, times three for
-  the gradient.
+  They are three times those of the forward pass with the masked LM head,
+  because the backward pass needs twice as many.
   """
   head = 2 * predictions * config.embedding_size
   head *= config.hidden_size + config.vocab_size
@@ -49,7 +48,7 @@ NOT_RUN = "not yet run"
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """How to pretrain a model on a kind of hardware."""
+  """The settings to pretrain a model on a kind of hardware."""
 
   name: str
   # Name of the model's preset.
@@ -110,10 +109,10 @@ def get_recipe(name: str) -> Recipe:
   return RECIPES[name]
 
 
-# For each size of the model: the micro-batch, in sequences of 512 tokens for 16
-# to 24 GB; the slice of a TPU v3 pod with one micro-batch of the 4,096 on each
-# core; batch size and steps on one GPU; steps on a CPU, and the number of
-# micro-batches of its 32 sequences.
+# For each size of the model: the micro-batch in sequences of 512 tokens, for 16
+# to 24 GB; the slice of a TPU v3 pod on which each core has one micro-batch of
+# the 4,096; batch size and steps on one GPU; steps on a CPU, and the number of
+# micro-batches in its batch of 32.
 _SIZES = {
   "base": (32, "v3-128", 512, 125_000, 10_000, 1),
   "large": (16, "v3-256", 256, 125_000, 3_000, 2),

@@ -23,8 +23,8 @@ class ServedPretraining(serving.ServedModule):
   kind = "pretraining"
   text_signatures = ("fill_mask", "sentence_order", *serving.TEXT_SIGNATURES)
   extra_ids = {"masked_lm_positions": "B P"}
-  # The positions to compute in the last block, besides the first one, and the
-  # ones of these that the masked LM predicts.
+  # The positions to compute in the last block besides the first, and those that
+  # the masked LM predicts.
   forward_inputs = {"positions": "B Q", "masked_lm_rows": "B P"}
 
   def __init__(
@@ -57,7 +57,7 @@ class ServedPretraining(serving.ServedModule):
       segment_ids: 0 or 1.
       positions: <int32>[B, Q], the positions to compute in the last block.
       masked_lm_rows: <int32>[B, P], the positions that the masked LM predicts:
-        0 is the first position, i the i-th of `positions`.
+        0 means the first position, i the i-th of `positions`.
 
     Returns:
       `pooled_output` <float32>[B, H], `sequence_output` <float32>[B, 1 + Q, H],

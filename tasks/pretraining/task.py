@@ -28,10 +28,10 @@ class PretrainingTask:
   Implements `official_albert.training.objective.Task`.
 
   Attributes:
-    config: configuration of the model.
-    manifest: manifest of the training data.
-    input_dir, eval_dir: folders of the training and evaluation data.
-    num_layers: number of layers to apply; None applies all.
+    config: the configuration of the model.
+    manifest: the manifest of the training data.
+    input_dir, eval_dir: the folders of the training and evaluation data.
+    num_layers: the number of layers to apply; None applies all.
   """
 
   name = "pretraining"
@@ -50,10 +50,10 @@ class PretrainingTask:
     Args:
       config: configuration of the model.
       input_dir: folder written by tools.create_pretraining_data.
-      seed: seed of the order of the training examples, and of dynamic masks.
-      eval_input_dir: another such folder for the evaluation, of which the
-        held-out split is used, or all if there is none. "" uses the held-out
-        split of `input_dir`.
+      seed: the seed of the order of the training examples and of dynamic masks.
+      eval_input_dir: another such folder for evaluation. Its held-out split is
+        used, or its training split if it has none. "" uses the held-out split
+        of `input_dir`.
       recompute_activations: see `SharedTransformerEncoder`.
 
     Raises:
@@ -140,7 +140,7 @@ class PretrainingTask:
   def loss_weights(
     self, batch: Mapping[str, tf.Tensor]
   ) -> dict[str, tf.Tensor]:
-    """Returns the weights by which the summed losses are divided."""
+    """Returns the divisors of the summed losses."""
     weights = loss_weights(batch)
     if not self._sentence_pair:
       del weights["sentence_order"]
@@ -257,7 +257,7 @@ def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """Returns the divisors of `loss_totals`, <float32>[] each.
 
-  They are the number of masked positions, plus 1e-5, and of examples.
+  They are the number of masked positions plus 1e-5, and the number of examples.
   """
   return {
     "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + _EPSILON,
@@ -338,7 +338,7 @@ def make_tasks(
     config: configuration of the model.
     input_dirs: a folder for each phase.
     seed: see `PretrainingTask`.
-    eval_input_dirs: none, one for all phases, or one for each.
+    eval_input_dirs: no folder, one for all phases, or one for each phase.
     recompute_activations: see `SharedTransformerEncoder`.
 
   Raises:
@@ -370,8 +370,8 @@ def at_depths(
 ) -> list[PretrainingTask]:
   """Makes a task for each depth of a depth schedule, on the same data.
 
-  The layers are applied fewer times at first: arXiv 1909.11942, Table 11,
-  trains deep models from shallow ones.
+  The layers are applied fewer times at first, because deep models can be
+  trained from shallow ones (arXiv 1909.11942, Table 11).
 
   Raises:
     ValueError: the model cannot have one of the depths, or the last depth is

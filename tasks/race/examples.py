@@ -1,9 +1,9 @@
 """RACE: recipes, files, sequences and accuracy.
 
     RACE/{train,dev,test}/{middle,high}/1234.txt   one JSON object, as released
-    RACE/{train,dev,test}/{middle,high}/all.txt    one JSON object a line
+    RACE/{train,dev,test}/{middle,high}/all.txt    one JSON object per line
 
-An all.txt is read instead of the files beside it, from which it was made.
+If a folder has an all.txt, it is read instead of the other files.
 
 Reference: google-research/albert race_utils.py (RaceProcessor,
 convert_single_example).
@@ -34,16 +34,16 @@ Inputs = list[tuple[list[int], list[int]]]
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(common.Recipe):
-  """How to fine-tune on RACE.
+  """The settings of fine-tuning on RACE.
 
-  "race" is that of arXiv 1909.11942, Table 14; "race_v2" is that of the README
-  of google-research/albert for the v2 models, which diverge with the first. The
-  original reports accuracies of 0.640 (base v1) to 0.868 (xxlarge v2) on the
-  development set. Not yet run here.
+  "race" is the recipe of arXiv 1909.11942, Table 14. "race_v2" is the one in
+  the README of google-research/albert for the v2 models, which diverge with the
+  former. The original reports accuracies of 0.640 (base v1) to 0.868 (xxlarge
+  v2) on the development set. This package has not reproduced them yet.
 
   Attributes:
-    max_qa_length: maximum tokens of question and option; Table 14 does not have
-      it, and this is the value of run_race.py.
+    max_qa_length: the maximum tokens of question and option. Table 14 omits it;
+      the default is that of run_race.py.
   """
 
   max_qa_length: int = 128
@@ -63,8 +63,8 @@ class RaceExample:
     example_id: the passage's id and the question's number in it, from 0, for
       example "high1.txt#0".
     article: the passage.
-    question: with or without "_" in the place of the option.
-    options: four, A to D.
+    question: the question, with or without "_" in place of the option.
+    options: the four options, A to D.
     label: the correct option, 0 to 3; None if unknown.
     level: "middle" or "high" school.
   """
@@ -82,22 +82,22 @@ def read_examples(
 ) -> list[RaceExample]:
   """Reads the questions of the split "train", "dev" or "test".
 
-  Middle comes before high; passages are sorted by number or have the order of
-  all.txt.
+  Middle school comes before high school. Passages are sorted by number or have
+  the order of all.txt.
 
   Deviation: each question has its own id. In the original, all questions of a
-  passage share one, so that predictions cannot be assigned to questions.
+  passage share one id, so predictions cannot be assigned to questions.
 
   Args:
     data_dir: the folder RACE, a folder that contains it or its archive, or the
       archive RACE.tar.gz, which is read without unpacking.
-    split: its name.
+    split: the name of the split.
     needs_labels: whether all passages must have answers.
 
   Raises:
     FileNotFoundError: there is no data, or no passage in it.
-    ValueError: the archive is damaged, or a passage is invalid. The message has
-      file, line and question.
+    ValueError: the archive is damaged, or a passage is invalid. The message
+      names file, line and question.
   """
   root = _find_root(data_dir)
   read = _read_archive if os.path.isfile(root) else _read_folders
@@ -265,20 +265,17 @@ def _parse(
 
 
 def question_with_option(question: str, option: str) -> str:
-  """Puts the option in place of each "_", or after the question."""
+  """Replaces each "_" by the option, or appends it to the question."""
   if "_" in question:
     return question.replace("_", option)
   return f"{question} {option}"
 
 
 def check_lengths(max_seq_length: int, max_qa_length: int) -> None:
-  """Refuses lengths that leave no space for the passage.
+  """Raises ValueError for lengths that leave no space for the passage.
 
   Deviation: the original stops at the first question that is too long, or
   continues without a passage.
-
-  Raises:
-    ValueError: there is no space.
   """
   if max_qa_length < 1 or max_seq_length < max_qa_length + 4:
     raise ValueError(
@@ -297,8 +294,8 @@ def make_all_inputs(
   """Yields [CLS] article [SEP] question with option [SEP] for each option.
 
   The question with its option keeps its last `max_qa_length` tokens, and the
-  article its first tokens that fit. Consecutive questions with one article
-  share its tokens.
+  article keeps the first tokens that fit. An article is tokenized once for
+  consecutive questions.
 
   Raises:
     ValueError: see `check_lengths`; raised with the first example.
@@ -339,7 +336,7 @@ def accuracy_by_level(
 ) -> dict[str, float]:
   """Returns the accuracy on all questions and on each level that occurs.
 
-  The paper reports all three (arXiv 1704.04683), google-research/albert only
+  RACE's paper (arXiv 1704.04683) reports all three, google-research/albert only
   `eval_accuracy`. Predictions and labels are <int>[N].
   """
   right, levels = np.equal(predictions, labels), np.array(levels)

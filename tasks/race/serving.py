@@ -32,7 +32,7 @@ class ServedMultipleChoice(serving.ServedModule):
     max_seq_length: int,
     max_qa_length: int,
   ):
-    """Composes the module of an `AlbertForMultipleChoice`; see `ServedModule`.
+    """Serves an `AlbertForMultipleChoice`; see `ServedModule`.
 
     Raises:
       ValueError: see `ServedModule` and `check_lengths`.
@@ -85,9 +85,9 @@ def pack_options(
   question: tf.Tensor,
   options: tf.Tensor,
 ) -> Tensors:
-  """Does in the graph what `make_all_inputs` of examples.py does.
+  """Packs texts in the graph like `make_all_inputs` of examples.py.
 
-  Passages and questions are <string>[B], and options <string>[B, 4].
+  Passages and questions are <string>[B], options are <string>[B, 4].
 
   Returns:
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
@@ -113,7 +113,7 @@ def pack_options(
   tail = tail[:, -max_qa_length:]  # [B * 4, (tokens)]
   context = text_layer.tokenize(passage)
   context = tf.gather(context, tf.repeat(tf.range(rows), number))
-  # Only the passage is cut, to what question and option leave.
+  # Only the passage is truncated, to the length that question and option leave.
   space = max_seq_length - 3 - tail.row_lengths()
   starts = context.row_starts()
   kept = tf.ragged.range(

@@ -1,4 +1,4 @@
-"""Predicted answers to questions: their files, and ensembles of models.
+"""Reads, writes and averages predicted answers to questions.
 
 predictions.json, nbest_predictions.json and null_odds.json have the format of
 google-research/albert, which SQuAD's official programs read. They map question
@@ -23,7 +23,7 @@ N_BEST_SIZE = 20
 # The names of a candidate's scores in SQuAD 1.1 and 2.0.
 _LOGITS = ("start_logit", "end_logit")
 _LOG_PROBS = ("start_log_prob", "end_log_prob")
-# Probabilities of float32 programs may exceed 1 by rounding.
+# Probabilities computed in float32 may exceed 1 by rounding.
 _MAX_PROBABILITY = 1 + 1e-5
 
 
@@ -32,10 +32,10 @@ class Candidate(NamedTuple):
 
   Attributes:
     text: a span of the context; "" if there is no candidate.
-    probability: among the candidates of the question.
-    start_score: log-probability (2.0) or logit (1.1) of the first token; None
-      in an ensemble.
-    end_score: the same of the last token.
+    probability: the probability among the candidates of the question.
+    start_score: the log-probability (2.0) or logit (1.1) of the first token;
+      None in an ensemble.
+    end_score: the same for the last token.
   """
 
   text: str
@@ -59,11 +59,11 @@ class QuestionAnswers(NamedTuple):
     """Returns the answer; "" if the null odds are above the threshold.
 
     Deviation: odds equal to the threshold keep the answer, while the original
-    requires lower ones. SQuAD's official search for the best threshold returns
+    requires lower odds. SQuAD's official search for the best threshold returns
     the odds of the last answer to keep.
 
     Raises:
-      ValueError: there is a threshold, but no null odds.
+      ValueError: there is a threshold but no null odds.
     """
     if null_score_diff_threshold is not None:
       if self.null_odds is None:
@@ -87,12 +87,12 @@ def write_predictions(
 ) -> list[str]:
   """Writes the files of all questions; returns their paths.
 
-  The threshold applies to predictions.json only. Without null odds (SQuAD 1.1),
+  The threshold applies only to predictions.json. Without null odds (SQuAD 1.1),
   null_odds.json is not written, and an old one is removed.
 
   Raises:
     ValueError: there is a threshold without null odds, or a score is not
-      finite; the folder stays as it was.
+      finite. The folder is not changed then.
   """
   odds = {
     question_id: answer.null_odds
@@ -133,10 +133,10 @@ def _to_json(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_answers(folder: str) -> dict[str, QuestionAnswers]:
-  """Reads the folder that `write_predictions` wrote.
+  """Reads a folder written by `write_predictions`.
 
   Raises:
-    ValueError: a file is invalid, or the two have different questions.
+    ValueError: a file is invalid, or the two files have different questions.
   """
   path = os.path.join(folder, NBEST_FILE)
   n_best = {}
@@ -224,11 +224,10 @@ def average_answers(
   """Returns the means over models of the probabilities and the null odds.
 
   arXiv 1909.11942 averages like this for SQuAD. Candidates are identified by
-  their text. A member without a candidate among its n best counts with
-  probability 0: a span with 0.9 from one of three models gets 0.3, less than
-  one with 0.6 from each. (The paper may also be read as a mean over the members
-  that have the span; then the first would win.) The order of the members does
-  not matter.
+  their text. If a member lacks a candidate, its probability counts as 0: a span
+  with 0.9 from one of three models gets 0.3, less than a span with 0.6 from
+  each. (The paper may also mean the average over the members that have the
+  span; then the first would win.) The order of the members does not matter.
 
   Raises:
     ValueError: the members have different questions, or only some of them have
@@ -263,7 +262,7 @@ def _average(
   for answer in found:
     seen = {""}
     for rank, (text, probability, *_) in enumerate(answer.n_best):
-      # If a file of another program has a text twice, the first one counts.
+      # If another program's file has a text twice, the first one counts.
       if text not in seen:
         seen.add(text)
         probabilities.setdefault(text, []).append(probability)

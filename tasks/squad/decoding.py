@@ -1,17 +1,17 @@
 """Decodes the scores of windows into the n best answers of each question.
 
-A context is read in overlapping windows, and the models score starts and ends
-in each. Every pair of a start and an end is a candidate unless it leaves the
-context, ends before it starts, is too long, or starts at a token that another
-window sees with more context. Served models decode inside the graph; evaluation
-calls the same operations, in blocks of questions.
+A context is split into overlapping windows, and the models score starts and
+ends in each. Every pair of a start and an end is a candidate unless it leaves
+the context, ends before it starts, is too long, or starts at a token that has
+more context in another window. Served models decode inside the graph;
+evaluation calls the same operations on blocks of questions.
 
 Reference: google-research/albert squad_utils.py (accumulate_predictions_v1 and
 _v2, write_predictions_v1 and _v2, _check_is_max_context).
 
-Letters: B questions, W windows of all of them, T tokens of all contexts, S
-sequence, K starts of a window, M ends of each of them, C candidates of a
-question, n answers of it.
+Letters: B questions, W windows of all questions, T tokens of all contexts, S
+sequence, K starts of a window, M ends of each start, C candidates and n answers
+of a question.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from tasks.squad.windows import Window
 MAX_ANSWER_LENGTH = 30
 # The start and end score of a question without candidates.
 _NO_CANDIDATE_SCORE = -1e6
-# Questions that are decoded together in evaluation, which bounds the memory.
+# Questions that evaluation decodes together; a limit on memory.
 _BLOCK = 512
-# Best spans that are compared for each answer that is wanted. If they have too
-# few different texts, more are.
+# The number of best spans to compare for each requested answer. If they have
+# too few different texts, more are compared.
 _FIRST_LOOK = 2
 _NEVER = float("-inf")
-# Slow to make, as all of Unicode is tried.
+# Slow to compute, because it tries all Unicode characters.
 _space = functools.cache(lambda: in_graph.character_class(str.isspace))
 
 
 class Windows(NamedTuple):
-  """The contexts of W windows, those of a question after each other.
+  """The contexts of W windows; the windows of a question are consecutive.
 
   Attributes:
-    counts: <int64>[B], windows of each question, at least one.
-    context_starts: <int64>[W], positions of the first context tokens.
-    first_tokens: <int64>[W], which of the T tokens these are.
-    lengths: <int64>[W], context tokens.
-    starts: <int32>[T], first characters of the tokens in their contexts.
-    ends: <int32>[T], exclusive.
+    counts: <int64>[B], the number of windows of each question, at least 1.
+    context_starts: <int64>[W], the position of each first context token.
+    first_tokens: <int64>[W], the index of that token among the T tokens.
+    lengths: <int64>[W], the number of context tokens.
+    starts: <int32>[T], the first character of each token in its context.
+    ends: <int32>[T], the exclusive end of each token.
   """
 
   counts: tf.Tensor
@@ -62,12 +62,12 @@ class Windows(NamedTuple):
 
 
 class Answers(NamedTuple):
-  """The n best answers, then "", 0, 0, -inf and -inf for missing ones.
+  """The n best answers; missing ones are "", 0, 0, -inf and -inf.
 
   Attributes:
-    texts: <string>[B, n], different ones.
-    starts: <int32>[B, n], first characters in the context.
-    ends: <int32>[B, n], exclusive.
+    texts: <string>[B, n], all different.
+    starts: <int32>[B, n], the first characters in the context.
+    ends: <int32>[B, n], the exclusive ends.
     start_scores: <float64>[B, n].
     end_scores: <float64>[B, n].
   """
@@ -79,7 +79,7 @@ class Answers(NamedTuple):
   end_scores: tf.Tensor
 
   def probabilities(self) -> tf.Tensor:
-    """<float32>[B, n] among a question's answers; 1, 0, ... without one."""
+    """<float32>[B, n] over a question's answers; 1, 0, ... if it has none."""
     scores = self.start_scores + self.end_scores
     best = tf.maximum(scores[:, :1], tf.float64.min)  # Finite.
     return tf.cast(
@@ -96,16 +96,16 @@ def best_answers(
 ) -> Answers:
   """Returns the best candidates of each question that have different texts.
 
-  Deviation: a span of white space only is no candidate, as "" means that there
-  is no answer. A question without candidates gets "", while the original gives
-  "empty" for SQuAD 1.1.
+  Deviation: a span of only white space is not a candidate, because "" means
+  that there is no answer. A question without candidates gets "", while the
+  original returns "empty" for SQuAD 1.1.
 
   Args:
     contexts: <string>[B], valid UTF-8.
-    windows: of all questions.
+    windows: the windows of all questions.
     scores: see `decode`.
     n_best_size: n; for SQuAD 1.1 also K and M.
-    max_answer_length: maximum tokens of an answer.
+    max_answer_length: the maximum tokens of an answer.
   """
   totals, *columns = _candidates(
     windows, scores, n_best_size, max_answer_length
@@ -160,12 +160,14 @@ def _candidates(
 ) -> list[tf.Tensor]:
   """Returns the spans of each window, [W, K * M] each.
 
-  Deviation: the best starts and ends of a window for SQuAD 1.1 are those of its
-  context. The original takes them from the whole sequence and then drops those
-  in the question and the padding, so that its answers depend on the padding.
+  Deviation: for SQuAD 1.1, the best starts and ends are chosen within the
+  context of the window. The original chooses them from the whole sequence and
+  then drops those in the question and the padding, so its answers depend on the
+  padding.
 
-  The sum of both scores is -inf for what is no candidate. Then come start and
-  end in characters, and both scores.
+  Returns:
+    The sum of both scores, which is -inf for spans that are not candidates;
+    start and end in characters; and both scores.
   """
   begin, length, first_token = (
     x[:, None]
@@ -247,7 +249,7 @@ def _best_windows(windows: Windows) -> tf.Tensor:
 def _stripped(
   contexts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Returns texts of spans <int32>[B, N] and their places, without space."""
+  """Strips spans <int32>[B, N]; returns their texts and positions."""
   shape = tf.shape(starts)
   starts = tf.reshape(starts, [-1])
   lengths = tf.maximum(tf.reshape(ends, [-1]) - starts, 0)
@@ -266,7 +268,7 @@ def _stripped(
 
 
 def _is_first(texts: tf.Tensor) -> tf.Tensor:
-  """Returns <bool>[B, N], where a row of <string>[B, N] has a text first."""
+  """Returns <bool>[B, N], true at the first occurrence of a text in its row."""
   shape = tf.shape(texts)
   row = tf.strings.as_string(tf.range(shape[0]))
   keys = tf.strings.join(
@@ -288,12 +290,13 @@ def decode(
   """Returns the answers of a model, and for SQuAD 2.0 the null odds.
 
   Args:
-    windows: W, of all questions, those of a question after each other.
+    windows: the W windows of all questions; those of a question are
+      consecutive.
     contexts: the raw contexts by question.
     scores: the `scores` of the model, with a row for each window.
-    n_best_size: maximum candidates of a question; in SQuAD 1.1 also starts and
-      ends of a window.
-    max_answer_length: maximum tokens of an answer.
+    n_best_size: the maximum number of candidates of a question; in SQuAD 1.1
+      also of starts and ends of a window.
+    max_answer_length: the maximum tokens of an answer.
 
   Raises:
     ValueError: scores are not finite.

@@ -5,8 +5,8 @@
        "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
 
 `is_impossible` and questions without an answer belong to version 2.0. For
-prediction, answers may be missing. Every field is checked: a wrong offset would
-silently teach a wrong answer.
+prediction, answers may be missing. Every field is checked, because the model
+would silently learn a wrong answer from a wrong offset.
 
 Reference: google-research/albert squad_utils.py (read_squad_examples).
 """
@@ -24,21 +24,21 @@ from tasks import common
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(common.Recipe):
-  """How to fine-tune on one version of SQuAD.
+  """The settings of fine-tuning on one version of SQuAD.
 
   Source: arXiv 1909.11942, Table 14. Windows and decoding have the defaults of
   run_squad_v1.py and run_squad_v2.py of google-research/albert.
 
   Attributes:
-    doc_stride: tokens from the begin of one window of a context to the next.
-    max_query_length: maximum tokens of a question; the rest is cut off.
-    n_best_size: candidates of a question.
-    max_answer_length: maximum tokens of an answer.
-    start_n_top: starts to try in prediction; SQuAD 2.0 only.
-    end_n_top: ends to try for each of them; SQuAD 2.0 only.
+    doc_stride: the tokens from the start of one window to that of the next.
+    max_query_length: the maximum tokens of a question; the rest is cut off.
+    n_best_size: the number of candidates of a question.
+    max_answer_length: the maximum tokens of an answer.
+    start_n_top: the number of starts to try in prediction; SQuAD 2.0 only.
+    end_n_top: the number of ends to try for each start; SQuAD 2.0 only.
 
-  Raises (when made):
-    ValueError: one of these is less than 1.
+  Raises (in the constructor):
+    ValueError: an attribute is less than 1.
   """
 
   doc_stride: int = 128
@@ -73,13 +73,13 @@ class SquadExample:
   """A question about a paragraph.
 
   Attributes:
-    question_id: unique.
-    question: its text.
+    question_id: the unique id.
+    question: the text of the question.
     context: the paragraph.
     answers: pairs (text, start) where `context[start:]` begins with the text.
-      Training files have one, held-out files several; empty if there is no
+      Training files have one, held-out files several. Empty if there is no
       answer or it is unknown.
-    is_impossible: whether the file says that the context has no answer.
+    is_impossible: whether the file marks the question as unanswerable.
   """
 
   question_id: str
@@ -90,7 +90,7 @@ class SquadExample:
 
 
 def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
-  """Reads the questions of a `.json` or `.json.gz` file, in its order.
+  """Reads the questions of a `.json` or `.json.gz` file, in file order.
 
   In training, each question must have exactly one answer or `is_impossible`.
 

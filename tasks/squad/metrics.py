@@ -2,8 +2,8 @@
 
 They equal those of evaluate-v1.1.py and evaluate-v2.0.py, including the
 differences between the two. Answers are compared in lower case, without ASCII
-punctuation and the articles a, an, the; the best of a question's gold answers
-counts.
+punctuation and the articles a, an, the. If a question has several gold answers,
+the best match counts.
 
 Gold answers map question ids to the texts of the answers; the list is empty for
 a question of SQuAD 2.0 without an answer.
@@ -32,7 +32,7 @@ def gold_answers(examples: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def normalize_answer(text: str) -> str:
-  """Returns the words that are compared, separated by spaces."""
+  """Returns the normalized words for comparison, separated by spaces."""
   text = text.lower().translate(_NO_PUNCTUATION)
   return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -41,8 +41,8 @@ def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
   """Scores answers like evaluate-v1.1.py.
 
   Returns:
-    `exact_match` and `f1`, in percent of all questions. A question without a
-    prediction scores 0; `missing` is their number if there are any.
+    `exact_match` and `f1`, in percent of all questions. Questions without a
+    prediction score 0; if there are any, `missing` is their number.
 
   Raises:
     ValueError: a question has no gold answer.
@@ -77,25 +77,25 @@ def evaluate_v2(
 ) -> dict[str, float]:
   """Scores answers like evaluate-v2.0.py.
 
-  Deviation: the default threshold of the script is 1.0, for probabilities.
-  evaluate_v2 of google-research/albert compares logits with it, so that
-  questions with odds over 1 count as unanswered. Here the default is none.
+  Deviation: the script's default threshold is 1.0, for probabilities.
+  evaluate_v2 of google-research/albert compares logits with it, so questions
+  with odds over 1 count as unanswered. Here the default is no threshold.
 
   Deviation: a threshold keeps answers with odds <= threshold, as in the script.
   The original searches for the best threshold by that rule and then applies <,
-  which drops the answer that made the threshold the best.
+  which drops the answer whose odds are the threshold.
 
   Args:
     gold: the texts of each question's answers; empty if it has none.
-    predictions: answers by question without any threshold, "" for none.
-    null_odds: high where a question seems to have no answer.
+    predictions: answers by question, before any threshold; "" for no answer.
+    null_odds: high if a question seems to have no answer.
     null_score_diff_threshold: predictions with higher odds count as "".
 
   Returns:
     The script's values in percent, and numbers of questions called `total`. As
     in the script, `best_exact_thresh` and `best_f1_thresh` are the first best
-    thresholds in the order of the odds, equal odds are passed one by one, and 0
-    represents a threshold below all odds; see `best_null_threshold`.
+    thresholds in the order of the odds, equal odds are processed one by one,
+    and 0 means a threshold below all odds; see `best_null_threshold`.
 
   Raises:
     ValueError: a question has no prediction or no null odds.
@@ -137,13 +137,13 @@ def best_null_threshold(
 ) -> float:
   """Returns the threshold with which `evaluate_v2` gives the highest F1.
 
-  It equals `best_f1_thresh` except where applying the latter would not give
-  `best_f1`: here equal odds are kept or dropped together, a threshold that
-  drops every answer is below negative odds too, and an answer of articles and
-  punctuation only is correct where there is none.
+  It equals `best_f1_thresh` except where applying that would not give
+  `best_f1`. Here equal odds are kept or dropped together, a threshold that
+  drops every answer is below negative odds too, and an answer of only articles
+  and punctuation is correct if the question has no answer.
 
   The result is the lowest such threshold: one of the odds, or at most 0 to drop
-  every answer. Arguments and errors are those of `evaluate_v2`.
+  every answer. See `evaluate_v2` for the arguments and errors.
   """
   scores = _raw_scores(gold, predictions)["f1"]
   _check_complete("null odds", gold, null_odds)
@@ -166,8 +166,8 @@ def score_answers(
 ) -> dict[str, float]:
   """Returns the official metrics of predicted answers.
 
-  For SQuAD 2.0 they include `null_score_diff_threshold`: the given one, or the
-  best for these questions.
+  For SQuAD 2.0 they include `null_score_diff_threshold`: the given value, or
+  the best one for these questions.
 
   Raises:
     ValueError: see `evaluate_v1` and `evaluate_v2`.
@@ -206,7 +206,7 @@ def _raw_scores(
     golds = [text for text in map(normalize_answer, texts) if text] or [""]
     answer = normalize_answer(predictions[question_id])
     exact[question_id] = float(answer in golds)
-    # Unlike in 1.1, an empty answer is correct where the gold one is empty.
+    # Unlike in 1.1, an empty answer is correct if the gold answer is empty.
     f1[question_id] = max(
       _f1(answer, text) if text else float(not answer) for text in golds
     )

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from official_albert import modeling
 
-# Features of the records besides the encoder's inputs.
+# The features of the records besides the encoder's inputs.
 _FEATURES = (
   "p_mask",
   "start_positions",

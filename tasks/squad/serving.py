@@ -1,9 +1,9 @@
-"""Serves SQuAD: a raw question and its raw context become the answer's text.
+"""Serves SQuAD: maps a raw question and its raw context to the answer's text.
 
-All of it is in the graph: the tokenizer with its offsets, the windows, the
-model on the windows of all questions at once, and the n best answers.
+The graph contains the tokenizer with its offsets, the windows, the model on the
+windows of all questions at once, and the decoding of the n best answers.
 
-Letters: B questions, W windows of all of them, S sequence.
+Letters: B questions, W windows of all questions, S sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from official_albert.tokenization import in_graph
 from tasks.squad import decoding
 from tasks.squad import model as model_lib
 
-# Windows of a request, which bounds the memory of a server.
+# The maximum windows of a request; a limit on the memory of a server.
 MAX_WINDOWS = 256
 # The defaults are those of the recipes.
 _SETTINGS = {
@@ -30,7 +30,7 @@ _SETTINGS = {
 
 
 class AnswerQuestions(serving.ServedModule):
-  """Returns `answer` <string>[B] and its place in the context.
+  """Returns `answer` <string>[B] and its position in the context.
 
   `ids` and `examples` return `start_logits` and `end_logits` <float32>[B, S],
   or for SQuAD 2.0 the scores of `decoding.decode`. They take single windows,
@@ -38,8 +38,8 @@ class AnswerQuestions(serving.ServedModule):
 
   Attributes:
     has_impossible: whether a question may have no answer, as in SQuAD 2.0.
-    max_windows: maximum windows of a request.
-    min_length: windows are padded to at least this length.
+    max_windows: the maximum number of windows of a request.
+    min_length: the length to which shorter windows are padded.
   """
 
   text_signatures = ("answer",)
@@ -54,13 +54,13 @@ class AnswerQuestions(serving.ServedModule):
     settings: Mapping[str, Any],
     null_score_diff_threshold: Optional[float] = None,
   ):
-    """Composes the module.
+    """Creates the module.
 
     Args:
       model: an `AlbertForSpans` or `AlbertForSpansOrNone`.
-      text_layer: the tokenizer, without offsets; None to serve ids only.
-      max_seq_length: maximum tokens of a window.
-      settings: of a run; missing ones have the values of the recipes.
+      text_layer: the tokenizer, without offsets; None serves only ids.
+      max_seq_length: the maximum tokens of a window.
+      settings: the settings of a run; the recipes give missing values.
       null_score_diff_threshold: higher null odds mean no answer; None always
         answers. SQuAD 2.0 only.
 
@@ -109,7 +109,7 @@ class AnswerQuestions(serving.ServedModule):
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     texts = serving.check_texts({"question": question, "context": context})
-    # Removes bytes that are not characters, as offsets count characters.
+    # Removes bytes that are not characters, because offsets count characters.
     context = tf.strings.unicode_transcode(
       texts["context"], "UTF-8", "UTF-8", errors="ignore"
     )
@@ -151,7 +151,7 @@ class AnswerQuestions(serving.ServedModule):
   def make_windows(
     self, question: tf.Tensor, context: tf.Tensor
   ) -> tuple[Tensors, decoding.Windows]:
-    """Does in the graph what `windows.make_windows` does, for <string>[B].
+    """Makes windows in the graph like `windows.make_windows`, for <string>[B].
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids` <int32>[W, S], where S is the
@@ -198,7 +198,7 @@ class AnswerQuestions(serving.ServedModule):
     )
     ids = tf.concat([cls, query, sep, parts, sep], 1)
     context_starts = 2 + query.row_lengths()
-    # The model refuses S = 0, even for a batch of no sequences.
+    # The model refuses S = 0, even for an empty batch.
     size = tf.maximum(tf.reduce_max(ids.row_lengths()), self.min_length)
     mask = tf.sequence_mask(ids.row_lengths(), size, tf.int32)
     features = {

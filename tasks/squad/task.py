@@ -31,11 +31,11 @@ class Questions:
 
 
 class SquadTask(common.FinetuningTask):
-  """Finds spans of a context, and in 2.0 decides whether there is one.
+  """Predicts answer spans, and in 2.0 whether there is an answer.
 
   Attributes:
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
-    recipe: how scores are decoded into answers.
+    recipe: the settings for decoding scores into answers.
   """
 
   def __init__(
@@ -52,10 +52,10 @@ class SquadTask(common.FinetuningTask):
     Args:
       *args: see `FinetuningTask`.
       has_impossible: whether the data is SQuAD 2.0.
-      questions: of the splits that are evaluated or predicted.
-      recipe: how scores are decoded into answers.
-      null_score_diff_threshold: higher null odds mean no answer; None takes the
-        best for the evaluated questions, and always answers where there are
+      questions: the questions of the splits to evaluate or predict.
+      recipe: the settings for decoding scores into answers.
+      null_score_diff_threshold: higher null odds mean no answer. None uses the
+        best value for the evaluated questions, or always answers if there are
         none. SQuAD 2.0 only.
       **kwargs: see `FinetuningTask`.
     """
@@ -70,8 +70,8 @@ class SquadTask(common.FinetuningTask):
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
 
-    Prediction with the run's model then decodes as its evaluation did. The
-    threshold is in the results of the evaluation.
+    Later predictions with the run's model use the same decoding as its
+    evaluation. The threshold is in the results of the evaluation.
     """
     described = super().describe()
     names = ["n_best_size", "max_answer_length"]
@@ -132,7 +132,7 @@ class SquadTask(common.FinetuningTask):
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """Returns the scores that `decoding` takes, for each window."""
+    """Returns the scores of each window for `decoding`."""
     outputs = model(batch, training=False, num_layers=self.num_layers)
     scores = {name: outputs[name] for name in model.scores}
     if not self.has_impossible:

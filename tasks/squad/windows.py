@@ -1,11 +1,11 @@
 """Splits SQuAD's questions into sequences: [CLS] question [SEP] context [SEP].
 
 A context that is too long is split into overlapping windows. Each window stores
-which characters of the context its tokens come from, so that an answer is exact
-text of the context. `serving` does the same in the graph.
+which characters of the context its tokens come from, so an answer is an exact
+substring of the context. `serving` does the same in the graph.
 
 Deviation: the original aligns pieces and text by their longest common
-subsequence within a band of characters, and drops a question where that fails,
+subsequence within a band of characters, and drops a question if that fails,
 even in evaluation. The tokenizer's offsets need no search and drop no question.
 
 Reference: google-research/albert squad_utils.py (convert_examples_to_features).
@@ -25,15 +25,15 @@ class Window(NamedTuple):
   """A part of a context with the question before it, without padding.
 
   Attributes:
-    question_id: of the example.
+    question_id: the id of the example.
     input_ids: [CLS] question [SEP] context [SEP].
     segment_ids: 0 up to the first [SEP], then 1.
-    context_start: position of the first context token.
-    first_token: which token of the context that is, from 0.
-    token_starts: first character in the context of each context token.
-    token_ends: last character, exclusive.
-    start_position: position of the answer's first token, or 0.
-    end_position: position of its last token, or 0.
+    context_start: the position of the first context token.
+    first_token: the index of that token in the context, from 0.
+    token_starts: the first character of each context token in the context.
+    token_ends: the exclusive end of each context token.
+    start_position: the position of the answer's first token, or 0.
+    end_position: the position of its last token, or 0.
     is_impossible: whether the window does not contain the whole answer.
   """
 
@@ -60,8 +60,8 @@ def make_windows(
   """Returns the windows of one question, at least one.
 
   Positions are those of the first answer. `doc_stride` is the number of tokens
-  from the begin of one window to the next; `context` has the tokens of the
-  context, if they are known.
+  from the start of one window to that of the next; `context` holds the tokens
+  of the context, if known.
 
   Raises:
     ValueError: the question leaves no space for the context.
@@ -134,7 +134,7 @@ def answer_tokens(
 ) -> Optional[tuple[int, int]]:
   """Returns the first and the last token of an answer.
 
-  Characters without a token, such as zero-width spaces, get the nearest one.
+  Characters without a token, such as zero-width spaces, use the nearest token.
   The result is None if the context has no tokens.
   """
   if not context.ids:
@@ -148,9 +148,10 @@ def answer_tokens(
 
 
 def p_mask(window: Window, length: int = 0) -> list[int]:
-  """Returns 1 where no answer can be: question, [SEP] and padding to `length`.
+  """Returns 1 for positions without answers, after padding to `length`.
 
-  It is 0 at the context's tokens and at [CLS], which represents "no answer".
+  These are the question, [SEP] and padding. It is 0 at the context's tokens and
+  at [CLS], which represents "no answer".
   """
   tokens = len(window.token_starts)
   mask = [0] + [1] * (window.context_start - 1) + [0] * tokens

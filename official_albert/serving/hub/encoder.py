@@ -4,8 +4,8 @@
       pooled = encoder(preprocessor(texts))["pooled_output"]
 
 Names and shapes are those of tensorflow/albert_en_base/3; the sub-object `sop`
-is new. The SavedModel holds variables and plain TensorFlow operations: dropout
-in training, no XLA, no custom gradients.
+is new. The SavedModel holds variables and plain TensorFlow operations, without
+XLA or custom gradients. Calls with training=True apply dropout.
 
 Source: the page of tensorflow/albert_en_base/3; "Common SavedModel APIs for
 Text Tasks" and "Reusable SavedModels" of TF Hub's documentation.
@@ -20,7 +20,7 @@ import tensorflow as tf
 from official_albert import modeling
 from official_albert.serving.hub import objects as hub_objects
 
-# TF Hub's names, and those of this package.
+# TF Hub's names, mapped to the names of this package.
 FEATURES = {
   "input_word_ids": "input_ids",
   "input_mask": "input_mask",
@@ -55,8 +55,8 @@ class HubEncoder(hub_objects.HubObject):
 
     Args:
       albert: a float32 model.
-      masked_lm: has been called, so that its variables exist.
-      sentence_order: likewise.
+      masked_lm: the masked LM head; its variables must exist.
+      sentence_order: the sentence order head; its variables must exist.
     """
     if albert.compute_dtype != "float32":
       raise ValueError(
@@ -67,14 +67,14 @@ class HubEncoder(hub_objects.HubObject):
     def encode(inputs: Tensors, training: bool) -> dict[str, Any]:
       seed = None
       if training:
-        # Not tf.random.uniform, which would save this process' global seed, so
-        # that all users would draw the same dropout.
+        # tf.random.uniform would save the global seed of this process, and all
+        # users would draw the same dropout masks.
         seed = tf.raw_ops.RandomUniformInt(
           shape=[2], minval=0, maxval=2**31 - 1, seed=0, seed2=0
         )
       features = {own: inputs[name] for name, own in FEATURES.items()}
       outputs = albert(features, training=training, dropout_seed=seed)
-      # So that a fixed length is known in the outputs' static shapes.
+      # Sets a fixed length in the outputs' static shapes.
       hidden = [albert.config.hidden_size]
       shape = tf.concat([tf.shape(inputs["input_word_ids"]), hidden], axis=0)
       blocks = [tf.reshape(x, shape) for x in outputs["encoder_outputs"]]
@@ -115,7 +115,7 @@ class HubEncoder(hub_objects.HubObject):
       )
 
   def signature(self) -> tf.types.experimental.GenericFunction:
-    """Returns the outputs that are single tensors, for servers."""
+    """Returns the serving signature, with all outputs that are one tensor."""
     specs = _specs(FEATURES)
     encode = self.__call__.get_concrete_function(specs, training=False)
 
@@ -136,7 +136,7 @@ def _specs(names) -> dict[str, tf.TensorSpec]:
 def _trace(compute, names) -> Any:
   @tf.function(autograph=False)
   def call(inputs, training=False):
-    # Within, because saving traces once more.
+    # Inside the function, because saving traces it again.
     with modeling.plain_operations_only():
       return compute(inputs, training)
 

@@ -1,13 +1,13 @@
-"""A preprocessor with the interface of TF Hub's: texts to model inputs.
+"""A preprocessor with TF Hub's interface, from texts to model inputs.
 
       preprocessor = hub.load("PREPROCESSOR")
       inputs = preprocessor(["One text.", "Another one."])
       tokens = [preprocessor.tokenize(a), preprocessor.tokenize(b)]
       inputs = preprocessor.bert_pack_inputs(tokens, seq_length=64)
 
-Names and shapes are those of tensorflow/albert_en_preprocess/3. The ids are
-those of the tokenizer of the training data, also where that preprocessor
-differs: "1922," is cut into digits and comma.
+Names and shapes are those of tensorflow/albert_en_preprocess/3. The ids equal
+those of the training data, even where that preprocessor differs. For example,
+"1922," is split into digits and comma.
 
 Source: the page of tensorflow/albert_en_preprocess/3; "Common SavedModel APIs
 for Text Tasks" of TF Hub's documentation.
@@ -34,8 +34,8 @@ class HubPreprocessor(hub_objects.HubObject):
       <int32>[B, (words), (tokens)]. Its `get_special_tokens_dict()` returns
       `start_of_sequence_id`, `end_of_segment_id`, `padding_id`, `mask_id` and
       `vocab_size`, <int32>[] each.
-    bert_pack_inputs: takes a list of one or two results of `tokenize` and
-      `seq_length`, and returns what a call of this object does.
+    bert_pack_inputs: maps a list of one or two results of `tokenize`, and
+      `seq_length`, to the same outputs as a call of this object.
   """
 
   def __init__(
@@ -89,7 +89,7 @@ class HubPreprocessor(hub_objects.HubObject):
     self.text_layer = text_layer  # Has the resources of the functions.
 
   def signature(self) -> tf.types.experimental.ConcreteFunction:
-    """Returns the call, for servers."""
+    """Returns the serving signature."""
     return self.__call__.get_concrete_function(_TEXTS)
 
 
@@ -102,20 +102,20 @@ def pack_segments(
 ) -> dict[str, tf.Tensor]:
   """Packs tokenized texts: [CLS] A [SEP] B [SEP], then padding.
 
-  Of two texts that are too long together, the longer one loses its end, as in
-  `tokenization.pack_pair` and in RoundRobinTrimmer of tensorflow_text.
+  If two texts are too long together, the longer one is truncated at its end, as
+  in `tokenization.pack_pair` and tensorflow_text's RoundRobinTrimmer.
 
   Args:
-    segments: one or two, each <int32>[B, (tokens)], or with more ragged axes,
-      which are flattened.
+    segments: one or two of <int32>[B, (tokens)]; further ragged axes are
+      flattened.
     seq_length: S, <int32>[] or an int; at least 2 for one text, 3 for two.
-    cls_id: of [CLS].
-    sep_id: of [SEP].
-    pad_id: of padding.
+    cls_id: the id of [CLS].
+    sep_id: the id of [SEP].
+    pad_id: the id of padding.
 
   Returns:
-    `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S]. B and its
-    [SEP] have type 1.
+    `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S]. The second
+    text and its [SEP] have type 1.
   """
   if not 1 <= len(segments) <= 2:
     raise ValueError(
@@ -153,7 +153,7 @@ def pack_segments(
   types = tf.zeros_like(columns)
   start = tf.ones([batch], tf.int32)
   for number, (segment, length) in enumerate(zip(segments, kept)):
-    end = (start + length)[:, None]  # [B, 1], the place of its [SEP].
+    end = (start + length)[:, None]  # [B, 1], the position of its [SEP].
     ids += _placed(segment, length, start, shape)
     ids += tf.where(columns == end, sep_id, 0)
     inside = (columns >= start[:, None]) & (columns <= end)
@@ -165,7 +165,7 @@ def pack_segments(
     "input_mask": tf.cast(mask, tf.int32),
     "input_type_ids": types,
   }
-  # So that the static shapes are known.
+  # Sets the static shapes.
   return {name: tf.reshape(value, shape) for name, value in named.items()}
 
 
@@ -174,7 +174,7 @@ def _placed(
 ) -> tf.Tensor:
   """Places the first `kept` <int32>[B] tokens of rows at `start` <int32>[B].
 
-  Ragged operations would be shorter, but several times slower.
+  Ragged operations would be shorter but several times slower.
   """
   rows = tf.cast(segment.value_rowids(), tf.int32)
   positions = tf.ragged.range(segment.row_lengths()).flat_values

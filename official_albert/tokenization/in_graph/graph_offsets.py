@@ -1,9 +1,9 @@
 """Maps pieces to the characters that they come from, in the graph.
 
-This is `text_offsets.py` for batches. The table of characters has the length
-of what normalization changes each character to. The cumulative lengths map a
-byte of the normalized text back to a character of the original text. A
-character and the combining marks after it count as one letter.
+This is `text_offsets.py` for batches. A table stores the length to which
+normalization changes each character. The cumulative lengths map a byte of the
+normalized text back to a character of the original text. A character and the
+combining marks after it count as one letter.
 
 Letters: B texts, N characters of all texts, concatenated; K positions.
 """
@@ -23,7 +23,7 @@ from official_albert import tokenization
 ALL_CHARACTERS = 0x110000
 _PAGE_BITS = 8
 _PAGE = 1 << _PAGE_BITS
-# From each of these code points, UTF-8 takes one byte more.
+# At each of these code points, UTF-8 begins to need one more byte.
 _LONGER = (0x80, 0x800, 0x10000)
 
 
@@ -90,7 +90,7 @@ def form_table(
   is_space: Callable[[str], bool],
   is_mark: Callable[[str], bool],
 ) -> CharacterTable:
-  """Returns a table of forms, see `text_offsets.FormTable`.
+  """Returns a table of forms; see `text_offsets.FormTable`.
 
   Lengths are in bytes and are measured with TensorFlow's operations, because
   its Unicode is older than Python's. `change` normalizes single characters
@@ -118,9 +118,10 @@ class Letters(NamedTuple):
     starts: <int64>[N], for each character that is not deleted, the first
       character of its letter, counted within the text.
     ends: <int64>[N], the end of its letter, exclusive.
-    bytes_up_to: <int64>[N], the normalized bytes of all characters up to it.
-    text_begins: <int64>[B], the normalized bytes of all texts before a text.
-    text_lengths: <int64>[B], the normalized bytes of each text.
+    bytes_up_to: <int64>[N], the number of normalized bytes up to and including
+      each character.
+    text_begins: <int64>[B], the number of normalized bytes before each text.
+    text_lengths: <int64>[B], the number of normalized bytes of each text.
   """
 
   starts: tf.Tensor
@@ -137,7 +138,7 @@ class Letters(NamedTuple):
     return self._look_up(self.starts, place)
 
   def ends_at(self, place: tf.Tensor) -> tf.Tensor:
-    """Returns the ends of the letters, exclusive; see `starts_at`."""
+    """Returns the exclusive ends of the letters; see `starts_at`."""
     return self._look_up(self.ends, place)
 
   def _look_up(self, values: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
@@ -147,7 +148,7 @@ class Letters(NamedTuple):
 
 
 def find_letters(forms: tf.RaggedTensor, keeps_spaces: bool) -> Letters:
-  """Finds the letters of texts, see `text_offsets.character_spans`.
+  """Finds the letters of texts; see `text_offsets.character_spans`.
 
   Args:
     forms: <int32>[B, (characters)], from a `form_table`.

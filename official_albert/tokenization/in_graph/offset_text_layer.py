@@ -1,8 +1,8 @@
-"""Text to ids in the graph, with the characters that each id comes from.
+"""Maps text to ids in the graph, with the characters of each id.
 
-This serves models that answer with a part of the text. For batches, it equals
+Models that answer with a part of the text need these offsets. The result equals
 `encode_with_offsets` of the Python tokenizers, with the same known differences
-as the ids (see sentencepiece_layer.py).
+as for the ids (see sentencepiece_layer.py).
 
 Letters: B texts, K pieces of all texts, concatenated.
 """
@@ -25,7 +25,7 @@ from official_albert.tokenization.in_graph import (
 
 
 class EncodedTexts(NamedTuple):
-  """The ids of B texts and the half-open ranges of their characters.
+  """The ids of B texts and their half-open character ranges.
 
   All are RaggedTensors <int32>[B, (pieces)].
   """
@@ -47,7 +47,7 @@ def make_offset_layer(layer: text_layer.TextLayer) -> OffsetTextLayer:
 
 
 class OffsetTextLayer(tf.Module):
-  """A tokenizer with offsets. Making it takes about a second.
+  """A tokenizer with offsets; construction takes about a second.
 
   Attributes:
     text_layer: the layer without offsets.
@@ -70,7 +70,10 @@ class OffsetTextLayer(tf.Module):
 
     Args:
       texts: <string>[B], UTF-8. Invalid bytes are dropped and not counted as
-        characters. ValueError is raised for anything but a batch of strings.
+        characters.
+
+    Raises:
+      ValueError: `texts` is not a batch of strings.
     """
     raise NotImplementedError
 
@@ -80,8 +83,8 @@ class OffsetTextLayer(tf.Module):
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
     forms = codes.with_flat_values(self._forms(codes.flat_values))
     letters = graph_offsets.find_letters(forms, keeps_spaces)
-    # This holds for each character of Unicode. If it ever fails, an error is
-    # better than wrong offsets.
+    # The lengths agree for each character of Unicode. If they ever do not, an
+    # error is better than wrong offsets.
     check = tf.debugging.assert_equal(
       tf.cast(normal_lengths, tf.int64),
       letters.text_lengths,
@@ -119,8 +122,9 @@ class SentencePieceOffsetLayer(OffsetTextLayer):
     cut = self.text_layer.cut(normal)
     text = cut.ids.value_rowids()
     begin = tf.gather(letters.text_begins, text)
-    # Ranges of visible characters exclude spaces before a piece, and what
-    # SentencePiece drops after it. `before` counts those before each text.
+    # Ranges of visible characters exclude spaces before a piece and characters
+    # that SentencePiece drops after it. `before` counts the visible characters
+    # before each text.
     first, last, before = (
       graph_offsets.bound(places, begin + place, after=False)
       for place in (cut.begins, cut.ends, tf.zeros_like(cut.begins))
@@ -128,12 +132,13 @@ class SentencePieceOffsetLayer(OffsetTextLayer):
     is_space = tf.equal(first, last)
     last = tf.where(cut.last < 0, last, first + tf.cast(cut.last, tf.int64))
     first += tf.cast(cut.first, tf.int64)
-    # A piece starts at its first visible character, a lone space at its end.
+    # A piece starts at its first visible character. A lone space starts at its
+    # own end.
     places = tf.concat([places, [0]], 0)
     at = tf.where(is_space, begin + cut.ends, tf.gather(places, first))
     start = letters.starts_at(at)
-    # A piece ends with its last visible character. If it has none, it ends with
-    # the piece before, which may come from the same letter.
+    # A piece ends with its last visible character. If it has none, it ends
+    # where the previous piece ends, which may come from the same letter.
     previous = tf.gather(places, tf.maximum(last - 1, 0))
     end = tf.where(last > before, letters.ends_at(previous), 0)
     length = tf.gather(letters.text_lengths, text)
@@ -188,11 +193,12 @@ def _visible_characters(
 ) -> graph_offsets.CharacterTable:
   """Returns 1 for characters that SentencePiece keeps, else 0.
 
-  Its own normalizer drops control characters and takes some others for spaces.
+  SentencePiece's normalizer drops control characters and treats some others as
+  spaces.
 
   Raises:
     ValueError: it changes a character into several, or splits unknown
-      characters into bytes, so that a piece may be a part of a character.
+      characters into bytes, so a piece may be a part of a character.
   """
   visible = np.ones(graph_offsets.ALL_CHARACTERS, np.int32)
   visible[ord(" ")] = 0

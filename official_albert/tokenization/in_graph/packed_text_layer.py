@@ -1,4 +1,4 @@
-"""Packs texts to model inputs in the graph: [CLS] A [SEP] or with B [SEP].
+"""Packs texts as [CLS] A [SEP] or [CLS] A [SEP] B [SEP] in the graph.
 
 The result, truncation included, equals that of `tokenization.pack_pair`, which
 makes the training data.
@@ -78,7 +78,7 @@ class FillMaskTextLayer(PackedTextLayer):
     Returns:
       The features of `pack_pair`, and `mask_positions` <int32>[B, M], the
       positions of [MASK], padded with -1. M is the largest number of masks in a
-      text. Longer texts than max_seq_length lose their end, masks included.
+      text. Texts longer than max_seq_length lose their end, masks included.
     """
     features = self._pack(self._ids(text_layer.check_texts(texts)))
     ids = features["input_ids"]
@@ -152,7 +152,7 @@ def pack_pair(
     tf.reshape(tf.stack(column, axis=1), [-1]) for column in zip(*ranges)
   )
   ids = tf.gather(tf.concat(values, 0), tf.ragged.range(starts, ends).values)
-  # Models do not accept the length 0 of an empty batch.
+  # Models do not accept length 0, which an empty batch would have.
   longest = tf.maximum(tf.reduce_max(length), 1 + texts)
   rows = tf.RaggedTensor.from_row_lengths(ids, length, validate=False)
   mask = tf.sequence_mask(length, longest, tf.int32)

@@ -10,10 +10,10 @@ tensorflow_text 2.15.0:
   are not normalized: LCD digits, phonetic letters, some historic scripts, as
   listed in text_layers_test.py. A capital sigma beside such a character may
   get its other lower-case form.
-- Two splits of a word may have the same score. tensorflow_text has an older
-  SentencePiece, and the Python package prefers the other split since version
-  0.2.2 ("66 6", not "6 66"). This concerns 1 of 31,200 lines of Wikipedia, and
-  none with version 0.2.1.
+- Two splits of a word may have the same score. tensorflow_text contains an
+  older SentencePiece, and the Python package prefers the other split since
+  version 0.2.2 ("66 6", not "6 66"). This affects 1 of 31,200 lines of
+  Wikipedia, and none with version 0.2.1.
 
 Reference: google-research/albert tokenization.py (preprocess_text,
 encode_pieces).
@@ -96,9 +96,9 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     self._inner_ids = _inner_id_table(pieces)
 
   def _digit_comma_table(self, pieces: list[str]):
-    # Row i lists the ids that id i becomes: itself, or the pieces of the digits
-    # and the comma for a piece that ends in a digit and a comma. Beside each
-    # id are `first` and `last` of `CutTexts`.
+    # Row i lists the ids that replace id i: id i itself, or for a piece that
+    # ends in a digit and a comma, the pieces of the digits and the comma. Each
+    # id comes with `first` and `last` of `CutTexts`.
     rows = [[(i, 0, -1)] for i in range(len(pieces))]
     comma = int(self._tokenizer.string_to_id(","))
     for i, piece in enumerate(pieces):
@@ -129,9 +129,9 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     texts = tf.strings.regex_replace(texts, marks, "")
     if not self.lower_case:
       return texts
-    # The Unicode operation ends a string at its first NUL, and depends on the
-    # locale of the process: a Turkish one changes "I" to a dotless i. So NUL is
-    # replaced, and ASCII is lower-cased first.
+    # The Unicode operation ends a string at its first NUL and depends on the
+    # locale of the process: a Turkish locale changes "I" to a dotless i. So NUL
+    # is replaced, and ASCII is lower-cased first.
     texts = tf.strings.regex_replace(texts, r"\x00", _NUL_STAND_IN)
     return tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
 
@@ -149,7 +149,7 @@ class SentencePieceTextLayer(text_layer.TextLayer):
     return ids.with_flat_values(tf.gather(table, ids.flat_values))
 
   def cut(self, normal: tf.Tensor) -> CutTexts:
-    """Returns the pieces of normalized texts <string>[B] and their places."""
+    """Returns the pieces of normalized texts <string>[B], with positions."""
     ids, begins, ends = self._tokenizer.tokenize_with_offsets(normal)
     parts = self._parts_of(ids)
     row = tf.gather(tf.constant(self._parts), parts.flat_values)

@@ -1,9 +1,9 @@
 """The WordPiece tokenizer in the graph.
 
-The text is split into words by the character classes of the Python tokenizer,
-and tensorflow_text's FastWordpieceTokenizer splits the words. (tensorflow_text
-also has a BertTokenizer that does both. It uses another version of Unicode,
-keeps control characters in words and limits the length of words in bytes.)
+The layer splits text into words by the Python tokenizer's character classes,
+and tensorflow_text's FastWordpieceTokenizer splits the words. tensorflow_text's
+BertTokenizer does both, but it uses another version of Unicode, keeps control
+characters in words and limits the length of words in bytes.
 
 It equals `tokenization.WordPieceTokenizer` except for characters that are newer
 than TensorFlow's Unicode (see sentencepiece_layer.py), and for a few capital
@@ -56,7 +56,7 @@ class WordPieceTextLayer(text_layer.TextLayer):
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
       self._pieces,
       suffix_indicator=tokenization.CONTINUATION,
-      # In bytes. Our own limit in characters is lower.
+      # In bytes; this package's own limit in characters is lower.
       max_bytes_per_word=4 * tokenization.MAX_WORD_CHARACTERS + 1,
       token_out_type=tf.int32,
       unknown_token="[UNK]",
@@ -114,9 +114,9 @@ class WordPieceTextLayer(text_layer.TextLayer):
       words: <string>[B, (words)], the result of `split_words`.
 
     Returns:
-      The ids, a RaggedTensor <int32>[B, (pieces)] with K pieces in all. For
-      each piece, <int64>[K]: the index of its word among those of all texts,
-      its first byte in the word, and the end of its bytes.
+      The ids, a RaggedTensor <int32>[B, (pieces)] with K pieces in all; and
+      <int64>[K] each: the index of the piece's word among the words of all
+      texts, its first byte in the word, and the exclusive end of its bytes.
     """
     ids, begins, ends = self._cut(words)
     word = ids.value_rowids()

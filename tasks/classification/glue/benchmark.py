@@ -2,8 +2,8 @@
 
 The recipes are those of arXiv 1909.11942, Table 14. run_glue.sh of
 google-research/albert has the same rates, batches, steps and warm-ups for eight
-tasks (not WNLI). It cannot set the encoder's dropout of QQP, RTE and WNLI: that
-is in the model's JSON file.
+tasks (not WNLI). It cannot set the encoder's dropout for QQP, RTE and WNLI,
+because the model's JSON file sets that.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from tasks.common import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-  """What distinguishes a task.
+  """The properties of a task.
 
   Attributes:
-    name: as in `--task`.
-    folder: of its files, as in the official archives.
-    texts: columns of the text or of both texts.
-    labels: in the order of the head's outputs; None for a regression.
+    name: the value of `--task`.
+    folder: the folder of its files in the official archives.
+    texts: the columns of the text or of both texts.
+    labels: the labels in the order of the head's outputs; None for a
+      regression.
     metrics: functions of `tasks.common`, in the official order. The first one
-      chooses the best checkpoint; higher is better.
-    label: column of the labels.
-    guid: column of the ids; "" numbers the rows from 0. Test files have one,
-      "index" where this is "".
-    dev_splits: with labels; MNLI has two.
-    test_splits: without labels; MNLI's model also predicts the diagnostics,
-      "ax".
+      selects the best checkpoint; higher is better.
+    label: the column of the labels.
+    guid: the column of the ids; "" numbers the rows from 0. Test files then
+      have the column "index".
+    dev_splits: the splits with labels for evaluation; MNLI has two.
+    test_splits: the splits without labels; MNLI's model also predicts the
+      diagnostics, "ax".
   """
 
   name: str
@@ -109,7 +110,7 @@ def get_glue_task(name: str) -> GlueTask:
   return GLUE_TASKS[name]
 
 
-# Rate, batch, steps, warm-up, the encoder's dropout.
+# Rate, batch, steps, warm-up, dropout of the encoder.
 GLUE_RECIPES: Mapping[str, Recipe] = {
   "cola": Recipe(1e-5, 16, 5336, 320, 0.0),
   "sst2": Recipe(1e-5, 32, 20935, 1256, 0.0),

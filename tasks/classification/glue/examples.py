@@ -1,8 +1,8 @@
 """Finds and reads the official files of GLUE.
 
 Deviation: columns are found by their names in the header, while the original
-uses positions. (CoLA's train and dev files have no header; they are read by
-position.) On the official files both agree with google-research/albert
+uses positions. (CoLA's train and dev files have no header and are read by
+position.) Both agree on the official files. Reference: google-research/albert
 classifier_utils.py.
 """
 
@@ -23,8 +23,8 @@ class Split:
   Attributes:
     path: the file.
     examples: in the file's order.
-    skipped_lines: numbers of lines with too few cells. Only QQP has such lines,
-      since its questions once contained tabs and newlines.
+    skipped_lines: the numbers of lines with too few cells. Only QQP has such
+      lines, because its original questions contained tabs and newlines.
   """
 
   path: str
@@ -32,20 +32,20 @@ class Split:
   skipped_lines: tuple[int, ...] = ()
 
 
-# CoLA's files without a header have source, label, the linguist's mark, text.
+# CoLA's files without a header have source, label, original judgment, text.
 _COLA_COLUMNS = ["", "label", "", "sentence"]
 
 
 def find_file(data_dir: str, task: GlueTask, split: str) -> pathlib.Path:
   """Returns the file of a split.
 
-  `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's own. Names
-  are compared without case and hyphens: cola/ and STSB/ are found too. The
-  diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv, beside
-  the folder MNLI.
+  `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's folder.
+  Names are compared without case and hyphens, so cola/ and STSB/ are found too.
+  The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv,
+  beside the folder MNLI.
 
   Raises:
-    FileNotFoundError: the file is not there.
+    FileNotFoundError: the file does not exist.
   """
   root = pathlib.Path(data_dir)
   if not root.is_dir():
@@ -53,11 +53,14 @@ def find_file(data_dir: str, task: GlueTask, split: str) -> pathlib.Path:
   names, file_name, roots = (task.folder,), f"{split}.tsv", (root,)
   if split == "ax":
     names, file_name = ("AX", "diagnostic"), "diagnostic.tsv"
-    roots = (root, root.absolute().parent)  # `root` may be MNLI's own folder.
+    roots = (
+      root,
+      root.absolute().parent,
+    )  # `root` may be the folder of MNLI itself.
   plain_names = [_plain(name) for name in names]
   for top in roots:
     folders = [f for f in top.iterdir() if _plain(f.name) in plain_names]
-    # Exact names first.
+    # Prefer exact names.
     for folder in sorted(folders, key=lambda f: (f.name not in names, f.name)):
       if (folder / file_name).is_file():
         return folder / file_name
@@ -77,14 +80,14 @@ def _plain(name: str) -> str:
 def read_split(data_dir: str, task: GlueTask, split: str) -> Split:
   """Reads one split; labels are None in test splits.
 
-  As in the original, extra cells are ignored and a text may be empty: the site
-  expects a prediction for every row of a test file.
+  As in the original, extra cells are ignored and a text may be empty, because
+  gluebenchmark.com expects a prediction for every row of a test file.
 
   Raises:
     FileNotFoundError: see `find_file`.
     ValueError: the file is empty or not UTF-8, a column or cell is missing, a
-      label is unknown, or a score is not from 0 to 5. The message has file and
-      line.
+      label is unknown, or a score is not from 0 to 5. The message names file
+      and line.
   """
   path = str(find_file(data_dir, task, split))
   has_labels = split not in task.test_splits

@@ -1,17 +1,17 @@
 """GLUE's metrics and scores, and the files for gluebenchmark.com.
 
-The score of a task is the mean of its metrics, that of MNLI the mean of matched
-and mismatched accuracy. GLUE's score is the mean of the nine, as the site
-computes it on the test sets; the diagnostics (AX) do not count.
+The score of a task is the mean of its metrics. For MNLI, it is the mean of
+matched and mismatched accuracy. GLUE's score is the mean of the nine tasks, as
+on the site for the test sets. The diagnostics (AX) do not count.
 
-The ALBERT paper has no such average: WNLI has no dev result there, and the
-column Avg is the mean of SQuAD 1.1, SQuAD 2.0 (each the mean of F1 and EM),
-MNLI, SST-2 and RACE.
+The ALBERT paper does not report this average. It has no dev result for WNLI,
+and its column Avg is the mean of SQuAD 1.1, SQuAD 2.0 (each the mean of F1 and
+EM), MNLI, SST-2 and RACE.
 
-The site takes eleven files in one zip. Each has `index<TAB>prediction` for
-every row of the test file: labels as in the training file, numbers from 0 to 5
-for STS-B. Tasks may be written one after the other: `write_zip` packs what the
-folder contains.
+A submission is a zip of eleven files. Each has `index<TAB>prediction` for every
+row of the test file: labels as in the training file, or numbers from 0 to 5 for
+STS-B. Tasks may be written one after the other, because `write_zip` packs
+whatever the folder contains.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def evaluate_glue(
 ) -> dict[str, float]:
   """Returns the metrics of one split, in the official order, as fractions.
 
-  Predictions and labels are <int>[N] indices of `task.labels`; of STS-B
-  <float>[N].
+  Predictions and labels are <int>[N] indices of `task.labels`; for STS-B, they
+  are <float>[N].
   """
   return {
     name: getattr(common, name)(predictions, labels) for name in task.metrics
@@ -60,7 +60,7 @@ def evaluate_glue(
 def task_score(
   task: GlueTask, results: Mapping[str, Mapping[str, float]]
 ) -> float:
-  """Returns the mean of `evaluate_glue` over metrics and `task.dev_splits`."""
+  """Returns the mean metric of a task over all its `dev_splits`."""
   values = [
     [results[split][name] for name in task.metrics] for split in task.dev_splits
   ]
@@ -73,7 +73,7 @@ def glue_average(scores: Mapping[str, float]) -> float:
 
 
 class Submission(NamedTuple):
-  """A zip, the official files in it, and those that are missing."""
+  """A zip file, the official files in it, and the missing ones."""
 
   path: str
   files: tuple[str, ...]
@@ -97,12 +97,13 @@ def write_predictions(
   """Writes the official file of one of `task.test_splits`; returns its path.
 
   Args:
-    folder: of the submission; created if missing.
+    folder: the folder of the submission; created if missing.
     task: the task.
-    split: its name.
-    guids: N ids of the test file.
-    predictions: N of `task.labels`; for STS-B N numbers, which are clipped to
-      [0, 5] and written with three decimals, as in the training file.
+    split: the name of the split.
+    guids: the N ids of the test file.
+    predictions: N labels of `task.labels`. For STS-B, N numbers, which are
+      clipped to [0, 5] and written with three decimals, as in the training
+      file.
 
   Raises:
     ValueError: a prediction is not a label.
@@ -130,8 +131,8 @@ def write_predictions(
 def write_zip(folder: str) -> Submission:
   """Packs the official files of `folder` into its `submission.zip`.
 
-  The bytes depend on the files only: times are fixed, and nothing is compressed
-  (all eleven files have about 5 MB).
+  The bytes depend only on the files: times are fixed, and nothing is compressed
+  (the eleven files have about 5 MB in total).
 
   Raises:
     ValueError: there are no official files.

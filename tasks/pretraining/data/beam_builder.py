@@ -2,13 +2,13 @@
 
     files -> documents -> tokens -> examples -> buckets -> shards
 
-It is for text that takes too long on one machine. The steps call the functions
-of the local engine. An element is a few hundred documents, or the records of a
-bucket or a shard. What depends on the whole input (the number of a document,
-the held-out documents, the place of a record in the order) is counted and
-passed as a side input. So the shards and the manifest are those of the local
-engine, byte by byte. A failed build starts over; during a build the runner
-repeats lost work.
+Beam is for text that takes too long on one machine. The steps call the
+functions of the local engine. An element is a few hundred documents, or the
+records of a bucket or a shard. Values that depend on the whole input (the
+number of a document, the held-out documents, the position of a record in the
+order) are counted and passed as a side input. So the shards and the manifest
+equal those of the local engine, byte by byte. During a build, the runner
+repeats lost work; a failed build starts over.
 """
 
 from __future__ import annotations
@@ -49,21 +49,22 @@ from tasks.pretraining.data import (
 
 _RESULT_FILE = "result.json"
 _BUCKET_BYTES = 1 << 26
-_BYTES_PER_TOKEN = 8  # A full sequence of 512 has 5.3, shorter ones more.
+# A full sequence of 512 tokens takes 5.3 bytes per token, shorter ones more.
+_BYTES_PER_TOKEN = 8
 _MAX_BUCKETS = 1 << 14
-# Beam's errors contain the error of a step somewhere in a long text.
+# Beam's long error messages contain the error of the failed step.
 _STEP_ERROR = re.compile(
   r"^(?:\w+\.)*(ValueError|FileNotFoundError|OSError|PermissionError): (.*?)"
   r" \[while running",
   re.MULTILINE | re.DOTALL,
 )
-# Runners whose workers are always on other machines.
+# Runners whose workers always run on other machines.
 _REMOTE_RUNNERS = ("DataflowRunner",)
 
 # Outputs of steps besides their main one.
 _SKIPPED, _COUNTS, _SIZES = "skipped", "counts", "sizes"
 # A key is (split, number of a bucket or a shard). A part of its records is
-# (place among the parts, keys <int64>[N], records).
+# (position among the parts, keys <int64>[N], records).
 _Key = tuple[str, int]
 _Part = tuple[tuple[int, ...], np.ndarray, list[bytes]]
 
@@ -76,12 +77,12 @@ def build_dataset_with_beam(
   """Builds a dataset.
 
   Args:
-    settings: settings of the dataset; `num_workers` is ignored.
-    runner: name of the runner, such as "DataflowRunner".
-    beam_options: further options of the pipeline, as on a command line.
+    settings: the settings of the dataset; `num_workers` is ignored.
+    runner: the name of the runner, such as "DataflowRunner".
+    beam_options: further options of the pipeline, in command-line syntax.
 
   Returns:
-    The manifest that has been written.
+    The written manifest.
 
   Raises:
     ValueError: a setting or the input is invalid.
@@ -138,10 +139,10 @@ def build_dataset_with_beam(
 
 @contextlib.contextmanager
 def _remote_folder(folder: str, overwrite: bool) -> Iterator[str]:
-  """Opens an output folder on storage on which folders cannot be renamed.
+  """Opens an output folder on storage that cannot rename folders.
 
-  Shards are written to their final paths. The manifest, without which nobody
-  reads them, is still written last.
+  Shards are written to their final paths. The manifest is written last, and
+  readers ignore shards without it.
   """
   from tensorflow.io import gfile
 
@@ -217,12 +218,13 @@ def _run(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What the steps know before any text is read.
+  """The information that all steps have before any text is read.
 
   Attributes:
-    settings: settings of the dataset.
-    folder: where the shards are written.
-    tokenizer_model: content of the tokenizer file, which only the driver has.
+    settings: the settings of the dataset.
+    folder: the folder of the shards.
+    tokenizer_model: the content of the tokenizer file, which only the driver
+      can read.
   """
 
   settings: build_worker.BuildSettings
@@ -232,7 +234,7 @@ class Plan:
 
 @functools.lru_cache(maxsize=2)
 def _open_job(plan: Plan) -> build_worker.Job:
-  """Returns the job with a tokenizer file on this machine; cached."""
+  """Returns the job, with the tokenizer in a local file; cached."""
   with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "tokenizer")
     with open(path, "wb") as file:
@@ -247,7 +249,7 @@ def _open_job(plan: Plan) -> build_worker.Job:
 def _add_steps(
   pipeline: beam.Pipeline, plan: Plan, paths: Sequence[str], result_path: str
 ) -> None:
-  """Adds all steps to a pipeline, which writes `result_path` last."""
+  """Adds all steps to a pipeline; the last one writes `result_path`."""
   read = (
     pipeline
     | "Files" >> beam.Create(list(enumerate(paths)))
@@ -307,7 +309,7 @@ def _add_steps(
 
 
 def _read_texts(element: tuple[int, str], plan: Plan):
-  """Yields (file number, chunk number, texts); what was skipped besides."""
+  """Yields (file number, chunk number, texts), and skipped documents aside."""
   number, path = element
   reader = documents.DocumentReader([path], plan.settings.reading)
   for index, texts in enumerate(reader.batches()):
@@ -331,8 +333,9 @@ def _put_in_order(
   """Numbers the documents and decides which ones are held out.
 
   Args:
-    counts: file, chunk, documents and tokens of each chunk.
-    plan: plan of the build.
+    counts: the file, the chunk and the numbers of documents and tokens of each
+      chunk.
+    plan: the plan of the build.
 
   Returns:
     The number of the first document of each (file, chunk), the numbers of the
@@ -361,7 +364,7 @@ def _put_in_order(
 
 
 def _make_examples(element, order, plan: Plan):
-  """Yields (key of a bucket, part); counts and sizes of buckets besides."""
+  """Yields (key of a bucket, part), and counts and bucket sizes aside."""
   file, index, tokens = element
   first_numbers, heldout, num_buckets = order
   job = _open_job(plan)
@@ -393,7 +396,7 @@ def _sort_bucket(
   sizes: Mapping[_Key, int],
   plan: Plan,
 ) -> Iterator[tuple[_Key, _Part]]:
-  """Yields (key of a shard, sorted part); `sizes` are those of all buckets."""
+  """Yields (key of a shard, sorted part); `sizes` lists all buckets' sizes."""
   (name, bucket), parts = element
   parts = sorted(parts, key=lambda part: part[0])
   keys = np.concatenate([part[1] for part in parts])
@@ -441,7 +444,7 @@ def _write_result(
   counts: Mapping[str, data_statistics.Counts],
   skipped: Sequence[tuple[int, documents.Skipped]],
 ) -> None:
-  """Writes what the driver needs for the manifest to a file."""
+  """Writes a file with the values that the driver needs for the manifest."""
   import tensorflow as tf
 
   total = documents.Skipped()

@@ -1,9 +1,8 @@
-"""The settings of a dataset, and the work on it that any process can do.
+"""The settings of a dataset, and the functions that worker processes run.
 
 Worker processes run `tokenize`, `make_run`, `repair_run` and `write_shard`;
-Beam's steps call the functions below these. The results depend on the
-arguments and the settings only, so the number and the order of the workers
-leave no trace in the data.
+Beam's steps call the lower-level functions. The results depend only on the
+arguments and the settings, not on the number and the order of the workers.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from tasks.pretraining.data.example_settings import (
   setting,
 )
 
-# Estimated bytes of the examples that are arrays at the same time.
+# Estimated bytes of the examples that are in memory at the same time.
 _BATCH_BYTES = 1 << 20
-# Must increase when other pieces or records are made of the same settings: an
-# older unfinished build cannot be resumed then.
+# Must increase when the same settings give different pieces or records, because
+# an older unfinished build cannot be resumed then.
 _FORMAT = 5
 
 
@@ -43,13 +42,13 @@ _FORMAT = 5
 class BuildSettings:
   """All settings of a dataset.
 
-  Attributes (of those without a flag that is generated from them):
-    input_files: text files or JSON lines, comma-separated names and globs.
-    output_dir: folder of the dataset.
-    spm_model_file, vocab_file: SentencePiece model or WordPiece vocabulary;
-      exactly one is given.
-    reading: how files become documents.
-    examples: settings of the examples.
+  Attributes (only those without a generated flag):
+    input_files: text files or JSON lines, as comma-separated names and globs.
+    output_dir: the folder of the dataset.
+    spm_model_file, vocab_file: the SentencePiece model or the WordPiece
+      vocabulary; exactly one is given.
+    reading: the settings for reading documents from files.
+    examples: the settings of the examples.
   """
 
   input_files: str
@@ -96,7 +95,7 @@ class BuildSettings:
 
   @property
   def splits(self) -> dict[str, tuple[int, int]]:
-    """How often each document is used, and the number of shards, by split."""
+    """The duplicates of each document and the number of shards, by split."""
     splits = {token_store.TRAIN: (self.dupe_factor, self.num_shards)}
     if self.heldout_share:
       splits[token_store.HELDOUT] = (1, self.num_heldout_shards)
@@ -116,14 +115,14 @@ class BuildSettings:
   def fingerprint(
     self, paths: Sequence[str], tokenizer_sha256: str
   ) -> dict[str, Any]:
-    """Returns what must be the same for an unfinished build to be resumed.
+    """Returns the values that must not change to resume an unfinished build.
 
-    Files are identified by their size and modification time. Reading a corpus
-    twice for a checksum would take longer than most resumed builds save.
+    Files are identified by size and modification time. Reading a corpus twice
+    for a checksum would take longer than most resumed builds save.
     """
     return {
       "format": _FORMAT,
-      # Its generators may give other numbers in another release.
+      # Another release of NumPy may generate other random numbers.
       "numpy": np.__version__,
       "tokenizer": tokenizer_sha256,
       **self.content(paths),
@@ -136,11 +135,11 @@ class BuildSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What all workers know, and what they open when they need it.
+  """The shared settings of all workers, and files that each opens lazily.
 
   Attributes:
-    settings: settings of the dataset.
-    folder: folder of the unfinished build.
+    settings: the settings of the dataset.
+    folder: the folder of the unfinished build.
   """
 
   settings: BuildSettings
@@ -182,7 +181,7 @@ class Job:
 
   @functools.cached_property
   def store(self) -> token_store.TokenStore:
-    """The token store; all text must be tokenized."""
+    """The token store; all text must be tokenized before."""
     return token_store.TokenStore(self.store_folder, self.vocabulary.size)
 
   def split_file(self, name: str) -> str:
@@ -191,14 +190,14 @@ class Job:
 
   @functools.cached_property
   def splits(self) -> dict[str, token_store.Split]:
-    """The documents of each split; the documents must be split."""
+    """The documents of each split; the splits must be chosen before."""
     return {
       name: token_store.Split(self.store, np.load(self.split_file(name)))
       for name in self.settings.splits
     }
 
   def estimate_bytes(self, token_counts: np.ndarray) -> np.ndarray:
-    """Estimates the size of the examples of each document; rather too high.
+    """Estimates the size of each document's examples, on the high side.
 
     Args:
       token_counts: <int64>[documents], the tokens of each document.
@@ -233,7 +232,7 @@ def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
 
 
 class Made(NamedTuple):
-  """N encoded examples, the random sort key of each, and what was counted."""
+  """N encoded examples, the random sort key of each, and their counts."""
 
   keys: np.ndarray
   records: list[bytes]
@@ -252,9 +251,9 @@ class Run(NamedTuple):
 
 
 class ShardTask(NamedTuple):
-  """A shard to be written: `size` records of the sorted runs.
+  """A shard to write: `size` records of the sorted runs.
 
-  The first one comes after `skip` others of its bucket.
+  The first record comes after `skip` others of its bucket.
   """
 
   path: str
@@ -283,11 +282,11 @@ def tokenize(
 
 
 def make_run(run: Run) -> tuple[data_statistics.Counts, np.ndarray, bool]:
-  """Makes a run unless it is finished, without reading all of it.
+  """Makes a run unless it is finished; a finished run is not read completely.
 
   Returns:
-    The counts of its examples, the records of each bucket <int64>, and whether
-    it is new.
+    The counts of its examples, the number of records of each bucket <int64>,
+    and whether the run is new.
   """
   table = external_sort.table_path(run.path)
   value = output_folder.find_piece(table)
@@ -315,7 +314,7 @@ def make_run(run: Run) -> tuple[data_statistics.Counts, np.ndarray, bool]:
 
 
 def repair_run(task: tuple[Run, int]) -> None:
-  """Makes a finished run again if its buckets from one on are not intact."""
+  """Makes a finished run again if a bucket that is still needed is damaged."""
   run, first_bucket = task
   if external_sort.is_intact(run.path, first_bucket):
     return
@@ -343,13 +342,13 @@ def tokenize_texts(
 ) -> token_store.Documents:
   """Tokenizes documents, each given as its sentences.
 
-  Sentences without tokens are left out, and so are documents without any.
+  Sentences without tokens and documents without sentences are omitted.
   """
   rows = job.tokenizer.encode_batch(list(itertools.chain.from_iterable(texts)))
   lengths = np.fromiter(map(len, rows), np.int32, len(rows))
   token_ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
   segment_ends = np.concatenate([[0], np.cumsum(lengths > 0, dtype=np.int64)])
-  # Where each text ends among the sentences.
+  # The end of each text among the sentences.
   text_ends = np.cumsum([0, *map(len, texts)])
   ends = np.stack([token_ends[text_ends], segment_ends[text_ends]], axis=1)
   ids = np.fromiter(

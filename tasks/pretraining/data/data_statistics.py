@@ -1,8 +1,7 @@
-"""Counts documents and examples, and makes the manifest's statistics of them.
+"""Counts documents and examples, and computes the manifest's statistics.
 
-Counts are sums, so the counts of many processes add up to the same total
-however the work is divided. Only `summarize_text` and `summarize_examples`
-divide.
+Counts are sums, so the total does not depend on how the work is divided among
+processes. Only `summarize_text` and `summarize_examples` compute quotients.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _NOTHING = np.int64(0)
 
 @dataclasses.dataclass
 class Counts:
-  """Counts of documents and of N examples; `Counts()` is nothing.
+  """Counts of documents and of N examples; `Counts()` is all zeros.
 
   Each document is counted once, whatever the number of duplicates. `ngrams`,
   `dropped_chunks`, `truncated_tokens` and the documents are only known while
@@ -27,17 +26,16 @@ class Counts:
 
   Attributes:
     pieces: <int64>[V], occurrences of each piece in the documents.
-    ngrams: <int64>[ngram], the masked n-grams of each number of words.
-    documents, segments: number of documents and segments with tokens.
+    ngrams: <int64>[ngram], the number of masked n-grams for each n.
+    documents, segments: the numbers of documents and segments with tokens.
     instances: N.
-    dropped_chunks: chunks of a document that did not become examples.
+    dropped_chunks: chunks of documents that did not become examples.
     truncated_tokens: tokens that did not fit into the examples.
     slots: N x S, padding included.
     tokens: tokens without padding.
     segment_a_tokens: tokens with segment id 0.
     predictions: tokens to predict; 0 with dynamic masking.
-    masked, kept: predictions that are [MASK], or the token itself, in the
-      input.
+    masked, kept: predictions whose input is [MASK], or the token itself.
     label_1: examples with the sentence-order label 1.
   """
 
@@ -68,7 +66,7 @@ class Counts:
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> Counts:
-    """Returns the counts that `to_json` was called on."""
+    """Parses the result of `to_json`."""
     arrays = {name: np.array(value[name]) for name in ("pieces", "ngrams")}
     return cls(**{**value, **arrays})
 
@@ -95,10 +93,10 @@ def count_examples(
   """Counts N examples.
 
   Args:
-    features: features as `examples.pad_instances` makes them, masked or not.
-    mask_id: id of [MASK].
-    ngram: most words of an n-gram.
-    ngram_lengths: number of words of each masked n-gram.
+    features: the result of `examples.pad_instances`, masked or not.
+    mask_id: the id of [MASK].
+    ngram: the maximum number of words in an n-gram.
+    ngram_lengths: the number of words in each masked n-gram.
   """
   real = features["input_mask"] > 0
   shown = label = np.zeros(0, np.int32)
@@ -126,8 +124,8 @@ def summarize_text(
 ) -> dict[str, Any]:
   """Returns the statistics of the documents for the manifest.
 
-  The entropy, that of the tokens that are not special, is the loss of the best
-  masked LM that does not look at the context.
+  The entropy of the tokens that are not special is the loss of the best masked
+  LM that ignores the context.
   """
   text_tokens = int(counts.pieces.sum())
   pieces = np.delete(counts.pieces, sorted(special_ids))
@@ -145,9 +143,9 @@ def summarize_text(
 def summarize_examples(counts: Counts) -> dict[str, Any]:
   """Returns the statistics of the examples for the manifest.
 
-  `kept_share` includes the rare random pieces that happen to be the token
-  itself. Examples without predictions have no statistics of masks.
-  `truncated_share` is a share of the tokens of all pairs before truncation.
+  `kept_share` includes random pieces that happen to equal the token. Examples
+  without predictions have no statistics of masks. `truncated_share` is relative
+  to the tokens of all pairs before truncation.
   """
   # Without [CLS], [SEP] and [SEP].
   text_tokens = counts.tokens - 3 * counts.instances

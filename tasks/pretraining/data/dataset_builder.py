@@ -7,9 +7,8 @@ There are two passes. First, all text is tokenized into a store on disk. Then
 the examples of each duplicate of each document are made and put in a random
 global order. The same input, settings and seed give the same bytes for any
 number of workers. The work is done in a folder inside the output folder, and
-the results are moved into place at the end, the manifest last. A build that
-was killed is resumed by the same settings, with the same bytes in the end; see
-`output_folder`.
+the results are moved into place at the end, the manifest last. With the same
+settings, a killed build resumes and gives the same bytes; see `output_folder`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
 
 
 class Progress(NamedTuple):
-  """The progress of a build; `fraction` is that of the phase."""
+  """The progress of a build; `fraction` is the progress within the phase."""
 
   phase: str
   documents: int
@@ -55,8 +54,7 @@ def build_dataset(
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build.
 
-  `report` is called after every piece of work. Returns the manifest that has
-  been written.
+  `report` is called after every piece of work. Returns the written manifest.
 
   Raises:
     FileNotFoundError: an input or model file is missing.
@@ -164,7 +162,7 @@ def _tokenize(
   reader: documents.DocumentReader,
   report: _Report,
 ) -> documents.Skipped:
-  """Fills the token store and returns what could not be read."""
+  """Fills the token store and returns the skipped documents."""
   os.makedirs(job.store_folder, exist_ok=True)
   path_of = functools.partial(token_store.chunk_path, job.store_folder)
   started = itertools.takewhile(
@@ -228,11 +226,9 @@ def _build_split(
   """Makes the runs and shards of a split that are missing or damaged.
 
   Runs are sorted by a random key, and the shards are read from all runs in the
-  order of the keys. When shards are finished, their records are cut off the
-  runs, so the examples need their space on the disk once and not twice. If a
-  shard is found damaged after that, the runs are made again, but no other shard
-  is.
-
+  order of the keys. The records of finished shards are cut off the runs, so the
+  examples take disk space only once. If such a shard is found damaged later,
+  the runs are made again, but the other shards are not.
   """
   duplicates, num_shards = job.settings.splits[name]
   paths = [

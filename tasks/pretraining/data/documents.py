@@ -1,15 +1,15 @@
 """Finds text files and reads documents, which are lists of sentences.
 
-Plain text has one sentence on a line and a blank line between documents, as in
-google-research/albert create_pretraining_data.py. With `split_sentences` its
-lines are paragraphs. JSON lines have one document on a line, in the field
+Plain text has one sentence per line and a blank line between documents, as in
+google-research/albert create_pretraining_data.py. With `split_sentences`, its
+lines are paragraphs. JSON lines have one document per line, in the field
 `text`, whose lines are paragraphs. Files named `.jsonl` or `.json`, also with
 `.gz`, `.zst` or `.zstd`, are JSON lines; all others are plain text.
 
 A path with `://`, such as `gs://bucket/corpus-*.jsonl.gz`, is opened by
 tf.io.gfile; TensorFlow is imported only then. `DocumentReader` cuts files into
-blocks of whole documents, and `parse` turns a block into documents, which takes
-longer and can be done by many processes. A `Tally` adds up the outcomes.
+blocks of whole documents. `parse` turns a block into documents; this takes
+longer, so many processes can do it. A `Tally` sums the outcomes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _JSON_ENDINGS = (".jsonl", ".json")
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 _MAX_NAMED = 100
-_BLOCK_BYTES = 1 << 18  # Enough work to be sent to another process.
+_BLOCK_BYTES = 1 << 18  # Enough work for one call to another process.
 _READ_BYTES = 1 << 20
-# Compressed bytes; their decompressed content is held in memory.
+# In compressed bytes; their decompressed content is held in memory.
 _ZSTD_READ_BYTES = 1 << 16
 # The largest window of `zstd --long=31`; the default limit is 2^27.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 31
@@ -41,12 +41,12 @@ _BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
 
 @dataclasses.dataclass(frozen=True)
 class ReaderSettings:
-  """How files become documents.
+  """The settings for reading documents from files.
 
   Attributes:
     split_sentences: whether the lines of plain text are paragraphs instead of
-      sentences. The lines in JSON always are.
-    sentence_language: ISO code of the language of paragraphs.
+      sentences. Lines in JSON are always paragraphs.
+    sentence_language: the ISO code of the language of paragraphs.
     skip_bad_documents: whether to skip documents that cannot be read, and files
       without documents. A compressed file that is cut or damaged is always an
       error, because any part of it may be missing.
@@ -64,7 +64,7 @@ class ReaderSettings:
       )
 
   def content(self, paths: Sequence[str]) -> dict[str, Any]:
-    """Returns what determines the sentences of these files, for a manifest."""
+    """Returns the settings that determine the sentences, for a manifest."""
     value = dataclasses.asdict(self)
     if self.split_sentences or any(map(_is_json, paths)):
       import importlib.metadata  # Workers start faster without it.
@@ -78,8 +78,8 @@ class Block(NamedTuple):
   """Some consecutive documents of a file, not parsed.
 
   Attributes:
-    path: path of the file.
-    first_line: number of the first line in the file, from 1.
+    path: the path of the file.
+    first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
     ends_file: whether this is the last block of the file.
   """
@@ -112,7 +112,7 @@ class Skipped:
 
 
 class Outcome(NamedTuple):
-  """The outcome of a block; `ended_file` is "" if it does not end its file."""
+  """The outcome of a block; `ended_file` is its file if the block ends it."""
 
   num_documents: int
   skipped: Skipped
@@ -121,10 +121,10 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass
 class Tally:
-  """The outcome of all blocks so far.
+  """The total outcome of all blocks so far.
 
   Attributes:
-    finished_files: number of files that have been read to the end.
+    finished_files: the number of files that have been read to the end.
     skipped: the documents that were skipped.
     is_empty: whether the current file has had no document so far.
   """
@@ -135,7 +135,7 @@ class Tally:
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> Tally:
-    """Returns the tally that `dataclasses.asdict` was called on."""
+    """Parses the result of `dataclasses.asdict`."""
     return cls(**{**value, "skipped": Skipped(**value["skipped"])})
 
   def add(self, outcome: Outcome, settings: ReaderSettings) -> None:
@@ -165,10 +165,10 @@ class DocumentReader:
   """Iterates over the documents of files, one after the other.
 
   Attributes:
-    num_files: number of files.
-    total_bytes: size of all files as they are stored.
-    bytes_read: how many of them the latest iteration has read.
-    skipped: what the latest iteration has skipped.
+    num_files: the number of files.
+    total_bytes: the size of all files as stored.
+    bytes_read: how many of these bytes the latest iteration has read.
+    skipped: the documents that the latest iteration has skipped.
   """
 
   def __init__(
@@ -231,8 +231,8 @@ def parse(
   skipped = Skipped()
   is_json = _is_json(block.path)
   documents: list[list[str]] = [[]]
-  # A document is skipped as a whole. Without one of its sentences, the others
-  # would seem to be consecutive.
+  # A bad document is skipped completely, because dropping one sentence would
+  # make its neighbors seem consecutive.
   is_bad = False
   # bytes.splitlines would split at other characters too.
   for number, raw in enumerate(io.BytesIO(block.data), block.first_line):
@@ -308,11 +308,11 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
   """Splits a paragraph; only space between sentences is removed.
 
   Sentences are split by sentencex (Wikimedia, MIT). Of nine packages on PyPI it
-  was the fastest (37 MB/s on one core) and made the fewest errors on 40 hard
-  cases in 15 languages: 34 were right, 31 with pysbd, 20 to 27 with others. It
-  needs no data at run time and loses no character. Other releases may cut
-  differently, so the manifest of a dataset names the version. An unknown
-  language is split like a related one or like English.
+  was the fastest (37 MB/s on one core) and the most accurate on 40 hard cases
+  in 15 languages: 34 correct, against 31 with pysbd and 20 to 27 with others.
+  It needs no data at run time and keeps all characters. Other releases may
+  split differently, so the manifest of a dataset records the version. An
+  unknown language is split like a related one or like English.
   """
   import sentencex  # Most text is already split.
 
@@ -335,7 +335,7 @@ _LOCAL = types.SimpleNamespace(
 
 
 def _file_system(path: str) -> Any:
-  """Returns tf.io.gfile, or its functions that are used here."""
+  """Returns tf.io.gfile, or local functions with the same names."""
   if "://" not in path:
     return _LOCAL
   import tensorflow as tf
@@ -379,7 +379,7 @@ def find_files(patterns: str) -> list[str]:
 
 
 def size_and_time(path: str) -> tuple[int, int]:
-  """Returns a file's size as it is stored and its time of change in ns."""
+  """Returns a file's size as stored and its modification time in ns."""
   if "://" not in path:
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
@@ -394,13 +394,12 @@ def read_blocks(
 
   Args:
     path: the file.
-    end: pattern that all blocks but the last end with. It must end with a line
-      break.
-    size: least number of bytes of all blocks but the last, above 0.
+    end: the pattern at which a block may end. It must end with a line break.
+    size: the minimum number of bytes of all blocks but the last; positive.
 
   Yields:
-    A block, the last of which may be empty, and how many bytes of the file as
-    it is stored have been read.
+    A block (the last one may be empty), and how many bytes of the stored file
+    have been read so far.
 
   Raises:
     ValueError: a compressed file is cut or damaged. The lines before the damage
@@ -448,7 +447,7 @@ def _read_parts(file: BinaryIO, kind: str) -> Iterator[bytes]:
 
 
 def _decompress_zstd(file: BinaryIO) -> Iterator[bytes]:
-  """Decompresses frames; zstandard's `stream_reader` overlooks a cut file."""
+  """Decompresses frames; zstandard's `stream_reader` ignores truncation."""
   import zstandard  # Few inputs need it, and every worker would load it.
 
   decompressor = zstandard.ZstdDecompressor(

@@ -1,6 +1,6 @@
-"""Settings of pretraining examples, which flags and dynamic masking need too.
+"""Settings of pretraining examples, also for flags and dynamic masking.
 
-Only NumPy is imported.
+This module imports only NumPy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-# Shares of the chosen tokens; the others become random pieces.
+# Shares of the chosen tokens; the rest becomes random pieces.
 MASK_SHARE = 0.8
 KEEP_SHARE = 0.1
 
@@ -35,7 +35,7 @@ def check_at_least(settings: Any, **limits: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
-  """Settings of an example, with the names and defaults of the original.
+  """Settings of an example, with google-research/albert's names and defaults.
 
   Raises (in the constructor):
     ValueError: a setting is out of range.
@@ -107,7 +107,7 @@ class ExampleSettings:
 
 
 def ngram_thresholds(ngram: int, favor_shorter_ngram: bool) -> np.ndarray:
-  """Returns the cumulative probabilities but the last, <float64>[ngram - 1].
+  """Returns the cumulative probabilities except 1, <float64>[ngram - 1].
 
   p(n) ~ 1/n for n = 1..ngram, or the reverse; for ngram 3 they are 6/11, 3/11
   and 2/11. n is 1 plus the number of thresholds that a uniform draw reaches.

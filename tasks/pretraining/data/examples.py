@@ -1,12 +1,12 @@
 """Turns documents into masked, labeled examples for masked LM and SOP.
 
 `sentence_pairs` cuts a document into pairs of segments A and B. This module
-joins a pair to `[CLS] A [SEP] B [SEP]`, lets `masking` choose the tokens to
+joins a pair to `[CLS] A [SEP] B [SEP]`, calls `masking` to choose the tokens to
 predict, and pads examples to the features of the records.
 
-All random choices come from one generator for each (seed, document, duplicate).
-So an example does not depend on the process that makes it, nor on the examples
-made before. Only NumPy is imported.
+Each (seed, document, duplicate) has one generator for all random choices. So an
+example depends neither on the process that makes it nor on earlier examples.
+This module imports only NumPy.
 
 arXiv 1909.11942 section 3.1; reference: google-research/albert
 create_pretraining_data.py (create_instances_from_document,
@@ -30,12 +30,12 @@ from tasks.pretraining.data.example_settings import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vocabulary:
-  """What masking needs of a tokenizer with V pieces; [PAD] is 0.
+  """The properties of a tokenizer with V pieces for masking; [PAD] is 0.
 
   Attributes:
     word_start_table: <bool>[V], whether a piece starts a word.
-    special_ids: ids of pieces that are not text.
-    cls_id, sep_id, mask_id: ids of [CLS], [SEP], [MASK].
+    special_ids: the ids of pieces that are not text.
+    cls_id, sep_id, mask_id: the ids of [CLS], [SEP], [MASK].
   """
 
   word_start_table: np.ndarray
@@ -57,8 +57,8 @@ class Vocabulary:
   def replacement_ids(self) -> np.ndarray:
     """Ids of random replacements, ascending, <int32>[R].
 
-    Deviation: these are without the special pieces. The original also draws
-    <pad>, [CLS], [SEP] and [MASK], and so does compat.
+    Deviation: special pieces are excluded. The original also draws <pad>,
+    [CLS], [SEP] and [MASK], and so does --masking=compat.
     """
     return np.delete(self.all_ids, sorted(self.special_ids))
 
@@ -70,9 +70,9 @@ class Instance(NamedTuple):
     original: <int32>[L], `[CLS] A [SEP] B [SEP]`.
     boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
       word.
-    first_separator: position of the first [SEP].
-    label: 0 for segments in order, 1 for swapped or random ones.
-    masked: the tokens to predict; none with dynamic masking.
+    first_separator: the position of the first [SEP].
+    label: 0 for segments in order, 1 for swapped or random segments.
+    masked: the masked tokens; none with dynamic masking.
     truncated_tokens: see `sentence_pairs.Pair`.
   """
 
@@ -100,7 +100,7 @@ def create_instances(
 ) -> Iterator[Optional[Instance]]:
   """Yields the examples of document `index`, and None for a dropped chunk.
 
-  Of `documents`, only this one is read, and random others if needed.
+  It reads only this document, and random others if needed.
   """
   kind = settings.sentence_pair
   if (settings.masking, kind) == ("dynamic", "sop"):
@@ -168,7 +168,7 @@ def create_instance(
 def pad_instances(
   instances: Sequence[Instance], settings: ExampleSettings
 ) -> dict[str, np.ndarray]:
-  """Pads N examples to the features of records, and checks them.
+  """Pads N examples to the features of the records and checks them.
 
   Returns:
     <int32>[N, S] `input_ids`, `input_mask`, `segment_ids`, `token_boundary`;

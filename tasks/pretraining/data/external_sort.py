@@ -1,13 +1,13 @@
-"""Puts more records than fit into memory into the order of their keys.
+"""Sorts more records than fit into memory by their keys.
 
-With random keys this is an exact global shuffle. Records are written in runs,
-files that are sorted by key and cut into buckets of equal key ranges. Reading
-a bucket from all runs and sorting it gives a part of the order. The order
-depends neither on the number of buckets nor on who wrote the runs.
+With random keys, this is an exact global shuffle. Records are written in runs:
+files that are sorted by key and divided into buckets of equal key ranges.
+Reading a bucket from all runs and sorting it gives a part of the order. The
+order depends neither on the number of buckets nor on the writers of the runs.
 
-A run holds the buckets from the last to the first, so that the first buckets,
-which are read first, can be cut off when they are no longer needed. `RUN.table`
-beside it has a row for each bucket.
+A run stores the last bucket first. So the first buckets, which are read first,
+can be truncated when they are no longer needed. `RUN.table` beside it has a row
+for each bucket.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 from official_albert import files
 
 KEY_BITS = 63  # Keys are non-negative int64.
-# A bucket of every run is read at once. With smaller parts of a bucket in each
-# run, reading them would be slow; with larger buckets and runs, the memory of
-# the workers would be large.
+# A bucket is read from all runs at once. Smaller parts of a bucket in each run
+# would make reading slow; larger buckets and runs would need more memory in the
+# workers.
 _PART_BYTES = 1 << 18
 _MIN_BUCKET_BYTES, _MAX_BUCKET_BYTES = 1 << 22, 1 << 27
 # Columns of the table.
@@ -31,10 +31,10 @@ _OFFSET, _SIZE, _RECORDS, _CHECKSUM = range(4)
 
 
 def plan(total_bytes: int, min_buckets: int = 1) -> tuple[int, int]:
-  """Returns the bytes that a run should have, and the number of buckets.
+  """Returns the target size of a run in bytes, and the number of buckets.
 
-  The latter is a power of two. A reader that starts within a bucket reads it
-  from its start, so at least one for each reader is good.
+  The number of buckets is a power of two. It should be at least the number of
+  readers, because a reader that starts within a bucket reads all of it.
   """
   balanced = int((total_bytes * _PART_BYTES) ** 0.5)
   size = min(max(balanced, _MIN_BUCKET_BYTES), _MAX_BUCKET_BYTES)
@@ -42,7 +42,7 @@ def plan(total_bytes: int, min_buckets: int = 1) -> tuple[int, int]:
 
 
 def power_of_two(least: int) -> int:
-  """Returns the smallest power of two that is not below `least`, above 0."""
+  """Returns the smallest power of two that is at least max(`least`, 1)."""
   return 1 << (least - 1).bit_length()
 
 
@@ -64,7 +64,7 @@ def write_run(
   Args:
     path: the file.
     keys: <int64>[N], from 0 to 2^63 - 1.
-    records: N of them. Equal keys keep their order.
+    records: the N records. Records with equal keys keep their order.
     num_buckets: a power of two, the same for all runs of a sort.
   """
   order = np.argsort(keys, kind="stable")
@@ -90,7 +90,7 @@ def count_records(path: str) -> np.ndarray:
 
 
 def is_intact(path: str, first_bucket: int) -> bool:
-  """Returns whether the buckets of a run from one on are what was written."""
+  """Returns whether the buckets of a run from `first_bucket` on are intact."""
   if not os.path.exists(path):
     return False
   return all(
@@ -99,7 +99,7 @@ def is_intact(path: str, first_bucket: int) -> bool:
 
 
 def is_cut(path: str) -> bool:
-  """Returns whether `discard` may have cut a run to its size."""
+  """Returns whether the size of a run could be the result of `discard`."""
   table = _read_table(path)
   whole = table[0, _OFFSET] + table[0, _SIZE]
   size = os.path.getsize(path) if os.path.exists(path) else -1
@@ -107,7 +107,7 @@ def is_cut(path: str) -> bool:
 
 
 def discard(path: str, end: int) -> None:
-  """Cuts the buckets before bucket `end` off a run."""
+  """Removes the buckets before bucket `end` from a run."""
   size = 0
   for row in _read_table(path, end, 1):
     size = int(row[_OFFSET] + row[_SIZE])
@@ -123,7 +123,7 @@ def read_sorted(
   Equal keys come in the order of the runs.
 
   Raises:
-    OSError: a run is not what was written.
+    OSError: a run is damaged.
   """
   for bucket in range(first_bucket, num_buckets):
     keys, records = [np.zeros(0, np.int64)], []

@@ -1,11 +1,11 @@
 """N-gram masking of whole words: chooses and replaces the tokens to predict.
 
-A sequence is cut into units: words, or single pieces without whole-word
+A sequence is divided into units: words, or single pieces without whole-word
 masking. The units are visited in random order. Each visit draws a length n with
-p(n) ~ 1/n and takes the n units from there on. It takes fewer units if the
-segment ends or the budget of predictions is short, and none if one of them is
-already taken. Of the chosen tokens, 80% become [MASK], 10% stay and 10% become
-a random piece.
+p(n) ~ 1/n and takes n units from that position. It takes fewer units at the end
+of a segment or of the budget of predictions, and none if one of them is already
+taken. Of the chosen tokens, 80% become [MASK], 10% stay and 10% become a random
+piece.
 
 Deviation: the lengths come from the same seeded generator as everything else.
 The original draws them from NumPy's global generator, which its --random_seed
@@ -31,7 +31,7 @@ class MaskedTokens(NamedTuple):
     tokens: <int32>[L], the masked sequence, which is the model's input.
     positions: <int32>[M], ascending.
     labels: <int32>[M], the original tokens at the positions.
-    ngram_lengths: number of units of each n-gram, in the order of the choice.
+    ngram_lengths: the number of units of each n-gram, in order of selection.
   """
 
   tokens: np.ndarray
@@ -58,14 +58,14 @@ def choose_ngrams(
     starts: <bool>[L], True where a unit starts and at [CLS] and both [SEP]. The
       first token of a segment always starts a unit, because truncation may have
       cut its first word.
-    first_separator: position of the first [SEP]; the second is at L - 1.
-    budget: maximum number of tokens.
+    first_separator: the position of the first [SEP]; the second is at L - 1.
+    budget: the maximum number of tokens.
     thresholds: <float64>[ngram - 1], see `ngram_thresholds`.
-    rng: draws the order of the units and the lengths.
+    rng: the generator for the order of the units and the lengths.
 
   Returns:
     The chosen positions <int64>[M], ascending, and the number of units of each
-    n-gram, in the order of the choice.
+    n-gram, in order of selection.
   """
   starts = starts.copy()
   starts[[1, first_separator + 1]] = True
@@ -86,9 +86,9 @@ def choose_ngrams_across_separator(
   thresholds: np.ndarray,
   rng: np.random.Generator,
 ) -> tuple[np.ndarray, list[int]]:
-  """Chooses n-grams of the text without its [SEP], as the original does.
+  """Chooses n-grams that may span [SEP], as in the original.
 
-  It is for --masking=compat; see `choose_ngrams`.
+  --masking=compat uses it; see `choose_ngrams`.
   """
   text = np.delete(np.arange(len(starts) - 1), [0, first_separator])
   edges = np.flatnonzero(starts[text])
@@ -105,11 +105,11 @@ def choose_ngrams_across_separator(
 def _take_ngrams(
   edges: np.ndarray, units: np.ndarray, ends: np.ndarray, budget: int
 ) -> tuple[np.ndarray, list[int]]:
-  """Takes n-grams in turn, each if it is free and fits into the budget.
+  """Takes each n-gram in order if it is free and fits into the budget.
 
   `edges` <int>[U + 1] are the starts of the units and the end of the last.
-  N-gram n has the units from units[n] to ends[n] - 1, or as few as one of them
-  if the budget is short.
+  N-gram n has the units from units[n] to ends[n] - 1, or only the first few of
+  them if the budget is short.
   """
   edge = edges.tolist()
   covered = bytearray(edge[-1])
@@ -140,7 +140,7 @@ def replace_tokens(
 ) -> np.ndarray:
   """Returns <int32>[L] with [MASK], the token or a random piece at `positions`.
 
-  The choice is made for each token, also within an n-gram.
+  The choice is made for each token, even within an n-gram.
   """
   choice = rng.random(len(positions))
   random = replacement_ids[

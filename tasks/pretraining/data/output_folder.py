@@ -1,16 +1,16 @@
-"""The folder of a dataset, which appears complete or not at all.
+"""Writes the folder of a dataset atomically, and resumes unfinished builds.
 
 An unfinished build is in the folder `.unfinished` inside the output folder. It
-stays there after a kill, an interruption or an error of the system such as a
-full disk, and the same command resumes it. It is removed when the dataset is
-published, and after a ValueError: the input or the settings are wrong then,
-and a build with other ones cannot resume it.
+stays there after a kill, an interruption or a system error such as a full disk,
+and the same command resumes it. It is removed when the dataset is published. It
+is also removed after a ValueError, because the input or the settings are wrong
+then, and a build with other values cannot resume it.
 
 A build consists of pieces: chunks of tokens, runs of examples, shards. Each
-piece is a file that appears under its name when it is complete. Beside it lies
-`NAME.json`, its note: what the build needs to know about the piece, and
-checksums. A build that was killed calls `find_piece` for each piece and makes
-only those that are missing or damaged.
+piece is a file that gets its final name when it is complete. Its note,
+`NAME.json` beside it, stores checksums and values that the build needs. A
+resumed build calls `find_piece` for each piece and makes only those that are
+missing or damaged.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _READ_BYTES = 1 << 20
 
 
 def finish_piece(path: str, value: dict[str, Any]) -> None:
-  """Writes the note of a complete file, which makes it count as finished."""
+  """Writes the note of a complete file, which marks it as finished."""
   _write_note(path, {"value": value, "file": _describe(path)})
 
 
 def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
-  """Returns what `finish_piece` was given; None if the piece has to be made.
+  """Returns the `value` of `finish_piece`; None if the piece must be made.
 
   Reports a damaged piece on stderr. The file may have been moved to another
-  folder; its note lies at `path`.
+  folder, but its note stays at `path`.
   """
   note = _read_note(path)
   if note is not None:
@@ -117,17 +117,16 @@ def staging_folder(
   """Opens the folder of an unfinished build, a new one or one to resume.
 
   Args:
-    output_dir: folder of the dataset. It is created if it does not exist, and
-      removed if it is empty in the end.
-    overwrite: whether a dataset or another unfinished build is replaced.
-    wanted: settings that must be the same for a build to be resumed, as JSON
-      values.
+    output_dir: the folder of the dataset. It is created if necessary, and
+      removed if it is empty at the end.
+    overwrite: whether to replace a dataset or another unfinished build.
+    wanted: the settings that must be equal to resume a build, as JSON values.
 
   Raises:
     ValueError: the folder holds a dataset or another unfinished build, and
       `overwrite` is false.
-    OSError: it is a file, it cannot be written, another process is writing it,
-      or its disk is full.
+    OSError: the folder is a file or not writable, another process is writing
+      it, or the disk is full.
   """
   files.check_folder(output_dir)
   staging = staging_path(output_dir)
@@ -202,7 +201,7 @@ def _lock(staging: str) -> BinaryIO:
 def _start(
   staging: str, output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
 ) -> None:
-  """Prepares to resume a build or to start one, or refuses to."""
+  """Prepares to resume or start a build; raises ValueError if it cannot."""
   path = os.path.join(staging, _FINGERPRINT)
   found = _read_note(path)
   names = {**(found or {}), **wanted}
@@ -256,7 +255,7 @@ def publish(
 
   The old manifest is removed first and the new one is written last, so the
   folder never holds a manifest with shards of another dataset. After a kill,
-  files that have been moved stay, and the others follow.
+  the resumed build moves only the remaining files.
   """
   staging = staging_path(output_dir)
   shutil.copyfile(

@@ -23,8 +23,8 @@ class Document(NamedTuple):
 
   Attributes:
     ids: <integer>[T], all tokens.
-    offsets: <int64>[segments + 1], the start of each segment, and T. No segment
-      is empty.
+    offsets: <int64>[segments + 1], the start of each segment, followed by T.
+      No segment is empty.
   """
 
   ids: np.ndarray
@@ -41,7 +41,7 @@ class Document(NamedTuple):
 class Pair(NamedTuple):
   """Two segments <integer>[La] and <integer>[Lb], and their label, 0 or 1.
 
-  `truncated_tokens` is the number of tokens that were removed to fit.
+  `truncated_tokens` is the number of tokens removed by truncation.
   """
 
   a: np.ndarray
@@ -64,16 +64,17 @@ def create_pairs(
   """Cuts document `index` into pairs.
 
   Args:
-    documents: only documents[index] is read, and random others if needed.
-    index: index of the document.
-    rng: source of all randomness.
-    max_tokens: maximum length of A and B together.
-    short_seq_prob: probability that the document's target length is a random
-      number from 2 to `max_tokens` instead of `max_tokens`.
+    documents: all documents; only documents[index] is read, and random others
+      if needed.
+    index: the index of the document.
+    rng: the generator for all random choices.
+    max_tokens: the maximum length of A and B together.
+    short_seq_prob: the probability that the document's target length is a
+      random number from 2 to `max_tokens` instead of `max_tokens`.
     kind: "sop", "nsp" or "none", see `ExampleSettings`.
     word_start_table: <bool>[V], whether a piece starts a word.
-    compat: whether to repeat two quirks of the original: a chunk of a single
-      segment is paired with a random one and labeled 1, also with "sop"; and
+    compat: whether to reproduce two quirks of the original: a chunk of a single
+      segment is paired with a random one and labeled 1, even with "sop"; and
       a random segment may come from the document itself.
 
   Yields:
@@ -116,9 +117,10 @@ def create_pairs(
 def _draw_chunk(
   offsets: np.ndarray, first: int, target: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-  """Returns the segment after the chunk from `first` on, and the one after A.
+  """Returns the ends of the chunk that starts at segment `first`, and of A.
 
-  They are the same for a chunk of one segment.
+  Both ends are exclusive segment numbers. They are equal for a chunk of one
+  segment.
   """
   # The fewest segments that reach the target, or all remaining ones.
   end = int(np.searchsorted(offsets, offsets[first] + target))
@@ -129,7 +131,7 @@ def _draw_chunk(
 
 
 def _middle_word_start(ids: np.ndarray, word_start_table: np.ndarray) -> int:
-  """Returns the word start nearest to the middle; 0 for a single word."""
+  """Returns the word start nearest to the middle, or 0 for a single word."""
   starts = 1 + np.flatnonzero(word_start_table[ids[1:]])
   if not len(starts):
     return 0
@@ -141,8 +143,8 @@ def _draw_another(
 ) -> int:
   """Draws a document other than `index`.
 
-  Deviation: the original, and compat, uses the document itself after drawing it
-  ten times in a row.
+  Deviation: the original (and --masking=compat) uses the document itself after
+  drawing it ten times in a row.
   """
   if not compat:
     other = int(rng.integers(count - 1))
@@ -157,7 +159,10 @@ def _draw_another(
 def _random_segments(
   document: Document, target: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Returns the fewest segments from a random one on that reach `target`."""
+  """Returns the fewest consecutive segments that reach `target` tokens.
+
+  They start at a random segment.
+  """
   ids, offsets = document
   first = int(rng.integers(len(offsets) - 1))
   end = int(np.searchsorted(offsets, offsets[first] + target))
@@ -176,7 +181,7 @@ def truncate_pair(
   excess = len(a) + len(b) - max_tokens
   if excess <= 0:
     return a, b
-  # First shorten the longer one to the other's length, then both in turns.
+  # First shorten the longer one to the other's length, then alternate.
   from_longer = min(excess, abs(len(a) - len(b)))
   in_turns = excess - from_longer
   from_a, from_b = in_turns // 2, in_turns - in_turns // 2

@@ -1,8 +1,8 @@
-"""The tokenized corpus on disk, so that its size is not bound by memory.
+"""Stores the tokenized corpus on disk, so its size is not limited by memory.
 
-Text is read and tokenized once, whatever `dupe_factor` is. The corpus is a
-sequence of chunk files. Every process maps them, so that any process can make
-the examples of any document, and "nsp" can draw segments of another one.
+Text is read and tokenized once, for any `dupe_factor`. The corpus is a sequence
+of chunk files. Every process maps them, so any process can make the examples of
+any document, and "nsp" can draw segments of other documents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from official_albert import files
 from tasks.pretraining.data import sentence_pairs
 
 TRAIN, HELDOUT = "train", "heldout"
-_MAX_OPEN_CHUNKS = 256  # Each holds a file descriptor.
+_MAX_OPEN_CHUNKS = 256  # Each open chunk holds a file descriptor.
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -60,7 +60,7 @@ def chunk_path(directory: str, number: int) -> str:
 
 
 def write_chunk(path: str, parts: Sequence[Documents]) -> None:
-  """Writes documents to a file that appears when it is complete."""
+  """Writes documents to a file atomically."""
   sizes = np.array([[len(part.ids), len(part.lengths)] for part in parts])
   starts = np.cumsum(sizes, axis=0) - sizes
   ends = [part.ends + start for part, start in zip(parts, starts)]
@@ -89,7 +89,7 @@ def _map_chunk(path: str, dtype: np.dtype) -> Documents:
 
 
 class TokenStore(Sequence[sentence_pairs.Document]):
-  """The documents of all chunks in a folder, read when asked for."""
+  """The documents of all chunks in a folder, read on access."""
 
   def __init__(self, directory: str, vocab_size: int):
     """Maps the chunks in the folder, which must be complete."""
@@ -121,7 +121,7 @@ class TokenStore(Sequence[sentence_pairs.Document]):
 
 
 class Split(Sequence[sentence_pairs.Document]):
-  """Some documents of a dataset, of which `documents` are consecutive ones.
+  """Selected documents of a dataset, given consecutive `documents` of it.
 
   Attributes:
     numbers: <int64>[documents], the number of each document in the dataset.

@@ -60,8 +60,8 @@ class WorkerPool:
   ) -> Iterator[Any]:
     """Yields function(item) for each item, in order.
 
-    The error that is raised is the first in the order of the items. If a worker
-    dies, it is an OSError.
+    It raises the first error in the order of the items, or an OSError if a
+    worker dies.
     """
     if self._executor is None:
       yield from map(function, items)
@@ -101,7 +101,7 @@ class WorkerPool:
 
 
 def _initialize(initializer: Callable[[Any], None], argument: Any) -> None:
-  # Ctrl-C reaches every process of the terminal; only the parent handles it.
+  # Ctrl-C reaches every process in the terminal; only the parent handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_die_with_parent, daemon=True).start()
   # Exit without Python's cleanup, which takes time and does nothing useful.
@@ -113,7 +113,7 @@ def _die_with_parent() -> None:
   """Ends this process when its parent has ended.
 
   Otherwise a worker of a killed parent would wait for work forever, because it
-  holds the other end of the queue open itself.
+  keeps the other end of the queue open itself.
   """
   parent = multiprocessing.parent_process()
   multiprocessing.connection.wait([parent.sentinel])
