@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import tokenization
 from official_albert.checkpoints import checkpoint_files, hf_tokenizer
-from official_albert.testing import odd_texts, toy_vocabulary
+from official_albert.testing import toy_vocabulary
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _MODEL = _SHARED / "data" / "tokenizer" / "30k-clean.model"
@@ -96,7 +96,7 @@ def _check_ids(folder, ours, texts):
 
 
 def _wild(letters):
-  return odd_texts.make(letters, 2000, 5, lambda rng: "")
+  return toy_vocabulary.odd_texts(letters, 2000, 5, lambda rng: "")
 
 
 @pytest.mark.parametrize("lower_case", [True, False])

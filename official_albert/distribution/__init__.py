@@ -6,13 +6,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
     "cluster": [
-      "host_and_port",
-      "read_cluster",
-    ],
-    "machine": [
       "cpu_count",
       "describe_machine",
       "hold_stderr",
+      "host_and_port",
+      "read_cluster",
     ],
     "multi_worker": [
       "SharedFlag",

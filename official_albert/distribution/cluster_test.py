@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from official_albert import distribution
 from official_albert.distribution import cluster
 from official_albert.testing import toy_job
 
@@ -100,6 +105,23 @@ def test_a_port_in_use_is_refused():
     port = other.getsockname()[1]
     with pytest.raises(OSError, match=f"cannot listen on port {port} of TF_"):
       cluster.meet(cluster.Cluster((f"127.0.0.1:{port}",), 0, {}), 1)
+
+
+def test_cpu_count(monkeypatch):
+  monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 7})
+  assert distribution.cpu_count() == 3
+  line = distribution.describe_machine()
+  assert line.startswith("3 cores, ")
+  assert line.endswith(f", Python {platform.python_version()}")
+  assert "\n" not in line and ", , " not in line
+
+
+def test_tensorflow_is_not_loaded():
+  code = (
+    "import sys; from official_albert import distribution; "
+    "distribution.cpu_count(); sys.exit('tensorflow' in sys.modules)"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True)
 
 
 if __name__ == "__main__":

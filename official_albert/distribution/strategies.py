@@ -15,7 +15,6 @@ from official_albert.distribution import (
   PRECISIONS,
   STRATEGIES,
   cluster,
-  machine,
   multi_worker,
 )
 
@@ -74,7 +73,7 @@ def make_strategy(
     raise ValueError(
       f"{num_devices} devices asked for, but there are {len(gpus)} GPUs."
     )
-  count = num_devices or len(gpus) or machine.cpu_count()
+  count = num_devices or len(gpus) or cluster.cpu_count()
   if not gpus:
     _make_logical_cpus(count)
   kind = "gpu" if gpus else "cpu"
@@ -89,7 +88,7 @@ def _make_logical_cpus(count: int) -> None:
   devices = [tf.config.LogicalDeviceConfiguration()] * count
   try:
     tf.config.set_logical_device_configuration(cpu, devices)
-    threads = max(1, machine.cpu_count() // count)
+    threads = max(1, cluster.cpu_count() // count)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
   except RuntimeError as error:
     if len(tf.config.list_logical_devices("CPU")) != count:
@@ -247,7 +246,7 @@ def start_compiler() -> None:
   )  # Starts TensorFlow first, so that its messages are not hidden.
   first = tf.function(tf.tanh, jit_compile=True)
   try:
-    with machine.hold_stderr():
+    with cluster.hold_stderr():
       first(zero)
   except tf.errors.OpError as error:
     raise OSError(

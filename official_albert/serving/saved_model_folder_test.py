@@ -24,7 +24,6 @@ from official_albert.serving import (
   frozen_encoder,
   saved_model_folder,
   served_module,
-  serving_files,
 )
 from official_albert.tokenization import in_graph
 
@@ -171,7 +170,7 @@ def test_16_bit_constants_take_two_bytes(tmp_path, dtype):
 
 
 def requests_of(folder):
-  path = folder / "assets.extra" / serving_files.WARMUP_FILE
+  path = folder / "assets.extra" / saved_model_folder.WARMUP_FILE
   return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
 
 
@@ -402,14 +401,14 @@ def test_bytes_by_hand():
   request = b"\x0a\x06\x0a\x01m\x1a\x01s\x12" + bytes([len(entry)]) + entry
   log = b"\x0a" + bytes([len(request)]) + request
   whole = b"\x32" + bytes([len(log)]) + log
-  assert serving_files.prediction_log("m", "s", inputs) == whole
+  assert saved_model_folder.prediction_log("m", "s", inputs) == whole
 
 
 def test_tf_serving_reads_the_warmup(tmp_path):
   logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-  path = str(tmp_path / serving_files.WARMUP_FILE)
+  path = str(tmp_path / saved_model_folder.WARMUP_FILE)
   requests = [("ids", _INPUTS), ("encode", {"text": _INPUTS["text"]})]
-  serving_files.write_warmup(path, "albert_7", requests)
+  saved_model_folder.write_warmup(path, "albert_7", requests)
   records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
   read = [logs.PredictionLog.FromString(record) for record in records]
   for log, (signature, inputs) in zip(read, requests):
@@ -427,13 +426,13 @@ def test_tf_serving_reads_the_warmup(tmp_path):
 def test_too_many_requests_are_refused(tmp_path):
   path = tmp_path / "warmup"
   with pytest.raises(ValueError, match="1,001 requests, and TF Serving reads"):
-    serving_files.write_warmup(str(path), "m", [("s", {})] * 1001)
+    saved_model_folder.write_warmup(str(path), "m", [("s", {})] * 1001)
   assert not path.exists()
 
 
 def test_allowed_batches_end_with_the_largest():
   def lines(*arguments):
-    return serving_files.batching_parameters(*arguments).splitlines()
+    return saved_model_folder.batching_parameters(*arguments).splitlines()
 
   written = lines([3, 12])
   assert written[0] == "max_batch_size { value: 12 }"

@@ -1,12 +1,14 @@
-"""Small SentencePiece vocabularies for tests.
+"""Small SentencePiece vocabularies and random texts for tests of tokenizers.
 
-Both begin as ALBERT's do: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3, [MASK] 4.
+All vocabularies begin as that of ALBERT: <pad> 0, <unk> 1, [CLS] 2, [SEP] 3,
+[MASK] 4.
 """
 
 from __future__ import annotations
 
 import io
-from typing import Any, Iterable
+import random
+from typing import Any, Callable, Iterable, Sequence
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -55,3 +57,27 @@ def numbers(vocab_size: int) -> bytes:
   spec = model.trainer_spec
   spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, 1, -1, -1
   return model.SerializeToString()
+
+
+def odd_texts(
+  letters: Sequence[str],
+  count: int,
+  seed: int,
+  further: Callable[[random.Random], str],
+) -> list[str]:
+  """Returns `count` texts of up to 24 letters.
+
+  Args:
+    letters: those that are drawn.
+    count: number of texts.
+    seed: of all that is drawn.
+    further: draws another letter for a text, or "" for none.
+  """
+  rng = random.Random(seed)
+  texts = []
+  for _ in range(count):
+    drawn = [*rng.choices(letters, k=rng.randrange(25)), further(rng)]
+    drawn = [letter for letter in drawn if letter]
+    rng.shuffle(drawn)
+    texts.append("".join(drawn))
+  return texts

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from official_albert import tokenization
-from official_albert.testing import odd_texts, toy_job, toy_task, toy_vocabulary
+from official_albert.testing import toy_job, toy_task, toy_vocabulary
 
 
 def test_remaining_processes_of_a_job_are_killed():
@@ -55,9 +55,11 @@ def test_vocabularies(tmp_path):
 
 
 def test_odd_texts():
-  texts = odd_texts.make("ab", 300, 5, lambda rng: rng.choice(["", "z"]))
+  texts = toy_vocabulary.odd_texts(
+    "ab", 300, 5, lambda rng: rng.choice(["", "z"])
+  )
   assert {len(text) for text in texts} >= set(range(25))
-  assert texts != odd_texts.make(
+  assert texts != toy_vocabulary.odd_texts(
     "ab", 300, 7, lambda rng: rng.choice(["", "z"])
   )
   with_one = [text for text in texts if "z" in text]

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from official_albert.testing import odd_texts, toy_vocabulary
+from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
 from official_albert.tokenization import text_offsets, wordpiece
 
@@ -33,7 +33,7 @@ def further(rng: random.Random) -> str:
 
 
 def wild_texts(count: int, seed: int) -> list[str]:
-  return odd_texts.make(_ODD, count, seed, further)
+  return toy_vocabulary.odd_texts(_ODD, count, seed, further)
 
 
 def train(path: pathlib.Path, **options) -> pathlib.Path:

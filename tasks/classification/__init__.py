@@ -25,6 +25,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "read_table",
       "text_cell",
     ],
-    "task": ["ClassificationTask"],
+    "task": ["ClassificationTask", "ServedTextTask"],
   },
 )

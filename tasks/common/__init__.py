@@ -26,7 +26,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "rows": [
       "MissingColumnError",
       "Record",
-      "STANDARD_INPUT",
       "TextExample",
       "plain_cell",
       "read_lines",
@@ -43,6 +42,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "pearson",
       "spearman",
     ],
-    "text_serving": ["ServedTextTask"],
   },
 )

@@ -13,7 +13,6 @@ import dataclasses
 import difflib
 import gzip
 import json
-import sys
 import zlib
 from typing import (
   Any,
@@ -25,10 +24,7 @@ from typing import (
   Sequence,
 )
 
-# The path of standard input, which can be read only once.
-STANDARD_INPUT = "-"
-
-# A cell may be a whole document; the default limit is 131,072.
+# A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
 
 
@@ -68,8 +64,8 @@ class Record(NamedTuple):
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
   """Yields each line with its number from 1, including its line ending.
 
-  Only a newline ends a line. A lone carriage return or a Unicode line separator
-  is text. The path may be `STANDARD_INPUT` or end in .gz.
+  Only a newline ends a line: a lone carriage return or a Unicode line separator
+  is text. The path may end in .gz.
 
   Raises:
     ValueError: the file is empty, not UTF-8, or a damaged gzip file.
@@ -96,8 +92,6 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _open(path: str) -> BinaryIO:
-  if path == STANDARD_INPUT:
-    return open(sys.stdin.fileno(), "rb", closefd=False)
   opener = gzip.open if path.endswith(".gz") else open
   return opener(path, "rb")
 

@@ -9,10 +9,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submod_attrs={
-    "export": ["open_run", "trained_length"],
     "model": ["AlbertForPretraining"],
     "recipes": ["NOT_RUN", "RECIPES", "Recipe", "get_recipe", "training_flops"],
-    "serving": ["ServedPretraining"],
+    "serving": ["ServedPretraining", "trained_length"],
     "task": [
       "PretrainingTask",
       "at_depths",

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
-from official_albert import serving, tokenization
+from official_albert import serving, tokenization, training
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
 from tasks.pretraining import model as model_lib
@@ -214,3 +214,17 @@ def _all_but_first(features: Tensors) -> tf.Tensor:
   """Returns the positions 1 to S - 1, <int32>[B, S - 1]."""
   batch, length = tf.unstack(tf.shape(features["input_ids"]))
   return tf.broadcast_to(tf.range(1, length), [batch, length - 1])
+
+
+def trained_length(record: Mapping[str, Any], path: str) -> int:
+  """Returns how many positions had been trained when `path` was written.
+
+  Args:
+    record: a run's record, as `training.read_run` returns it.
+    path: the prefix of one of its checkpoints, or of another checkpoint.
+  """
+  try:
+    step = training.step_of(path)
+  except ValueError:  # Not a checkpoint of a run.
+    return record["data"]["max_seq_length"]
+  return training.max_seq_length(record, step)

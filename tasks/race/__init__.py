@@ -13,8 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "make_all_inputs",
       "read_examples",
     ],
-    "model": ["AlbertForMultipleChoice"],
     "serving": ["ServedMultipleChoice", "pack_options"],
-    "task": ["RaceTask"],
+    "task": ["AlbertForMultipleChoice", "RaceTask"],
   },
 )

@@ -10,8 +10,8 @@ from official_albert import tokenization
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 from tasks.race import examples as race_examples
-from tasks.race import model as model_lib
 from tasks.race import serving
+from tasks.race import task as task_lib
 
 LONGEST, LONGEST_QA = 21, 9
 # Passage, question, options: blanks at every place, wide ones, none, empty
@@ -39,7 +39,7 @@ def module(tokenizer):
   config = toy_models.config(tokenizer.vocab_size, 23, initializer_range=0.5)
   layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
   return serving.ServedMultipleChoice(
-    model_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
+    task_lib.AlbertForMultipleChoice(config), layer, LONGEST, LONGEST_QA
   )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_albert import checkpoints, modeling, serving, training
 from official_albert.tokenization import in_graph
-from tasks import common, pretraining
+from tasks import classification, pretraining
 from tools import finetuning
 
 ENCODER = "encoder"
@@ -174,7 +174,7 @@ def _of_checkpoint(path: str, wanted: Wanted) -> Source:
     model = modeling.AlbertForSequenceClassification(
       config, shapes["output_weights"][0], name="model"
     )
-    module = common.ServedTextTask(
+    module = classification.ServedTextTask(
       model,
       layer,
       length,

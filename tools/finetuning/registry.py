@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from official_albert import modeling
-from tasks import common, pretraining, race, squad
+from tasks import classification, pretraining, race, squad
 from tasks.classification import glue
 from tools.finetuning import jobs, text_jobs
 
@@ -138,7 +138,9 @@ def make_served(
   kind = find(run.task, run.model_dir)
   arguments = model, text_layer, max_seq_length
   if kind.is_text:
-    return common.ServedTextTask(*arguments, run.labels, kind.roles == _PAIR)
+    return classification.ServedTextTask(
+      *arguments, run.labels, kind.roles == _PAIR
+    )
   if kind.head == "multiple_choice":
     default = race.RECIPES["race"].max_qa_length
     return race.ServedMultipleChoice(

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tokenization
-from official_albert.testing import odd_texts, toy_vocabulary
+from official_albert.testing import toy_vocabulary
 from official_albert.tokenization.in_graph import (
   offset_text_layer,
   packed_text_layer,
@@ -60,7 +60,7 @@ def _further(rng: random.Random) -> str:
 
 
 def _odd_texts(count: int, seed: int) -> list[str]:
-  return odd_texts.make(_LETTERS, count, seed, _further)
+  return toy_vocabulary.odd_texts(_LETTERS, count, seed, _further)
 
 
 def _train(path: pathlib.Path, **options) -> pathlib.Path:
