@@ -245,7 +245,7 @@ def _hugging_face_start(folder, tmp_path):
   """Returns a checkpoint, its folder, and flags that start from it."""
   tf1, hf = tmp_path / "tf1", tmp_path / "hf"
   config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
-  conversion.random_checkpoint.write(config, str(tf1))
+  conversion.conversion.write_random(config, str(tf1))
   shutil.copy(folder / "tokenizer.model", tf1)
   checkpoint = checkpoints_lib.read_checkpoint(str(tf1))
   hf.mkdir()

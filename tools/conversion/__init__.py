@@ -8,9 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "conversion",
     "export_source",
     "hf_outputs",
-    "own_copy",
     "proof",
-    "random_checkpoint",
     "tflite_export",
   ],
 )
