@@ -23,7 +23,7 @@ import tfrecords
 from official_albert import files, tokenization
 from tasks.pretraining import data
 from tools import records as records_lib
-from tools.cli import command_line, path_flags, progress_line
+from tools.cli import command_line, path_flags, printing
 
 _INPUT_FILES = path_flags.define(
   "input_files", None, "All records, in one folder: names and globs."
@@ -91,7 +91,7 @@ def adopt(
       "--masking=dynamic."
     )
   splits = {}
-  with contextlib.closing(progress_line.ProgressLine(sys.stderr)) as line:
+  with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
     for name, own_paths in (
       (data.TRAIN, train_paths),
       (data.HELDOUT, heldout_paths),

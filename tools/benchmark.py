@@ -33,9 +33,7 @@ from tasks.classification import glue
 from tools.benchmarks import (
   comparison,
   data,
-  finetuning,
   serving,
-  squad,
   step,
 )
 from tools.cli import command_line, path_flags
@@ -92,13 +90,13 @@ MAX_ARGUMENTS = 1  # The name of the benchmark.
 # Each takes the flags that its parameters name.
 BENCHMARKS = {
   "data": data.run,
-  "finetuning": finetuning.run,
+  "finetuning": step.run_finetuning,
   "memory": step.run_memory,
   "peers": comparison.run,
   "scaling": step.run_scaling,
   "serving": serving.run,
   "step": step.run,
-  "squad": squad.run,
+  "squad": data.run_squad,
 }
 
 

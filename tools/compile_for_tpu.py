@@ -28,7 +28,7 @@ from typing import Iterator, Sequence
 from absl import flags
 
 from official_albert import modeling
-from tools.cli import command_line, markdown, path_flags
+from tools.cli import command_line, path_flags, printing
 from tools.tpu_compile import compiler, environment, processes, rows
 from tools.tpu_compile import step as step_lib
 
@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> None:
     compiler.generation(topology)
   store = rows.Store(_OUTPUT_FILE.value)
   python = environment.make(pathlib.Path(_VENV.value))
-  print(markdown.head(rows.HEAD), flush=True)
+  print(printing.table_head(rows.HEAD), flush=True)
   shown = []
   with processes.StepCompiler(python, store) as step_compiler:
     for name, step in wanted:
@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> None:
         def fits(batch, name=name, step=step, topology=topology) -> bool:
           sized = dataclasses.replace(step, batch_size=batch)
           shown.append(step_compiler.compile(name, sized, topology))
-          print(markdown.row(shown[-1].cells()), flush=True)
+          print(printing.table_row(shown[-1].cells()), flush=True)
           return shown[-1].compiled.fits
 
         if not _FIND_BATCH.value:

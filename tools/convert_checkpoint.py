@@ -108,7 +108,7 @@ def main(argv) -> None:
       "neither."
     )
   lower_case = _LOWER_CASE.value
-  report = conversion.conversion.convert(
+  report = conversion.convert(
     _FROM.value,
     _TO.value,
     _INPUT.value,
@@ -130,7 +130,7 @@ def main(argv) -> None:
       _NEW_SPM_MODEL_FILE.value, _NEW_VOCAB_FILE.value, lower_case
     ),
   )
-  print(conversion.conversion.report_text(report))
+  print(conversion.report_text(report))
   if _DRY_RUN.value:
     print("dry run: nothing was written")
 

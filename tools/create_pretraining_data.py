@@ -42,7 +42,7 @@ from absl import flags
 
 import tfrecords
 from tasks.pretraining import data
-from tools.cli import command_line, path_flags, progress_line, reading_flags
+from tools.cli import command_line, path_flags, printing, reading_flags
 
 # With 128 tokens, one sentence on a line loses 12%, one paragraph 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1
@@ -181,7 +181,7 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
 
 
 def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
-  line = progress_line.ProgressLine(sys.stderr)
+  line = printing.ProgressLine(sys.stderr)
 
   def report(progress: data.Progress) -> None:
     details = f"{progress.documents:,} documents"

@@ -78,7 +78,7 @@ def predictions_of(member: str) -> str:
 
 def average(
   folders: Sequence[str],
-) -> dict[str, finetuning.split_predictions.Predictions]:
+) -> dict[str, finetuning.jobs.Predictions]:
   """Returns, for each split, the mean of the predictions in the folders.
 
   Raises:
@@ -87,7 +87,7 @@ def average(
       same examples. The message names them.
   """
   found = {
-    folder: finetuning.split_predictions.splits(folder) for folder in folders
+    folder: finetuning.jobs.predicted_splits(folder) for folder in folders
   }
   splits = sorted(set().union(*found.values()))
   if not splits:
@@ -100,7 +100,7 @@ def average(
           "predict the same splits with all members."
         )
   return {
-    split: finetuning.split_predictions.average(folders, split)
+    split: finetuning.jobs.average_predictions(folders, split)
     for split in splits
   }
 
@@ -120,7 +120,7 @@ def make_job(members: Sequence[str]) -> Optional[finetuning.jobs.Job]:
 def measure(
   job: finetuning.jobs.Job,
   folders: Mapping[str, str],
-  averages: Mapping[str, finetuning.split_predictions.Predictions],
+  averages: Mapping[str, finetuning.jobs.Predictions],
 ) -> dict[str, dict[str, float]]:
   """Prints the metrics of members and average; returns the latter by split."""
   results = {}
@@ -128,7 +128,7 @@ def measure(
     if split not in averages or not job.has_split(split):
       continue
     predictions = [
-      (member, finetuning.split_predictions.read(folder, split))
+      (member, finetuning.jobs.read_predictions(folder, split))
       for member, folder in folders.items()
     ]
     for name, values in (*predictions, ("ensemble", averages[split])):
@@ -159,7 +159,7 @@ def main(argv: Sequence[str]) -> None:
   os.makedirs(output_dir, exist_ok=True)
   for split, predictions in averages.items():
     count = len(getattr(predictions, "ids", predictions))
-    for path in finetuning.split_predictions.write(
+    for path in finetuning.jobs.write_predictions(
       output_dir, split, predictions, threshold
     ):
       print(f"wrote {path} ({count:,} examples)")

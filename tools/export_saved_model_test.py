@@ -18,7 +18,7 @@ from official_albert import AlbertConfig, serving, tokenization, training
 from official_albert.tokenization import in_graph
 from tasks import pretraining
 from tools import conversion
-from tools.testing import many_commands, toy_encoder, toy_finetuned
+from tools.testing import many_commands, toy_runs
 
 _LABELS = ("bad", "good")
 _TEXTS = ["the day was cold", "sunny, warm " * 9, "", "an OLD tree \u00e9"]
@@ -79,7 +79,7 @@ def export_run(folder, exported, **wanted):
 
 
 def test_a_pretraining_run(tmp_path):
-  folder = toy_encoder.write(str(tmp_path / "run"))
+  folder = toy_runs.write_pretrained(str(tmp_path / "run"))
   exported = str(tmp_path / "exports" / "1")
   fill = export_run(folder, exported, top_k=4, max_seq_length=9)
   answers = fill(text=tf.constant(["The [MASK] was"]))
@@ -139,7 +139,7 @@ def read_record(exported):
 
 def packed(folder, *texts):
   """Ids and segments of one example, by the Python tokenizer."""
-  tokenizer = toy_finetuned.read_encoder(folder).tokenizer
+  tokenizer = toy_runs.read_encoder(folder).tokenizer
   ids = [tokenizer.encode(text) for text in texts]
   return tokenization.pack_pair(ids[0], ids[1] if ids[1:] else None, 24, 2, 3)
 
@@ -168,10 +168,10 @@ def test_exports_of_the_command_line(tmp_path):
   sst2, race, encoder, squad = (
     str(tmp_path / name) for name in ("sst2", "race", "encoder", "squad")
   )
-  model = toy_finetuned.write(sst2, "sst2", _LABELS)
-  toy_finetuned.write(race, "race", max_qa_length=9)
-  toy_encoder.write(encoder)
-  toy_finetuned.write(squad, "squad_v2")
+  model = toy_runs.write_finetuned(sst2, "sst2", _LABELS)
+  toy_runs.write_finetuned(race, "race", max_qa_length=9)
+  toy_runs.write_pretrained(encoder)
+  toy_runs.write_finetuned(squad, "squad_v2")
   out = str(tmp_path / "exports")
   results = many_commands.run(
     "export_saved_model",
@@ -253,7 +253,7 @@ def test_exports_of_the_command_line(tmp_path):
 
 
 def test_refusals_are_one_sentence(tmp_path):
-  toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+  toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
   cases = {
     f"--export_dir={tmp_path}/run": "/run exists and is not empty: choose a",
     f"--model_dir={tmp_path}/none": "no checkpoint at",

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tools.testing import many_commands, toy_encoder
+from tools.testing import many_commands, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -21,7 +21,7 @@ def _run(*lines):
 
 def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   for name, sharing in (("shared", "all"), ("unshared", "none")):
-    toy_encoder.write(
+    toy_runs.write_pretrained(
       str(tmp_path / name), num_hidden_layers=3, sharing=sharing
     )
   sentences = tmp_path / "sentences.txt"

@@ -25,7 +25,7 @@ import tfrecords
 from official_albert import files, tokenization
 from tasks.pretraining import data
 from tools import records as records_lib
-from tools.cli import command_line, path_flags, progress_line
+from tools.cli import command_line, path_flags, printing
 
 _INPUT_DIR = path_flags.define(
   "input_dir", None, "Folder of tools.create_pretraining_data."
@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> None:
 
   surveys = {}
   if _CHECK.value or _PLOT.value:
-    with contextlib.closing(progress_line.ProgressLine(sys.stderr)) as line:
+    with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
       for name, split in splits.items():
         surveys[name] = records_lib.record_survey.survey(
           name, split, tokenizer, line
@@ -134,7 +134,7 @@ def main(argv: Sequence[str]) -> None:
       name: value.get("ngram_length_share", {})
       for name, value in statistics.items()
     }
-    records_lib.record_plot.plot(surveys, _PLOT.value, shares)
+    records_lib.record_survey.plot(surveys, _PLOT.value, shares)
     print(f"wrote {_PLOT.value}")
 
 

@@ -48,7 +48,7 @@ from tools.cli import (
   encoder_flags,
   model_depth_flag,
   path_flags,
-  progress_line,
+  printing,
   training_flags,
 )
 
@@ -127,15 +127,13 @@ def open_backend(
   model_dir = checkpoints.run_folder(_MODEL_DIR.value)
   is_run = os.path.exists(os.path.join(model_dir, training.RECORD_FILE))
   data = training.read_run(model_dir)["data"] if is_run else {}
-  if not (
-    conversion.own_copy.is_foreign(model_dir) or (task and "task" not in data)
-  ):
+  if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
     return _open_run(model_dir, _CHECKPOINT.value, strategy)
   name_task = task and functools.partial(
     finetuning.text_jobs.name_task, task=task
   )
   # The copy holds only the chosen checkpoint.
-  copy = conversion.own_copy.of(model_dir, _CHECKPOINT.value, name_task)
+  copy = conversion.own_copy(model_dir, _CHECKPOINT.value, name_task)
   backend = _open_run(copy, "", strategy)
   about = backend.about.replace(copy, model_dir, 1)
   return dataclasses.replace(backend, source=model_dir, about=about)
@@ -216,7 +214,7 @@ def main(argv) -> None:
   output_format = _OUTPUT_FORMAT.value
   if not output_format:
     output_format = "jsonl" if path.endswith(".jsonl") else "tsv"
-  progress, start, count = progress_line.ProgressLine(), time.monotonic(), 0
+  progress, start, count = printing.ProgressLine(), time.monotonic(), 0
   with prediction.output.writer(
     path if is_chief else "", backend.layout, output_format
   ) as write:
@@ -242,7 +240,7 @@ def _describe(count: int, total: Optional[int], seconds: float) -> str:
   speed = count / max(seconds, 1e-9)
   if total is None:
     return f"{count:,} examples, {speed:,.1f} examples/s"
-  left = progress_line.format_seconds((total - count) / max(speed, 1e-9))
+  left = printing.format_seconds((total - count) / max(speed, 1e-9))
   return (
     f"{count:,} of {total:,} examples, {speed:,.1f} examples/s, {left} left"
   )

@@ -17,8 +17,7 @@ from tools.testing import (
   many_commands,
   prediction_toy_models,
   toy_data,
-  toy_encoder,
-  toy_finetuned,
+  toy_runs,
 )
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -33,8 +32,8 @@ def folder(tmp_path_factory):
   for kind in ("classify", "answer"):
     prediction_toy_models.write(str(path / kind), kind)
   prediction_toy_models.write(str(path / "bare"), ids_only=True)
-  toy_encoder.write(str(path / "encoder"))
-  toy_finetuned.write(
+  toy_runs.write_pretrained(str(path / "encoder"))
+  toy_runs.write_finetuned(
     str(path / "run"),
     "text_classification",
     ["bad", "good"],
@@ -208,7 +207,7 @@ def test_a_pretraining_run(folder):
 
 
 def test_a_classifier_of_another_format(tmp_path):
-  toy_finetuned.write(
+  toy_runs.write_finetuned(
     str(tmp_path / "run"), "text_classification", ["x", "y", "z"]
   )
   read = checkpoints.read_checkpoint(str(tmp_path / "run"))
@@ -274,7 +273,7 @@ def test_a_classifier_of_another_format(tmp_path):
 @pytest.mark.heavy
 def test_a_trained_run_predicts_what_its_training_predicted(tmp_path):
   """One seed, and the best of two."""
-  toy_encoder.write(str(tmp_path / "encoder"))
+  toy_runs.write_pretrained(str(tmp_path / "encoder"))
   for name, count, label in (
     ("train", 24, "mood"),
     ("dev", 7, "mood"),

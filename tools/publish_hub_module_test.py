@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from tools.testing import many_commands, toy_encoder
+from tools.testing import many_commands, toy_runs
 
 
 def test_commands(tmp_path):
-  run = toy_encoder.write(str(tmp_path / "run"))
+  run = toy_runs.write_pretrained(str(tmp_path / "run"))
 
   def line(*more, output="none", handle="my-team/albert_toy/1", input=run):
     return [

@@ -25,7 +25,7 @@ from absl import flags
 import tfrecords
 from official_albert import distribution, files, training
 from tasks.pretraining import data as data_lib
-from tools.cli import command_line, path_flags, settings_file
+from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -150,7 +150,7 @@ def check_settings(folder: str, **settings: Any) -> None:
   if not any(os.path.exists(os.path.join(folder, name)) for name in results):
     files.write_json(path, settings)
     return
-  before = settings_file.read(path)
+  before = command_line.read_settings(path)
   for name, value in settings.items():
     if before.get(name) != value:
       raise ValueError(

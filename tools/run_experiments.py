@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Optional, Sequence
 from absl import flags
 
 from official_albert import files
-from tools.cli import command_line, path_flags, settings_file
+from tools.cli import command_line, path_flags
 from tools.experiments import declaration, plan, results, runner, scales, tables
 
 _LOCAL = "local"
@@ -290,7 +290,7 @@ def check_settings(scale: scales.Scale, place: plan.Place) -> dict[str, Any]:
     settings["input_files"] = place.input_files
     if place.additional_files:
       settings["additional_files"] = place.additional_files
-  before = settings_file.read(place.path(_SETTINGS_FILE))
+  before = command_line.read_settings(place.path(_SETTINGS_FILE))
   for name, value in settings.items():
     if before.get(name, value) != value:
       raise ValueError(

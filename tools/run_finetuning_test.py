@@ -12,8 +12,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tools.finetuning import split_predictions
-from tools.testing import many_commands, toy_data, toy_encoder, toy_finetuned
+from tools.finetuning import jobs
+from tools.testing import many_commands, toy_data, toy_runs
 
 _TASK = "--task=text_classification"
 _SPLITS = {"train": 60, "dev": 21, "test": 11}
@@ -23,10 +23,10 @@ _SPLITS = {"train": 60, "dev": 21, "test": 11}
 def folder(tmp_path_factory):
   """Returns a folder with an encoder and tables, some of them wrong."""
   path = tmp_path_factory.mktemp("finetuning")
-  toy_encoder.write(str(path / "encoder"))
-  toy_encoder.write(str(path / "wider"), hidden_size=26)
+  toy_runs.write_pretrained(str(path / "encoder"))
+  toy_runs.write_pretrained(str(path / "wider"), hidden_size=26)
   (path / "other_pieces").mkdir()
-  toy_encoder.write_tokenizer(str(path / "other_pieces"), seed=6)
+  toy_runs.write_tokenizer(str(path / "other_pieces"), seed=6)
   for split, count in _SPLITS.items():
     label = "" if split == "test" else "mood"
     toy_data.write_table(str(path / f"{split}.tsv"), count, label)
@@ -74,7 +74,7 @@ def read(*parts):
 
 
 def table(folder, split):
-  return split_predictions.read(str(folder / "predictions"), split)
+  return jobs.read_predictions(str(folder / "predictions"), split)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_several_seeds(folder):
 def test_a_warm_start_keeps_the_meaning_of_each_class(tmp_path):
   """The rows of the head are put in the order of the data's labels."""
   stored = ("good", "so so", "bad")
-  toy_finetuned.write(str(tmp_path / "old"), _TASK[7:], labels=stored)
+  toy_runs.write_finetuned(str(tmp_path / "old"), _TASK[7:], labels=stored)
   rows = [f"{name}\tthe sea was {name}" for name in sorted(stored)]
   train_file = tmp_path / "train.tsv"
   train_file.write_text("\n".join(["mood\treview", *rows]))

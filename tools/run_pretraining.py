@@ -31,7 +31,7 @@ import logging
 import os
 import subprocess
 import sys
-from typing import Optional
+from typing import Iterator, Optional
 
 from absl import flags
 
@@ -49,10 +49,19 @@ from tools.cli import (
   command_line,
   model_depth_flag,
   path_flags,
-  recipe_flags,
+  printing,
   training_flags,
 )
 
+_RECIPE = flags.DEFINE_string(
+  "recipe",
+  "",
+  "Use the values of this recipe for flags that are not given; see "
+  "--list_recipes.",
+)
+_LIST_RECIPES = flags.DEFINE_bool(
+  "list_recipes", False, "Print the recipes and exit."
+)
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
@@ -158,7 +167,7 @@ def start_from(path: str, sha256: str) -> str:
     path: the flag.
     sha256: of the tokenizer of the data, which must be that of the checkpoint.
   """
-  path = conversion.own_copy.of(path)
+  path = conversion.own_copy(path)
   prefix = checkpoints.find_prefix(path)
   found = checkpoints.find_tokenizer(checkpoints.folders_of(prefix))
   if found and found.sha256() != sha256:
@@ -215,7 +224,7 @@ def train(recipe: Optional[pretraining.Recipe]) -> None:
 
   with training.make_reporter(strategy, model_dir) as report:
     for line in (
-      *recipe_flags.describe(recipe, manifest),
+      *describe_recipe(recipe, manifest),
       *about_rate,
       f"precision {precision}, logs in {model_dir}",
       *(f"warning: {x}; the resumed run is not the same run." for x in changes),
@@ -282,7 +291,7 @@ def evaluate() -> None:
     config = training.read_train_config(model_dir)
     path = checkpoints.find_prefix(model_dir, checkpoints.LATEST)
   evaluator, tasks = make_evaluator(config)
-  evaluator.read(path if config else conversion.own_copy.of(path))
+  evaluator.read(path if config else conversion.own_copy(path))
   for phase in config.phases_at(training.step_of(path)) if config else (0,):
     print(f"{path} on the held-out data of {tasks[phase].eval_dir}")
     values = evaluator.evaluate(phase)
@@ -323,11 +332,88 @@ def make_evaluator(config: Optional[training.TrainConfig]):
   return training.Evaluator(tasks, strategy, batch_size), tasks
 
 
+def list_recipes() -> bool:
+  """Prints the recipes if --list_recipes is given; returns whether it is."""
+  if _LIST_RECIPES.value:
+    print(recipe_table())
+  return _LIST_RECIPES.value
+
+
+def apply_recipe() -> Optional[pretraining.Recipe]:
+  """Sets the flags that are not given to the values of --recipe, if given."""
+  if not _RECIPE.value:
+    return None
+  recipe = pretraining.get_recipe(_RECIPE.value)
+  for name, value in recipe.flags.items():
+    # --albert_config_file replaces the preset.
+    if name != "preset" or not flags.FLAGS["albert_config_file"].present:
+      flags.FLAGS.set_default(name, str(value))
+  return recipe
+
+
+def describe_recipe(
+  recipe: Optional[pretraining.Recipe], manifest: tfrecords.Manifest
+) -> Iterator[str]:
+  """Yields lines about the recipe, if there is one, for the log."""
+  if not recipe:
+    return
+  given = " ".join(f"--{name}={value}" for name, value in recipe.flags.items())
+  yield f"recipe {recipe.name} ({recipe.run}): {given}"
+  expected = f"; expected {recipe.expected}" if recipe.expected else ""
+  yield f"  for {recipe.hardware}: {recipe.expected_time}{expected}"
+  changed = [f"--{n}" for n in recipe.flags if flags.FLAGS[n].present]
+  if changed:
+    yield f"  changed by hand: {', '.join(changed)}"
+  length = recipe.data["max_seq_length"]
+  if manifest.max_seq_length != length:
+    yield (
+      f"note: recipe {recipe.name} is for sequences of {length} tokens, the "
+      f"data has {manifest.max_seq_length}."
+    )
+
+
+def recipe_table() -> str:
+  """Returns all recipes as a Markdown table."""
+  return printing.table(
+    "recipe|preset|optimizer, peak rate|batch|micro-batches|steps|S|FLOPs"
+    "|hardware|time|run".split("|"),
+    [
+      (
+        recipe.name,
+        recipe.preset,
+        recipe.settings.get("optimizer", "lamb")
+        + f" {recipe.learning_rate:.3g}",
+        f"{recipe.batch:,}",
+        recipe.settings.get("gradient_accumulation_steps", 1),
+        f"{recipe.settings['num_train_steps']:,}",
+        recipe.data["max_seq_length"],
+        f"{recipe.operations:.1e}",
+        recipe.hardware,
+        recipe.expected_time,
+        recipe.run if recipe.run == pretraining.NOT_RUN else recipe.expected,
+      )
+      for recipe in pretraining.RECIPES.values()
+    ],
+  )
+
+
+def require_flags(*names: str) -> None:
+  """Marks flags as required, except for --list_recipes."""
+  for name in names:
+    flags.register_multi_flags_validator(
+      [name, "list_recipes"],
+      lambda values, name=name: (
+        values["list_recipes"] or values[name] is not None
+      ),
+      message=f"Flag --{name} must have a value other than None.",
+    )
+
+
 def main(argv) -> None:
   del argv
-  if recipe_flags.listing():
+  if list_recipes():
     return
-  recipe = recipe_flags.apply()
+  recipe = apply_recipe()
   if _METRICS_FILE.value and _MODE.value != "evaluate":
     raise ValueError(
       "--metrics_file is for --mode=evaluate; other modes write "
@@ -342,5 +428,5 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  recipe_flags.mark_as_required("input_dir", "model_dir")
+  require_flags("input_dir", "model_dir")
   command_line.run(main)

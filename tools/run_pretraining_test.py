@@ -211,7 +211,7 @@ def test_refusals_are_one_sentence(folder, tmp_path):
   tpu = (_CONFIG, "--distribution=tpu")
   tf1 = tmp_path / "tf1"
   model = AlbertConfig.from_dict(config)
-  conversion.random_checkpoint.write(model, str(tf1))
+  conversion.write_random(model, str(tf1))
   pieces = toy_vocabulary.numbers(model.vocab_size)
   (tf1 / "30k-clean.model").write_bytes(pieces)
   cases = (
@@ -255,7 +255,7 @@ def test_refusals_are_one_sentence(folder, tmp_path):
 def test_start_from_a_folder_of_hugging_face(folder, tmp_path):
   tf1, hf = tmp_path / "tf1", tmp_path / "hf"
   config = AlbertConfig.from_json_file(str(folder / "albert_config.json"))
-  conversion.random_checkpoint.write(config, str(tf1))
+  conversion.write_random(config, str(tf1))
   shutil.copy(folder / "tokenizer.model", tf1)
   checkpoint = checkpoints_lib.read_checkpoint(str(tf1))
   hf.mkdir()

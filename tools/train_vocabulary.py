@@ -32,7 +32,7 @@ from absl import flags
 
 from official_albert import files, tokenization
 from tasks.pretraining import data
-from tools.cli import command_line, path_flags, progress_line, reading_flags
+from tools.cli import command_line, path_flags, printing, reading_flags
 
 _INPUT_FILES = path_flags.define(
   "input_files",
@@ -289,10 +289,10 @@ def main(argv: Sequence[str]) -> None:
   signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
   size, seed = _INPUT_SENTENCE_SIZE.value, _RANDOM_SEED.value
   begun = time.monotonic()
-  with contextlib.closing(progress_line.ProgressLine(sys.stderr)) as line:
+  with contextlib.closing(printing.ProgressLine(sys.stderr)) as line:
 
     def show(stage: str) -> None:
-      seconds = progress_line.format_seconds(time.monotonic() - begun)
+      seconds = printing.format_seconds(time.monotonic() - begun)
       line.show("vocabulary", 0, 0, f"{seconds}, {stage}")
 
     # Read twice, because the text need not fit into memory.

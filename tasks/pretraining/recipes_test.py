@@ -1,4 +1,4 @@
-"""Tests that recipes are consistent; recipe_flags_test.py tests their flags."""
+"""Tests that recipes are consistent; cli/flags_test.py tests their flags."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
 from tools.benchmarks import c_api_loader
-from tools.testing import many_commands, toy_finetuned
+from tools.testing import many_commands, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _TEXTS = ["the sunny day", "", "a cold house by the sea", "größe 東京"]
@@ -40,7 +40,7 @@ print(json.dumps([results, "tensorflow" in sys.modules]))
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   path = tmp_path_factory.mktemp("c_api")
-  toy_finetuned.write(
+  toy_runs.write_finetuned(
     str(path / "run"), "text_classification", ("bad", "good", "so so")
   )
   for result in many_commands.run(

@@ -19,7 +19,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 from official_albert import distribution, files, modeling
 from tasks import pretraining
 from tools.benchmarks.peers import ours, protocol
-from tools.cli import markdown, virtual_environment
+from tools.cli import child_programs, printing
 
 OURS = "official_albert"
 REQUIREMENTS_DIR = pathlib.Path(__file__).parent / "peers" / "requirements"
@@ -182,7 +182,7 @@ def flops_per_token(workload: protocol.Workload) -> float:
 def make_environment(name: str, peers_dir: str) -> str:
   """Creates a peer's environment if needed; returns its interpreter."""
   folder = pathlib.Path(peers_dir).expanduser().absolute()
-  return virtual_environment.make(
+  return child_programs.make_environment(
     folder / f"official_albert_{name}",
     REQUIREMENTS_DIR / f"{name}.txt",
     *(_PYTHON, _PYTHON),
@@ -354,7 +354,7 @@ def table(comparison: Comparison) -> str:
         f"{versions}: {result.about}",
       )
     )
-  return f"{title}\n\n{markdown.table(_HEAD, rows)}\n"
+  return f"{title}\n\n{printing.table(_HEAD, rows)}\n"
 
 
 def save(comparison: Comparison, folder: str) -> None:

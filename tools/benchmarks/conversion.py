@@ -43,7 +43,7 @@ def main(argv) -> None:
   config = modeling.AlbertConfig.from_preset(_PRESET.value)
   with tempfile.TemporaryDirectory() as folder:
     first = path = os.path.join(folder, "random")
-    parameters = conversion.random_checkpoint.write(config, path)
+    parameters = conversion.write_random(config, path)
     print(f"{_PRESET.value}: {parameters:,} parameters")
     for i, target in enumerate(_FORMATS):
       output = os.path.join(folder, str(i))

@@ -1,4 +1,7 @@
-"""Measures how fast pretraining records are made and read, and the memory."""
+"""Measures how fast records of pretraining and windows of SQuAD are made.
+
+Also the memory, how fast records are read, and how many answers survive.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ import time
 from typing import NamedTuple, Optional, Sequence
 
 import tfrecords
-from official_albert import modeling
-from tasks import pretraining
-from tools.cli import markdown
+from official_albert import modeling, tokenization
+from tasks import pretraining, squad
+from tools.cli import printing
 
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
@@ -26,6 +29,8 @@ _MAKING_HEAD = (
   *("masking", "workers", "tokens", "seconds", "tokens/s", "written"),
   "largest process",
 )
+# Characters shown around an answer that is not recovered.
+_CONTEXT = 12
 
 
 class Made(NamedTuple):
@@ -63,14 +68,14 @@ def run(
       output = os.path.join(folder, f"{masking}-{_WORKERS[0]}-0")
       rates[masking] = read(output, batch_size)
   rows = [making_row(*pair, runs) for pair, runs in made.items()]
-  print(f"\n{markdown.table(_MAKING_HEAD, rows)}")
+  print(f"\n{printing.table(_MAKING_HEAD, rows)}")
   for masking in _MASKINGS:
     print(speedup(masking, *(made[masking, workers] for workers in _WORKERS)))
   rows = [
     (masking, f"{rate:.1f}", f"{rate * batch_size * max_seq_length:,.0f}")
     for masking, rate in rates.items()
   ]
-  print(f"\n{markdown.table(('read', 'batches/s', 'tokens/s'), rows)}")
+  print(f"\n{printing.table(('read', 'batches/s', 'tokens/s'), rows)}")
 
 
 def making_row(
@@ -154,3 +159,98 @@ def read(input_dir: str, batch_size: int) -> float:
     next(batches)
     count += 1
   return count / (time.monotonic() - start)
+
+
+class Recovered(NamedTuple):
+  """How many answers equal the text of their own tokens.
+
+  Attributes:
+    answers: all of them; held-out questions have several.
+    exact: equal in each character.
+    normalized: equal after the normalization of the official scripts.
+    questions: questions with answers.
+    reached: questions with a normalized answer, which bounds the exact match
+      of any model.
+    rest: a line for each other answer.
+  """
+
+  answers: int
+  exact: int
+  normalized: int
+  questions: int
+  reached: int
+  rest: list[str]
+
+
+def run_squad(
+  squad_file: str, spm_model_file: str, max_seq_length: int, repeats: int
+) -> None:
+  """Measures, prints tables, then the answers that are not recovered."""
+  examples = squad.read_examples(squad_file)
+  tokenizer = tokenization.SentencePieceTokenizer(spm_model_file)
+  seconds = []
+  for _ in range(repeats):
+    start = time.perf_counter()
+    made = squad.make_all_windows(examples, tokenizer, max_seq_length)
+    windows = sum(1 for _ in made)
+    seconds.append(time.perf_counter() - start)
+  median, questions = statistics.median(seconds), len(examples)
+  cells = f"{questions:,}", f"{windows:,}", f"{median:.2f}"
+  head = ("questions", "windows", "seconds", "questions/s")
+  print(f"\n{printing.table(head, [(*cells, f'{questions / median:,.0f}')])}")
+  found = recover(examples, tokenizer)
+  if found.answers:
+    head = ("answers", "exact", "normalised", "questions with one")
+    cells = (
+      f"{found.answers:,}",
+      share(found.exact, found.answers),
+      share(found.normalized, found.answers),
+      share(found.reached, found.questions),
+    )
+    print(f"\n{printing.table(head, [cells])}")
+  if found.rest:
+    print("\nThe others, whose pieces are longer than the answer:")
+    print("\n".join(f"  {line}" for line in found.rest))
+
+
+def share(part: int, whole: int) -> str:
+  """Returns text such as "1,234 (56.78%)"."""
+  return f"{part:,} ({100 * part / whole:.2f}%)"
+
+
+def recover(
+  examples: Sequence[squad.SquadExample],
+  tokenizer: tokenization.Tokenizer,
+) -> Recovered:
+  """Converts each answer to its tokens and back."""
+  answers = exact = 0
+  reached = set()
+  rest = []
+  contexts = {example.context for example in examples}
+  encoded = {text: tokenizer.encode_with_offsets(text) for text in contexts}
+  for example in examples:
+    context = encoded[example.context]
+    for text, start in example.answers:
+      answers += 1
+      tokens = squad.answer_tokens(context, text, start)
+      begin, end = start, start
+      if tokens is not None:
+        begin, end = context.starts[tokens[0]], context.ends[tokens[1]]
+      found = example.context[begin:end].strip()
+      exact += found == text
+      if squad.normalize_answer(found) == squad.normalize_answer(text):
+        reached.add(example.question_id)
+      else:
+        after = start + len(text)
+        around = example.context[max(0, start - _CONTEXT) : after + _CONTEXT]
+        rest.append(
+          f"{example.question_id}: {text!r} became {found!r} in {around!r}"
+        )
+  return Recovered(
+    answers,
+    exact,
+    answers - len(rest),
+    sum(bool(example.answers) for example in examples),
+    len(reached),
+    rest,
+  )

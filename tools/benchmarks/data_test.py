@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+import re
+
 import pytest
 
 import tfrecords
+from official_albert import tokenization
 from official_albert.testing import toy_vocabulary
+from tasks import squad
 from tools.benchmarks import data as benchmark_data
+
+_DATA = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
+_DEV = _DATA / "squad" / "dev-v1.1.json"
+_RELEASED = _DATA / "tokenizer" / "30k-clean.model"
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +64,97 @@ def test_speedup_is_the_median_of_rounds_and_not_of_times():
   assert line == (
     "static: 2 workers are 2.00 times as fast as 1 (median of 3 rounds)"
   )
+
+
+def question(number: int, *answers) -> squad.SquadExample:
+  return squad.SquadExample(
+    f"q{number}", "what?", "The river, tea and  amber.", answers
+  )
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  path = tmp_path / "vocab.txt"
+  words = "the river , tea and amber . what ?".split()
+  path.write_text(
+    "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words)
+  )
+  return tokenization.WordPieceTokenizer(path)
+
+
+def test_recover(tokenizer):
+  found = benchmark_data.recover(
+    [
+      question(1, ("tea and  amber", 11), ("The river", 0)),
+      question(2, ("mber", 21), ("river", 4)),
+      question(3),
+    ],
+    tokenizer,
+  )
+  assert (found.answers, found.exact, found.normalized) == (4, 3, 3)
+  assert (found.questions, found.reached) == (2, 2)
+  assert found.rest == [
+    "q2: 'mber' became 'amber' in ', tea and  amber.'",
+  ]
+
+
+class PiecesWithSigns:
+  """Its pieces hold the signs beside a word: "The", "river,", ..."""
+
+  def encode_with_offsets(self, text):
+    ends = [4, 10, 15, 19, 26]
+    return tokenization.EncodedText([5] * 5, [0, 4, 11, 15, 21], ends)
+
+
+def test_normalization_of_the_official_scripts():
+  found = benchmark_data.recover(
+    [question(1, ("river", 4)), question(2, ("riv", 4), ("e ri", 2))],
+    PiecesWithSigns(),
+  )
+  assert (found.answers, found.exact, found.normalized) == (3, 0, 1)
+  assert (found.questions, found.reached) == (2, 1)
+  assert found.rest == [
+    "q2: 'riv' became 'river,' in 'The river, tea and '",
+    "q2: 'e ri' became 'The river,' in 'The river, tea and'",
+  ]
+
+
+@pytest.mark.skipif(
+  not (_RELEASED.exists() and _DEV.exists()),
+  reason="SQuAD and the released vocabulary are not on this machine",
+)
+def test_answers_of_squad():
+  found = benchmark_data.recover(
+    squad.read_examples(str(_DEV)),
+    tokenization.SentencePieceTokenizer(str(_RELEASED)),
+  )
+  assert (found.answers, found.exact, found.normalized) == (34726, 34619, 34653)
+  # Of one question all answers are "four", of the piece "fourth".
+  assert (found.questions, found.reached) == (10570, 10569)
+  assert all(" became " in line for line in found.rest)
+  assert len(found.rest) == 73
+
+
+def test_run_prints_two_tables(tmp_path, capsys):
+  (tmp_path / "m.model").write_bytes(
+    toy_vocabulary.train(["tea and rain. stone in the river?"] * 9, 30)
+  )
+  answers = [
+    {"text": "rain", "answer_start": 8},
+    {"text": "t", "answer_start": 0},
+  ]
+  qas = [
+    {"id": "a", "question": "tea?", "answers": answers},
+    {"id": "b", "question": "stone?", "answers": []},
+  ]
+  paragraph = {"context": "tea and rain.", "qas": qas}
+  path = tmp_path / "a.json"
+  path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+  benchmark_data.run_squad(str(path), str(tmp_path / "m.model"), 32, 1)
+  printed = re.sub(" +", " ", capsys.readouterr().out)
+  assert "| 2 | 2 | 0.0" in printed
+  assert "| 2 | 2 (100.00%) | 2 (100.00%) | 1 (100.00%) |" in printed
+  assert "| answers | exact | normalised | questions with one |\n" in printed
 
 
 if __name__ == "__main__":

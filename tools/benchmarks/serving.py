@@ -20,7 +20,7 @@ from official_albert import distribution, files, modeling, tokenization
 from tools import conversion
 from tools.benchmarks import comparison, serving_load, step
 from tools.benchmarks.peers import huggingface, protocol
-from tools.cli import markdown
+from tools.cli import printing
 
 _BATCH_SIZES = (1, 8)
 _ALL_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
@@ -81,7 +81,7 @@ def run(
       rows = [latency_row(result, ours.tokens) for result in results]
       add(
         f"{preset}, {batch_size} x {max_seq_length} tokens, {precision}, "
-        f"{ours.threads} threads:\n\n{markdown.table(_HEAD, rows)}"
+        f"{ours.threads} threads:\n\n{printing.table(_HEAD, rows)}"
       )
     one = workload(saved_model, 1, max_seq_length)
     add(serving_load.measure(one, _LOAD_SECONDS))
@@ -90,7 +90,7 @@ def run(
     (p.axis, p.value, f"{p.median:,.0f}", f"{p.peak_bytes / 2**30:.2f} GiB")
     for p in points
   ]
-  add(markdown.table(("axis", "at", "tokens/s", "peak memory"), rows))
+  add(printing.table(("axis", "at", "tokens/s", "peak memory"), rows))
   if output_dir:
     path = os.path.join(output_dir, f"serving-{precision}")
     files.write_text(f"{path}.md", "\n\n".join(report) + "\n")
@@ -108,7 +108,7 @@ def make_models(
   """
   source = os.path.join(folder, "random")
   config = modeling.AlbertConfig.from_preset(preset)
-  conversion.random_checkpoint.write(config, source)
+  conversion.write_random(config, source)
   shutil.copy(spm_model_file, os.path.join(source, "30k-clean.model"))
   saved_model, hf = (os.path.join(folder, name) for name in ("1", "hf"))
   export_precision = precision.split("_")[-1]

@@ -20,7 +20,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  # Its operations are in the exports.
 
-from tools.testing import many_commands, toy_finetuned
+from tools.testing import many_commands, toy_runs
 
 grpc = pytest.importorskip("grpc")
 serving = pytest.importorskip("tensorflow_serving.apis")
@@ -53,7 +53,7 @@ for arguments in json.loads(sys.argv[1]):
 def folder(tmp_path_factory):
   """As a server wants it: a folder with a version in it."""
   run = str(tmp_path_factory.mktemp("run") / "run")
-  toy_finetuned.write(run, "text_classification", ("bad", "good", "so so"))
+  toy_runs.write_finetuned(run, "text_classification", ("bad", "good", "so so"))
   path = tmp_path_factory.mktemp("clients") / "toy"
   arguments = [f"--model_dir={run}", f"--export_dir={path}/1"]
   (result,) = many_commands.run("export_saved_model", [arguments])

@@ -21,7 +21,7 @@ from typing import Callable, Sequence
 import numpy as np
 
 from tools.benchmarks.peers import protocol
-from tools.cli import markdown, started_by
+from tools.cli import child_programs, printing
 
 _CLIENTS = (1, 2, 4, 8, 16)
 _MAX_BATCH = 8
@@ -112,7 +112,7 @@ def _measure_clients(model, workload: protocol.Workload, seconds: float) -> str:
     for clients in _CLIENTS
     for is_batched, request in requests.items()
   ]
-  return markdown.table(_HEAD, rows)
+  return printing.table(_HEAD, rows)
 
 
 def _load(
@@ -173,8 +173,8 @@ def _measure_text(model, max_seq_length: int) -> str:
 
 def main() -> None:
   """Prints what `measure` returns."""
-  values, seconds = started_by.arguments(
-    protocol.STARTER, started_by.json_object, float
+  values, seconds = child_programs.arguments(
+    protocol.STARTER, child_programs.json_object, float
   )
   import tensorflow as tf
   import tensorflow_text  # noqa: F401 (registers its operations)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tools.benchmarks import comparison, serving
-from tools.testing import toy_encoder
+from tools.testing import toy_runs
 
 YES = ("yes", "no")
 
@@ -60,7 +60,7 @@ def test_all_of_it_without_peers(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(serving, "_LOAD_SECONDS", 0.1)
   out = tmp_path / "out"
   out.mkdir()
-  toy_encoder.write_tokenizer(str(tmp_path))
+  toy_runs.write_tokenizer(str(tmp_path))
   serving.run(
     *("albert_tiny", 11, "float32", 2, 2),
     *(f"{tmp_path}/tokenizer.model", str(tmp_path), str(out)),

@@ -1,9 +1,10 @@
-"""Speed, memory and efficiency of the pretraining step.
+"""Speed, memory and efficiency of the training step.
 
-`run` measures one step, `run_scaling` how speed, memory and tracing grow with
-batch, length and model, `run_memory` what saves memory. Batches are random,
-without padding, and use all predictions. Each measurement is a process of its
-own, because a process never returns all of its memory.
+`run` measures one step of pretraining, `run_scaling` how speed, memory and
+tracing grow with batch, length and model, `run_memory` what saves memory.
+Batches are random, without padding, and use all predictions. Each measurement
+is a process of its own, because a process never returns all of its memory.
+`run_finetuning` measures fine-tuning, in examples per second.
 """
 
 from __future__ import annotations
@@ -15,20 +16,31 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from typing import NamedTuple, Sequence
+from typing import Callable, NamedTuple, Optional, Sequence
 
-from official_albert import distribution, files, modeling, training
-from tasks import pretraining
+from official_albert import (
+  distribution,
+  files,
+  modeling,
+  tokenization,
+  training,
+)
+from tasks import common, pretraining
+from tools import finetuning
 from tools.benchmarks import comparison
 from tools.benchmarks.peers import ours, protocol
-from tools.cli import markdown
+from tools.cli import printing
 
 # Variants of the program by optimizer.
 OPTIMIZERS = {
   optimizer: variant for variant, optimizer in ours.VARIANTS.items()
 }
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The batches that the reader sorts together.
+_UPDATES = 32
+_BUCKETING = {"length buckets": True, "padded to S": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +133,7 @@ def table(measured: Measured) -> str:
     ("GFLOP/s of matrix products", f"{measured.product_flops / 1e9:,.0f}"),
     ("share of the matrix products' rate", f"{share:.0%}"),
   )
-  return markdown.table(("figure", "value"), rows) + "\n"
+  return printing.table(("figure", "value"), rows) + "\n"
 
 
 _TOKENS = 2048  # Per step, unless the batch size varies.
@@ -183,7 +195,7 @@ def run_scaling(
 ) -> list[Point]:
   """Measures every point, prints the table, and saves table and plot."""
   workloads = scaling_workloads(precision)
-  print(markdown.head(_SCALING_HEAD), flush=True)
+  print(printing.table_head(_SCALING_HEAD), flush=True)
   points, rows = [], []
   for axis, value, workload in workloads:
     measured = measure(workload, repeats, steps)
@@ -204,13 +216,13 @@ def run_scaling(
     )
     points.append(point)
     rows.append(row)
-    print(markdown.row(row), flush=True)
+    print(printing.table_row(row), flush=True)
   if output_dir:
     title = f"albert_base, {precision}: {distribution.describe_machine()}"
     path = os.path.join(output_dir, "scaling")
     numbers = {"title": title, "points": [p._asdict() for p in points]}
     files.write_json(f"{path}.json", numbers, indent=2)
-    text = f"{title}\n\n{markdown.table(_SCALING_HEAD, rows)}\n"
+    text = f"{title}\n\n{printing.table(_SCALING_HEAD, rows)}\n"
     files.write_text(f"{path}.md", text)
     draw_scaling(points, os.path.join(output_dir, "benchmark_scaling.png"))
   return points
@@ -294,7 +306,7 @@ def run_memory(
   """Measures the memory of several variants and prints a table."""
   comparison.check_own(preset, batch_size, max_seq_length, precision)
   title = f"{preset}, batch {batch_size}, {max_seq_length} tokens, {precision}"
-  print(f"{title}\n\n{markdown.head(_MEMORY_HEAD)}")
+  print(f"{title}\n\n{printing.table_head(_MEMORY_HEAD)}")
   for changes in _MEMORY_VARIANTS:
     memory = measure_memory(
       preset=preset,
@@ -311,7 +323,7 @@ def run_memory(
       f"{memory.step_seconds:.2f}",
       f"{memory.step_cpu_seconds:.2f}",
     )
-    print(markdown.row(cells), flush=True)
+    print(printing.table_row(cells), flush=True)
 
 
 def measure_memory(**settings) -> Memory:
@@ -379,3 +391,97 @@ def measure_memory_here(
     statistics.median(wall[1:]),
     statistics.median(cpu[1:]),
   )
+
+
+def run_finetuning(
+  task: str,
+  data_dir: str,
+  spm_model_file: str,
+  preset: str,
+  max_seq_length: int,
+  batch_size: int,
+  precision: str,
+  repeats: int,
+  work_dir: Optional[str] = None,
+) -> None:
+  """Measures with and without length buckets in turns, and prints a table.
+
+  Trains repeatedly on the first window of the reader, whose batches have all
+  lengths. The first pass, which traces the step for each length, is reported
+  separately.
+  """
+  comparison.check_own(preset, batch_size, max_seq_length, precision)
+  distribution.start_compiler()
+  distribution.set_precision(precision)
+  tokenizer = tokenization.SentencePieceTokenizer(spm_model_file)
+  config = dataclasses.replace(
+    modeling.AlbertConfig.from_preset(preset), vocab_size=tokenizer.vocab_size
+  )
+  with tempfile.TemporaryDirectory(dir=work_dir) as cache_dir:
+    passes = {}
+    for name, bucketing in _BUCKETING.items():
+      options = finetuning.jobs.Options(
+        data_dir,
+        os.path.join(cache_dir, "records"),
+        tokenizer,
+        max_seq_length=max_seq_length,
+        length_bucketing=bucketing,
+        note=lambda text: None,
+      )
+      job = finetuning.text_jobs.GlueJob(task, options)
+      passes[name] = _make_pass(job, config, batch_size)
+    first = {name: seconds() for name, seconds in passes.items()}
+    later = {name: [] for name in passes}
+    for _ in range(repeats):
+      for name, seconds in passes.items():
+        later[name].append(seconds())
+  examples = _UPDATES * batch_size
+  print(
+    f"{task}, {preset}, S {max_seq_length}, batch {batch_size}, {precision}; "
+    f"{examples} examples"
+  )
+  rows = []
+  for name in passes:
+    rate = examples / statistics.median(later[name])
+    rows.append((name, f"{rate:,.0f}", f"{first[name]:.1f}"))
+  print(printing.table(("batches", "examples/s", "first pass, s"), rows))
+  ratios = [padded / buckets for buckets, padded in zip(*later.values())]
+  print(
+    f"Buckets: {statistics.median(ratios):.2f} times as fast, the median of "
+    f"{', '.join(f'{ratio:.2f}' for ratio in ratios)}."
+  )
+
+
+def _make_pass(
+  job, albert_config: modeling.AlbertConfig, batch_size: int
+) -> Callable[[], float]:
+  """Returns a function that trains on the first window, and its seconds."""
+  import tensorflow as tf
+
+  tf.keras.utils.set_random_seed(1)
+  task = job.make_task(["train"], albert_config, common.ModelSettings(), seed=1)
+  model = task.build_model()
+  config = training.TrainConfig(
+    model_dir="",
+    num_train_steps=10**6,
+    num_warmup_steps=0,
+    learning_rate=1e-5,
+    train_batch_size=batch_size,
+    optimizer="adamw",
+  )
+  optimizer = config.make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  dataset = task.train_dataset(batch_size, 0)
+  step = tf.function(
+    training.make_train_step(task, model, optimizer, config),
+    input_signature=[dataset.element_spec],
+  )
+
+  def seconds() -> float:
+    start = time.monotonic()
+    for batch in dataset.take(_UPDATES):
+      norm = step(batch)["gradient_norm"].total
+    float(norm)  # Waits for the last update.
+    return time.monotonic() - start
+
+  return seconds

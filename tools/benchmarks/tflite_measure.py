@@ -21,7 +21,7 @@ from absl import flags
 
 from official_albert import files, modeling
 from tools import conversion
-from tools.cli import command_line, markdown, path_flags
+from tools.cli import command_line, path_flags, printing
 
 _PRESET = flags.DEFINE_string("preset", "albert_base_v2", "Name of the model.")
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
@@ -102,7 +102,9 @@ def main(argv) -> None:
   threads = check_flags(config)
   length = _SEQUENCE_LENGTH.value
   times = [f"ms, {count} threads" for count in threads]
-  print(markdown.head(("weights", "MB", *times, "difference", "agreement")))
+  print(
+    printing.table_head(("weights", "MB", *times, "difference", "agreement"))
+  )
   with tempfile.TemporaryDirectory() as folder:
     for quantization in _QUANTIZATIONS.value:
       path = os.path.join(_KEEP_DIR.value or folder, f"{quantization}.tflite")
@@ -120,7 +122,7 @@ def main(argv) -> None:
         cells.append(f"{time_of_one:.1f}")
       cells.append(f"{made.differences['logits']:.2g}")
       cells.append(f"{made.agreement:.2f}")
-      print(markdown.row(cells), flush=True)
+      print(printing.table_row(cells), flush=True)
 
 
 if __name__ == "__main__":

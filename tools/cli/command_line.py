@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import difflib
 import errno
+import json
 import logging
 import os
 import re
 import select
 import sys
 import traceback
-from typing import Callable, NoReturn, Sequence
+from typing import Any, Callable, NoReturn, Sequence
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -96,6 +97,24 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     # Python flushes once more at exit, which would fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(_BROKEN_PIPE)
+
+
+def read_settings(path: str) -> dict[str, Any]:
+  """Returns the settings of a folder of results; {} if there is no such file.
+
+  Raises:
+    ValueError: the file was not written by this program.
+  """
+  if not os.path.exists(path):
+    return {}
+  try:
+    with open(path, "rb") as file:
+      return dict(json.load(file).items())
+  except (ValueError, AttributeError):
+    raise ValueError(
+      f"{path} is not what this program wrote, so what its folder holds is not "
+      "known: give another --output_dir, or remove the folder."
+    ) from None
 
 
 def _nobody_reads(error: BaseException) -> bool:

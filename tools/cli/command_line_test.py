@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tools.cli import started_by
+from tools.cli import child_programs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
@@ -237,8 +237,8 @@ def test_examples_in_docstrings_keep_their_backslashes():
 
 def test_arguments_of_a_started_program(monkeypatch, capsys):
   given = ['{"a": [3]}', "0.5", "--x"]
-  kinds = (started_by.json_object, float, str)
-  values = started_by.arguments("tools.a", *kinds, argv=given)
+  kinds = (child_programs.json_object, float, str)
+  values = child_programs.arguments("tools.a", *kinds, argv=given)
   assert values == [{"a": [3]}, 0.5, "--x"]
   for argv in (
     [],
@@ -249,7 +249,7 @@ def test_arguments_of_a_started_program(monkeypatch, capsys):
   ):
     monkeypatch.setattr(sys, "argv", ["/b/program.py", *argv])
     with pytest.raises(SystemExit) as ended:
-      started_by.arguments("tools.a", *kinds)
+      child_programs.arguments("tools.a", *kinds)
     assert ended.value.code == 2
     assert capsys.readouterr() == (
       "",
@@ -282,8 +282,8 @@ def test_programs_name_the_one_that_starts_them(name, starter, tmp_path):
   )
 
 
-def test_started_by_needs_no_packages():
-  script = f"{_ROOT}/tools/cli/started_by.py"
+def test_child_programs_need_no_packages():
+  script = f"{_ROOT}/tools/cli/child_programs.py"
   assert start(sys.executable, "-I", "-S", script) == (0, "", "")
 
 

@@ -58,7 +58,7 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
     shown: name of `run_dir` in messages, if it is a temporary copy.
   """
   named = training_flags.INIT_CHECKPOINT.value
-  checkpoint = named and checkpoints.run_folder(conversion.own_copy.of(named))
+  checkpoint = named and checkpoints.run_folder(conversion.own_copy(named))
   folders = [run_dir] if run_dir else []
   if checkpoint:
     if not glob.glob(glob.escape(checkpoint) + "*"):

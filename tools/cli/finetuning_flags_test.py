@@ -11,17 +11,18 @@ import pytest
 
 from official_albert import checkpoints
 from tools.cli.flags_test import check_refusals, evaluate
-from tools.testing import toy_data, toy_encoder
+from tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
-flags.DEFINE_string("output_dir", "out", "")
-from tools.cli import finetuning_flags, job_flags
+from tools import run_finetuning
+from tools.cli import job_flags
+flags.FLAGS.set_default("output_dir", "out")
 def answer(x):
   name, hidden_size, do_train = x
   job = job_flags.make_job(name, None)
-  config, notes = finetuning_flags.train_config(
+  config, notes = run_finetuning.train_config(
     job, hidden_size, "run", do_train)
-  model = finetuning_flags.model_settings(job.recipe)
+  model = run_finetuning.model_settings(job.recipe)
   return {
     **dataclasses.asdict(config), **dataclasses.asdict(model), "notes": notes}
 """
@@ -247,7 +248,7 @@ def find(*cases):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   return pathlib.Path(
-    toy_encoder.write(str(tmp_path_factory.mktemp("encoder") / "run"))
+    toy_runs.write_pretrained(str(tmp_path_factory.mktemp("encoder") / "run"))
   )
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from tasks import pretraining
 from tasks.pretraining import data
-from tools.cli import recipe_flags
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAM = """
@@ -240,14 +239,13 @@ answer = lambda x: training_flags.phase_folders("input_dir", *x)
 
 _ALL = list(pretraining.RECIPES.values())
 _RECIPES = """
-from tools import run_pretraining
-from tools.cli import recipe_flags
+from tools import run_pretraining as program
 class Manifest:
   max_seq_length = 128
 def answer(_):
-  recipe = recipe_flags.apply()
+  recipe = program.apply_recipe()
   values = {name: flags.FLAGS[name].value for name in recipe.flags}
-  return values, [*recipe_flags.describe(recipe, Manifest)]
+  return values, [*program.describe_recipe(recipe, Manifest)]
 """
 
 
@@ -298,15 +296,6 @@ def test_recipes_use_flags_that_exist():
   assert set(training) <= flags and set(sequences) <= data_flags
 
 
-def test_table_of_recipes():
-  lines = recipe_flags.table().splitlines()
-  assert len(lines) == 2 + len(_ALL)
-  row = next(line for line in lines if line.startswith("| base_gpu "))
-  cells = [cell.strip() for cell in row.strip("|").split("|")]
-  expected = "base_gpu|albert_base_v2|lamb 0.000622|512|16|125,000|512|1.8e+19"
-  assert cells[:8] == expected.split("|") and cells[-1] == "not yet run"
-
-
 @pytest.mark.parametrize(
   "arguments, code, message",
   [
@@ -328,7 +317,15 @@ def test_recipes_on_the_command_line(arguments, code, message):
   )
   assert done.returncode == code and message in done.stderr
   assert done.stderr.count("\n") == (code != 0)
-  assert done.stdout == ("" if code else recipe_flags.table() + "\n")
+  if code:
+    assert done.stdout == ""
+    return
+  lines = done.stdout.splitlines()
+  assert len(lines) == 2 + len(_ALL)
+  row = next(line for line in lines if line.startswith("| base_gpu "))
+  cells = [cell.strip() for cell in row.strip("|").split("|")]
+  expected = "base_gpu|albert_base_v2|lamb 0.000622|512|16|125,000|512|1.8e+19"
+  assert cells[:8] == expected.split("|") and cells[-1] == "not yet run"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from official_albert import files
-from tools.cli import progress_line, settings_file, virtual_environment
+from tools.cli import child_programs, command_line, printing
 
 
 class _Terminal(io.StringIO):
@@ -19,7 +19,7 @@ class _Terminal(io.StringIO):
 def show(stream, *reports):
   """Shows reports (seconds, phase, fraction, tokens, details)."""
   now = [0.0]
-  line = progress_line.ProgressLine(stream, lambda: now[0])
+  line = printing.ProgressLine(stream, lambda: now[0])
   for now[0], *report in reports:
     line.show(*report)
   line.close()
@@ -54,14 +54,17 @@ def test_terminal_line_is_rewritten_and_ended():
 
 
 def test_format_seconds():
-  assert progress_line.format_seconds(3723.9) == "1:02:03"
+  assert printing.format_seconds(3723.9) == "1:02:03"
 
 
 def test_settings_are_read(tmp_path):
   path = str(tmp_path / "settings.json")
-  assert settings_file.read(path) == {}
+  assert command_line.read_settings(path) == {}
   files.write_json(path, {"scale": "tiny", "data": {"seed": 3}})
-  assert settings_file.read(path) == {"scale": "tiny", "data": {"seed": 3}}
+  assert command_line.read_settings(path) == {
+    "scale": "tiny",
+    "data": {"seed": 3},
+  }
 
 
 @pytest.mark.parametrize("written", [b"{", b"[]", b"", b"\xff\xfe"])
@@ -69,7 +72,7 @@ def test_other_files_are_refused_and_left_alone(tmp_path, written):
   path = tmp_path / "settings.json"
   path.write_bytes(written)
   with pytest.raises(ValueError, match="settings.json is not what this progr"):
-    settings_file.read(str(path))
+    command_line.read_settings(str(path))
   assert path.read_bytes() == written
 
 
@@ -97,7 +100,9 @@ def lab(tmp_path, monkeypatch):
 
 
 def make(lab, folder="deep/venv", oldest=(3, 12), newest=(3, 13)) -> str:
-  return virtual_environment.make(lab / folder, lab / "toy.txt", oldest, newest)
+  return child_programs.make_environment(
+    lab / folder, lab / "toy.txt", oldest, newest
+  )
 
 
 def pip_runs(lab) -> list[str]:

@@ -4,13 +4,14 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
-  submodules=[
-    "conversion",
-    "export_source",
-    "hf_outputs",
-    "own_copy",
-    "proof",
-    "random_checkpoint",
-    "tflite_export",
-  ],
+  submodules=["export_source", "hf_outputs", "proof", "tflite_export"],
+  submod_attrs={
+    "conversion": [
+      "convert",
+      "is_foreign",
+      "own_copy",
+      "report_text",
+      "write_random",
+    ],
+  },
 )

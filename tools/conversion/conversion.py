@@ -1,12 +1,22 @@
-"""Checkpoint conversion: read, change, write to a temporary folder, verify."""
+"""Checkpoint conversion: read, change, write to a temporary folder, verify.
+
+Also temporary copies of other formats, for programs that read our folders, and
+checkpoints of any size with random weights, for measurements.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
+import sys
 import tempfile
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
-from official_albert import checkpoints, files
+import numpy as np
+
+from official_albert import checkpoints, files, modeling
 from tools import finetuning
 from tools.conversion import proof
 
@@ -232,3 +242,85 @@ def report_text(report: dict[str, Any]) -> str:
       ),
     ]
   )
+
+
+def is_foreign(path: str) -> bool:
+  """Returns whether a path is an archive, a HF folder or a SavedModel."""
+  return checkpoints.is_archive(path) or any(
+    os.path.exists(os.path.join(path, name))
+    for name in (checkpoints.HF_CONFIG_FILE, "saved_model.pb")
+  )
+
+
+@functools.cache
+def own_copy(
+  path: str,
+  checkpoint: str = "",
+  prepare: Optional[Callable[[checkpoints.PortableCheckpoint], None]] = None,
+) -> str:
+  """Returns a folder of this package with the checkpoint at a path.
+
+  That is `path` itself if it needs no conversion, being ours or a TF1
+  checkpoint; else a temporary folder, which is removed when the process ends.
+  A conversion runs TensorFlow, so set up devices first.
+
+  Args:
+    path: as in `AlbertModel.from_checkpoint`.
+    checkpoint: which checkpoint of a run, as in `find_prefix`.
+    prepare: changes the checkpoint before it is written, for example to name
+      the task of a classifier.
+
+  Raises:
+    ValueError, OSError: the checkpoint cannot be read; or from `prepare`.
+  """
+  if not prepare and not is_foreign(path):
+    return path
+  folder = tempfile.mkdtemp(prefix="albert-")
+  atexit.register(shutil.rmtree, folder, ignore_errors=True)
+  with checkpoints.unpacked_archive(path) as source:
+    kind, weights = checkpoints.choose(source, checkpoint)
+    read = checkpoints.READERS[kind](weights)
+    if prepare:
+      prepare(read)
+    name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
+      kind, "google-research"
+    )
+    notes = [f"a checkpoint of {name}, converted to {folder}", *read.notes]
+    if kind == "hf" and read.tokenizer:
+      notes.append(
+        f"texts are tokenized with {os.path.basename(read.tokenizer.path)} by "
+        "the rules of this package; transformers may give other ids, see "
+        "docs/checkpoints.md"
+      )
+    for note in notes:
+      # Predictions may be written to standard output.
+      print(f"{path}: {note}", file=sys.stderr, flush=True)
+    checkpoints.WRITERS["official_albert"](read, folder)
+  return folder
+
+
+def write_random(config: modeling.AlbertConfig, folder: str) -> int:
+  """Writes a TF1 checkpoint with random weights, and its configuration.
+
+  Biases are random too: TensorFlow's graph optimizer removes zeros, which new
+  models have as biases.
+
+  Args:
+    config: the encoder; the pretraining heads are added.
+    folder: is created.
+
+  Returns:
+    The number of parameters.
+  """
+  rng = np.random.default_rng(1)
+  tensors = {}
+  for row in checkpoints.rows(config, "pretraining"):
+    value = rng.standard_normal(row.shape_in(config), np.float32)
+    value *= np.float32(config.initializer_range)
+    tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
+  os.makedirs(folder)
+  checkpoints.write_bundle(
+    os.path.join(folder, checkpoints.CHECKPOINT_NAME), tensors
+  )
+  config.to_json_file(os.path.join(folder, checkpoints.CONFIG_FILE))
+  return sum(value.size for value in tensors.values())

@@ -18,7 +18,7 @@ from official_albert.testing import toy_vocabulary
 from tasks import pretraining
 from tools import finetuning
 from tools.conversion import conversion, proof
-from tools.testing import toy_encoder, toy_finetuned
+from tools.testing import toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _GOLDEN = _ROOT / "official_albert" / "testdata"
@@ -147,7 +147,7 @@ def test_a_head_that_cannot_be_carried(tmp_path):
 
 
 def test_the_best_checkpoint_of_a_run(tmp_path):
-  run = toy_encoder.write(str(tmp_path / "run"))
+  run = toy_runs.write_pretrained(str(tmp_path / "run"))
   config = AlbertConfig.from_json_file(f"{run}/albert_config.json")
   tf.keras.utils.set_random_seed(11)
   model = pretraining.AlbertForPretraining(config)
@@ -181,7 +181,7 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
 
 def test_a_classifier_back_and_forth(tmp_path):
   run, labels = str(tmp_path / "run"), ("x", "y", "z")
-  toy_finetuned.write(run, "text_classification", labels)
+  toy_runs.write_finetuned(run, "text_classification", labels)
   hf, back = str(tmp_path / "hf"), str(tmp_path / "back")
   conversion.convert("", "hf", run, hf)
 
@@ -374,6 +374,29 @@ def test_another_vocabulary(tmp_path):
   assert after.tokenizer.sha256() == new.sha256()
   name = "bert/embeddings/word_embeddings"
   np.testing.assert_array_equal(after.tensors[name][6], before.tensors[name][8])
+
+
+def test_every_value_is_random(tmp_path):
+  config = AlbertConfig(
+    vocab_size=97,
+    embedding_size=10,
+    hidden_size=24,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=36,
+    max_position_embeddings=14,
+  )
+  folder = str(tmp_path / "new")
+  count = conversion.write_random(config, folder)
+  read = checkpoints.read_tf1_checkpoint(folder)
+  assert read.config == config and read.head == "pretraining"
+  assert not read.missing and not read.unexpected
+  assert sum(value.size for value in read.tensors.values()) == count
+  for name, value in read.tensors.items():
+    mean = float(name.endswith("/gamma"))
+    # The mean of a bias with two values varies by up to 3 * 0.02.
+    assert value.size == 1 or np.std(value) > 0.001, name
+    assert abs(np.mean(value) - mean) < 0.06, name
 
 
 if __name__ == "__main__":

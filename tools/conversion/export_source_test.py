@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_albert import checkpoints, training
 from tools.conversion import export_source
 from tools.conversion.export_source import Wanted
-from tools.testing import toy_encoder, toy_finetuned
+from tools.testing import toy_runs
 
 _LABELS = ("bad", "good")
 
@@ -33,7 +33,7 @@ def opened(path, **wanted):
   ],
 )
 def test_fine_tuned_runs(tmp_path, task, labels, kind, inputs):
-  model = toy_finetuned.write(
+  model = toy_runs.write_finetuned(
     str(tmp_path / "run"), task, labels, max_qa_length=9
   )
   source = opened(tmp_path / "run")
@@ -50,7 +50,7 @@ def test_fine_tuned_runs(tmp_path, task, labels, kind, inputs):
 
 @pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
 def test_questions(tmp_path, version, threshold):
-  toy_finetuned.write(
+  toy_runs.write_finetuned(
     str(tmp_path / "run"),
     f"squad_{version}",
     threshold=threshold,
@@ -73,7 +73,7 @@ def test_questions(tmp_path, version, threshold):
 
 def test_the_best_of_several_seeds(tmp_path):
   for seed in (5, 6):
-    toy_finetuned.write(
+    toy_runs.write_finetuned(
       str(tmp_path / f"seed_{seed}"), "sst2", _LABELS, seed=seed
     )
   summary = {"seeds": [5, 6], "best_seed": 6}
@@ -84,8 +84,8 @@ def test_the_best_of_several_seeds(tmp_path):
 
 
 def test_the_encoder_alone_and_another_number_of_layers(tmp_path):
-  trained = toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
-  toy_encoder.write(str(tmp_path / "pretrained"))
+  trained = toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
+  toy_runs.write_pretrained(str(tmp_path / "pretrained"))
   for name, task in (("run", "sst2"), ("pretrained", "encoder")):
     source = opened(tmp_path / name, head="encoder", max_seq_length=20)
     assert (source.module.kind, source.task) == ("encoder", task)
@@ -103,7 +103,7 @@ def test_the_encoder_alone_and_another_number_of_layers(tmp_path):
 
 
 def test_signatures_of_ids_need_no_tokenizer(tmp_path):
-  toy_finetuned.write(str(tmp_path / "run"), "sst2", _LABELS)
+  toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", _LABELS)
   source = opened(tmp_path / "run", with_texts=False)
   assert source.module.text_layer is None
   assert source.module.cls_id == 2 and source.tokenizer.kind == "sentencepiece"
@@ -115,7 +115,7 @@ def test_signatures_of_ids_need_no_tokenizer(tmp_path):
 
 
 def test_checkpoints_of_other_formats(tmp_path):
-  toy_encoder.write(str(tmp_path / "run"))
+  toy_runs.write_pretrained(str(tmp_path / "run"))
   checkpoint = checkpoints.read_checkpoint(str(tmp_path / "run"))
   os.makedirs(tmp_path / "tf1")
   checkpoints.write_tf1_checkpoint(checkpoint, str(tmp_path / "tf1"))
@@ -139,7 +139,7 @@ def test_checkpoints_of_other_formats(tmp_path):
   "task, labels", [("text_classification", _LABELS), ("text_regression", None)]
 )
 def test_classifiers_of_other_formats(task, labels, tmp_path):
-  toy_finetuned.write(str(tmp_path / "run"), task, labels)
+  toy_runs.write_finetuned(str(tmp_path / "run"), task, labels)
   ids = {"input_ids": tf.constant([[2, 7, 9, 6, 3]])}
   expected = opened(tmp_path / "run").module.model(ids)["logits"]
   read = checkpoints.read_checkpoint(str(tmp_path / "run"))
@@ -165,7 +165,7 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
 
 def test_invalid_folders(tmp_path):
   folder = tmp_path / "run"
-  toy_finetuned.write(str(folder), "sst2", _LABELS)
+  toy_runs.write_finetuned(str(folder), "sst2", _LABELS)
   path = folder / training.RECORD_FILE
   record = json.loads(path.read_text())
 

@@ -15,7 +15,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 from official_albert import AlbertConfig
 from tools.benchmarks import tflite_measure
 from tools.conversion import export_source, tflite_export
-from tools.testing import toy_finetuned
+from tools.testing import toy_runs
 
 # Most of the file are shared weights.
 _CONFIG = AlbertConfig(
@@ -163,7 +163,7 @@ def test_options(tmp_path):
 
 
 def test_the_folder_of_an_export(tmp_path):
-  toy_finetuned.write(str(tmp_path / "run"), "sst2", ("bad", "good"))
+  toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", ("bad", "good"))
   source = export_source.open_source(
     str(tmp_path / "run"), export_source.Wanted(with_texts=False)
   )
@@ -194,7 +194,7 @@ def test_the_folder_of_an_export(tmp_path):
 
 
 def test_a_failed_export_leaves_nothing(tmp_path):
-  toy_finetuned.write(str(tmp_path / "run"), "race", max_qa_length=9)
+  toy_runs.write_finetuned(str(tmp_path / "run"), "race", max_qa_length=9)
   source = export_source.open_source(
     str(tmp_path / "run"), export_source.Wanted(with_texts=False)
   )

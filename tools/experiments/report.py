@@ -13,7 +13,7 @@ import math
 from typing import Mapping, Optional, Sequence
 
 from tools import inspection
-from tools.cli import figures, markdown
+from tools.cli import figures, printing
 from tools.cli.figures import pyplot
 from tools.experiments import declaration, results, scales
 
@@ -135,7 +135,7 @@ class Report:
       header.append(f"direction, by {base}")
       labels = [result.row.label for result in self.rows]
       cells.append([verdicts.get(label, {}).get(base, "") for label in labels])
-    return markdown.table(header, list(zip(*cells)))
+    return printing.table(header, list(zip(*cells)))
 
   def paper(self, row: declaration.Row, column: str) -> str:
     """Returns the paper's number as text, "" where it has none."""

@@ -20,7 +20,7 @@ import time
 from typing import Any, BinaryIO, Callable, Mapping, Optional, Sequence
 
 from official_albert import distribution, files
-from tools.cli import progress_line
+from tools.cli import printing
 from tools.experiments import declaration
 
 # The values of finished jobs, by their keys.
@@ -261,7 +261,7 @@ class Runner:
     self._records[job.key] = record
     self._note(
       f"[{len(self._records)}/{len(self._jobs)}] {job.title}: {_brief(values)}"
-      f"{progress_line.format_seconds(seconds)}, {self._time_left()}"
+      f"{printing.format_seconds(seconds)}, {self._time_left()}"
     )
 
   def _report_running_jobs(self) -> None:
@@ -286,7 +286,7 @@ class Runner:
     if not cost:
       return "time left unknown"
     left = rest * seconds / cost / self._num_lanes
-    return f"about {progress_line.format_seconds(left)} left"
+    return f"about {printing.format_seconds(left)} left"
 
 
 def _last_line(path: str) -> str:

@@ -8,7 +8,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "jobs",
     "registry",
     "run",
-    "split_predictions",
     "summary",
     "text_jobs",
     "trained_run",

@@ -16,8 +16,8 @@ import pytest
 
 from tasks import squad
 from tasks.classification import glue
-from tools.finetuning import split_predictions
-from tools.testing import many_commands, toy_data, toy_encoder
+from tools.finetuning import jobs
+from tools.testing import many_commands, toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 def folder(tmp_path_factory):
   """Returns a folder with an encoder and the data of all tasks."""
   path = tmp_path_factory.mktemp("tasks")
-  toy_encoder.write(str(path / "encoder"))
+  toy_runs.write_pretrained(str(path / "encoder"))
   toy_data.write_glue(str(path))
   toy_data.write_race(str(path / "RACE"))
   for name, count, impossible, seed in (
@@ -69,7 +69,7 @@ def read(path):
 
 
 def table(folder, split):
-  return split_predictions.read(str(folder / "predictions"), split)
+  return jobs.read_predictions(str(folder / "predictions"), split)
 
 
 @pytest.mark.heavy

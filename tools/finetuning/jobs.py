@@ -1,6 +1,10 @@
 """A task with its data, for tools.run_finetuning: SQuAD and RACE.
 
-`text_jobs` has those for GLUE and for the user's own texts.
+`text_jobs` has those for GLUE and for the user's own texts. For all tasks, this
+module reads, averages and writes the predictions of a split:
+
+predictions/dev.probabilities.tsv       classes, numbers, options of RACE
+predictions/dev/nbest_predictions.json  SQuAD, with the files beside it
 """
 
 from __future__ import annotations
@@ -9,16 +13,19 @@ import collections
 import dataclasses
 import functools
 import os
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
 import tfrecords
 from official_albert import modeling, tokenization
 from tasks import common, race, squad
-from tools.finetuning import split_predictions
 
 _SQUAD_VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
+# The latter are the answers to each question of SQuAD.
+Predictions = Union[
+  common.ProbabilityTable, Mapping[str, squad.QuestionAnswers]
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,9 +162,7 @@ class Job:
       self.options.note,
     )
 
-  def score(
-    self, split: str, predictions: split_predictions.Predictions
-  ) -> dict[str, float]:
+  def score(self, split: str, predictions: Predictions) -> dict[str, float]:
     """Returns the metrics of the predictions of any model.
 
     Raises:
@@ -269,9 +274,7 @@ class SquadJob(Job):
       null_score_diff_threshold=self.options.null_score_diff_threshold,
     )
 
-  def score(
-    self, split: str, predictions: split_predictions.Predictions
-  ) -> dict[str, float]:
+  def score(self, split: str, predictions: Predictions) -> dict[str, float]:
     if isinstance(predictions, common.ProbabilityTable):
       raise ValueError(
         f"the predictions of {split} are a table of probabilities, not answers "
@@ -361,3 +364,71 @@ class RaceJob(Job):
   def evaluate(self, split: str, predictions: np.ndarray) -> dict[str, float]:
     levels = [example.level for example in self.examples(split)]
     return race.accuracy_by_level(predictions, self.gold(split), levels)
+
+
+def _table_path(folder: str, split: str) -> str:
+  return os.path.join(folder, f"{split}{common.PROBABILITIES_SUFFIX}")
+
+
+def predicted_splits(folder: str) -> list[str]:
+  """Returns the splits of which a folder has predictions, sorted."""
+  found = []
+  for name in os.listdir(folder):
+    if name.endswith(common.PROBABILITIES_SUFFIX):
+      found.append(name.removesuffix(common.PROBABILITIES_SUFFIX))
+    elif os.path.exists(os.path.join(folder, name, squad.NBEST_FILE)):
+      found.append(name)
+  return sorted(found)
+
+
+def read_predictions(folder: str, split: str) -> Predictions:
+  """Reads the predictions of a split."""
+  table = _table_path(folder, split)
+  if os.path.exists(table):
+    return common.read_probabilities(table)
+  return squad.read_answers(os.path.join(folder, split))
+
+
+def average_predictions(folders: Sequence[str], split: str) -> Predictions:
+  """Returns the mean of a split's predictions in several folders.
+
+  Raises:
+    ValueError: they are of different examples, labels or tasks.
+  """
+  members = {
+    _table_path(folder, split): read_predictions(folder, split)
+    for folder in folders
+  }
+  is_table = {isinstance(m, common.ProbabilityTable) for m in members.values()}
+  if is_table == {True, False}:
+    raise ValueError(
+      f"some members have a table of probabilities of {split}, others SQuAD's "
+      "answers: they are of different tasks."
+    )
+  if is_table == {True}:
+    return common.average_probabilities(members)
+  return squad.average_answers(list(members.values()))
+
+
+def write_predictions(
+  folder: str,
+  split: str,
+  predictions: Predictions,
+  null_score_diff_threshold: Optional[float] = None,
+) -> list[str]:
+  """Writes predictions where `read_predictions` finds them; returns the paths.
+
+  Args:
+    folder: created if missing.
+    split: its name.
+    predictions: of the split.
+    null_score_diff_threshold: higher null odds of SQuAD 2.0 mean no answer.
+  """
+  if not isinstance(predictions, common.ProbabilityTable):
+    return squad.write_predictions(
+      os.path.join(folder, split), predictions, null_score_diff_threshold
+    )
+  os.makedirs(folder, exist_ok=True)
+  path = _table_path(folder, split)
+  common.write_probabilities(path, predictions)
+  return [path]

@@ -14,7 +14,7 @@ from official_albert import AlbertConfig, checkpoints
 from tasks import classification, common
 from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import jobs, registry, text_jobs
-from tools.testing import toy_data, toy_encoder
+from tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
 
@@ -140,7 +140,7 @@ def test_pairs_have_two_texts(data):
 
 
 def test_task_of_texts(data):
-  tokenizer = toy_encoder.write_tokenizer(str(data))
+  tokenizer = toy_runs.write_tokenizer(str(data))
   job = make_own(data, tokenizer=tokenizer, max_seq_length=19)
   task = make_task(job, albert_dropout=0.25)
   assert sorted(task.records) == ["dev", "train"]
@@ -161,7 +161,7 @@ def test_task_of_texts(data):
 
 
 def test_no_records_that_the_model_cannot_read(data):
-  tokenizer = toy_encoder.write_tokenizer(str(data))
+  tokenizer = toy_runs.write_tokenizer(str(data))
   job = make_own(data, tokenizer=tokenizer, max_seq_length=513)
   with pytest.raises(ValueError, match="513 is more than the model's 512"):
     make_task(job)
@@ -265,7 +265,7 @@ def test_squad_task(tmp_path):
   job = make_job(
     "squad_v2",
     tmp_path,
-    tokenizer=toy_encoder.write_tokenizer(str(tmp_path)),
+    tokenizer=toy_runs.write_tokenizer(str(tmp_path)),
     max_seq_length=16,
     recipe={"doc_stride": 3, "max_query_length": 4, "n_best_size": 2},
   )
@@ -340,7 +340,7 @@ def test_records_of_race_depend_on_the_questions(race_data):
       make_job(
         "race",
         race_data,
-        tokenizer=toy_encoder.write_tokenizer(str(race_data)),
+        tokenizer=toy_runs.write_tokenizer(str(race_data)),
         max_seq_length=23,
         recipe={"max_qa_length": 9},
       )

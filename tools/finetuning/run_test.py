@@ -16,13 +16,12 @@ from tasks.classification import glue
 from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import (
   jobs,
-  split_predictions,
   summary,
   text_jobs,
   trained_run,
 )
 from tools.finetuning import run as finetuning_run
-from tools.testing import toy_data, toy_encoder
+from tools.testing import toy_data, toy_runs
 
 _STRATEGY = distribution.make_strategy("one_device")
 _CONFIG = AlbertConfig.from_preset("albert_tiny")
@@ -42,7 +41,7 @@ def folder(tmp_path):
 
 
 def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
-  tokenizer = toy_encoder.write_tokenizer(str(folder))
+  tokenizer = toy_runs.write_tokenizer(str(folder))
   job = text_jobs.OwnJob(
     "text_classification",
     jobs.Options(
@@ -124,7 +123,7 @@ def test_evaluation_and_prediction(folder, capsys):
   saved = json.loads((model_dir / "eval_results.json").read_text())
   assert saved == results
   tables = {
-    split: split_predictions.read(str(model_dir / "predictions"), split)
+    split: jobs.read_predictions(str(model_dir / "predictions"), split)
     for split in ("dev", "test")
   }
   assert [len(table.ids) for table in tables.values()] == [7, 3]
@@ -202,20 +201,37 @@ def answers(probability, odds=None):
 def test_predictions_are_written_and_read(tmp_path):
   folder = str(tmp_path / "new")
   path = os.path.join(folder, "dev.probabilities.tsv")
-  assert split_predictions.write(folder, "dev", table([0.25, 0.75])) == [path]
-  written = split_predictions.write(folder, "test", answers(0.75, 2.0), 1.0)
+  assert jobs.write_predictions(folder, "dev", table([0.25, 0.75])) == [path]
+  written = jobs.write_predictions(folder, "test", answers(0.75, 2.0), 1.0)
   names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
   assert written == [os.path.join(folder, "test", name) for name in names]
   # Other files are ignored.
   os.mkdir(os.path.join(folder, "empty"))
   open(os.path.join(folder, "notes.tsv"), "w").close()
-  assert split_predictions.splits(folder) == ["dev", "test"]
-  values = split_predictions.read(folder, "dev").values
+  assert jobs.predicted_splits(folder) == ["dev", "test"]
+  values = jobs.read_predictions(folder, "dev").values
   np.testing.assert_array_equal(values, [[0.25, 0.75]])
-  assert split_predictions.read(folder, "test") == answers(0.75, 2.0)
+  assert jobs.read_predictions(folder, "test") == answers(0.75, 2.0)
   # The odds are above the threshold.
   with open(written[0], encoding="utf-8") as file:
     assert '"q1": ""' in file.read()
+
+
+def test_averages_of_predictions(tmp_path):
+  a, b, c = (str(tmp_path / name) for name in "abc")
+  for folder, share in ((a, 0.25), (b, 0.5)):
+    jobs.write_predictions(folder, "dev", table([share, 1 - share], [1, 0]))
+    jobs.write_predictions(folder, "test", answers(share, share * 8))
+  jobs.write_predictions(c, "test", table([1, 0]))
+  jobs.write_predictions(c, "dev", table([1, 0]))
+  dev = jobs.average_predictions([a, b], "dev")
+  np.testing.assert_array_equal(dev.values, [[0.375, 0.625], [1, 0]])
+  test = jobs.average_predictions([a, b], "test")
+  assert test["q1"] == QuestionAnswers([Candidate("sun", 0.375)], 3.0)
+  with pytest.raises(ValueError, match="c/dev.probabilities.tsv and .*b/dev"):
+    jobs.average_predictions([b, c], "dev")
+  with pytest.raises(ValueError, match="others SQuAD's answers: they are of d"):
+    jobs.average_predictions([a, c], "test")
 
 
 class StandIn:
@@ -288,7 +304,7 @@ def test_one_run_has_no_spread(tmp_path):
 def write_table(folder, split, labels, values):
   ids = tuple(str(i) for i in range(len(values)))
   made = common.ProbabilityTable(ids, labels, np.array(values))
-  split_predictions.write(str(folder), split, made)
+  jobs.write_predictions(str(folder), split, made)
 
 
 def test_submission_of_the_best_run(tmp_path, capsys):

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Optional, Sequence
 from official_albert import checkpoints, files
 from tasks import common
 from tasks.classification import glue
-from tools.cli import markdown
+from tools.cli import printing
 from tools.finetuning import jobs, run, trained_run
 
 SUBMISSION_FOLDER = "submission"
@@ -114,7 +114,7 @@ def finish_glue(
     scores = {name: _score(summary) for name, summary in summaries.items()}
     scores["average"] = glue.glue_average(scores)
     row = [f"{100 * score:.1f}" for score in scores.values()]
-    print(markdown.table(list(scores), [row]))
+    print(printing.table(list(scores), [row]))
   if not all_rows:
     print("no submission: --max_eval_examples skips rows of the test files")
     return

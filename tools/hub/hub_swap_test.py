@@ -20,7 +20,7 @@ from official_albert import tokenization
 from tools.hub import handle as hub_handle
 from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
-from tools.testing import toy_data, toy_encoder
+from tools.testing import toy_data, toy_runs
 
 _RNG = np.random.default_rng(11)
 _LABELS = _RNG.integers(0, 2, 48)
@@ -35,7 +35,7 @@ _WEIGHTS = 25
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
   folder = tmp_path_factory.mktemp("hub")
-  run = toy_encoder.write(
+  run = toy_runs.write_pretrained(
     str(folder / "run"),
     max_position_embeddings=128,
     num_hidden_layers=2,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import string
 
 from official_albert import tokenization
-from tools.cli import markdown
+from tools.cli import printing
 from tools.hub import handle as hub_handle
 from tools.hub import sources as hub_sources
 
@@ -152,8 +152,8 @@ def encoder_page(
   ]
   return head + _ENCODER.substitute(
     _shared(publication, source),
-    overview=markdown.table(("", ""), _overview(source)),
-    outputs=markdown.table(("name", "shape"), outputs),
+    overview=printing.table(("", ""), _overview(source)),
+    outputs=printing.table(("name", "shape"), outputs),
     heads=_heads(publication, source),
     metrics=_metrics(source),
   )
@@ -253,5 +253,5 @@ def _metrics(source: hub_sources.Source) -> str:
   rows = [(name, f"{value:.4g}") for name, value in values.items()]
   return (
     f"{what[0].upper()}{what[1:]} (`{file}` of the run):\n\n"
-    + markdown.table(("metric", "value"), rows)
+    + printing.table(("metric", "value"), rows)
   )

@@ -13,14 +13,16 @@ import tensorflow as tf
 from tools.hub import handle as hub_handle
 from tools.hub import publication as hub_publication
 from tools.hub import sources as hub_sources
-from tools.testing import toy_encoder
+from tools.testing import toy_runs
 
 _PUBLICATION = hub_handle.Publication("my-team/albert_toy/3", "mit")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-  return toy_encoder.write(str(tmp_path_factory.mktemp("source") / "run"))
+  return toy_runs.write_pretrained(
+    str(tmp_path_factory.mktemp("source") / "run")
+  )
 
 
 def _publish(run, output, **arguments):
@@ -86,7 +88,7 @@ def test_refusals_leave_nothing(run, tmp_path, monkeypatch):
   [("tokenizer", "cuts text otherwise"), ("weights", "pooled_output of the")],
 )
 def test_saved_modules_are_compared(what, message, run, published, tmp_path):
-  toy_encoder.write_tokenizer(str(tmp_path), seed=6)
+  toy_runs.write_tokenizer(str(tmp_path), seed=6)
   modules = [
     str(published / name / "3")
     for name in ("albert_toy_preprocess", "albert_toy")

@@ -17,7 +17,7 @@ from official_albert.testing import toy_vocabulary
 from tasks import pretraining
 from tools import finetuning
 from tools.hub import sources as hub_sources
-from tools.testing import toy_encoder
+from tools.testing import toy_runs
 
 _GOLDEN = (
   pathlib.Path(__file__).resolve().parents[2] / "official_albert" / "testdata"
@@ -59,7 +59,7 @@ def test_folders_of_hugging_face_and_their_archives(pieces, tmp_path):
 
 
 def test_runs_have_a_best_and_a_latest(tmp_path):
-  folder = toy_encoder.write(str(tmp_path / "run"))
+  folder = toy_runs.write_pretrained(str(tmp_path / "run"))
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   model = pretraining.AlbertForPretraining(config)
   keeper = training.BestCheckpoint(folder, model, "loss")
@@ -77,7 +77,7 @@ def test_runs_have_a_best_and_a_latest(tmp_path):
 
 
 def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
-  folder = toy_encoder.write(str(tmp_path / "task" / "seed_7"))
+  folder = toy_runs.write_pretrained(str(tmp_path / "task" / "seed_7"))
   config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   model = modeling.AlbertForSequenceClassification(config, 3)
   training.CheckpointManager(folder, 1, model=model).save(9)
@@ -93,7 +93,7 @@ def test_fine_tuned_runs_and_the_best_of_several(tmp_path):
 
 
 def test_models_that_share_less(tmp_path):
-  folder = toy_encoder.write(
+  folder = toy_runs.write_pretrained(
     str(tmp_path / "run"), sharing="ffn", num_hidden_layers=2
   )
   with hub_sources.opened(folder) as source:
@@ -115,7 +115,7 @@ def _refused(message, *arguments, **keywords):
 def test_refusals(tmp_path, pieces):
   no_pooler = str(_GOLDEN / "hf_one_group" / "question_answering")
   _refused("has no pooler", no_pooler, tokenizer=pieces)
-  folder = toy_encoder.write(str(tmp_path / "run"))
+  folder = toy_runs.write_pretrained(str(tmp_path / "run"))
   _refused("89 pieces, but the model has", folder, tokenizer=pieces)
   bare = tmp_path / "bare"
   shutil.copytree(folder, bare)

@@ -17,7 +17,7 @@ from official_albert.testing import toy_vocabulary
 from tasks import pretraining
 from tools import conversion
 from tools.inspection import layers as layers_lib
-from tools.testing import toy_encoder
+from tools.testing import toy_runs
 
 _HEADS, _WIDTH, _SEP = 2, 5, 3
 _ROWS = [[2, 5, 6, 7, 8, 9, 3], [2, 10, 3, 11, 3]]
@@ -134,7 +134,7 @@ def runs(tmp_path_factory):
   """Toy runs by their sharing, with three layers each."""
   folder = tmp_path_factory.mktemp("runs")
   return {
-    sharing: toy_encoder.write(
+    sharing: toy_runs.write_pretrained(
       str(folder / sharing), num_hidden_layers=3, sharing=sharing
     )
     for sharing in ("all", "attention", "none")
@@ -211,7 +211,7 @@ def test_tf1_checkpoints_archives_and_long_sentences(tmp_path):
     initializer_range=0.2,
   )
   folder = tmp_path / "model"
-  conversion.random_checkpoint.write(config, str(folder))
+  conversion.write_random(config, str(folder))
   opened = layers_lib.open_model(str(folder))
   with pytest.raises(ValueError, match="has no tokenizer: .* --spm_model_file"):
     layers_lib.look_into(opened, _TEXTS, 64, "model")

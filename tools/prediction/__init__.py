@@ -4,5 +4,5 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
-  submodules=["backend", "input", "output", "program"],
+  submodules=["backend", "input", "output"],
 )

@@ -35,9 +35,9 @@ from official_albert import (
 )
 from official_albert.serving import Tensors
 from official_albert.tokenization import in_graph
+from official_albert.training import Batch
 from tasks import pretraining, race
 from tools import conversion, finetuning
-from tools.prediction import program as prediction_program
 from tools.prediction.input import OPTIONS, ROLES, InputRow
 from tools.prediction.output import Layout, layout_of
 
@@ -52,8 +52,9 @@ _OUTPUTS = {
   "encode": "pooled_output",
   "encode_pair": "pooled_output",
 }
+IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table holds. [B, S, H] is large.
-_UNUSED = ("sequence_output", *prediction_program.IDS)
+_UNUSED = ("sequence_output", *IDS)
 # Batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -253,9 +254,7 @@ def open_run(
         "name a run of tools.run_finetuning."
       )
     about = f"{model_dir} is a pretraining run (--signature={signature})"
-  program = prediction_program.Program(
-    module.forward, strategy, batch_size, module.max_seq_length
-  )
+  program = Program(module.forward, strategy, batch_size, module.max_seq_length)
   module.run_with(program)
   outputs = [_OUTPUTS[signature]]
   if signature == "answer":
@@ -319,7 +318,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   to_inputs, layer = dict, _text_layer(saved_model_dir, record)
   if inputs <= set(ROLES):
     roles = tuple(role for role in ROLES if role in inputs)
-  elif inputs == set(prediction_program.IDS):
+  elif inputs == set(IDS):
     roles = _roles_of_ids(saved_model_dir, record)
     to_inputs = _packer(roles, record, layer)
   else:
@@ -406,3 +405,97 @@ def _packer(
     return functools.partial(race.pack_options, layer, length, qa_length)
   packed = in_graph.PackedTextLayer(layer, length)
   return lambda **texts: packed(*(texts[role] for role in roles))
+
+
+class Program:
+  """Runs a served model's `forward` on any number of rows and devices.
+
+  One device takes batches of any size. Several devices share each batch, so
+  every batch is filled up to a fixed number of rows. TPUs also need a fixed
+  sequence length, because they compile a program for each shape.
+
+  Attributes:
+    fixed_length: whether all sequences are padded to one length.
+  """
+
+  def __init__(
+    self,
+    forward: Callable[..., Mapping[str, tf.Tensor]],
+    strategy: tf.distribute.Strategy,
+    batch_size: int,
+    max_seq_length: int,
+  ):
+    """Creates the program; compiles nothing yet.
+
+    Args:
+      forward: takes features [B, ...] by name, returns outputs [B, ...].
+      strategy: the devices; the model's variables were made under it.
+      batch_size: the most rows of a batch.
+      max_seq_length: the length that TPUs pad to.
+
+    Raises:
+      ValueError: the devices cannot share a batch equally.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if batch_size < 1 or batch_size % replicas:
+      raise ValueError(
+        f"eval_batch_size is {batch_size}, but must be a positive multiple of "
+        f"the number of devices, {replicas}."
+      )
+    self.fixed_length = isinstance(strategy, tf.distribute.TPUStrategy)
+    self._max_seq_length = max_seq_length
+    self._batch_size = batch_size
+    self._fixed_rows = replicas > 1 or self.fixed_length
+
+    def step(batch: Batch) -> Tensors:
+      rows = training.own_rows(batch) if replicas > 1 else batch
+      return training.gather_predictions(dict(forward(**rows)))
+
+    @tf.function(autograph=False)
+    def run(batch: Batch) -> Tensors:
+      return training.run_step(strategy, step, batch)
+
+    self._run = run
+
+  def __call__(self, **features: tf.Tensor) -> Tensors:
+    """Returns the outputs [B, ...] for features [B, ..., S].
+
+    B and S may change from call to call. More than `batch_size` rows are
+    computed in several batches.
+    """
+    arrays = {name: np.asarray(x) for name, x in features.items()}
+    if self.fixed_length:
+      for name in IDS:
+        missing = self._max_seq_length - arrays[name].shape[-1]
+        arrays[name] = _padded(arrays[name], missing, -1, "constant")
+    size = self._batch_size
+    batches = [
+      self._run_batch({name: x[i : i + size] for name, x in arrays.items()})
+      for i in range(0, len(arrays["input_ids"]), size)
+    ]
+    return {
+      name: tf.concat([outputs[name] for outputs in batches], axis=0)
+      for name in batches[0]
+    }
+
+  def _run_batch(self, arrays: Mapping[str, np.ndarray]) -> Tensors:
+    count, specs = len(arrays["input_ids"]), {}
+    if self._fixed_rows:
+      missing = self._batch_size - count
+      arrays = {n: _padded(x, missing, 0, "edge") for n, x in arrays.items()}
+    for name, x in arrays.items():
+      rows = len(x) if self._fixed_rows else None
+      length = x.shape[-1] if self.fixed_length else None
+      shape = [rows, *x.shape[1:-1], length]
+      specs[name] = tf.TensorSpec(shape, tf.as_dtype(x.dtype))
+    # One graph for all shapes; TensorFlow caches it.
+    graph = self._run.get_concrete_function(specs)
+    with tf.device(None):  # The caller's choice is not the program's.
+      outputs = graph({name: tf.constant(x) for name, x in arrays.items()})
+    return {name: x[:count] for name, x in outputs.items()}
+
+
+def _padded(array: np.ndarray, missing: int, axis: int, mode: str):
+  widths = [(0, 0)] * array.ndim
+  widths[axis] = (0, missing)
+  return np.pad(array, widths, mode)

@@ -15,13 +15,11 @@ import tensorflow as tf
 from official_albert import distribution, modeling, tokenization, training
 from tasks import pretraining, race, squad
 from tools.prediction import backend as prediction_backend
-from tools.prediction import program as prediction_program
 from tools.prediction.input import InputRow
 from tools.testing import (
   prediction_toy_models,
   toy_data,
-  toy_encoder,
-  toy_finetuned,
+  toy_runs,
 )
 
 _TEXTS = ["a cold dark day by the sea " * 3, "the", "größe 東京", "old tree"]
@@ -29,7 +27,7 @@ _TEXTS = ["a cold dark day by the sea " * 3, "the", "größe 東京", "old tree"
 
 def open_run(folder, **settings):
   folder = str(folder)
-  encoder = toy_finetuned.read_encoder(folder)
+  encoder = toy_runs.read_encoder(folder)
   return prediction_backend.open_run(
     folder, *encoder, tf.distribute.get_strategy(), 4, **settings
   )
@@ -58,12 +56,12 @@ def features_of(*sequences):
 
 
 def tokenizer_of(folder):
-  return toy_finetuned.read_encoder(str(folder)).tokenizer
+  return toy_runs.read_encoder(str(folder)).tokenizer
 
 
 def test_classes_of_single_texts(tmp_path):
   folder = tmp_path / "run"
-  model = toy_finetuned.write(
+  model = toy_runs.write_finetuned(
     str(folder),
     "text_classification",
     ["a", "b", "c"],
@@ -87,7 +85,9 @@ def test_classes_of_single_texts(tmp_path):
 
 
 def test_regression_of_pairs(tmp_path):
-  model = toy_finetuned.write(str(tmp_path / "stsb"), "stsb", max_seq_length=17)
+  model = toy_runs.write_finetuned(
+    str(tmp_path / "stsb"), "stsb", max_seq_length=17
+  )
   backend = open_run(tmp_path / "stsb")
   tokenizer = tokenizer_of(tmp_path / "stsb")
   texts = sentences(7)
@@ -105,7 +105,7 @@ def test_regression_of_pairs(tmp_path):
 
 
 def test_options(tmp_path):
-  model = toy_finetuned.write(
+  model = toy_runs.write_finetuned(
     str(tmp_path / "race"), "race", max_seq_length=23, max_qa_length=8
   )
   tokenizer = tokenizer_of(tmp_path / "race")
@@ -158,7 +158,7 @@ def decoded(model, tokenizer, cells):
 @pytest.mark.parametrize("task", ["squad_v1", "squad_v2"])
 def test_questions(tmp_path, task):
   folder = tmp_path / "run"
-  model = toy_finetuned.write(
+  model = toy_runs.write_finetuned(
     str(folder), task, None, 19, doc_stride=5, max_query_length=6
   )
   tokenizer = tokenizer_of(folder)
@@ -205,7 +205,9 @@ def test_decoding_is_that_of_the_run(tmp_path):
     ("short", {"max_answer_length": 1}),
   ):
     settings |= {"doc_stride": 5, "max_query_length": 6}
-    toy_finetuned.write(str(tmp_path / name), "squad_v1", None, 19, **settings)
+    toy_runs.write_finetuned(
+      str(tmp_path / name), "squad_v1", None, 19, **settings
+    )
     answers = predict(open_run(tmp_path / name), questions())
     found[name] = [answer["n_best_answers"] for answer in answers]
   assert {len(texts) for texts in found["old"]} == {20}
@@ -215,7 +217,7 @@ def test_decoding_is_that_of_the_run(tmp_path):
   assert not any(" " in text for texts in found["short"] for text in texts)
   # An export limits the windows of a request; a run does not.
   folder = str(tmp_path / "run")
-  toy_finetuned.write(
+  toy_runs.write_finetuned(
     folder, "squad_v1", None, 9, doc_stride=1, max_query_length=3
   )
   row = {"question": "the", "context": "a cold dark day " * 90}
@@ -224,7 +226,9 @@ def test_decoding_is_that_of_the_run(tmp_path):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-  folder = toy_encoder.write(str(tmp_path_factory.mktemp("run") / "encoder"))
+  folder = toy_runs.write_pretrained(
+    str(tmp_path_factory.mktemp("run") / "encoder")
+  )
   config = modeling.AlbertConfig.from_json_file(f"{folder}/albert_config.json")
   model = pretraining.AlbertForPretraining(config)
   training.warm_start(model, f"{folder}/model.ckpt-1")
@@ -285,7 +289,7 @@ def test_refused_runs(pretrained, tmp_path):
     open_run(folder, signature="classify")
   with pytest.raises(ValueError, match="top_k must be between 1 and"):
     open_run(folder, top_k=0)
-  toy_finetuned.write(str(tmp_path / "a"), "squad_v1")
+  toy_runs.write_finetuned(str(tmp_path / "a"), "squad_v1")
   record = json.loads((tmp_path / "a" / "run.json").read_text())
   record["data"]["task"] = "stsb"
   (tmp_path / "a" / "run.json").write_text(json.dumps(record))
@@ -295,7 +299,7 @@ def test_refused_runs(pretrained, tmp_path):
 
 def test_the_best_checkpoint_unless_another_is_named(tmp_path):
   folder = str(tmp_path / "run")
-  model = toy_finetuned.write(folder, "sst2", ["0", "1"])
+  model = toy_runs.write_finetuned(folder, "sst2", ["0", "1"])
   weights = model.classifier.output_weights
   weights.assign(-weights)
   keeper = training.BestCheckpoint(folder, model, "accuracy")
@@ -499,7 +503,7 @@ def check_program(strategy, rows) -> None:
   """
   with strategy.scope():
     model = Sums()
-  program = prediction_program.Program(model.forward, strategy, 4, 9)
+  program = prediction_backend.Program(model.forward, strategy, 4, 9)
   assert not program.fixed_length
   for shape, count in zip(((4, 5), (1, 7), (3, 2), (11, 3)), rows):
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
@@ -516,7 +520,7 @@ def check_two_devices() -> None:
   two = distribution.make_strategy("mirrored", 2, "")
   check_program(two, [2, 2, 2, 2])
   with pytest.raises(ValueError, match="is 3, but must be a positive multiple"):
-    prediction_program.Program(Sums().forward, two, 3, 9)
+    prediction_backend.Program(Sums().forward, two, 3, 9)
 
 
 def test_program_on_one_device():

@@ -6,7 +6,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
   __name__,
   submodules=[
     "record_check",
-    "record_plot",
     "record_survey",
     "record_text",
   ],

@@ -22,7 +22,7 @@ from typing import NamedTuple, Sequence
 
 from absl.testing import flagsaver
 
-from tools.cli import command_line, started_by
+from tools.cli import child_programs, command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -69,7 +69,7 @@ def _run_one(program, arguments: Sequence[str]) -> Result:
 
 
 def main() -> None:
-  name, lines = started_by.arguments("tests", str, json.loads)
+  name, lines = child_programs.arguments("tests", str, json.loads)
   program = importlib.import_module(f"tools.{name}")
   print(json.dumps([_run_one(program, line) for line in lines]))
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert.tokenization import in_graph
-from tools.testing import toy_encoder
+from tools.testing import toy_runs
 
 LABELS = ("bad", "good", "so so")
 MAX_SEQ_LENGTH = 13
@@ -133,7 +133,7 @@ def write(folder: str, kind: str = "classify", ids_only: bool = False) -> Toy:
     ids_only: leave the text signature out.
   """
   os.makedirs(folder)
-  toy_encoder.write_tokenizer(folder)
+  toy_runs.write_tokenizer(folder)
   file = os.path.join(folder, "tokenizer.model")
   toy = Toy(file)
   signatures: dict[str, Any] = {"ids": toy.ids}

@@ -11,13 +11,13 @@ from tasks import classification, pretraining, race, squad
 from tasks.classification import glue
 from tools import finetuning
 from tools.testing import prediction_toy_models as toys
-from tools.testing import toy_data, toy_encoder, toy_finetuned, toy_peer
+from tools.testing import toy_data, toy_peer, toy_runs
 
 
 def test_toy_encoders(tmp_path):
   weights = []
   for name in ("a", "b"):
-    folder = toy_encoder.write(str(tmp_path / name), hidden_size=26)
+    folder = toy_runs.write_pretrained(str(tmp_path / name), hidden_size=26)
     config = AlbertConfig.from_json_file(f"{folder}/albert_config.json")
     assert config.hidden_size == 26
     model = pretraining.AlbertForPretraining(config)
@@ -25,14 +25,14 @@ def test_toy_encoders(tmp_path):
     weights.append(model.get_weights())
   for one, other in zip(*weights):
     np.testing.assert_array_equal(one, other)
-  tokenizer = toy_encoder.write_tokenizer(str(tmp_path))
+  tokenizer = toy_runs.write_tokenizer(str(tmp_path))
   assert tokenizer.vocab_size == config.vocab_size
   recorded = training.read_run(folder)["data"]["tokenizer"]
   assert recorded["sha256"] == tokenizer.sha256
   words = " ".join(toy_data.GOOD + toy_data.BAD + toy_data.NEUTRAL)
   unknown = tokenizer.piece_to_id("<unk>")
   assert unknown not in tokenizer.encode(words)
-  other = toy_encoder.write_tokenizer(str(tmp_path / "b"), seed=6)
+  other = toy_runs.write_tokenizer(str(tmp_path / "b"), seed=6)
   assert tokenizer.sha256 != other.sha256
   assert tokenizer.vocab_size == other.vocab_size
 
@@ -42,7 +42,7 @@ def test_toy_encoders(tmp_path):
 )
 def test_toy_finetuned_runs(tmp_path, task, labels):
   folder = str(tmp_path / "run")
-  model = toy_finetuned.write(
+  model = toy_runs.write_finetuned(
     folder, task, labels, threshold=-1.5, max_qa_length=9
   )
   run = finetuning.trained_run.read(folder)
@@ -51,7 +51,7 @@ def test_toy_finetuned_runs(tmp_path, task, labels):
   assert run.settings["max_qa_length"] == 9
   path = finetuning.run.find_weights(folder)
   assert not training.warm_start(model, path).missing
-  encoder = toy_finetuned.read_encoder(folder)
+  encoder = toy_runs.read_encoder(folder)
   assert encoder.config == model.config
   assert encoder.tokenizer.vocab_size == model.config.vocab_size
   assert all(variable.numpy().any() for variable in model.trainable_variables)

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-from tools.cli import started_by
+from tools.cli import child_programs
 
 # Name of the custom calls that stand for sums over replicas.
 ALL_REDUCE = "official_albert.all_reduce"
@@ -256,7 +256,7 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-  arguments = started_by.arguments("tools.compile_for_tpu", str, str)
+  arguments = child_programs.arguments("tools.compile_for_tpu", str, str)
   try:
     print(json.dumps(dataclasses.asdict(compile_step(*arguments))))
   except ValueError as error:

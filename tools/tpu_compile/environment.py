@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pathlib
 
-from tools.cli import command_line, virtual_environment
+from tools.cli import child_programs, command_line
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".venv-tpu-compile"
@@ -22,12 +22,14 @@ _OLDEST, _NEWEST = (3, 11), (3, 14)
 
 def make(folder: pathlib.Path = FOLDER) -> str:
   """Creates the environment if needed (1.3 GB); returns its interpreter."""
-  return virtual_environment.make(folder, _REQUIREMENTS, _OLDEST, _NEWEST)
+  return child_programs.make_environment(
+    folder, _REQUIREMENTS, _OLDEST, _NEWEST
+  )
 
 
 def is_complete() -> bool:
   """Whether the environment has been created in `FOLDER`."""
-  return virtual_environment.is_complete(FOLDER, _REQUIREMENTS)
+  return child_programs.is_complete(FOLDER, _REQUIREMENTS)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 from typing import Iterable, Optional, Sequence
 
 from official_albert import files
-from tools.cli import markdown
+from tools.cli import printing
 from tools.tpu_compile.compiler import Compiled, generation
 from tools.tpu_compile.step import Step
 
@@ -130,7 +130,7 @@ def matrix(
     [*key, *(_cell(line.get(topology), searched) for topology in topologies)]
     for key, line in lines.items()
   ]
-  return markdown.table(heads, table)
+  return printing.table(heads, table)
 
 
 def _gib(size: int) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Callable, Mapping
 
 from official_albert import distribution, files, modeling, training
 from tasks import classification, common, pretraining, race, squad
-from tools.cli import started_by
+from tools.cli import child_programs
 from tools.tpu_compile.compiler import ALL_REDUCE
 
 TASKS = (
@@ -250,8 +250,8 @@ def lower(step: Step) -> bytes:
 
 def main() -> None:
   """Lowers the step that the command line describes."""
-  values, path = started_by.arguments(
-    "tools.compile_for_tpu", started_by.json_object, str
+  values, path = child_programs.arguments(
+    "tools.compile_for_tpu", child_programs.json_object, str
   )
   try:
     files.write_bytes(path, lower(Step(**values)))

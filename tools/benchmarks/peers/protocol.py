@@ -24,7 +24,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional
 
-from tools.cli import started_by
+from tools.cli import child_programs
 
 if TYPE_CHECKING:
   import numpy as np
@@ -143,7 +143,7 @@ class Program:
 
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
-  (values,) = started_by.arguments(STARTER, started_by.json_object)
+  (values,) = child_programs.arguments(STARTER, child_programs.json_object)
   # Whatever else is written to stdout goes to stderr.
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)

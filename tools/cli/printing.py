@@ -1,15 +1,28 @@
-"""A progress line on stderr.
-
-On a terminal, the line is rewritten in place. In a log file, a new line is
-written every ten seconds.
-"""
+"""What programs print: Markdown tables, and a progress line on stderr."""
 
 from __future__ import annotations
 
 import datetime
 import sys
 import time
-from typing import Callable, TextIO
+from typing import Any, Callable, Iterable, Sequence, TextIO
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+  """Returns a table with aligned columns; the cells stay as they are."""
+  import tabulate  # Here, as few starts of a program print a table.
+
+  return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
+
+
+def table_head(cells: Sequence[str]) -> str:
+  """Returns the head of a table whose rows are printed as they are measured."""
+  return f"{table_row(cells)}\n|{'---|' * len(cells)}"
+
+
+def table_row(cells: Iterable[Any]) -> str:
+  """Returns one row below `table_head`."""
+  return f"| {' | '.join(map(str, cells))} |"
 
 
 def format_seconds(seconds: float) -> str:
@@ -18,7 +31,11 @@ def format_seconds(seconds: float) -> str:
 
 
 class ProgressLine:
-  """Shows the progress every second on a terminal, else every ten seconds."""
+  """Shows the progress on stderr.
+
+  On a terminal, the line is rewritten every second. In a log file, a new line
+  is written every ten seconds.
+  """
 
   def __init__(
     self,

@@ -1,19 +1,58 @@
-"""Virtual environments for programs whose packages conflict with our own."""
+"""Programs that other programs start: command lines, virtual environments.
+
+Only the standard library is used: some of these programs run in environments
+that have none of this project's packages, because those would conflict.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Sequence
+from typing import Any, Callable, Optional, Sequence
 
 # A copy of the requirements, written last: an environment without it is not
 # complete.
 _INSTALLED = "installed"
 _INSTALLING = "installing"
 _ASK_VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
+
+
+def json_object(text: str) -> dict[str, Any]:
+  """Parses a JSON object; raises ValueError for anything else."""
+  value = json.loads(text)
+  if not isinstance(value, dict):
+    raise ValueError(f"{text!r} is not a JSON object.")
+  return value
+
+
+def arguments(
+  starter: str,
+  *kinds: Callable[[str], Any],
+  argv: Optional[Sequence[str]] = None,
+) -> list[Any]:
+  """Returns the arguments as values; exits with 2 if they are not as expected.
+
+  Args:
+    starter: the program that starts this one, such as "tools.benchmark".
+    *kinds: for each argument, what makes a value of it or raises ValueError.
+    argv: the arguments; by default those of this process.
+  """
+  given = sys.argv[1:] if argv is None else argv
+  try:
+    if len(given) == len(kinds):
+      return [kind(text) for kind, text in zip(kinds, given)]
+  except ValueError:
+    pass
+  program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+  print(
+    f"{program}: error: start {starter} instead, which starts this program.",
+    file=sys.stderr,
+  )
+  sys.exit(2)
 
 
 def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:
@@ -24,7 +63,7 @@ def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:
   )
 
 
-def make(
+def make_environment(
   folder: pathlib.Path,
   requirements: pathlib.Path,
   oldest: tuple[int, int],
