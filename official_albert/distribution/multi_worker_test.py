@@ -11,8 +11,6 @@ import pytest
 import tensorflow as tf
 
 from official_albert import training
-from official_albert.distribution import multi_worker
-from official_albert.distribution import strategies as distribution
 from official_albert.testing import toy_job, toy_task
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -194,21 +192,6 @@ def test_workers_roll_back_together(tmp_path):
   for folder in (tmp_path, toy_job.log_folder(tmp_path, 1)):
     assert training.summarize(str(folder))["rollbacks"] == 3
   assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-6")
-
-
-def test_a_single_process_has_no_other_workers():
-  strategy = distribution.make_strategy("one_device")
-  assert multi_worker.num_workers(strategy) == 1
-  assert multi_worker.is_chief(strategy)
-  assert multi_worker.from_chief(strategy, 7) == 7
-  own = tf.Variable(False)
-  flag = multi_worker.SharedFlag(strategy, own)
-  flag.share()
-  assert flag.value is own
-  error = tf.errors.UnavailableError(None, None, "out of reach")
-  lost = multi_worker.naming_lost_workers(strategy)
-  with pytest.raises(tf.errors.UnavailableError), lost:
-    raise error
 
 
 if __name__ == "__main__":

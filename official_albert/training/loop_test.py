@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -106,12 +105,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(tmp_path):
 
 
 def test_the_optimizer_follows_the_flags_after_a_resume(tmp_path):
-  weights = []
+  first, weights = toy_task.config(tmp_path / "a", num_train_steps=3), []
+  toy_task.run(toy_task.ToyTask(), first)
+  shutil.copytree(tmp_path / "a", tmp_path / "b")
   for name, decay in (("a", 0.5), ("b", 0.01)):
-    first = toy_task.config(tmp_path / name, num_train_steps=3)
-    toy_task.run(toy_task.ToyTask(), first)
-    changed = dataclasses.replace(first, num_train_steps=4, weight_decay=decay)
-    weights.append(toy_task.run(toy_task.ToyTask(), changed)[1])
+    cfg = toy_task.config(
+      tmp_path / name, num_train_steps=4, weight_decay=decay
+    )
+    weights.append(toy_task.run(toy_task.ToyTask(), cfg)[1])
   assert np.any(weights[0][0] != weights[1][0])
 
 
