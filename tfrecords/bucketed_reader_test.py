@@ -143,7 +143,7 @@ def test_neighbours_are_of_similar_length_in_random_order(folder):
   assert (np.diff(lengths) < 0).any() and (np.diff(lengths) > 0).any()
 
 
-@pytest.mark.parametrize("start", [1, 3, 4, 5, 20, 27, 40])
+@pytest.mark.parametrize("start", [3, 4, 5, 20, 40])
 def test_resumed_stream_goes_on_where_it_stopped(folder, start):
   """Within a window, at its end, and in the window of two epochs."""
   stream = _ids(folder, 50, seed=9)
@@ -181,7 +181,7 @@ def test_updates_do_not_depend_on_the_number_of_replicas(
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("batch_size", [1, 3, 8, 64])
+@pytest.mark.parametrize("batch_size", [3, 64])
 def test_an_evaluation_has_each_example_once(folder, batch_size, shuffle):
   batches = list(_read(folder, batch_size, repeat=False, shuffle=shuffle))
   assert len(batches) == -(-_RECORDS // batch_size)
@@ -193,14 +193,11 @@ def test_an_evaluation_has_each_example_once(folder, batch_size, shuffle):
   for batch in batches:
     # Fillers have text too, so that nothing is computed from padding alone.
     assert (batch["input_mask"].numpy().sum(axis=1) >= 2).all()
-
-
-def test_an_evaluation_goes_by_length_in_each_window(folder):
-  batches = list(_read(folder, repeat=False, shuffle=False))
   lengths = [b["input_ids"].shape[1] for b in batches]
   for first in range(0, len(lengths), 4):
-    window = lengths[first : first + 4]
-    assert window == sorted(window)
+    assert shuffle or lengths[first : first + 4] == sorted(
+      lengths[first : first + 4]
+    )
 
 
 @pytest.mark.parametrize("records, batch_size", [(7, 2), (2, 3)])

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tasks.squad import decoding
 from tasks.squad.answers import Candidate, QuestionAnswers
@@ -163,24 +162,6 @@ def test_v2_follows_the_original():
     decoding.decode(windows, contexts, broken)
 
 
-def test_one_question_by_hand():
-  scores = {
-    "start_top_log_probs": np.log([[0.5, 0.25]]),
-    "start_top_index": np.array([[4, 6]]),
-    "end_top_log_probs": np.log([[0.5, 0.25, 1.0, 0.5]]),
-    "end_top_index": np.array([[5, 4, 6, 5]]),
-    "cls_logits": np.array([-0.5]),
-  }
-  one = window("q", 4, 0, [0, 3, 5], [2, 4, 8])
-  found = decoding.decode([one], {"q": "On a hill"}, scores)
-  # 1/4, 1/8 and 1/4; the fourth ends before it starts.
-  assert [c.text for c in found["q"].n_best] == ["On a", "hil", "On"]
-  np.testing.assert_allclose(
-    [c.probability for c in found["q"].n_best], [0.4, 0.4, 0.2], rtol=1e-12
-  )
-  assert found["q"].null_odds == -0.5
-
-
 def test_windows_without_context_and_nothing_to_decode():
   masked, at = np.full([1, 2], -1e30, np.float32), np.array([[0, 1]])
   scores = {
@@ -224,22 +205,6 @@ def test_different_texts_in_the_order_of_their_scores():
   assert spans(text, tokens[3:4], [5.0]) == [Candidate("", 1.0, -1e6, -1e6)]
 
 
-def test_places_of_the_answers():
-  text = "On  red  hill red"
-  packed = decoding._pack([window("q", 0, 0, [2, 14, 0], [8, 17, 2])])[1]
-  at = tf.constant([[0, 1, 2]])
-  scores = {
-    "start_top_log_probs": tf.constant([[1.0, 3.0, 2.0]]),
-    "start_top_index": at,
-    "end_top_log_probs": tf.zeros([1, 3]),
-    "end_top_index": at,
-  }
-  found = decoding.best_answers(tf.constant([text]), packed, scores, 4, 30)
-  assert found.texts.numpy().tolist() == [[b"red", b"On", b"", b""]]
-  assert found.starts.numpy().tolist() == [[14, 0, 0, 0]]
-  assert found.ends.numpy().tolist() == [[17, 2, 0, 0]]
-
-
 def test_more_candidates_are_compared_until_there_are_enough_texts():
   # One text in 300 places, with the best scores, and two others.
   text = " ".join(["a"] * 300 + ["b", "c"])
@@ -262,17 +227,6 @@ def test_windows_with_the_most_context_to_the_last_bit():
   assert best[115] == 1
   expected = [best_window(windows, "q", token) for token in range(130)]
   assert [windows[i] for i in best] == expected
-
-
-def test_probabilities_in_the_graph():
-  scores = tf.constant([[2.0, 1.0, -np.inf], [-np.inf] * 3], tf.float64)
-  found = decoding.Answers(None, None, None, scores, tf.zeros_like(scores))
-  e = math.exp(-1)
-  np.testing.assert_allclose(
-    found.probabilities(),
-    [[1 / (1 + e), e / (1 + e), 0], [1, 0, 0]],
-    rtol=1e-6,  # float32 has 24 bits.
-  )
 
 
 if __name__ == "__main__":

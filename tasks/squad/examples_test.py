@@ -49,7 +49,7 @@ _FILE = {
             {"id": "b2", "question": "What?"},
           ],
         }
-      ],
+      ]
     },
   ],
 }
@@ -120,25 +120,13 @@ def test_training_questions(tmp_path):
       "answer 'nine' is not in the context at answer_start 40: it is at 19;",
     ),
     (
-      lambda data: answer(data).update(text="ferry left"),
-      "the context has other white space",
-    ),
-    (
       lambda data: answer(data).update(text="boat"),
       "it is nowhere in the context",
     ),
     (lambda data: answer(data).update(text=" "), "has an empty answer"),
     (
-      lambda data: answer(data).update(answer_start=True),
-      "'answer_start' is True, but must be an integer",
-    ),
-    (
       lambda data: answer(data).pop("text"),
       "lacks the field 'text'; it has 'answer_start'",
-    ),
-    (
-      lambda data: question(data).update(answers={}),
-      "'answers' is {}, but must be a list",
     ),
     (lambda data: question(data).update(id="a2"), "two questions .* id 'a2'"),
     (
@@ -152,10 +140,6 @@ def test_training_questions(tmp_path):
     (
       lambda data: question(data).update(is_impossible=True),
       "is_impossible true and the answer 'nine'",
-    ),
-    (
-      lambda data: question(data).update(is_impossible="no"),
-      "'no', but must be true or false",
     ),
     (
       lambda data: data[1]["paragraphs"][0].update(context=" \n"),

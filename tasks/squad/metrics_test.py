@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-
 import numpy as np
 import pytest
 
@@ -43,16 +41,9 @@ _PREDICTIONS = {
   "city": "Rome",
   "not asked": "anything",
 }
-_ODDS = {
-  "tower": -3.0,
-  "year": -1.0,
-  "capital": 5.0,
-  "silence": 0.5,
-  "article": 4.0,
-  "colours": 1.5,
-  "city": -2.0,
-  "not asked": -9.0,
-}
+
+
+_ODDS = dict(zip(_PREDICTIONS, (-3.0, -1.0, 5.0, 0.5, 4.0, 1.5, -2.0, -9.0)))
 
 
 @pytest.mark.parametrize(
@@ -72,26 +63,20 @@ def test_normalization(text, normal):
 
 
 def test_v1():
+  with pytest.raises(ValueError, match="capital has no gold answer.*squad_v2"):
+    metrics.evaluate_v1(_GOLD, _PREDICTIONS)
   values = metrics.evaluate_v1(_GOLD_V1, _PREDICTIONS_V1)
   assert list(values) == ["exact_match", "f1"]
   assert values["exact_match"] == pytest.approx(100 * 2 / 5)
   assert values["f1"] == pytest.approx(
     100 * (1 + 2 / 3 + 0.8 + 0 + 4 / 7) / 5, rel=1e-12
   )
-
-
-def test_v1_missing_predictions_are_wrong():
-  predictions = dict(_PREDICTIONS_V1)
-  del predictions["tower"], predictions["colours"]
-  values = metrics.evaluate_v1(_GOLD_V1, predictions)
+  # Missing predictions are wrong.
+  fewer = {q: _PREDICTIONS_V1[q] for q in ("year", "nothing", "twice")}
+  values = metrics.evaluate_v1(_GOLD_V1, fewer)
   assert values["missing"] == 2
   assert values["exact_match"] == pytest.approx(100 / 5)
   assert values["f1"] == pytest.approx(100 * (2 / 3 + 4 / 7) / 5)
-
-
-def test_v1_needs_gold_answers():
-  with pytest.raises(ValueError, match="capital has no gold answer.*squad_v2"):
-    metrics.evaluate_v1(_GOLD, _PREDICTIONS)
 
 
 def test_v2():
@@ -121,6 +106,10 @@ def test_v2_best_thresholds():
   assert values["best_exact_thresh"] == -3.0
   assert values["best_f1"] == pytest.approx(100 * (5 + 7 / 15) / 7)
   assert values["best_f1_thresh"] == 4.0
+  for name in ("exact", "f1"):
+    threshold = values[f"best_{name}_thresh"]
+    applied = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS, threshold)
+    assert applied[name] == pytest.approx(values[f"best_{name}"], rel=1e-12)
   # Deviation: odds are logits; without a threshold no answer is taken back.
   assert values["f1"] == metrics.evaluate_v2(_GOLD, _PREDICTIONS)["f1"]
 
@@ -134,15 +123,6 @@ def test_v2_at_a_given_threshold():
   assert values["NoAns_exact"] == pytest.approx(100 * 2 / 3)
   # The search ignores the threshold.
   assert values["best_f1_thresh"] == 4.0
-
-
-def test_applying_the_best_threshold_gives_the_best_score():
-  best = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS)
-  for name in ("exact", "f1"):
-    applied = metrics.evaluate_v2(
-      _GOLD, _PREDICTIONS, _ODDS, best[f"best_{name}_thresh"]
-    )
-    assert applied[name] == pytest.approx(best[f"best_{name}"], rel=1e-12)
 
 
 def test_v2_with_one_kind_of_questions():
@@ -163,7 +143,7 @@ def test_equal_odds_keep_the_order_of_the_file():
   assert (first["best_exact_thresh"], last["best_exact_thresh"]) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_best_null_threshold_against_every_threshold(seed):
   rng = np.random.default_rng(seed)
   words = ["red", "green blue", "the", "", "blue"]
@@ -184,18 +164,6 @@ def test_best_null_threshold_against_every_threshold(seed):
   assert score(best) == pytest.approx(max(map(score, thresholds)), rel=1e-12)
 
 
-def test_best_null_threshold_below_negative_odds():
-  gold = {"a": [], "b": [], "c": ["x"]}
-  predictions = {"a": "u", "b": "v", "c": "x"}
-  odds = {"a": -5.0, "b": -4.0, "c": -3.0}
-  official = metrics.evaluate_v2(gold, predictions, odds)
-  assert (official["best_f1"], official["best_f1_thresh"]) == (200 / 3, 0.0)
-  best = metrics.best_null_threshold(gold, predictions, odds)
-  assert best < -5.0
-  scored = metrics.evaluate_v2(gold, predictions, odds, best)
-  assert scored["f1"] == official["best_f1"]
-
-
 def test_v2_missing_predictions_and_odds():
   with pytest.raises(
     ValueError, match=r"5 of 7 .* prediction .*example year\)"
@@ -203,15 +171,6 @@ def test_v2_missing_predictions_and_odds():
     metrics.evaluate_v2(_GOLD, {"tower": "x", "city": ""})
   with pytest.raises(ValueError, match="6 of 7 questions have no null odds"):
     metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
-
-
-def test_gold_answers_of_examples():
-  examples = [
-    types.SimpleNamespace(question_id="b", answers=(("red", 4), ("blue", 0))),
-    types.SimpleNamespace(question_id="a", answers=()),
-  ]
-  gold = metrics.gold_answers(examples)
-  assert list(gold.items()) == [("b", ["red", "blue"]), ("a", [])]
 
 
 if __name__ == "__main__":

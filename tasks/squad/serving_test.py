@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_albert import AlbertConfig, tokenization
-from official_albert.testing import toy_vocabulary
+from official_albert import tokenization
+from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 from tasks.squad import decoding, examples, serving, windows
 from tasks.squad import model as model_lib
@@ -65,15 +65,8 @@ def tokenizer(tokenizer_file):
 @pytest.fixture(scope="module")
 def models(tokenizer):
   tf.keras.utils.set_random_seed(5)
-  config = AlbertConfig(
-    vocab_size=tokenizer.vocab_size,
-    embedding_size=6,
-    hidden_size=10,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=_LENGTH + 2,
-    initializer_range=0.7,
+  config = toy_models.config(
+    tokenizer.vocab_size, _LENGTH + 2, initializer_range=0.7
   )
   return {
     "squad1": model_lib.AlbertForSpans(config),
@@ -173,23 +166,21 @@ def test_equals_python(models, tokenizer, answer, version):
     assert value.dtype == dtypes.get(name, tf.float32), name
   texts = [text.decode() for text in got["answer"].numpy()]
   assert sum(map(bool, texts)) == 4 and texts[3:5] == ["", ""]
-
-
-def test_questions_of_a_batch_do_not_disturb_each_other(answer):
-  answer = answer["squad2"]
-  together = answer(tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
-  for i, texts in enumerate(zip(_QUESTIONS, _CONTEXTS)):
-    alone = answer(*(tf.constant([text]) for text in texts))
-    assert alone["n_best_answers"].numpy()[0].tolist() == (
-      together["n_best_answers"].numpy()[i].tolist()
-    )
-    np.testing.assert_allclose(
-      alone["probability"][0], together["probability"][i], atol=1e-5
-    )
-  nothing = answer(tf.constant([""])[:0], tf.constant([""])[:0])
+  none = tf.constant([], tf.string)
+  nothing = answer[version](none, none)
   assert {name: value.shape for name, value in nothing.items()} == {
-    name: [0, *value.shape[1:]] for name, value in together.items()
+    name: [0, *value.shape[1:]] for name, value in got.items()
   }
+  # Bytes that are not UTF-8 are no characters.
+  clean, dirty = (
+    answer[version](tf.constant([b"who?"]), tf.constant([context]))
+    for context in (
+      b"caf\xc3\xa9 oil rock",
+      b"\xffcaf\xc3\xa9 o\xe6\x97il rock\xf0",
+    )
+  )
+  for name, value in clean.items():
+    np.testing.assert_array_equal(value, dirty[name])
 
 
 def test_module_of_a_run_with_a_threshold(models, tokenizer_file, answer):
@@ -255,14 +246,11 @@ import json, sys
 for name in ("official_albert", "tasks", "sentencepiece"):
   sys.modules[name] = None
 import tensorflow as tf, tensorflow_text
-served = tf.saved_model.load(sys.argv[1])
-questions, contexts = json.load(open(sys.argv[2]))
-answer = served.signatures["serving_default"]
-got = answer(question=tf.constant(questions), context=tf.constant(contexts))
-words = ("answer", "n_best_answers")
-print("RESULT" + json.dumps({
-  name: [x.decode() for x in value.numpy().ravel()] if name in words
-  else value.numpy().ravel().tolist() for name, value in got.items()}))
+answer = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+texts = json.load(open(sys.argv[2]))
+got = answer(**{name: tf.constant(value) for name, value in texts.items()})
+found = got["n_best_answers"].numpy().ravel()
+print("RESULT" + json.dumps([text.decode() for text in found]))
 """
 
 
@@ -284,7 +272,7 @@ def test_saved_model_in_a_clean_process(models, tokenizer_file, tmp_path):
   assert not [name for name in operations if "PyFunc" in name]
   assert "SentencepieceTokenizeWithOffsetsOp" in str(operations)
   texts = tmp_path / "texts.json"
-  texts.write_text(json.dumps([_QUESTIONS, _CONTEXTS]))
+  texts.write_text(json.dumps({"question": _QUESTIONS, "context": _CONTEXTS}))
   # "I" becomes another letter for those who do not look.
   environment = dict(os.environ, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
   done = subprocess.run(
@@ -296,26 +284,9 @@ def test_saved_model_in_a_clean_process(models, tokenizer_file, tmp_path):
     check=False,
   )
   assert done.returncode == 0, done.stderr
-  got = json.loads(done.stdout.split("RESULT")[1])
   here = kept.answer(tf.constant(_QUESTIONS), tf.constant(_CONTEXTS))
-  for name, value in here.items():
-    value = value.numpy().ravel().tolist()
-    if name.endswith(("answer", "answers")):
-      assert got[name] == [x.decode() for x in value]
-    else:
-      np.testing.assert_allclose(got[name], value, atol=1e-5)
-
-
-def test_bytes_that_are_not_utf8_are_no_characters(answer):
-  clean, dirty = (
-    answer["squad1"](tf.constant([b"who?"]), tf.constant([context]))
-    for context in (
-      b"caf\xc3\xa9 oil rock",
-      b"\xffcaf\xc3\xa9 o\xe6\x97il rock\xf0",
-    )
-  )
-  for name, value in clean.items():
-    np.testing.assert_array_equal(value, dirty[name])
+  texts = [text.decode() for text in here["n_best_answers"].numpy().ravel()]
+  assert json.loads(done.stdout.split("RESULT")[1]) == texts
 
 
 def test_refused_requests(models, tokenizer_file):
@@ -350,30 +321,10 @@ _WORDS = "a b c d e f g h i j k l m n o p q".split()
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
   """Returns a tokenizer of single letters, and the same in the graph."""
-  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, "##x"]
-  path.write_text("\n".join(pieces))
-  layer = in_graph.make_text_layer("wordpiece", str(path), True)
-  return tokenization.WordPieceTokenizer(path), layer
-
-
-def _both_windows(models, words, questions, contexts, length, stride, query):
-  """Returns features and windows of the graph, and those of Python."""
-  tokenizer, layer = words
-  settings = {"doc_stride": stride, "max_query_length": query}
-  module = serving.AnswerQuestions(models["squad1"], layer, length, settings)
-  module.max_windows = 9999
-  rows = [
-    examples.SquadExample(str(i), *texts)
-    for i, texts in enumerate(zip(questions, contexts))
-  ]
-  made = windows.make_all_windows(rows, tokenizer, length, stride, query)
-  return (
-    *module.make_windows(
-      tf.constant(questions, tf.string), tf.constant(contexts, tf.string)
-    ),
-    list(made),
-  )
+  folder = tmp_path_factory.mktemp("vocabulary")
+  tokenizer = toy_models.wordpiece(folder, *_WORDS, "##x")
+  path = str(folder / "vocab.txt")
+  return tokenizer, in_graph.make_text_layer("wordpiece", path, True)
 
 
 def _random_words(rng, most):
@@ -383,11 +334,22 @@ def _random_words(rng, most):
 
 @pytest.mark.parametrize("length,stride,query", [(13, 3, 4), (11, 70, 2)])
 def test_windows_equal_python(models, words, length, stride, query):
+  tokenizer, layer = words
+  settings = {"doc_stride": stride, "max_query_length": query}
+  module = serving.AnswerQuestions(models["squad1"], layer, length, settings)
+  module.max_windows = 9999
   rng = np.random.default_rng(length)
   questions = ["", *(_random_words(rng, 9) for _ in range(60))]
   contexts = ["", *(_random_words(rng, 50) for _ in range(60))]
-  features, got, expected = _both_windows(
-    models, words, questions, contexts, length, stride, query
+  features, got = module.make_windows(
+    tf.constant(questions), tf.constant(contexts)
+  )
+  rows = [
+    examples.SquadExample(str(i), *texts)
+    for i, texts in enumerate(zip(questions, contexts))
+  ]
+  expected = list(
+    windows.make_all_windows(rows, tokenizer, length, stride, query)
   )
   numbers = [int(window.question_id) for window in expected]
   assert got.counts.numpy().tolist() == np.bincount(numbers).tolist()
@@ -397,23 +359,19 @@ def test_windows_equal_python(models, words, length, stride, query):
   starts, ends = got.starts.numpy(), got.ends.numpy()
   for n, window in enumerate(expected):
     padding = [0] * (longest - len(window.input_ids))
-    mask = [1] * len(window.input_ids) + padding
-    assert features["input_ids"][n].numpy().tolist() == (
-      window.input_ids + padding
-    )
-    assert features["input_mask"][n].numpy().tolist() == mask
-    assert features["segment_ids"][n].numpy().tolist() == (
-      window.segment_ids + padding
-    )
+    for name, values in (
+      ("input_ids", window.input_ids),
+      ("input_mask", [1] * len(window.input_ids)),
+      ("segment_ids", window.segment_ids),
+    ):
+      assert features[name][n].numpy().tolist() == values + padding
     assert got.context_starts[n] == window.context_start
     first = int(got.first_tokens[n])
     part = slice(first, first + int(got.lengths[n]))
     assert starts[part].tolist() == window.token_starts
     assert ends[part].tolist() == window.token_ends
-
-
-def test_no_question(models, words):
-  features, got, _ = _both_windows(models, words, [], [], 13, 3, 4)
+  none = tf.constant([], tf.string)
+  features, got = module.make_windows(none, none)
   assert got.counts.shape == got.lengths.shape == [0]
   assert features["input_ids"].shape == [0, 1]
 

@@ -1,4 +1,4 @@
-"""Compares losses with the original's; tests answers and their files."""
+"""Compares losses and heads with the original's; tests written answers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tfrecords
-from official_albert import (
-  AlbertConfig,
-  checkpoints,
-  distribution,
-  modeling,
-  tokenization,
-)
+from official_albert import distribution
 from official_albert import training as training_lib
+from official_albert.testing import toy_models
 from tasks import common
 from tasks.squad import examples as examples_lib
 from tasks.squad import model as model_lib
@@ -28,19 +23,8 @@ from tasks.squad import task as task_lib
 from tasks.squad import windows as windows_lib
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
-_ALBERT = pathlib.Path(__file__).parents[2] / "official_albert" / "testdata"
-_GROUPS = ("one_group", "two_groups")
 _LENGTH = 27
-_CONFIG = AlbertConfig(
-  vocab_size=23,
-  embedding_size=8,
-  hidden_size=16,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=20,
-  max_position_embeddings=_LENGTH,
-  initializer_range=0.2,
-)
+_CONFIG = toy_models.config(23, _LENGTH)
 _RECIPE = examples_lib.RECIPES["squad_v2"]
 _NO_DROPOUT = common.ModelSettings(classifier_dropout=0.0)
 _VERSIONS = pytest.mark.parametrize("has_impossible", [False, True])
@@ -66,11 +50,8 @@ _QUESTIONS = (
 
 def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
   """Returns a task with all questions in dev, and two of them in test."""
-  path = folder / "vocab.txt"
-  words = [f"w{number}" for number in range(5, config.vocab_size - 1)]
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "?"]
-  path.write_text("\n".join(pieces))
-  tokenizer = tokenization.WordPieceTokenizer(path)
+  words = (f"w{number}" for number in range(5, config.vocab_size - 1))
+  tokenizer = toy_models.wordpiece(folder, *words, "?")
   dev = [q for q in _QUESTIONS if has_impossible or q.answers]
   examples = {"dev": dev, "test": dev[:2]}
   windows = {
@@ -123,17 +104,11 @@ def make(folder, has_impossible, config=_CONFIG, length=_LENGTH, **kwargs):
 
 
 def golden(folder, group, kind, has_impossible):
-  config = AlbertConfig.from_json_file(
-    str(_ALBERT / group / "albert_config.json")
-  )
+  config = toy_models.golden_config(group)
   task = make(folder, has_impossible, config, length=19)
   model = task.build_model()
-  report = checkpoints.load_tf1_checkpoint(
-    model, str(_GOLDEN / group / f"{kind}.ckpt")
-  )
-  assert not report.missing and not report.unexpected
-  stored = np.load(_ALBERT / group / "pretraining_batch.npz")
-  batch = {name: stored[name] for name in modeling.INPUTS}
+  toy_models.load_golden(model, _GOLDEN / group / f"{kind}.ckpt")
+  batch = toy_models.golden_inputs(group)
   positions = np.load(_GOLDEN / group / "squad_v2_training_outputs.npz")
   rows = len(batch["input_ids"])
   batch.update(
@@ -155,9 +130,9 @@ def cross_entropy(logits, labels, mask):
   return total - logits[np.arange(len(labels)), labels]
 
 
-@pytest.mark.parametrize("group", _GROUPS)
-def test_the_loss_of_v1(tmp_path, group):
-  """Equals the original's loss without the padding."""
+@pytest.mark.parametrize("group", toy_models.GROUPS)
+def test_v1_equals_the_original(tmp_path, group):
+  """The loss leaves out the padding."""
   task, model, batch = golden(tmp_path, group, "squad_v1", False)
   logits = np.load(_GOLDEN / group / "squad_v1_outputs.npz")
 
@@ -185,9 +160,17 @@ def test_the_loss_of_v1(tmp_path, group):
     losses(True)[whole].sum(),
     rtol=1e-5,
   )
+  # Predictions are padded to one length.
+  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
+  assert rows.keys() == {"example_id", "start_logits", "end_logits"}
+  for name in logits.files:
+    count, length = logits[name].shape
+    assert rows[name].shape == [count, 19]
+    found = rows[name][:, :length]
+    np.testing.assert_allclose(found, logits[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("group", _GROUPS)
+@pytest.mark.parametrize("group", toy_models.GROUPS)
 def test_the_loss_of_v2_equals_the_original(tmp_path, group):
   task, model, batch = golden(tmp_path, group, "squad_v2", True)
   inference = np.load(_GOLDEN / group / "squad_v2_inference_outputs.npz")
@@ -204,31 +187,22 @@ def test_the_loss_of_v2_equals_the_original(tmp_path, group):
     assert float(ratios[f"{name}_accuracy"].total) == right.sum()
 
 
-@pytest.mark.parametrize("group", _GROUPS)
-def test_predictions_of_v1_equal_the_original(tmp_path, group):
-  """Padded to one length."""
-  task, model, batch = golden(tmp_path, group, "squad_v1", False)
-  expected = np.load(_GOLDEN / group / "squad_v1_outputs.npz")
-  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
-  assert rows.keys() == {"example_id", "start_logits", "end_logits"}
-  for name in expected.files:
-    count, length = expected[name].shape
-    assert rows[name].shape == [count, 19]
-    found = rows[name][:, :length]
-    np.testing.assert_allclose(found, expected[name], atol=1e-5)
-
-
-def test_settings_reach_the_model(tmp_path):
+@_VERSIONS
+def test_settings_reach_the_model(tmp_path, has_impossible):
   settings = common.ModelSettings(0.1, 0.3, True, 0.75)
   recipe = dataclasses.replace(_RECIPE, start_n_top=4, end_n_top=3)
-  model = make(tmp_path, True, settings=settings, recipe=recipe).build_model()
+  task = make(tmp_path, has_impossible, settings=settings, recipe=recipe)
+  model = task.build_model()
   assert model.config.hidden_dropout_prob == 0.1
-  assert model.albert.training_settings() == {
-    "recompute_activations": True,
-    "layerwise_lr_decay": 0.75,
-  }
-  assert model.classifier_dropout_prob == 0.3
-  assert (model.start_n_top, model.end_n_top) == (4, 3)
+  if has_impossible:  # SQuAD 1.1 has no dropout in its head.
+    assert model.classifier_dropout_prob == 0.3
+    assert (model.start_n_top, model.end_n_top) == (4, 3)
+  for made in (model, type(model).from_config(model.get_config())):
+    assert made.get_config() == model.get_config()
+    assert made.albert.training_settings() == {
+      "recompute_activations": True,
+      "layerwise_lr_decay": 0.75,
+    }
 
 
 @_VERSIONS
@@ -267,6 +241,53 @@ def test_buckets_change_neither_losses_nor_answers(tmp_path, has_impossible):
       assert answer.null_odds == pytest.approx(other.null_odds, rel=1e-4)
     else:
       assert answer.null_odds is None and other.null_odds is None
+
+
+def outputs_of(group, name):
+  return np.load(_GOLDEN / group / f"{name}_outputs.npz")
+
+
+def load_v2(group):
+  config = toy_models.golden_config(group)
+  model = model_lib.AlbertForSpansOrNone(config, 3, 2)
+  toy_models.load_golden(model, _GOLDEN / group / "squad_v2.ckpt")
+  batch = toy_models.golden_inputs(group)
+  batch["p_mask"] = outputs_of(group, "squad_v2_inference")["p_mask"]
+  return model, {name: tf.constant(value) for name, value in batch.items()}
+
+
+@pytest.mark.parametrize("group", toy_models.GROUPS)
+def test_squad_v2_training_equals_the_original(group):
+  model, batch = load_v2(group)
+  expected = outputs_of(group, "squad_v2_training")
+  starts = tf.constant(expected["start_positions"])
+  outputs = model({**batch, "start_positions": starts})
+  for name in ("start_log_probs", "end_log_probs", "cls_logits"):
+    # Impossible positions have log-probabilities of -1e30.
+    np.testing.assert_allclose(
+      outputs[name], expected[name], rtol=1e-6, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("group", toy_models.GROUPS)
+def test_squad_v2_beam_equals_the_original(group):
+  model, batch = load_v2(group)
+  expected = outputs_of(group, "squad_v2_inference")
+  outputs = model(batch)
+  # A functional Keras model identifies outputs by their order.
+  assert list(model(batch, training=True)) == list(outputs)
+  for name in ("start_top_index", "end_top_index"):
+    np.testing.assert_array_equal(outputs[name], expected[name])
+  for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits"):
+    np.testing.assert_allclose(outputs[name], expected[name], atol=1e-5)
+
+
+def test_beam_wider_than_the_sequence():
+  model = model_lib.AlbertForSpansOrNone(_CONFIG, 5, 7)
+  ids = tf.ones([2, 3], tf.int32)
+  outputs = model({"input_ids": ids, "p_mask": tf.zeros([2, 3])})
+  assert outputs["start_top_index"].shape == [2, 3]
+  assert outputs["end_top_index"].shape == [2, 9]
 
 
 class Oracle(tf.keras.Model):
@@ -338,8 +359,8 @@ def test_from_records_to_answers(tmp_path, has_impossible):
   assert task.score(rows) == {"exact": 100.0, "f1": 100.0}
 
 
-def read_texts(folder, split):
-  return json.loads((folder / split / "predictions.json").read_text())
+def read_texts(folder):
+  return json.loads((folder / "predictions.json").read_text())
 
 
 def test_v1_writes_its_answers(tmp_path):
@@ -350,7 +371,7 @@ def test_v1_writes_its_answers(tmp_path):
     "nbest_predictions.json",
     "predictions.json",
   ]
-  assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": "W10  w5"}
+  assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": "W10  w5"}
   found = task.answers("dev", oracle_rows(task, "dev"))
   assert all(len(answer.n_best) <= 2 for answer in found.values())
   assert found["middle"].text() != "w10 w11 w12"
@@ -361,16 +382,16 @@ def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
   rows, test = oracle_rows(task, "dev"), oracle_rows(task, "test")
   # Without an evaluation there is no threshold: every question is answered.
   task.write_predictions("dev", rows, tmp_path / "before")
-  assert read_texts(tmp_path / "before", "dev")["none"]
+  assert read_texts(tmp_path / "before" / "dev")["none"]
   task.score_split("dev", rows)
   test["cls_logits"] = np.float32(
     [-3.5, *[-2.5] * (len(test["cls_logits"]) - 1)]
   )
   paths = task.write_predictions("test", test, tmp_path)
   assert "null_odds.json" in {pathlib.Path(path).name for path in paths}
-  assert read_texts(tmp_path, "test") == {"short": "w8 w9", "first": ""}
+  assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": ""}
   task.write_predictions("dev", rows, tmp_path)
-  assert read_texts(tmp_path, "dev")["none"] == ""
+  assert read_texts(tmp_path / "dev")["none"] == ""
   # Each evaluation searches for its own.
   later = {**rows, "cls_logits": rows["cls_logits"] + 1}
   values = task.score_split("dev", later)
@@ -385,7 +406,7 @@ def test_given_threshold(tmp_path, threshold, right):
   # One of six questions has no answer.
   assert values["exact"] == pytest.approx(100 * right / 6)
   task.write_predictions("dev", rows, tmp_path)
-  empty = [text for text in read_texts(tmp_path, "dev").values() if not text]
+  empty = [text for text in read_texts(tmp_path / "dev").values() if not text]
   assert len(empty) == {1: 6, 6: 1, 5: 0}[right]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from official_albert import tokenization
+from official_albert.testing import toy_models
 from tasks.squad import examples, windows
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
@@ -18,10 +19,7 @@ _WORDS = "a b c d e f g h i j k l m n o p q".split()
 
 @pytest.fixture
 def tokenizer(tmp_path):
-  path = tmp_path / "vocab.txt"
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, "##x", "$"]
-  path.write_text("\n".join(pieces))
-  return tokenization.WordPieceTokenizer(path)
+  return toy_models.wordpiece(tmp_path, *_WORDS, "##x", "$")
 
 
 def example(context: str, *answers, question="q p o", **options):
@@ -123,24 +121,6 @@ def test_long_question(tokenizer):
   assert window.input_ids == [2, 5, 6, 7, 8, 3, 5, 3]
   with pytest.raises(ValueError, match="max_seq_length 7 leaves no .* 4 token"):
     windows.make_windows(one, tokenizer, 7, max_query_length=4)
-
-
-def test_each_context_is_tokenized_once(tokenizer, monkeypatch):
-  shared, other = "a b c d e f g h", "a x"
-  many = [example(shared), example(other), example(shared, question="q")]
-  expected = [
-    w for e in many for w in windows.make_windows(e, tokenizer, 11, 2)
-  ]
-  encoded = []
-  real = tokenizer.encode_with_offsets
-  monkeypatch.setattr(
-    tokenizer,
-    "encode_with_offsets",
-    lambda text: encoded.append(text) or real(text),
-  )
-  found = list(windows.make_all_windows(many, tokenizer, 11, doc_stride=2))
-  assert encoded == [shared, other]
-  assert found == expected and len(found) > 4
 
 
 @pytest.mark.skipif(
