@@ -7,10 +7,6 @@ declarations are those of google-research/albert create_pretraining_data.py
 
 from __future__ import annotations
 
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,8 +16,8 @@ from official_albert import modeling, tokenization
 from official_albert.testing import toy_vocabulary
 from tasks import pretraining
 from tools import adopt_tfrecords
+from tools.testing import many_commands
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _WORDS = "tea rain stone river cloud amber slowly under every green".split()
 _S, _P = 11, 3
 _UNMASKED = {
@@ -80,14 +76,12 @@ def folder(tmp_path, model):
   return old
 
 
-def _run(program, *arguments):
-  return subprocess.run(
-    [sys.executable, "-m", f"tools.{program}", *map(str, arguments)],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
+def _inspect(folder):
+  (result,) = many_commands.run(
+    "inspect_tfrecords", [[f"--input_dir={folder}"]]
   )
+  assert result.code == 0, result.err
+  return result.out
 
 
 def _adopt(folder, train="012", heldout="9", tokenizer=None):
@@ -100,13 +94,17 @@ def _adopt(folder, train="012", heldout="9", tokenizer=None):
 
 
 def test_original_records_are_adopted_and_checked(folder):
-  done = _run(
-    "adopt_tfrecords",
+  common = [
     f"--input_files={folder}/*",
-    f"--heldout_files={folder}/*-9",
     f"--spm_model_file={folder.parent}/30k-clean.model",
+  ]
+  refused, done = many_commands.run(
+    "adopt_tfrecords",
+    [[*common, f"--heldout_files={folder}/{x}"] for x in ("*", "*-9")],
   )
-  assert done.returncode == 0, done.stderr
+  assert refused.code == 1
+  assert "all of --input_files are in --heldout_files" in refused.err
+  assert done.code == 0, done.err
   manifest = tfrecords.read_manifest(str(folder))
   assert (manifest.max_seq_length, manifest.max_predictions_per_seq) == (11, 3)
   assert manifest.features == tfrecords.pretraining_schema(_S, _P)
@@ -116,11 +114,9 @@ def test_original_records_are_adopted_and_checked(folder):
   assert statistics["label_1_share"] == 3 / 7
   assert statistics["mask_token_share"] == statistics["kept_share"] == 0.5
   assert manifest.settings == {"adopted": True}
-
-  done = _run("inspect_tfrecords", f"--input_dir={folder}")
-  assert done.returncode == 0, done.stderr
-  assert "A: [CLS] tea {[MASK]:rain} stone [SEP]" in done.stdout
-  assert "8 records checked" in done.stdout
+  shown = _inspect(folder)
+  assert "A: [CLS] tea {[MASK]:rain} stone [SEP]" in shown
+  assert "8 records checked" in shown
 
 
 def test_chinese_records_keep_their_vocabulary(folder):
@@ -135,9 +131,7 @@ def test_chinese_records_keep_their_vocabulary(folder):
   assert manifest.tokenizer.vocab_size == 11
   assert (folder / "vocab.txt").read_bytes() == path.read_bytes()
   assert not (folder / tfrecords.TOKENIZER_FILE).exists()
-  done = _run("inspect_tfrecords", f"--input_dir={folder}")
-  assert done.returncode == 0, done.stderr
-  assert "A:[CLS]天{[MASK]:地}玄[SEP]" in done.stdout.replace(" ", "")
+  assert "A:[CLS]天{[MASK]:地}玄[SEP]" in _inspect(folder).replace(" ", "")
 
 
 def test_adopted_records_are_read_and_trained_on(folder):
@@ -237,17 +231,6 @@ def test_unmasked_records_and_files_of_two_folders_are_refused(folder):
     shard.write({f.name: features[f.name] for f in schema})
   with pytest.raises(ValueError, match="unmasked records, .*masking=dynamic"):
     _adopt(folder)
-
-
-def test_no_file_to_train_on(folder):
-  done = _run(
-    "adopt_tfrecords",
-    f"--input_files={folder}/*",
-    f"--heldout_files={folder}/*",
-    f"--spm_model_file={folder.parent}/30k-clean.model",
-  )
-  assert done.returncode == 1
-  assert "all of --input_files are in --heldout_files" in done.stderr
 
 
 if __name__ == "__main__":

@@ -76,14 +76,6 @@ def test_plot(tmp_path, count, monkeypatch):
   assert title == f"albert_tiny, S 7, B {count}, float32"
 
 
-def test_saved_comparisons_can_be_loaded(tmp_path):
-  folder = tmp_path / "new"
-  for made in (make(), make("mixed_bfloat16"), make()):
-    comparison.save(made, str(folder))
-  assert comparison.load_all(str(folder)) == [make(), make("mixed_bfloat16")]
-  assert len(list(folder.glob("*.json"))) == 2
-
-
 def test_another_file_is_refused(tmp_path):
   (tmp_path / "peers-x.json").write_text('{"workload": {"S": 3}}')
   with pytest.raises(ValueError, match="peers-x.json was not written"):

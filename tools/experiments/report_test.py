@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tools.experiments import declaration, report, results, scales, tables
+from tools.experiments import declaration, report, results, scales
 from tools.experiments.declaration import Row
 
 _ROWS = (
@@ -69,15 +69,6 @@ def test_markdown():
   assert "By tasks 1 agree with the paper, 0 disagree, 0 lie" in text
 
 
-def test_learning_rates_are_those_of_the_rows():
-  made = _report()
-  assert "peak learning rate 0.003; fine" in made.to_markdown()
-  lower = dataclasses.replace(_ROWS[1], rate=0.1)
-  table = dataclasses.replace(made.table, rows=(_ROWS[0], lower))
-  text = dataclasses.replace(made, table=table).to_markdown()
-  assert "peak learning rate 0.003 or 0.0003; fine" in text
-
-
 def test_what_a_table_cannot_show_is_mentioned():
   text = _report(({"MLM": [20.0]}, {"MLM": [23.0]})).to_markdown()
   assert "agrees: higher, one seed" in text
@@ -131,40 +122,6 @@ def test_scores_and_curves(tmp_path):
   assert _x(curves.lines[0]) == [0.5]
   assert list(curves.lines[0].get_ydata()) == [5.0]
   assert len(_panels(tasks=False)) == 1
-
-
-def test_layers_have_two_panels():
-  distance, angle = _panels(layers=True)
-  assert list(distance.lines[0].get_ydata()) == [1, 2]
-  assert list(angle.lines[0].get_ydata()) == [3.0, 3.0]
-
-
-def _of(table, tasks, values) -> report.Report:
-  rows = [
-    results.RowResults(row, 1, value, [], [])
-    for row, value in zip(table.rows, values)
-  ]
-  tiny = scales.SCALES["tiny"]
-  return report.Report(table, tiny, tasks, (1, 2), rows, {}, 0)
-
-
-def test_speeds_stand_beside_the_papers():
-  made = _of(tables.TABLE_1, (), ({"speed": [3.0]}, {"speed": [1.0]}))
-  ours, papers = made.figure().axes[0].lines
-  assert _x(ours) == [3.0, 1.0]
-  assert _x(papers) == [4.7, 1.0]
-
-
-def test_quality_is_over_latency():
-  scores = {"MNLI": [40.0, 42.0], "MNLI, own depth": [9.0]}
-  values = [{"ms": [ms], **scores} for ms in (0.5, 2.0)]
-  [axis] = _of(tables.DEPTH_INFERENCE, ("MNLI",), values).figure().axes
-  tuned, more, random = axis.lines
-  assert _x(tuned) == [0.5, 2.0]
-  assert list(tuned.get_ydata()) == [41.0, 41.0]
-  assert list(more.get_ydata()) == [9.0, 9.0]
-  assert not _x(random)
-  assert [text.get_text() for text in axis.texts] == ["1", "2"]
 
 
 if __name__ == "__main__":

@@ -287,20 +287,6 @@ def test_summary_of_three_runs(tmp_path):
   assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path / "seed_8")
 
 
-def test_one_run_has_no_spread(tmp_path):
-  run = results_of(0.5, 0.75, best_f1_thresh=1.0, total=3)
-  made = write_summary(tmp_path, {7: run})
-  assert "majority" not in made
-  values = made["splits"]["dev_mismatched"]["accuracy"]
-  assert values == {"median": 0.75, "best": 0.75, "worst": 0.75, "spread": 0}
-  assert summary.describe(made).splitlines() == [
-    "mnli: 1 run",
-    "  dev_matched accuracy: 0.5",
-    "  dev_mismatched accuracy: 0.75",
-  ]
-  assert checkpoints.run_folder(str(tmp_path)) == str(tmp_path)
-
-
 def write_table(folder, split, labels, values):
   ids = tuple(str(i) for i in range(len(values)))
   made = common.ProbabilityTable(ids, labels, np.array(values))

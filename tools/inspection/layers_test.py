@@ -100,15 +100,6 @@ def test_means_are_over_tokens_without_padding(model):
       np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_uniform_attention_has_the_entropy_of_its_length():
-  probs = np.full([1, 1, 4, 4], 0.25, np.float32)
-  found = layers_lib.head_statistics(probs, np.array([[0, 0, 1, 1]], bool))
-  # Distances in a square of 4: 0 four times, 1 six, 2 four, 3 two; of 16.
-  np.testing.assert_allclose(
-    found[0].mean(axis=0), [[20 / 16, math.log(4), 0.25, 0.5, 0.25]], rtol=1e-6
-  )
-
-
 def test_distances_and_angles_by_hand():
   before = np.float32([[3, 0], [1, 1], [2, 0], [0, 5], [1, 0]])
   after = np.float32([[0, 4], [2, 2], [-2, 0], [0, 5], [1, 1]])

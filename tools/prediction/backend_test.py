@@ -284,17 +284,15 @@ def test_vectors_and_orders(pretrained):
 
 
 def test_refused_runs(pretrained, tmp_path):
-  folder, _ = pretrained
-  with pytest.raises(ValueError, match="choose one of fill_mask, sentence_ord"):
-    open_run(folder, signature="classify")
   with pytest.raises(ValueError, match="top_k must be between 1 and"):
-    open_run(folder, top_k=0)
-  toy_runs.write_finetuned(str(tmp_path / "a"), "squad_v1")
-  record = json.loads((tmp_path / "a" / "run.json").read_text())
+    open_run(pretrained[0], top_k=0)
+  folder = tmp_path / "run"
+  toy_runs.write_finetuned(str(folder), "squad_v1")
+  record = json.loads((folder / "run.json").read_text())
   record["data"]["task"] = "stsb"
-  (tmp_path / "a" / "run.json").write_text(json.dumps(record))
+  (folder / "run.json").write_text(json.dumps(record))
   with pytest.raises(ValueError, match="not fit the record in .* it lacks"):
-    open_run(tmp_path / "a")
+    open_run(folder)
 
 
 def test_the_best_checkpoint_unless_another_is_named(tmp_path):
@@ -374,21 +372,6 @@ def test_all_kinds_of_exports(exports):
   assert roles == ("question", "context")
   expected = [["öße", "0.75", "2", "5", "-2"], ["", "0.75", "0", "0", "3"]]
   assert answers == expected
-
-
-def test_lengths_are_tokens(exports):
-  backend = prediction_backend.open_export(str(exports / "choose"))
-  texts = ("the", "the old tree")
-  rows = [
-    {"passage": text, "question": "the", "options": ["a", "the", "a", "a"]}
-    for text in texts
-  ]
-  tokenizer = tokenization.open_tokenizer(
-    str(exports / "choose/assets/tokenizer.model")
-  )
-  others = len(tokenizer.encode("the a the a a"))
-  expected = [len(tokenizer.encode(text)) + others for text in texts]
-  assert backend.lengths(rows).tolist() == expected
 
 
 def test_refused_exports(exports, tmp_path):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pathlib
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -15,18 +12,6 @@ import pytest
 
 from tools.prediction import input as prediction_input
 from tools.prediction import output
-
-_ROOT = pathlib.Path(__file__).parents[2]
-_SCRIPT = """
-import sys
-from tools.prediction import input as prediction_input
-source = prediction_input.Source(
-  ["-"], ["text"], {"text": "review"}, ["id=key"], sys.argv[1])
-try:
-  print(source.check(), [tuple(row) for row in source.rows()])
-except ValueError as error:
-  print(error)
-"""
 
 
 def source(paths, roles=("text",), trained=None, changes=(), input_format=""):
@@ -76,11 +61,11 @@ def test_pipes_are_read_once(tmp_path):
   assert both.check() is None
 
 
-@pytest.mark.parametrize("name, form", [("a.txt", ""), ("b.log", "text")])
-def test_lines_of_text(tmp_path, name, form):
-  (tmp_path / name).write_text("one\ttab\r\ntwo\n")
-  found = source([tmp_path / name], input_format=form)
-  assert texts_of(found) == ["one\ttab", "two"]
+def test_lines_of_text(tmp_path):
+  for name, form in (("a.txt", ""), ("b.log", "text")):
+    (tmp_path / name).write_text("one\ttab\r\ntwo\n")
+    found = source([tmp_path / name], input_format=form)
+    assert texts_of(found) == ["one\ttab", "two"]
 
 
 def test_options(tmp_path):
@@ -101,34 +86,6 @@ def test_options(tmp_path):
     path.write_text(json.dumps({**row, "options": other}))
     with pytest.raises(ValueError, match=message):
       source([path], roles).check()
-
-
-@pytest.mark.parametrize(
-  "kind, text, expected",
-  [
-    (
-      "tsv",
-      "key\treview\n7\tgood\n",
-      "None [('/dev/stdin, line 2', '7', {'text': 'good'})]\n",
-    ),
-    (
-      "jsonl",
-      '{"key": 1, "review": "a"}\n{"key": 2}\n',
-      "/dev/stdin, line 2: there is no column 'review'",
-    ),
-    ("csv", "", "/dev/stdin is empty: rows are missing."),
-  ],
-)
-def test_standard_input(kind, text, expected):
-  done = subprocess.run(
-    [sys.executable, "-c", _SCRIPT, kind],
-    cwd=_ROOT,
-    input=text,
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith(expected)
 
 
 def test_contradictions(tmp_path):
