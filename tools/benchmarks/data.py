@@ -1,4 +1,4 @@
-"""Measures how fast pretraining records are made and read, and the memory."""
+"""Measures the speed and the memory of making and reading records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAKING_HEAD = (
 
 
 class Made(NamedTuple):
-  """One run: seconds, memory of its largest process, tokens, bytes written."""
+  """The measurements of one run of tools.create_pretraining_data."""
 
   seconds: float
   peak_bytes: int

@@ -1,6 +1,6 @@
 """Measures fine-tuning with and without length buckets, in examples per second.
 
-Trains repeatedly on the first window of the reader, whose batches have all
+It trains repeatedly on the first window of the reader, whose batches have all
 lengths. The first pass, which traces the step for each length, is reported
 separately.
 """

@@ -1,4 +1,4 @@
-"""Measures how fast SQuAD becomes windows, and how many answers survive it."""
+"""Measures the speed and the exactness of converting SQuAD to windows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Recovered(NamedTuple):
   """How many answers equal the text of their own tokens.
 
   Attributes:
-    answers: all of them; held-out questions have several.
-    exact: equal in each character.
-    normalized: equal after the normalization of the official scripts.
-    questions: questions with answers.
-    reached: questions with a normalized answer, which bounds the exact match
-      of any model.
+    answers: the number of answers; held-out questions have several.
+    exact: those that are equal in each character.
+    normalized: those that are equal after the official normalization.
+    questions: the number of questions with answers.
+    reached: those with an answer in `normalized`; an upper bound on the exact
+      match of any model.
     rest: a line for each other answer.
   """
 

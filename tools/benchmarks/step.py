@@ -1,9 +1,9 @@
 """Speed, memory and efficiency of the pretraining step.
 
-`run` measures one step, `run_scaling` how speed, memory and tracing grow with
-batch, length and model, `run_memory` what saves memory. Batches are random,
-without padding, and use all predictions. Each measurement is a process of its
-own, because a process never returns all of its memory.
+`run` measures one step. `run_scaling` measures how speed, memory and tracing
+depend on batch, length and model. `run_memory` compares ways to save memory.
+Batches are random, without padding, and use all predictions. Each measurement
+runs in a separate process, because a process never returns all of its memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """The numbers of one process."""
+  """The measurements of one process."""
 
   workload: protocol.Workload
   ready: protocol.Ready
@@ -82,7 +82,7 @@ def run(
 
 
 def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
-  """Takes `repeats` runs of `steps` steps in a process of their own.
+  """Takes `repeats` runs of `steps` steps in a separate process.
 
   Matrix products are timed between the runs, so a busy machine slows both.
   """
@@ -315,7 +315,7 @@ def run_memory(
 
 
 def measure_memory(**settings) -> Memory:
-  """Runs `measure_memory_here` in a process of its own."""
+  """Runs `measure_memory_here` in a separate process."""
   done = subprocess.run(
     [sys.executable, "-c", _MEMORY_PROGRAM, json.dumps(settings)],
     cwd=_ROOT,

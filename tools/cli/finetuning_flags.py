@@ -70,7 +70,7 @@ _RECOMPUTE = flags.DEFINE_bool(
 
 
 def model_settings(recipe: Any) -> common.ModelSettings:
-  """Returns what fine-tuning changes in the model: flags, else the recipe."""
+  """Returns the model settings of the flags, with defaults of the recipe."""
   dropouts = {
     name: getattr(recipe, name) if flag.value is None else flag.value
     for name, flag in _DROPOUTS.items()
@@ -89,9 +89,9 @@ def train_config(
 
   Args:
     job: the task, whose recipe gives the defaults.
-    hidden_size: of the model; the default rate depends on it.
+    hidden_size: the model's hidden size, for the default learning rate.
     model_dir: the folder of the run.
-    do_train: whether it trains; otherwise no data is read.
+    do_train: whether the run trains; otherwise no data is read.
   """
   training_flags.refuse_phases()
   given, recipe = flags.FLAGS, job.recipe
