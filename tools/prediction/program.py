@@ -1,8 +1,8 @@
-"""A served model's `forward` for any number of rows, on one device or several.
+"""Calls a served model's `forward` for any number of rows on all devices.
 
-One device takes batches of any size. Several devices share each batch, so every
-batch is filled up to a fixed number of rows. TPUs also need a fixed sequence
-length, because they compile a program for each shape.
+A single device accepts batches of any size. Several devices share each batch,
+so every batch is padded to a fixed number of rows. TPUs also need a fixed
+sequence length, because they compile a program for each shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Program:
-  """Features in, outputs out.
+  """Maps features to outputs.
 
   Attributes:
     fixed_length: whether all sequences are padded to one length.
@@ -38,8 +38,8 @@ class Program:
     Args:
       forward: takes features [B, ...] by name, returns outputs [B, ...].
       strategy: the devices; the model's variables were made under it.
-      batch_size: the most rows of a batch.
-      max_seq_length: the length that TPUs pad to.
+      batch_size: the maximum number of rows in a batch.
+      max_seq_length: the length to which sequences are padded on TPUs.
 
     Raises:
       ValueError: the devices cannot share a batch equally.
