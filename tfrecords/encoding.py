@@ -116,7 +116,7 @@ def _pack_integers(rows: np.ndarray) -> list[bytes]:
     used[..., index] = values != 0 if index else True
     groups[..., index] = values & 0x7F
     values = values >> 7
-  # The highest bit says that another byte of the number follows.
+  # The highest bit means that another byte of the number follows.
   groups[..., :-1] |= used[..., 1:].astype(np.uint8) << 7
   packed = groups[used].tobytes()
   ends = np.cumsum(used.sum(axis=(1, 2), dtype=np.int64)).tolist()

@@ -1,12 +1,12 @@
-"""Makes a folder for tools.run_pretraining of records from elsewhere.
+"""Makes existing pretraining records usable by tools.run_pretraining.
 
     python -m tools.adopt_tfrecords --input_files='old/*.tfrecord' \\
         --heldout_files=old/part-9.tfrecord --spm_model_file=30k-clean.model
 
-For records of google-research/albert, which have the same features as ours but
-no dataset.json. Checks every record, then writes dataset.json and a copy of the
-tokenizer next to the files, which do not change. Chinese models have a
---vocab_file=vocab.txt instead of the SentencePiece model.
+Records of google-research/albert have the same features as ours but no
+dataset.json. This program checks every record, then writes dataset.json and a
+copy of the tokenizer next to the files, which do not change. Chinese models
+need --vocab_file=vocab.txt instead of the SentencePiece model.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ r"""Builds TFRecords for pretraining (masked LM, sentence order) from raw text.
       --output_dir=data --spm_model_file=30k-clean.model \
       --max_predictions_per_seq=76 --num_workers=8
 
-Text files have one sentence on a line and a blank line between documents (with
---split_sentences, one paragraph on a line). JSON lines have one document on a
+Text files have one sentence per line and a blank line between documents (with
+--split_sentences, one paragraph per line). JSON lines have one document per
 line, in the field `text`. Both may be compressed (.gz, .zst) and have gs://
 addresses. The output folder gets the shards, the tokenizer and, written last,
 `dataset.json` with all settings and statistics. The same text, settings and
 seed give the same bytes for any number of workers. After a kill, the same
-command resumes with what it finds in OUTPUT_DIR/.unfinished. Intermediate
-results are files there, so memory does not grow with the text.
+command resumes from the intermediate files in OUTPUT_DIR/.unfinished. Because
+these are on disk, memory does not grow with the text.
 
 If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
 (requirements-beam.txt), for example on Dataflow.

@@ -4,15 +4,15 @@
     python -m tools.ensemble --members=a,b --output_dir=both --task=mnli \\
         --data_dir=glue
 
-Each member is a run of tools.run_finetuning, or a folder of predictions. Their
-tables of probabilities (such as dev.probabilities.tsv) are averaged split by
-split, and SQuAD's answers: the probabilities of the spans, and the null odds.
-Every member counts as much as any other; they have to agree on the splits, the
-examples and the labels. The output folder gets files of the same names.
+Each member is a run of tools.run_finetuning, or a folder of predictions. The
+program averages their tables of probabilities (such as dev.probabilities.tsv)
+for each split. For SQuAD, it averages the probabilities of the spans and the
+null odds. All members have equal weight and must have the same splits, examples
+and labels. The output folder gets files with the same names.
 
-With --task and the flags that name its data, members and average are measured
-where labels are known (eval_results.json), a null_score_diff_threshold is
-chosen there, and GLUE's submission is written.
+With --task and the flags for its data, the program also evaluates the members
+and the average on splits with labels (eval_results.json), chooses a
+null_score_diff_threshold there, and writes GLUE's submission.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ def find_place(
 
 
 def check_settings(scale: scales.Scale, place: plan.Place) -> dict[str, Any]:
-  """Returns the settings of all results of a folder, earlier ones included."""
+  """Returns the settings of all results of a folder, including earlier ones."""
   settings: dict[str, Any] = dict(
     scale=scale.name,
     data=dict(scale.data),
@@ -314,7 +314,7 @@ def run_table(
   Without `lock_file`, runs nothing.
 
   Returns:
-    By key of a failed job, the reason.
+    The reason for each failed job, by its key.
   """
   from tools.experiments import report  # Matplotlib takes a second to load.
 

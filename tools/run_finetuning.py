@@ -118,7 +118,7 @@ _RECOMPUTE = flags.DEFINE_bool(
 
 
 class _Run(NamedTuple):
-  """What one run needs besides its data."""
+  """The settings of one run, without its data."""
 
   config: training.TrainConfig
   settings: dict[str, Any]  # For run.json.
@@ -129,7 +129,7 @@ class _Run(NamedTuple):
 def open_run(
   name: str, model_dir: str
 ) -> tuple[encoder_flags.Encoder, finetuning.jobs.Job]:
-  """Returns the encoder and the task; without training, those of the run."""
+  """Returns the encoder and the task, from the run if it is not trained now."""
   run, threshold = None, None
   if not _DO_TRAIN.value:
     run = finetuning.trained_run.read(model_dir)
@@ -166,7 +166,7 @@ def prepare(job, encoder, model_dir: str, seed: int, devices) -> _Run:
 
 
 def check_folders(job, encoder, folders: Mapping[int, str], devices) -> None:
-  """Raises ValueError if the run of a seed cannot resume as the flags say."""
+  """Raises ValueError if a seed's run cannot resume with these flags."""
   task = None
   for seed, folder in folders.items():
     if training.newest_step(folder):

@@ -111,9 +111,9 @@ def train(
   Args:
     sentences: normalized text.
     vocab_size: V.
-    character_coverage: share of characters with pieces.
-    input_sentence_size: at least the number of sentences, see `sample`.
-    seed: of the order of sentences.
+    character_coverage: the share of characters with pieces.
+    input_sentence_size: a number not below that of the sentences; see `sample`.
+    seed: the seed of the order of sentences.
     logs: whether SentencePiece writes its log to stderr.
 
   Raises:
@@ -183,14 +183,14 @@ def train_in_child(
   *arguments,
   show: Callable[[str], None] = lambda stage: None,
 ) -> bytes:
-  """Calls `train` in a process of its own, which can be interrupted.
+  """Calls `train` in a separate process, which can be interrupted.
 
   SentencePiece holds Python's lock while it trains.
 
   Args:
-    sentences: see `train`; read by the child.
-    *arguments: the others of `train`.
-    show: gets the stage of the training, twice a second.
+    sentences: see `train`; the child reads them.
+    *arguments: the other arguments of `train`.
+    show: called with the stage of the training, twice a second.
 
   Raises:
     ValueError: see `train`.

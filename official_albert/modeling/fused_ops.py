@@ -68,7 +68,7 @@ def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:
 
 
 def _with_gradient(chain: Callable) -> Callable:
-  """Returns tf.custom_gradient(chain); without XLA, only the forward pass."""
+  """Adds the custom gradient, except within `plain_operations_only`."""
   if _PLAIN_OPERATIONS.get():
     return lambda *arguments: chain(*arguments)[0]
   return tf.custom_gradient(chain)

@@ -203,7 +203,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     rows = self._processor.encode(
       [normalize_text(text, self.lower_case) for text in texts],
       out_type=int,
-      num_threads=1,  # Workers are processes and use all cores.
+      num_threads=1,  # Worker processes already use all cores.
     )
     return [self._split_again(row) for row in rows]
 

@@ -85,7 +85,9 @@ def character_spans(text: str, forms: Mapping[int, int]) -> Spans:
   after_space = np.concatenate([[True], is_space[:-1]])[: len(kinds)]
   lengths = np.where(is_space, ~after_space, kinds >> 1)
   others = np.flatnonzero(~is_space)
-  lengths[others[-1] + 1 if len(others) else 0 :] = 0  # No space at the end.
+  lengths[others[-1] + 1 if len(others) else 0 :] = (
+    0  # Drop a space at the end.
+  )
   # A mark after a space belongs to no letter.
   begins = is_space | after_space | (kinds & 1 == 0)
   heads = np.flatnonzero(begins)

@@ -135,7 +135,7 @@ def evaluate_continuously(
       finite.
   """
   folder = os.path.join(model_dir, EVALUATION_FOLDER)
-  # A step that is saved again, after a rollback, has another time.
+  # A step saved again after a rollback has another time stamp.
   done = {
     (r["step"], r["checkpoint_time"], r.get("phase", 1))
     for r in reporting.read_metrics(folder, "eval")

@@ -290,7 +290,7 @@ class _Run:
       self.save()
     if preempted:
       raise self._stopped_by_signal()
-    # At a border, the next phase begins with both evaluations.
+    # At a boundary, the next phase begins with both evaluations.
     scheduled = config.eval_steps and step % config.eval_steps == 0
     if is_last or (scheduled and not ends_phase):
       with self._report.pause():

@@ -415,7 +415,7 @@ class StepProfiler:
   def watch(self, step: int, steps: int) -> Iterator[None]:
     """Profiles the body, which runs and awaits `steps` updates after `step`."""
     if not self._first <= step < self._last:
-      self.__exit__()  # A rollback may have gone back before FROM.
+      self.__exit__()  # A rollback may have returned to before FROM.
       yield
       return
     if not self._active:

@@ -273,7 +273,7 @@ class TrainConfig:
     return step % self.eval_steps == 0 or step in self.phase_ends
 
   def begins_data(self, step: int) -> bool:
-    """Returns whether the update after `step` restarts or begins its data."""
+    """Returns whether the update after `step` reads data from the start."""
     phase = self.phase_after(step)
     continues = bool(self.phases) and self.phases[phase].same_data
     return step == (0, *self.phase_ends)[phase] and not continues

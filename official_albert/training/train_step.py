@@ -154,7 +154,7 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
 
   @tf.function
   def train_loop(iterator, steps):
-    structure = {}  # The results of a step, when the body has been traced.
+    structure = {}  # The results of a step, set when the body is traced.
 
     def condition(done, *unused):
       return (done < steps) & ((done == 0) | ~stop.value)

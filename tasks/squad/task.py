@@ -110,7 +110,7 @@ class SquadTask(common.FinetuningTask):
     if self.has_impossible:
       scores = outputs["start_log_probs"], outputs["end_log_probs"]
     else:
-      # Deviation: in the original, padding competes with the text, so that the
+      # Deviation: in the original, padding competes with the text, so the
       # loss depends on the length to which a batch is padded.
       padding = 1 - tf.cast(batch["input_mask"], tf.float32)
       scores = tuple(

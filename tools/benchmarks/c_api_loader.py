@@ -5,15 +5,15 @@ r"""Runs a SavedModel as TF Serving does: in C++, without Python's TensorFlow.
         --signature=classify \
         --inputs='{"text": ["a fine day", "rain again"]}'
 
-A check before deployment: TF Serving is built on the same loader
-(`TF_LoadSessionFromSavedModel`, tag "serve"). Prints the signatures as JSON or,
-with --inputs, the outputs; "-" reads the inputs from standard input. Bytes of
-an output that are not UTF-8 become "\ufffd".
+Use it as a check before deployment: TF Serving uses the same loader
+(`TF_LoadSessionFromSavedModel`, tag "serve"). The program prints the signatures
+as JSON or, with --inputs, the outputs; "-" reads the inputs from standard
+input. Bytes of an output that are not UTF-8 become "\ufffd".
 
 --op_libraries=none omits the operations of tensorflow_text, like a server that
-was not built with them; an export with only the signature ids works without.
+was built without them. An export with only the signature ids needs none.
 
-Only the shared libraries of the installed TensorFlow are loaded, by ctypes.
+ctypes loads only the shared libraries of the installed TensorFlow.
 Reference: tensorflow/c/c_api.h, tf_tensor.h and tf_tstring.h of TensorFlow
 2.15.1.
 """
@@ -55,7 +55,7 @@ _OP_LIBRARIES = path_flags.define_list(
   "for none.",
 )
 
-# Numbers of TensorFlow's DataType (types.proto).
+# The numeric values of TensorFlow's DataType (types.proto).
 _STRING, _BFLOAT16 = 7, 14
 _DTYPES = {
   **{1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16},
@@ -274,7 +274,7 @@ class CApiModel:
   def __init__(
     self, saved_model_dir: str, op_libraries: Optional[Sequence[str]] = None
   ):
-    """Loads the model, and operations: by default tensorflow_text's."""
+    """Loads the model and operations, by default those of tensorflow_text."""
     if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
       raise FileNotFoundError(
         f"{saved_model_dir} is not the folder of a SavedModel: it has no "

@@ -1,7 +1,7 @@
-"""Compares this project's training step with those of other ALBERTs.
+"""Compares this project's training step with other implementations of ALBERT.
 
-Every system is a process that keeps its model. The systems take turns, so that
-a busy minute of the machine affects all of them, and ratios are taken within a
+Every system is a process that keeps its model. The systems take turns, so a
+busy minute of the machine affects all of them, and ratios are computed within a
 round.
 """
 
@@ -33,7 +33,7 @@ MALLOC_TUNED = {
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
-# Memory that the next process may need, relative to the largest so far.
+# The memory that the next process may need, relative to the largest so far.
 _MEMORY_MARGIN = 1.5
 # Matrix products per round and process, of which the fastest counts.
 PRODUCTS = 20
@@ -76,7 +76,7 @@ DEFAULT_SYSTEMS = tuple(
 
 @dataclasses.dataclass
 class Result:
-  """One system's numbers: per round, and of `protocol.Ready`."""
+  """The measurements of one system."""
 
   system: str
   tokens_per_second: list[float] = dataclasses.field(default_factory=list)
@@ -106,7 +106,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """All systems at one workload; our result is the first."""
+  """The results of all systems for one workload; ours is the first."""
 
   machine: str
   preset: str
@@ -136,7 +136,7 @@ def workload_of(
 ) -> protocol.Workload:
   """Returns the workload of a preset on all cores.
 
-  With `ours_alone`, layers may share less, which peers lack.
+  With `ours_alone`, layers need not share all weights, unlike with peers.
   """
   config = modeling.AlbertConfig.from_preset(preset)
   if max_seq_length > config.max_position_embeddings:
@@ -166,7 +166,7 @@ def workload_of(
 def check_own(
   preset: str, batch_size: int, max_seq_length: int, precision: str
 ) -> None:
-  """Checks the sizes of a step of ours, which may have any precision."""
+  """Checks the sizes of a step of our system, which supports any precision."""
   distribution.check_precision(precision)
   workload_of(preset, batch_size, max_seq_length, "float32", ours_alone=True)
 
@@ -214,7 +214,7 @@ def run(
 ) -> Comparison:
   """Compares, prints the table, and saves table, numbers and plot.
 
-  Takes the values of the program's flags; our own system is always measured.
+  The arguments are the program's flags. Our own system is always measured.
   """
   workload = workload_of(preset, batch_size, max_seq_length, precision)
   unknown = set(systems) - set(SYSTEMS)
@@ -250,8 +250,9 @@ def take_turns(
 ) -> tuple[list[Result], float]:
   """Measures our system and its peers in turns.
 
-  If memory is short, peers are measured in groups, ours with each of them.
-  `tokens` are those of a step, `steps` those of a turn.
+  If memory is short, peers are measured in groups, and our system with each
+  group. `tokens` is the number of tokens per step, `steps` that of steps per
+  turn.
 
   Returns:
     Our result, then the peers' in their order, and the FLOP/s of the fastest

@@ -1,6 +1,6 @@
-"""Measures how fast records of pretraining and windows of SQuAD are made.
+"""Measures the speed and the memory of making and reading records.
 
-Also the memory, how fast records are read, and how many answers survive.
+Also how fast SQuAD is cut into windows, and how many answers survive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONTEXT = 12
 
 
 class Made(NamedTuple):
-  """One run: seconds, memory of its largest process, tokens, bytes written."""
+  """The measurements of one run of tools.create_pretraining_data."""
 
   seconds: float
   peak_bytes: int

@@ -1,8 +1,8 @@
-"""Measures how fast an exported model answers, and Hugging Face's in PyTorch.
+"""Measures the latency of an exported model and of Hugging Face's in PyTorch.
 
-A model with random weights is exported, and converted to a Hugging Face folder;
-both answer the same requests, in turns. The export alone is also measured with
-raw texts, batches and lengths, and many clients at once.
+A model with random weights is exported and also converted to a Hugging Face
+folder. Both answer the same requests in turns. The export alone is also
+measured with raw texts, several batch sizes and lengths, and many clients.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def latency_row(result: comparison.Result, tokens: int) -> tuple[str, ...]:
 def check_answers(
   results: Sequence[comparison.Result], tolerance: float
 ) -> None:
-  """Checks that all systems compute the same."""
+  """Checks that all systems compute the same outputs."""
   first, *others = (result for result in results if not result.failure)
   for other in others:
     difference = abs(first.losses[0] - other.losses[0])

@@ -1,10 +1,10 @@
 """Speed, memory and efficiency of the training step.
 
-`run` measures one step of pretraining, `run_scaling` how speed, memory and
-tracing grow with batch, length and model, `run_memory` what saves memory.
-Batches are random, without padding, and use all predictions. Each measurement
-is a process of its own, because a process never returns all of its memory.
-`run_finetuning` measures fine-tuning, in examples per second.
+`run` measures one step of pretraining. `run_scaling` measures how speed, memory
+and tracing depend on batch, length and model. `run_memory` compares ways to
+save memory. `run_finetuning` measures fine-tuning in examples/s. Batches are
+random, without padding, and use all predictions. Each measurement runs in a
+separate process, because a process never returns all of its memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUCKETING = {"length buckets": True, "padded to S": False}
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-  """The numbers of one process."""
+  """The measurements of one process."""
 
   workload: protocol.Workload
   ready: protocol.Ready
@@ -94,7 +94,7 @@ def run(
 
 
 def measure(workload: protocol.Workload, repeats: int, steps: int) -> Measured:
-  """Takes `repeats` runs of `steps` steps in a process of their own.
+  """Takes `repeats` runs of `steps` steps in a separate process.
 
   Matrix products are timed between the runs, so a busy machine slows both.
   """
@@ -327,7 +327,7 @@ def run_memory(
 
 
 def measure_memory(**settings) -> Memory:
-  """Runs `measure_memory_here` in a process of its own."""
+  """Runs `measure_memory_here` in a separate process."""
   done = subprocess.run(
     [sys.executable, "-c", _MEMORY_PROGRAM, json.dumps(settings)],
     cwd=_ROOT,

@@ -71,13 +71,13 @@ def make_environment(
 ) -> str:
   """Creates an environment unless it is complete; returns its interpreter.
 
-  An interrupted installation starts again from nothing.
+  An interrupted installation starts over.
 
   Args:
-    folder: of the environment; may be missing.
-    requirements: a file for pip.
-    oldest: the first version of Python that the packages support.
-    newest: the last one.
+    folder: the folder of the environment; created if missing.
+    requirements: a requirements file for pip.
+    oldest: the oldest version of Python that the packages support.
+    newest: the newest one.
 
   Raises:
     ValueError: `folder` is something else, there is no such Python, or pip

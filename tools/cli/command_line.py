@@ -1,8 +1,8 @@
 """Starts a program: parses flags, shows help, reports errors.
 
 Libraries raise `ValueError`, `OSError` or a TensorFlow error with one sentence
-that says what is wrong and what to do. The user sees that sentence and an exit
-code, and the traceback with `--verbosity=1`.
+that states the problem and its solution. The user sees that sentence and an
+exit code, and the traceback with `--verbosity=1`.
 
 absl's `--help` lists only flags that the main module defines. Programs share
 many flags with others, so here `--help` prints the docstring of the program and

@@ -54,8 +54,8 @@ def find(run_dir: str = "", shown: str = "") -> Encoder:
   """Returns the encoder of the flags.
 
   Args:
-    run_dir: a fine-tuned run, for files that no flag names.
-    shown: name of `run_dir` in messages, if it is a temporary copy.
+    run_dir: a fine-tuned run that provides files without a flag.
+    shown: the name of `run_dir` in messages, if it is a temporary copy.
   """
   named = training_flags.INIT_CHECKPOINT.value
   checkpoint = named and checkpoints.run_folder(conversion.own_copy(named))

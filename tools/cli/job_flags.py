@@ -94,11 +94,11 @@ def make_job(
   """Returns a task on the data that the flags name.
 
   Args:
-    name: one of `TASKS` but glue.
-    tokenizer: of the encoder; None if no `FinetuningTask` is made.
-    run: a trained run, whose settings apply where no flag is given.
-    null_score_diff_threshold: of SQuAD 2.0, where the flag is not given.
-    one_length: pad all batches to the same length, as TPUs need.
+    name: one of `TASKS` except glue.
+    tokenizer: the encoder's tokenizer; None if no `FinetuningTask` is made.
+    run: a trained run, whose settings are the defaults of the flags.
+    null_score_diff_threshold: the default of the flag, for SQuAD 2.0.
+    one_length: whether to pad all batches to the same length, as TPUs need.
   """
   kind = finetuning.registry.TASKS[name]
   for flag in (_DATA_DIR, *_FILES.values(), *_COLUMNS.values(), NULL_THRESHOLD):

@@ -63,9 +63,9 @@ def define(
   """Defines a flag like `flags.DEFINE_string`.
 
   Args:
-    name: of the flag.
+    name: the name of the flag.
     default: a local path.
-    text: for `--help`.
+    text: the text for `--help`.
     remote: whether to allow remote addresses.
     **options: see `flags.DEFINE`.
   """

@@ -1,7 +1,7 @@
-"""Flags of a training run, for any task: how long, how, on which devices.
+"""Flags of a training run for any task: duration, optimization, devices.
 
-Most are generated from the fields of `training.TrainConfig`, which document and
-default them. A program that trains imports this module and calls
+Most are generated from the fields of `training.TrainConfig`, which define their
+help and defaults. A program that trains imports this module and calls
 `train_config` and `start_devices`.
 """
 
@@ -189,9 +189,9 @@ def _phases(lists: dict[str, list[int]]) -> tuple[training.Phase, ...]:
 
 
 def phase_folders(flag: str, value: str, phases: int) -> list[str]:
-  """Returns the folder of each phase that the value of a flag names.
+  """Splits the value of a flag into the folder of each phase.
 
-  With one phase, the folder's name may have commas.
+  With one phase, the folder's name may contain commas.
   """
   parts = value.split(",")
   if phases == 1 and (len(parts) == 1 or os.path.exists(value)):

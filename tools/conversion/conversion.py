@@ -178,7 +178,7 @@ def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
 def _fit_to(
   checkpoint: checkpoints.PortableCheckpoint, target: str
 ) -> dict[str, str]:
-  """Removes the head if a format lacks it, and notes what else is lost.
+  """Removes the head if a format lacks it, and notes other losses.
 
   Returns the names that the format cannot hold, with the reason.
   """

@@ -1,4 +1,4 @@
-"""Served models from the folder of a run or from a checkpoint."""
+"""Loads a served model from the folder of a run or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ENCODER = "encoder"
 
 
 class Wanted(NamedTuple):
-  """What to serve.
+  """The options of a served model.
 
   Attributes:
-    checkpoint: which checkpoint of a run, as in `checkpoints.find_prefix`.
+    checkpoint: which checkpoint of a run; see `checkpoints.find_prefix`.
     head: "" for the head of the weights, or `ENCODER` for the encoder alone.
-    task: of a classifier in another format, see `text_jobs.name_task`.
-    with_texts: whether to have signatures that take text.
-    max_seq_length: 0 keeps the run's.
-    top_k: number of predicted pieces for each mask.
+    task: the task of a classifier in another format; see `text_jobs.name_task`.
+    with_texts: whether to create signatures that take text.
+    max_seq_length: the maximum length; 0 keeps the value of the run.
+    top_k: the number of predicted pieces for each mask.
     num_hidden_layers: how often shared layers are applied; 0 keeps the number.
   """
 
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Source(NamedTuple):
-  """A model to be served.
+  """A model to serve.
 
   Attributes:
     module: the model with its signatures.
@@ -60,11 +60,13 @@ def load_run(
 
   Args:
     model_dir: the run's folder.
-    config: the encoder, whose number of layers may differ from the run's.
-    checkpoint: as in `checkpoints.find_prefix`.
+    config: the encoder's configuration; its number of layers may differ from
+      the run's.
+    checkpoint: see `checkpoints.find_prefix`.
 
   Returns:
-    The record if the run is fine-tuned, the model, and the checkpoint's prefix.
+    The record of a fine-tuned run, else None; the model; and the checkpoint's
+    prefix.
 
   Raises:
     ValueError, OSError: there is no checkpoint, or it does not fit the record.

@@ -1,4 +1,4 @@
-"""Comparison of a converted checkpoint with its source.
+"""Compares a converted checkpoint with its source.
 
 Every value is compared by name. If torch and transformers are installed, the
 outputs of both models for a fixed batch are compared too.
@@ -53,11 +53,11 @@ def compare(
   """Compares values and, to or from Hugging Face, outputs.
 
   Args:
-    source: what was converted.
-    written: the result.
+    source: the original checkpoint.
+    written: the converted checkpoint.
     hf_python: see `find_hf_python`.
-    is_changed: whether the models compute different outputs.
-    notes: sentences about other comparisons are added.
+    is_changed: whether the conversion changed the model's outputs.
+    notes: a list to which sentences about other comparisons are added.
 
   Returns:
     The largest absolute difference and the allowed one, by what was compared.

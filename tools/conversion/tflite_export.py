@@ -1,16 +1,16 @@
-"""A model as a TFLite file, for phones and small boards.
+"""Exports a model as a TFLite file for phones and small boards.
 
     made = export_tflite(
       lambda features: {"logits": model(features, training=False)["logits"]},
       {name: "B S" for name in ("input_ids", "input_mask", "segment_ids")},
       "model.tflite", config.vocab_size, "int8", sequence_length=128)
 
-The inputs are ids, as TFLite has no tokenizer. All operations are TFLite's own,
-so an app needs no other part of TensorFlow. "none" keeps weights as float32,
-"float16" rounds them, and "int8" rounds the kernels of matrix products to 8
-bits; activations stay float32.
+The inputs are ids, because TFLite has no tokenizer. All operations are built
+into TFLite, so an app needs no other part of TensorFlow. "none" keeps weights
+as float32, "float16" rounds them, and "int8" rounds the kernels of matrix
+products to 8 bits; activations stay float32.
 
-Shared weights are in the file once. The converter would copy a kernel if a
+The file stores shared weights once. The converter would copy a kernel if a
 constant factor followed its product, or if only a part of it were used, as with
 `logits_only`.
 """
@@ -40,10 +40,10 @@ _CHECKED_LENGTHS = (7, 32)  # Of a file for any length.
 
 
 class TfliteExport(NamedTuple):
-  """A file that was written.
+  """The result of an export.
 
   Attributes:
-    bytes: its size.
+    bytes: the size of the file.
     differences: for each floating point output, the root mean square of the
       difference from the function's output, relative to that of the output.
     agreement: the share of rows with the same largest value in `logits` or

@@ -149,8 +149,8 @@ def read_benchmark(
 def read_pair_evaluation(metrics_file: str, pair: str) -> dict[str, float]:
   """Returns the accuracy of a sentence objective, in percent.
 
-  The records of "sop" also give the masked-LM numbers, as they are the same
-  text with the same masks for all rows.
+  The records of "sop" also give the masked-LM metrics, because their text and
+  masks are the same for all rows.
   """
   metrics = read_json(metrics_file)
   values = {f"{pair}_accuracy": 100 * metrics["sentence_order_accuracy"]}
@@ -163,7 +163,8 @@ def read_pair_evaluation(metrics_file: str, pair: str) -> dict[str, float]:
 def read_finetuning(folder: str, task: str) -> dict[str, float]:
   """Returns the results of a task in percent.
 
-  For SQuAD, F1, exact match and their mean, which enters the paper's average.
+  For SQuAD, they are F1, exact match and their mean, which the paper's average
+  uses.
   """
   results = read_json(os.path.join(folder, "eval_results.json"))
   first = next(iter(results.values()))
@@ -197,7 +198,7 @@ def cost_to_reach(
 
 
 class Cell(NamedTuple):
-  """A row with one seed; `keys` are its jobs, that of its model first."""
+  """A row with one seed; `keys` are its jobs, starting with the pretraining."""
 
   label: str
   seed: int

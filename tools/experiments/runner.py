@@ -38,11 +38,12 @@ class Job:
   """One process. It is finished when its values have been written.
 
   Attributes:
-    key: unique name, and the path of its folder below the output folder.
-    title: as shown to users.
-    arguments: from the values of the jobs it needs to what follows `python -m`.
+    key: a unique name, and the path of its folder below the output folder.
+    title: the name shown to users.
+    arguments: maps the values of the jobs in `needs` to the arguments of
+      `python -m`.
     read: reads its values, which are JSON, when the process has succeeded.
-    needs: keys of the jobs that have to finish first.
+    needs: the keys of the jobs that must finish first.
     cost: approximate floating-point operations, to estimate the time left; 0
       for the preparation of data, whose cost is unknown.
     result: a file that exists only if the command has succeeded, or "".
@@ -105,11 +106,12 @@ class Runner:
     """Reads what is finished; runs nothing yet.
 
     Args:
-      jobs: by key, each after those that it needs.
+      jobs: the jobs by key, each after those that it needs.
       output_dir: see the module.
-      num_parallel: jobs at once. Each gets a lane, its share of the cores.
+      num_parallel: the number of parallel jobs, which divide the cores.
       note: prints a line about the progress.
-      lock_file: of `lock`; inherited, so that the last process unlocks it.
+      lock_file: the result of `lock`. Jobs inherit it, so the last process
+        unlocks it.
     """
     cores = sorted(os.sched_getaffinity(0))
     self.failed: dict[str, str] = {}

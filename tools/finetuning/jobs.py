@@ -1,4 +1,4 @@
-"""A task with its data, for tools.run_finetuning: SQuAD and RACE.
+"""Tasks with their data for tools.run_finetuning: SQuAD and RACE.
 
 `text_jobs` has those for GLUE and for the user's own texts. For all tasks, this
 module reads, averages and writes the predictions of a split:
@@ -30,18 +30,20 @@ Predictions = Union[
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """Where the data is, and how it is prepared.
+  """The location of the data and the settings for its preparation.
 
   Attributes:
     data_dir: the folder of the task, or one that contains it.
-    cache_dir: for records.
-    tokenizer: of the encoder; None if no `FinetuningTask` is made.
-    max_seq_length: S; 0 takes that of the recipe.
-    max_train_examples, max_eval_examples: evenly spaced; 0 takes all.
+    cache_dir: the folder for records.
+    tokenizer: the encoder's tokenizer; None if no `FinetuningTask` is made.
+    max_seq_length: S; 0 uses the value of the recipe.
+    max_train_examples, max_eval_examples: the maximum number of examples,
+      evenly spaced in the data; 0 uses all.
     files: the user's file for each split.
-    columns: of the user's own data, by role: text, text_b, label, id.
+    columns: the columns of the user's own data by role: text, text_b, label,
+      id.
     recipe: changes to fields of the recipe, such as doc_stride.
-    labels: of an earlier run, for data without labels.
+    labels: the labels of an earlier run, for data without labels.
     note: called with lines about the progress.
   """
 
@@ -65,16 +67,16 @@ class Job:
 
   Subclasses define `_read`, `_records`, `_task` and
 
-      sources(split)        its files; raises FileNotFoundError without them
-      ids(split)            of the examples, as files of predictions have them
+      sources(split)        its files; FileNotFoundError if they are missing
+      ids(split)            the ids of the examples in files of predictions
       gold(split)           the correct classes <int>[N], or numbers <float>[N]
       evaluate(split, x)    the metrics of predicted classes or numbers [N]
 
   Attributes:
     labels: the classes in order; None for numbers and for SQuAD.
-    best_metric: selects the best checkpoint; higher is better.
-    eval_splits: with labels; the first is evaluated during training.
-    test_splits: to predict, if they exist.
+    best_metric: the metric that selects the best checkpoint; higher is better.
+    eval_splits: the splits with labels; training evaluates the first one.
+    test_splits: the splits to predict, if they exist.
   """
 
   name: str
@@ -148,7 +150,7 @@ class Job:
     schema: Sequence[tfrecords.Feature],
     settings: Mapping[str, Any],
   ) -> str:
-    """Builds the records of `_features`, or finds them; returns the folder."""
+    """Returns the folder of the records; builds them unless they exist."""
     return common.build_records(
       self.options.cache_dir,
       self.name,
@@ -166,7 +168,7 @@ class Job:
     """Returns the metrics of the predictions of any model.
 
     Raises:
-      ValueError: they are of other examples or of another task.
+      ValueError: the predictions belong to other examples or another task.
     """
     if not isinstance(predictions, common.ProbabilityTable):
       raise ValueError(

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TaskKind:
-  """What distinguishes a task.
+  """The properties of a task.
 
   Attributes:
-    head: of its model, a key of `checkpoints.HEADS`.
+    head: the head of its model, a key of `checkpoints.HEADS`.
     roles: the columns of a row to predict.
     make_job: maps the name and options to the job.
-    data_flags: flags for its data, and other flags of few tasks.
+    data_flags: the flags for its data, and others that only some tasks have.
   """
 
   head: str
@@ -40,7 +40,7 @@ class TaskKind:
 
   @property
   def is_text(self) -> bool:
-    """Whether it predicts a class or a number for texts."""
+    """Whether the task predicts a class or a number for texts."""
     return self.head in ("classification", "regression")
 
 
@@ -72,7 +72,7 @@ TASKS: Mapping[str, TaskKind] = {
     for head in ("classification", "regression")
   },
 }
-# Those that predict a class or a number for texts.
+# The tasks that predict a class or a number for texts.
 TEXT_TASKS = tuple(name for name, kind in TASKS.items() if kind.is_text)
 
 
@@ -96,9 +96,10 @@ def make_model(
 
   Args:
     head: a key of `checkpoints.HEADS`.
-    config: of the encoder.
-    classes: number of classes of a classification.
-    settings: of a run's record, with start_n_top and end_n_top of SQuAD 2.0.
+    config: the configuration of the encoder.
+    classes: the number of classes of a classification.
+    settings: the settings in a run's record, including start_n_top and
+      end_n_top for SQuAD 2.0.
   """
   if head in ("pretraining", "masked_lm"):
     return pretraining.AlbertForPretraining(config, name="model")
@@ -131,9 +132,9 @@ def make_served(
 
   Args:
     run: the record of the run.
-    model: with the weights.
-    text_layer: of the run's tokenizer; None to serve ids only.
-    max_seq_length: S of the texts.
+    model: the model with its weights.
+    text_layer: the layer of the run's tokenizer; None serves only ids.
+    max_seq_length: the maximum S of texts.
   """
   kind = find(run.task, run.model_dir)
   arguments = model, text_layer, max_seq_length

@@ -34,13 +34,13 @@ def check_folder(
   """Compares a run with the one in its folder; writes nothing.
 
   Args:
-    task: with the splits of training and evaluation.
-    config: how to train, with the folder.
-    settings: for run.json, besides those of the task.
+    task: the task with the splits of training and evaluation.
+    config: the training settings, including the folder.
+    settings: settings for run.json besides those of the task.
     allow_changed_settings: see `training.check`.
 
   Returns:
-    What has changed since the last start, see `training.check`.
+    The changes since the last start; see `training.check`.
   """
   trained_run.check_same_task(config.model_dir, task.describe())
   return training.check(
@@ -52,7 +52,7 @@ def check_folder(
 
 
 def find_weights(model_dir: str, checkpoint: str = "") -> str:
-  """Returns the prefix of a run's checkpoint, see `checkpoints.find_prefix`."""
+  """Returns the prefix of a run's checkpoint; see `checkpoints.find_prefix`."""
   try:
     return checkpoints.find_prefix(model_dir, checkpoint)
   except FileNotFoundError as error:
@@ -78,21 +78,22 @@ def run(
 ) -> dict[str, dict[str, float]]:
   """Trains or resumes, evaluates and predicts.
 
-  Training leaves checkpoints and `best/` in `config.model_dir`. Of several
+  Training writes checkpoints and `best/` to `config.model_dir`. With several
   workers, only the chief writes files.
 
   Args:
-    make_task: maps the splits that are needed to the task.
-    config: how to train, with the folder of the run.
+    make_task: maps the required splits to the task.
+    config: the training settings, including the folder of the run.
     strategy: the devices.
     train_splits: the split to train on and the one that selects the best
       checkpoint; empty to skip training.
-    eval_splits: labeled splits to evaluate at the end.
-    test_splits: splits to predict.
-    settings: for run.json, besides those of the task.
-    notes: first lines of the log.
+    eval_splits: the labeled splits to evaluate at the end.
+    test_splits: the splits to predict.
+    settings: settings for run.json besides those of the task.
+    notes: the first lines of the log.
     allow_changed_settings: see `training.check`.
-    results_dir: for metrics and predictions; "" is the folder of the run.
+    results_dir: the folder for metrics and predictions; "" is the folder of the
+      run.
 
   Returns:
     The metrics of `eval_splits`.

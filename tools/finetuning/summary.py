@@ -100,8 +100,8 @@ def finish_glue(
   """Prints the scores of all tasks, and writes the submission.
 
   Args:
-    output_dir: with a folder for each task, or of the one task.
-    names: the tasks.
+    output_dir: the folder of the task, or with a folder for each of several.
+    names: the names of the tasks.
     all_rows: whether all rows of the test files were predicted, as the site
       requires.
   """
@@ -136,11 +136,11 @@ def _score(summary: Mapping[str, Any]) -> float:
 
 
 def write_submission(folder: str, predictions: Mapping[str, str]) -> None:
-  """Writes GLUE's official files of existing predictions, and their zip.
+  """Writes GLUE's official files for existing predictions, and their zip.
 
   Args:
-    folder: of the submission; the zip includes files of other tasks in it.
-    predictions: by task, the folder with its tables of probabilities.
+    folder: the folder of the submission; the zip includes its existing files.
+    predictions: the folder with the tables of probabilities of each task.
   """
   written = False
   for name, source in predictions.items():

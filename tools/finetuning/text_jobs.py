@@ -15,10 +15,10 @@ from tools.finetuning import jobs
 
 
 def name_task(checkpoint: checkpoints.PortableCheckpoint, task: str) -> None:
-  """Sets the task and the labels of a classifier of another format.
+  """Sets the task and the labels of a classifier from another format.
 
   Args:
-    checkpoint: with a head for classes or a number.
+    checkpoint: a checkpoint with a head for classes or a number.
     task: one of `registry.TEXT_TASKS`.
 
   Raises:

@@ -17,14 +17,15 @@ RESULTS_FILE = "eval_results.json"
 
 @dataclasses.dataclass(frozen=True)
 class TrainedRun:
-  """How a model was trained.
+  """The record of a fine-tuned run.
 
   Attributes:
     model_dir: the folder of the run.
-    task: its name.
+    task: the name of the task.
     max_seq_length: S of its records.
-    settings: of its records, such as labels, columns or doc_stride.
-    null_score_diff_threshold: the best one for the evaluated questions; None
+    settings: the settings of its records, such as labels, columns or
+      doc_stride.
+    null_score_diff_threshold: the best value for the evaluated questions; None
       without an evaluation or for other tasks.
   """
 
@@ -70,8 +71,8 @@ def check_same_task(model_dir: str, data: Mapping[str, Any]) -> None:
   """Checks that checkpoints in a folder, if any, are of this task and classes.
 
   Args:
-    model_dir: of a run that may have begun already.
-    data: what `FinetuningTask.describe` returns for the run.
+    model_dir: the folder of a run that may have begun already.
+    data: the result of `FinetuningTask.describe` for the run.
   """
   path = os.path.join(model_dir, training.RECORD_FILE)
   if not os.path.exists(path) or not training.newest_step(model_dir):

@@ -41,10 +41,10 @@ class Source:
   Attributes:
     path: the user's path.
     kind: a key of `checkpoints.READERS`.
-    step: the training step; 0 if it is unknown.
-    model: in float32.
+    step: the training step; 0 if unknown.
+    model: the model in float32.
     heads: those of "masked_lm" and "sentence_order" that have weights.
-    tokenizer: its file, which may disappear after `opened`.
+    tokenizer: the tokenizer's file, which may disappear after `opened`.
     text_layer: the same tokenizer in the graph.
     data: `data` of run.json; {} without it.
     measured: None if these weights were not evaluated.
@@ -78,12 +78,12 @@ def opened(
   """Reads weights and tokenizer, and sets the process to float32.
 
   Args:
-    path: what `AlbertModel.from_checkpoint` takes, or the folder of several
-      runs with different seeds, for the best of them.
-    checkpoint: which one of a run, see `checkpoints.choose`.
-    config_file: if there is none beside a TensorFlow checkpoint.
-    tokenizer: instead of the one beside the weights.
-    num_hidden_layers: how often shared layers are applied; 0: as trained.
+    path: see `AlbertModel.from_checkpoint`; or the folder of several runs with
+      different seeds, whose best run is used.
+    checkpoint: which checkpoint of a run; see `checkpoints.choose`.
+    config_file: the configuration, if none is beside a TensorFlow checkpoint.
+    tokenizer: replaces the tokenizer beside the weights.
+    num_hidden_layers: how often shared layers are applied; 0 keeps the number.
 
   Raises:
     ValueError, OSError: the files are missing or incomplete.
@@ -160,9 +160,9 @@ def read_metrics(
   """Reads the metrics of one checkpoint from the records of its run.
 
   Args:
-    folder: of the run.
-    weights: the checkpoint; or the folder, for its latest.
-    is_best: whether it is the run's best.
+    folder: the folder of the run.
+    weights: the checkpoint, or the folder for its latest one.
+    is_best: whether it is the run's best checkpoint.
 
   Returns:
     None if that checkpoint was not evaluated.

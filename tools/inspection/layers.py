@@ -1,4 +1,4 @@
-"""Runs sentences through a model: what layers change, where heads look.
+"""Measures how layers change their input and where attention heads look.
 
 Figure 2 of arXiv 1909.11942 shows the L2 distance and the angle between the
 input and the output of each layer: smaller and smoother from layer to layer
@@ -101,9 +101,9 @@ def look_into(
 
   Args:
     opened: the model.
-    sentences: at least one.
-    max_seq_length: longer sentences are truncated.
-    path: of the model, for messages.
+    sentences: one or more sentences.
+    max_seq_length: the length to which longer sentences are truncated.
+    path: the path of the model, for messages.
 
   Raises:
     ValueError: there is no tokenizer, or hidden states are unusable.
@@ -186,9 +186,9 @@ def measure(
   """Measures each layer and each head, as means over all tokens.
 
   Args:
-    model: in float32.
+    model: the model in float32.
     batches: `input_ids` and `input_mask`; [CLS] is first.
-    sep_id: id of [SEP].
+    sep_id: the id of [SEP].
 
   Returns:
     <float64>[L, 2] in the order of `LAYER`: the L2 distance between output and

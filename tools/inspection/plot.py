@@ -72,9 +72,9 @@ def attention_figure(
   In a map, rows attend to columns; darker is more.
 
   Args:
-    maps: of each layer, <float32>[N, S, S].
+    maps: the attention of each layer, <float32>[N, S, S].
     pieces: the S labels.
-    title: of the figure.
+    title: the title of the figure.
   """
   layers, heads, length = len(maps), len(maps[0]), len(pieces)
   pitch = length + 1

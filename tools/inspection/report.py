@@ -87,12 +87,12 @@ def figures(
   """Returns the numbers of a configuration; see inspect_model.py for the keys.
 
   Args:
-    name: of the model.
-    config: of the model.
-    train_batch_size: sequences per device in training.
-    batch_size: sequences in inference.
-    max_seq_length: tokens per sequence; 0: the model's positions.
-    max_predictions_per_seq: masked tokens; 0: 15% of the tokens.
+    name: the name of the model.
+    config: the configuration of the model.
+    train_batch_size: the sequences per device in training.
+    batch_size: the sequences per request in inference.
+    max_seq_length: the tokens per sequence; 0 uses all positions of the model.
+    max_predictions_per_seq: the masked tokens; 0 uses 15% of the tokens.
 
   Raises:
     ValueError: a sequence is longer than the model's positions, or has fewer

@@ -1,8 +1,8 @@
-"""Models that answer rows of text: runs and exports behind one interface.
+"""Predicts rows of text with runs and exports, behind one interface.
 
-An export answers by one of its signatures. For a run, the module that an export
-would hold is built in memory, and the same function answers; its model computes
-on the devices and in the precision of this process.
+An export is called through one of its signatures. For a run, the module of an
+export is built in memory and called in the same way. Its model uses the devices
+and the precision of this process.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _OUTPUTS = {
   "encode_pair": "pooled_output",
 }
 IDS = ("input_ids", "input_mask", "segment_ids")
-# Outputs that no table holds. [B, S, H] is large.
+# Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
-# Batches that are sorted together.
+# The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
 
@@ -67,11 +67,11 @@ class Backend:
     function: takes texts by role, <string>[B] or of options <string>[B, 4];
       returns tensors [B, ...] with the names of a signature's outputs.
     roles: the cells that a row needs.
-    layout: how an answer becomes a line.
+    layout: the format of an answer in a line.
     source: the checkpoint or the SavedModel, for messages.
-    about: what the model is, for messages.
-    columns: the columns of the training data by role, where they are known.
-    text_layer: the tokenizer, if it is known.
+    about: a description of the model, for messages.
+    columns: the columns of the training data by role, if known.
+    text_layer: the tokenizer, if known.
   """
 
   function: Callable[..., Tensors]
@@ -138,9 +138,9 @@ def predict(
 
   Args:
     backend: the model.
-    rows: any number of them.
-    batch_size: the most rows of a batch.
-    window_batches: how many batches are sorted together.
+    rows: any number of rows.
+    batch_size: the maximum number of rows in a batch.
+    window_batches: the number of batches that are sorted together.
 
   Raises:
     ValueError: the model refuses a row; the message names its file and line.
@@ -175,7 +175,7 @@ def _answers(
 
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:
-  """Returns the message without what TensorFlow adds to it."""
+  """Returns the message without TensorFlow's additions."""
   text = error.message.split("\n\t [[")[0].split(" [Op:")[0]
   text = re.sub(r"^\{\{.*?\}\} ", "", text)
   failed = re.search(r"assertion failed: \[(.*)\]$", text, re.DOTALL)
@@ -208,19 +208,20 @@ def open_run(
 
   Args:
     model_dir: the folder of the run.
-    config: the encoder.
-    tokenizer: the tokenizer that the run was trained with.
+    config: the encoder's configuration.
+    tokenizer: the tokenizer of the run's training.
     strategy: the devices.
-    batch_size: the most sequences that are computed together.
+    batch_size: the maximum number of sequences in a batch.
     checkpoint: see `checkpoints.find_prefix`.
-    signature: of a pretraining run; "" is fill_mask.
-    max_seq_length: the most tokens of a sequence; 0: as in training.
-    top_k: of a pretraining run, pieces for each mask.
-    null_score_diff_threshold: of SQuAD 2.0; None: the run's own.
+    signature: the signature of a pretraining run; "" is fill_mask.
+    max_seq_length: the maximum tokens of a sequence; 0 uses that of training.
+    top_k: the number of pieces for each mask, for a pretraining run.
+    null_score_diff_threshold: the threshold for SQuAD 2.0; None uses that of
+      the run.
 
   Raises:
-    ValueError, OSError: the checkpoint is missing or of another model, or a
-      setting does not fit.
+    ValueError, OSError: the checkpoint is missing or belongs to another model,
+      or a setting does not fit.
   """
   with strategy.scope():
     run, model, source = conversion.export_source.load_run(
@@ -289,16 +290,16 @@ def open_run(
 def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   """Loads a SavedModel.
 
-  A signature of texts gets the rows as they are. For a signature of ids, the
-  texts are tokenized here, with the tokenizer in the export's assets.
+  A text signature receives the rows unchanged. For a signature of ids, this
+  function tokenizes the texts with the tokenizer in the export's assets.
 
   Args:
     saved_model_dir: a folder of tools.export_saved_model, or a SavedModel with
-      such signatures.
-    signature: its name; "" is serving_default.
+      the same signatures.
+    signature: the name of the signature; "" is serving_default.
 
   Raises:
-    ValueError, OSError: there is no SavedModel, or no signature that rows fit.
+    ValueError, OSError: there is no SavedModel, or no suitable signature.
   """
   if not os.path.exists(os.path.join(saved_model_dir, "saved_model.pb")):
     raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""Rows to predict, one at a time: from files, or from standard input.
+"""Reads the rows to predict, one at a time, from files or standard input.
 
     --input_file=a.tsv,b.csv.gz,c.jsonl   tables, see tasks/classification
     --input_file=lines.txt                one text per line
@@ -48,7 +48,7 @@ class InputRow(NamedTuple):
 
 
 class Source:
-  """The files that rows come from."""
+  """The files that contain the rows."""
 
   def __init__(
     self,

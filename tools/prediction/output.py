@@ -1,7 +1,7 @@
-"""Predictions as files: a line for each row, as a table or as JSON.
+"""Writes predictions, one line for each row, as a table or as JSON lines.
 
 The answer to a row is a dict with the names of a SavedModel's outputs
-(docs/serving.md). A layout makes a line of it:
+(docs/serving.md). A layout formats it as a line:
 
     classes     id, prediction, probability of each label
     number      id, prediction
@@ -13,8 +13,8 @@ The answer to a row is a dict with the names of a SavedModel's outputs
     vector      id, the numbers of the pooled output
     swapped     id, prediction: the probability that B comes before A
 
-A cell of a table cannot hold tabs and line breaks, so spaces replace them;
-JSON lines keep the text. Numbers have nine digits, which restore a float32
+A cell of a table cannot contain tabs and line breaks, so spaces replace them;
+JSON lines keep the text. Numbers have nine digits, which represent a float32
 exactly.
 """
 
@@ -39,7 +39,7 @@ _Answer = Mapping[str, Any]
 
 
 class Layout(NamedTuple):
-  """How an answer becomes a line.
+  """The format of an answer in a line.
 
   Attributes:
     header: the columns of a table after "id".
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
 def writer(
   path: str, layout: Layout, output_format: str
 ) -> Iterator[Callable[[str, _Answer], None]]:
-  """Yields a function that writes a line; a file appears whole or not at all.
+  """Yields a function that writes a line; the file is written atomically.
 
       with writer("predictions.tsv", layout, "tsv") as write:
         write("0", {"label": "good", "probabilities": [0.25, 0.75]})
@@ -180,7 +180,7 @@ def writer(
   Args:
     path: the file, whose folder is created if missing; "-" is standard output;
       "" writes nothing.
-    layout: of the lines.
+    layout: the layout of the lines.
     output_format: one of `FORMATS`.
 
   Raises:

@@ -1,8 +1,8 @@
 """Checks the content of pretraining records.
 
 A record is `[CLS] A [SEP] B [SEP]` and padding. Predictions are in ascending
-order, inside the text and of whole words; with the labels in place, the text
-has no [MASK]. Rules check a batch at once.
+order, inside the text, and cover whole words. With the labels restored, the
+text has no [MASK]. Each rule checks a whole batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find_problem(
 
   Args:
     features: <int64> and <float32>[N, ...] by name; masks may be missing.
-    tokenizer: the one that made the records.
+    tokenizer: the tokenizer of the records.
     whole_words: whether whole words were masked.
 
   Returns:

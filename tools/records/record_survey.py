@@ -22,14 +22,14 @@ from tools.records import record_check
 _BATCH = 256
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
-# These statistics are only known when records are made.
+# Statistics that are only known while records are made.
 _NOT_COUNTED = (
   "dropped_chunks",
   "truncated_tokens",
   "truncated_share",
   "ngram_length_share",
 )
-# Sums may have another order, and numbers fewer digits.
+# The tolerance for another order of sums and for fewer digits.
 _TOLERANCE = 1e-6
 _BARS = 64  # Largest number of bins of lengths and positions.
 _MOST_WORDS = 10
@@ -40,8 +40,8 @@ class Split(NamedTuple):
 
   Attributes:
     paths: the files.
-    schema: of the records.
-    manifest: of the folder, if there is one.
+    schema: the schema of the records.
+    manifest: the manifest of the folder, if there is one.
     described: the manifest's entry for this split.
   """
 

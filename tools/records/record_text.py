@@ -66,7 +66,7 @@ def describe(
 
   Args:
     record: features of `tfrecords.pretraining_schema`; masks may be missing.
-    tokenizer: the one that made the record.
+    tokenizer: the tokenizer of the record.
     color: whether to use colors.
 
   Raises:

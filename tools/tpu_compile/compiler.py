@@ -18,7 +18,7 @@ from typing import Any
 
 from tools.cli import child_programs
 
-# Name of the custom calls that stand for sums over replicas.
+# The name of the custom calls that represent sums over replicas.
 ALL_REDUCE = "official_albert.all_reduce"
 
 
@@ -166,9 +166,9 @@ def compile_step(path: str, topology: str) -> Compiled:
 def memory_of(stats, kind: Generation) -> dict[str, Any]:
   """Returns the memory of a compiled program, as in `Compiled`.
 
-  Near the limit the compiler considers only the peak, and may accept a program
-  whose parts together need more than there is. Such a program counts as one
-  that does not fit, as nobody here can try to load it on a TPU.
+  Near the limit, the compiler considers only the peak. It may accept a program
+  whose parts together exceed the memory. Such a program counts as too large,
+  because this tool cannot try to load it on a TPU.
   """
   used = (
     stats.argument_size_in_bytes
@@ -201,7 +201,7 @@ _ELEMENT = re.compile(r"tensor<(?:\d+x)*([a-z]\w*)>")
 
 
 def prepare_for_tpu(text: str, replicas: int) -> str:
-  """Replaces what the TPU's compiler does not understand in StableHLO."""
+  """Replaces the StableHLO that the TPU's compiler does not support."""
 
   def all_reduce(match: re.Match) -> str:
     result, operand, kind = match.groups()

@@ -1,7 +1,7 @@
-"""Lowers and compiles steps, in two processes, and searches the largest batch.
+"""Lowers and compiles steps in two processes, and finds the largest batch.
 
-Lowering needs TensorFlow and compiling needs JAX, which conflict; and neither
-process returns its memory.
+Lowering needs TensorFlow and compiling needs JAX, whose requirements conflict.
+Neither process returns its memory before it ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Callable, Mapping, Sequence
 from tools.tpu_compile import compiler, environment, rows
 from tools.tpu_compile.step import Step
 
-# Many times what the slowest step takes.
+# Much longer than the slowest step takes.
 _TIMEOUT_SECONDS = 3600
 # Lowered steps, about 5 MB each: a search for several topologies needs the
 # first batches again.
@@ -101,7 +101,7 @@ def _run(command: Sequence[str], what: str, variables: Mapping) -> str:
 def largest_batch(
   fits: Callable[[int], bool], start: int = 32, limit: int = _LARGEST_BATCH
 ) -> int:
-  """Searches the largest batch that fits.
+  """Finds the largest batch that fits.
 
   Doubles or halves `start` until one batch fits and another does not, then
   bisects. Batches are multiples of `BATCH_MULTIPLE`, or 4, 2 and 1. Returns 0

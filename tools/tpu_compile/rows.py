@@ -1,4 +1,4 @@
-"""Compiled steps as rows: stored in a file, and shown in tables."""
+"""Stores compiled steps as rows of a file and shows them in tables."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Row:
 
 
 class Store:
-  """Rows in a file of JSON lines, so that an interruption loses no work."""
+  """Rows in a file of JSON lines, so an interruption loses no work."""
 
   def __init__(self, path: str = ""):
     """Reads the file if there is one; "" stores nothing."""

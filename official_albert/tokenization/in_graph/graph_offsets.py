@@ -74,7 +74,7 @@ def changing_characters() -> np.ndarray:
     )
 
   codes = assigned_characters().tolist()
-  # The stand-ins for invalid characters and NUL.
+  # The replacements for invalid characters and NUL.
   odd = [0xFFFD, 0xFFFF]
   return np.array([c for c in codes if changes(chr(c))] + odd, np.int32)
 

@@ -1,11 +1,12 @@
 """The protocol between a benchmark and the programs that it measures.
 
-Each program is a process with packages of its own, so only the standard library
-is used here. It starts with a `Workload` as JSON, builds its model and takes a
-few steps. On stdout it answers with one JSON object per line: first a `Ready`;
-then a `Timed` for each line "run K" on stdin, and for each line "product K" the
-speed of the fastest of K matrix products, {"flops": number or null}. It ends
-with stdin. A failure is answered with {"error": sentence}.
+Each program is a process with its own packages, so this module uses only the
+standard library. A program is started with a `Workload` as JSON, builds its
+model and takes a few steps. Then it writes one JSON object per line to stdout.
+The first is a `Ready`. A line "run K" on stdin is answered with a `Timed`, and
+"product K" with the speed of the fastest of K matrix products, {"flops": number
+or null}. A failure is answered with {"error": sentence}. The program exits at
+the end of stdin.
 
 `Peer` is the benchmark's side, `serve` the program's.
 """
@@ -38,7 +39,7 @@ _STOP_SECONDS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-  """What every program computes: steps of one model on one random batch.
+  """The work of every program: steps of one model on one random batch.
 
   A step is an update or, for programs that serve a model, a request. The batch
   has no padding and uses all predictions.
@@ -120,7 +121,7 @@ class Ready(NamedTuple):
 
 
 class Timed(NamedTuple):
-  """Timed steps, each until its loss was read."""
+  """Timed steps; each ends when its loss has been read."""
 
   seconds: list[float]
   losses: list[float]
@@ -204,7 +205,7 @@ def _time(step: Callable[[], Any], count: int) -> tuple[list[float], list]:
 
 
 def peak_bytes() -> int:
-  """Returns the largest memory that this process had (Linux only)."""
+  """Returns the peak memory of this process (Linux only)."""
   # getrusage would include the process that forked this one.
   with open("/proc/self/status", encoding="utf-8") as file:
     line = next(line for line in file if line.startswith("VmHWM:"))
@@ -246,7 +247,7 @@ class Peer:
   All methods raise ValueError with the reason if the program fails.
 
   Attributes:
-    ready: its first answer.
+    ready: the program's first answer.
   """
 
   def __init__(
