@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
-from official_albert import distribution
 from official_albert.distribution import strategies
 from official_albert.testing import toy_job
 
@@ -150,23 +148,6 @@ def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
   assert 'the README\'s section "TPU" says how' in lines[0]
   assert f"no TensorFlow server answers at {silent}" in lines[1]
   assert f"the TPU grpc://{server} cannot be started (TPUs not" in lines[2]
-
-
-def test_cpu_count(monkeypatch):
-  monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 7})
-  assert distribution.cpu_count() == 3
-  line = distribution.describe_machine()
-  assert line.startswith("3 cores, ")
-  assert line.endswith(f", Python {platform.python_version()}")
-  assert "\n" not in line and ", , " not in line
-
-
-def test_counting_cores_does_not_load_tensorflow():
-  code = (
-    "import sys; from official_albert import distribution; "
-    "distribution.cpu_count(); sys.exit('tensorflow' in sys.modules)"
-  )
-  subprocess.run([sys.executable, "-c", code], check=True)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,15 @@ _OUTPUTS = {
 IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
+# What predictions read of export.json.
+_RECORD_NAMES = {
+  "kind",
+  "task",
+  "tokenizer",
+  "lower_case",
+  "max_seq_length",
+  "settings",
+}
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
@@ -353,11 +362,17 @@ def _read_record(saved_model_dir: str) -> dict[str, Any]:
     return {}
   with open(path, encoding="utf-8") as file:
     try:
-      return json.load(file)
+      record = json.load(file)
     except ValueError as error:
       raise ValueError(
         f"{path} is not JSON ({error}): export the model again."
       ) from error
+  missing = _RECORD_NAMES - set(record if isinstance(record, dict) else ())
+  if missing:
+    raise ValueError(
+      f"{path} lacks {', '.join(sorted(missing))}: export the model again."
+    )
+  return record
 
 
 def _text_layer(

@@ -388,6 +388,9 @@ def test_refused_exports(exports, tmp_path):
   refused(exports / "bare", "was exported without a tokenizer: put")
   record.write_text("{")
   refused(exports / "bare", "export.json is not JSON .*: export the model ag")
+  for incomplete in ('["task"]', '{"kind": "encoder", "settings": {}}'):
+    record.write_text(incomplete)
+    refused(exports / "bare", "lacks .*lower_case, max_.*: export the model ag")
   record.unlink()
   refused(exports / "bare", "have no export.json that tells .*: export it ag")
   module = tf.Module()
