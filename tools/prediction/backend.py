@@ -56,14 +56,7 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
 # What predictions read of export.json.
-_RECORD_NAMES = {
-  "kind",
-  "task",
-  "tokenizer",
-  "lower_case",
-  "max_seq_length",
-  "settings",
-}
+_RECORD_NAMES = {"kind", "task", "tokenizer", "lower_case", "max_seq_length"}
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
 
