@@ -17,7 +17,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from official_albert import AlbertConfig, modeling
-from official_albert.checkpoints import hf_checkpoints, tf1_checkpoints
+from official_albert.checkpoints import formats, hf_checkpoints
 
 _GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 _HF = _GOLDEN / "hf_one_group"
@@ -25,9 +25,7 @@ _WORDS = "albert.embeddings.word_embeddings.weight"
 
 
 def _tf1(group="one_group", name="model.ckpt", **arguments):
-  return tf1_checkpoints.read_tf1_checkpoint(
-    str(_GOLDEN / group / name), **arguments
-  )
+  return formats.read_tf1_checkpoint(str(_GOLDEN / group / name), **arguments)
 
 
 def _check_same(a, b):
@@ -124,8 +122,6 @@ def test_an_invalid_step(folder):
     _change(folder, {"global_step": text})
     checkpoint = hf_checkpoints.read(str(folder))
     assert "global_step" not in checkpoint.tensors and checkpoint.step == 0
-    (note,) = [note for note in checkpoint.notes if "global_step" in note]
-    assert "which is not a step" in note and len(note) < 300
 
 
 def test_labels_and_heads_with_one_class(tmp_path):
@@ -144,7 +140,8 @@ def test_labels_and_heads_with_one_class(tmp_path):
 
 def test_copies_of_tied_weights(folder):
   before = hf_checkpoints.read(str(folder))
-  before.tensors = dict(before.tensors)  # Read now, as the file will change.
+  # Read now, as the file will change.
+  before.tensors = {n: np.asarray(x) for n, x in before.tensors.items()}
   words = before.tensors["bert/embeddings/word_embeddings"]
   bias = before.tensors["cls/predictions/output_bias"]
   table, other = "predictions.decoder.weight", "predictions.decoder.bias"
@@ -156,11 +153,9 @@ def test_copies_of_tied_weights(folder):
   _change(folder, **{other: bias + 1})
   checkpoint = hf_checkpoints.read(str(folder))
   _check_same(before, checkpoint)
-  assert checkpoint.unexpected == {
-    other: "differs from predictions.bias, which is used"
-  }
+  assert not checkpoint.unexpected
   (note,) = checkpoint.notes
-  assert note.startswith(f"{other} and predictions.bias differ in")
+  assert note.startswith(f"{other} and predictions.bias differ: ")
   _change(folder, **{"predictions.bias": None})
   checkpoint = hf_checkpoints.read(str(folder))
   assert checkpoint.head == "pretraining" and not checkpoint.unexpected
@@ -168,13 +163,8 @@ def test_copies_of_tied_weights(folder):
     checkpoint.tensors["cls/predictions/output_bias"], bias + 1
   )
   _change(folder, **{table: words + 1})
-  with pytest.raises(ValueError, match="decoder.weight differs from albert"):
-    hf_checkpoints.read(str(folder))
-  # An encoder alone does not need it.
-  read = hf_checkpoints.read(str(folder), head="none")
-  assert read.head == "none" and len(read.tensors) == 25
-  for name in (table, other):
-    assert read.unexpected[name] == "not part of an encoder with head none"
+  (note,) = hf_checkpoints.read(str(folder)).notes
+  assert note.startswith(f"{table} and {_WORDS} differ: ")
 
 
 def test_unexpected_and_missing_names(folder):
@@ -183,7 +173,6 @@ def test_unexpected_and_missing_names(folder):
   checkpoint = hf_checkpoints.read(str(folder))
   assert checkpoint.unexpected == {
     "lm_head.extra": "not part of an encoder with head pretraining",
-    "steps": "not floating point",
   }
   _change(folder, **{"sop_classifier.classifier.bias": None})
   checkpoint = hf_checkpoints.read(str(folder))
@@ -214,7 +203,7 @@ def test_half_precision_is_read_exactly(dtype, folder):
   values = np.full([113, 16], 3.1415927, dtype.as_numpy_dtype)
   _change(folder, **{_WORDS: values})
   read = hf_checkpoints.read(str(folder))
-  words = read.tensors["bert/embeddings/word_embeddings"]
+  words = np.asarray(read.tensors["bert/embeddings/word_embeddings"])
   assert words.dtype == np.float32
   # Both have 8 bits or more: 3.1415927 is 1.10010010000111... * 2.
   assert set(words.flat) == {3.140625}
@@ -258,7 +247,7 @@ def test_pickles(version, state, message, folder, monkeypatch):
   """They are read only by a torch whose weights_only is safe."""
   tensors = safetensors.numpy.load_file(str(folder / "model.safetensors"))
   expected = hf_checkpoints.read(str(folder))
-  expected.tensors = dict(expected.tensors)
+  expected.tensors = {n: np.asarray(x) for n, x in expected.tensors.items()}
   (folder / "model.safetensors").unlink()
   (folder / "pytorch_model.bin").write_bytes(pickle.dumps(_Bad()))
 
@@ -315,6 +304,7 @@ def test_activations(settings, ours, written):
     ({"hidden_act": "silu"}, "hidden_act 'silu'; supported are gelu, gelu_py"),
     ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05; only 1e-12"),
     ({"model_type": "bert"}, "model_type 'bert'"),
+    ({"tie_word_embeddings": False}, "tie_word_embeddings False; only True"),
     ({"vocab_size": None}, "config.json: vocab_size must be of type int"),
     (
       {"num_hidden_layers": 18, "num_hidden_groups": 14},

@@ -66,7 +66,7 @@ def main(argv) -> None:
         if line.startswith("proof"):
           print(f"  {line}", flush=True)
       path = output
-    difference = conversion.proof.by_name(
+    difference = conversion.largest_difference(
       checkpoints.read_tf1_checkpoint(first),
       checkpoints.read_tf1_checkpoint(path),
     )

@@ -164,9 +164,7 @@ def test_options(tmp_path):
 
 def test_the_folder_of_an_export(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "sst2", ("bad", "good"))
-  source = export_source.open_source(
-    str(tmp_path / "run"), export_source.Wanted(with_texts=False)
-  )
+  source = export_source.open_source(str(tmp_path / "run"), with_texts=False)
   folder = tmp_path / "phone"
   tflite_export.write_folder(source, str(folder), sequence_length=7)
   assert sorted(os.listdir(folder)) == [
@@ -195,9 +193,7 @@ def test_the_folder_of_an_export(tmp_path):
 
 def test_a_failed_export_leaves_nothing(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "race", max_qa_length=9)
-  source = export_source.open_source(
-    str(tmp_path / "run"), export_source.Wanted(with_texts=False)
-  )
+  source = export_source.open_source(str(tmp_path / "run"), with_texts=False)
   assert source.module.plain_inputs["input_ids"] == "B 4 S"
   for length, message in ((41, "41 exceeds the model's 40"), (-1, "negative")):
     with pytest.raises(ValueError, match=message):
