@@ -23,7 +23,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "find_tokenizer",
       "folders_of",
       "is_best",
-      "recorded_tokenizer",
       "run_folder",
       "seed_folder",
       "write_bundle",

@@ -7,7 +7,6 @@ import functools
 import glob
 import json
 import os
-import re
 import shutil
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -25,7 +24,6 @@ LATEST, BEST = "latest", "best"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VARIABLES = "variables"
 _INDEX = ".index"
-_DAMAGED = "damaged-"  # training.CheckpointManager renames unreadable files.
 
 
 def read_json(path: str) -> dict[str, Any]:
@@ -94,33 +92,18 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
         f"{path} keeps no best checkpoint, because it was trained without "
         "--eval_steps: give --checkpoint=latest."
       )
-  return _find_latest(path)
-
-
-def _find_latest(path: str) -> str:
-  # The file `checkpoint` may have been written on another machine, so only the
-  # base names of its paths are used.
-  state = tf.train.get_checkpoint_state(path)
-  if state and state.model_checkpoint_path:
-    prefix = os.path.join(path, os.path.basename(state.model_checkpoint_path))
-    if os.path.exists(f"{prefix}{_INDEX}"):
-      return prefix
+  numbered = training.list_checkpoints(path)
+  if numbered:
+    return numbered[-1]
   for folder in (path, os.path.join(path, _VARIABLES)):
-    names = [
-      os.path.basename(index)[: -len(_INDEX)]
-      for index in glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
-    ]
-    names = [name for name in names if not name.startswith(_DAMAGED)]
-    numbered = [re.fullmatch("(.*)-([0-9]+)", name) for name in names]
-    if all(numbered) and len({match[1] for match in numbered}) == 1:
-      names = [max(numbered, key=lambda match: int(match[2]))[0]]
-    if len(names) > 1:
+    found = glob.glob(os.path.join(glob.escape(folder), f"*{_INDEX}"))
+    if len(found) > 1:
       raise ValueError(
-        f"{folder} holds {len(names)} checkpoints: give the prefix of one, "
-        f"such as {os.path.join(folder, min(names))}."
+        f"{folder} holds {len(found)} checkpoints: give the prefix of one, "
+        f"such as {min(found).removesuffix(_INDEX)}."
       )
-    if names:
-      return os.path.join(folder, names[0])
+    if found:
+      return found[0].removesuffix(_INDEX)
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
 
 
@@ -205,16 +188,6 @@ def chosen_tokenizer(
     raise FileNotFoundError(f"the tokenizer {path} does not exist.")
   kind = "wordpiece" if vocab_file else "sentencepiece"
   return TokenizerFile(path, kind, lower_case)
-
-
-def recorded_tokenizer(
-  folder: str, recorded: Mapping[str, object]
-) -> TokenizerFile:
-  """Returns the tokenizer in a run's folder that its run.json describes."""
-  # Early versions had only SentencePiece and recorded no kind.
-  kind = str(recorded.get("kind", "sentencepiece"))
-  path = os.path.join(folder, tokenization.TOKENIZER_FILES[kind])
-  return TokenizerFile(path, kind, bool(recorded.get("lower_case", True)))
 
 
 def find_tokenizer(

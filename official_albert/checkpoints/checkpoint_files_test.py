@@ -49,11 +49,6 @@ def test_the_prefix_of_a_path(tmp_path):
   write_bundle(tmp_path / "one", "y.ckpt")
   with pytest.raises(ValueError, match="holds 2 checkpoints"):
     checkpoint_files.find_prefix(str(tmp_path / "one"))
-  # In a list from another machine, only the names are used.
-  (tmp_path / "one" / "checkpoint").write_text(
-    'model_checkpoint_path: "/elsewhere/y.ckpt"\n'
-  )
-  assert checkpoint_files.find_prefix(str(tmp_path / "one")).endswith("y.ckpt")
 
 
 def write_run(folder, latest, best=None):
@@ -70,7 +65,6 @@ def test_the_chosen_checkpoint_of_a_run(tmp_path):
   folder = str(tmp_path / "run")
   write_run(tmp_path / "run", 10)
   latest = os.path.join(folder, "model.ckpt-10")
-  # Without TensorFlow's list, the highest step counts.
   assert checkpoint_files.find_prefix(folder) == latest
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
     checkpoint_files.find_prefix(folder, "best")
@@ -148,7 +142,7 @@ def test_a_tokenizer_is_opened_by_its_kind(tmp_path):
   assert tokenizer.kind == "wordpiece" and not tokenizer.lower_case
   assert tokenizer.encode("tea Tea") == [5, 1]
   (tmp_path / "tokenizer.model").write_bytes(toy_vocabulary.numbers(23))
-  file = checkpoint_files.recorded_tokenizer(str(tmp_path), {})
+  file = checkpoint_files.find_tokenizer([str(tmp_path)])
   assert file.lower_case and file.open().kind == "sentencepiece"
 
 

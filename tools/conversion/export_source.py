@@ -114,9 +114,8 @@ def open_source(
     length = (
       run.max_seq_length if run else pretraining.trained_length(record, prefix)
     )
-    tokenizer = checkpoints.recorded_tokenizer(path, data.get("tokenizer", {}))
-    if not os.path.exists(tokenizer.path):
-      tokenizer = None
+    lower_case = data.get("tokenizer", {}).get("lower_case", True)
+    tokenizer = checkpoints.find_tokenizer([path], lower_case)
   else:
     kind, weights = checkpoints.choose(path, checkpoint)
     read = checkpoints.READERS[kind](weights)
