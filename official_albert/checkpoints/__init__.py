@@ -34,7 +34,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "choose",
       "is_archive",
       "read_checkpoint",
-      "read_tf1_checkpoint",
+      "read_tensorflow",
       "unpacked_archive",
       "write_tf1_checkpoint",
     ],

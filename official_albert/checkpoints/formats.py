@@ -35,15 +35,16 @@ _TASK_HEADS = {"race": "multiple_choice", "stsb": "regression"}
 _MAX_FILES = 1000
 
 
-def read_tf1_checkpoint(
+def read_tensorflow(
   path: str,
   head: str = "",
   include_optimizer: bool = False,
   config_file: str = "",
 ) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of google-research/albert, or its TF Hub module.
+  """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
 
-  Only the variables of a Hub module are read, not its graph.
+  Only the variables of a Hub module are read, not its graph. If the layers of a
+  group do not share all weights, head and optimizer state stay unknown.
 
   Args:
     path: see `checkpoint_files.find_prefix`.
@@ -56,86 +57,47 @@ def read_tf1_checkpoint(
   """
   prefix = checkpoint_files.find_prefix(path)
   bundle = checkpoint_files.TensorBundle(prefix)
-  config = _read_config(prefix, config_file)
-  checkpoint_names.check_groups(config, _ORIGINAL, prefix)
-  # Names in a TF1 Hub module begin with "module/".
-  stored = {
-    name.removeprefix("module/"): value for name, value in bundle.values.items()
-  }
-  result = portable.select(prefix, config, stored, head, include_optimizer)
   folders = checkpoint_files.folders_of(prefix)
-  result.tokenizer = checkpoint_files.find_tokenizer(folders)
-  return result
-
-
-def read_own_checkpoint(
-  path: str,
-  head: str = "",
-  include_optimizer: bool = False,
-  config_file: str = "",
-) -> portable.PortableCheckpoint:
-  """Reads a checkpoint of a run; see `read_tf1_checkpoint` for the arguments.
-
-  If the layers of a group do not share all weights, head and optimizer state
-  stay unknown.
-
-  Raises:
-    ValueError, OSError: there is no valid checkpoint.
-  """
-  prefix = checkpoint_files.find_prefix(path)
-  bundle = checkpoint_files.TensorBundle(prefix)
-  if not bundle.is_object_based:
-    raise ValueError(
-      f"{prefix} is not a checkpoint of this package, because its variables "
-      "have names as in TF1: give --from=tf1."
-    )
-  config = _read_config(prefix, config_file)
-  folders = checkpoint_files.folders_of(prefix)
-  data = _read_record(folders)
-  lower_case = (data.get("tokenizer") or {}).get("lower_case", True)
-  tokenizer = checkpoint_files.find_tokenizer(folders, lower_case)
-  values = {loading.path_of(key): value for key, value in bundle.values.items()}
-  values.pop(None, None)
-  if not any(path.startswith("albert/") for path in values):
-    values = {f"albert/{path}": value for path, value in values.items()}
-  if config.sharing != "all":
-    return portable.PortableCheckpoint(
-      prefix, config, values, "none", tokenizer
-    )
-  stored = _by_tf1_name(config, values, bundle)
-  if checkpoint_files.is_best(prefix):
-    # It has only weights, but its name tells the step.
-    step = np.array(training.step_of(prefix), np.int64)
-    stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.LazyArray(
-      "step", (), lambda: step
-    )
-  task = data.get("task", "")
-  head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
-  result = portable.select(prefix, config, stored, head, include_optimizer)
-  result.tokenizer = tokenizer
-  known = {value.name for value in stored.values()} | {_SAVE_COUNTER}
-  for key in sorted(set(bundle.values) - known):
-    result.unexpected[key] = portable.RUN_STATE
-  settings = data.get("settings") or {}
-  result.labels = tuple(settings.get("labels") or ())
-  if result.head in ("classification", "regression"):
-    result.task = task
-  return result
-
-
-def _read_config(prefix: str, config_file: str) -> modeling.AlbertConfig:
-  """Reads a configuration, by default the one beside the checkpoint."""
   config_file = config_file or checkpoint_files.find_only_file(
-    checkpoint_files.folders_of(prefix),
-    checkpoint_files.CONFIG_FILE,
-    "albert_config*.json",
+    folders, checkpoint_files.CONFIG_FILE, "albert_config*.json"
   )
   if not config_file:
     raise ValueError(
       f"no {checkpoint_files.CONFIG_FILE} beside {prefix}: give "
       "--albert_config_file."
     )
-  return modeling.AlbertConfig.from_json_file(config_file)
+  config = modeling.AlbertConfig.from_json_file(config_file)
+  data = _read_record(folders)
+  recorded, settings = data.get("tokenizer") or {}, data.get("settings") or {}
+  tokenizer = checkpoint_files.find_tokenizer(
+    folders, recorded.get("lower_case", True)
+  )
+  if not bundle.is_object_based:
+    checkpoint_names.check_groups(config, _ORIGINAL, prefix)
+    # Names in a TF1 Hub module begin with "module/".
+    stored = {n.removeprefix("module/"): x for n, x in bundle.values.items()}
+  else:
+    stored = _by_path(bundle)
+    if config.sharing != "all":
+      return portable.PortableCheckpoint(
+        prefix, config, stored, "none", tokenizer
+      )
+    stored = _by_tf1_name(config, stored, bundle)
+  task = data.get("task", "")
+  head = head or data.get("head", "") or _TASK_HEADS.get(task, "")
+  result = portable.select(prefix, config, stored, head, include_optimizer)
+  if checkpoint_files.is_best(prefix):
+    # It has only weights, but its name tells the step.
+    step = np.int64(training.step_of(prefix))
+    result.tensors[checkpoint_names.GLOBAL_STEP] = step
+  known = {value.name for value in stored.values()} | {_SAVE_COUNTER}
+  for key in sorted(set(bundle.values) - known):
+    result.unexpected[key] = portable.RUN_STATE
+  result.tokenizer = tokenizer
+  result.labels = tuple(settings.get("labels") or ())
+  if result.head in ("classification", "regression"):
+    result.task = task
+  return result
 
 
 def _read_record(folders: Sequence[str]) -> dict[str, Any]:
@@ -144,6 +106,17 @@ def _read_record(folders: Sequence[str]) -> dict[str, Any]:
     if os.path.exists(os.path.join(folder, training.RECORD_FILE)):
       return training.read_run(folder).get("data", {})
   return {}
+
+
+def _by_path(
+  bundle: checkpoint_files.TensorBundle,
+) -> dict[str, checkpoint_files.LazyArray]:
+  """Returns the weights by their paths in a model with an `albert`."""
+  values = {loading.path_of(key): value for key, value in bundle.values.items()}
+  values.pop(None, None)
+  if not any(path.startswith("albert/") for path in values):
+    values = {f"albert/{path}": value for path, value in values.items()}
+  return values
 
 
 def _by_tf1_name(
@@ -262,12 +235,12 @@ def write_own_checkpoint(
 
 
 # reader(path, head, include_optimizer, config_file) -> PortableCheckpoint; for
-# the arguments see `read_tf1_checkpoint`.
+# the arguments see `read_tensorflow`.
 READERS = {
-  "tf1": read_tf1_checkpoint,
-  "tf_hub": read_tf1_checkpoint,
+  "tf1": read_tensorflow,
+  "tf_hub": read_tensorflow,
   "hf": hf_checkpoints.read,
-  "official_albert": read_own_checkpoint,
+  "official_albert": read_tensorflow,
 }
 # writer(checkpoint, folder) -> path of the weights.
 WRITERS = {

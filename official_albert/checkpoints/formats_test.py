@@ -25,7 +25,7 @@ _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
 
 def golden(name="model.ckpt", **arguments):
   path = str(toy_models.GOLDEN / "one_group" / name)
-  return formats.read_tf1_checkpoint(path, **arguments)
+  return formats.read_tensorflow(path, **arguments)
 
 
 def check_same(first, second):
@@ -48,7 +48,7 @@ def write(kind, folder):
   """Writes the golden model in a format and returns its path."""
   if kind == "tf1":
     return _TF1
-  source = formats.read_tf1_checkpoint(_TF1)
+  source = formats.read_tensorflow(_TF1)
   os.makedirs(folder)
   if kind != "tf_hub":
     formats.WRITERS[kind](source, folder)
@@ -88,7 +88,7 @@ def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   model = AlbertModel.from_checkpoint(path, recompute_activations=True)
   assert not os.listdir(tmp_path / "scratch")
   assert model.encoder.recompute_activations
-  source = formats.read_tf1_checkpoint(_TF1)
+  source = formats.read_tensorflow(_TF1)
   assert model.config == source.config
   variables = loading.tf1_variables(model)
   assert set(model.load_report.matched) == set(variables)
@@ -119,7 +119,7 @@ def test_optimizer_state_is_exact_and_not_unexpected(kind, ignored, tmp_path):
 
 def test_the_names_and_types_of_the_original(tmp_path):
   path = str(toy_models.GOLDEN / "one_group" / "classifier.ckpt")
-  source = formats.read_tf1_checkpoint(path)
+  source = formats.read_tensorflow(path)
   assert source.head == "classification"
   written = tf.train.load_checkpoint(
     formats.write_tf1_checkpoint(source, str(tmp_path))
@@ -207,9 +207,9 @@ def test_a_hub_module_is_read_by_its_variables(tmp_path):
   (folder / "assets").mkdir()
   (folder / "assets" / "30k-clean.model").write_bytes(b"pieces")
   shutil.move(folder / "albert_config.json", folder / "assets")
-  module = formats.read_tf1_checkpoint(str(folder))
+  module = formats.read_tensorflow(str(folder))
   assert module.tokenizer.path.endswith("30k-clean.model")
-  check_same(module, formats.read_tf1_checkpoint(_TF1))
+  check_same(module, formats.read_tensorflow(_TF1))
 
 
 def test_a_checkpoint_of_another_size(tmp_path):
@@ -217,13 +217,13 @@ def test_a_checkpoint_of_another_size(tmp_path):
   for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
     shutil.copy(golden_folder / name, tmp_path)
   with pytest.raises(ValueError, match="no albert_config.json beside .*: give"):
-    formats.read_tf1_checkpoint(str(tmp_path / "model.ckpt"))
+    formats.read_tensorflow(str(tmp_path / "model.ckpt"))
   config_file = str(golden_folder / "albert_config.json")
-  read = formats.read_tf1_checkpoint(str(tmp_path), config_file=config_file)
+  read = formats.read_tensorflow(str(tmp_path), config_file=config_file)
   check_same(read, golden())
   shutil.copy(toy_models.GOLDEN / "two_groups" / "albert_config.json", tmp_path)
   with pytest.raises(ValueError, match="lacks bert/encoder/transformer/group"):
-    formats.read_tf1_checkpoint(str(tmp_path / "model.ckpt"))
+    formats.read_tensorflow(str(tmp_path / "model.ckpt"))
 
 
 def test_groups_that_the_original_rounds_differently(tmp_path):
@@ -249,7 +249,7 @@ def test_a_tokenizer_and_its_record(tmp_path):
   prefix = formats.write_own_checkpoint(source, folder)
   assert prefix.endswith("/model.ckpt-0")
   for path in (folder, prefix):
-    again = formats.read_own_checkpoint(path)
+    again = formats.read_tensorflow(path)
     check_same(source, again)
     assert again.head == "pretraining" and again.config == source.config
     assert again.tokenizer.path.endswith("tokenizer.model")
@@ -262,12 +262,12 @@ def test_heads_and_labels(tmp_path):
   source = golden("regression.ckpt", head="multiple_choice")
   formats.write_own_checkpoint(source, str(tmp_path / "one"))
   # Only the record tells it from a regression.
-  again = formats.read_own_checkpoint(str(tmp_path / "one"))
+  again = formats.read_tensorflow(str(tmp_path / "one"))
   assert again.head == "multiple_choice"
   source = golden("classifier.ckpt")
   source.labels = ("no", "maybe", "yes")
   formats.write_own_checkpoint(source, str(tmp_path))
-  again = formats.read_own_checkpoint(str(tmp_path))
+  again = formats.read_tensorflow(str(tmp_path))
   assert again.head == "classification" and again.labels == source.labels
   model = modeling.AlbertForSequenceClassification(source.config, 3)
   report = training.warm_start(model, str(tmp_path))
@@ -316,7 +316,7 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   training.CheckpointManager(
     str(tmp_path / "best"), 1, model=model, scale=loss_scale
   ).save(5)
-  read = formats.read_own_checkpoint(str(tmp_path / "best"))
+  read = formats.read_tensorflow(str(tmp_path / "best"))
   assert read.head == "none" and len(read.tensors) == 26 and read.step == 5
   assert list(read.unexpected.values()) == ["state of the run"]
 

@@ -83,7 +83,7 @@ def read(
   include_optimizer: bool = False,
   config_file: str = "",
 ) -> portable.PortableCheckpoint:
-  """Reads a folder; see `formats.read_tf1_checkpoint` for the arguments.
+  """Reads a folder; see `formats.read_tensorflow` for the arguments.
 
   Raises:
     ValueError, OSError: a file is missing or damaged, or the weights do not
@@ -124,15 +124,13 @@ def read(
       value = values.pop(row.hf)
       stored[row.tf1] = _transposed(value) if row.transposed else value
   stored.update(values)
-  step = metadata.get("global_step", "")
-  if re.fullmatch("[0-9]{1,18}", step):
-    stored[checkpoint_names.GLOBAL_STEP] = checkpoint_files.LazyArray(
-      "global_step", (), lambda: np.array(step, np.int64)
-    )
   # The architecture may name a head that was not saved.
   if not head and checkpoint_names.has_head(architecture or "none", stored):
     head = architecture
   result = portable.select(path, config, stored, head)
+  step = metadata.get("global_step", "")
+  if re.fullmatch("[0-9]{1,18}", step):
+    result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
   result.notes += notes
   if config.hidden_act == "gelu_erf":
     result.notes.append(

@@ -25,7 +25,7 @@ _WORDS = "albert.embeddings.word_embeddings.weight"
 
 
 def _tf1(group="one_group", name="model.ckpt", **arguments):
-  return formats.read_tf1_checkpoint(str(_GOLDEN / group / name), **arguments)
+  return formats.read_tensorflow(str(_GOLDEN / group / name), **arguments)
 
 
 def _check_same(a, b):

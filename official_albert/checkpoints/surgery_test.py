@@ -26,7 +26,7 @@ _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 def _read(folder="two_groups"):
   """Reads a TF1 checkpoint after ten steps, with slots."""
-  return formats.read_tf1_checkpoint(
+  return formats.read_tensorflow(
     str(_GOLDEN / folder / "trained_lamb.ckpt-10"), include_optimizer=True
   )
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 import numpy as np
 
@@ -372,11 +372,7 @@ def is_foreign(path: str) -> bool:
 
 
 @functools.cache
-def own_copy(
-  path: str,
-  checkpoint: str = "",
-  prepare: Optional[Callable[[checkpoints.PortableCheckpoint], None]] = None,
-) -> str:
+def own_copy(path: str, checkpoint: str = "", task: str = "") -> str:
   """Returns a folder of this package with the checkpoint at a path.
 
   That is `path` itself if it needs no conversion, being ours or a TF1
@@ -386,21 +382,21 @@ def own_copy(
   Args:
     path: as in `AlbertModel.from_checkpoint`.
     checkpoint: which checkpoint of a run, as in `find_prefix`.
-    prepare: changes the checkpoint before it is written, for example to name
-      the task of a classifier.
+    task: the task of a classifier; see `text_jobs.name_task`. A run is copied
+      too then.
 
   Raises:
-    ValueError, OSError: the checkpoint cannot be read; or from `prepare`.
+    ValueError, OSError: the checkpoint cannot be read, or is of another task.
   """
-  if not prepare and not is_foreign(path):
+  if not task and not is_foreign(path):
     return path
   folder = tempfile.mkdtemp(prefix="albert-")
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
   with checkpoints.unpacked_archive(path) as source:
     kind, weights = checkpoints.choose(source, checkpoint)
     read = checkpoints.READERS[kind](weights)
-    if prepare:
-      prepare(read)
+    if task:
+      finetuning.text_jobs.name_task(read, task)
     name = {"hf": "Hugging Face", "official_albert": "this package"}.get(
       kind, "google-research"
     )

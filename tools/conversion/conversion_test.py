@@ -362,7 +362,7 @@ def test_every_value_is_random(tmp_path):
   config = toy_models.config(97, 14)
   folder = str(tmp_path / "new")
   count = conversion.write_random(config, folder)
-  read = checkpoints.read_tf1_checkpoint(folder)
+  read = checkpoints.read_tensorflow(folder)
   assert read.config == config and read.head == "pretraining"
   assert not read.missing and not read.unexpected
   tensors = {name: np.asarray(value) for name, value in read.tensors.items()}
@@ -441,7 +441,7 @@ def test_outputs_of_transformers(name, outputs):
 
 def test_one_wrong_value_is_found():
   path = str(_GOLDEN / "one_group" / "model.ckpt")
-  a, b = (checkpoints.read_tf1_checkpoint(path, "none") for _ in range(2))
+  a, b = (checkpoints.read_tensorflow(path, "none") for _ in range(2))
   assert conversion.largest_difference(a, b) == 0
   bias = np.array(b.tensors["bert/pooler/dense/bias"])
   b.tensors["bert/pooler/dense/bias"] = bias
@@ -468,7 +468,7 @@ def test_a_batch_has_padding_and_both_segments():
 def test_outputs_of_a_head_without_positions():
   """The batch has positions for heads that score the vocabulary."""
   path = str(_GOLDEN / "one_group" / "classifier.ckpt")
-  checkpoint = checkpoints.read_tf1_checkpoint(path)
+  checkpoint = checkpoints.read_tensorflow(path)
   batch = conversion.make_batch(checkpoint.config, "classification")
   assert conversion.own_outputs(checkpoint, batch)["logits"].shape == (2, 3)
 
