@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -15,8 +13,8 @@ from official_albert.checkpoints import (
   portable,
   surgery,
 )
+from official_albert.testing import toy_models
 
-_GOLDEN = pathlib.Path(__file__).parents[1] / "testdata"
 _WORDS = "bert/embeddings/word_embeddings"
 _POSITIONS = "bert/embeddings/position_embeddings"
 _BIAS = "cls/predictions/output_bias"
@@ -27,7 +25,8 @@ _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 def _read(folder="two_groups"):
   """Reads a TF1 checkpoint after ten steps, with slots."""
   return formats.read_tensorflow(
-    str(_GOLDEN / folder / "trained_lamb.ckpt-10"), include_optimizer=True
+    str(toy_models.GOLDEN / folder / "trained_lamb.ckpt-10"),
+    include_optimizer=True,
   )
 
 
@@ -112,6 +111,7 @@ def test_sources_of_new_groups(layers, old, new, expected):
     ("interpolate", 4, [[0, 6], [2, 2], [5, 4], [9, 12]]),
     ("tile", 7, [[0, 6], [3, 0], [9, 12], [0, 6], [3, 0], [9, 12], [0, 6]]),
     ("interpolate", 2, [[0, 6], [3, 0]]),
+    ("interpolate", 0, "must be at least 1, got 0"),
   ],
 )
 def test_positions(method, length, expected):
@@ -119,6 +119,10 @@ def test_positions(method, length, expected):
   checkpoint = _tiny(
     {_POSITIONS: table, f"{_POSITIONS}/adam_v": table * 2, _WORDS: table}
   )
+  if not length:
+    with pytest.raises(ValueError, match=expected):
+      surgery.resize_positions(checkpoint, length, method)
+    return
   surgery.resize_positions(checkpoint, length, method)
   assert checkpoint.config.max_position_embeddings == length
   result, slot, words = checkpoint.tensors.values()
@@ -128,16 +132,6 @@ def test_positions(method, length, expected):
   np.testing.assert_allclose(slot, 2 * np.array(expected), rtol=3e-7)
   assert words is table
   assert f"{length} positions instead of 3" in checkpoint.notes[0]
-
-
-def test_a_single_position_is_repeated():
-  tensors = {_POSITIONS: np.array([[4.0, -1.0]], np.float32)}
-  checkpoint = _tiny(tensors, max_position_embeddings=1)
-  surgery.resize_positions(checkpoint, 3, "interpolate")
-  result = checkpoint.tensors[_POSITIONS]
-  np.testing.assert_array_equal(result, [[4.0, -1.0]] * 3)
-  with pytest.raises(ValueError, match="must be at least 1, got 0"):
-    surgery.resize_positions(checkpoint, 0)
 
 
 def test_tiled_positions_keep_outputs_up_to_the_old_length():

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, checkpoints, modeling, training
+from official_albert import (
+  AlbertConfig,
+  checkpoints,
+  modeling,
+  tokenization,
+  training,
+)
 from official_albert.testing import toy_models, toy_vocabulary
 from tasks import pretraining
 from tools import finetuning
@@ -205,18 +211,6 @@ def test_a_classifier_back_and_forth(tmp_path):
     convert("", id2label={"0": "x", "1": "y"})
 
 
-def test_an_archive(tmp_path):
-  path = _golden(tmp_path, "two_groups")
-  archive = str(tmp_path / "albert.tar.gz")
-  with tarfile.open(archive, "w:gz") as file:
-    file.add(os.path.dirname(path), "albert_tiny")
-  output = str(tmp_path / "out")
-  report = conversion.convert("", "official_albert", archive, output)
-  assert report["source"] == ("tf1", archive) and report["matched"] == 79
-  assert os.path.exists(os.path.join(output, "tokenizer.model"))
-  assert f"the tokenizer is {archive}/30k-clean.model." in report["notes"]
-
-
 def test_tokenizers(tmp_path):
   path = _golden(tmp_path)
   file = tmp_path / "golden" / "30k-clean.model"
@@ -226,6 +220,12 @@ def test_tokenizers(tmp_path):
     return conversion.convert("", target, path, output, **arguments)["notes"]
 
   assert f"the tokenizer is {file}." in convert("a", "tf1")
+  archive = str(tmp_path / "albert.tar.gz")
+  with tarfile.open(archive, "w:gz") as packed:
+    packed.add(tmp_path / "golden", "albert_tiny")
+  report = conversion.convert("", "tf1", archive, str(tmp_path / "d"))
+  assert report["source"] == ("tf1", archive) and report["matched"] == 33
+  assert f"the tokenizer is {archive}/30k-clean.model." in report["notes"]
   (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
   given = checkpoints.TokenizerFile(str(tmp_path / "vocab.txt"), "wordpiece")
   assert f"the tokenizer is {given.path}." in convert("b", tokenizer=given)
@@ -291,71 +291,48 @@ def test_a_batch_with_different_outputs(tmp_path, monkeypatch):
   assert not os.path.exists(tmp_path / "b")
 
 
-def test_an_existing_output(tmp_path):
-  path, output = _golden(tmp_path), tmp_path / "out"
-  output.mkdir()
-  (output / "mine").touch()
-  with pytest.raises(FileExistsError, match="exists and is not empty"):
-    conversion.convert("", "hf", path, str(output))
-  (output / "mine").unlink()
-  conversion.convert("", "hf", path, str(output))
-  assert (output / "config.json").exists()
-
-
-def test_groups_and_positions_at_once(tmp_path):
-  """The outputs stay the same up to the old length."""
-  golden, output = _GOLDEN / "one_group", str(tmp_path / "output")
-  config = AlbertConfig.from_json_file(str(golden / "albert_config.json"))
-  layers, length = config.num_hidden_layers, config.max_position_embeddings
-  report = conversion.convert(
-    "tf1",
-    "official_albert",
-    str(golden / "model.ckpt"),
-    output,
-    num_hidden_groups=layers,
-    max_position_embeddings=length + 3,
-  )
-  notes = "\n".join(report["notes"])
-  assert f"{layers} groups instead of 1" in notes
-  assert f"{length + 3} positions instead of {length}: the old tab" in notes
-  assert "because the model was changed" in notes
-  assert report["proofs"]["values read again by name"][0] == 0
-  model = modeling.AlbertModel.from_checkpoint(output)
-  assert model.config.num_hidden_groups == layers
-  stored = np.load(golden / "pretraining_batch.npz")
-  batch = {name: tf.constant(stored[name]) for name in modeling.INPUTS}
-  expected = np.load(golden / "pretraining_outputs.npz")["pooled_output"]
-  np.testing.assert_allclose(model(batch)["pooled_output"], expected, atol=1e-5)
-  longer = {"input_ids": tf.ones([1, length + 3], tf.int32)}
-  assert model(longer)["sequence_output"].shape[1] == length + 3
-
-
-def test_another_vocabulary(tmp_path):
-  special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+def test_groups_positions_and_a_vocabulary_at_once(tmp_path):
+  """The outputs for old pieces stay the same up to the old length."""
   path, output = _golden(tmp_path), str(tmp_path / "output")
-  before = checkpoints.read_checkpoint(path)
-  words = [f"w{i}" for i in range(before.config.vocab_size - len(special))]
+  before = modeling.AlbertModel.from_checkpoint(path)
+  layers = before.config.num_hidden_layers
+  length, size = before.config.max_position_embeddings, before.config.vocab_size
+  old = [*tokenization.WORDPIECE_SPECIAL_PIECES]
+  old += [f"w{i}" for i in range(len(old), size)]
+  new = [*old[:5], "new", *reversed(old[5:])]
 
   def vocabulary(name, pieces):
-    (tmp_path / name).write_text("\n".join([*special, *pieces, ""]))
+    (tmp_path / name).write_text("\n".join([*pieces, ""]))
     return checkpoints.TokenizerFile(str(tmp_path / name), "wordpiece")
 
-  new = vocabulary("new.txt", ["new", "w3", "w0"])
   report = conversion.convert(
     "tf1",
     "official_albert",
     path,
     output,
-    tokenizer=vocabulary("old.txt", words),
-    new_tokenizer=new,
+    tokenizer=vocabulary("old.txt", old),
+    num_hidden_groups=layers,
+    max_position_embeddings=length + 3,
+    new_tokenizer=vocabulary("new.txt", new),
   )
-  assert any("7 pieces copied" in note for note in report["notes"])
-  after = checkpoints.read_checkpoint(output)
-  assert after.config.vocab_size == 8
-  assert after.tokenizer.sha256() == new.sha256()
-  name = "bert/embeddings/word_embeddings"
-  rows = (np.asarray(x.tensors[name]) for x in (after, before))
-  np.testing.assert_array_equal(next(rows)[6], next(rows)[8])
+  notes = "\n".join(report["notes"])
+  assert f"{layers} groups instead of 1" in notes
+  assert f"{length + 3} positions instead of {length}: the old tab" in notes
+  assert f"another vocabulary: {size} pieces copied" in notes
+  assert "because the model was changed" in notes
+  assert report["proofs"] == {"values read again by name": (0.0, 1e-5)}
+  after = modeling.AlbertModel.from_checkpoint(output)
+  assert after.config.num_hidden_groups == layers
+  assert after.config.vocab_size == size + 1
+  rng = np.random.default_rng(0)
+  ids = rng.integers(0, size, [3, length])
+  moved = np.vectorize(lambda i: new.index(old[i]))(ids)
+  np.testing.assert_array_equal(
+    before({"input_ids": tf.constant(ids)})["pooled_output"],
+    after({"input_ids": tf.constant(moved)})["pooled_output"],
+  )
+  longer = {"input_ids": tf.ones([1, length + 3], tf.int32)}
+  assert after(longer)["sequence_output"].shape[1] == length + 3
 
 
 def test_every_value_is_random(tmp_path):
@@ -458,19 +435,21 @@ def test_a_batch_has_padding_and_both_segments():
   assert batch["input_ids"].shape == (2, 9)
   assert batch["input_mask"].sum(1).tolist() == [9, 7]
   assert set(batch["segment_ids"].flat) == {0, 1}
-  options = conversion.make_batch(_CONFIG, "multiple_choice")
-  assert options["input_ids"].shape == (1, 2, 9)
-  del options["masked_lm_positions"]  # Of heads that score the vocabulary.
-  model = finetuning.registry.make_model("multiple_choice", _CONFIG)
-  assert model(options)["logits"].shape == [1, 2]
 
 
-def test_outputs_of_a_head_without_positions():
+@pytest.mark.parametrize(
+  "name, head, shape",
+  [
+    ("classifier.ckpt", "classification", (2, 3)),
+    ("regression.ckpt", "multiple_choice", (1, 2)),
+  ],
+)
+def test_outputs_of_heads_without_positions(name, head, shape):
   """The batch has positions for heads that score the vocabulary."""
-  path = str(_GOLDEN / "one_group" / "classifier.ckpt")
-  checkpoint = checkpoints.read_tensorflow(path)
-  batch = conversion.make_batch(checkpoint.config, "classification")
-  assert conversion.own_outputs(checkpoint, batch)["logits"].shape == (2, 3)
+  path = str(_GOLDEN / "one_group" / name)
+  checkpoint = checkpoints.read_tensorflow(path, head)
+  batch = conversion.make_batch(checkpoint.config, head)
+  assert conversion.own_outputs(checkpoint, batch)["logits"].shape == shape
 
 
 def test_finding_and_running_the_other_framework(tmp_path, monkeypatch):
