@@ -127,6 +127,10 @@ def test_the_nearest_tokenizer_is_taken(tmp_path):
   assert found.kind == "wordpiece" and not found.lower_case
   (tmp_path / "best" / "30k-clean.model").write_bytes(b"x")
   assert checkpoint_files.find_tokenizer(folders).kind == "sentencepiece"
+  # The assets of a SavedModel have it.
+  prefix = str(tmp_path / "hub" / "variables" / "variables")
+  hub = [str(tmp_path / "hub" / name) for name in ("variables", "assets")]
+  assert checkpoint_files.folders_of(prefix) == [*hub, str(tmp_path / "hub")]
   # A folder of another name is searched alone.
   other = str(tmp_path / "best_of_all")
   assert checkpoint_files.folders_of(f"{other}/x.ckpt") == [other]

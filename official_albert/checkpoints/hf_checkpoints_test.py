@@ -121,22 +121,6 @@ def test_the_step_is_carried(tmp_path):
     assert "global_step" not in again.tensors and again.step == 0
 
 
-def test_labels_and_heads_with_one_class(tmp_path):
-  source = golden(name="classifier.ckpt")
-  source.labels = ("a", "b", "c")
-  hf_checkpoints.write(source, str(tmp_path))
-  settings = json.loads((tmp_path / "config.json").read_text())
-  assert settings["label2id"] == {"a": 0, "b": 1, "c": 2}
-  again = hf_checkpoints.read(str(tmp_path))
-  assert (again.head, again.labels) == ("classification", ("a", "b", "c"))
-  for head in ("regression", "multiple_choice"):
-    hf_checkpoints.write(
-      golden(name="regression.ckpt", head=head), str(tmp_path)
-    )
-    again = hf_checkpoints.read(str(tmp_path))
-    assert (again.head, again.labels) == (head, ())
-
-
 def test_copies_of_tied_weights(folder):
   before = hf_checkpoints.read(str(folder))
   # Read now, as the file will change.

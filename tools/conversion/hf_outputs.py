@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 # The outputs of transformers' models, and this package's names.
-_NAMES = {
+NAMES = {
   "pooler_output": "pooled_output",
   "logits": "logits",
   "prediction_logits": "masked_lm_logits",
@@ -59,7 +59,7 @@ def main(folder: str, batch_file: str, outputs_file: str) -> None:
       output_hidden_states=True,
     )
   found = {"sequence_output": outputs["hidden_states"][-1]}
-  for theirs, ours in _NAMES.items():
+  for theirs, ours in NAMES.items():
     if theirs in outputs:
       found[ours] = outputs[theirs]
   if name == "AlbertForMaskedLM":
