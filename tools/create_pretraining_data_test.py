@@ -252,16 +252,16 @@ import os, runpy, signal, sys
 from tasks.pretraining.data import build_worker, external_sort
 
 external_sort._MIN_BUCKET_BYTES = external_sort._MAX_BUCKET_BYTES = 20_000
-make, left, number = build_worker.make_run, 5, int(sys.argv.pop())
+make, left, number = build_worker.Job.make_run, 5, int(sys.argv.pop())
 
-def stop(run):
+def stop(job, run):
   global left
   left -= 1
   if not left:
     os.kill(os.getpid(), number)
-  return make(run)
+  return make(job, run)
 
-build_worker.make_run = stop
+build_worker.Job.make_run = stop
 # Shells let background jobs ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("tools.create_pretraining_data", run_name="__main__")

@@ -69,13 +69,13 @@ def test_same_bytes_with_processes(assert_same):
 
 
 def test_equal_keys_keep_their_order(assert_same, small_elements, monkeypatch):
-  make = build_worker.make_examples
+  make = build_worker.Job.make_examples
 
   def few_keys(*arguments):
     made = make(*arguments)
     return made._replace(keys=made.keys >> 61 << 61)
 
-  monkeypatch.setattr(build_worker, "make_examples", few_keys)
+  monkeypatch.setattr(build_worker.Job, "make_examples", few_keys)
   assert_same()
 
 

@@ -121,13 +121,13 @@ def test_same_bytes_however_the_work_is_cut(
 ):
   expected = whole
   if equal_keys:
-    make = build_worker.make_examples
+    make = build_worker.Job.make_examples
 
     def few_keys(*arguments):
       made = make(*arguments)
       return made._replace(keys=made.keys >> 61 << 61)
 
-    monkeypatch.setattr(build_worker, "make_examples", few_keys)
+    monkeypatch.setattr(build_worker.Job, "make_examples", few_keys)
     build(tmp_path / "whole")
     expected = hash_files(tmp_path / "whole")
   request.getfixturevalue("small_pieces")
@@ -325,13 +325,13 @@ def test_texts_are_tokenized_without_empty_sentences(make_settings, tmp_path):
   job = build_worker.Job(make_settings("unused"), str(tmp_path))
   empty = [" ", "\u200b"]
   texts = [empty, ["the cat.", "", "dogs ran"], empty, ["old trees sang"]]
-  found = list(build_worker.tokenize_texts(job, texts))
+  found = list(job.tokenize_texts(texts))
   expected = [["the cat.", "dogs ran"], ["old trees sang"]]
   for document, lines in zip(found, expected, strict=True):
     rows = [job.tokenizer.encode(line) for line in lines]
     assert document.ids.tolist() == [i for row in rows for i in row]
     assert np.diff(document.offsets).tolist() == [len(row) for row in rows]
-  assert not list(build_worker.tokenize_texts(job, [empty]))
+  assert not list(job.tokenize_texts([empty]))
 
 
 def test_fingerprint_changes_with_what_shapes_the_records(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import pathlib
@@ -97,7 +96,6 @@ def test_files_are_read_in_turn_and_end_their_last_document(tmp_path):
   [
     ("a.txt", b"", r"a.txt holds no document: .* --skip_bad_documents"),
     ("a.txt", b" \n\n", r"a.txt holds no document"),
-    ("a.jsonl", b'{"text": " "}\n', r"a.jsonl holds no document"),
     ("a.txt", b"fine\n\xe9t\xe9\n", "a.txt, line 2, is not UTF-8"),
     ("a.jsonl", b'{"text": "x"}\n\n{"te', "a.jsonl, line 3, is not JSON"),
     ("a.jsonl", b'["x"]\n', 'line 1, is no JSON object with .* "text"'),
@@ -163,9 +161,8 @@ def test_bad_documents_are_skipped_counted_and_named(tmp_path, block_bytes):
       'b.jsonl, line 5, is no JSON object with a string in its field "text"',
       "c holds no document",
     ]
-  described = reader.skipped.describe(max_named=2).splitlines()
-  assert described[0] == "Skipped 7 bad documents:"
-  assert described[-1].strip() == "and 5 more" and len(described) == 4
+  described = reader.skipped.describe().splitlines()
+  assert described[0] == "Skipped 7 bad documents:" and len(described) == 8
 
 
 def test_only_a_hundred_are_named():
@@ -175,26 +172,6 @@ def test_only_a_hundred_are_named():
     skipped.add(documents.Skipped(1, [str(number)]))
   assert (skipped.count, len(skipped.named)) == (123, 100)
   assert skipped.describe().endswith("and 113 more")
-
-
-def test_tally_comes_back_from_json():
-  settings = documents.ReaderSettings(skip_bad_documents=True)
-  nothing = documents.Skipped()
-  outcomes = [
-    documents.Outcome(2, nothing, ""),
-    documents.Outcome(0, nothing, "a"),  # Its text came before.
-    documents.Outcome(0, nothing, ""),
-    documents.Outcome(0, documents.Skipped(1, ["b, line 3"]), "b"),
-    documents.Outcome(0, nothing, "c"),
-  ]
-  tally = documents.Tally()
-  for outcome in outcomes:
-    value = json.loads(json.dumps(dataclasses.asdict(tally)))
-    tally = documents.Tally.from_json(value)
-    tally.add(outcome, settings)
-  assert tally == documents.Tally(
-    3, documents.Skipped(2, ["b, line 3", "c holds no document"]), True
-  )
 
 
 @pytest.mark.parametrize("root", ["", "ram://find_files_test"])

@@ -8,7 +8,7 @@ then, and a build with other values cannot resume it.
 
 A build consists of pieces: chunks of tokens, runs of examples, shards. Each
 piece is a file that gets its final name when it is complete. Its note,
-`NAME.json` beside it, stores checksums and values that the build needs. A
+`NAME.note` beside it, stores a checksum and values that the build needs. A
 resumed build calls `find_piece` for each piece and makes only those that are
 missing or damaged.
 """
@@ -40,7 +40,7 @@ _READ_BYTES = 1 << 20
 
 def finish_piece(path: str, value: dict[str, Any]) -> None:
   """Writes the note of a complete file, which marks it as finished."""
-  _write_note(path, {"value": value, "file": _describe(path)})
+  _write_note(path, {"value": value, "checksum": _checksum(path)})
 
 
 def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
@@ -49,14 +49,16 @@ def find_piece(path: str, moved_to: str = "") -> Optional[dict[str, Any]]:
   Reports a damaged piece on stderr. The file may have been moved to another
   folder, but its note stays at `path`.
   """
+  if not os.path.exists(note_path(path)):
+    return None
   note = _read_note(path)
-  if note is not None:
-    moved = os.path.join(moved_to, os.path.basename(path))
-    location = path if os.path.exists(path) else moved
-    if os.path.isfile(location) and note["file"] == _describe(location):
-      return note["value"]
-  if os.path.exists(f"{path}.json"):
-    report_damage(path)
+  moved = os.path.join(moved_to, os.path.basename(path))
+  location = path if os.path.exists(path) else moved
+  is_there = note is not None and os.path.isfile(location)
+  if is_there and note["checksum"] == _checksum(location):
+    return note["value"]
+  report_damage(path)
+  os.remove(note_path(path))
   return None
 
 
@@ -66,43 +68,36 @@ def report_damage(path: str) -> None:
   print(message, file=sys.stderr, flush=True)
 
 
+def note_path(path: str) -> str:
+  """Returns the path of the note of a piece."""
+  return f"{path}.note"
+
+
 def _write_note(path: str, value: Mapping[str, Any]) -> None:
-  content = {"name": os.path.basename(path), "value": value}
-  note = {**content, "crc32c": _checksum_of(content)}
-  files.write_text(f"{path}.json", json.dumps(note))
+  """Writes the checksum of the value and the value."""
+  content = json.dumps(value)
+  checksum = google_crc32c.value(content.encode())
+  files.write_text(note_path(path), f"{checksum} {content}")
 
 
 def _read_note(path: str) -> Optional[dict[str, Any]]:
   """Returns None if the note is missing or damaged."""
   try:
-    with open(f"{path}.json", encoding="utf-8") as file:
-      content = json.load(file)
-    checksum = content.pop("crc32c")
-    is_intact = checksum == _checksum_of(content)
-    is_own = content["name"] == os.path.basename(path)
-    return content["value"] if is_intact and is_own else None
-  except (
-    AttributeError,
-    FileNotFoundError,
-    KeyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-  ):
+    with open(note_path(path), "rb") as file:
+      checksum, _, content = file.read().partition(b" ")
+  except FileNotFoundError:
     return None
+  is_intact = checksum == str(google_crc32c.value(content)).encode()
+  return json.loads(content) if is_intact else None
 
 
-def _describe(path: str) -> list[Any]:
-  """Returns the size and the CRC-32C of a file."""
+def _checksum(path: str) -> str:
+  """Returns the CRC-32C of a file in hexadecimal."""
   checksum = google_crc32c.Checksum()
   with open(path, "rb") as file:
     while data := file.read(_READ_BYTES):
       checksum.update(data)
-  return [os.path.getsize(path), checksum.hexdigest().decode()]
-
-
-def _checksum_of(content: dict[str, Any]) -> int:
-  return google_crc32c.value(json.dumps(content, sort_keys=True).encode())
+  return checksum.hexdigest().decode()
 
 
 def staging_path(output_dir: str) -> str:
@@ -236,8 +231,10 @@ def _start(
 
 def _holds_work(staging: str) -> bool:
   """Returns whether any piece of a build is finished."""
-  notes = glob.iglob(f"{glob.escape(staging)}/**/*.json", recursive=True)
-  return any(os.path.basename(path) != f"{_FINGERPRINT}.json" for path in notes)
+  notes = glob.iglob(f"{glob.escape(staging)}/**/*.note", recursive=True)
+  return any(
+    os.path.basename(path) != note_path(_FINGERPRINT) for path in notes
+  )
 
 
 def _remove(staging: str) -> None:

@@ -118,7 +118,7 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(owner, name, counted)
 
-  count(build_worker, "tokenize")
+  count(build_worker.Job, "tokenize")
   count(external_sort, "write_run")
   count(tfrecords.ShardWriter, "write_encoded")
   return counts
@@ -127,9 +127,9 @@ def calls(monkeypatch):
 def _finished(folder, prefix=""):
   """Returns the pieces of an unfinished build that have a note."""
   staging = pathlib.Path(folder, ".unfinished")
-  names = (str(path.relative_to(staging)) for path in staging.rglob("*.json"))
+  names = (str(path.relative_to(staging)) for path in staging.rglob("*.note"))
   return sorted(
-    name.removesuffix(".json") for name in names if name.startswith(prefix)
+    name.removesuffix(".note") for name in names if name.startswith(prefix)
   )
 
 
@@ -217,22 +217,14 @@ _DAMAGES = {
   # A whole row of the largest type.
   "lengthen": lambda data: data + data[-16:],
 }
-_NOTE_DAMAGES = {
-  **_DAMAGES,
-  "no JSON": lambda data: b"{",
-  "another shape": lambda data: b'{"name": "progress", "value": 7}',
-  "deep": lambda data: b"[" * 100_000,
-  "a number": lambda data: data.replace(b'documents": ', b'documents": 1'),
-  "another name": lambda data: data.replace(b'"name": "', b'"name": "a'),
-}
 
 
 @pytest.mark.parametrize(
   ("call", "number", "name", "damages", "work"),
   [
     # The damaged file, and which work must not be repeated in whole.
-    (_RECORD, 5, "progress.json", {"cut": _DAMAGES["cut"]}, {}),
-    (_RECORD, 5, "chunk-00001.json", _NOTE_DAMAGES, {"tokenize": 2}),
+    (_RECORD, 5, "progress.note", {"cut": _DAMAGES["cut"]}, {}),
+    (_RECORD, 5, "chunk-00001.note", _DAMAGES, {"tokenize": 2}),
     (_RECORD, 5, "chunk-00003", _DAMAGES, {"tokenize": 2}),
     (_RECORD, 5, "00001-000000000*[0-9]", _DAMAGES, {"write_run": 9}),
     (_RECORD, 5, "00001-000000000*.table", _DAMAGES, {"write_run": 9}),
@@ -266,7 +258,7 @@ def test_damaged_piece_is_made_again(
   build_killed(settings, call, number)
   folder.rename(killed)
   for damage, change in {**damages, "remove": None}.items():
-    if name.endswith(".json") and not change:
+    if name.endswith(".note") and not change:
       continue
     shutil.copytree(killed, folder)
     path = min(folder.rglob(name))
