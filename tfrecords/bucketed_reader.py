@@ -121,18 +121,11 @@ def read_bucketed_dataset(
     """Cuts an update [G, ...] into batches [G / B, B, ...] of replicas."""
     batches = {}
     for name, x in update_batch.items():
-      x = x[..., :length] if name in sequences else x
-      shape = tf.concat([[-1, batch_size], tf.shape(x)[1:]], axis=0)
-      batches[name] = tf.reshape(x, shape)
-    return batches
-
-  def with_shape(batch: Mapping[str, tf.Tensor]):
-    shaped = {}
-    for name, x in batch.items():
       shape = shapes.get(name, ())
-      shape = (*shape[:-1], None) if name in sequences else shape
-      shaped[name] = tf.ensure_shape(x, [batch_size, *shape])
-    return shaped
+      if name in sequences:
+        x, shape = x[..., :length], (*shape[:-1], length)
+      batches[name] = tf.reshape(x, [-1, batch_size, *shape])
+    return batches
 
   updates = (
     reader.read_serialized(
@@ -151,6 +144,6 @@ def read_bucketed_dataset(
     .skip(within // update)
     .map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   )
-  numbered = updates.unbatch().map(with_shape).enumerate()
+  numbered = updates.unbatch().enumerate()
   batches = reader.only_ours(numbered, context).map(lambda _, batch: batch)
   return reader.finish(batches, repeat)
