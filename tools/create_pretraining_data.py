@@ -180,15 +180,8 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
 
 def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
   line = printing.ProgressLine(sys.stderr)
-
-  def report(progress: data.Progress) -> None:
-    details = f"{progress.documents:,} documents"
-    if progress.instances:
-      details += f", {progress.instances:,} instances"
-    line.show(progress.phase, progress.fraction, progress.tokens, details)
-
   try:
-    return data.build_dataset(settings, report)
+    return data.build_dataset(settings, line.show)
   except (KeyboardInterrupt, SystemExit):
     line.close()
     print("Stopped: run the same command again to resume.", file=sys.stderr)

@@ -22,7 +22,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "summarize_examples",
     ],
     "dataset_builder": [
-      "Progress",
       "build_dataset",
     ],
     "documents": [

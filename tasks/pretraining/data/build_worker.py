@@ -153,20 +153,6 @@ class Run(NamedTuple):
   num_buckets: int
 
 
-class ShardTask(NamedTuple):
-  """A shard to write: `size` records of the sorted runs.
-
-  The first record comes after `skip` others of its bucket.
-  """
-
-  path: str
-  run_paths: Sequence[str]
-  num_buckets: int
-  first_bucket: int
-  skip: int
-  size: int
-
-
 @dataclasses.dataclass(frozen=True)
 class Job:
   """The work on a dataset, and the files that each process opens for it.
@@ -338,7 +324,7 @@ class Job:
       features,
       vocabulary.mask_id,
       settings.ngram,
-      [n for instance in instances for n in instance.masked.ngram_lengths],
+      [n for instance in instances for n in instance.ngram_lengths],
     )
     counts.dropped_chunks = int((~is_kept).sum())
     counts.truncated_tokens = sum(i.truncated_tokens for i in instances)
@@ -352,16 +338,23 @@ class Job:
       counts,
     )
 
-  def write_shard(self, task: ShardTask) -> dict[str, Any]:
-    """Writes a shard and returns its entry in the manifest."""
-    records = external_sort.read_sorted(
-      task.run_paths, task.first_bucket, task.num_buckets
-    )
-    with tfrecords.ShardWriter(task.path, self.schema) as shard:
-      for record in itertools.islice(records, task.skip, task.skip + task.size):
+  def write_shard(
+    self, task: tuple[str, Sequence[str], int, int, int, int]
+  ) -> dict[str, Any]:
+    """Writes a shard and returns its entry in the manifest.
+
+    Args:
+      task: the path of the shard, the paths of all runs, their number of
+        buckets, the first bucket to read, the number of its records to skip,
+        and the number of records to write.
+    """
+    path, run_paths, num_buckets, first_bucket, skip, size = task
+    records = external_sort.read_sorted(run_paths, first_bucket, num_buckets)
+    with tfrecords.ShardWriter(path, self.schema) as shard:
+      for record in itertools.islice(records, skip, skip + size):
         shard.write_encoded(record)
     entry = dataclasses.asdict(shard.result)
-    output_folder.finish_piece(task.path, entry)
+    output_folder.finish_piece(path, entry)
     return entry
 
 

@@ -33,7 +33,6 @@ from typing import (
   Iterable,
   Iterator,
   Mapping,
-  NamedTuple,
   Sequence,
 )
 
@@ -54,21 +53,13 @@ _BLOCKS_PER_CHUNK = 64  # About 16 MB of text.
 _ITEMS_PER_WORKER = 3
 
 
-class Progress(NamedTuple):
-  """The progress of a build; `fraction` is the progress within the phase."""
-
-  phase: str
-  documents: int
-  instances: int
-  tokens: int
-  fraction: float
-
-
-_Report = Callable[[Progress], None]
+# Called with the phase, the share of it that is done, the number of tokens, and
+# other numbers as text.
+_Report = Callable[[str, float, int, str], None]
 
 
 def build_dataset(
-  settings: build_worker.BuildSettings, report: _Report = lambda progress: None
+  settings: build_worker.BuildSettings, report: _Report = lambda *progress: None
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build.
 
@@ -201,8 +192,12 @@ def _tokenize(
       skipped_here.add(skipped_in_block)
       num_documents += len(part)
       num_tokens += len(part.ids)
-      fraction = reader.bytes_read / max(1, reader.total_bytes)
-      report(Progress("tokenizing", num_documents, 0, num_tokens, fraction))
+      report(
+        "tokenizing",
+        reader.bytes_read / max(1, reader.total_bytes),
+        num_tokens,
+        f"{num_documents:,} documents",
+      )
     if not parts:
       return skipped
     skipped.add(skipped_here)
@@ -273,13 +268,11 @@ def _build_split(
     counts += run_counts
     bucket_records += run_records
     report(
-      Progress(
-        f"making {name} examples",
-        run.duplicate * len(sizes) + run.end,
-        counts.instances,
-        counts.tokens,
-        (run.duplicate + done[run.end] / done[-1]) / duplicates,
-      )
+      f"making {name} examples",
+      (run.duplicate + done[run.end] / done[-1]) / duplicates,
+      counts.tokens,
+      f"{run.duplicate * len(sizes) + run.end:,} documents, "
+      f"{counts.instances:,} instances",
     )
   # The places of the buckets and of the shards in the order.
   ends = np.cumsum(bucket_records)
@@ -294,17 +287,14 @@ def _build_split(
       # A finished shard was damaged after its records had been removed.
       shutil.rmtree(run_folder)
       return _build_split(pool, job, name, report)
-  tasks = (
-    build_worker.ShardTask(
-      paths[index],
-      [run.path for run in runs],
-      num_buckets,
-      int(buckets[index]),
-      int(ranges[index][0] - starts[buckets[index]]),
-      ranges[index][1] - ranges[index][0],
+  run_paths = [run.path for run in runs]
+  tasks = []
+  for index in missing:
+    (first, end), bucket = ranges[index], int(buckets[index])
+    skip = int(first - starts[bucket])
+    tasks.append(
+      (paths[index], run_paths, num_buckets, bucket, skip, end - first)
     )
-    for index in missing
-  )
   for index, entry in zip(missing, pool.map(job.write_shard, tasks)):
     shards[index] = entry
     # The shards before this one are finished, as they are written in order.

@@ -306,19 +306,19 @@ def test_settings_out_of_range(change, message):
 
 
 def test_progress_ends_at_the_whole(make_settings, tmp_path):
-  reports = []
-  dataset_builder.build_dataset(make_settings(tmp_path), reports.append)
-  last = {report.phase: report for report in reports}
-  assert list(last) == [
-    "tokenizing",
-    "making train examples",
-    "making heldout examples",
-  ]
-  assert [report.fraction for report in last.values()] == [1.0, 1.0, 1.0]
-  train, heldout = list(last.values())[1:]
+  last = {}
+
+  def report(phase, *progress):
+    last[phase] = progress
+
+  dataset_builder.build_dataset(make_settings(tmp_path), report)
   manifest = tfrecords.read_manifest(str(tmp_path))
-  assert train.instances == manifest.split("train").records
-  assert train.documents / 3 + heldout.documents == 37
+  expected = {"tokenizing": (1.0, "37 documents")}
+  for name, split in manifest.splits.items():
+    documents = split.statistics["documents"] * (3 if name == "train" else 1)
+    details = f"{documents} documents, {split.records} instances"
+    expected[f"making {name} examples"] = (1.0, details)
+  assert {k: (v[0], v[2]) for k, v in last.items()} == expected
 
 
 def test_texts_are_tokenized_without_empty_sentences(make_settings, tmp_path):

@@ -17,7 +17,6 @@ from tasks.pretraining.data import (
   data_statistics,
   example_settings,
   examples,
-  masking,
   sentence_pairs,
 )
 
@@ -149,7 +148,7 @@ def test_word_cut_by_truncation_is_a_unit_of_its_own(
       pair, vocabulary, settings, np.random.default_rng(seed)
     )
     assert instance.boundary.tolist() == [1, 1, 1, 0, 0, 1, 1]
-    chosen.add(tuple(instance.masked.positions.tolist()))
+    chosen.add(tuple(instance.positions.tolist()))
   assert chosen == expected
 
 
@@ -206,21 +205,19 @@ def test_no_instances():
 
 
 @pytest.mark.parametrize(
-  ("positions", "labels", "message"),
+  ("shown", "positions", "message"),
   [
-    ([3, 2], [6, 5], "a position twice"),
-    ([2, 2], [5, 5], "a position twice"),
-    ([2, 3], [50, 6], "does not restore its text"),
-    ([1, 2, 3] * 3, [5] * 9, "broadcast"),  # Too many predictions.
+    ([2, 7, 4, 4, 3, 8, 3], [3, 2], "a position twice"),
+    ([2, 7, 4, 6, 3, 8, 3], [2, 2], "a position twice"),
+    ([2, 7, 4, 4, 3, 8, 3], [2], "does not restore its text"),
+    ([2, 7, 4, 4, 3, 8, 3], [1, 2, 3] * 3, "broadcast"),  # Too many.
   ],
 )
-def test_wrong_examples_are_caught(positions, labels, message):
+def test_wrong_examples_are_caught(shown, positions, message):
   original = np.array([2, 7, 5, 6, 3, 8, 3])
-  tokens = np.array([2, 7, 4, 4, 3, 8, 3])
-  masked = masking.MaskedTokens(
-    tokens, np.array(positions), np.array(labels), [2]
+  instance = examples.Instance(
+    original, np.array(shown), np.array(positions), [2], original > 0, 4, 0
   )
-  instance = examples.Instance(original, original > 0, 4, 0, masked)
   with pytest.raises((AssertionError, ValueError), match=message):
     examples.pad_instances([instance], _settings())
 
@@ -271,8 +268,8 @@ def test_only_compat_replaces_by_special_pieces(vocabulary):
     )
     masked = examples.create_instance(
       pair, vocabulary, settings, np.random.default_rng(seed)
-    ).masked
-    ids |= set(masked.tokens[masked.positions].tolist())
+    )
+    ids |= set(masked.shown[masked.positions].tolist())
   # 5,800 tokens, of which 1 in 970 becomes any one piece: 6 of each.
   assert shown["compat"] >= _SPECIAL and len(shown["compat"]) > 90
   assert shown["static"] & _SPECIAL == {4}
@@ -296,7 +293,7 @@ def _measure(documents, vocabulary, settings, dupe_factor, seed):
   runs, words = np.zeros((2, 40), np.int64)
   for instance in instances:
     chosen = np.zeros(len(instance.original) + 1, np.int8)
-    chosen[instance.masked.positions] = 1
+    chosen[instance.positions] = 1
     change = np.diff(chosen)
     first, end = 1 + np.flatnonzero(change > 0), 1 + np.flatnonzero(change < 0)
     before = np.concatenate([[0], np.cumsum(instance.boundary)])

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import json
 import os
 import re
 import shutil
 import sys
-from typing import Any, BinaryIO, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 import google_crc32c
 
@@ -31,7 +32,6 @@ import tfrecords
 from official_albert import files
 
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
-_LOCK_FILE = "lock"
 # Notes in the folder of the unfinished build.
 _FINGERPRINT = "progress"
 _PUBLISHING = "publishing"
@@ -128,34 +128,38 @@ def staging_folder(
   if not (overwrite or os.path.exists(staging)):
     _refuse_dataset(output_dir)  # Before anything is written.
   is_new = not os.path.isdir(output_dir)
-  lock = _lock(staging)
-  try:
-    for leftover in glob.glob(f"{glob.escape(staging)}-*"):
-      shutil.rmtree(leftover)
-    is_ours = False
+  os.makedirs(output_dir, exist_ok=True)
+  with _locked(output_dir):
+    resumes = _can_resume(staging, output_dir, overwrite, wanted)
     try:
-      _start(staging, output_dir, overwrite, wanted)
-      is_ours = True
+      if not resumes:
+        if os.path.exists(staging):
+          shutil.rmtree(staging)
+        os.makedirs(staging)
+        _write_note(os.path.join(staging, _FINGERPRINT), wanted)
+      pattern = f"{glob.escape(staging)}/**/*.tmp"
+      for leftover in glob.glob(pattern, recursive=True):
+        os.remove(leftover)
       yield staging
+      shutil.rmtree(staging)
     except BaseException as error:
-      is_bad_input = is_ours and isinstance(error, ValueError)
-      if is_bad_input or not _holds_work(staging):
-        _remove(staging)
+      advice = (
+        ", which resumes where this one stopped; or remove "
+        f"{staging} to give up"
+      )
+      if isinstance(error, ValueError) or not _holds_work(staging):
+        shutil.rmtree(staging, ignore_errors=True)
+        advice = ""
       is_os_error = isinstance(error, OSError)
       if is_os_error and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        advice = "free some space and run the same command again"
-        if os.path.exists(staging):
-          advice += (
-            ", which resumes where this one stopped; or remove "
-            f"{staging} to give up"
-          )
-        raise OSError(f"the disk of {output_dir} is full: {advice}.") from error
+        raise OSError(
+          f"the disk of {output_dir} is full: free some space and run the same "
+          f"command again{advice}."
+        ) from error
       raise
-    _remove(staging)
-  finally:
-    lock.close()
-    if is_new and os.path.isdir(output_dir) and not os.listdir(output_dir):
-      os.rmdir(output_dir)
+    finally:
+      if is_new and not os.listdir(output_dir):
+        os.rmdir(output_dir)
 
 
 def holds_dataset(output_dir: str) -> str:
@@ -176,57 +180,51 @@ def _refuse_dataset(output_dir: str) -> None:
     raise ValueError(holds_dataset(output_dir))
 
 
-def _lock(staging: str) -> BinaryIO:
-  """Locks the folder until the file is closed or the process has ended."""
-  path = os.path.join(staging, _LOCK_FILE)
-  refusal = (
-    f"another process is building a dataset in {os.path.dirname(staging)!r}: "
-    "wait until it ends, or choose another output_dir."
-  )
-  while True:
-    os.makedirs(staging, exist_ok=True)
-    # The previous owner may just remove the folder: try again then.
-    with contextlib.suppress(FileNotFoundError):
-      file = files.lock(path, refusal)
-      if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-        return file
-      file.close()
+@contextlib.contextmanager
+def _locked(output_dir: str) -> Iterator[None]:
+  """Locks a folder against other processes, if its file system has locks."""
+  descriptor = os.open(output_dir, os.O_RDONLY)
+  try:
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      raise OSError(
+        f"another process is building a dataset in {output_dir!r}: wait until "
+        "it ends, or choose another output_dir."
+      ) from error
+    except OSError:
+      pass
+    yield
+  finally:
+    os.close(descriptor)
 
 
-def _start(
+def _can_resume(
   staging: str, output_dir: str, overwrite: bool, wanted: Mapping[str, Any]
-) -> None:
-  """Prepares to resume or start a build; raises ValueError if it cannot."""
-  path = os.path.join(staging, _FINGERPRINT)
-  found = _read_note(path)
-  names = {**(found or {}), **wanted}
-  differences = [
-    name for name in names if (found or {}).get(name) != wanted.get(name)
-  ]
+) -> bool:
+  """Returns whether to resume an unfinished build; False means to start over.
+
+  Raises:
+    ValueError: the folder holds a dataset or another unfinished build, and
+      `overwrite` is false.
+  """
+  found = _read_note(os.path.join(staging, _FINGERPRINT))
   is_publishing = _read_note(os.path.join(staging, _PUBLISHING)) is not None
-  if not overwrite and (differences or not is_publishing):
+  if not overwrite and (found != wanted or not is_publishing):
     # A build that was killed while it was published may resume: the dataset
     # is its own.
     _refuse_dataset(output_dir)
-  if not differences:
-    pattern = f"{glob.escape(staging)}/**/*.tmp"
-    for leftover in glob.glob(pattern, recursive=True):
-      os.remove(leftover)
-    return
-  if found and not overwrite and _holds_work(staging):
+  if found and found != wanted and not overwrite and _holds_work(staging):
+    names = {**found, **wanted}
+    different = [n for n in names if found.get(n) != wanted.get(n)]
     raise ValueError(
       f"{staging} holds an unfinished build with other settings "
-      f"({', '.join(differences)}): repeat its command to resume it; use "
+      f"({', '.join(different)}): repeat its command to resume it; use "
       "--overwrite or remove it to start over."
     )
-  if found is None and os.listdir(staging) != [_LOCK_FILE]:
+  if not found and os.path.exists(staging):
     report_damage(f"the unfinished build in {staging}")
-  for entry in list(os.scandir(staging)):
-    if entry.is_dir(follow_symlinks=False):
-      shutil.rmtree(entry.path)
-    elif entry.name != _LOCK_FILE:
-      os.remove(entry.path)
-  _write_note(path, wanted)
+  return found == wanted
 
 
 def _holds_work(staging: str) -> bool:
@@ -235,14 +233,6 @@ def _holds_work(staging: str) -> bool:
   return any(
     os.path.basename(path) != note_path(_FINGERPRINT) for path in notes
   )
-
-
-def _remove(staging: str) -> None:
-  # Rename it first: a process that creates the folder again in the meantime
-  # must not lose its lock.
-  aside = f"{staging}-{os.getpid()}"
-  os.replace(staging, aside)  # noqa: TID251
-  shutil.rmtree(aside)
 
 
 def publish(
