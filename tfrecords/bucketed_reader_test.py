@@ -97,13 +97,8 @@ def test_batches_are_what_the_reader_gives_but_shorter(folder):
 
 def test_the_longest_option_of_an_example_counts(tmp_path):
   mask = np.arange(_LONGEST) < np.array([[3], [12]])
-  record = {
-    "input_ids": mask * 7,
-    "input_mask": mask.astype(int),
-    "segment_ids": mask * 0,
-    "example_id": np.array(0),
-    "label_ids": np.array(1),
-  }
+  inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), mask)
+  record = {**inputs, "example_id": np.array(0), "label_ids": np.array(1)}
   schema = schemas.multiple_choice_schema(_LONGEST, 2)
   shards = [[record] * _BATCH]
   folder = reader_test.write_folder(tmp_path, schema, shards, _LONGEST)
@@ -219,8 +214,6 @@ def test_few_examples(tmp_path, records, batch_size):
     ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
     ({"start_example": 4}, "is 4, but updates of 3 examples begin at mult"),
     ({"split": "dev"}, "no split 'dev'"),
-    ({"bucket_lengths": ()}, "must be positive.* the records, 23"),
-    ({"bucket_lengths": (5, 11)}, "must be positive.* the records, 23"),
     ({"bucket_lengths": (0, 23)}, "must be positive.* the records, 23"),
     ({"bucket_lengths": (11, 5, 23)}, "must be positive, ascend"),
   ],
@@ -237,9 +230,7 @@ def test_bad_arguments(folder, arguments, message):
   "longest, lengths",
   [
     (1, (1,)),
-    (16, (16,)),
     (17, (16, 17)),
-    (24, (16, 24)),
     (48, (16, 24, 32, 48)),
     (50, (16, 24, 32, 48, 50)),
     (512, (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)),

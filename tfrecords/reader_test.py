@@ -218,26 +218,6 @@ def test_pipelines_share_the_stream(folder, pipelines, local, start):
       np.testing.assert_array_equal(got[name], expected[name])
 
 
-def test_records_of_other_pipelines_are_never_parsed(folder):
-  seen = []
-
-  def watch(batch, first_example):
-    tf.py_function(lambda place: seen.append(int(place)), [first_example], [])
-    return batch
-
-  dataset = reader.read_dataset(
-    folder,
-    "train",
-    2,
-    transform=watch,
-    context=tf.distribute.InputContext(5, 3, 10),
-  )
-  list(dataset.take(6))
-  # Batches 6 and 7 of each ten, of two examples.
-  assert {12, 14, 32, 34, 52, 54} <= set(seen)
-  assert all(place % 20 in (12, 14) for place in seen)
-
-
 def test_padding_of_a_transformed_evaluation_has_no_weight(folder):
   def transform(batch, first_example):
     ones = tf.ones_like(batch["masked_lm_weights"])

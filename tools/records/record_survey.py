@@ -35,7 +35,6 @@ _NOT_COUNTED = (
 _MIN_LENGTH = 5
 _TOLERANCE = 1e-6  # Older manifests have fewer digits.
 _BARS = 64  # Maximum number of bins of lengths and positions.
-_MAX_WORDS = 10
 
 _Features = Mapping[str, np.ndarray]
 # Cells <bool>[N, columns] that break a rule, a message, and values [N, columns]
@@ -291,8 +290,6 @@ class Survey:
     counts: the sums that are also counted when records are made.
     lengths: <int64>[S + 1], examples by number of tokens.
     positions: <int64>[S], predictions by position.
-    run_words: <int64>[S], runs of masked tokens by number of words. Adjacent
-      n-grams are one run.
     records: records of each file.
   """
 
@@ -300,7 +297,6 @@ class Survey:
     self.counts = data.Counts()
     self.lengths = np.zeros(max_seq_length + 1, np.int64)
     self.positions = np.zeros(max_seq_length, np.int64)
-    self.run_words = np.zeros(max_seq_length, np.int64)
     self.records = []
     self._tokenizer = tokenizer
 
@@ -312,21 +308,10 @@ class Survey:
     self.lengths += np.bincount(
       features["input_mask"].sum(axis=1), minlength=size + 1
     )
-    row, column = np.nonzero(features["masked_lm_weights"] > 0)
-    position = features["masked_lm_positions"][row, column]
-    self.positions += np.bincount(position, minlength=size)
-    original = put_labels_back(features)
-    starts = self._tokenizer.word_start_table[original]
-    # A column of zeros separates the rows, so they can be flattened.
-    chosen = np.zeros((len(starts), size + 1), np.int8)
-    chosen[row, position] = 1
-    change = np.diff(chosen.ravel(), prepend=0)
-    padded = np.pad(starts, ((0, 0), (0, 1))).ravel()
-    before = np.concatenate([[0], np.cumsum(padded)])
-    words = (
-      before[np.flatnonzero(change < 0)] - before[np.flatnonzero(change > 0)]
+    used = features["masked_lm_weights"] > 0
+    self.positions += np.bincount(
+      features["masked_lm_positions"][used], minlength=size
     )
-    self.run_words += np.bincount(words, minlength=size)
 
   def statistics(self) -> dict[str, Any]:
     """Returns the statistics by their names in a manifest."""
@@ -385,8 +370,7 @@ def plot(
     surveys: by the name of the split.
     output_file: the PNG.
     ngram_shares: by split, the share of n-grams of each length in words, if the
-      manifest has it. Records show only runs, where adjacent n-grams are
-      joined.
+      manifest has it.
   """
   from tools.cli import figures  # Matplotlib takes a second to load.
   from tools.cli.figures import pyplot
@@ -402,13 +386,8 @@ def plot(
       values = np.arange(len(counts))
       bins = min(_BARS, len(counts))
       axis.hist(values, bins, weights=_shares(counts), **style)
-    runs = _shares(survey.run_words)[1 : _MAX_WORDS + 1]
-    words.plot(range(1, len(runs) + 1), runs, "o-", **style)
     if shares := ngram_shares.get(name):
-      style["label"] = f"{name}: n-grams drawn"
-      words.plot(
-        [int(n) for n in shares], list(shares.values()), "o--", **style
-      )
+      words.plot([int(n) for n in shares], list(shares.values()), "o-", **style)
     swapped = survey.counts.label_1
     counts = np.array([survey.counts.instances - swapped, swapped])
     bars = labels.bar(np.arange(2) + 0.3 * index, _shares(counts), 0.3, **style)
@@ -416,14 +395,15 @@ def plot(
   for axis, title, label in (
     (lengths, "sequence length", "tokens"),
     (positions, "masked positions", "position"),
-    (words, "runs of masked words", "words"),
+    (words, "masked n-grams", "words"),
     (labels, "order label", "0: in order, 1: swapped or random"),
   ):
     axis.set_title(title)
     axis.set_xlabel(label)
     axis.set_ylabel("share")
     axis.grid(alpha=0.3)
-    axis.legend()
+    if axis.has_data():
+      axis.legend()
   labels.set_xticks([0, 1])
   figure.tight_layout()
   figures.save(figure, output_file)

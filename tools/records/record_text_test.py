@@ -115,18 +115,6 @@ def test_when_colors_are_used(
   assert record_text.use_color(color, stream) == expected
 
 
-def test_nothing_masked_in_order():
-  record = _record(masked_lm_weights=[0] * 4, next_sentence_labels=[0])
-  first, *rest = record_text.describe(record, _Tokenizer()).splitlines()
-  assert (
-    first == "10 of 12 tokens, 0 to predict, next_sentence_labels 0 (in order)"
-  )
-  assert rest[:2] == [
-    "A: [CLS] the [MASK] sat, [SEP]",
-    "B: the <unk> sat [SEP]",
-  ]
-
-
 def test_record_for_masking_while_training():
   record = _record(
     input_ids=[2, 5, 6, 7, 10, 3, 5, 9, 10, 3, 0, 0],

@@ -299,17 +299,6 @@ def test_other_settings_do_not_resume(
   assert hash_files(tmp_path) == whole
 
 
-def test_changed_text_does_not_resume(
-  build_killed, corpus, make_settings, tmp_path
-):
-  text = shutil.copy(corpus / "a.txt", tmp_path)
-  settings = make_settings(tmp_path / "data", input_files=str(text))
-  build_killed(settings, "external_sort.write_run", 3)
-  os.utime(text, ns=(0, 0))
-  with pytest.raises(ValueError, match=r"other settings \(input_files\)"):
-    dataset_builder.build_dataset(settings)
-
-
 def test_old_dataset_stays_until_the_new_one_is_whole(
   build_killed, make_settings, hash_files, whole, calls, tmp_path
 ):
