@@ -269,8 +269,7 @@ def plot(
       manifest has it. Records show only runs, where adjacent n-grams are
       joined.
   """
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   figure, axes = pyplot.subplots(2, 2, figsize=(11, 7.2))
   lengths, positions, words, labels = axes.ravel()
@@ -328,7 +327,7 @@ def plot(
   lengths.legend()
   words.legend()
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
