@@ -31,25 +31,17 @@ def json_object(text: str) -> dict[str, Any]:
 def arguments(starter: str, *kinds: Callable[[str], Any]) -> list[Any]:
   """Returns the arguments of this process as values.
 
-  Exits with 2 if they are not the expected ones.
+  Exits with 1 if they are not the expected ones.
 
   Args:
     starter: the program that starts this one, such as "tools.benchmark".
     *kinds: a function for each argument, which returns its value or raises
       ValueError.
   """
-  given = sys.argv[1:]
   try:
-    if len(given) == len(kinds):
-      return [kind(text) for kind, text in zip(kinds, given)]
+    return [kind(x) for kind, x in zip(kinds, sys.argv[1:], strict=True)]
   except ValueError:
-    pass
-  program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-  print(
-    f"{program}: error: start {starter} instead, which starts this program.",
-    file=sys.stderr,
-  )
-  sys.exit(2)
+    sys.exit(f"error: start {starter} instead, which starts this program.")
 
 
 def is_complete(folder: pathlib.Path, requirements: pathlib.Path) -> bool:
