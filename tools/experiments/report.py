@@ -13,9 +13,10 @@ import math
 from typing import Mapping, Optional, Sequence
 
 from tools import inspection
-from tools.cli import figures, printing
-from tools.cli.figures import pyplot
+from tools.cli import printing
 from tools.experiments import declaration, results, scales
+
+pyplot = printing.load_pyplot()
 
 _DECIMALS = {
   declaration.LOSS: 3,
@@ -203,7 +204,7 @@ class Report:
 
   def draw(self, output_file: str) -> None:
     """Writes the figure as a PNG."""
-    figures.save(self.figure(), output_file)
+    printing.save_figure(self.figure(), output_file)
 
 
 def _format(column: str, number: Optional[results.Number]) -> str:
