@@ -9,36 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, Optional
 
 from official_albert import modeling
 from tools import inspection
 
 # Of a device's memory; docs/inspect_model.md compares the estimate with peaks.
 _USABLE_MEMORY = 0.9
-
-
-class Fit(NamedTuple):
-  """How a training step is split to fit into a device's memory.
-
-  Attributes:
-    flags: of tools.run_pretraining.
-    bytes: estimated memory of one device; 0 if the scale names no device.
-    fits: whether that is small enough.
-  """
-
-  flags: dict[str, Any]
-  bytes: int
-  fits: bool
-
-  def describe(self) -> str:
-    """Returns the estimate as text, "" without one."""
-    if not self.bytes:
-      return ""
-    size = f"about {self.bytes / 2**30:.1f} GiB per device"
-    if not self.fits:
-      return f"{size} even with the smallest steps: does not fit"
-    return ", ".join([size, *(f"{k}={v}" for k, v in self.flags.items())])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +29,7 @@ class Scale:
     data, training, finetuning: flags of the programs that create the records,
       pretrain and fine-tune.
     task_flags: additional flags of fine-tuning by task.
-    tasks: default columns of `declaration.TASKS`.
+    tasks: default tasks, of `tables.TASKS`.
     speed: floating-point operations per second of all the hardware, without
       heads and data as in `Job.cost`; for --dry_run's estimate.
     speed_source: where that number comes from.
@@ -128,11 +105,23 @@ class Scale:
     """The sequence length of pretraining."""
     return self.data["max_seq_length"]
 
-  def fit(self, config: modeling.AlbertConfig) -> Fit:
-    """Finds the fewest micro-batches that fit, or returns the last attempt."""
+  @property
+  def batch_size(self) -> int:
+    """The sequences per step of pretraining."""
+    return self.training["train_batch_size"]
+
+  def fit(
+    self, config: modeling.AlbertConfig
+  ) -> tuple[Optional[dict[str, Any]], str]:
+    """Splits a training step until it fits into a device's memory.
+
+    Returns:
+      Flags of tools.run_pretraining, None if no step is small enough; and a
+      remark about the estimated memory, "" if the device's is unknown.
+    """
     if not self.device_bytes:
-      return Fit({}, 0, True)
-    batch = -(-int(self.training["train_batch_size"]) // self.num_devices)
+      return {}, ""
+    batch = -(-self.batch_size // self.num_devices)
     precision = self.training["precision"]
     if precision not in inspection.model_size.PRECISIONS:
       precision = "float32"  # "auto" may choose it, and it is the largest.
@@ -141,19 +130,22 @@ class Scale:
         setting = inspection.model_size.Setting(
           batch_size=batch // micro_batches,
           max_seq_length=self.max_seq_length,
-          predictions=int(self.data["max_predictions_per_seq"]),
+          predictions=self.data["max_predictions_per_seq"],
           precision=precision,
           recompute_activations=recompute,
         )
         total = inspection.model_size.training_bytes(config, setting)["total"]
+        size = f"about {total / 2**30:.1f} GiB per device"
         flags: dict[str, Any] = {}
         if micro_batches > 1:
           flags["gradient_accumulation_steps"] = micro_batches
         if recompute:
           flags["recompute_activations"] = True
         if total <= _USABLE_MEMORY * self.device_bytes:
-          return Fit(flags, total, True)
-    return Fit(flags, total, False)
+          return flags, ", ".join(
+            [size, *(f"{k}={v}" for k, v in flags.items())]
+          )
+    return None, f"{size} even with the smallest steps: does not fit"
 
 
 # Tables whose models are deeper or wider than tiny's base model. At its
