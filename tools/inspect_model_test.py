@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tools import inspect_model
 from tools.testing import many_commands, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -58,8 +59,9 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   assert len(shared["attention"][2]["heads"]) == 2
   assert tiny["layers"] == [] and tiny["sentences"] is None
   assert "== shared ==" in done.out and "== unshared ==" in done.out
-  line = f"\n1  {shared['layers'][0]['l2_distance']:>37.3f}"
-  assert line.split() == done.out[done.out.index("\n1 ") :].split()[:2]
+  assert f" 1 {shared['layers'][0]['l2_distance']:14.3f} " in done.out
+  # The sentences of --text come before those of files.
+  assert shared["sentences"]["tokens"] == unshared["sentences"]["tokens"] > 12
   assert again.code == 1
   assert again.err.startswith(
     f"inspect_model: error: --output_dir {folder} exists and is not empty"
@@ -105,6 +107,7 @@ _REFUSALS = [
     "--albert_config_file belongs to one --model",
   ),
   (["--model=none", "--text= "], "--text is empty"),
+  (["--model=none", "--input_files=none-*.txt"], "no input file matches"),
 ]
 
 
@@ -114,6 +117,11 @@ def test_bad_input_is_one_sentence():
     assert result.code and result.out == "", arguments
     (line,) = result.err.splitlines()
     assert line.startswith("inspect_model: error: ") and message in line
+
+
+def test_models_are_named_by_the_end_of_their_paths():
+  assert inspect_model.names_of(["x/a/", "x/b.tar.gz"]) == ["a", "b.tar.gz"]
+  assert inspect_model.names_of(["x/a", "y/a"]) == ["x/a", "y/a"]
 
 
 if __name__ == "__main__":
