@@ -203,7 +203,7 @@ def choose_scale() -> scales.Scale:
       f"--num_parallel is {_NUM_PARALLEL.value}, but there are {cores} cores."
     )
   scale = scales.SCALES[_SCALE.value]
-  on_tpu = "tpu" in scale.placement
+  on_tpu = bool(scale.tpu)
   # What was set, and whether the scale allows it.
   for flag, is_set, allowed in (
     (_TPU, _TPU.value != _LOCAL, on_tpu),
@@ -216,15 +216,13 @@ def choose_scale() -> scales.Scale:
         f"--{flag.name} does not apply to --scale={scale.name}, which runs on "
         f"{scale.hardware}: remove it."
       )
-  changes = dict(
+  return dataclasses.replace(
+    scale,
     steps=_TRAIN_STEPS.value or scale.steps,
     num_devices=_NUM_DEVICES.value or scale.num_devices,
+    tpu=_TPU.value if on_tpu else "",
+    finetuning_tpu=_FINETUNING_TPU.value if on_tpu else "",
   )
-  if on_tpu:
-    tpu, tuning = {"tpu": _TPU.value}, {"tpu": _FINETUNING_TPU.value}
-    changes["placement"] = {**scale.placement, **tpu}
-    changes["finetuning_placement"] = {**scale.finetuning_placement, **tuning}
-  return dataclasses.replace(scale, **changes)
 
 
 def find_place(

@@ -33,19 +33,12 @@ _LITTLE = 1e11
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """Where an experiment's text, tasks and results are.
+  """Where an experiment's text, tasks and results are."""
 
-  Attributes:
-    output_dir: the folder of everything that is written.
-    input_files: --input_files of the data tools.
-    additional_files: likewise, for table 7; may be "".
-    task_data_dirs: --data_dir by task.
-  """
-
-  output_dir: str
-  input_files: str
-  additional_files: str
-  task_data_dirs: Mapping[str, str]
+  output_dir: str  # Everything is written below it.
+  input_files: str  # --input_files of the data tools.
+  additional_files: str  # Likewise, for table 7; may be "".
+  task_data_dirs: Mapping[str, str]  # --data_dir by task.
 
   def path(self, *parts: str) -> str:
     """Returns the path of a file or folder below the output folder."""
@@ -77,27 +70,21 @@ class Plan(NamedTuple):
 
 
 class _Model(NamedTuple):
-  """A model to pretrain.
+  """A model to pretrain."""
 
-  Attributes:
-    key: the key of its job.
-    config: its configuration.
-    row: a row that it belongs to.
-    training: flags that differ from the scale's.
-    steps: its number of updates, unless `as_long_as` is set.
-    seed: the seed of weights, data order and dropout.
-    starts_from: the key of the model with its initial weights, or "".
-    as_long_as: the key of the model whose training time it takes, or "".
-  """
-
-  key: str
+  key: str  # Of its job.
   config: modeling.AlbertConfig
-  row: Row
-  training: dict[str, Any]
+  row: Row  # One of those that it belongs to.
+  training: dict[str, Any]  # Flags that differ from the scale's.
   steps: int
   seed: int
-  starts_from: str
-  as_long_as: str
+  starts_from: str  # Key of the model with its initial weights, or "".
+  as_long_as: str  # Key of the model whose training time it takes, or "".
+
+
+def _placement(tpu: str) -> dict[str, str]:
+  """Returns the flags that say where a model trains."""
+  return {"distribution": "tpu", "tpu": tpu} if tpu else {}
 
 
 def command(tool: str, settings: Mapping[str, Any]) -> list[str]:
@@ -264,7 +251,7 @@ class _Planner:
       "keep_checkpoint_max": 1,
       **scale.training,
       **model.training,
-      **scale.placement,
+      **_placement(scale.tpu),
       **memory_flags,
     }
     if row.more_data:
@@ -352,7 +339,7 @@ class _Planner:
         "metrics_file": metrics_file,
         "eval_batch_size": self.scale.training.get("eval_batch_size", 64),
         "precision": self.scale.training["precision"],
-        **self.scale.placement,
+        **_placement(self.scale.tpu),
       },
       lambda: results.read_pair_evaluation(metrics_file, pair),
       needs=(model_key, records),
@@ -430,7 +417,7 @@ class _Planner:
       "do_predict": False,
       **self.scale.finetuning,
       **self.scale.task_flags.get(task, {}),
-      **self.scale.finetuning_placement,
+      **_placement(self.scale.finetuning_tpu),
     }
 
   def finetuning(self, model: _Model, task: str, more: str = "") -> str:

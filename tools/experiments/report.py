@@ -22,21 +22,15 @@ _DECIMALS = {
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """The results of a table and how they were obtained.
-
-  Attributes:
-    seeds: empty where nothing is trained.
-    failed: the reason by the key of a failed job.
-    missing: the number of jobs that were not run.
-  """
+  """The results of a table and how they were obtained."""
 
   table: tables.Table
   scale: scales.Scale
   tasks: tuple[str, ...]
-  seeds: tuple[int, ...]
+  seeds: tuple[int, ...]  # Empty if nothing is trained.
   rows: Sequence[results.RowResults]
-  failed: Mapping[str, str]
-  missing: int
+  failed: Mapping[str, str]  # The reason by the key of a failed job.
+  missing: int  # Jobs that were not run.
   machine: str = ""
 
   @property

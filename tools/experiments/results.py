@@ -206,18 +206,13 @@ class Number(NamedTuple):
 
 @dataclasses.dataclass
 class RowResults:
-  """The results of a row, a list item per finished seed.
-
-  Attributes:
-    parameters: of embeddings, encoder and pooler; None if it was not run.
-    values: by column.
-    curves: see `read_pretraining`.
-    layers: the layers' numbers of tools.inspect_model.
-  """
+  """The results of a row, a list item per finished seed."""
 
   row: Row
+  # Of embeddings, encoder and pooler; None if it was not run.
   parameters: Optional[int] = None
   values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+  # See `read_pretraining`, and the layers of tools.inspect_model.
   curves: list[list[dict[str, float]]] = dataclasses.field(default_factory=list)
   layers: list[list[dict[str, float]]] = dataclasses.field(default_factory=list)
 

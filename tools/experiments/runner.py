@@ -34,29 +34,20 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One process. It is finished when its values have been written.
+  """One process. It is finished when its values have been written."""
 
-  Attributes:
-    key: a unique name, and the path of its folder below the output folder.
-    arguments: maps the values of the jobs in `needs` to the arguments of
-      `python -m`.
-    read: reads its values, which are JSON, when the process has succeeded.
-    needs: the keys of the jobs that must finish first.
-    cost: approximate floating-point operations, to estimate the time left; 0
-      for the preparation of data, whose cost is unknown.
-    result: a file that exists only if the command has succeeded, or "".
-    uses_all_cores: whether no other job may run at the same time.
-    note: a remark for --dry_run.
-  """
-
-  key: str
+  key: str  # A unique name, and the path of its folder.
+  # From the values of the jobs in `needs` to the arguments of `python -m`.
   arguments: Callable[[Values], list[str]]
+  # Reads its values, which are JSON, when the process has succeeded.
   read: Callable[[], dict[str, Any]] = dict
-  needs: tuple[str, ...] = ()
+  needs: tuple[str, ...] = ()  # Keys of the jobs that must finish first.
+  # Approximate floating-point operations, for the estimate of the time left; 0
+  # for the preparation of data, whose cost is unknown.
   cost: float = 0.0
-  result: str = ""
-  uses_all_cores: bool = False
-  note: str = ""
+  result: str = ""  # A file that exists only if the command has succeeded.
+  uses_all_cores: bool = False  # Runs alone.
+  note: str = ""  # A remark for --dry_run.
 
 
 def lock(output_dir: str) -> BinaryIO:

@@ -20,52 +20,39 @@ _USABLE_MEMORY = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """Sizes, data and settings of all models of an experiment.
-
-  Attributes:
-    base: `AlbertConfig` fields of the base model.
-    embedding_sizes, hidden_sizes, depths: from the paper's sizes to this
-      scale's.
-    data, training, finetuning: flags of the programs that create the records,
-      pretrain and fine-tune.
-    task_flags: additional flags of fine-tuning by task.
-    tasks: default tasks, of `tables.TASKS`.
-    speed: floating-point operations per second of all the hardware, without
-      heads and data as in `Job.cost`; for --dry_run's estimate.
-    speed_source: where that number comes from.
-    warmup_share: fraction of the steps with a rising learning rate.
-    shares, rates: by table, fraction of the steps and of the learning rate, for
-      tables with large models.
-    placement, finetuning_placement: flags that say where training runs.
-    num_devices, device_bytes: the memory that a step has to fit into; 0 bytes:
-      unknown, not checked.
-  """
+  """Sizes, data and settings of all models of an experiment."""
 
   name: str
-  base: Mapping[str, Any]
+  base: Mapping[str, Any]  # `AlbertConfig` fields of the base model.
+  # From the paper's sizes to this scale's.
   embedding_sizes: Mapping[int, int]
   hidden_sizes: Mapping[int, int]
   depths: Mapping[int, int]
   head_size: int
   vocab_size: int
+  # Flags of the programs that create records, pretrain and fine-tune, and
+  # additional flags of fine-tuning by task.
   data: Mapping[str, Any]
-  steps: int
   training: Mapping[str, Any]
   finetuning: Mapping[str, Any]
   task_flags: Mapping[str, Mapping[str, Any]]
-  tasks: tuple[str, ...]
+  steps: int
   seeds: int
+  tasks: tuple[str, ...]  # The default of --tasks.
   hardware: str
+  # Operations per second of all the hardware, as counted in `Job.cost`; for the
+  # estimate of --dry_run.
   speed: float
   speed_source: str
-  warmup_share: float = 0.1
+  warmup_share: float = 0.1  # Fraction of the steps with a rising rate.
   evaluations: int = 12
+  # By table, for tables with large models.
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
   rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  placement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  finetuning_placement: Mapping[str, Any] = dataclasses.field(
-    default_factory=dict
-  )
+  # The TPUs of pretraining and fine-tuning; "": this machine.
+  tpu: str = ""
+  finetuning_tpu: str = ""
+  # The memory that a step has to fit into; 0 bytes: unknown, not checked.
   num_devices: int = 1
   device_bytes: int = 0
 
@@ -299,8 +286,8 @@ _BASE = Scale(
   # tools.run_finetuning defaults to the paper's table 14. Its batches are large
   # enough for 8 or 16 cores, not for a pod.
   finetuning={"precision": "mixed_bfloat16"},
-  placement={"distribution": "tpu", "tpu": "local"},
-  finetuning_placement={"distribution": "tpu", "tpu": "local"},
+  tpu="local",
+  finetuning_tpu="local",
   num_devices=512,
   device_bytes=int(15.48 * 2**30),
   task_flags={},

@@ -62,42 +62,28 @@ MORE_TRAINING = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One model, trained once per seed.
-
-  Attributes:
-    model: fields of `AlbertConfig` that differ from the scale's base model, in
-      the paper's sizes; see `Scale.config`.
-    compared_with: label of the row that the verdict compares with.
-    paper: the paper's numbers by column.
-    paper_parameters: as printed, for example "12M".
-    paper_says: 1 (better) or -1 (worse) where the paper gives a direction but
-      no numbers.
-    sentence_pair: the second objective: "sop", "nsp" or "none".
-    more_data: whether the model also reads the additional text.
-    training: flags of tools.run_pretraining that differ, without dashes.
-    starts_from: label of an earlier row whose weights initialize this one.
-    equal_time: whether to train for the time of the first row, not its steps.
-    share: fraction of the table's steps.
-    rate: fraction of the table's peak learning rate.
-    preset: measure the speed of this preset instead of training anything.
-    num_applied_layers: measure a model that all rows share at this depth.
-  """
+  """One model, trained once per seed."""
 
   label: str
+  # Fields of `AlbertConfig` that differ from the scale's base model, in the
+  # paper's sizes; see `Scale.config`.
   model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  compared_with: Optional[str] = None
+  compared_with: Optional[str] = None  # The label of another row.
+  # The paper's numbers by column, and its parameters as printed: "12M".
   paper: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   paper_parameters: str = ""
+  # 1 (better) or -1 (worse) if the paper gives a direction but no numbers.
   paper_says: Optional[int] = None
-  sentence_pair: str = "sop"
-  more_data: bool = False
+  sentence_pair: str = "sop"  # The second objective; also "nsp" or "none".
+  more_data: bool = False  # Also reads the additional text.
+  # Flags of tools.run_pretraining that differ, without dashes.
   training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  starts_from: Optional[str] = None
-  equal_time: bool = False
-  share: float = 1.0
-  rate: float = 1.0
-  preset: str = ""
-  num_applied_layers: int = 0
+  starts_from: Optional[str] = None  # The earlier row with its first weights.
+  equal_time: bool = False  # Trains for the first row's time, not its steps.
+  share: float = 1.0  # Of the table's steps.
+  rate: float = 1.0  # Of the table's peak learning rate.
+  preset: str = ""  # Whose speed is measured instead of training a model.
+  num_applied_layers: int = 0  # The depth to measure a common model at.
 
   def paper_average(self, columns: Sequence[str]) -> Optional[float]:
     """Returns the paper's average over columns, None if one is missing.
@@ -111,21 +97,16 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """Rows that are compared.
-
-  Attributes:
-    question: what the rows show, in one or two sentences.
-    columns: what is measured; without `SCORES`, models are not fine-tuned.
-    curves: whether the picture shows held-out loss over time.
-  """
+  """Rows that are compared."""
 
   name: str
   title: str
   source: str
-  question: str
+  question: str  # What the rows show, in one or two sentences.
   rows: tuple[Row, ...]
+  # What is measured; without `SCORES`, models are not fine-tuned.
   columns: tuple[str, ...] = (LOSS, ACCURACY, SCORES)
-  curves: bool = False
+  curves: bool = False  # Whether the picture shows held-out loss over time.
 
   def row(self, label: str) -> Row:
     """Returns the row with this label."""

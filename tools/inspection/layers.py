@@ -32,16 +32,10 @@ class InspectedModel(NamedTuple):
 
 
 class Findings(NamedTuple):
-  """Measurements on sentences.
+  """Measurements on sentences; `maps` and `pieces` are of the first one."""
 
-  Attributes:
-    values: `layers`, `attention` and `sentences` of inspection.json.
-    maps: attention of each layer on the first sentence, <float32>[N, S, S].
-    pieces: the pieces of the first sentence.
-  """
-
-  values: dict[str, Any]
-  maps: list[np.ndarray]
+  values: dict[str, Any]  # `layers`, `attention`, `sentences` of the JSON.
+  maps: list[np.ndarray]  # Attention of each layer, <float32>[N, S, S].
   pieces: list[str]
 
 

@@ -26,19 +26,11 @@ _NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """Sizes of a training step or a request.
+  """Sizes of a training step or a request."""
 
-  Attributes:
-    batch_size: sequences B per device.
-    max_seq_length: tokens S per sequence.
-    predictions: masked tokens P per sequence; ignored for inference.
-    precision: one of `PRECISIONS`.
-    recompute_activations: see --recompute_activations of training.
-  """
-
-  batch_size: int
-  max_seq_length: int
-  predictions: int = 0
+  batch_size: int  # Sequences B per device.
+  max_seq_length: int  # Tokens S per sequence.
+  predictions: int = 0  # Masked tokens P per sequence, for training.
   precision: str = "float32"
   recompute_activations: bool = False
 
