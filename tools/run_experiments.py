@@ -203,7 +203,7 @@ def choose_scale() -> scales.Scale:
       f"--num_parallel is {_NUM_PARALLEL.value}, but there are {cores} cores."
     )
   scale = scales.SCALES[_SCALE.value]
-  on_tpu = bool(scale.tpu)
+  on_tpu = scale.tpu is not None
   # What was set, and whether the scale allows it.
   for flag, is_set, allowed in (
     (_TPU, _TPU.value != _LOCAL, on_tpu),
@@ -220,8 +220,8 @@ def choose_scale() -> scales.Scale:
     scale,
     steps=_TRAIN_STEPS.value or scale.steps,
     num_devices=_NUM_DEVICES.value or scale.num_devices,
-    tpu=_TPU.value if on_tpu else "",
-    finetuning_tpu=_FINETUNING_TPU.value if on_tpu else "",
+    tpu=_TPU.value if on_tpu else None,
+    finetuning_tpu=_FINETUNING_TPU.value if on_tpu else None,
   )
 
 

@@ -14,7 +14,15 @@ import itertools
 import json
 import math
 import os
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+)
 
 import tfrecords
 from official_albert import distribution, files, modeling
@@ -76,15 +84,13 @@ class _Model(NamedTuple):
   config: modeling.AlbertConfig
   row: Row  # One of those that it belongs to.
   training: dict[str, Any]  # Flags that differ from the scale's.
-  steps: int
   seed: int
   starts_from: str  # Key of the model with its initial weights, or "".
-  as_long_as: str  # Key of the model whose training time it takes, or "".
 
 
-def _placement(tpu: str) -> dict[str, str]:
+def _placement(tpu: Optional[str]) -> dict[str, str]:
   """Returns the flags that say where a model trains."""
-  return {"distribution": "tpu", "tpu": tpu} if tpu else {}
+  return {} if tpu is None else {"distribution": "tpu", "tpu": tpu}
 
 
 def command(tool: str, settings: Mapping[str, Any]) -> list[str]:
@@ -192,8 +198,17 @@ class _Planner:
       uses_all_cores=True,
     )
 
+  def records_of(self, row: Row) -> list[str]:
+    """Adds the records that a row's model reads; the first are for training."""
+    records = [self.records(row.sentence_pair, row.more_data)]
+    if row.more_data:
+      # All models are compared on the same held-out text.
+      records.append(self.records(row.sentence_pair))
+    return records
+
   def model(self, row: Row, seed: int) -> _Model:
     """Adds the pretraining of a row's model and all that it needs."""
+    scale, name = self.scale, self.table.name
     starts_from = as_long_as = ""
     if row.starts_from is not None:
       starts_from = self.model(self.table.row(row.starts_from), seed).key
@@ -201,7 +216,6 @@ class _Planner:
       first = self.model(self.table.rows[0], seed)
       as_long_as = first.key
       self.speed(first)
-    scale, name = self.scale, self.table.name
     training = dict(sorted(row.training.items()))
     peak = scale.peak_rate(name, row.rate)
     if peak != scale.training["learning_rate"]:
@@ -222,25 +236,48 @@ class _Planner:
     sizes = f"H{c.hidden_size}-L{c.num_hidden_layers}-E{c.embedding_size}"
     sharing = f"{groups}groups" if groups > 1 else c.sharing
     folder = f"models/{sizes}-{sharing}-{row.sentence_pair}-{digest}"
-    model = _Model(
-      *(f"{folder}/seed_{seed}", config, row, training, steps, seed),
-      *(starts_from, as_long_as),
+    key = f"{folder}/seed_{seed}"
+    model = _Model(key, config, row, training, seed, starts_from)
+    needs = [*self.records_of(row), *filter(None, (starts_from, as_long_as))]
+    cost = self._cost(model, steps)
+    if as_long_as:
+      needs += [self.speed(model), speed_key(as_long_as)]
+      cost = self.jobs[as_long_as].cost
+
+    def settings(values: runner.Values) -> dict[str, Any]:
+      count = steps
+      if as_long_as:
+        ours, theirs = (
+          values[speed_key(k)]["tokens_per_second"] for k in (key, as_long_as)
+        )
+        count = math.ceil(values[as_long_as]["steps"] * ours / theirs)
+      return self._pretraining_settings(model, key, count)
+
+    _, note = scale.fit(config)
+    self.add(
+      key,
+      "tools.run_pretraining",
+      settings,
+      lambda: results.read_pretraining(
+        self.place.path(key), config, scale.batch_size
+      ),
+      needs=tuple(needs),
+      cost=cost,
+      note=note,
     )
-    if row.equal_time:
-      self.speed(model)
-    self.pretraining(model)
     return model
 
   def _pretraining_settings(
     self, model: _Model, folder: str, steps: int
   ) -> dict[str, Any]:
-    place, scale, row = self.place, self.scale, model.row
+    place, scale = self.place, self.scale
     memory_flags, note = scale.fit(model.config)
     if memory_flags is None:
       raise ValueError(f"{note}.")
     every = math.ceil(steps / scale.evaluations)
+    records, *heldout = map(place.path, self.records_of(model.row))
     settings = {
-      "input_dir": place.path(self.records(row.sentence_pair, row.more_data)),
+      "input_dir": records,
       "model_dir": place.path(folder),
       "albert_config_file": self._write_config(folder, model.config),
       "num_train_steps": steps,
@@ -254,9 +291,8 @@ class _Planner:
       **_placement(scale.tpu),
       **memory_flags,
     }
-    if row.more_data:
-      # All models are compared on the same held-out text.
-      settings["eval_input_dir"] = place.path(self.records(row.sentence_pair))
+    if heldout:
+      settings["eval_input_dir"] = heldout[0]
     if model.starts_from:
       settings["init_checkpoint"] = place.path(model.starts_from)
     return settings
@@ -273,37 +309,6 @@ class _Planner:
     flops = model.config.forward_flops(self.scale.max_seq_length)
     return 3.0 * sequences * flops
 
-  def pretraining(self, model: _Model) -> str:
-    key, row, other = model.key, model.row, model.as_long_as
-    needs = [self.records(row.sentence_pair, row.more_data)]
-    if row.more_data:
-      needs.append(self.records(row.sentence_pair))
-    needs += [need for need in (model.starts_from, other) if need]
-    if other:
-      needs += [speed_key(key), speed_key(other)]
-
-    def settings(values: runner.Values) -> dict[str, Any]:
-      steps = model.steps
-      if other:
-        ours, theirs = (
-          values[speed_key(k)]["tokens_per_second"] for k in (key, other)
-        )
-        steps = math.ceil(values[other]["steps"] * ours / theirs)
-      return self._pretraining_settings(model, key, steps)
-
-    _, note = self.scale.fit(model.config)
-    return self.add(
-      key,
-      "tools.run_pretraining",
-      settings,
-      lambda: results.read_pretraining(
-        self.place.path(key), model.config, self.scale.batch_size
-      ),
-      needs=tuple(needs),
-      cost=self.jobs[other].cost if other else self._cost(model, model.steps),
-      note=note,
-    )
-
   def speed(self, model: _Model) -> str:
     """Measures a model's tokens per second, alone on the machine."""
     key = speed_key(model.key)
@@ -318,7 +323,7 @@ class _Planner:
         "eval_steps": 0,
       },
       lambda: results.read_speed(self.place.path(key)),
-      needs=(self.records(model.row.sentence_pair, model.row.more_data),),
+      needs=tuple(self.records_of(model.row)),
       cost=self._cost(model, _SPEED_STEPS),
       uses_all_cores=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any, Mapping, Optional, Sequence
 
@@ -143,14 +144,10 @@ class Report:
   def _conclusion(self) -> str:
     sentences = []
     for base in self._verdict_bases():
-      # One seed has no spread, so its verdicts don't count.
-      words = [
-        verdict[base]
-        for verdict in self.verdicts.values()
-        if results.ONE_SEED not in verdict[base]
-      ]
+      words = [verdict.get(base, "") for verdict in self.verdicts.values()]
       agree, disagree, spread = (
-        sum(word.startswith(kind) for word in words)
+        # One seed has no spread, so its verdicts don't count.
+        sum(w.startswith(kind) and results.ONE_SEED not in w for w in words)
         for kind in (results.AGREES, results.DISAGREES, results.SPREAD)
       )
       if agree + disagree + spread:
@@ -165,11 +162,8 @@ class Report:
     return " ".join(sentences)
 
   def _verdict_bases(self) -> list[str]:
-    """Returns what verdicts are based on, where there are any."""
-    bases: dict[str, None] = {}
-    for verdict in self.verdicts.values():
-      bases |= {base: None for base, words in verdict.items() if words}
-    return list(bases)
+    """Returns what verdicts are based on, without repetitions."""
+    return list(dict.fromkeys(itertools.chain(*self.verdicts.values())))
 
   def figure(self):
     """Returns the Matplotlib figure of the table."""

@@ -307,12 +307,12 @@ def verdicts(
   """Judges each row that is compared with another.
 
   Returns:
-    By label, then by what the verdict is based on: "tasks" compares averages
-    over the tasks that were run with the paper's over the same tasks; "MLM"
-    compares held-out accuracy with the paper's or, where the paper has none,
-    with the direction of its own average; "NSP" and "SOP" compare accuracies.
-    A table without tasks has one verdict, based on layers or on held-out
-    accuracy.
+    By label, then by what the verdict is based on, if that was measured:
+    "tasks" compares averages over the tasks that were run with the paper's over
+    the same tasks; "MLM" compares held-out accuracy with the paper's or, where
+    the paper has none, with the direction of its own average; "NSP" and "SOP"
+    compare accuracies. A table without tasks has one verdict, based on layers
+    or on held-out accuracy.
   """
   by_label = {result.row.label: result for result in rows}
   mlm, found = tables.ACCURACY, {}
@@ -328,7 +328,7 @@ def verdicts(
     for pair in (tables.NSP, tables.SOP):
       if pair in table.columns:
         bases[pair] = ([pair], pair)
-    found[row.label] = {
+    words = {
       name: verdict(
         paper_direction(row, other, columns),
         by_label[row.label].number(column),
@@ -336,6 +336,7 @@ def verdicts(
       )
       for name, (columns, column) in bases.items()
     }
+    found[row.label] = {name: word for name, word in words.items() if word}
   return found
 
 

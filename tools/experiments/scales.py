@@ -23,7 +23,7 @@ class Scale:
   """Sizes, data and settings of all models of an experiment."""
 
   name: str
-  base: Mapping[str, Any]  # `AlbertConfig` fields of the base model.
+  fields: Mapping[str, Any]  # Other fields of `AlbertConfig`.
   # From the paper's sizes to this scale's.
   embedding_sizes: Mapping[int, int]
   hidden_sizes: Mapping[int, int]
@@ -49,9 +49,9 @@ class Scale:
   # By table, for tables with large models.
   shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
   rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  # The TPUs of pretraining and fine-tuning; "": this machine.
-  tpu: str = ""
-  finetuning_tpu: str = ""
+  # --tpu of pretraining and fine-tuning; None: on CPU or GPU.
+  tpu: Optional[str] = None
+  finetuning_tpu: Optional[str] = None
   # The memory that a step has to fit into; 0 bytes: unknown, not checked.
   num_devices: int = 1
   device_bytes: int = 0
@@ -60,23 +60,23 @@ class Scale:
     """Returns the configuration of a row.
 
     Args:
-      model: `Row.model`. The scale translates the paper's `embedding_size`
-        ("H": equal to the hidden size), `hidden_size` and `depth`; other fields
-        of `AlbertConfig` are used as they are.
+      model: `Row.model`, which differs from ALBERT-base. The scale translates
+        the paper's `embedding_size` ("H": equal to the hidden size),
+        `hidden_size` and `depth`; other fields of `AlbertConfig` are used as
+        they are.
     """
-    values = {**self.base, "vocab_size": self.vocab_size, **model}
-    if "depth" in model:
-      values["num_hidden_layers"] = self.depths[values.pop("depth")]
-    if "hidden_size" in model:
-      hidden = self.hidden_sizes[model["hidden_size"]]
-      values["hidden_size"] = hidden
-      values["intermediate_size"] = 4 * hidden
-      values["num_attention_heads"] = hidden // self.head_size
-    if model.get("embedding_size") == "H":
-      values["embedding_size"] = values["hidden_size"]
-    elif "embedding_size" in model:
-      values["embedding_size"] = self.embedding_sizes[model["embedding_size"]]
-    return modeling.AlbertConfig(**values)
+    model = {"embedding_size": 128, "hidden_size": 768, "depth": 12, **model}
+    hidden = self.hidden_sizes[model.pop("hidden_size")]
+    size = model.pop("embedding_size")
+    values = dict(
+      embedding_size=hidden if size == "H" else self.embedding_sizes[size],
+      hidden_size=hidden,
+      num_hidden_layers=self.depths[model.pop("depth")],
+      num_attention_heads=hidden // self.head_size,
+      intermediate_size=4 * hidden,
+      vocab_size=self.vocab_size,
+    )
+    return modeling.AlbertConfig(**{**values, **self.fields, **model})
 
   def steps_of(self, table: str, share: float = 1.0) -> int:
     """Returns the updates of a model, given the row's `share`."""
@@ -140,15 +140,7 @@ class Scale:
 _LARGE_TABLES = ("2", "6", "8", "11", "12", "13", "figure_1", "figure_2")
 _TINY = Scale(
   name="tiny",
-  base=dict(
-    embedding_size=64,
-    hidden_size=128,
-    num_hidden_layers=4,
-    num_attention_heads=8,
-    intermediate_size=512,
-    initializer_range=0.05,
-    max_position_embeddings=128,
-  ),
+  fields={"initializer_range": 0.05, "max_position_embeddings": 128},
   embedding_sizes={64: 32, 128: 64, 256: 96, 768: 128, 1024: 128},
   hidden_sizes={768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384},
   depths={12: 4, 24: 8},
@@ -201,14 +193,7 @@ _TINY = Scale(
 
 _SMALL = Scale(
   name="small",
-  base=dict(
-    embedding_size=64,
-    hidden_size=384,
-    num_hidden_layers=6,
-    num_attention_heads=6,
-    intermediate_size=1536,
-    max_position_embeddings=512,
-  ),
+  fields={"max_position_embeddings": 512},
   embedding_sizes={64: 32, 128: 64, 256: 128, 768: 384, 1024: 512},
   hidden_sizes={768: 384, 1024: 512, 2048: 768, 4096: 1024, 6144: 1536},
   depths={12: 6, 24: 12},
@@ -253,16 +238,11 @@ _XXLARGE_FLOPS = 3.0 * (
 )
 _BASE = Scale(
   name="base",
-  base=dict(
-    embedding_size=128,
-    hidden_size=768,
-    num_hidden_layers=12,
-    num_attention_heads=12,
-    intermediate_size=3072,
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    max_position_embeddings=512,
-  ),
+  fields={
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+  },
   embedding_sizes={size: size for size in (64, 128, 256, 768, 1024)},
   hidden_sizes={size: size for size in (768, 1024, 2048, 4096, 6144)},
   depths={12: 12, 24: 24},

@@ -116,8 +116,9 @@ def test_inference_holds_one_block_at_a_time():
   ],
 )
 def test_estimate_is_close_to_the_compilers_layout(size, max_seq_length, gib):
+  config = modeling.AlbertConfig.from_preset(f"albert_{size}_v2")
   found = model_size.training_bytes(
-    modeling.AlbertConfig.from_preset(f"albert_{size}_v2"),
+    config,
     model_size.Setting(
       8, max_seq_length, int(0.15 * max_seq_length), "mixed_bfloat16"
     ),
@@ -126,26 +127,18 @@ def test_estimate_is_close_to_the_compilers_layout(size, max_seq_length, gib):
   assert found["total"] / 2**30 == pytest.approx(gib, rel=0.2)
 
 
-def _part(path: str) -> str:
-  """The part that a variable belongs to, by its path."""
-  if path.startswith("masked_lm"):
-    return "masked_lm_head"
-  if path.startswith("sentence_order"):
-    return "sentence_order_head"
-  if "/layer_norm/" in path:
-    return "layer_norms"
-  for mark, part in (
-    ("word_embeddings", "word_embeddings"),
-    ("position_embeddings", "position_embeddings"),
-    ("token_type_embeddings", "segment_embeddings"),
-    ("/projection/", "embedding_projection"),
-    ("/attentions/", "attention"),
-    ("/ffns/", "ffn"),
-    ("/pooler/", "pooler"),
-  ):
-    if mark in path:
-      return part
-  raise AssertionError(path)
+_PARTS = {  # By a part of the variable's path.
+  "masked_lm": "masked_lm_head",
+  "sentence_order": "sentence_order_head",
+  "/layer_norm/": "layer_norms",
+  "word_embeddings": "word_embeddings",
+  "position_embeddings": "position_embeddings",
+  "token_type_embeddings": "segment_embeddings",
+  "/projection/": "embedding_projection",
+  "/attentions/": "attention",
+  "/ffns/": "ffn",
+  "/pooler/": "pooler",
+}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +157,7 @@ def test_each_part_is_that_of_the_built_model(changes):
   expected: dict[str, int] = {}
   model = pretraining.AlbertForPretraining(config)
   for path, variable in checkpoints.by_path(model).items():
-    part = _part(path)
+    part = next(part for mark, part in _PARTS.items() if mark in path)
     expected[part] = expected.get(part, 0) + variable.shape.num_elements()
   counted = model_size.parameters(config)
   assert counted.pop("encoder") == config.parameter_count()
