@@ -10,7 +10,7 @@ several in each of the configuration's layers.
 
 from __future__ import annotations
 
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -122,19 +122,10 @@ def look_into(
     heads = heads + [of_heads for _, of_heads in found]
   count = sum(map(len, rows))
   values = {
-    "layers": [
-      {"layer": number, **dict(zip(LAYER, layer))}
-      for number, layer in enumerate((layers / count).tolist(), 1)
-    ],
+    "layers": _numbered("layer", LAYER, (layers / count).tolist()),
     "attention": [
-      {
-        "layer": number,
-        "heads": [
-          {"head": head, **dict(zip(HEAD, numbers))}
-          for head, numbers in enumerate(layer, 1)
-        ],
-      }
-      for number, layer in enumerate((heads / count).tolist(), 1)
+      {"layer": number, "heads": _numbered("head", HEAD, of_layer)}
+      for number, of_layer in enumerate((heads / count).tolist(), 1)
     ],
     "sentences": {"count": len(rows), "tokens": count, "cut": cut},
   }
@@ -142,6 +133,15 @@ def look_into(
   maps = [probs[0] for *_, probs in run(opened.model, *first)]
   pieces = [tokenizer.marked_piece(id) for id in rows[0]]
   return Findings(values, maps, pieces)
+
+
+def _numbered(
+  kind: str, names: Sequence[str], rows: Iterable[Sequence[float]]
+) -> list[dict[str, float]]:
+  return [
+    {kind: number, **dict(zip(names, row))}
+    for number, row in enumerate(rows, 1)
+  ]
 
 
 def pad(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import tarfile
 
 import numpy as np
@@ -13,7 +12,6 @@ import tensorflow as tf
 from official_albert import modeling, tokenization
 from official_albert.testing import toy_vocabulary
 from tasks import pretraining
-from tools import conversion
 from tools.inspection import layers as layers_lib
 from tools.testing import toy_runs
 
@@ -185,28 +183,28 @@ def test_another_depth(runs):
     layers_lib.open_model(runs["none"], num_hidden_layers=5)
 
 
-def test_tf1_checkpoints_archives_and_long_sentences(tmp_path):
-  config = modeling.AlbertConfig(vocab_size=41, **toy_runs.SIZES)
-  folder = tmp_path / "model"
-  conversion.write_random(config, str(folder))
-  opened = layers_lib.open_model(str(folder))
-  with pytest.raises(ValueError, match="has no tokenizer: .* --spm_model_file"):
-    layers_lib.look_into(opened, _TEXTS, 64, "model")
-  (folder / "30k-clean.model").write_bytes(toy_vocabulary.numbers(41))
-  with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
-    archive.add(folder, "model")
-  shutil.rmtree(folder)
-  opened = layers_lib.open_model(str(tmp_path / "model.tar.gz"))
-  words = ["5 6 7", "8", *["9 10"] * 16]
-  found = layers_lib.look_into(opened, words, 9, "model")
-  assert found.pieces == ["[CLS]", "▁5", "▁6", "▁7", "[SEP]"]
+def test_long_sentences_are_truncated(model):
+  opened = layers_lib.InspectedModel(model, _Numbers(), "")
+  # More sentences than a batch.
+  texts = ["5 6 7", "8", *["9 10"] * 16]
+  found = layers_lib.look_into(opened, texts, 9, "")
+  assert found.pieces == ["2", "5", "6", "7", "3"]
   sizes = {"count": 18, "tokens": 5 + 3 + 16 * 4, "cut": 0}
   assert found.values["sentences"] == sizes
-  found = layers_lib.look_into(opened, ["5 6 7 8", "9 10"], 4, "model")
-  assert found.pieces == ["[CLS]", "▁5", "▁6", "[SEP]"]
+  found = layers_lib.look_into(opened, ["5 6 7 8", "9 10"], 4, "")
+  assert found.pieces == ["2", "5", "6", "3"]
   assert found.values["sentences"]["cut"] == 1
   with pytest.raises(ValueError, match="max_seq_length is 2"):
-    layers_lib.look_into(opened, ["5"], 2, "model")
+    layers_lib.look_into(opened, ["5"], 2, "")
+  with pytest.raises(ValueError, match="X has no tokenizer: .* --spm_model"):
+    layers_lib.look_into(opened._replace(tokenizer=None), ["5"], 9, "X")
+
+
+def test_an_archive_is_named_as_it_was_given(runs, tmp_path):
+  path = tmp_path / "model.tar.gz"
+  with tarfile.open(path, "w:gz") as archive:
+    archive.add(runs["all"], "model")
+  assert layers_lib.open_model(str(path)).source.startswith(str(path))
 
 
 def test_the_tokenizer_must_be_the_models(runs, tmp_path):

@@ -89,12 +89,16 @@ def measure(
       config, dataclasses.replace(step, recompute_activations=True)
     )
     inference[precision] = inference_bytes(config, request)
+  training_flops = pretraining.training_flops(config, length, predictions)
   return {
     "model": name,
     "config": config.to_dict(),
     "parameters": parameters(config),
+    # Operations of matrix products; a multiply-add counts as two. Training
+    # includes the heads, and the last block computes only what they need.
     "flops_per_token": {
-      **flops_per_token(config, length, predictions),
+      "forward": config.forward_flops(length) / length,
+      "training": training_flops / length,
       "max_seq_length": length,
       "max_predictions_per_seq": predictions,
     },
@@ -319,28 +323,4 @@ def parameters(config: modeling.AlbertConfig) -> dict[str, int]:
     **heads,
     "encoder": total,
     "pretraining": pretraining_total,
-  }
-
-
-def flops_per_token(
-  config: modeling.AlbertConfig, max_seq_length: int, predictions: int
-) -> dict[str, float]:
-  """Returns the operations of matrix products per token of a full sequence.
-
-  A multiply-add counts as two.
-
-  Args:
-    config: the model.
-    max_seq_length: S; attention costs more per token in longer sequences.
-    predictions: masked tokens P per training sequence.
-
-  Returns:
-    `forward` of the encoder for all positions; `training` with the heads,
-    forward and backward, where the last block computes only what the heads
-    need.
-  """
-  training = pretraining.training_flops(config, max_seq_length, predictions)
-  return {
-    "forward": config.forward_flops(max_seq_length) / max_seq_length,
-    "training": training / max_seq_length,
   }

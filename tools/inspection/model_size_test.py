@@ -167,8 +167,10 @@ def test_each_part_is_that_of_the_built_model(changes):
 
 def test_operations_a_token():
   config = modeling.AlbertConfig.from_preset("albert_base_v2")
-  short = model_size.flops_per_token(config, 128, 19)
-  long = model_size.flops_per_token(config, 512, 76)
+  short, long = (
+    model_size.measure("", config, 1, 1, length, predictions)["flops_per_token"]
+    for length, predictions in ((128, 19), (512, 76))
+  )
   # 12 layers, each 8 H^2 + 4 H I, and 4 S H of attention.
   layers = 12 * (8 * 768**2 + 4 * 768 * 3072)
   assert short["forward"] == pytest.approx(
