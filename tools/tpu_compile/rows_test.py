@@ -1,6 +1,11 @@
-"""Tests of stored rows and of tables."""
+"""Tests of rows, with fake processes instead of the compiler."""
 
 from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import sys
 
 import pytest
 
@@ -38,6 +43,62 @@ def test_cells():
   assert refused[3:5] == ("8 a chip", "v4:2x2x1, 8 chips")
   assert refused[7:] == ("", "44 s", "no")
   assert len(refused) == len(rows.HEAD)
+
+
+def test_a_step_is_lowered_once(monkeypatch, tmp_path):
+  row, commands = make_row(), []
+
+  def run(command, what):
+    commands.append((command[0], command[2], *command[4:]))
+    if "lowering" in what:
+      assert step_lib.Step(**json.loads(command[3])) == row.step
+      pathlib.Path(command[-1]).write_text("lowered")
+      return ""
+    return f"a note\n{json.dumps(dataclasses.asdict(row.compiled))}\n"
+
+  monkeypatch.setattr(rows, "_run", run)
+  for topology in ("v3:2x2", "v2:2x2"):
+    made = rows.compile_row(
+      "tiny", row.step, topology, "/python", str(tmp_path)
+    )
+    assert made == dataclasses.replace(row, topology=topology)
+  lowered = f"{tmp_path}/8.hlo"
+  assert commands == [
+    (sys.executable, "tools.tpu_compile.step", lowered),
+    ("/python", "tools.tpu_compile.compiler", "v3:2x2"),
+    ("/python", "tools.tpu_compile.compiler", "v2:2x2"),
+  ]
+
+
+@pytest.mark.parametrize(
+  "program, message",
+  [
+    ("import sys; sys.exit('a\\nno such layer')", "x failed: no such layer"),
+    ("import os; os.kill(os.getpid(), 9)", "x failed: .*signal 9.*memory"),
+  ],
+)
+def test_a_failed_process(program, message):
+  with pytest.raises(ValueError, match=message):
+    rows._run([sys.executable, "-c", program], "x")
+
+
+@pytest.mark.parametrize("start", [3, 8, 32, 1000, 5000])
+@pytest.mark.parametrize(
+  "largest", [0, 1, 2, 3, 4, 7, 8, 15, 16, 88, 120, 1001, 4095, 4096, 9999]
+)
+def test_search_finds_the_largest_batch(start, largest):
+  tried = []
+
+  def fits(batch):
+    assert batch not in tried
+    tried.append(batch)
+    return batch <= largest
+
+  batches = [1, 2, 4, *range(8, 4097, 8)]
+  expected = max((b for b in batches if b <= largest), default=0)
+  assert rows.largest_batch(fits, start) == expected
+  # Doubling from 8 to 4096, or halving back, then bisection.
+  assert len(tried) <= 9 + 9
 
 
 def test_rows_are_read_back(tmp_path):
