@@ -1,12 +1,12 @@
 """The protocol between a benchmark and the programs that it measures.
 
 Each program is a process with its own packages, so this module uses only the
-standard library. A program is started with a `Workload` as JSON, builds its
-model and takes a few steps. Then it writes one JSON object per line to stdout.
-The first is a `Ready`. A line "run K" on stdin is answered with a `Timed`, and
-"product K" with the speed of the fastest of K matrix products, {"flops": number
-or null}. A failure is answered with {"error": sentence}. The program exits at
-the end of stdin.
+standard library and NumPy. A program is started with a `Workload` as JSON,
+builds its model and takes a few steps. Then it writes one JSON object per line
+to stdout. The first is a `Ready`. The answer to a line "run K" on stdin is a
+`Timed`, and to "product K" the speed of the fastest of K matrix products,
+{"flops": number or null}. A failure is answered by {"error": sentence}. The
+program exits at the end of stdin.
 
 `Peer` is the benchmark's side, `serve` the program's.
 """
@@ -23,16 +23,16 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Mapping, NamedTuple, Optional
+
+import numpy as np
 
 from tools.cli import child_programs
 
-if TYPE_CHECKING:
-  import numpy as np
-
-# The program that starts all others.
-STARTER = "tools.benchmark"
+# What all systems support.
 PRECISIONS = ("float32", "mixed_bfloat16")
+# ALBERT's special pieces have smaller ids.
+_FIRST_ID, _MASK_ID = 5, 4
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _STOP_SECONDS = 20
 
@@ -47,10 +47,10 @@ class Workload:
 
   batch_size: int = 16
   max_seq_length: int = 128
-  # One of PRECISIONS; variables are float32 in both.
+  # Of the matrix products; variables are always float32.
   precision: str = "mixed_bfloat16"
   threads: int = 2
-  # A variant of the program; "" is the default one.
+  # Selects a variant of the program.
   variant: str = ""
   vocab_size: int = 30000
   embedding_size: int = 128
@@ -59,31 +59,22 @@ class Workload:
   num_attention_heads: int = 12
   intermediate_size: int = 3072
   max_position_embeddings: int = 512
-  # Only our own program supports other sharing than "all", and dropout.
+  # Only our own program supports other values of the next six.
   sharing: str = "all"
   hidden_dropout_prob: float = 0.0
   attention_probs_dropout_prob: float = 0.0
-  # Of AdamW: constant, small enough for ten steps without a warm-up.
+  optimizer: str = "adamw"
+  xla: bool = False
+  recompute_activations: bool = False
+  # Constant, and small enough for ten steps without a warm-up.
   learning_rate: float = 1e-4
   weight_decay: float = 0.01
   clip_norm: float = 1.0
-  # Folder of the model to serve; "": train a new one.
+  # Folder of the model to serve; "" trains a new one.
   model_dir: str = ""
-  # Untimed steps, the first of which compiles.
+  # Untimed steps. The first includes compilation.
   warmup_steps: int = 3
   seed: int = 1
-
-  def __post_init__(self):
-    if self.precision not in PRECISIONS:
-      raise ValueError(
-        f"unknown precision {self.precision!r}; choose one of "
-        f"{', '.join(PRECISIONS)}."
-      )
-    for name in ("batch_size", "max_seq_length", "threads", "warmup_steps"):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f"{name} must be at least 1, got {getattr(self, name)}."
-        )
 
   @property
   def predictions(self) -> int:
@@ -102,21 +93,27 @@ class Workload:
 
 
 class Ready(NamedTuple):
-  """The answer after the warm-up."""
+  """The answer after the warm-up.
 
-  # Of the warm-up steps, masked LM plus sentence order, in nats. A program that
-  # serves a model gives the mean of its outputs.
+  Attributes:
+    losses: of the warm-up steps: masked LM plus sentence order, in nats.
+      Programs that serve a model return the mean of their outputs.
+    build_seconds: all time before the first step, including imports.
+    trace_seconds: the part of it that traces the step, if it is separate.
+    first_step_seconds: the first step with its compilation.
+    versions: the versions of the main packages.
+    about: a short description of the setup.
+    start_bytes: the peak memory before the first step.
+    peak_bytes: the peak memory after the warm-up.
+  """
+
   losses: list[float]
-  # Everything before the first step, including imports.
   build_seconds: float
-  # The part of it that traces the step, if it is separate.
   trace_seconds: float
-  # Includes compilation.
   first_step_seconds: float
-  # Of the main packages.
   versions: dict[str, str]
-  # A short description of the setup.
   about: str
+  start_bytes: int
   peak_bytes: int
 
 
@@ -124,27 +121,35 @@ class Timed(NamedTuple):
   """Timed steps; each ends when its loss has been read."""
 
   seconds: list[float]
+  cpu_seconds: list[float]
   losses: list[float]
   peak_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-  """A program that can take steps; see also `Ready`."""
+class Program(NamedTuple):
+  """A program that can take steps.
 
-  # Takes one step and returns its loss.
+  Attributes:
+    step: takes one step and returns its loss.
+    versions: see `Ready`.
+    about: see `Ready`.
+    product: multiplies [B * S, H] by [H, I], the first product of the
+      feed-forward network, in the workload's precision. None: not measured.
+    trace_seconds: see `Ready`.
+  """
+
   step: Callable[[], float]
   versions: dict[str, str]
   about: str
-  # Multiplies [B * S, H] by [H, I], the first product of the feed-forward
-  # network, in the workload's precision; None: not measured.
   product: Optional[Callable[[], Any]] = None
   trace_seconds: float = 0.0
 
 
 def serve(build: Callable[[Workload], Program]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
-  (values,) = child_programs.arguments(STARTER, child_programs.json_object)
+  (values,) = child_programs.arguments(
+    "tools.benchmark", child_programs.json_object
+  )
   # Whatever else is written to stdout goes to stderr.
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
@@ -164,44 +169,47 @@ def serve(build: Callable[[Workload], Program]) -> None:
 def _serve(workload: Workload, build, answer) -> None:
   start = time.monotonic()
   program = build(workload)
-  build_seconds = time.monotonic() - start
-
-  def timed(count: int) -> Timed:
-    seconds, losses = _time(program.step, count)
-    return Timed(seconds, list(map(float, losses)), peak_bytes())
-
-  warmup = timed(workload.warmup_steps)
+  build_seconds, start_bytes = time.monotonic() - start, peak_bytes()
+  warmup = _time(program.step, workload.warmup_steps)
   ready = Ready(
-    warmup.losses,
-    build_seconds,
-    program.trace_seconds,
-    warmup.seconds[0],
-    program.versions,
-    program.about,
-    warmup.peak_bytes,
+    losses=warmup.losses,
+    build_seconds=build_seconds,
+    trace_seconds=program.trace_seconds,
+    first_step_seconds=warmup.seconds[0],
+    versions=program.versions,
+    about=program.about,
+    start_bytes=start_bytes,
+    peak_bytes=warmup.peak_bytes,
   )
   answer(ready._asdict())
   for line in sys.stdin:
     command, count = line.split()
     if command == "run":
-      answer(timed(int(count))._asdict())
-    elif program.product:
+      answer(_time(program.step, int(count))._asdict())
+      continue
+    flops = None
+    if program.product:
       sizes = workload.hidden_size * workload.intermediate_size
-      program.product()
-      seconds, _ = _time(program.product, int(count))
-      answer({"flops": 2 * workload.tokens * sizes / min(seconds)})
-    else:
-      answer({"flops": None})
+      seconds = min(_duration(program.product) for _ in range(int(count)))
+      flops = 2 * workload.tokens * sizes / seconds
+    answer({"flops": flops})
 
 
-def _time(step: Callable[[], Any], count: int) -> tuple[list[float], list]:
-  """Returns the seconds and the results of each of `count` calls."""
-  seconds, results = [], []
+def _duration(function: Callable[[], Any]) -> float:
+  start = time.monotonic()
+  function()
+  return time.monotonic() - start
+
+
+def _time(step: Callable[[], float], count: int) -> Timed:
+  """Takes `count` steps."""
+  seconds, cpu_seconds, losses = [], [], []
   for _ in range(count):
-    start = time.monotonic()
-    results.append(step())
+    start, cpu_start = time.monotonic(), time.process_time()
+    losses.append(step())
     seconds.append(time.monotonic() - start)
-  return seconds, results
+    cpu_seconds.append(time.process_time() - cpu_start)
+  return Timed(seconds, cpu_seconds, list(map(float, losses)), peak_bytes())
 
 
 def peak_bytes() -> int:
@@ -223,21 +231,41 @@ def choose_variant(workload: Workload, variants: Mapping[str, Any]) -> Any:
 
 
 def request(workload: Workload) -> dict[str, np.ndarray]:
-  """Makes the batch for programs that serve a model.
+  """Returns a batch for programs that serve a model.
 
   Returns:
     `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], without padding.
   """
-  import numpy as np
-
   shape = [workload.batch_size, workload.max_seq_length]
   generator = np.random.default_rng(workload.seed)
-  # Smaller ids are ALBERT's special pieces.
-  ids = generator.integers(5, workload.vocab_size, shape)
+  ids = generator.integers(_FIRST_ID, workload.vocab_size, shape)
   return {
     "input_ids": ids.astype(np.int32),
     "input_mask": np.ones(shape, np.int32),
     "segment_ids": generator.integers(0, 2, shape).astype(np.int32),
+  }
+
+
+def training_batch(workload: Workload) -> dict[str, np.ndarray]:
+  """Returns a batch for programs that train.
+
+  Returns:
+    The features of `tfrecords.schemas.PRETRAINING`, [B, S], [B, P] or [B, 1].
+  """
+  features = request(workload)
+  ids = features["input_ids"]
+  generator = np.random.default_rng(workload.seed + 1)
+  order = np.argsort(generator.random(ids.shape)).astype(np.int32)
+  positions = order[:, : workload.predictions]
+  labels = np.take_along_axis(ids, positions, 1)
+  np.put_along_axis(ids, positions, _MASK_ID, 1)
+  pair_labels = generator.integers(0, 2, [workload.batch_size, 1])
+  return {
+    **features,
+    "masked_lm_positions": positions,
+    "masked_lm_ids": labels,
+    "masked_lm_weights": np.ones(positions.shape, np.float32),
+    "next_sentence_labels": pair_labels.astype(np.int32),
   }
 
 
@@ -248,6 +276,7 @@ class Peer:
 
   Attributes:
     ready: the program's first answer.
+    has_failed: whether the program has failed.
   """
 
   def __init__(
@@ -259,8 +288,9 @@ class Peer:
   ):
     """Starts a module with an interpreter and waits until it has warmed up.
 
-    The environment has the variables of this process and additional ones.
+    `environment` adds variables to those of this process.
     """
+    self.has_failed = False
     self._stderr = tempfile.TemporaryFile()
     self._name = program
     threads = {"OMP_NUM_THREADS": str(workload.threads)}
@@ -320,8 +350,10 @@ class Peer:
       reason = lines[-1] if lines else "no output"
       if code == -9:
         reason = "killed, perhaps because memory ran out"
+      self.has_failed = True
       raise ValueError(f"{self._name} ended with exit code {code}: {reason}")
     answer = json.loads(line)
     if "error" in answer:
+      self.has_failed = True
       raise ValueError(f"{self._name} failed: {answer['error']}")
     return answer
