@@ -170,7 +170,7 @@ def main(argv: Sequence[str]) -> None:
           flush=True,
         )
   if len(shown) > 1:
-    print(f"\n{rows.matrix(shown, topologies, _FIND_BATCH.value)}")
+    print(f"\n{rows.matrix(shown, topologies)}")
 
 
 if __name__ == "__main__":

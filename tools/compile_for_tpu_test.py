@@ -82,10 +82,10 @@ def test_rows_and_matrix(program):
   fits = [_cells(line)[-1] for line in lines[2:8]]
   assert fits == ["no", "yes", "yes", "yes", "yes", "yes"]
   plain, recomputed = map(_cells, lines[-2:])
-  assert plain[:4] == ["albert_base_v2", "512", "20", "no: 10.00"]
-  assert plain[4:] == ["10.00"] * 5
+  assert plain[:3] == ["albert_base_v2", "512", "not 20 (10.00)"]
+  assert plain[3:] == ["20 (10.00)"] * 5
   assert recomputed[0] == "albert_base_v2, recomputed"
-  assert recomputed[3:] == ["5.00"] * 6
+  assert recomputed[2:] == ["20 (5.00)"] * 6
 
 
 def test_find_batch(program):
@@ -105,8 +105,8 @@ def test_a_table_of_all_sizes(program, tmp_path, monkeypatch):
   )
   table = lines[lines.index("") + 1 :]
   assert len(table) == 2 + 4 * 2
-  assert _cells(table[2]) == ["albert_base_v2", "128", "8", "1.00"]
-  assert _cells(table[-1]) == ["albert_xxlarge_v2", "512", "8", "4.00"]
+  assert _cells(table[2]) == ["albert_base_v2", "128", "8 (1.00)"]
+  assert _cells(table[-1]) == ["albert_xxlarge_v2", "512", "8 (4.00)"]
   assert len(path.read_text().splitlines()) == 8
 
   # Stored rows are not compiled again, also not for a model of another name.

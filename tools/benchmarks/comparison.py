@@ -8,13 +8,11 @@ computed within a round.
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 import os
 import pathlib
 import statistics
 import sys
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import distribution, files, modeling
 from tasks import pretraining
@@ -33,8 +31,6 @@ MALLOC_TUNED = {
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
-# Matrix products per turn, of which the fastest counts.
-_PRODUCTS = 20
 
 
 class System(NamedTuple):
@@ -85,10 +81,10 @@ class Result:
     system: the name of the system.
     tokens_per_second: of each turn.
     ratios: our speed divided by its speed, of each round.
+    peak_bytes: the peak memory.
     product_flops: FLOP/s of the fastest matrix product, or 0.
-    failure: why there are no numbers; "" if there are.
-    peak_bytes: the peak memory at the end. For it and the other attributes,
-      see `protocol.Ready`.
+    failure: why there are no numbers; "" if there are. For the other
+      attributes, see `protocol.Ready` and `protocol.Timed`.
   """
 
   system: str
@@ -105,15 +101,24 @@ class Result:
   start_bytes: int = 0
   product_flops: float = 0.0
 
+  @classmethod
+  def of(cls, system: str, peer: protocol.Peer) -> Result:
+    """Returns what is known after the warm-up."""
+    warmup = peer.warmup
+    return cls(
+      system,
+      losses=list(warmup.losses),
+      first_step_seconds=warmup.seconds[0],
+      **peer.ready._asdict(),
+    )
+
   def measure(self, peer: protocol.Peer, tokens: int, steps: int) -> None:
-    """Takes a turn: `steps` steps of `tokens` tokens and matrix products."""
+    """Takes a turn: `steps` steps of `tokens` tokens."""
     timed = peer.run(steps)
     self.tokens_per_second.append(tokens * steps / sum(timed.seconds))
     self.losses += timed.losses
     self.peak_bytes = timed.peak_bytes
-    self.product_flops = max(
-      self.product_flops, peer.product_flops(_PRODUCTS) or 0.0
-    )
+    self.product_flops = max(self.product_flops, timed.product_flops)
 
   @property
   def median(self) -> float:
@@ -137,30 +142,6 @@ class Result:
       return "1"
     low, high = min(self.ratios), max(self.ratios)
     return f"{statistics.median(self.ratios):.2f} ({low:.2f} to {high:.2f})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-  """The results of all systems for one workload; ours is the first.
-
-  `flops_per_token` are the necessary operations of a step, `product_flops`
-  the FLOP/s of the fastest matrix product of any system.
-  """
-
-  machine: str
-  preset: str
-  workload: protocol.Workload
-  flops_per_token: float
-  product_flops: float
-  results: list[Result]
-
-  @property
-  def title(self) -> str:
-    """The model and the workload."""
-    w = self.workload
-    return (
-      f"{self.preset}, S {w.max_seq_length}, B {w.batch_size}, {w.precision}"
-    )
 
 
 def workload_of(
@@ -239,7 +220,7 @@ def start(
 def measure(workload: protocol.Workload, repeats: int, steps: int) -> Result:
   """Measures our system alone in `repeats` turns of `steps` steps."""
   with start(_OWN_SYSTEM, workload) as peer:
-    result = Result(OURS, **_fields(peer))
+    result = Result.of(OURS, peer)
     for _ in range(repeats):
       result.measure(peer, workload.tokens, steps)
   return result
@@ -255,7 +236,7 @@ def run(
   steps: int,
   peers_dir: str,
   output_dir: str,
-) -> Comparison:
+) -> None:
   """Compares, prints the table, and saves table, numbers and plot.
 
   The arguments are the program's flags. Our own system is always measured.
@@ -275,16 +256,24 @@ def run(
     lambda name: start(SYSTEMS[name], workload, pythons[SYSTEMS[name].venv]),
     *(peers, workload.tokens, repeats, steps),
   )
-  comparison = Comparison(
-    distribution.describe_machine(),
-    *(preset, workload, flops_per_token(workload)),
-    max(result.product_flops for result in results),
-    results,
-  )
-  print(table(comparison), flush=True)
+  title = f"{preset}, S {max_seq_length}, B {batch_size}, {precision}"
+  machine = f"{distribution.describe_machine()}, {workload.threads} threads"
+  flops = flops_per_token(workload)
+  text = table(f"{title}: {machine}", flops, results)
+  print(text, flush=True)
   if output_dir:
-    save(comparison, output_dir)
-  return comparison
+    path = os.path.join(
+      output_dir, f"peers-{preset}-s{max_seq_length}-b{batch_size}-{precision}"
+    )
+    numbers = {
+      "machine": machine,
+      "workload": dataclasses.asdict(workload),
+      "flops_per_token": flops,
+      "results": [dataclasses.asdict(result) for result in results],
+    }
+    files.write_json(f"{path}.json", numbers, indent=2)
+    files.write_text(f"{path}.md", text)
+    draw(title, results, f"{path}.png")
 
 
 def take_turns(
@@ -309,12 +298,12 @@ def take_turns(
     Our result, then the peers' in their order.
   """
   with start(OURS) as own_peer:
-    own = Result(OURS, **_fields(own_peer))
+    own = Result.of(OURS, own_peer)
     results = [own]
     for name in peers:
       try:
         with start(name) as peer:
-          result = Result(name, **_fields(peer))
+          result = Result.of(name, peer)
           for i in range(rounds):
             turns = [(own, own_peer), (result, peer)]
             for each, process in reversed(turns) if i % 2 else turns:
@@ -332,103 +321,57 @@ def take_turns(
   return results
 
 
-def _fields(peer: protocol.Peer) -> dict[str, Any]:
-  """Returns the fields of a `Result` that are known after the warm-up."""
-  fields = peer.ready._asdict()
-  return {**fields, "losses": list(fields["losses"])}
-
-
 _HEAD = (
   *("system", "tokens/s", "lowest to highest", "ours is faster by"),
   *("peak memory", "of the products' rate", "loss, first to last", "set up as"),
 )
 
 
-def table(comparison: Comparison) -> str:
+def table(title: str, flops_per_token: float, results: Sequence[Result]) -> str:
   """Returns Markdown: a paragraph, and a row per system."""
-  title = (
-    f"{comparison.title}: {comparison.machine}, "
-    f"{comparison.workload.threads} threads; matrix products reach "
-    f"{comparison.product_flops / 1e9:,.0f} GFLOP/s."
-  )
+  product_flops = max(result.product_flops for result in results)
   rows = []
-  for result in comparison.results:
+  for result in results:
     if result.failure:
       rows.append((result.system, f"failed: {result.failure}"))
       continue
-    flops = result.median * comparison.flops_per_token
     versions = ", ".join(f"{k} {v}" for k, v in result.versions.items())
     rows.append(
       (
         *(result.system, f"{result.median:,.0f}", result.range),
         *(result.ratio(), result.peak),
-        f"{flops / comparison.product_flops:.0%}",
+        f"{result.median * flops_per_token / product_flops:.0%}",
         f"{result.losses[0]:.2f} to {result.losses[-1]:.2f}",
         f"{versions}: {result.about}",
       )
     )
-  return f"{title}\n\n{printing.table(_HEAD, rows)}\n"
+  return (
+    f"{title}; matrix products reach {product_flops / 1e9:,.0f} GFLOP/s.\n\n"
+    f"{printing.table(_HEAD, rows)}\n"
+  )
 
 
-def save(comparison: Comparison, folder: str) -> None:
-  """Saves the numbers, and table and plot of all comparisons in a folder."""
-  os.makedirs(folder, exist_ok=True)
-  w = comparison.workload
-  name = f"s{w.max_seq_length}-b{w.batch_size}-{w.precision}"
-  path = os.path.join(folder, f"peers-{comparison.preset}-{name}.json")
-  files.write_json(path, dataclasses.asdict(comparison), indent=2)
-  comparisons = load_all(folder)
-  text = "\n".join(table(each) for each in comparisons)
-  files.write_text(os.path.join(folder, "peers.md"), text)
-  draw(comparisons, os.path.join(folder, "benchmark_peers.png"))
-
-
-def load_all(folder: str) -> list[Comparison]:
-  """Reads the saved comparisons of a folder, in the order of their names."""
-  comparisons = []
-  for path in sorted(pathlib.Path(folder).glob("peers-*.json")):
-    try:
-      fields = json.loads(path.read_text(encoding="utf-8"))
-      fields["workload"] = protocol.Workload(**fields["workload"])
-      fields["results"] = [Result(**result) for result in fields["results"]]
-      comparisons.append(Comparison(**fields))
-    except (TypeError, KeyError, ValueError) as error:
-      raise ValueError(
-        f"{path} was not written by this benchmark ({error}): remove it."
-      ) from error
-  return comparisons
-
-
-def draw(comparisons: Sequence[Comparison], output_file: str) -> None:
-  """Writes a PNG with a panel for each comparison."""
+def draw(title: str, results: Sequence[Result], output_file: str) -> None:
+  """Writes a PNG with a bar per system."""
   from tools.cli import figures  # Matplotlib takes a second to load.
   from tools.cli.figures import pyplot
 
-  columns = min(2, len(comparisons))
-  rows = math.ceil(len(comparisons) / columns)
-  figure, axes = pyplot.subplots(
-    rows, columns, figsize=(6.2 * columns, 3.0 * rows), squeeze=False
-  )
-  for axis in axes.flat[len(comparisons) :]:
-    axis.set_axis_off()
-  for axis, each in zip(axes.flat, comparisons):
-    measured = [result for result in each.results if not result.failure]
-    # The fastest is on top.
-    measured.sort(key=lambda result: result.median)
-    for y, result in enumerate(measured):
-      is_own, rates = result.system == OURS, result.tokens_per_second
-      axis.barh(y, result.median, color="#1f77b4" if is_own else "#b8bec6")
-      axis.hlines(y, min(rates), max(rates), color="#444444", linewidth=1)
-      weight = "bold" if is_own else "normal"
-      text = f" {result.median:,.0f}"
-      axis.text(max(rates), y, text, va="center", fontweight=weight)
-    names = [result.system for result in measured]
-    axis.set_yticks(range(len(measured)), names)
-    axis.margins(x=0.18)
-    axis.set_title(each.title, loc="left", fontsize=11)
-    axis.set_xlabel("tokens/s: median and range of the rounds")
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.grid(axis="x", alpha=0.25)
-    axis.set_axisbelow(True)
+  measured = [result for result in results if not result.failure]
+  measured.sort(key=lambda result: result.median)  # The fastest is on top.
+  figure, axis = pyplot.subplots(figsize=(6.2, 3.0))
+  for y, result in enumerate(measured):
+    is_own, rates = result.system == OURS, result.tokens_per_second
+    axis.barh(y, result.median, color="#1f77b4" if is_own else "#b8bec6")
+    axis.hlines(y, min(rates), max(rates), color="#444444", linewidth=1)
+    weight = "bold" if is_own else "normal"
+    text = f" {result.median:,.0f}"
+    axis.text(max(rates), y, text, va="center", fontweight=weight)
+  axis.set_yticks(range(len(measured)), [result.system for result in measured])
+  axis.margins(x=0.18)
+  axis.set_title(title, loc="left", fontsize=11)
+  axis.set_xlabel("tokens/s: median and range of the rounds")
+  axis.spines[["top", "right", "left"]].set_visible(False)
+  axis.grid(axis="x", alpha=0.25)
+  axis.set_axisbelow(True)
   figure.tight_layout()
   figures.save(figure, output_file, dpi=120)

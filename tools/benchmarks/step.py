@@ -17,17 +17,11 @@ import tempfile
 import time
 from typing import Callable, NamedTuple, Optional, Sequence
 
-from official_albert import (
-  distribution,
-  files,
-  modeling,
-  tokenization,
-  training,
-)
+from official_albert import distribution, files, modeling, tokenization
 from tasks import common
 from tools import finetuning
 from tools.benchmarks import comparison
-from tools.benchmarks.peers import protocol
+from tools.benchmarks.peers import ours, protocol
 from tools.cli import printing
 
 # The batches that the reader sorts together.
@@ -321,21 +315,11 @@ def _make_pass(
   tf.keras.utils.set_random_seed(1)
   task = job.make_task(["train"], albert_config, common.ModelSettings(), seed=1)
   model = task.build_model()
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=10**6,
-    num_warmup_steps=0,
-    learning_rate=1e-5,
-    train_batch_size=batch_size,
-    optimizer="adamw",
-  )
-  optimizer = config.make_optimizer()
-  optimizer._create_all_weights(model.trainable_variables)
   dataset = task.train_dataset(batch_size, 0)
-  step = tf.function(
-    training.make_train_step(task, model, optimizer, config),
-    input_signature=[dataset.element_spec],
+  update = ours.make_update(
+    task, model, batch_size, learning_rate=1e-5, optimizer="adamw"
   )
+  step = tf.function(update, input_signature=[dataset.element_spec])
 
   def seconds() -> float:
     start = time.monotonic()

@@ -10,7 +10,7 @@ same time, each run on half of the cores: in DIR/quiet without interruption, and
 in DIR/harmed with one accident after the other, restarted after each. Then the
 metrics and the weights of both runs are compared up to the last checkpoint that
 both have. DIR/survival.json has the result and the accidents, DIR/survival.png
-the curves.
+the curves of the harmed run.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 from absl import flags
 
 from official_albert import files, training
+from tools import inspection
 from tools.cli import command_line, path_flags
 
 _OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of both runs.")
@@ -260,38 +261,6 @@ def compare(quiet_dir: str, harmed_dir: str) -> dict[str, Any]:
   return result
 
 
-def draw(
-  folders: Sequence[str], accident_steps: Sequence[int], output_file: str
-) -> None:
-  """Draws the curves of both runs, with lines at the accidents."""
-  from tools.cli import figures
-  from tools.cli.figures import pyplot
-
-  styles = (
-    dict(label="undisturbed", linewidth=4, alpha=0.4, color="tab:blue"),
-    dict(label="with accidents", linestyle="--", color="black"),
-  )
-  panels = (
-    ("train", "masked_lm_loss", "masked LM loss, training (nats)"),
-    ("eval", "masked_lm_loss", "masked LM loss, held-out (nats)"),
-    ("eval", "sentence_order_accuracy", "sentence-order accuracy, held-out"),
-  )
-  figure, axes = pyplot.subplots(1, 3, figsize=(14, 4))
-  for axis, (kind, name, title) in zip(axes, panels):
-    for folder, style in zip(folders, styles):
-      records = [r for r in training.read_metrics(folder, kind) if name in r]
-      steps = [record["step"] for record in records]
-      axis.plot(steps, [record[name] for record in records], **style)
-    for step in accident_steps:
-      axis.axvline(step, color="tab:red", linewidth=0.7)
-    axis.set_title(title, fontsize=10)
-    axis.set_xlabel("step")
-    axis.grid(alpha=0.3)
-  axes[1].legend()
-  figure.tight_layout()
-  figures.save(figure, output_file)
-
-
 def main(argv: Sequence[str]) -> None:
   folder = _OUTPUT_DIR.value
   paths = [os.path.join(folder, name) for name in ("quiet", "harmed")]
@@ -323,8 +292,7 @@ def main(argv: Sequence[str]) -> None:
   hours = round((time.monotonic() - start) / 3600, 2)
   result = {"accidents": happened, "hours": hours, **compare(*paths)}
   files.write_json(os.path.join(folder, "survival.json"), result)
-  steps = [accident["step"] for accident in happened]
-  draw(paths, steps, os.path.join(folder, "survival.png"))
+  inspection.plot.plot_curves(paths[1], os.path.join(folder, "survival.png"))
   for kind in ("train", "eval", "variables"):
     counts = result[kind]
     print(f"{kind}: {counts['differ']:,} of {counts['records']:,} differ")

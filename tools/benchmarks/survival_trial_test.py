@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pathlib
@@ -16,7 +15,6 @@ import tensorflow as tf
 
 from official_albert import training
 from tools.benchmarks import survival_trial
-from tools.cli.figures import pyplot
 from tools.testing import many_commands
 
 # Logs a step every few milliseconds and resumes where its log ends. Every fifth
@@ -179,16 +177,6 @@ def test_newest_checkpoint_is_corrupted(tmp_path):
   seen = survival_trial.corrupt_newest_checkpoint(run)
   assert path.stat().st_size == size // 2
   assert seen.startswith(f"{path.name} cut from {size:,} to")
-
-
-def test_curves_are_drawn(tmp_path):
-  _write(tmp_path / "quiet", _USUAL)
-  _write(tmp_path / "harmed", _USUAL)
-  path = tmp_path / "survival.png"
-  folders = [str(tmp_path / "quiet"), str(tmp_path / "harmed")]
-  survival_trial.draw(folders, [17], str(path))
-  image = pyplot.imread(io.BytesIO(path.read_bytes()))
-  assert image.shape[0] > 300 and 0.5 < image[..., :3].mean() < 0.99
 
 
 if __name__ == "__main__":

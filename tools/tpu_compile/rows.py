@@ -204,32 +204,23 @@ class Store:
       self._write()
 
 
-def matrix(
-  rows: Iterable[Row], topologies: Sequence[str], searched: bool
-) -> str:
-  """Returns a table with a column per topology.
+def matrix(rows: Iterable[Row], topologies: Sequence[str]) -> str:
+  """Returns a table with a line per model and length, a column per topology.
 
-  Args:
-    rows: the rows of one task. The table has a line per model and length, in
-      the same order.
-    topologies: the columns.
-    searched: whether to show the largest batch that fits, instead of the memory
-      of each row's batch.
+  A cell has a batch size and the memory that it uses, in GiB: the largest batch
+  that fits, or the smallest one that does not.
   """
   lines: dict[tuple, dict[str, Row]] = {}
   for row in rows:
-    key: tuple = (row.model, row.step.max_seq_length)
-    if not searched:
-      key += (row.step.batch_size,)
-    line = lines.setdefault(key, {})
+    line = lines.setdefault((row.model, row.step.max_seq_length), {})
     line[row.topology] = max(line.get(row.topology, row), row, key=_rank)
-  heads = ["model", "S"] + ([] if searched else ["batch"])
+  heads = ["model", "S"]
   for topology in topologies:
     kind = generation(topology)
     name = topology.partition(":")[0]
     heads.append(f"{name} {kind.device}, {kind.hbm_gib:.2f} GiB")
   table = [
-    [*key, *(_cell(line.get(topology), searched) for topology in topologies)]
+    [*key, *(_cell(line[topology]) for topology in topologies)]
     for key, line in lines.items()
   ]
   return printing.table(heads, table)
@@ -245,10 +236,6 @@ def _rank(row: Row) -> tuple[bool, int]:
   return fits, batch if fits else -batch
 
 
-def _cell(row: Optional[Row], searched: bool) -> str:
-  if row is None:
-    return "not tried"
+def _cell(row: Row) -> str:
   size, batch = _gib(row.compiled.used), row.step.batch_size
-  if row.compiled.fits:
-    return f"{batch} ({size})" if searched else size
-  return f"not {batch}: {size}" if searched else f"no: {size}"
+  return f"{batch} ({size})" if row.compiled.fits else f"not {batch} ({size})"

@@ -130,21 +130,7 @@ def test_another_file_is_not_touched(tmp_path, content, line):
   assert path.read_bytes() == content
 
 
-def test_matrix_of_one_batch():
-  made = [
-    make_row(8),
-    make_row(8, "v2:2x2", 11.84, fits=False),
-    make_row(8, max_seq_length=128, used=1.0),
-  ]
-  assert rows.matrix(made, ["v2:2x2", "v3:2x2"], False).splitlines() == [
-    "| model   | S   | batch   | v2 core, 7.48 GiB   | v3 core, 15.48 GiB   |",
-    "|---------|-----|---------|---------------------|----------------------|",
-    "| tiny    | 512 | 8       | no: 11.84           | 3.25                 |",
-    "| tiny    | 128 | 8       | not tried           | 1.00                 |",
-  ]
-
-
-def test_matrix_of_a_search():
+def test_matrix():
   made = [
     make_row(32, fits=False, used=20),
     make_row(8),
@@ -152,9 +138,14 @@ def test_matrix_of_a_search():
     make_row(24, fits=False, used=16),
     make_row(2, "v2:2x2", 9, fits=False),
     make_row(1, "v2:2x2", 8, fits=False),
+    make_row(8, max_seq_length=128, used=1.0),
+    make_row(8, "v2:2x2", max_seq_length=128, used=1.25),
   ]
-  assert rows.matrix(made, ["v2:2x2", "v3:2x2"], True).splitlines()[2:] == [
-    "| tiny    | 512 | not 1: 8.00         | 16 (9.50)            |"
+  assert rows.matrix(made, ["v2:2x2", "v3:2x2"]).splitlines() == [
+    "| model   | S   | v2 core, 7.48 GiB   | v3 core, 15.48 GiB   |",
+    "|---------|-----|---------------------|----------------------|",
+    "| tiny    | 512 | not 1 (8.00)        | 16 (9.50)            |",
+    "| tiny    | 128 | 8 (1.25)            | 8 (1.00)             |",
   ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Callable
 
 from tools.benchmarks.peers import protocol
 
@@ -27,7 +27,7 @@ def build(workload: protocol.Workload) -> protocol.Program:
 def _build_training(workload: protocol.Workload) -> protocol.Program:
   import tensorflow as tf
 
-  from official_albert import distribution, training
+  from official_albert import distribution
   from tasks import pretraining
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
@@ -37,24 +37,15 @@ def _build_training(workload: protocol.Workload) -> protocol.Program:
   model = pretraining.AlbertForPretraining(
     config_of(workload), workload.recompute_activations
   )
-  config = training.TrainConfig(
-    model_dir="",
-    num_train_steps=10**6,
-    num_warmup_steps=0,
+  update = make_update(
+    *(MeasuredTask(), model, workload.batch_size),
     learning_rate=workload.learning_rate,
-    train_batch_size=workload.batch_size,
     optimizer=workload.optimizer,
     # As in the other systems' AdamW.
     bias_correction=True,
     weight_decay=workload.weight_decay,
     clip_norm=workload.clip_norm,
     xla=workload.xla,
-  )
-  optimizer = config.make_optimizer()
-  optimizer._create_all_weights(model.trainable_variables)
-  update = training.make_train_step(
-    *(MeasuredTask(), model, optimizer, config),
-    training.make_loss_scale(model),
   )
   step = tf.function(update)
   batch = {
@@ -109,6 +100,30 @@ def config_of(workload: protocol.Workload) -> modeling.AlbertConfig:
   names = {field.name for field in dataclasses.fields(modeling.AlbertConfig)}
   sizes = dataclasses.asdict(workload)
   return modeling.AlbertConfig(**{k: v for k, v in sizes.items() if k in names})
+
+
+def make_update(task, model, batch_size: int, **settings: Any) -> Callable:
+  """Returns the update of the training loop.
+
+  Args:
+    task: a `Task` of official_albert/training/objective.py.
+    model: the model to update.
+    batch_size: the size of its batches.
+    **settings: further fields of `training.TrainConfig`.
+  """
+  from official_albert import training
+
+  config = training.TrainConfig(
+    model_dir="",
+    num_train_steps=10**6,
+    num_warmup_steps=0,
+    train_batch_size=batch_size,
+    **settings,
+  )
+  optimizer = config.make_optimizer()
+  optimizer._create_all_weights(model.trainable_variables)
+  loss_scale = training.make_loss_scale(model)
+  return training.make_train_step(task, model, optimizer, config, loss_scale)
 
 
 class MeasuredTask:

@@ -1,12 +1,11 @@
 """The protocol between a benchmark and the programs that it measures.
 
 Each program is a process with its own packages, so this module uses only the
-standard library and NumPy. A program is started with a `Workload` as JSON,
-builds its model and takes a few steps. Then it writes one JSON object per line
-to stdout. The first is a `Ready`. The answer to a line "run K" on stdin is a
-`Timed`, and to "product K" the speed of the fastest of K matrix products,
-{"flops": number or null}. A failure is answered by {"error": sentence}. The
-program exits at the end of stdin.
+standard library and NumPy. A program is started with a `Workload` as JSON and
+builds its model. Then it writes one JSON object per line to stdout. The first
+is a `Ready`. Each line on stdin is a number of steps to take, and its answer a
+`Timed`. A failure is answered by {"error": sentence}. The program exits at the
+end of stdin.
 
 `Peer` is the benchmark's side, `serve` the program's.
 """
@@ -35,6 +34,8 @@ PRECISIONS = ("float32", "mixed_bfloat16")
 _FIRST_ID, _MASK_ID = 5, 4
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _STOP_SECONDS = 20
+# Matrix products per run, of which the fastest counts.
+_PRODUCTS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,37 +94,40 @@ class Workload:
 
 
 class Ready(NamedTuple):
-  """The answer after the warm-up.
+  """The answer of a program that has built its model.
 
   Attributes:
-    losses: of the warm-up steps: masked LM plus sentence order, in nats.
-      Programs that serve a model return the mean of their outputs.
     build_seconds: all time before the first step, including imports.
     trace_seconds: the part of it that traces the step, if it is separate.
-    first_step_seconds: the first step with its compilation.
     versions: the versions of the main packages.
     about: a short description of the setup.
-    start_bytes: the peak memory before the first step.
-    peak_bytes: the peak memory after the warm-up.
+    start_bytes: the peak memory so far.
   """
 
-  losses: list[float]
   build_seconds: float
   trace_seconds: float
-  first_step_seconds: float
   versions: dict[str, str]
   about: str
   start_bytes: int
-  peak_bytes: int
 
 
 class Timed(NamedTuple):
-  """Timed steps; each ends when its loss has been read."""
+  """Timed steps; each ends when its loss has been read.
+
+  Attributes:
+    seconds: of each step.
+    cpu_seconds: of each step.
+    losses: masked LM plus sentence order, in nats. Programs that serve a model
+      return the mean of their outputs.
+    peak_bytes: the peak memory so far.
+    product_flops: FLOP/s of the fastest of some matrix products, or 0.
+  """
 
   seconds: list[float]
   cpu_seconds: list[float]
   losses: list[float]
   peak_bytes: int
+  product_flops: float
 
 
 class Program(NamedTuple):
@@ -169,47 +173,35 @@ def serve(build: Callable[[Workload], Program]) -> None:
 def _serve(workload: Workload, build, answer) -> None:
   start = time.monotonic()
   program = build(workload)
-  build_seconds, start_bytes = time.monotonic() - start, peak_bytes()
-  warmup = _time(program.step, workload.warmup_steps)
   ready = Ready(
-    losses=warmup.losses,
-    build_seconds=build_seconds,
-    trace_seconds=program.trace_seconds,
-    first_step_seconds=warmup.seconds[0],
-    versions=program.versions,
-    about=program.about,
-    start_bytes=start_bytes,
-    peak_bytes=warmup.peak_bytes,
+    time.monotonic() - start,
+    program.trace_seconds,
+    program.versions,
+    program.about,
+    peak_bytes(),
   )
   answer(ready._asdict())
   for line in sys.stdin:
-    command, count = line.split()
-    if command == "run":
-      answer(_time(program.step, int(count))._asdict())
-      continue
-    flops = None
-    if program.product:
-      sizes = workload.hidden_size * workload.intermediate_size
-      seconds = min(_duration(program.product) for _ in range(int(count)))
-      flops = 2 * workload.tokens * sizes / seconds
-    answer({"flops": flops})
+    seconds, cpu_seconds, losses = [], [], []
+    for _ in range(int(line)):
+      start, cpu_start = time.monotonic(), time.process_time()
+      losses.append(float(program.step()))
+      seconds.append(time.monotonic() - start)
+      cpu_seconds.append(time.process_time() - cpu_start)
+    peak, flops = peak_bytes(), _product_flops(workload, program)
+    answer(Timed(seconds, cpu_seconds, losses, peak, flops)._asdict())
 
 
-def _duration(function: Callable[[], Any]) -> float:
-  start = time.monotonic()
-  function()
-  return time.monotonic() - start
-
-
-def _time(step: Callable[[], float], count: int) -> Timed:
-  """Takes `count` steps."""
-  seconds, cpu_seconds, losses = [], [], []
-  for _ in range(count):
-    start, cpu_start = time.monotonic(), time.process_time()
-    losses.append(step())
+def _product_flops(workload: Workload, program: Program) -> float:
+  if not program.product:
+    return 0.0
+  seconds = []
+  for _ in range(_PRODUCTS):
+    start = time.monotonic()
+    program.product()
     seconds.append(time.monotonic() - start)
-    cpu_seconds.append(time.process_time() - cpu_start)
-  return Timed(seconds, cpu_seconds, list(map(float, losses)), peak_bytes())
+  sizes = workload.hidden_size * workload.intermediate_size
+  return 2 * workload.tokens * sizes / min(seconds)
 
 
 def peak_bytes() -> int:
@@ -276,6 +268,7 @@ class Peer:
 
   Attributes:
     ready: the program's first answer.
+    warmup: the steps of the warm-up, the first of which compiles.
     has_failed: whether the program has failed.
   """
 
@@ -305,28 +298,26 @@ class Peer:
     )
     try:
       self.ready = Ready(**self._read_answer())
+      self.warmup = self.run(workload.warmup_steps)
     except BaseException:
+      self._process.kill()
       self.stop()
       raise
 
   def run(self, steps: int) -> Timed:
     """Takes steps."""
-    return Timed(**self._ask(f"run {steps}"))
-
-  def product_flops(self, count: int) -> Optional[float]:
-    """Returns FLOP/s of the fastest of `count` matrix products, if measured."""
-    return self._ask(f"product {count}")["flops"]
+    # If the program has ended, `_read_answer` gives the reason.
+    with contextlib.suppress(BrokenPipeError):
+      print(steps, file=self._process.stdin, flush=True)
+    return Timed(**self._read_answer())
 
   def stop(self) -> None:
     """Ends the program."""
-    with contextlib.suppress(BrokenPipeError):  # It has ended already.
-      self._process.stdin.close()
     try:
-      self._process.wait(_STOP_SECONDS if hasattr(self, "ready") else 0)
+      self._process.communicate(timeout=_STOP_SECONDS)
     except subprocess.TimeoutExpired:
       self._process.kill()
-      self._process.wait()
-    self._process.stdout.close()
+      self._process.communicate()
     self._stderr.close()
 
   def __enter__(self) -> Peer:
@@ -334,12 +325,6 @@ class Peer:
 
   def __exit__(self, *unused) -> None:
     self.stop()
-
-  def _ask(self, command: str) -> dict[str, Any]:
-    # If the program has ended, `_read_answer` gives the reason.
-    with contextlib.suppress(BrokenPipeError):
-      print(command, file=self._process.stdin, flush=True)
-    return self._read_answer()
 
   def _read_answer(self) -> dict[str, Any]:
     line = self._process.stdout.readline()

@@ -46,27 +46,23 @@ def _talk(commands: str = "", **workload):
 
 
 def test_requests_and_answers():
-  done, (ready, timed, again, product) = _talk(
-    "run 3\nrun 1\nproduct 2\n", warmup_steps=2
-  )
+  done, (ready, timed, again) = _talk("3\n1\n")
   assert done.returncode == 0
-  assert ready["losses"] == [9, 8] and ready["about"] == "a toy"
-  assert ready["versions"] == {"toy": "1.2"} and ready["trace_seconds"] == 0.25
-  assert 2**20 < ready["start_bytes"] <= ready["peak_bytes"]
-  assert 0 <= ready["first_step_seconds"] < 1
-  assert timed["losses"] == [7, 6, 5]
+  assert ready["versions"] == {"toy": "1.2"} and ready["about"] == "a toy"
+  assert ready["trace_seconds"] == 0.25 and 0 < ready["build_seconds"] < 9
+  assert timed["losses"] == [9, 8, 7]
   assert len(timed["seconds"]) == len(timed["cpu_seconds"]) == 3
-  assert again["losses"] == [4]
-  assert 2**20 < again["peak_bytes"] < 2**32
-  assert product == {"flops": None}
+  assert again["losses"] == [6]
+  assert 2**20 < ready["start_bytes"] <= again["peak_bytes"] < 2**32
+  assert again["product_flops"] == 0
   assert "greeting" in done.stderr and "from below Python" in done.stderr
 
 
 def test_products_are_measured():
-  unused, (ready, product) = _talk("product 3\n", variant="multiplies")
+  unused, (ready, timed) = _talk("1\n", variant="multiplies")
   # Summing 20,000 numbers takes between 10 microseconds and a second.
   work = 2 * 16 * 128 * 768 * 3072
-  assert work < product["flops"] < 1e5 * work
+  assert work < timed["product_flops"] < 1e5 * work
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,7 @@ def test_products_are_measured():
   [
     ("", {"variant": "broken"}, "ValueError: no such package"),
     ("", {"speed": 3}, "unexpected keyword argument 'speed'"),
-    ("run 99\n", {}, "StopIteration"),
+    ("99\n", {}, "StopIteration"),
   ],
 )
 def test_failures_are_answered(commands, workload, message):
@@ -108,20 +104,28 @@ def test_batches_follow_the_workload():
 
 
 _READY = dict(
-  losses=[9.0, 8.5],
   build_seconds=1.0,
   trace_seconds=0.5,
-  first_step_seconds=0.25,
   versions={"toy": "1"},
   about="a toy",
   start_bytes=1234,
-  peak_bytes=12345,
 )
-_TIMED = dict(
-  seconds=[0.5, 1.5], cpu_seconds=[0.75, 1.75], losses=[8, 7], peak_bytes=77
+_WARMUP, _TIMED = (
+  dict(
+    seconds=[0.5, 1.5],
+    cpu_seconds=[0.75, 1.75],
+    losses=[loss, 7.0],
+    peak_bytes=77,
+    product_flops=5e9,
+  )
+  for loss in (9.0, 8.0)
 )
 # A shell script, which starts faster than an interpreter.
-_SHELL = f"#!/bin/sh\necho '{json.dumps(_READY)}'\n"
+_SHELL = f"""#!/bin/sh
+echo '{json.dumps(_READY)}'
+read first
+echo '{json.dumps(_WARMUP)}'
+"""
 
 
 def _start(tmp_path, text, environment=None):
@@ -140,20 +144,19 @@ def _start(tmp_path, text, environment=None):
 def test_peer_sends_requests(tmp_path):
   text = _SHELL + (
     'echo "$@" "$OMP_NUM_THREADS" "$EXTRA" >"$OUT"\n'
-    'read question; echo "$question" >>$OUT\n'
+    'read question; echo "$first $question" >>$OUT\n'
     f"echo '{json.dumps(_TIMED)}'\n"
-    'read question; echo "$question" >>$OUT; echo \'{"flops": 5e9}\'\n'
     "read question || echo over >>$OUT\n"
   )
   out = tmp_path / "out"
   with _start(tmp_path, text, {"OUT": str(out), "EXTRA": "more"}) as process:
     assert process.ready == protocol.Ready(**_READY)
+    assert process.warmup == protocol.Timed(**_WARMUP)
     assert process.run(2) == protocol.Timed(**_TIMED)
-    assert process.product_flops(4) == 5e9
   lines = out.read_text().splitlines()
   assert lines[0].startswith("-m tools.toy {") and lines[0].endswith("5 more")
   assert '"batch_size": 3' in lines[0]
-  assert lines[1:] == ["run 2", "product 4", "over"]
+  assert lines[1:] == ["3 2", "over"]
 
 
 @pytest.mark.parametrize(
