@@ -25,6 +25,7 @@ from absl import flags
 import tfrecords
 from official_albert import distribution, files, training
 from tasks.pretraining import data as data_lib
+from tools import inspection
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -245,7 +246,8 @@ def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
   # If the run was continued by hand, the export is outdated.
   exported = os.path.join(saved_model, "saved_model.pb")
-  trained = os.path.join(run_dir, "checkpoint")
+  step = training.newest_step(run_dir)
+  trained = os.path.join(run_dir, f"model.ckpt-{step}.index")
   if os.path.exists(exported) and (
     os.path.getmtime(exported) < os.path.getmtime(trained)
   ):
@@ -275,12 +277,7 @@ def report(records: str, run_dir: str, curves: str) -> None:
   """Draws the curves and prints the held-out results."""
   data = tfrecords.read_manifest(records)
   entropy = data.split("train").statistics["unigram_entropy_nats"]
-  tool(
-    "plot_curves",
-    f"--model_dir={run_dir}",
-    f"--output_file={curves}",
-    f"--unigram_entropy={entropy:.3f}",
-  )
+  inspection.plot.plot_curves(run_dir, curves, entropy)
   last = training.read_metrics(run_dir, "eval")[-1]
   examples = data.split("heldout").records
   above = last["sentence_order_accuracy"] - 0.5
