@@ -16,9 +16,10 @@ from absl import flags
 
 from official_albert import checkpoints, files, serving
 from tools import conversion, finetuning
-from tools.cli import command_line, model_depth_flag, path_flags
+from tools.cli import command_line, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir",
   None,
@@ -140,7 +141,7 @@ def main(argv) -> None:
       with_texts=options.signatures != "ids",
       max_seq_length=_MAX_SEQ_LENGTH.value,
       top_k=_TOP_K.value,
-      num_hidden_layers=model_depth_flag.NUM_HIDDEN_LAYERS.value,
+      num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
     )
     if _TOP_K.present and source.module.kind != "pretraining":
       raise ValueError(

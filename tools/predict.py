@@ -45,7 +45,6 @@ from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
   encoder_flags,
-  model_depth_flag,
   path_flags,
   printing,
   training_flags,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
   import tensorflow as tf
 
 _CHECKPOINT = path_flags.define_checkpoint()
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define("model_dir", "", "Folder of a run.")
 _SAVED_MODEL_DIR = path_flags.define(
   "saved_model_dir", "", "Folder of an exported SavedModel."
@@ -117,7 +117,7 @@ def open_backend(
       [
         *(_MAX_SEQ_LENGTH, _NULL_THRESHOLD, _TOP_K, _CHECKPOINT, _TEXT_TASK),
         *(training_flags.PRECISION, training_flags.DISTRIBUTION),
-        model_depth_flag.NUM_HIDDEN_LAYERS,
+        _NUM_HIDDEN_LAYERS,
       ],
       f"{saved_model_dir} is an export, which has a fixed",
       ": leave it out, or name a run by --model_dir.",
@@ -164,7 +164,9 @@ def _open_run(
   encoder = encoder_flags.find(model_dir, shown)
   return prediction.backend.open_run(
     model_dir,
-    model_depth_flag.at_depth(encoder.config),
+    encoder.config.at_depth(
+      _NUM_HIDDEN_LAYERS.value or encoder.config.num_hidden_layers
+    ),
     encoder.tokenizer,
     strategy,
     batch_size=training_flags.EVAL_BATCH_SIZE.value,
