@@ -42,13 +42,14 @@ from absl import flags
 
 import tfrecords
 from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing, reading_flags
+from tools.cli import command_line, path_flags, printing
 
 # With 128 tokens, one sentence on a line loses 12%, one paragraph 35%.
 _NOTABLE_TRUNCATED_SHARE = 0.1
 # The mean of a corpus; it is 30 for Wikipedia's sentences, 75 for paragraphs.
 _MANY_TOKENS_IN_A_SENTENCE = 50
 
+_reader_settings = path_flags.define_reading()
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -124,7 +125,7 @@ def _settings() -> data.BuildSettings:
     output_dir=_OUTPUT_DIR.value,
     spm_model_file=_SPM_MODEL_FILE.value,
     vocab_file=_VOCAB_FILE.value,
-    reading=reading_flags.reader_settings(),
+    reading=_reader_settings(),
     examples=data.ExampleSettings(**examples),
     **build,
   )

@@ -29,8 +29,9 @@ from absl import flags
 
 from official_albert import files, tokenization
 from tasks.pretraining import data
-from tools.cli import command_line, path_flags, printing, reading_flags
+from tools.cli import command_line, path_flags, printing
 
+_reader_settings = path_flags.define_reading()
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -178,7 +179,7 @@ def main(argv: Sequence[str]) -> None:
     )
   files.check_folder(os.path.dirname(prefix))
   reader = data.DocumentReader(
-    data.find_files(_INPUT_FILES.value), reading_flags.reader_settings()
+    data.find_files(_INPUT_FILES.value), _reader_settings()
   )
   print(
     f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "

@@ -372,8 +372,7 @@ def plot(
     ngram_shares: by split, the share of n-grams of each length in words, if the
       manifest has it.
   """
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   figure, axes = pyplot.subplots(2, 2, figsize=(11, 7.2))
   lengths, positions, words, labels = axes.ravel()
@@ -406,7 +405,7 @@ def plot(
       axis.legend()
   labels.set_xticks([0, 1])
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

@@ -8,10 +8,10 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib import pyplot
 
 import tfrecords
 from tools.cli import printing
-from tools.cli.figures import pyplot
 from tools.records import record_survey
 
 _SCHEMA = tfrecords.pretraining_schema(9, 3)
