@@ -32,7 +32,6 @@ For scores on the official test files: tools.run_finetuning --nodo_train
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import sys
 import time
@@ -129,11 +128,8 @@ def open_backend(
   data = training.read_run(model_dir)["data"] if is_run else {}
   if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
     return _open_run(model_dir, _CHECKPOINT.value, strategy)
-  name_task = task and functools.partial(
-    finetuning.text_jobs.name_task, task=task
-  )
   # The copy holds only the chosen checkpoint.
-  copy = conversion.own_copy(model_dir, _CHECKPOINT.value, name_task)
+  copy = conversion.own_copy(model_dir, _CHECKPOINT.value, task or "")
   backend = _open_run(copy, "", strategy)
   about = backend.about.replace(copy, model_dir, 1)
   return dataclasses.replace(backend, source=model_dir, about=about)
