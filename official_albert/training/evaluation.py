@@ -45,7 +45,7 @@ def make_evaluation(
     rows = task.predict(cached, batch) if predicts else {}
     return sums, gather_predictions(rows)
 
-  @tf.function
+  @tf.function(autograph=False)
   def run(batch):
     return train_step.run_step(strategy, eval_step, batch)
 
@@ -92,7 +92,7 @@ def make_prediction(
   def step(batch: Batch) -> dict[str, tf.Tensor]:
     return gather_predictions(task.predict(model, own_rows(batch)))
 
-  @tf.function
+  @tf.function(autograph=False)
   def run(batch):
     return train_step.run_step(strategy, step, batch)
 

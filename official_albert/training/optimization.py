@@ -305,7 +305,7 @@ def make_update_norms(
     q = tf.where(weights * length > 0, root, q)
     return [weights, rate * q * length, q / (1.0 + rate * q * decay)]
 
-  @tf.function
+  @tf.function(autograph=False)
   def measure():
     rate = optimizer.learning_rate
     if callable(rate):

@@ -74,7 +74,7 @@ def make_train_step(
     # Without the reduction between replicas, which XLA cannot compile here.
     # Compiling the update too gains 25 ms of the seconds that a step of
     # albert_base takes on one CPU.
-    gradients_at = tf.function(gradients_at, jit_compile=True)
+    gradients_at = tf.function(gradients_at, jit_compile=True, autograph=False)
   tasks = [task.at_depth(depth) for depth in config.random_depths] or [task]
 
   def train_step(batch: Batch) -> dict[str, Ratio]:
@@ -103,11 +103,17 @@ def make_train_step(
         micro = {name: x[index] for name, x in parts.items()}
         return gradients_of(micro, weights, fold_in(seed, index))
 
-      accumulated = part(0)
-      for index in tf.range(1, micro_batches):
-        accumulated = tf.nest.map_structure(
-          tf.add, accumulated, part(index), expand_composites=True
+      def add_part(index, sums):
+        sums = tf.nest.map_structure(
+          tf.add, sums, part(index), expand_composites=True
         )
+        return index + 1, sums
+
+      _, accumulated = tf.while_loop(
+        lambda index, _: index < micro_batches,
+        add_part,
+        (tf.constant(1), part(0)),
+      )
     gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
     if loss_scale:
       gradients = loss_scale.unscale(gradients)
@@ -161,7 +167,8 @@ def make_train_loop(train_step, strategy: tf.distribute.Strategy, stop):
   # On TPUs, the clock would become an input of the whole program.
   is_timed = not isinstance(strategy, tf.distribute.TPUStrategy)
 
-  @tf.function
+  # AutoGraph would convert the whole model, which takes seconds.
+  @tf.function(autograph=False)
   def train_loop(iterator, steps):
     structure = {}  # The results of a step, set when the body is traced.
 
