@@ -60,20 +60,16 @@ def normalize_text(text: str, lower_case: bool) -> str:
 
 
 @functools.cache
-def _forms(lower_case: bool) -> text_offsets.FormTable:
-  """Returns the form that `normalize_text` gives each character."""
-
-  def form(char: str) -> int:
-    if unicodedata.category(char) == "Cs":
-      return text_offsets.GONE
-    if char.isspace():
-      return text_offsets.SPACE
-    return text_offsets.visible_form(
-      len(normalize_text(char, lower_case)),
-      unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
-    )
-
-  return text_offsets.FormTable(form)
+def _form(char: str, lower_case: bool) -> int:
+  """Returns the form that `normalize_text` gives a character."""
+  if unicodedata.category(char) == "Cs":
+    return text_offsets.GONE
+  if char.isspace():
+    return text_offsets.SPACE
+  return text_offsets.visible_form(
+    len(normalize_text(char, lower_case)),
+    unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0,
+  )
 
 
 @functools.cache
@@ -149,19 +145,15 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     self._pieces = [self._processor.id_to_piece(i) for i in ids]
     for expected, piece in enumerate(SPECIAL_PIECES):
       if self._pieces[expected : expected + 1] != [piece]:
-        known = piece in self._pieces
-        place = f"at id {self._pieces.index(piece)}" if known else "nowhere"
         raise ValueError(
-          f"{self.model_file!r} has the piece {piece} {place}, but ALBERT "
-          f"needs it at id {expected}: train the vocabulary with "
-          f"{', '.join(SPECIAL_PIECES)} at ids 0 to 4; {_TRAIN_ADVICE}."
+          f"{self.model_file!r} lacks {piece} at id {expected}: ALBERT's "
+          f"vocabularies begin with {', '.join(SPECIAL_PIECES)}; "
+          f"{_TRAIN_ADVICE}."
         )
-    is_control, is_unknown = (
-      self._processor.is_control,
-      self._processor.is_unknown,
-    )
     self.special_ids = frozenset(
-      i for i in ids if is_control(i) or is_unknown(i)
+      i
+      for i in ids
+      if self._processor.is_control(i) or self._processor.is_unknown(i)
     )
     # Digits are encoded as a separate text, so they begin with a word mark even
     # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove
@@ -246,7 +238,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       )
       spans = text_offsets.compose(spans, outer)
     if not (text.isascii() and len(normal) == len(text)):
-      outer = text_offsets.character_spans(text, _forms(self.lower_case))
+      form = functools.partial(_form, lower_case=self.lower_case)
+      outer = text_offsets.character_spans(text, form)
       spans = text_offsets.compose(spans, outer)
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()

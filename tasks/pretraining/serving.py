@@ -98,7 +98,7 @@ class ServedPretraining(serving.ServedModule):
         batch,
       ),
     ]
-    masked = serving.after_checks(checks, {"masked": masked})["masked"]
+    masked = serving.after_checks(checks, masked)
     return self.run(
       **features, positions=_all_but_first(features), masked_lm_rows=masked
     )
@@ -171,7 +171,7 @@ class ServedPretraining(serving.ServedModule):
       "every text must have a [MASK] within its first "
       f"{self.max_seq_length - 2} tokens: add one to each text.",
     )
-    positions = serving.after_checks([check], {"p": positions})["p"]  # [B, M]
+    positions = serving.after_checks([check], positions)  # [B, M]
     shape = tf.shape(positions)
     outputs = self.run(
       **features,

@@ -8,8 +8,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "encoder": [
       "FEATURES",
       "HubEncoder",
-    ],
-    "objects": [
       "HubObject",
       "save_hub_object",
     ],

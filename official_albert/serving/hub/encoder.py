@@ -13,12 +13,12 @@ Text Tasks" and "Reusable SavedModels" of TF Hub's documentation.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import os
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
 from official_albert import modeling
-from official_albert.serving.hub import objects as hub_objects
 
 # TF Hub's names, mapped to the names of this package.
 FEATURES = {
@@ -30,7 +30,44 @@ _POSITIONS = "masked_lm_positions"
 Tensors = Mapping[str, tf.Tensor]
 
 
-class HubEncoder(hub_objects.HubObject):
+# A tf.Module has a property `variables`, which is not saved.
+class HubObject(tf.train.Checkpoint):
+  """An object to save, load and call, with what `hub.KerasLayer` looks for.
+
+  Attributes:
+    variables: the variables of a call.
+    trainable_variables: the same.
+    regularization_losses: none, as weight decay belongs to the optimizer.
+  """
+
+  def __init__(
+    self, call: Callable[..., Any], variables: Sequence[tf.Variable] = ()
+  ):
+    """Initializes the object with a traced `tf.function` and its variables."""
+    super().__init__()
+    self.__call__ = call
+    self.variables = list(variables)
+    self.trainable_variables = list(variables)
+    self.regularization_losses = []
+
+
+def save_hub_object(module: HubObject, folder: str) -> None:
+  """Writes the SavedModel of an object with a method `signature`.
+
+  Raises:
+    OSError: the folder cannot be written.
+  """
+  try:
+    tf.saved_model.save(
+      module, folder, signatures={"serving_default": module.signature()}
+    )
+  except tf.errors.OpError as error:
+    raise OSError(f"{folder} could not be written: {error.message}") from error
+  # TF Hub's site refuses it, and it is random.
+  os.remove(os.path.join(folder, "fingerprint.pb"))
+
+
+class HubEncoder(HubObject):
   """Maps `input_word_ids`, `input_mask`, `input_type_ids` <int32>[B, S].
 
   A call takes a dict of them and `training` (False by default). It returns
@@ -104,12 +141,12 @@ class HubEncoder(hub_objects.HubObject):
     variables = albert.trainable_variables
     super().__init__(_trace(encode, FEATURES), variables)
     if masked_lm is not None:
-      self.mlm = hub_objects.HubObject(
+      self.mlm = HubObject(
         _trace(predict_masked, (*FEATURES, _POSITIONS)),
         variables + masked_lm.trainable_variables,
       )
     if sentence_order is not None:
-      self.sop = hub_objects.HubObject(
+      self.sop = HubObject(
         _trace(predict_order, FEATURES),
         variables + sentence_order.trainable_variables,
       )

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_albert import AlbertConfig, modeling
+from official_albert import modeling
 from official_albert.serving.hub import encoder as hub_encoder
-from official_albert.serving.hub import objects as hub_objects
+from official_albert.testing import toy_models
 
 B, S, P, V, H, L = 3, 7, 2, 97, 12, 3
 _RNG = np.random.default_rng(5)
@@ -22,14 +22,11 @@ _POSITIONS = tf.constant([[1, 3], [2, 0], [5, 4]])
 
 
 def _config(dropout=0.1):
-  return AlbertConfig(
-    vocab_size=V,
-    embedding_size=6,
+  return toy_models.config(
+    V,
+    11,
     hidden_size=H,
     num_hidden_layers=L,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=11,
     initializer_range=0.3,
     hidden_dropout_prob=2 * dropout,
     attention_probs_dropout_prob=dropout,
@@ -38,10 +35,10 @@ def _config(dropout=0.1):
 
 def _parts(config):
   albert = modeling.AlbertModel(config)
-  masked_lm = modeling.MaskedLMHead(V, config.embedding_size)
+  masked_lm = modeling.MaskedLMHead(config)
   hidden = tf.zeros([1, 1, H])
   masked_lm(hidden, tf.zeros([1, 1], tf.int32), albert.embedding)
-  return albert, masked_lm, modeling.SentenceOrderHead(H, 0.3)
+  return albert, masked_lm, modeling.SentenceOrderHead(config)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +53,7 @@ def folder(parts, tmp_path_factory):
   # The seed of the exporting process must not be saved.
   tf.random.set_seed(3)
   path = str(tmp_path_factory.mktemp("hub") / "encoder")
-  hub_objects.save_hub_object(hub_encoder.HubEncoder(*parts), path)
+  hub_encoder.save_hub_object(hub_encoder.HubEncoder(*parts), path)
   return path
 
 
@@ -122,7 +119,7 @@ def _gradients(call, variables, weight):
 def test_gradients_are_those_of_the_model(tmp_path):
   """Compares all variables, in the saved training graph."""
   albert, *_ = _parts(_config(dropout=0.0))
-  hub_objects.save_hub_object(hub_encoder.HubEncoder(albert), str(tmp_path))
+  hub_encoder.save_hub_object(hub_encoder.HubEncoder(albert), str(tmp_path))
   loaded = tf.saved_model.load(str(tmp_path))
   weight = tf.constant(_RNG.normal(size=[B, S, H]), tf.float32)
   variables = albert.trainable_variables
@@ -199,7 +196,7 @@ def test_missing_heads_and_folders(parts, tmp_path):
   assert not hasattr(alone, "mlm") and not hasattr(alone, "sop")
   (tmp_path / "file").write_text("")
   with pytest.raises(OSError, match="could not be written"):
-    hub_objects.save_hub_object(alone, str(tmp_path / "file" / "module"))
+    hub_encoder.save_hub_object(alone, str(tmp_path / "file" / "module"))
 
 
 def test_other_precisions_are_refused():

@@ -7,10 +7,9 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_text
 
 from official_albert import tokenization
-from official_albert.serving.hub import objects as hub_objects
+from official_albert.serving.hub import encoder as hub_encoder
 from official_albert.serving.hub import preprocessor as hub_preprocessor
 from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import in_graph
@@ -26,7 +25,7 @@ _PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the mill tur ##ns , \u4e2d".split()
 
 def _save(layer, folder, **arguments):
   module = hub_preprocessor.HubPreprocessor(layer, **arguments)
-  hub_objects.save_hub_object(module, str(folder))
+  hub_encoder.save_hub_object(module, str(folder))
   return tf.saved_model.load(str(folder))
 
 
@@ -161,27 +160,6 @@ def test_packs_as_fine_tuning_does(seq_length):
       for name, values in expected.items():
         assert packed[name].dtype == np.int32
         assert packed[name][row].tolist() == values, (name, a, b)
-
-
-@pytest.mark.parametrize("seq_length", [3, 4, 12])
-def test_packs_as_tensorflow_text_does(seq_length):
-  rng = np.random.default_rng(3)
-  segments = [
-    _ragged([_ids(first, n) for n in rng.integers(0, 19, 97)])
-    for first in (11, 41)
-  ]
-  trimmer = tensorflow_text.RoundRobinTrimmer(seq_length - 3)
-  ids, types = tensorflow_text.combine_segments(
-    trimmer.trim(segments), start_of_sequence_id=CLS, end_of_segment_id=SEP
-  )
-  got = _pack(segments, tf.constant(seq_length))
-  shape = [None, seq_length]
-  np.testing.assert_array_equal(
-    got["input_word_ids"], ids.to_tensor(PAD, shape=shape)
-  )
-  np.testing.assert_array_equal(
-    got["input_type_ids"], types.to_tensor(0, shape=shape)
-  )
 
 
 def test_shapes_of_empty_batches_and_of_graphs():

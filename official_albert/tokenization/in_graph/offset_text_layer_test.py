@@ -9,6 +9,7 @@ import pathlib
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -97,7 +98,7 @@ def _pair(kind: str, file, lower_case: bool):
 
 
 def _differing(python, layer, texts: list[str]) -> list[tuple]:
-  got = tf.function(layer.tokenize_with_offsets)(tf.constant(texts))
+  got = tf.function(layer.tokenize_with_offsets)(tf.constant(texts, tf.string))
   assert all(rows.dtype == tf.int32 for rows in got)
   rows = zip(*(part.to_list() for part in got))
   return [
@@ -114,6 +115,7 @@ def test_equals_python_on_own_lines(files, kind, lower_case):
   pair = _pair(kind, files[kind], lower_case)
   assert _differing(*pair, _LINES + _SENTENCES) == []
   assert _differing(*pair, _odd_texts(2000, seed=7)) == []
+  assert _differing(*pair, []) == []
 
 
 @pytest.mark.heavy
@@ -194,40 +196,6 @@ def test_models_that_make_characters_longer_are_refused(tmp_path):
       _pair("sentencepiece", file, True)
 
 
-def test_known_ranges(files):
-  _, layer = _pair("sentencepiece", files["sentencepiece"], True)
-  text = " The  Cafe\u0301 (9,"
-  ids, starts, ends = layer.tokenize_with_offsets(tf.constant(["", text]))
-  spans = [
-    text[start:end] for start, end in zip(starts[1].numpy(), ends[1].numpy())
-  ]
-  assert "".join(spans) == "TheCafe\u0301(9,"
-  assert spans[-5:] == ["e\u0301", "", "(", "9", ","]
-  assert ids.row_lengths().numpy().tolist() == [0, len(spans)]
-
-
-@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_empty_batch(files, kind):
-  _, layer = _pair(kind, files[kind], True)
-  encoded = tf.function(layer.tokenize_with_offsets)(tf.constant([], tf.string))
-  assert [part.to_list() for part in encoded] == [[], [], []]
-
-
-@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_saved(files, kind, tmp_path):
-  python, layer = _pair(kind, files[kind], True)
-  module = tf.Module()
-  module.layer = layer
-  module.encode = tf.function(
-    lambda texts: tuple(layer.tokenize_with_offsets(texts)),
-    input_signature=[tf.TensorSpec([None], tf.string)],
-  )
-  tf.saved_model.save(module, str(tmp_path / "saved"))
-  encode = tf.saved_model.load(str(tmp_path / "saved")).encode
-  rows = zip(*(part.to_list() for part in encode(tf.constant(_LINES))))
-  assert list(rows) == [tuple(python.encode_with_offsets(x)) for x in _LINES]
-
-
 def test_interface_of_a_text_layer(files):
   python, layer = _pair("wordpiece", files["wordpiece"], True)
   for name in "vocab_size pad_id cls_id sep_id mask_id".split():
@@ -235,6 +203,61 @@ def test_interface_of_a_text_layer(files):
   assert layer.tokenize(["the cafe"]).to_list() == [python.encode("the cafe")]
   with pytest.raises(ValueError, match=r"texts must be <string>\[B\]"):
     layer.tokenize_with_offsets("a")
+
+
+_FORMS = {
+  ".": tokenization.GONE,
+  " ": tokenization.SPACE,
+  "_": tokenization.SPACE,
+  "'": tokenization.visible_form(0, True),
+  '"': tokenization.visible_form(1, True),
+  "2": tokenization.visible_form(2, False),
+  "0": tokenization.visible_form(0, False),
+  "a": tokenization.visible_form(1, False),
+}
+
+
+def _random_texts(count: int) -> list[str]:
+  rng = random.Random(5)
+  texts = [
+    "".join(rng.choices([*_FORMS], k=rng.randrange(9))) for _ in range(count)
+  ]
+  return ["", " ", *texts, "..", ""]
+
+
+def _letters(texts, keeps_spaces):
+  forms = tf.ragged.constant(
+    [[_FORMS[char] for char in text] for text in texts], tf.int32, 1
+  )
+  return offset_text_layer.find_letters(forms, keeps_spaces)
+
+
+@pytest.mark.parametrize("count", [0, 3, 1500])
+def test_letters_equal_those_of_python(count):
+  texts = _random_texts(count)
+  form = _FORMS.__getitem__
+  expected = [tokenization.character_spans(text, form) for text in texts]
+  letters = _letters(texts, keeps_spaces=True)
+  lengths = [len(spans.starts) for spans in expected]
+  assert letters.text_lengths.numpy().tolist() == lengths
+  begins = np.cumsum([0, *lengths[:-1]])
+  assert letters.text_begins.numpy().tolist() == begins.tolist()
+  places = tf.range(sum(lengths), dtype=tf.int64)
+  starts, ends = (np.concatenate(x) for x in zip(*expected))
+  got = letters.starts_at(places)
+  assert got.numpy().tolist() == starts.tolist()
+  got = letters.ends_at(places)
+  assert got.numpy().tolist() == ends.tolist()
+
+
+def test_character_table():
+  values = np.zeros(offset_text_layer.ALL_CHARACTERS, np.int64)
+  values[[0x41, 0xFF, 0x100, 0x3042, 0x10FFFF]] = [7, -2, 3, 66, -1]
+  table = offset_text_layer.CharacterTable(values)
+  codes = tf.constant([0x40, 0x41, 0xFF, 0x100, 0x3042, 0x10FFFF, 0xE0000])
+  assert table(codes).numpy().tolist() == [0, 7, -2, 3, 66, -1, 0]
+  # Four pages differ from the others.
+  assert len(table._values) == 5 * 256
 
 
 if __name__ == "__main__":

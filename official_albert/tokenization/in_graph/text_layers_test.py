@@ -417,14 +417,6 @@ def test_only_batches_of_strings_are_accepted(files, kind, bad):
       call(bad)
 
 
-def test_too_small_maximum_length_is_refused(graph):
-  ids = tf.ragged.constant([[5]], tf.int32)
-  with pytest.raises(ValueError, match="is 2, but .* need 3"):
-    packed_text_layer.FillMaskTextLayer(graph, 2)(["a"])
-  with pytest.raises(ValueError, match="is 4, but .* need 5"):
-    packed_text_layer.pack_pair(ids, ids, 4, 2, 3)
-
-
 def test_character_class():
   pattern = text_layer.character_class(str.isspace)
   texts = ["a b", "a\u3000\u2003b", "a\x1c\x85b", "ab"]
