@@ -140,9 +140,11 @@ class FeatureModel(tf.keras.Model):
         "tf.keras.mixed_precision.set_global_policy before making the model."
       )
 
-  def _create_variables(self) -> None:
+  def _create_variables(self, *others: str) -> None:
+    """Calls the model once, with `input_ids` and the other inputs it needs."""
     with tf.init_scope():
-      self({"input_ids": tf.zeros([1, 1], tf.int32)})
+      one = tf.zeros([1, 1], tf.int32)
+      self(dict.fromkeys(("input_ids", *others), one))
 
   def named_inputs(
     self, features: Mapping[str, tf.Tensor]

@@ -122,6 +122,11 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   The constructor raises ValueError if the file is not a SentencePiece model or
   does not have ALBERT's special pieces at ids 0 to 4.
+
+  Attributes:
+    digit_comma_parts: for each id whose piece ends in a digit and a comma, the
+      parts that replace it: the id of each part, and its range within the
+      piece, in characters without word marks.
   """
 
   kind = "sentencepiece"
@@ -160,24 +165,29 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     # this mark but never does, because it compares a str with bytes. Models
     # were trained with the mark, so it stays here. (The released vocabulary has
     # no such piece.)
-    self._split_pieces = {
-      piece: self._pieces_of(piece[:-1].replace(WORD_START, "")) + [","]
-      for piece in self._pieces
+    self.digit_comma_parts = {
+      i: self._split_piece(piece)
+      for i, piece in enumerate(self._pieces)
       if ends_in_digit_comma(piece)
-    }
-    self._split_ids = {
-      self.piece_to_id(piece): [self.piece_to_id(part) for part in parts]
-      for piece, parts in self._split_pieces.items()
     }
 
   def _pieces_of(self, normal: str) -> list[str]:
     return self._processor.encode(normal, out_type=str)
 
+  def _split_piece(self, piece: str) -> list[tuple[int, int, int]]:
+    parts, end = [], 0
+    for part in [*self._pieces_of(piece[:-1].replace(WORD_START, "")), ","]:
+      begin, end = end, end + len(part.replace(WORD_START, ""))
+      parts.append((self.piece_to_id(part), begin, end))
+    return parts
+
   def tokenize(self, text: str) -> list[str]:
     """Returns the pieces of a text; unknown characters stay unchanged."""
-    pieces = self._pieces_of(normalize_text(text, self.lower_case))
-    split = self._split_pieces
-    return [part for piece in pieces for part in split.get(piece, (piece,))]
+    pieces: list[str] = []
+    for piece in self._pieces_of(normalize_text(text, self.lower_case)):
+      parts = self.digit_comma_parts.get(self.piece_to_id(piece))
+      pieces += [self._pieces[i] for i, _, _ in parts] if parts else [piece]
+    return pieces
 
   def encode(self, text: str) -> list[int]:
     # SentencePiece would start a thread for a batch, even of one text.
@@ -185,9 +195,13 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return self._split_again(self._processor.encode(normal, out_type=int))
 
   def _split_again(self, row: list[int]) -> list[int]:
-    if self._split_ids.keys().isdisjoint(row):  # 15 of 16 rows.
+    if self.digit_comma_parts.keys().isdisjoint(row):  # 15 of 16 rows.
       return row
-    return [part for i in row for part in self._split_ids.get(i, (i,))]
+    ids: list[int] = []
+    for i in row:
+      parts = self.digit_comma_parts.get(i)
+      ids += [part for part, _, _ in parts] if parts else [i]
+    return ids
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
     if isinstance(texts, str):
@@ -218,7 +232,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     else:
       pieces = [self._pieces[i] for i in ids]
     joined = "".join(pieces)
-    ids, spans = text_offsets.piece_spans(ids, pieces, self._parts)
+    ids, spans = text_offsets.piece_spans(ids, pieces, self.digit_comma_parts)
     if joined == WORD_START + normal.replace(" ", WORD_START):
       # SentencePiece added a space and changed nothing, as for most texts.
       spans = text_offsets.Spans(spans.starts - 1, spans.ends - 1)
@@ -244,22 +258,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return text_offsets.EncodedText(
       ids, spans.starts.tolist(), spans.ends.tolist()
     )
-
-  @functools.cached_property
-  def _parts(self) -> dict[int, list[tuple[int, int, int]]]:
-    """Maps the id of a piece like "9," to its parts, for `piece_spans`."""
-    parts_of: dict[int, list[tuple[int, int, int]]] = {}
-    for piece, parts in self._split_pieces.items():
-      # The parts come from the piece without its word marks.
-      places = [i for i, char in enumerate(piece) if char != WORD_START]
-      rows, end = [], 0
-      for part in parts:
-        begin, end = end, end + len(part.replace(WORD_START, ""))
-        first = places[begin]
-        last = places[end - 1] + 1 if end > begin else first
-        rows.append((self.piece_to_id(part), first, last))
-      parts_of[self.piece_to_id(piece)] = rows
-    return parts_of
 
   def decode(self, ids: Iterable[int]) -> str:
     ids = [int(i) for i in ids]

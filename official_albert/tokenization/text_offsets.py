@@ -94,8 +94,8 @@ def piece_spans(
   Args:
     ids: the ids of the pieces.
     pieces: the pieces, with "\u2581" for spaces.
-    parts_of: for each id that is split again, its parts: the id of each part
-      and its range within the piece.
+    parts_of: for each id that is split again, its parts; see
+      `SentencePieceTokenizer.digit_comma_parts`.
 
   Returns:
     [K] ids after the second split, and [K] spans without leading spaces.
@@ -110,7 +110,10 @@ def piece_spans(
   for id, piece, start, end in zip(ids, pieces, *map(np.ndarray.tolist, spans)):
     if id in parts_of:
       begin = end - len(piece)
-      rows += [(part, begin + i, begin + j) for part, i, j in parts_of[id]]
+      places = [i for i, c in enumerate(piece, begin) if c != WORD_START]
+      for part, i, j in parts_of[id]:
+        first = places[i]
+        rows.append((part, first, places[j - 1] + 1 if j > i else first))
     else:
       rows.append((id, start, end))
   new_ids, *bounds = zip(*rows)

@@ -37,9 +37,7 @@ class AlbertForPretraining(modeling.HeadModel):
     self.sentence_order = modeling.SentenceOrderHead(
       config, name="sentence_order"
     )
-    with tf.init_scope():  # Create the variables now, as in AlbertModel.
-      one = tf.zeros([1, 1], tf.int32)
-      self({"input_ids": one, "masked_lm_positions": one})
+    self._create_variables("masked_lm_positions")
 
   def call(
     self,
@@ -64,8 +62,8 @@ class AlbertForPretraining(modeling.HeadModel):
 
     Returns:
       `masked_lm_logits` <float32>[B, P, V], `sentence_order_logits`
-      <float32>[B, 2] (0 in order, 1 swapped) and, unless `logits_only`, the
-      outputs of `AlbertModel`.
+      <float32>[B, 2] (0 in order, 1 swapped), and the outputs of `AlbertModel`;
+      of these only `pooled_output` if `logits_only`.
     """
     inputs, others = self.named_inputs(features)
     positions = others["masked_lm_positions"]
@@ -80,10 +78,11 @@ class AlbertForPretraining(modeling.HeadModel):
     hidden = outputs["sequence_output"]
     if logits_only:  # The output has the first position, then the masked ones.
       hidden, positions = hidden[:, 1:], None
-    logits = {
+    pooled = outputs["pooled_output"]
+    return {
+      **({"pooled_output": pooled} if logits_only else outputs),
       "masked_lm_logits": self.masked_lm(
         hidden, positions, self.albert.embedding, training=training
       ),
-      "sentence_order_logits": self.sentence_order(outputs["pooled_output"]),
+      "sentence_order_logits": self.sentence_order(pooled),
     }
-    return logits if logits_only else {**outputs, **logits}

@@ -142,7 +142,7 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     where = f"{path}: question {question_id}"
     if not isinstance(entries, list) or not entries:
       raise ValueError(
-        f"{where}: {entries!r:.40} is not a list of candidates, at least one."
+        f"{where}: {entries!r:.40} is not a list of at least one candidate."
       )
     n_best[question_id] = [_from_json(entry, where) for entry in entries]
   path = os.path.join(folder, NULL_ODDS_FILE)
@@ -152,8 +152,9 @@ def read_answers(folder: str) -> dict[str, QuestionAnswers]:
     different = odds.keys() ^ n_best.keys()
     if different:
       raise ValueError(
-        f"{path} and {NBEST_FILE} beside it have different questions, for "
-        f"example {min(different)}: they are of different runs; predict again."
+        f"{path} and {NBEST_FILE} in the same folder have different questions, "
+        f"for example {min(different)}: they belong to different runs; predict "
+        "again."
       )
   return {
     question_id: QuestionAnswers(candidates, odds[question_id])

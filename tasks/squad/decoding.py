@@ -200,7 +200,7 @@ def _candidates(
 
   def at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     tokens = first_token[:, None] + places
-    # Those outside of the context are no candidates, whatever they get here.
+    # Positions outside the context are never candidates, so any value is valid.
     tokens = tf.clip_by_value(tokens, 0, tf.size(values, tf.int64))
     return tf.gather(
       tf.concat([values, tf.zeros([1], values.dtype)], 0), tokens

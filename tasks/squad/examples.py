@@ -105,12 +105,12 @@ def read_examples(path: str, is_training: bool = False) -> list[SquadExample]:
     if name in examples:
       raise ValueError(
         f"{path}: two questions have the id {name!r}: give each question its "
-        "own, by which predictions are written."
+        "own id; predictions are stored by id."
       )
     if is_training and count != 1 and not example.is_impossible:
       raise ValueError(
         f"{path}: question {name!r} has {count} answers, but a training "
-        "question needs exactly one, or is_impossible true: use a training "
+        "question needs exactly one answer or is_impossible: use a training "
         "file; held-out files have several answers."
       )
     examples[name] = example

@@ -133,9 +133,7 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     self.answer_dense = dense(1, "answer_dense", use_bias=False)
     # Built here: the two halves of its kernel are used without a call.
     self.end_hidden.build([None, 2 * config.hidden_size])
-    with tf.init_scope():
-      one = tf.zeros([1, 1], tf.int32)
-      self({"input_ids": one, "p_mask": tf.zeros([1, 1])})
+    self._create_variables("p_mask")
 
   def call(
     self,

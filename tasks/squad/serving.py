@@ -164,8 +164,8 @@ class AnswerQuestions(serving.ServedModule):
     space = longest - 3 - query.row_lengths()  # [B]
     has_space = serving.refuse_unless(
       tf.reduce_all(space >= 1),
-      f"a question must leave room for its context in {longest} tokens, [CLS] "
-      "and two [SEP] among them: shorten it, but its tokens are",
+      f"a question must leave space for its context in {longest} tokens, which "
+      "include [CLS] and two [SEP]: shorten it; its number of tokens is",
       tf.cast(tf.reduce_max(query.row_lengths()), tf.int32),
     )
     space = serving.after_checks([has_space], space)
@@ -175,9 +175,8 @@ class AnswerQuestions(serving.ServedModule):
     total = tf.reduce_sum(counts)
     fits = serving.refuse_unless(
       total <= self.max_windows,
-      "the contexts of a request may be read through at most "
-      f"{self.max_windows} windows in all: send fewer or shorter ones, for "
-      "these need",
+      f"the contexts of a request may have at most {self.max_windows} windows "
+      "in total: send fewer or shorter contexts; the number of windows is",
       tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
     )
     counts = serving.after_checks([fits], counts)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from official_albert import tokenization
 from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import text_offsets_test
 from official_albert.tokenization.in_graph import (
   offset_text_layer,
   packed_text_layer,
@@ -30,17 +31,11 @@ needs_released = pytest.mark.skipif(
 )
 _CASES = pytest.mark.parametrize("lower_case", [True, False])
 
-_SENTENCES = [
-  "the ferry of 1874 took 1874,5 tons, then 1874,2 and 9,9,9 of wool.",
-  "(4,4,4,4) is a point, and so are (4,9) and (4,1) but not (4,2) or (4,c)",
-  "aßeiuσςαшж⁄½日国今 12 ⁄ 한각 ㄱ か が ガ ୋ ො ำ อ ʾ صلى الله عليه",
-  "a b c d e f g h i j k l m n o p q r s t u v w x y z 1 9 , ' ",
-] * 5
 _LINES = [
   "",
   " \t",
-  "  The\u3000Ferry  of\n1874, took 1,874,5 tons. ",
-  "(4,4,4,) 4, (4\x01,4) 4\u0301,",
+  "  The\u3000Fisher  in\n1922, sold 1,922,5 tons. ",
+  "(7,7,7,) 7, (7\x01,7) 7\u0301,",
   "Cafe\u0301 É e\u0301\u0327x \u0301a \u0344b Ž tiếng Việt",
   "½ﬁ① ² ªº ＡＢＬＥ Ⅷ ﷺ x ㍿ ﾊﾞ ｶﾞｷﾞ \u00a8 \u00b4a\u00b4 ▁ ▁a",
   "İstanbul IĞDIR ı Straße ẞ Ǆ ΟΔΥΣΣΕΥΣ Α.Σ Σ",
@@ -64,27 +59,13 @@ def _odd_texts(count: int, seed: int) -> list[str]:
   return toy_vocabulary.odd_texts(_LETTERS, count, seed, _further)
 
 
-def _train(path: pathlib.Path, **options) -> pathlib.Path:
-  settings = {
-    "vocab_size": 400,
-    "user_defined_symbols": '(,),",-,.,–,£,€',
-    "character_coverage": 1.0,
-    **options,
-  }
-  path.write_bytes(toy_vocabulary.train(_SENTENCES, **settings))
-  return path
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> dict[str, pathlib.Path]:
   folder = tmp_path_factory.mktemp("vocabulary")
-  vocab = folder / "vocab.txt"
-  letters = "abz19,.(-\"'eiIßΣσς½日国か한각୍🙂⁄¨▁ⅷ①"
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
-  pieces += [f"##{char}" for char in letters] + ["the", "1874", "##ing"]
-  pieces += ["\u1112\u1161\u11ab", "##\u302e", "##\u0e33", "cafe", "##รถ"]
-  vocab.write_text("\n".join(pieces), encoding="utf-8")
-  return {"sentencepiece": _train(folder / "tiny.model"), "wordpiece": vocab}
+  return {
+    "sentencepiece": text_offsets_test.train(folder / "tiny.model"),
+    "wordpiece": text_offsets_test.vocab_file(folder / "vocab.txt"),
+  }
 
 
 def _pair(kind: str, file, lower_case: bool):
@@ -113,7 +94,7 @@ def _differing(python, layer, texts: list[str]) -> list[tuple]:
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 def test_equals_python_on_own_lines(files, kind, lower_case):
   pair = _pair(kind, files[kind], lower_case)
-  assert _differing(*pair, _LINES + _SENTENCES) == []
+  assert _differing(*pair, _LINES) == []
   assert _differing(*pair, _odd_texts(2000, seed=7)) == []
   assert _differing(*pair, []) == []
 
@@ -171,19 +152,23 @@ def test_invalid_bytes_are_not_counted(files, kind):
     {"normalization_rule_name": "nmt_nfkc_cf"},
     {"add_dummy_prefix": False},
     {"split_by_whitespace": False, "user_defined_symbols": "a▁b,ab,½,日本"},
-    {"model_type": "bpe", "vocab_size": 170},
+    {"model_type": "bpe", "vocab_size": 120},
     {"treat_whitespace_as_suffix": True},
     {"remove_extra_whitespaces": False},
   ],
   ids="identity casefold no_prefix across_spaces bpe suffix spaces".split(),
 )
 def test_models_with_other_options(tmp_path, request, options):
-  pair = _pair("sentencepiece", _train(tmp_path / "other", **options), True)
+  pair = _pair(
+    "sentencepiece",
+    text_offsets_test.train(tmp_path / "other", **options),
+    True,
+  )
   lines = _LINES + _odd_texts(700, seed=5)
   if request.node.callspec.id in ("suffix", "spaces"):
     # In Python, characters that SentencePiece drops belong to the piece of the
     # space after them, and the last space is elsewhere.
-    lines = _LINES[:3] + _LINES[4:5] + _SENTENCES
+    lines = _LINES[:3] + _LINES[4:5] + ["(7,7,7,7) is a point, not (7,c)"]
   assert _differing(*pair, lines) == []
 
 
@@ -191,7 +176,7 @@ def test_models_that_make_characters_longer_are_refused(tmp_path):
   rules = tmp_path / "rules.tsv"
   rules.write_text("DF\t73 73\n")  # "ß" to "ss".
   for options in ({"byte_fallback": True}, {"normalization_rule_tsv": rules}):
-    file = _train(tmp_path / "other", **options)
+    file = text_offsets_test.train(tmp_path / "other", **options)
     with pytest.raises(ValueError, match="makes several pieces of"):
       _pair("sentencepiece", file, True)
 
