@@ -30,8 +30,9 @@ from absl import flags
 from official_albert import files, modeling, tokenization
 from tasks.pretraining import data
 from tools import inspection
-from tools.cli import command_line, model_depth_flag, path_flags
+from tools.cli import command_line, path_flags
 
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL = path_flags.define_multi(
   "model",
   [],
@@ -116,7 +117,8 @@ def configurations() -> dict[str, modeling.AlbertConfig]:
       "models one by one."
     )
   return {
-    name: model_depth_flag.at_depth(config) for name, config in found.items()
+    name: config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
+    for name, config in found.items()
   }
 
 
@@ -169,7 +171,7 @@ def main(argv: Sequence[str]) -> None:
     opened = inspection.layers.open_model(
       path,
       _CONFIG_FILE.value,
-      model_depth_flag.NUM_HIDDEN_LAYERS.value,
+      _NUM_HIDDEN_LAYERS.value,
       tokenizer,
     )
     print(f"{name}: weights of {opened.source}")

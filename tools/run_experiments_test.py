@@ -75,7 +75,7 @@ def test_refusals_are_one_sentence(folders, tmp_path):
       *("--table=4", "--scale=base", "--report_only"),
       f"--output_dir={claimed}",
     ],
-    "is not what this program wrote": [*table_3, f"--output_dir={damaged}"],
+    "was not written by this program": [*table_3, f"--output_dir={damaged}"],
     "/table_4.md is a file: name a folder.": [
       *table_3,
       f"--output_dir={claimed}/table_4.md",

@@ -8,9 +8,10 @@ import math
 from typing import Any, Mapping, Optional, Sequence
 
 from tools import inspection
-from tools.cli import figures, printing
-from tools.cli.figures import pyplot
+from tools.cli import printing
 from tools.experiments import results, scales, tables
+
+pyplot = printing.load_pyplot()
 
 _DECIMALS = {
   tables.LOSS: 3,
@@ -182,7 +183,7 @@ class Report:
 
   def draw(self, output_file: str) -> None:
     """Writes the figure as a PNG."""
-    figures.save(self.figure(), output_file)
+    printing.save_figure(self.figure(), output_file)
 
 
 def _format(column: str, number: Optional[results.Number]) -> str:

@@ -9,8 +9,9 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from official_albert import training
-from tools.cli import figures
-from tools.cli.figures import pyplot
+from tools.cli import printing
+
+pyplot = printing.load_pyplot()
 
 # Inches: of a cell with a label, around the maps, and of the largest figure.
 _CELL, _MARGIN, _MOST_INCHES = 0.095, 2.0, 100.0
@@ -60,7 +61,7 @@ def plot_similarity(series: Mapping[str, Layers], output_file: str) -> None:
   """Writes a PNG of `similarity_figure` with one run per model."""
   figure = similarity_figure({name: [run] for name, run in series.items()})
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 def attention_figure(
@@ -128,7 +129,7 @@ def plot_attention(
     # Matplotlib's own font has no Chinese characters and draws boxes.
     warnings.filterwarnings("ignore", message="Glyph .* missing")
     figure = attention_figure(maps, pieces, title)
-    figures.save(figure, file, bbox_inches="tight")
+    printing.save_figure(figure, file, bbox_inches="tight")
 
 
 _CURVES = (
@@ -182,4 +183,4 @@ def plot_curves(
   for axis in axes:
     axis.legend()
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)

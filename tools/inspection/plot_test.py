@@ -8,9 +8,9 @@ import warnings
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from official_albert import training
-from tools.cli.figures import pyplot
 from tools.inspection import plot as inspection_plot
 
 
@@ -23,7 +23,7 @@ def drawn(monkeypatch):
     figures.append(figure)
     figure.savefig(path, format="png", dpi=40)
 
-  monkeypatch.setattr(inspection_plot.figures, "save", save)
+  monkeypatch.setattr(inspection_plot.printing, "save_figure", save)
   yield figures
   for figure in figures:
     pyplot.close(figure)
