@@ -26,6 +26,7 @@ import tfrecords
 from official_albert import distribution, files, training
 from tasks import pretraining
 from tasks.pretraining import data as data_lib
+from tools import inspection
 from tools.cli import command_line, path_flags
 
 _INPUT_FILES = path_flags.define(
@@ -230,12 +231,7 @@ def report(records: str, run_dir: str, curves: str) -> None:
   """Draws the curves and prints the held-out results."""
   data = tfrecords.read_manifest(records)
   entropy = data.split("train").statistics["unigram_entropy_nats"]
-  tool(
-    "plot_curves",
-    f"--model_dir={run_dir}",
-    f"--output_file={curves}",
-    f"--unigram_entropy={entropy:.3f}",
-  )
+  inspection.plot.plot_curves(run_dir, curves, entropy)
   last = training.read_metrics(run_dir, "eval")[-1]
   examples = data.split("heldout").records
   above = last["sentence_order_accuracy"] - 0.5

@@ -353,8 +353,7 @@ def table(title: str, flops_per_token: float, results: Sequence[Result]) -> str:
 
 def draw(title: str, results: Sequence[Result], output_file: str) -> None:
   """Writes a PNG with a bar per system."""
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   measured = [result for result in results if not result.failure]
   measured.sort(key=lambda result: result.median)  # The fastest is on top.
@@ -374,4 +373,4 @@ def draw(title: str, results: Sequence[Result], output_file: str) -> None:
   axis.grid(axis="x", alpha=0.25)
   axis.set_axisbelow(True)
   figure.tight_layout()
-  figures.save(figure, output_file, dpi=120)
+  printing.save_figure(figure, output_file, dpi=120)

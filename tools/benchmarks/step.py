@@ -167,8 +167,7 @@ def draw_scaling(
   points: Sequence[Point], output_file: str, trace: bool = True
 ) -> None:
   """Writes a PNG with panels of speed, memory and tracing for each axis."""
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   axes_names = list(dict.fromkeys(point.axis for point in points))
   labels = ["tokens/s", "peak memory, GiB"] + ["seconds to trace"] * trace
@@ -198,7 +197,7 @@ def draw_scaling(
       column[0].vlines(value, min(rates), max(rates), color="#444444")
     column[-1].set_xlabel(name)
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 _MEMORY_VARIANTS = (
