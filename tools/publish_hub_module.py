@@ -17,11 +17,11 @@ from official_albert import checkpoints, files
 from tools import hub
 from tools.cli import (
   command_line,
-  model_depth_flag,
   path_flags,
 )
 
 _CHECKPOINT = path_flags.define_checkpoint()
+_NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _INPUT = path_flags.define(
   "input",
   None,
@@ -76,7 +76,7 @@ def main(argv) -> None:
     _CHECKPOINT.value,
     _CONFIG_FILE.value,
     tokenizer,
-    model_depth_flag.NUM_HIDDEN_LAYERS.value,
+    _NUM_HIDDEN_LAYERS.value,
   ) as source:
     hub.publication.publish(
       source, publication, _OUTPUT_DIR.value, _SEQ_LENGTH.value

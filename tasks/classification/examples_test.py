@@ -212,9 +212,7 @@ def build(tmp_path, tokenizer, labels=_LABELS, texts=_EXAMPLES, **settings):
 
 
 def read(folder, count):
-  dataset = tfrecords.read_dataset(
-    folder, "dev", count, shuffle=False, repeat=False
-  )
+  dataset = tfrecords.read_dataset(folder, "dev", count, training=False)
   return next(iter(dataset))
 
 

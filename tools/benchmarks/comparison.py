@@ -389,8 +389,7 @@ def load_all(folder: str) -> list[Comparison]:
 
 def draw(comparisons: Sequence[Comparison], output_file: str) -> None:
   """Writes a PNG with a panel for each of at least one comparison."""
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   columns = min(2, len(comparisons))
   rows = math.ceil(len(comparisons) / columns)
@@ -431,4 +430,4 @@ def draw(comparisons: Sequence[Comparison], output_file: str) -> None:
     axis.grid(axis="x", alpha=0.25)
     axis.set_axisbelow(True)
   figure.tight_layout(h_pad=2.0, w_pad=3.0)
-  figures.save(figure, output_file, dpi=120)
+  printing.save_figure(figure, output_file, dpi=120)

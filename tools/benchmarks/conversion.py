@@ -66,9 +66,9 @@ def main(argv) -> None:
         if line.startswith("proof"):
           print(f"  {line}", flush=True)
       path = output
-    difference = conversion.proof.by_name(
-      checkpoints.read_tf1_checkpoint(first),
-      checkpoints.read_tf1_checkpoint(path),
+    difference = conversion.largest_difference(
+      checkpoints.read_tensorflow(first),
+      checkpoints.read_tensorflow(path),
     )
     print(f"there and back: largest difference {difference:g}")
     if difference:

@@ -232,8 +232,7 @@ def draw_scaling(
   points: Sequence[Point], output_file: str, trace: bool = True
 ) -> None:
   """Writes a PNG with panels of speed, memory and tracing for each axis."""
-  from tools.cli import figures  # Matplotlib takes a second to load.
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   margin = 1.08
   names = list(dict.fromkeys(point.axis for point in points))
@@ -267,7 +266,7 @@ def draw_scaling(
     column[0].set_ylim(0, margin * max(highest))
     column[-1].set_xlabel(name)
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 class Memory(NamedTuple):

@@ -28,7 +28,7 @@ import numpy as np
 from absl import flags
 
 from official_albert import files, training
-from tools.cli import command_line, path_flags
+from tools.cli import command_line, path_flags, printing
 
 _OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of both runs.")
 _MINUTES = flags.DEFINE_float(
@@ -294,8 +294,7 @@ def draw(
   output_file: str,
 ) -> None:
   """Draws the curves of both runs, with accidents, (step, name), as lines."""
-  from tools.cli import figures
-  from tools.cli.figures import pyplot
+  pyplot = printing.load_pyplot()
 
   figure, axes = pyplot.subplots(1, 3, figsize=(14, 4))
   quiet_style = dict(linewidth=4, alpha=0.4, color="tab:blue")
@@ -327,7 +326,7 @@ def draw(
     axis.grid(alpha=0.3)
   axes[1].legend()
   figure.tight_layout()
-  figures.save(figure, output_file)
+  printing.save_figure(figure, output_file)
 
 
 def main(argv: Sequence[str]) -> None:

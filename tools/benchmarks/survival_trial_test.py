@@ -13,10 +13,10 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib import pyplot
 
 from official_albert import training
 from tools.benchmarks import survival_trial
-from tools.cli.figures import pyplot
 from tools.testing import many_commands
 
 # Logs a step every few milliseconds and goes on where its log ends; "saves"

@@ -16,13 +16,11 @@ PREDICTIONS_FOLDER = "predictions"
 
 
 def _record(
-  task: common.FinetuningTask,
-  config: training.TrainConfig,
-  settings: Mapping[str, Any],
-) -> tuple[Any, ...]:
-  """Returns the arguments of `training.write_run`."""
+  task: common.FinetuningTask, settings: Mapping[str, Any]
+) -> tuple[Any, Any, Any]:
+  """Returns the model, the settings and the data for run.json."""
   settings = {**settings, **dataclasses.asdict(task.settings)}
-  return config.model_dir, task.config, settings, task.describe()
+  return task.config, settings, task.describe()
 
 
 def check_folder(
@@ -30,7 +28,7 @@ def check_folder(
   config: training.TrainConfig,
   settings: Mapping[str, Any],
   allow_changed_settings: bool = False,
-) -> list[str]:
+) -> None:
   """Compares a run with the one in its folder; writes nothing.
 
   Args:
@@ -38,13 +36,11 @@ def check_folder(
     config: the training settings, including the folder.
     settings: settings for run.json besides those of the task.
     allow_changed_settings: see `training.check`.
-
-  Returns:
-    The changes since the last start; see `training.check`.
   """
   trained_run.check_same_task(config.model_dir, task.describe())
-  return training.check(
-    *_record(task, config, settings),
+  training.check(
+    config.model_dir,
+    *_record(task, settings),
     training.newest_step(config.model_dir),
     training.is_finished(config),
     allow_changed_settings,
@@ -102,23 +98,17 @@ def run(
   task = make_task(list(dict.fromkeys([*train_splits, *held_out])))
   is_chief = distribution.is_chief(strategy)
   if train_splits:
-    training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-    changes = []
     if is_chief:
-      changes = check_folder(task, config, settings, allow_changed_settings)
-
-    def write_record() -> None:
-      if is_chief:
-        training.write_run(*_record(task, config, settings))
-        training.copy_tokenizer(*task.tokenizer_file, config.model_dir)
-
-    with training.make_reporter(strategy, config.model_dir) as report:
-      for note in notes:
-        report.note(note)
-      for change in changes:
-        report.note(f"warning: {change}; the resumed run is not the same run.")
-      with distribution.naming_lost_workers(strategy):
-        training.train([task], config, strategy, report, write_record)
+      trained_run.check_same_task(config.model_dir, task.describe())
+    training.train_in_folder(
+      [task],
+      config,
+      strategy,
+      _record(task, settings),
+      task.tokenizer_file,
+      notes,
+      allow_changed_settings,
+    )
   if not held_out:
     return {}
   model = _load(task, config.model_dir, strategy)
