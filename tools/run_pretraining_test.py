@@ -107,9 +107,9 @@ def stopped(step, number, code, *args):
   return out, err
 
 
-def assert_same_weights(one, other):
-  """Compares the latest checkpoints of two folders."""
-  np.testing.assert_equal(toy_task.saved(one), toy_task.saved(other))
+def assert_same_weights(one, other, step=None):
+  """Compares the checkpoints of a step, or the latest ones, of two folders."""
+  np.testing.assert_equal(*(toy_task.saved(x, step) for x in (one, other)))
 
 
 _TWO_DEVICES = (_CONFIG, "--distribution=mirrored", "--num_devices=2")
