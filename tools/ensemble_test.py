@@ -56,7 +56,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
   cases = (
-    (f"{a},{b}", output, f"{b / DEV} and {a / DEV} cannot be averaged: one ha"),
+    (f"{a},{b}", output, f"{b / DEV} and {a / DEV} cannot be averaged: their"),
     (f"{a}", output, f"--members are {a}: give two or more folders, each of"),
     (f"{a},{b}/../a", output, "give two or more folders, each of them once"),
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
@@ -67,7 +67,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (
       f"{a},{member}",
       output,
-      "with the labels no, yes, but the data has 7 examples with",
+      "predictions of dev do not belong to the dev data of --task=rte, or have",
       task,
       data_dir,
     ),

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Optional, Sequence
 from absl import flags
 
 from official_albert import checkpoints, distribution, training
-from tasks import classification
+from tasks import common
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
@@ -130,7 +130,7 @@ def open_backend(
   if not (conversion.is_foreign(model_dir) or (task and "task" not in data)):
     return _open_run(model_dir, _CHECKPOINT.value, strategy)
   name_task = task and functools.partial(
-    finetuning.text_jobs.name_task, task=task
+    finetuning.registry.name_task, task=task
   )
   # The copy holds only the chosen checkpoint.
   copy = conversion.own_copy(model_dir, _CHECKPOINT.value, name_task)
@@ -204,7 +204,7 @@ def main(argv) -> None:
   )
   try:
     total = source.check()
-  except classification.MissingColumnError as error:
+  except common.MissingColumnError as error:
     # The user may have named another model than intended.
     raise ValueError(
       f"{str(error).rstrip('.')}; {backend.about}, which takes "

@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "finetuning_task": [
       "Batch",
       "FinetuningTask",
+      "LabelTask",
       "Outputs",
       "Predictions",
       "accuracy_sums",
@@ -20,7 +21,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "average_probabilities",
       "read_probabilities",
       "write_probabilities",
-      "write_table",
     ],
     "recipe": ["ModelSettings", "Recipe"],
     "rows": [

@@ -97,7 +97,7 @@ def convert(
       notes.append(f"the tokenizer is {file if tokenizer else shown(file)}.")
     _check_tokenizer(checkpoint)
     if task:
-      finetuning.text_jobs.name_task(checkpoint, task)
+      finetuning.registry.name_task(checkpoint, task)
     is_changed = bool(
       num_hidden_groups or max_position_embeddings or new_tokenizer
     )

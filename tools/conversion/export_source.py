@@ -21,7 +21,7 @@ class Wanted(NamedTuple):
   Attributes:
     checkpoint: which checkpoint of a run; see `checkpoints.find_prefix`.
     head: "" for the head of the weights, or `ENCODER` for the encoder alone.
-    task: the task of a classifier in another format; see `text_jobs.name_task`.
+    task: the task of a classifier in another format; see `registry.name_task`.
     with_texts: whether to create signatures that take text.
     max_seq_length: the maximum length; 0 keeps the value of the run.
     top_k: the number of predicted pieces for each mask.
@@ -171,7 +171,7 @@ def _of_checkpoint(path: str, wanted: Wanted) -> Source:
     module = pretraining.ServedPretraining(model, layer, length, wanted.top_k)
     task = module.kind
   elif task:
-    finetuning.text_jobs.name_task(checkpoint, task)
+    finetuning.registry.name_task(checkpoint, task)
     shapes = checkpoints.shapes_of(checkpoint.tensors)
     model = modeling.AlbertForSequenceClassification(
       config, shapes["output_weights"][0], name="model"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -13,42 +13,6 @@ from tasks import common
 from tools.finetuning import trained_run
 
 PREDICTIONS_FOLDER = "predictions"
-
-
-def _record(
-  task: common.FinetuningTask,
-  config: training.TrainConfig,
-  settings: Mapping[str, Any],
-) -> tuple[Any, ...]:
-  """Returns the arguments of `training.write_run`."""
-  settings = {**settings, **dataclasses.asdict(task.settings)}
-  return config.model_dir, task.config, settings, task.describe()
-
-
-def check_folder(
-  task: common.FinetuningTask,
-  config: training.TrainConfig,
-  settings: Mapping[str, Any],
-  allow_changed_settings: bool = False,
-) -> list[str]:
-  """Compares a run with the one in its folder; writes nothing.
-
-  Args:
-    task: the task with the splits of training and evaluation.
-    config: the training settings, including the folder.
-    settings: settings for run.json besides those of the task.
-    allow_changed_settings: see `training.check`.
-
-  Returns:
-    The changes since the last start; see `training.check`.
-  """
-  trained_run.check_same_task(config.model_dir, task.describe())
-  return training.check(
-    *_record(task, config, settings),
-    training.newest_step(config.model_dir),
-    training.is_finished(config),
-    allow_changed_settings,
-  )
 
 
 def find_weights(model_dir: str, checkpoint: str = "") -> str:
@@ -63,74 +27,88 @@ def find_weights(model_dir: str, checkpoint: str = "") -> str:
     ) from error
 
 
-def run(
-  make_task: Callable[[Sequence[str]], common.FinetuningTask],
+def train(
+  task: common.FinetuningTask,
   config: training.TrainConfig,
   strategy: tf.distribute.Strategy,
-  *,
-  train_splits: Sequence[str],
-  eval_splits: Sequence[str],
-  test_splits: Sequence[str],
   settings: Mapping[str, Any],
-  notes: Sequence[str] = (),
+  note: str = "",
   allow_changed_settings: bool = False,
-  results_dir: str = "",
-) -> dict[str, dict[str, float]]:
-  """Trains or resumes, evaluates and predicts.
+) -> None:
+  """Trains or resumes; writes checkpoints and `best/` to `config.model_dir`.
 
-  Training writes checkpoints and `best/` to `config.model_dir`. With several
-  workers, only the chief writes files.
+  With several workers, only the chief writes files.
 
   Args:
-    make_task: maps the required splits to the task.
+    task: the task with the splits of training and evaluation.
     config: the training settings, including the folder of the run.
     strategy: the devices.
-    train_splits: the split to train on and the one that selects the best
-      checkpoint; empty to skip training.
-    eval_splits: the labeled splits to evaluate at the end.
-    test_splits: the splits to predict.
     settings: settings for run.json besides those of the task.
-    notes: the first lines of the log.
+    note: the first line of the log.
     allow_changed_settings: see `training.check`.
-    results_dir: the folder for metrics and predictions; "" is the folder of the
-      run.
+  """
+  training.check_batch_sizes(config, strategy.num_replicas_in_sync)
+  is_chief, model_dir, changes = (
+    distribution.is_chief(strategy),
+    config.model_dir,
+    [],
+  )
+  settings = {**settings, **dataclasses.asdict(task.settings)}
+  record = model_dir, task.config, settings, task.describe()
+  if is_chief:
+    trained_run.check_same_task(model_dir, task.describe())
+    changes = training.check(
+      *record,
+      training.newest_step(model_dir),
+      training.is_finished(config),
+      allow_changed_settings,
+    )
+
+  def write_record() -> None:
+    if is_chief:
+      training.write_run(*record)
+      training.copy_tokenizer(*task.tokenizer_file, model_dir)
+
+  with training.make_reporter(strategy, model_dir) as report:
+    report.note(note)
+    for change in changes:
+      report.note(f"warning: {change}; the resumed run is not the same run.")
+    with distribution.naming_lost_workers(strategy):
+      training.train([task], config, strategy, report, write_record)
+
+
+def predict(
+  task: common.FinetuningTask,
+  config: training.TrainConfig,
+  strategy: tf.distribute.Strategy,
+  eval_splits: Sequence[str],
+  test_splits: Sequence[str],
+  results_dir: str,
+) -> dict[str, dict[str, float]]:
+  """Evaluates and predicts with the best weights of a run.
+
+  With several workers, only the chief writes files.
+
+  Args:
+    task: the task with these splits.
+    config: the folder of the run, and the batch size.
+    strategy: the devices.
+    eval_splits: the labeled splits to evaluate and predict.
+    test_splits: the splits to predict.
+    results_dir: the folder for metrics and predictions.
 
   Returns:
     The metrics of `eval_splits`.
   """
-  held_out = [*eval_splits, *test_splits]
-  task = make_task(list(dict.fromkeys([*train_splits, *held_out])))
-  is_chief = distribution.is_chief(strategy)
-  if train_splits:
-    training.check_batch_sizes(config, strategy.num_replicas_in_sync)
-    changes = []
-    if is_chief:
-      changes = check_folder(task, config, settings, allow_changed_settings)
-
-    def write_record() -> None:
-      if is_chief:
-        training.write_run(*_record(task, config, settings))
-        training.copy_tokenizer(*task.tokenizer_file, config.model_dir)
-
-    with training.make_reporter(strategy, config.model_dir) as report:
-      for note in notes:
-        report.note(note)
-      for change in changes:
-        report.note(f"warning: {change}; the resumed run is not the same run.")
-      with distribution.naming_lost_workers(strategy):
-        training.train([task], config, strategy, report, write_record)
-  if not held_out:
-    return {}
   model = _load(task, config.model_dir, strategy)
-  predict = training.make_prediction(task, model, strategy)
-  results_dir = results_dir or config.model_dir
+  to_arrays = training.make_prediction(task, model, strategy)
   folder, results = os.path.join(results_dir, PREDICTIONS_FOLDER), {}
-  for split in held_out:
-    predictions = predict(task.dataset(split, config.eval_batch_size))
+  for split in (*eval_splits, *test_splits):
+    predictions = to_arrays(task.dataset(split, config.eval_batch_size))
     if split in eval_splits:
       # Before the files are written: SQuAD 2.0 chooses its threshold here.
       results[split] = task.score_split(split, predictions)
-    if not is_chief:
+    if not distribution.is_chief(strategy):
       continue
     os.makedirs(folder, exist_ok=True)
     paths = task.write_predictions(split, predictions, folder)

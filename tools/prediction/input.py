@@ -14,7 +14,7 @@ import json
 import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from tasks import classification, common
+from tasks import common
 
 FORMATS = ("tsv", "csv", "jsonl", "text")
 _STANDARD_INPUT = "/dev/stdin"
@@ -122,9 +122,9 @@ class Source:
       for record in self._records(path):
         guid = str(number)
         if self._id_column:
-          guid = classification.plain_cell(record, self._id_column)
+          guid = common.plain_cell(record, self._id_column)
         cells = {
-          role: (_options if role == OPTIONS else classification.text_cell)(
+          role: (_options if role == OPTIONS else common.text_cell)(
             record, column
           )
           for role, column in self._columns.items()
@@ -137,17 +137,17 @@ class Source:
       return self._format == "text"
     return path.removesuffix(".gz").endswith(".txt")
 
-  def _records(self, path: str) -> Iterator[classification.Record]:
+  def _records(self, path: str) -> Iterator[common.Record]:
     if not self._is_text(path):
       ending = self._format and f".{self._format}"
-      yield from classification.read_table(path, self._names, ending)
+      yield from common.read_table(path, self._names, ending)
       return
     for line, text in common.read_lines(path):
       cells = {self._names[0]: text.rstrip("\r\n")}
-      yield classification.Record(f"{path}, line {line}", cells)
+      yield common.Record(f"{path}, line {line}", cells)
 
 
-def _options(record: classification.Record, column: str) -> list[str]:
+def _options(record: common.Record, column: str) -> list[str]:
   """Returns the options: a list in JSON lines, a JSON list in a cell."""
   value = record.cells[column]
   if isinstance(value, str):
@@ -161,7 +161,7 @@ def _options(record: classification.Record, column: str) -> list[str]:
       "TSV and CSV too, written as JSON."
     )
   return [
-    classification.text_cell(record._replace(cells={column: text}), column)
+    common.text_cell(record._replace(cells={column: text}), column)
     for text in value
   ]
 
