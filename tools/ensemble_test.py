@@ -62,8 +62,16 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{tmp_path / 'c'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", f"--output_dir {b}/../a is a member, whose pr"),
     (f"{a},{member}", f"{member}/predictions", "a member, whose predictions"),
-    (f"{bare},{tmp_path}/glue", output, "no member has any predict"),
-    (f"{a},{bare}", output, "bare has no predictions of dev, but"),
+    (
+      f"{bare},{tmp_path}/glue",
+      output,
+      "bare has predictions of no split, and",
+    ),
+    (
+      f"{a},{bare}",
+      output,
+      f"bare has predictions of no split, and {a} of dev: predi",
+    ),
     (
       f"{a},{member}",
       output,

@@ -36,7 +36,7 @@ import functools
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from absl import flags
 
@@ -96,7 +96,7 @@ _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 0, "The most tokens of a run's sequences; 0: as trained."
+  "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
 )
 _NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
@@ -156,15 +156,12 @@ def _open_run(
       f"such as --task=text_{head}."
     )
   about = f"{shown} is a {f'run of {task}' if task else 'pretraining run'}, and"
-  refusals = {"squad_v2": [] if task == "squad_v2" else [_NULL_THRESHOLD]}
+  advice = "leave it out, or name such a run."
+  if task != "squad_v2":
+    _refuse([_NULL_THRESHOLD], about, f" is for runs of squad_v2: {advice}")
   if task:
-    refusals["tools.run_pretraining"] = [_SIGNATURE, _TOP_K]
-  for other, refused in refusals.items():
-    _refuse(
-      refused,
-      about,
-      f" is for runs of {other}: leave it out, or name such a run.",
-    )
+    others = f" is for runs of tools.run_pretraining: {advice}"
+    _refuse([_SIGNATURE, _TOP_K], about, others)
   encoder = encoder_flags.find(model_dir, shown)
   return prediction.backend.open_run(
     model_dir,
@@ -215,15 +212,17 @@ def main(argv) -> None:
   if not output_format:
     output_format = "jsonl" if path.endswith(".jsonl") else "tsv"
   progress, start, count = printing.ProgressLine(), time.monotonic(), 0
+  of_total = "" if total is None else f" of {total:,}"
   with prediction.output.writer(
-    path if is_chief else "", backend.layout, output_format
+    path if is_chief else "", backend.labels, output_format
   ) as write:
     for row, answer in prediction.backend.predict(
       backend, source.rows(), training_flags.EVAL_BATCH_SIZE.value
     ):
-      write(row.guid, answer)
+      write(row.cells["id"], answer)
       count += 1
-      details = _describe(count, total, time.monotonic() - start)
+      speed = count / max(time.monotonic() - start, 1e-9)
+      details = f"{count:,}{of_total} examples, {speed:,.1f} examples/s"
       progress.show("predicting", 0.0, 0, details)
   progress.close()
   if is_chief:
@@ -233,17 +232,6 @@ def main(argv) -> None:
       f"predicted with {backend.source}",
       file=sys.stderr if to_stdout else sys.stdout,
     )
-
-
-def _describe(count: int, total: Optional[int], seconds: float) -> str:
-  """Returns progress, speed and, if the total is known, the time left."""
-  speed = count / max(seconds, 1e-9)
-  if total is None:
-    return f"{count:,} examples, {speed:,.1f} examples/s"
-  left = printing.format_seconds((total - count) / max(speed, 1e-9))
-  return (
-    f"{count:,} of {total:,} examples, {speed:,.1f} examples/s, {left} left"
-  )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Reference: google-research/albert classifier_utils.py (convert_single_example).
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from official_albert import tokenization
 from tasks import common
-from tasks.common import Record, TextExample
+from tasks.common import TextExample
 
 # Examples that are tokenized together.
 _BLOCK = 512
@@ -39,7 +38,7 @@ def read_examples(
     columns: the columns to read, by role: `text`, and optionally `text_b`,
       `label` and `id`. Without `id`, rows are numbered from 0.
     labels: the known classes; None accepts all.
-    regression: whether labels must be finite numbers.
+    regression: whether labels must be finite numbers; without `labels`.
 
   Raises:
     ValueError: see `read_table`; or a text is empty or not a string, or a label
@@ -53,7 +52,8 @@ def read_examples(
     guid = str(number)
     if "label" in columns:
       label = common.plain_cell(record, columns["label"]).strip()
-      _check_label(record, columns["label"], label, labels, regression)
+      if regression or labels is not None:
+        common.check_label(record.where, label, labels)
     if "text_b" in columns:
       text_b = common.text_cell(record, columns["text_b"])
     if "id" in columns:
@@ -61,30 +61,6 @@ def read_examples(
     text_a = common.text_cell(record, columns["text"])
     examples.append(TextExample(guid, text_a, text_b, label))
   return examples
-
-
-def _check_label(
-  record: Record,
-  column: str,
-  label: str,
-  labels: Optional[Sequence[str]],
-  regression: bool,
-) -> None:
-  if not regression:
-    if labels is not None and label not in labels:
-      raise ValueError(
-        f"{record.where}: unknown label {label!r}; the known ones are "
-        f"{', '.join(labels)}."
-      )
-    return
-  try:
-    value = float(label)
-  except ValueError:
-    value = math.nan
-  if not math.isfinite(value):
-    raise ValueError(
-      f"{record.where}: {column!r} must be a finite number, got {label!r}."
-    )
 
 
 def find_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:

@@ -98,7 +98,9 @@ def test_known_labels_and_numbers(tmp_path):
   )
   for label in ("high", "nan", "inf", "1,5"):
     path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
-    with pytest.raises(ValueError, match="line 3: 'label' must be a finite n"):
+    with pytest.raises(
+      ValueError, match="line 3: the label must be a finite n"
+    ):
       examples.read_examples(path, _COLUMNS, regression=True)
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import math
 import os
 import pathlib
 import zipfile
@@ -252,7 +251,7 @@ def read_split(
       )
     values = {key: cells[position] for key, position in positions.items()}
     if has_labels:
-      _check_label(task, values["label"], where)
+      common.check_label(where, values["label"], task.labels, 0.0, 5.0)
     examples.append(
       common.TextExample(**{"guid": str(len(examples)), **values})
     )
@@ -264,25 +263,6 @@ def read_split(
       f"first in line {skipped[0]}"
     )
   return examples
-
-
-def _check_label(task: GlueTask, label: str, where: str) -> None:
-  if task.labels is not None:
-    if label not in task.labels:
-      raise ValueError(
-        f"{where}: unknown label {label!r}; those of {task.name} are "
-        f"{', '.join(task.labels)}."
-      )
-    return
-  try:
-    value = float(label)
-  except ValueError:
-    value = math.nan
-  if not 0.0 <= value <= 5.0:
-    raise ValueError(
-      f"{where}: the score of {task.name} must be a number from 0 to 5, got "
-      f"{label!r}."
-    )
 
 
 def evaluate_glue(

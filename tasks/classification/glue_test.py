@@ -200,7 +200,7 @@ def test_missing_files(tmp_path):
     (
       "rte",
       [_PAIR, "0|A|B|Entailment"],
-      ", line 2: unknown label 'Entailment'; those of rte are entailment, "
+      ", line 2: unknown label 'Entailment'; the known ones are entailment, "
       "not_entailment.",
     ),
     (
@@ -215,13 +215,13 @@ def test_missing_files(tmp_path):
     (
       "cola",
       ["source|label|mark|sentence"],
-      ", line 1: unknown label 'label'; those of cola are 0, 1.",
+      ", line 1: unknown label 'label'; the known ones are 0, 1.",
     ),
     *(
       (
         "stsb",
         [f"{_STSB}|score", f"{_STSB_ROW}|{score}"],
-        f", line 2: the score of stsb must be a number from 0 to 5, got "
+        f", line 2: the label must be a finite number from 0 to 5, got "
         f"{score!r}.",
       )
       for score in ("high", "nan", "5.1", "-1")

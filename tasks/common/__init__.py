@@ -27,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
       "MissingColumnError",
       "Record",
       "TextExample",
+      "check_label",
       "plain_cell",
       "read_lines",
       "read_table",

@@ -12,6 +12,7 @@ import csv
 import dataclasses
 import gzip
 import json
+import math
 import zlib
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -234,3 +235,40 @@ def plain_cell(record: Record, column: str) -> str:
   if value is None or value == "":
     raise ValueError(f"{record.where}: {column!r} is empty.")
   return text_cell(record, column)
+
+
+def check_label(
+  where: str,
+  label: str,
+  labels: Optional[Sequence[str]],
+  least: float = -math.inf,
+  most: float = math.inf,
+) -> None:
+  """Checks that a label is one of `labels`, or a number if these are None.
+
+  Args:
+    where: the file and line, for messages.
+    label: the text in the file.
+    labels: the known classes; None for a number.
+    least: the least number.
+    most: the largest number.
+
+  Raises:
+    ValueError: the label is unknown, or not a finite number in this range.
+  """
+  if labels is not None:
+    if label not in labels:
+      raise ValueError(
+        f"{where}: unknown label {label!r}; the known ones are "
+        f"{', '.join(labels)}."
+      )
+    return
+  try:
+    value = float(label)
+  except ValueError:
+    value = math.nan
+  if not (math.isfinite(value) and least <= value <= most):
+    raise ValueError(
+      f"{where}: the label must be a finite number from {least:g} to {most:g}, "
+      f"got {label!r}."
+    )

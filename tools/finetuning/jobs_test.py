@@ -129,7 +129,9 @@ def test_scores_of_numbers(data):
   values = job.score("dev", table((), [3.0, 5.0, 13.0]))
   assert values["pearson"] == pytest.approx(1)
   (data / "dev.tsv").write_text("mood\treview\nmuch\ta day\n")
-  with pytest.raises(ValueError, match="line 2: 'mood' must be a finite numbe"):
+  with pytest.raises(
+    ValueError, match="line 2: the label must be a finite num"
+  ):
     make_own(data, "text_regression").examples("dev")
 
 

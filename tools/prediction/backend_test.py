@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -13,16 +14,10 @@ import pytest
 import tensorflow as tf
 
 from official_albert import distribution, modeling, tokenization, training
-from tasks import pretraining, race, squad
+from tasks import common, pretraining, race, squad
 from tools.prediction import backend as prediction_backend
-from tools.prediction.input import InputRow
-from tools.testing import (
-  prediction_toy_models,
-  toy_data,
-  toy_runs,
-)
-
-_TEXTS = ["a cold dark day by the sea " * 3, "the", "größe 東京", "old tree"]
+from tools.prediction import output
+from tools.testing import toy_data, toy_runs
 
 
 def open_run(folder, **settings):
@@ -35,11 +30,11 @@ def open_run(folder, **settings):
 
 def input_rows(rows):
   for i, cells in enumerate(rows):
-    yield InputRow(f"a.tsv, line {i + 2}", str(i), cells)
+    yield common.Record(f"a.tsv, line {i + 2}", {"id": str(i), **cells})
 
 
 def predict(backend, rows, batch_size=4):
-  answers = prediction_backend.predict(backend, input_rows(rows), batch_size, 2)
+  answers = prediction_backend.predict(backend, input_rows(rows), batch_size)
   return [answer for _, answer in answers]
 
 
@@ -71,7 +66,7 @@ def test_classes_of_single_texts(tmp_path):
   backend, tokenizer = open_run(folder), tokenizer_of(folder)
   assert backend.roles == ("text",)
   assert backend.columns["text"] == "review" and backend.columns["id"] == "key"
-  assert backend.layout.header == ("prediction", "a", "b", "c")
+  assert backend.labels == ("a", "b", "c")
   assert backend.source == f"{folder}/model.ckpt-1"
   rows = sentences(11)
   for text, answer in zip(rows, predict(backend, [{"text": t} for t in rows])):
@@ -313,65 +308,64 @@ def test_the_best_checkpoint_unless_another_is_named(tmp_path):
   assert (np.ptp(probabilities, axis=0).max(axis=1) > 1e-3).all()
 
 
+# Labels, settings of the records, and a row of each task.
+_EXPORTS = {
+  "text_classification": (["bad", "good", "so so"], {}, {"text": "cold day"}),
+  "stsb": (None, {}, {"text_a": "the old tree", "text_b": "a cold day"}),
+  "race": (
+    None,
+    {"max_qa_length": 8},
+    {
+      "passage": "a cold dark day by the sea",
+      "question": "the day was _ .",
+      "options": ["cold", "warm", "größe 東京", "a tree"],
+    },
+  ),
+  "squad_v2": (
+    None,
+    {"doc_stride": 5, "max_query_length": 6},
+    {"question": "the day was", "context": "a cold dark day by the sea " * 3},
+  ),
+}
+
+
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory):
-  path = tmp_path_factory.mktemp("saved")
-  for kind in prediction_toy_models.KINDS:
-    prediction_toy_models.write(str(path / kind), kind)
-  prediction_toy_models.write(str(path / "bare"), ids_only=True)
+  """Returns a folder with a run and an export of each task."""
+  path = tmp_path_factory.mktemp("exports")
+  for task, (labels, settings, _) in _EXPORTS.items():
+    run = str(path / f"{task}_run")
+    toy_runs.write_finetuned(run, task, labels, **settings)
+    toy_runs.write_export(str(path / task), run)
+  toy_runs.write_export(
+    str(path / "ids_only"), str(path / "text_classification_run"), "ids"
+  )
   return path
 
 
-def test_signatures_of_texts_and_of_ids_agree(exports):
-  texts = prediction_backend.open_export(str(exports / "classify"))
-  ids = prediction_backend.open_export(str(exports / "bare"))
-  named = prediction_backend.open_export(str(exports / "classify"), "ids")
-  labels = prediction_toy_models.LABELS
-  loaded = tf.saved_model.load(str(exports / "classify"))
-  expected = loaded.signatures["classify"](tf.constant(_TEXTS))
-  for backend in (texts, ids, named):
-    assert backend.roles == ("text",)
-    assert backend.layout.header == ("prediction", *labels)
-    answers = predict(backend, [{"text": text} for text in _TEXTS], 2)
-    found = [answer["label"].encode() for answer in answers]
-    assert found == expected["label"].numpy().tolist()
-    np.testing.assert_allclose(
-      [answer["logits"] for answer in answers], expected["logits"], rtol=1e-5
-    )
-
-
-def test_all_kinds_of_exports(exports):
-  def lines_of(kind, rows):
-    backend = prediction_backend.open_export(str(exports / kind))
-    answers = predict(backend, rows, 2)
-    return backend.roles, [backend.layout.cells(x) for x in answers]
-
-  texts = [{"text": text} for text in _TEXTS]
-  roles, scores = lines_of("score", texts)
-  assert roles == ("text",) and len(scores) == 4 and len(scores[0]) == 1
-  _, vectors = lines_of("encode", texts)
-  first = [cells[0].split()[0] for cells in vectors]
-  assert first == [score for (score,) in scores]
-  roles, choices = lines_of(
-    "choose",
-    [
-      {"passage": "p", "question": "the day", "options": list(options)}
-      for options in (("warm", "cold", "sea", "old"), ("a", "b", "c", "d"))
-    ],
-  )
-  assert roles == ("question", "passage", "options")
-  for letter, *probabilities in choices:
-    assert letter == "ABCD"[np.argmax(np.float32(probabilities))]
-  roles, answers = lines_of(
-    "answer",
-    [
-      {"question": "who", "context": "größer als"},
-      {"question": "?", "context": "abcdefg"},
-    ],
-  )
-  assert roles == ("question", "context")
-  expected = [["öße", "0.75", "2", "5", "-2"], ["", "0.75", "0", "0", "3"]]
-  assert answers == expected
+@pytest.mark.parametrize("task", _EXPORTS)
+def test_exports_answer_like_their_runs(exports, task):
+  row = _EXPORTS[task][-1]
+  run = open_run(exports / f"{task}_run")
+  backends = [prediction_backend.open_export(str(exports / task))]
+  if task != "squad_v2":
+    backends.append(prediction_backend.open_export(str(exports / task), "ids"))
+  if task == "text_classification":
+    export = str(exports / "ids_only")
+    backends.append(prediction_backend.open_export(export))
+  (expected,) = predict(run, [row])
+  expected = output.cells_of(output.fields_of(expected, run.labels))
+  for backend in backends:
+    assert set(backend.roles) == set(row) and backend.labels == run.labels
+    (answer,) = predict(backend, [row])
+    cells = output.cells_of(output.fields_of(answer, backend.labels))
+    assert [name for name, _ in cells] == [name for name, _ in expected]
+    for (_, found), (_, wanted) in zip(cells, expected):
+      try:
+        # The frozen encoder and padding change the last digits.
+        assert float(found) == pytest.approx(float(wanted), abs=2e-5)
+      except ValueError:
+        assert found == wanted
 
 
 def test_refused_exports(exports, tmp_path):
@@ -380,26 +374,23 @@ def test_refused_exports(exports, tmp_path):
       prediction_backend.open_export(str(folder), signature)
 
   refused(tmp_path, "is not the folder of a SavedModel", error=OSError)
-  refused(exports / "classify", "it has classify, ids, serving_default", "x")
-  refused(exports / "answer", "answers come from text", "ids")
-  record = exports / "bare" / "assets" / "export.json"
+  classes = exports / "text_classification"
+  refused(classes, "it has classify, examples, ids, serving_default", "x")
+  refused(classes, "takes examples and returns .* which fit no", "examples")
+  refused(exports / "squad_v2", "returns .*start_top.* fit no table", "ids")
+  folder = tmp_path / "copy"
+  shutil.copytree(exports / "ids_only", folder)
+  record = folder / "assets" / "export.json"
   kept = json.loads(record.read_text())
   record.write_text(json.dumps({**kept, "tokenizer": None}))
-  refused(exports / "bare", "was exported without a tokenizer: put")
+  refused(folder, "its assets have no tokenizer, or no export.json")
   record.write_text("{")
-  refused(exports / "bare", "export.json is not JSON .*: export the model ag")
+  refused(folder, "export.json is not JSON .*: export the model ag")
   for incomplete in ('["task"]', '{"kind": "encoder", "settings": {}}'):
     record.write_text(incomplete)
-    refused(exports / "bare", "lacks .*lower_case, max_.*: export the model ag")
+    refused(folder, "lacks .*lower_case, max_.*: export the model ag")
   record.unlink()
-  refused(exports / "bare", "have no export.json that tells .*: export it ag")
-  module = tf.Module()
-  module.f = tf.function(
-    lambda examples: {"label": examples},
-    input_signature=[tf.TensorSpec([None], tf.string, "examples")],
-  )
-  tf.saved_model.save(module, str(tmp_path / "new"), {"examples": module.f})
-  refused(tmp_path / "new", "takes examples, which no table has", "examples")
+  refused(folder, "its assets have no tokenizer, or no export.json")
 
 
 class Letters:
@@ -426,17 +417,24 @@ class Letters:
     return [{"letters": len(text)} for text in texts]
 
 
-def count_letters(model, texts, *sizes):
+def count_letters(model, texts, batch_size):
   rows = input_rows({"text": text} for text in texts)
-  for row, answer in prediction_backend.predict(model, rows, *sizes):
-    yield row.guid, answer["letters"]
+  for row, answer in prediction_backend.predict(model, rows, batch_size):
+    yield row.cells["id"], answer["letters"]
 
 
+@pytest.fixture
+def small_windows(monkeypatch):
+  """Sorts only two batches together."""
+  monkeypatch.setattr(prediction_backend, "_WINDOW_BATCHES", 2)
+
+
+@pytest.mark.usefixtures("small_windows")
 def test_answers_in_order_and_batches_by_length():
   rng = np.random.default_rng(1)
   texts = ["x" * n for n in rng.integers(1, 99, 23)]
   model = Letters()
-  found = list(count_letters(model, texts, 5, 2))
+  found = list(count_letters(model, texts, 5))
   assert found == [(str(i), len(text)) for i, text in enumerate(texts)]
   # Windows of ten, ten and three rows, each from the longest to the shortest.
   assert [len(batch) for batch in model.batches] == [5, 5, 5, 5, 3]
@@ -445,10 +443,11 @@ def test_answers_in_order_and_batches_by_length():
     assert batches == sorted(window, key=len, reverse=True)
 
 
+@pytest.mark.usefixtures("small_windows")
 def test_no_more_is_read_than_a_window():
   read = []
   endless = (read.append(text) or text for text in itertools.repeat("ab"))
-  answers = count_letters(Letters(), endless, 3, 2)
+  answers = count_letters(Letters(), endless, 3)
   next(answers)
   assert len(read) == 6
   for _ in range(6):
@@ -489,8 +488,7 @@ def check_program(strategy, rows) -> None:
   """
   with strategy.scope():
     model = Sums()
-  program = prediction_backend.Program(model.forward, strategy, 4, 9)
-  assert not program.fixed_length
+  program = prediction_backend.make_program(model.forward, strategy, 4, 9)
   for shape, count in zip(((4, 5), (1, 7), (3, 2), (11, 3)), rows):
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     # The caller's device is not the program's.
@@ -505,8 +503,8 @@ def check_two_devices() -> None:
   """Each computes its share of a batch that is filled up."""
   two = distribution.make_strategy("mirrored", 2, "")
   check_program(two, [2, 2, 2, 2])
-  with pytest.raises(ValueError, match="is 3, but must be a positive multiple"):
-    prediction_backend.Program(Sums().forward, two, 3, 9)
+  with pytest.raises(ValueError, match="is 3, but must be a multiple of"):
+    prediction_backend.make_program(Sums().forward, two, 3, 9)
 
 
 def test_program_on_one_device():

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from official_albert import AlbertConfig, tokenization, training
+from official_albert import AlbertConfig, training
 from tasks import classification, pretraining, race, squad
 from tasks.classification import glue
 from tools import finetuning
-from tools.testing import prediction_toy_models as toys
 from tools.testing import toy_data, toy_peer, toy_runs
 
 
@@ -112,25 +110,6 @@ def test_a_peer_that_does_not_learn_fails():
     toy_peer.check_it_trains(
       "official_albert", "", "float32", toy_peer.MASKED_LM_ENTROPY
     )
-
-
-def test_toy_exports_agree_with_their_table(tmp_path):
-  folder = tmp_path / "toy"
-  toy = toys.write(str(folder))
-  loaded = tf.saved_model.load(str(folder))
-  tokenizer = tokenization.open_tokenizer(
-    str(folder / "assets" / "tokenizer.model")
-  )
-  texts = ["the old tree", "a cold dark day by the sea " * 3]
-  said = loaded.signatures["serving_default"](tf.constant(texts))
-  for row, text in enumerate(texts):
-    ids = [2, *tokenizer.encode(text)[: toys.MAX_SEQ_LENGTH - 2], 3]
-    logits = toy.table.numpy()[ids].sum(0)
-    np.testing.assert_allclose(said["logits"][row], logits, rtol=1e-5)
-    assert said["label"].numpy()[row].decode() == toys.LABELS[logits.argmax()]
-  with pytest.raises(tf.errors.InvalidArgumentError, match="outside of 0 to"):
-    bad = tf.constant([[2, 99, 3]])
-    loaded.signatures["ids"](input_ids=bad, input_mask=bad, segment_ids=bad)
 
 
 if __name__ == "__main__":
