@@ -152,7 +152,7 @@ def find_file(data_dir: str, task: GlueTask, split: str) -> pathlib.Path:
   `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's folder.
   Names are compared without case and hyphens, so cola/ and STSB/ are found too.
   The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv,
-  beside the folder MNLI.
+  in the same folder as MNLI.
 
   Raises:
     FileNotFoundError: the file does not exist.

@@ -58,7 +58,7 @@ def read(folder, split="dev"):
 
 
 def never():
-  raise AssertionError("the records are there already.")
+  raise AssertionError("the records exist.")
 
 
 def left_in(arguments):

@@ -176,7 +176,7 @@ def _read_archive(root: str, split: str) -> dict[str, dict[str, bytes]]:
 
 
 def _is_passage(name: str) -> bool:
-  # macOS adds "._1.txt" to archives beside "1.txt".
+  # Archives made on macOS also have "._1.txt" for "1.txt".
   return name.endswith(".txt") and not name.startswith(".")
 
 

@@ -140,7 +140,7 @@ FILES = {
   "dev/middle/extra.txt": passage("extra"),
   "dev/middle/._9.txt": "a resource fork",
   "dev/middle/notes.md": "not a passage",
-  "dev/high/3.txt": "ignored beside all.txt",
+  "dev/high/3.txt": "ignored because of all.txt",
   "dev/high/all.txt": f"{passage('one')}\n\n {passage('three')}\r",
 }
 

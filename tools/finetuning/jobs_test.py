@@ -321,7 +321,7 @@ def test_only_the_test_split_of_race_may_lack_answers(race_data):
 
 def test_race_scores(race_data):
   job = make_job("race", race_data)
-  right = np.eye(4)[[0, 0, 0, 1]]  # But for the last.
+  right = np.eye(4)[[0, 0, 0, 1]]  # Except the last.
   ids = tuple(example.example_id for example in job.examples("dev"))
   predictions = common.ProbabilityTable(ids, tuple("ABCD"), right)
   assert job.score("dev", predictions) == {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 
 import numpy as np
@@ -13,7 +12,6 @@ import tensorflow as tf
 from official_albert import AlbertConfig, checkpoints, distribution, training
 from tasks import common
 from tasks.classification import glue
-from tasks.squad import Candidate, QuestionAnswers
 from tools.finetuning import (
   jobs,
   summary,
@@ -166,54 +164,6 @@ def test_threshold_of_the_evaluation(tmp_path):
   (tmp_path / "eval_results.json").write_text("{")
   with pytest.raises(ValueError, match="not valid JSON .*: remove it, and ev"):
     trained_run.read(folder)
-
-
-def table(*rows):
-  ids = tuple(f"e{i}" for i in range(len(rows)))
-  return common.ProbabilityTable(ids, ("no", "yes"), np.array(rows))
-
-
-def answers(probability, odds=None):
-  return {
-    "q1": QuestionAnswers([Candidate("sun", probability)], odds),
-    "q2": QuestionAnswers([Candidate("rain", 0.5)], odds),
-  }
-
-
-def test_predictions_are_written_and_read(tmp_path):
-  folder = str(tmp_path / "new")
-  path = os.path.join(folder, "dev.probabilities.tsv")
-  assert jobs.write_predictions(folder, "dev", table([0.25, 0.75])) == [path]
-  written = jobs.write_predictions(folder, "test", answers(0.75, 2.0), 1.0)
-  names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
-  assert written == [os.path.join(folder, "test", name) for name in names]
-  # Other files are ignored.
-  os.mkdir(os.path.join(folder, "empty"))
-  open(os.path.join(folder, "notes.tsv"), "w").close()
-  assert jobs.predicted_splits(folder) == ["dev", "test"]
-  values = jobs.read_predictions(folder, "dev").values
-  np.testing.assert_array_equal(values, [[0.25, 0.75]])
-  assert jobs.read_predictions(folder, "test") == answers(0.75, 2.0)
-  # The odds are above the threshold.
-  with open(written[0], encoding="utf-8") as file:
-    assert '"q1": ""' in file.read()
-
-
-def test_averages_of_predictions(tmp_path):
-  a, b, c = (str(tmp_path / name) for name in "abc")
-  for folder, share in ((a, 0.25), (b, 0.5)):
-    jobs.write_predictions(folder, "dev", table([share, 1 - share], [1, 0]))
-    jobs.write_predictions(folder, "test", answers(share, share * 8))
-  jobs.write_predictions(c, "test", table([1, 0]))
-  jobs.write_predictions(c, "dev", table([1, 0]))
-  dev = jobs.average_predictions([a, b], "dev")
-  np.testing.assert_array_equal(dev.values, [[0.375, 0.625], [1, 0]])
-  test = jobs.average_predictions([a, b], "test")
-  assert test["q1"] == QuestionAnswers([Candidate("sun", 0.375)], 3.0)
-  with pytest.raises(ValueError, match="c/dev.probabilities.tsv and .*b/dev"):
-    jobs.average_predictions([b, c], "dev")
-  with pytest.raises(FileNotFoundError, match="a/test.probabilities.tsv"):
-    jobs.average_predictions([a, c], "test")
 
 
 class StandIn:

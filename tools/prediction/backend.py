@@ -297,7 +297,7 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
   function = model.signatures[signature]
   inputs = set(function.structured_input_signature[1])
   outputs = set(function.structured_outputs)
-  to_inputs, layer, file = dict, None, record.get("tokenizer")
+  layer, file = None, record.get("tokenizer")
   if file:
     path = os.path.join(saved_model_dir, serving.ASSETS, file["file"])
     layer = in_graph.make_text_layer(file["kind"], path, record["lower_case"])
@@ -311,10 +311,9 @@ def open_export(saved_model_dir: str, signature: str = "") -> Backend:
       f"{', '.join(sorted(model.signatures))}."
     )
   if inputs == set(IDS):
-    roles = _roles_of_ids(saved_model_dir, record)
-    to_inputs = _packer(roles, record, layer)
+    roles, to_inputs = _tokenizing(saved_model_dir, record, layer)
   else:
-    roles = tuple(role for role in ROLES if role in inputs)
+    roles, to_inputs = tuple(role for role in ROLES if role in inputs), dict
 
   def answer(**texts: tf.Tensor) -> Tensors:
     # `model` owns the tables of the graph, so it must stay alive.
@@ -351,31 +350,35 @@ def _read_record(saved_model_dir: str) -> dict[str, Any]:
   return record
 
 
-def _roles_of_ids(
-  saved_model_dir: str, record: Mapping[str, Any]
-) -> tuple[str, ...]:
-  """Returns the roles for the signature of ids of an export."""
-  if not record.get("tokenizer"):
+def _tokenizing(
+  saved_model_dir: str,
+  record: Mapping[str, Any],
+  layer: Optional[in_graph.TextLayer],
+) -> tuple[tuple[str, ...], Callable[..., Tensors]]:
+  """Prepares texts for an export that takes ids.
+
+  Args:
+    saved_model_dir: the folder of the export.
+    record: its export.json; {} if it has none.
+    layer: its tokenizer; None if it has none.
+
+  Returns:
+    The roles of the texts, and a function from texts by role to `IDS`.
+  """
+  if layer is None:
     raise ValueError(
       f"{saved_model_dir} takes ids, and its assets have no tokenizer, or no "
-      f"{serving.EXPORT_FILE}: put the tokenizer beside the checkpoint, and "
-      "export it with tools.export_saved_model."
+      f"{serving.EXPORT_FILE}: put the tokenizer into the checkpoint's folder, "
+      "and export it with tools.export_saved_model."
     )
-  if record["kind"] == "encoder" or record["task"] == "pretraining":
-    return ("text",)
-  return finetuning.registry.find(record["task"], saved_model_dir).roles
-
-
-def _packer(
-  roles: Sequence[str], record: Mapping[str, Any], layer: in_graph.TextLayer
-) -> Callable[..., Tensors]:
-  """Returns a function from texts by role to `IDS`."""
-  length = record["max_seq_length"]
+  length, roles = record["max_seq_length"], ("text",)
+  if record["kind"] != "encoder" and record["task"] != "pretraining":
+    roles = finetuning.registry.find(record["task"], saved_model_dir).roles
   if OPTIONS in roles:
     qa_length = record["settings"]["max_qa_length"]
-    return functools.partial(race.pack_options, layer, length, qa_length)
+    return roles, functools.partial(race.pack_options, layer, length, qa_length)
   packed = in_graph.PackedTextLayer(layer, length)
-  return lambda **texts: packed(*(texts[role] for role in roles))
+  return roles, lambda **texts: packed(*(texts[role] for role in roles))
 
 
 def _needs_one_length(strategy: tf.distribute.Strategy) -> bool:

@@ -55,7 +55,7 @@ def test_pipes_are_read_once(tmp_path):
   writer.start()
   assert texts_of(named) == ["first", "second"]
   writer.join()
-  # Files beside it are not read beforehand either.
+  # Other files are not checked either then.
   (tmp_path / "a.tsv").write_text("text\na\n")
   both = source([tmp_path / "a.tsv", pipe], input_format="tsv")
   assert both.check() is None
