@@ -1,4 +1,4 @@
-r"""Predicts texts, questions or exams: a table in, a table out.
+r"""Predicts the rows of a table: texts, questions or exams.
 
     python -m tools.predict --model_dir=RUN --input_file=new.tsv \
         --output_file=predictions.tsv
@@ -7,10 +7,10 @@ r"""Predicts texts, questions or exams: a table in, a table out.
     zcat big.tsv.gz | python -m tools.predict --model_dir=RUN --input_file=- \
         --input_format=tsv --output_file=- | gzip > predictions.tsv.gz
 
-RUN is a run of tools.run_finetuning (the best seed is taken) or of
-tools.run_pretraining, or with --task a classifier of Hugging Face or
+RUN is a run of tools.run_finetuning (with several seeds, the best one) or of
+tools.run_pretraining. With --task, it may be a classifier of Hugging Face or
 google-research. EXPORT is a SavedModel of tools.export_saved_model. The task
-decides which columns a row needs:
+determines the columns of a row:
 
     texts                    text, or text_a and text_b
     SQuAD                    question, context
@@ -18,14 +18,15 @@ decides which columns a row needs:
     pretraining              --signature=fill_mask or encode: text
                              sentence_order or encode_pair: text_a, text_b
 
-A run on the user's own texts reads the columns that it was trained with;
---columns=text=review,id=number names others. Each row gives one line, in the
-order of the rows; tools/prediction/output.py describes the lines. Rows are
-sorted by length within windows of 32 batches, so memory does not depend on
-their number. Files are checked to their end before the first prediction; pipes
-can be read only once, so they are checked while they are read.
+By default, a run on the user's own texts reads the columns with which it was
+trained; --columns=text=review,id=number names others. The output has one line
+for each row, in the same order; tools/prediction/output.py describes the lines.
+Rows are sorted by length within windows of 32 batches, so memory does not
+depend on their number. All rows of files are checked before the first
+prediction; pipes can be read only once, so they are checked while they are
+read.
 
-For scores on the official test files: tools.run_finetuning --nodo_train
+To predict the official test files, use tools.run_finetuning --nodo_train
 --nodo_eval.
 """
 
@@ -41,7 +42,6 @@ from typing import TYPE_CHECKING, Sequence
 from absl import flags
 
 from official_albert import checkpoints, distribution, training
-from tasks import common
 from tools import conversion, finetuning, prediction
 from tools.cli import (
   command_line,
@@ -80,7 +80,7 @@ _INPUT_FORMAT = flags.DEFINE_enum(
   "input_format",
   None,
   prediction.input.FORMATS,
-  "Of all input; by default from the names of the files. text: one text per "
+  "Format of all input files; by default from their names. text: one text per "
   "line.",
 )
 _OUTPUT_FILE = path_flags.define(
@@ -90,7 +90,8 @@ _OUTPUT_FORMAT = flags.DEFINE_enum(
   "output_format",
   None,
   prediction.output.FORMATS,
-  "By default jsonl if the file name ends so, else tsv.",
+  "Format of the predictions; by default jsonl for a name that ends in .jsonl, "
+  "else tsv.",
 )
 _COLUMNS = flags.DEFINE_list(
   "columns", [], "Columns with other names than expected: text=review,id=key."
@@ -101,7 +102,8 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _NULL_THRESHOLD = flags.DEFINE_float(
   "null_score_diff_threshold",
   None,
-  "SQuAD 2.0: higher null odds mean no answer; by default the run's own.",
+  "SQuAD 2.0: higher null odds mean no answer; by default the threshold of the "
+  "run.",
 )
 _TOP_K = flags.DEFINE_integer(
   "top_k", 5, "Pieces that a run returns for each [MASK]."
@@ -199,14 +201,7 @@ def main(argv) -> None:
     _COLUMNS.value,
     _INPUT_FORMAT.value or "",
   )
-  try:
-    total = source.check()
-  except common.MissingColumnError as error:
-    # The user may have named another model than intended.
-    raise ValueError(
-      f"{str(error).rstrip('.')}; {backend.about}, which takes "
-      f"{', '.join(backend.roles)}."
-    ) from error
+  total = source.check()
   path = _OUTPUT_FILE.value
   output_format = _OUTPUT_FORMAT.value
   if not output_format:

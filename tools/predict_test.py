@@ -138,7 +138,6 @@ _TABLE, _MASKS = "--input_file=FOLDER/a.tsv", "--input_file=FOLDER/masks.txt"
 _BAD = (_EXPORT, "--input_file=FOLDER/bad.tsv")
 _REFUSALS = [
   (_BAD, "no column 'text'"),
-  (_BAD, "'review'; FOLDER/classify is an export of text_classification, whi"),
   ((*_BAD, "--columns=text=review"), "bad.tsv, line 3 has 3 columns, the hea"),
   ((_EXPORT, "--input_file=FOLDER/no.tsv"), "no.tsv: No such file"),
   ((_TABLE,), "either --model_dir or --saved"),

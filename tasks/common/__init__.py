@@ -24,7 +24,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     ],
     "recipe": ["ModelSettings", "Recipe"],
     "rows": [
-      "MissingColumnError",
       "Record",
       "TextExample",
       "check_label",

@@ -65,12 +65,13 @@ class FinetuningTask:
     seed: int = 12345,
     length_bucketing: bool = True,
   ):
-    """Checks that the records and the model fit each other.
+    """Opens the records.
 
     Args:
       name: the name of the task.
       config: the configuration of the pretrained encoder.
-      records: the folder of each split, written by `build_records`.
+      records: the folder of each split, written by `build_records` with one
+        tokenizer and length, which fit the model; see `check_fits`.
       eval_split: the split that is evaluated during training.
       settings: the settings of the model that fine-tuning changes.
       seed: the seed of the order of training examples.
@@ -78,8 +79,7 @@ class FinetuningTask:
         longest example, instead of the length of the records.
 
     Raises:
-      ValueError: the records are damaged, or have another vocabulary or more
-        positions than the model.
+      ValueError: the records are damaged.
     """
     self.name = name
     self.settings = settings
@@ -95,18 +95,8 @@ class FinetuningTask:
       split: finetuning_records.check(folder)
       for split, folder in records.items()
     }
-    first, self._manifest = next(iter(manifests.items()))
-    for split, manifest in manifests.items():
-      check_fits(config, manifest.tokenizer.vocab_size, manifest.max_seq_length)
-      if (manifest.features, manifest.tokenizer) != (
-        self._manifest.features,
-        self._manifest.tokenizer,
-      ):
-        raise ValueError(
-          f"the records of {split} in {records[split]} have another length or "
-          f"tokenizer than those of {first} in {records[first]}: build both "
-          "with the same settings."
-        )
+    # All splits have the same tokenizer and length.
+    self._manifest = next(iter(manifests.values()))
     length = self.max_seq_length
     self._buckets = (
       tfrecords.default_lengths(length) if length_bucketing else ()

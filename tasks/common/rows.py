@@ -20,10 +20,6 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 _MAX_CELL_CHARACTERS = 1 << 30
 
 
-class MissingColumnError(ValueError):
-  """A requested column is not in the table."""
-
-
 @dataclasses.dataclass(frozen=True)
 class TextExample:
   """A text or a pair of texts.
@@ -128,10 +124,9 @@ def read_table(
   `.gz`.
 
   Raises:
-    MissingColumnError: a column is missing.
-    ValueError: see `read_lines`; or the format is unknown, a column is named
-      or occurs twice, the number of cells differs from the header's, or a line
-      is not a JSON object.
+    ValueError: see `read_lines`; or the format is unknown, a column is missing,
+      named twice or occurs twice, the number of cells differs from the
+      header's, or a line is not a JSON object.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -194,7 +189,7 @@ def _check_columns(
 ) -> None:
   for column in columns:
     if column not in names:
-      raise MissingColumnError(
+      raise ValueError(
         f"{where}: there is no column {column!r}, the columns are "
         f"{', '.join(map(repr, names)) or 'none'}."
       )
